@@ -1,0 +1,246 @@
+"""Data types and the two promotion tables.
+
+Knows: the element types, their names in NumPy, in the printed IR and in nvFuser's frontend, and how two of them
+promote. Two tables, because two kinds of user come here: `promote_numpy` follows NumPy 2 and the array API (tracer and
+`xp`), `promote_nvfuser` follows PyTorch (`fd.ops`). Must not know: operations, arrays, values.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+import ml_dtypes
+import numpy as np
+
+from tracefuse.errors import DtypeError
+
+KINDS = ("bool", "int", "uint", "float", "complex")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DType:
+    """One element type: compared by identity, there is one object for each.
+
+    `name` is NumPy's, `short` the one of the printed IR (`f32`), `kind` one of KINDS, `itemsize` in bytes.
+    """
+
+    name: str
+    short: str
+    kind: str
+    itemsize: int
+    numpy: np.dtype[np.generic]
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (dtype_of, (self.name,))
+
+    @property
+    def is_half(self) -> bool:
+        return self.kind == "float" and self.itemsize == 2
+
+    @property
+    def is_integer(self) -> bool:
+        return self.kind in ("int", "uint")
+
+    @property
+    def is_floating(self) -> bool:
+        return self.kind == "float"
+
+    @property
+    def compute(self) -> DType:
+        """The type that arithmetic on this one is done in inside a kernel: float32 for the half types, else itself."""
+        return float32 if self.is_half else self
+
+
+def _make(name: str, short: str, kind: str) -> DType:
+    dtype = np.dtype(getattr(ml_dtypes, name) if name == "bfloat16" else name)
+    return DType(name, short, kind, dtype.itemsize, dtype)
+
+
+bool_ = _make("bool", "bool", "bool")
+int8, int16, int32, int64 = (_make(f"int{n}", f"i{n}", "int") for n in (8, 16, 32, 64))
+uint8, uint16, uint32, uint64 = (_make(f"uint{n}", f"u{n}", "uint") for n in (8, 16, 32, 64))
+float16, float32, float64 = (_make(f"float{n}", f"f{n}", "float") for n in (16, 32, 64))
+bfloat16 = _make("bfloat16", "bf16", "float")
+complex64, complex128 = (_make(f"complex{n}", f"c{n}", "complex") for n in (64, 128))
+
+ALL = (
+    *(bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64),
+    *(float16, bfloat16, float32, float64, complex64, complex128),
+)
+INTEGERS = tuple(d for d in ALL if d.is_integer)
+FLOATS = tuple(d for d in ALL if d.is_floating)
+COMPLEXES = (complex64, complex128)
+NUMBERS = (*INTEGERS, *FLOATS, *COMPLEXES)
+REALS = (*INTEGERS, *FLOATS)
+
+_BY_NAME = {d.name: d for d in ALL}
+_BY_NUMPY = {d.numpy: d for d in ALL}
+
+
+class DataType(Enum):
+    """nvFuser's names of the element types, as its frontend and its printed definitions spell them."""
+
+    Double = "float64"
+    Float = "float32"
+    Half = "float16"
+    BFloat16 = "bfloat16"
+    Int = "int64"
+    Int32 = "int32"
+    Int16 = "int16"
+    Char = "int8"
+    Byte = "uint8"
+    UInt16 = "uint16"
+    UInt32 = "uint32"
+    UInt64 = "uint64"
+    Bool = "bool"
+    ComplexFloat = "complex64"
+    ComplexDouble = "complex128"
+    Index = "index"
+    Null = "null"
+
+    def __repr__(self) -> str:
+        return f"DataType.{self.name}"
+
+    __str__ = __repr__
+
+
+_DATA_TYPE_OF = {d.value: d for d in DataType}
+
+
+def data_type_of(dtype: DType) -> DataType:
+    """nvFuser's name of `dtype`."""
+    return _DATA_TYPE_OF[dtype.name]
+
+
+@functools.lru_cache(maxsize=256)
+def _dtype_of(spec: object) -> DType:
+    if isinstance(spec, DataType):
+        name = "int64" if spec is DataType.Index else spec.value
+        if name in _BY_NAME:
+            return _BY_NAME[name]
+        raise DtypeError(
+            f"{spec!r} is not the type of a value", hint="name a concrete type, as DataType.Float"
+        )
+    try:
+        found = _BY_NUMPY.get(np.dtype("bfloat16" if spec is ml_dtypes.bfloat16 else spec))  # type: ignore[call-overload]
+    except TypeError:
+        found = None
+    if found is None or (isinstance(spec, np.dtype) and not spec.isnative):
+        names = ", ".join(_BY_NAME)
+        raise DtypeError(f"dtype {spec!r} is not supported", hint=f"convert to one of: {names}")
+    return found
+
+
+def dtype_of(spec: object) -> DType:
+    """The DType that `spec` names: a DType, DataType, NumPy dtype or scalar type, name, or Python's bool, int, float, complex.
+
+    Raises DtypeError where tracefuse has no such type.
+    """
+    if isinstance(spec, DType):
+        return spec
+    try:
+        return _dtype_of(spec)
+    except TypeError as error:
+        if isinstance(error, DtypeError):
+            raise
+        raise DtypeError(
+            f"{spec!r} does not name a dtype", hint="use a NumPy dtype such as np.float32"
+        ) from None
+
+
+def python_kind(value: object) -> str:
+    """The kind of a weak Python scalar; raises DtypeError for anything else."""
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return "int"
+    if isinstance(value, float):
+        return "float"
+    if isinstance(value, complex):
+        return "complex"
+    raise DtypeError(f"{type(value).__name__} is not a Python scalar", hint="use bool, int, float or complex")
+
+
+_RANK = {"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}
+
+
+def _promote_two_numpy(a: DType, b: DType) -> DType:
+    if a is b:
+        return a
+    if bfloat16 in (a, b):
+        other = b if a is bfloat16 else a
+        # What NumPy does for float16, with bfloat16 in its place; the two halves together need float32.
+        if other is float16:
+            return float32
+        twin = _promote_two_numpy(float16, other)
+        return bfloat16 if twin is float16 else twin
+    return _BY_NUMPY[np.promote_types(a.numpy, b.numpy)]
+
+
+def _weak(kind: str, strong: DType | None, default: dict[str, DType]) -> DType:
+    """The type of a strong operand beside a Python scalar of `kind`: the operand's own unless the kind is higher."""
+    if strong is None:
+        return default[kind]
+    if _RANK[kind] <= _RANK[strong.kind]:
+        return strong
+    if kind == "complex" and strong.is_floating:
+        return complex128 if strong is float64 else complex64
+    return default[kind]
+
+
+_NUMPY_DEFAULT = {"bool": bool_, "int": int64, "float": float64, "complex": complex128}
+_NVFUSER_DEFAULT = {"bool": bool_, "int": int64, "float": float32, "complex": complex64}
+
+
+def promote_numpy(strong: Iterable[DType], weak: Iterable[str] = ()) -> DType:
+    """NumPy 2's common type of `strong` types and the kinds of `weak` Python scalars."""
+    types = list(strong)
+    common = functools.reduce(_promote_two_numpy, types) if types else None
+    for kind in sorted(weak, key=_RANK.__getitem__, reverse=True):
+        common = _weak(kind, common, _NUMPY_DEFAULT)
+    if common is None:
+        raise DtypeError("no operand to promote", hint="give at least one array or scalar")
+    return common
+
+
+def _promote_two_nvfuser(a: DType, b: DType) -> DType:
+    if a is b:
+        return a
+    if _RANK[a.kind] != _RANK[b.kind]:
+        low, high = sorted((a, b), key=lambda d: _RANK[d.kind])
+        if high is complex64 and low is float64:
+            return complex128
+        return high
+    if a.is_half and b.is_half:
+        return float32
+    if a.is_integer:
+        # PyTorch: an unsigned byte beside a signed type needs the next wider signed type.
+        return _BY_NUMPY[np.promote_types(a.numpy, b.numpy)] if uint64 not in (a, b) else int64
+    return a if a.itemsize > b.itemsize else b
+
+
+def promote_nvfuser(
+    tensors: Iterable[DType], scalars: Iterable[DType] = (), weak: Iterable[str] = ()
+) -> DType:
+    """PyTorch's common type: `scalars` (fd scalars) and `weak` Python kinds do not raise a tensor's type within its kind."""
+    types = list(tensors)
+    common = functools.reduce(_promote_two_nvfuser, types) if types else None
+    for scalar in scalars:
+        if common is None:
+            common = scalar
+        elif types:
+            kind = "int" if scalar.kind == "uint" else scalar.kind
+            common = _weak(kind, common, _NVFUSER_DEFAULT)
+        else:
+            common = _promote_two_nvfuser(common, scalar)
+    for kind in weak:
+        common = _weak(kind, common, _NVFUSER_DEFAULT)
+    if common is None:
+        raise DtypeError("no operand to promote", hint="give at least one tensor or scalar")
+    return common

@@ -1,0 +1,80 @@
+"""The one error tree.
+
+Every refusal of tracefuse is a `TracefuseError` and also the built-in kind that users expect. A message says what, the
+values, the user's line and what to do:
+
+    ShapeError: add: extents differ on axis 1: 4 (x, model.py:8) and 5 (y, model.py:9)
+      hint: broadcasting needs one of them to be 1
+
+Knows: kinds of errors and how a message is laid out. Must not know: anything else.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CompileError",
+    "ConcretizationError",
+    "DeviceError",
+    "DtypeError",
+    "FusionError",
+    "InternalError",
+    "OptionError",
+    "ScalarError",
+    "ShapeError",
+    "TraceError",
+    "TracefuseError",
+    "UnsupportedError",
+]
+
+
+class TracefuseError(Exception):
+    """What every error of tracefuse is. `hint` says what to do, `where` the user's own line (`file.py:12`)."""
+
+    def __init__(self, message: str, *, hint: str | None = None, where: str | None = None) -> None:
+        self.message, self.hint, self.where = message, hint, where
+        text = message if where is None else f"{message} ({where})"
+        super().__init__(text if hint is None else f"{text}\n  hint: {hint}")
+
+
+class ShapeError(TracefuseError, ValueError):
+    """Shapes, axes or extents that do not fit an operation."""
+
+
+class DtypeError(TracefuseError, TypeError):
+    """An element type that an operation does not take."""
+
+
+class FusionError(TracefuseError, ValueError):
+    """A definition that is malformed: an unknown value, a value made twice, an output that nothing makes."""
+
+
+class TraceError(TracefuseError, TypeError):
+    """Something that cannot be recorded: a leaked tracer, `bool()` of a traced array, a generator function."""
+
+
+class ScalarError(TracefuseError, ValueError):
+    """A host scalar with a value that its use does not allow."""
+
+
+class ConcretizationError(TracefuseError, ValueError):
+    """A reshape or resize that has no meaning for the given sizes."""
+
+
+class UnsupportedError(TracefuseError, NotImplementedError):
+    """An input or operation that tracefuse refuses, with what to write instead."""
+
+
+class DeviceError(TracefuseError, RuntimeError):
+    """No such device, arrays on several devices, or a device that failed."""
+
+
+class CompileError(TracefuseError, RuntimeError):
+    """A kernel that its compiler refused; carries the log."""
+
+
+class OptionError(TracefuseError, ValueError):
+    """An unknown option or a value that it does not take."""
+
+
+class InternalError(TracefuseError, RuntimeError):
+    """Two layers of tracefuse disagree: a bug in tracefuse, never the user's mistake."""
