@@ -124,9 +124,7 @@ def _dtype_of(spec: object) -> DType:
         name = "int64" if spec is DataType.Index else spec.value
         if name in _BY_NAME:
             return _BY_NAME[name]
-        raise DtypeError(
-            f"{spec!r} is not the type of a value", hint="name a concrete type, as DataType.Float"
-        )
+        raise DtypeError(f"{spec!r} is not the type of a value", hint="name a concrete type, as DataType.Float")
     try:
         found = _BY_NUMPY.get(np.dtype("bfloat16" if spec is ml_dtypes.bfloat16 else spec))  # type: ignore[call-overload]
     except TypeError:
@@ -138,7 +136,7 @@ def _dtype_of(spec: object) -> DType:
 
 
 def dtype_of(spec: object) -> DType:
-    """The DType that `spec` names: a DType, DataType, NumPy dtype or scalar type, name, or Python's bool, int, float, complex.
+    """The DType that `spec` names: a DType, DataType, NumPy dtype or scalar type, name, or Python's bool, int, float...
 
     Raises DtypeError where tracefuse has no such type.
     """
@@ -149,9 +147,7 @@ def dtype_of(spec: object) -> DType:
     except TypeError as error:
         if isinstance(error, DtypeError):
             raise
-        raise DtypeError(
-            f"{spec!r} does not name a dtype", hint="use a NumPy dtype such as np.float32"
-        ) from None
+        raise DtypeError(f"{spec!r} does not name a dtype", hint="use a NumPy dtype such as np.float32") from None
 
 
 def python_kind(value: object) -> str:
@@ -225,10 +221,8 @@ def _promote_two_nvfuser(a: DType, b: DType) -> DType:
     return a if a.itemsize > b.itemsize else b
 
 
-def promote_nvfuser(
-    tensors: Iterable[DType], scalars: Iterable[DType] = (), weak: Iterable[str] = ()
-) -> DType:
-    """PyTorch's common type: `scalars` (fd scalars) and `weak` Python kinds do not raise a tensor's type within its kind."""
+def promote_nvfuser(tensors: Iterable[DType], scalars: Iterable[DType] = (), weak: Iterable[str] = ()) -> DType:
+    """PyTorch's common type: fd scalars and `weak` Python kinds do not raise a tensor's type within its kind."""
     types = list(tensors)
     common = functools.reduce(_promote_two_nvfuser, types) if types else None
     for scalar in scalars:

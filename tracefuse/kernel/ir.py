@@ -24,8 +24,8 @@ from tracefuse.errors import InternalError
 # primitives
 
 # Every primitive function by name, with its number of arguments. The meaning is the one in kernel/interpret.py (NumPy).
-# Arithmetic keeps the type of its arguments (all equal); comparisons and predicates give bool; `select(c, a, b)` takes a
-# bool and two values of one type. No argument makes a primitive undefined: x // 0 and x % 0 are 0, the smallest integer
+# Arithmetic keeps the type of its arguments (all equal); comparisons and predicates give bool; `select(c, a, b)` takes
+# a bool and two values of one type. No argument makes a primitive undefined: x // 0 and x % 0 are 0, the smallest integer
 # // -1 wraps, shifts by the width or more give 0 (or the sign), a cast from float to int saturates and takes NaN to 0.
 PRIMITIVES: dict[str, int] = {
     # arithmetic on numbers; `div` on floats only; integer add, sub, mul, neg and abs wrap
@@ -139,9 +139,7 @@ def call(name: str, *arguments: Expression, dtype: DType | None = None) -> Call:
         raise InternalError(f"kernel IR: {name} takes {PRIMITIVES.get(name)} arguments, got {len(arguments)}")
     values = arguments[1:] if name == "select" else arguments
     if len({a.dtype for a in values}) > 1:
-        raise InternalError(
-            f"kernel IR: {name} of {', '.join(a.dtype.name for a in arguments)}: types differ"
-        )
+        raise InternalError(f"kernel IR: {name} of {', '.join(a.dtype.name for a in arguments)}: types differ")
     if dtype is None:
         dtype = dtypes.bool_ if name in COMPARISONS else values[0].dtype
     return Call(name, arguments, dtype)
@@ -215,8 +213,8 @@ class Copy:
 class For:
     """for variable in range(start, stop, step): body.
 
-    kind: "serial"; "unroll" (constant bounds; unrolled fully); "vector" (iterations are independent but for Accumulate,
-    and meant for the vector unit; on the GPU the same as serial).
+    kind: "serial"; "unroll" (constant bounds; unrolled fully); "vector" (iterations are independent but for
+    Accumulate, and meant for the vector unit; on the GPU the same as serial).
     """
 
     variable: Variable
@@ -257,7 +255,7 @@ class Combiner:
 
 @dataclass(frozen=True, slots=True)
 class GroupReduce:
-    """Combines the mutable `variables` of all threads of a group in a fixed order; afterwards every thread has the result.
+    """Combines the mutable `variables` of all threads of a group in a fixed order; then every thread has the result.
 
     group: threads in the group: neighbouring ones; a power of two up to 32 (within a warp), or the whole block's count.
     All threads of the block reach it.
