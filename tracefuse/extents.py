@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -419,17 +419,21 @@ def _all_terms_nonnegative(extent: Extent) -> bool:
                 return False
             term = term * (Expression((((atom,), 1),)) + bound)
         shifted = shifted + term
-    return all(c >= 0 for _, c in _terms(shifted)) or _remainders_bounded(shifted)
+    return all(c >= 0 for _, c in _terms(shifted)) or _atoms_bounded(extent)
 
 
-def _remainders_bounded(extent: Extent) -> bool:
-    """One more try: the remainders with a negative coefficient at their largest, divisor - 1."""
+def _atoms_bounded(extent: Extent) -> bool:
+    """One more try: what is subtracted at its largest, x % d as d - 1 and x // d as x (for x >= 0, d >= 1)."""
     for monomial, coefficient in _terms(extent):
         if coefficient < 0:
             for atom in monomial:
                 if isinstance(atom, Binary) and atom.operation == "%":
-                    replaced = substitute(extent, {atom: atom.right - 1})
-                    return is_nonnegative(replaced)
+                    return is_nonnegative(substitute(extent, {atom: atom.right - 1}))
+                if isinstance(atom, Binary) and atom.operation == "//":
+                    return is_nonnegative(substitute(extent, {atom: atom.left}))
+                if isinstance(atom, Binary) and atom.operation == "min":
+                    sides = (atom.left, atom.right)
+                    return any(is_nonnegative(substitute(extent, {atom: side})) for side in sides)
     return False
 
 
@@ -437,7 +441,7 @@ def _remainders_bounded(extent: Extent) -> bool:
 # substitution and evaluation
 
 
-def substitute(extent: Extent, values: Mapping[Symbol, Extent] | Mapping[Binary, Extent]) -> Extent:
+def substitute(extent: Extent, values: Mapping[Any, Extent]) -> Extent:
     """`extent` with atoms replaced; everything is simplified again."""
     if isinstance(extent, int):
         return extent
