@@ -1,0 +1,466 @@
+"""Runs any kernel of the kernel IR in NumPy, GPU schedules too, at small sizes.
+
+Every thread of every block is a lane; a variable is an array over the lanes, or one NumPy scalar while all lanes agree;
+a mask says which lanes are active. Lanes run in lockstep, a chunk of blocks at a time. What a real machine leaves
+undefined is an error here: an index outside its buffer, a barrier or group reduction that part of a block does not
+reach, two lanes storing different values to one element, shared memory read or written across lanes with no barrier
+between. New local and shared memory holds NaN, or the smallest integer (the largest, if unsigned).
+
+`contract` changes nothing here; `fma` is rounded once. `select`, `and`, `or` evaluate all their arguments.
+
+Knows: the kernel IR and NumPy. Must not know: ops, schedules, targets' source code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any, cast
+
+import numpy as np
+
+from tracefuse.dtypes import DType
+from tracefuse.errors import InternalError
+from tracefuse.kernel import ir
+from tracefuse.kernel.meaning import apply, convert
+
+WARP = 32
+WIDEST_ACCESS = 16  # bytes that one instruction moves
+LANES_AT_A_TIME = 1 << 16
+
+
+class InterpreterError(InternalError):
+    """A kernel did what the kernel IR does not allow; says kernel, statement or buffer, index and lane."""
+
+
+@dataclass(slots=True)
+class _Memory:
+    """One buffer's elements.
+
+    global: `data` is flat, element i of the buffer is data[origin + i]. shared: data[block, i]. local: data[i, lane].
+    writer, reader (shared): the thread that touched the element since the last barrier; -1 none, -2 several.
+    """
+
+    buffer: ir.Buffer
+    data: Any
+    origin: int = 0
+    writer: Any = None
+    reader: Any = None
+
+    @property
+    def length(self) -> int:
+        return int(self.data.shape[1] if self.buffer.space == "shared" else self.data.shape[0])
+
+
+def _flat(array: np.ndarray[Any, Any]) -> tuple[Any, int]:
+    """The memory that `array` spans, as a flat array, and where in it the first element lies."""
+    if array.flags.c_contiguous:
+        return array.reshape(-1), 0
+    if any(stride % array.itemsize for stride in array.strides):
+        raise InterpreterError(f"strides {array.strides} are no multiples of the item size {array.itemsize}")
+    if array.size == 0:
+        return np.empty(0, array.dtype), 0
+    last = [(extent - 1) * stride // array.itemsize for extent, stride in zip(array.shape, array.strides, strict=True)]
+    low, high = sum(min(x, 0) for x in last), sum(max(x, 0) for x in last)
+    lowest = array[tuple(slice(None, None, -1) if x < 0 else slice(None) for x in last)]
+    strided = np.lib.stride_tricks.as_strided
+    flat = strided(lowest, (high - low + 1,), (array.itemsize,), writeable=array.flags.writeable)
+    return flat, -low
+
+
+def _unspecified(dtype: DType) -> Any:
+    if dtype.kind in ("float", "complex"):
+        return dtype.numpy.type(float("nan"))
+    if dtype.kind == "int":
+        return np.iinfo(cast(Any, dtype.numpy)).min
+    return True if dtype.kind == "bool" else np.iinfo(cast(Any, dtype.numpy)).max
+
+
+@dataclass(slots=True)
+class _Machine:
+    """A chunk of blocks, run in lockstep."""
+
+    kernel: ir.Kernel
+    blocks: int
+    values: dict[str, Any]
+    memories: dict[str, _Memory]
+    check_races: bool
+    mask: Any = None  # None: every lane is active
+    thread: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.thread = np.tile(np.arange(self.kernel.threads, dtype=np.int32), self.blocks)
+        if self.kernel.thread is not None:
+            self.values[self.kernel.thread.name] = convert(self.thread, self.kernel.thread.dtype)
+
+    @property
+    def lanes(self) -> int:
+        return self.blocks * self.kernel.threads
+
+    @property
+    def lane_block(self) -> Any:
+        return np.repeat(np.arange(self.blocks), self.kernel.threads)
+
+    def fail(self, what: str) -> InterpreterError:
+        return InterpreterError(f"kernel {self.kernel.name}: {what}")
+
+    def lane_text(self, lane: int) -> str:
+        block, thread = divmod(lane, self.kernel.threads)
+        names = [axis.variable.name for axis in self.kernel.grid]
+        place = ", ".join(f"{name} = {np.broadcast_to(self.values[name], self.lanes)[lane]}" for name in names)
+        return f"lane {lane} ({place or f'block {block}'}, thread {thread})"
+
+    # expressions
+
+    def evaluate(self, expression: ir.Expression) -> Any:
+        match expression:
+            case ir.Constant(value, dtype):
+                return dtype.numpy.type(value)
+            case ir.Variable(name, dtype):
+                if name not in self.values:
+                    raise self.fail(f"variable {name} is read before it has a value")
+                result = self.values[name]
+            case ir.Load(buffer, index, _):
+                result = self.load(buffer, self.evaluate(index))
+            case ir.Cast(argument, dtype):
+                result = convert(self.evaluate(argument), dtype)
+            case ir.Call(name, arguments, dtype):
+                result = apply(name, [self.evaluate(a) for a in arguments], dtype)
+        if np.asarray(result).dtype != expression.dtype.numpy:
+            raise self.fail(f"{expression} gives {np.asarray(result).dtype}, its type says {expression.dtype}")
+        return result
+
+    def broadcast(self, value: Any) -> Any:
+        return np.broadcast_to(value, (self.lanes,))
+
+    # memory
+
+    def memory(self, buffer: ir.Buffer) -> _Memory:
+        found = self.memories.get(buffer.name)
+        if found is None:
+            raise self.fail(f"buffer {buffer.name} is used before it is allocated")
+        return found
+
+    def checked(self, memory: _Memory, index: Any, action: str) -> Any:
+        """Positions in the memory's data for every lane; inactive lanes get 0."""
+        positions = np.where(True if self.mask is None else self.mask, self.broadcast(index), -memory.origin)
+        positions = positions.astype(np.int64) + memory.origin
+        wrong = (positions < 0) | (positions >= memory.length)
+        if self.mask is not None:
+            wrong &= self.mask
+        if wrong.any():
+            lane = int(np.argmax(wrong))
+            low, high = -memory.origin, memory.length - memory.origin
+            raise self.fail(
+                f"{action} {memory.buffer.name}[{positions[lane] - memory.origin}] outside [{low}, {high}) by "
+                + self.lane_text(lane)
+            )
+        return positions
+
+    def load(self, buffer: ir.Buffer, index: Any) -> Any:
+        memory = self.memory(buffer)
+        positions = self.checked(memory, index, "reads")
+        if memory.length == 0:
+            return np.zeros(self.lanes, buffer.dtype.numpy)
+        if buffer.space == "global":
+            if np.ndim(index) == 0 and self.mask is None:
+                return memory.data[positions[0]]
+            return memory.data[positions]
+        if buffer.space == "local":
+            return memory.data[positions, np.arange(self.lanes)]
+        if self.check_races:
+            self.note_shared(memory, positions, writes=False)
+        return memory.data[self.lane_block, positions]
+
+    def store(self, buffer: ir.Buffer, index: Any, value: Any) -> None:
+        memory = self.memory(buffer)
+        if buffer.space == "global" and not buffer.written:
+            raise self.fail(f"stores to {buffer.name}, which is not marked as written")
+        if np.asarray(value).dtype != buffer.dtype.numpy:
+            raise self.fail(f"stores {np.asarray(value).dtype} to {buffer.name} of {buffer.dtype}")
+        positions = self.checked(memory, index, "writes")
+        active = np.arange(self.lanes) if self.mask is None else np.flatnonzero(self.mask)
+        positions, values = positions[active], self.broadcast(value)[active]
+        if buffer.space == "local":
+            memory.data[positions, active] = values
+            return
+        place = positions if buffer.space == "global" else (self.lane_block[active], positions)
+        memory.data[place] = values
+        if self.check_races:
+            kept = np.ascontiguousarray(memory.data[place]).view(np.uint8).reshape(len(active), -1)
+            lost = (kept != np.ascontiguousarray(values).view(np.uint8).reshape(len(active), -1)).any(axis=1)
+            if lost.any():
+                at = int(np.argmax(lost))
+                where = f"{buffer.name}[{positions[at] - memory.origin}]"
+                raise self.fail(
+                    f"race: two lanes store different values to {where}, one is {self.lane_text(active[at])}"
+                )
+            if buffer.space == "shared":
+                self.note_shared(memory, self.checked(memory, index, "writes"), writes=True)
+
+    def note_shared(self, memory: _Memory, positions: Any, *, writes: bool) -> None:
+        """Records who touched shared memory since the last barrier; raises where lanes depend on each other."""
+        active = np.arange(self.lanes) if self.mask is None else np.flatnonzero(self.mask)
+        place = (self.lane_block[active], positions[active])
+        thread = self.thread[active]
+        writer, reader = memory.writer[place], memory.reader[place]
+        clash = (writer != -1) & (writer != thread)
+        if writes:
+            clash |= (reader != -1) & (reader != thread)
+        if clash.any():
+            at = int(np.argmax(clash))
+            raise self.fail(
+                f"no barrier: {'writes' if writes else 'reads'} {memory.buffer.name}[{place[1][at]}], which another "
+                f"thread touched since the last barrier, by {self.lane_text(active[at])}"
+            )
+        touched = memory.writer if writes else memory.reader
+        before = touched[place]
+        touched[place] = np.where((before == -1) | (before == thread), thread, -2)
+        # Several lanes on one element in this very statement: the last one stands there, the others differ from it.
+        several = touched[place] != thread
+        touched[place[0][several], place[1][several]] = -2
+
+    def allocate(self, buffer: ir.Buffer) -> None:
+        size = buffer.size if isinstance(buffer.size, int) else None
+        if size is None:
+            if buffer.size is None or isinstance(buffer.size, int):
+                raise self.fail(f"buffer {buffer.name} has no size")
+            size = int(self.evaluate(buffer.size))
+        if buffer.space not in ("local", "shared"):
+            raise self.fail(f"allocates {buffer.name} in {buffer.space} memory")
+        shape = (size, self.lanes) if buffer.space == "local" else (self.blocks, size)
+        known = self.memories.get(buffer.name)
+        if known is not None and buffer.space == "shared":
+            return  # one for the block, however often the statement is passed
+        data = np.full(shape, _unspecified(buffer.dtype), buffer.dtype.numpy)
+        if known is not None and self.mask is not None:
+            data = np.where(self.mask, data, known.data)
+        self.memories[buffer.name] = _Memory(buffer, data)
+        if buffer.space == "shared":
+            self.memories[buffer.name].writer = np.full(shape, -1, np.int32)
+            self.memories[buffer.name].reader = np.full(shape, -1, np.int32)
+
+    # statements
+
+    @contextmanager
+    def where(self, condition: Any) -> Iterator[bool]:
+        """Narrows the mask to `condition`; gives whether any lane is left."""
+        outer = self.mask
+        if np.ndim(condition) == 0:
+            yield bool(condition)
+            return
+        mask = condition if outer is None else outer & condition
+        self.mask = None if mask.all() else mask
+        try:
+            yield bool(mask.any())
+        finally:
+            self.mask = outer
+
+    def assign(self, variable: ir.Variable, value: Any) -> None:
+        if variable.name not in self.values:
+            raise self.fail(f"assigns to {variable.name}, which is not declared")
+        if np.asarray(value).dtype != variable.dtype.numpy:
+            raise self.fail(f"{variable.name} is {variable.dtype}, its value {np.asarray(value).dtype}")
+        if self.mask is not None:
+            value = np.where(self.mask, value, self.values[variable.name])
+        self.values[variable.name] = value
+
+    def declare(self, variable: ir.Variable, value: Any) -> None:
+        self.values.setdefault(variable.name, value)
+        self.assign(variable, value)
+
+    def run(self, body: Sequence[ir.Statement]) -> None:
+        for statement in body:
+            self.step(statement)
+
+    def step(self, statement: ir.Statement) -> None:
+        match statement:
+            case ir.Let(variable, value) | ir.Declare(variable, value):
+                self.declare(variable, self.evaluate(value))
+            case ir.Assign(variable, value):
+                self.assign(variable, self.evaluate(value))
+            case ir.Accumulate(variable, operation, value):
+                if operation not in ("add", "mul", "minimum", "maximum", "and", "or"):
+                    raise self.fail(f"accumulates with {operation}")
+                self.assign(variable, self.evaluate(ir.call(operation, variable, value)))
+            case ir.Store(buffer, index, value, _):
+                self.store(buffer, self.evaluate(index), self.evaluate(value))
+            case ir.Copy():
+                self.copy(statement)
+            case ir.For():
+                self.loop(statement)
+            case ir.If(condition, then, orelse):
+                chosen = self.evaluate(condition)
+                for branch, taken in ((then, chosen), (orelse, np.logical_not(chosen))):
+                    with self.where(taken) as some:
+                        if some:
+                            self.run(branch)
+            case ir.Allocate(buffer):
+                self.allocate(buffer)
+            case ir.Barrier():
+                self.barrier()
+            case ir.GroupReduce():
+                self.group_reduce(statement)
+            case ir.Comment():
+                pass
+
+    def copy(self, statement: ir.Copy) -> None:
+        source, destination = statement.source, statement.destination
+        local = [b for b in (source, destination) if b.space == "local"]
+        if len(local) != 1 or source.dtype is not destination.dtype:
+            raise self.fail(f"copy between {source.name} and {destination.name}: one must be local, types equal")
+        start, end = self.evaluate(statement.source_index), self.evaluate(statement.destination_index)
+        self.check_alignment(statement, end if source.space == "local" else start)
+        for k in range(statement.width):
+            value = self.load(source, start + start.dtype.type(k))
+            self.store(destination, end + end.dtype.type(k), value)
+
+    def check_alignment(self, statement: ir.Copy, index: Any) -> None:
+        wide = statement.destination if statement.source.space == "local" else statement.source
+        memory = self.memory(wide)
+        bytes_wide = min(statement.width * wide.dtype.itemsize, WIDEST_ACCESS)
+        address = memory.data.ctypes.data if wide.space == "global" else 0
+        wrong = (address + (self.broadcast(index).astype(np.int64) + memory.origin) * wide.dtype.itemsize) % bytes_wide
+        wrong = (wrong != 0) if self.mask is None else (wrong != 0) & self.mask
+        if wrong.any():
+            lane = int(np.argmax(wrong))
+            at = int(self.broadcast(index)[lane])
+            raise self.fail(
+                f"copies {bytes_wide} bytes at {wide.name}[{at}], not so aligned, by {self.lane_text(lane)}"
+            )
+
+    def loop(self, loop: ir.For) -> None:
+        start, stop, step = (self.evaluate(e) for e in (loop.start, loop.stop, loop.step))
+        constants = (loop.start, loop.stop, loop.step)
+        if loop.kind == "unroll" and not all(isinstance(e, ir.Constant) for e in constants):
+            raise self.fail(f"loop {loop.variable.name} is unrolled, but its bounds are not constant")
+        if np.ndim(step) or int(step) == 0:
+            raise self.fail(f"loop {loop.variable.name} has step {step}")
+        name, kind = loop.variable.name, loop.variable.dtype.numpy.type
+        if not np.ndim(start) and not np.ndim(stop):
+            for position in range(int(start), int(stop), int(step)):
+                self.values[name] = kind(position)
+                self.run(loop.body)
+            return
+        position = self.broadcast(start).astype(np.int64)
+        while True:
+            more = position < stop if step > 0 else position > stop
+            with self.where(more) as some:
+                if not some:
+                    return
+                self.values[name] = position.astype(kind)
+                self.run(loop.body)
+            position = position + int(step)
+
+    def whole_blocks(self, what: str) -> Any:
+        """The blocks that are active; raises where a block is active in part."""
+        if self.mask is None:
+            return np.ones(self.blocks, bool)
+        mask = self.mask.reshape(self.blocks, self.kernel.threads)
+        partly = mask.any(axis=1) & ~mask.all(axis=1)
+        if partly.any():
+            block = int(np.argmax(partly))
+            lane = block * self.kernel.threads + int(np.argmin(mask[block]))
+            raise self.fail(f"{what} is not reached by all threads of a block: missing {self.lane_text(lane)}")
+        return mask.any(axis=1)
+
+    def barrier(self) -> None:
+        blocks = self.whole_blocks("a barrier")
+        for memory in self.memories.values():
+            if memory.buffer.space == "shared":
+                memory.writer[blocks] = -1
+                memory.reader[blocks] = -1
+
+    def group_reduce(self, statement: ir.GroupReduce) -> None:
+        group, threads = statement.group, self.kernel.threads
+        small = group <= WARP and group & (group - 1) == 0 and threads % group == 0
+        if not small and group != threads:
+            raise self.fail(f"a group of {group} threads in a block of {threads}")
+        self.whole_blocks("a group reduction")
+        states = [self.broadcast(self.evaluate(v)).reshape(-1, group) for v in statement.variables]
+        states = self.combine_tree(statement.combiner, states, min(group, WARP))
+        if group > WARP:
+            warps = group // WARP
+            states = [s.reshape(-1, warps) for s in states]
+            if warps & (warps - 1) == 0:
+                states = self.combine_tree(statement.combiner, states, warps)
+            else:
+                states = self.combine_in_order(statement.combiner, states)
+        for variable, state in zip(statement.variables, states, strict=True):
+            self.assign(variable, np.repeat(state.reshape(-1), group))
+
+    def combine(self, combiner: ir.Combiner, left: list[Any], right: list[Any]) -> list[Any]:
+        names = (*combiner.left, *combiner.right)
+        self.values.update({v.name: value for v, value in zip(names, (*left, *right), strict=True)})
+        results = [np.broadcast_to(self.evaluate(e), left[0].shape) for e in combiner.results]
+        for variable in names:
+            del self.values[variable.name]
+        return results
+
+    def combine_tree(self, combiner: ir.Combiner, states: list[Any], size: int) -> list[Any]:
+        """Neighbours first: (0 1) (2 3) ..., then pairs of pairs."""
+        states = [s.reshape(-1, size) for s in states]
+        while size > 1:
+            states = self.combine(combiner, [s[:, 0::2] for s in states], [s[:, 1::2] for s in states])
+            size //= 2
+        return states
+
+    def combine_in_order(self, combiner: ir.Combiner, states: list[Any]) -> list[Any]:
+        result = [s[:, :1] for s in states]
+        for k in range(1, states[0].shape[1]):
+            result = self.combine(combiner, result, [s[:, k : k + 1] for s in states])
+        return result
+
+
+def _bind(kernel: ir.Kernel, arguments: Sequence[Any]) -> tuple[dict[str, Any], dict[str, _Memory]]:
+    if len(arguments) != len(kernel.parameters):
+        raise InterpreterError(f"kernel {kernel.name} takes {len(kernel.parameters)} arguments, got {len(arguments)}")
+    values: dict[str, Any] = {}
+    memories: dict[str, _Memory] = {}
+    arrays: list[tuple[ir.Buffer, Any]] = []
+    for parameter, argument in zip(kernel.parameters, arguments, strict=True):
+        if isinstance(parameter, ir.Variable):
+            values[parameter.name] = convert(np.asarray(argument).astype(parameter.dtype.numpy), parameter.dtype)[()]
+            continue
+        if not isinstance(argument, np.ndarray) or argument.dtype != parameter.dtype.numpy:
+            kind = f"{argument.dtype} array" if isinstance(argument, np.ndarray) else type(argument).__name__
+            raise InterpreterError(f"kernel {kernel.name}: {parameter.name} is of {parameter.dtype}, got {kind}")
+        if parameter.written and not argument.flags.writeable:
+            raise InterpreterError(f"kernel {kernel.name}: {parameter.name} is written, the array is read-only")
+        alignment = min(parameter.alignment, WIDEST_ACCESS)  # NumPy's own small arrays have no more
+        if argument.size and argument.ctypes.data % alignment:
+            raise InterpreterError(f"kernel {kernel.name}: {parameter.name} is not aligned to {alignment} bytes")
+        flat, origin = _flat(argument)
+        memories[parameter.name] = _Memory(parameter, flat, origin)
+        arrays.append((parameter, flat))
+    for (one, first), (two, second) in combinations(arrays, 2):
+        claimed = (one.exclusive or two.exclusive) and (one.written or two.written)
+        if claimed and np.may_share_memory(first, second):
+            raise InterpreterError(f"kernel {kernel.name}: {one.name} and {two.name} share memory, but are exclusive")
+    return values, memories
+
+
+def interpret(
+    kernel: ir.Kernel, arguments: Sequence[Any], *, check_races: bool = True, lanes_at_a_time: int = LANES_AT_A_TIME
+) -> None:
+    """Runs `kernel` on NumPy arrays and numbers in the order of kernel.parameters; writes its output arrays in place.
+
+    An array stands for the memory that it spans, addressed from its first element: strided and reversed views are taken
+    as they are. check_races: also raise where lanes race. Raises InterpreterError.
+    """
+    values, memories = _bind(kernel, arguments)
+    with np.errstate(all="ignore"):
+        host = _Machine(kernel, 1, dict(values), {}, check_races)
+        extents = [int(host.evaluate(axis.extent)) for axis in kernel.grid]
+        total = int(np.prod(extents, dtype=np.int64)) if all(e > 0 for e in extents) else 0
+        chunk = max(1, lanes_at_a_time // kernel.threads)
+        for start in range(0, total, chunk):
+            blocks = np.arange(start, min(start + chunk, total))
+            local = dict(values)
+            rest = np.repeat(blocks, kernel.threads)
+            for axis, extent in zip(reversed(kernel.grid), reversed(extents), strict=True):
+                local[axis.variable.name] = convert(cast(Any, rest % extent), axis.variable.dtype)
+                rest = rest // extent
+            _Machine(kernel, len(blocks), local, dict(memories), check_races).run(kernel.body)

@@ -1,0 +1,319 @@
+"""What every primitive and every cast of the kernel IR means, in NumPy: the definition that both emitters are held to.
+
+`MEANING` maps each name of `ir.PRIMITIVES` to a function of NumPy arrays (or NumPy scalars) that gives the result in
+the arguments' own type; `convert` is the meaning of `Cast`. No value is undefined: see the comment above
+`ir.PRIMITIVES`.
+
+Functions of float32 beyond + - * / are computed in float64 and rounded once, so that what stands here is the better
+half of every comparison. float16 and bfloat16 are computed in float32 and rounded. Callers silence NumPy's warnings.
+
+Knows: NumPy, dtypes. Must not know: kernels, statements, memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, cast
+
+import numpy as np
+
+from tracefuse import dtypes
+from tracefuse.dtypes import DType
+
+Function = Callable[..., Any]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# casts
+
+
+def _round_to_odd(values: Any) -> Any:
+    """float32 from float64 with inexact results made odd, so that a second rounding to a half type is the only one.
+
+    Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008.
+    """
+    nearest = values.astype(np.float32)
+    wrong = np.abs(nearest.astype(np.float64)) > np.abs(values)
+    toward_zero = np.where(wrong, np.nextafter(nearest, np.float32(0)), nearest).astype(np.float32)
+    inexact = (toward_zero.astype(np.float64) != values) & ~np.isnan(values)
+    return (toward_zero.view(np.uint32) | inexact).astype(np.uint32).view(np.float32)
+
+
+def _sticky(values: Any) -> Any:
+    """float64 from 64-bit integers, exact or (beyond 2**53) with the lost bits kept as one low bit: enough to round."""
+    large = np.abs(values.astype(np.float64)) >= 2.0**53
+    low = values & values.dtype.type(0x7FF)
+    cut = (values - low) + np.where(low != 0, 0x400, 0).astype(values.dtype)
+    return np.where(large, cut, values).astype(np.float64)
+
+
+def _to_integer(values: Any, to: DType) -> Any:
+    """Toward zero; saturates; NaN is 0."""
+    wide = values.astype(np.float64)
+    limits = np.iinfo(cast(Any, to.numpy))
+    high, low = wide >= float(limits.max), wide <= float(limits.min)
+    inside = np.where(high | low | np.isnan(wide), 0.0, wide).astype(to.numpy)
+    result = np.where(high, limits.max, np.where(low, limits.min, inside))
+    return result.astype(to.numpy)
+
+
+def convert(values: Any, to: DType) -> Any:
+    """`values` (a NumPy array or scalar) as `to`: nearest even; float to int saturates; to bool compares with zero."""
+    values = np.asarray(values)
+    source = dtypes.dtype_of(values.dtype)
+    if source is to:
+        return values
+    if to is dtypes.bool_:
+        return np.asarray(values != 0)
+    if source.kind == "complex" and to.kind != "complex":
+        return convert(values.real, to)
+    if source.is_half and to is not dtypes.float32:
+        return convert(values.astype(np.float32), to)
+    if source.is_floating and to.is_integer:
+        return _to_integer(values, to)
+    if to.is_half and source is not dtypes.float32:
+        exact = _sticky(values) if source.is_integer and source.itemsize == 8 else values.astype(np.float64)
+        return _round_to_odd(exact).astype(to.numpy)
+    return values.astype(to.numpy)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# arithmetic
+
+
+def _is_float(x: Any) -> bool:
+    return np.asarray(x).dtype.kind not in "biu"
+
+
+def _floor_divide(x: Any, y: Any) -> Any:
+    if _is_float(x):
+        return np.floor_divide(x, y)
+    quotient = _truncated_divide(x, y)
+    remainder = _truncated_remainder(x, y)
+    return quotient - ((remainder != 0) & ((x < 0) != (y < 0))).astype(np.asarray(x).dtype)
+
+
+def _remainder(x: Any, y: Any) -> Any:
+    if _is_float(x):
+        return np.remainder(x, y)
+    remainder = _truncated_remainder(x, y)
+    kind = np.asarray(x).dtype
+    return np.asarray(remainder + np.where((remainder != 0) & ((x < 0) != (y < 0)), y, kind.type(0)), dtype=kind)
+
+
+def _minus_one(y: Any) -> Any:
+    return (y == -1) if np.asarray(y).dtype.kind == "i" else np.zeros(np.shape(y), bool)
+
+
+def _truncated_divide(x: Any, y: Any) -> Any:
+    if _is_float(x):
+        return np.trunc(x / y)
+    kind = np.asarray(x).dtype
+    zero, negates = np.asarray(y == 0), _minus_one(y)
+    safe = np.asarray(np.where(zero | negates, kind.type(1), y), dtype=kind)
+    floor = x // safe
+    up = ((x - floor * safe) != 0) & ((x < 0) != (safe < 0))
+    quotient = np.where(negates, np.negative(x), floor + np.asarray(up, dtype=kind))
+    return np.asarray(np.where(zero, kind.type(0), quotient), dtype=kind)
+
+
+def _truncated_remainder(x: Any, y: Any) -> Any:
+    if _is_float(x):
+        return np.fmod(x, y)
+    kind = np.asarray(x).dtype
+    safe = np.where(np.asarray(y == 0) | _minus_one(y), kind.type(1), y).astype(kind)
+    return np.fmod(x, safe)
+
+
+def _shift(function: Function, past: Function) -> Function:
+    def shift(x: Any, y: Any) -> Any:
+        kind = np.asarray(x).dtype
+        out = np.asarray((y < 0) | (y >= 8 * kind.itemsize))
+        return np.where(out, past(x), function(x, np.where(out, 0, y).astype(kind))).astype(kind)
+
+    return shift
+
+
+def _shift_logical(x: Any, y: Any) -> Any:
+    kind = np.asarray(x).dtype
+    unsigned = np.dtype(f"u{kind.itemsize}")
+    shifted = _shift(np.right_shift, np.zeros_like)(np.asarray(x).view(unsigned), np.asarray(y).view(unsigned))
+    return np.asarray(shifted).view(kind)
+
+
+def _select(condition: Any, x: Any, y: Any) -> Any:
+    return np.where(condition, x, y).astype(np.asarray(x).dtype)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# functions of floats
+
+
+def _rounded_once(function: Function) -> Function:
+    """`function` in float64 (or wider), rounded to the arguments' type."""
+
+    def rounded(*values: Any) -> Any:
+        kind = np.asarray(values[0]).dtype
+        if kind != np.float32:
+            return function(*values)
+        return np.asarray(function(*(v.astype(np.float64) for v in values))).astype(np.float32)
+
+    return rounded
+
+
+def _by_element(function: Callable[[float], float]) -> Function:
+    many = np.frompyfunc(function, 1, 1)
+
+    def each(values: Any) -> Any:
+        kind = np.asarray(values).dtype
+        return np.asarray(many(np.asarray(values, np.float64)), dtype=np.float64).astype(kind)
+
+    return each
+
+
+def _log_gamma(x: float) -> float:
+    try:
+        return math.lgamma(x)
+    except (ValueError, OverflowError):  # a pole, or a result beyond the range: both are infinite
+        return math.inf
+
+
+def _inverse_erf(x: float) -> float:
+    """Giles' single precision approximation, then Halley steps on erf (near 0) or erfc (near 1).
+
+    M. Giles, "Approximating the erfinv function", GPU Computing Gems, 2011: only its form for the first guess.
+    """
+    if math.isnan(x) or abs(x) > 1.0:
+        return math.nan
+    if abs(x) == 1.0:
+        return math.copysign(math.inf, x)
+    if x == 0.0:
+        return x
+    size = abs(x)
+    logarithm = math.log1p(-size) + math.log1p(size)
+    a = 0.147  # Winitzki's constant: a guess good to 2e-3, which three Halley steps make exact
+    half = 2.0 / (math.pi * a) + logarithm / 2.0
+    guess = math.sqrt(max(math.sqrt(max(half * half - logarithm / a, 0.0)) - half, 0.0))
+    for _ in range(4):
+        error = math.erf(guess) - size if size < 0.5 else (1.0 - size) - math.erfc(guess)
+        slope = 2.0 / math.sqrt(math.pi) * math.exp(-guess * guess)
+        if slope == 0.0 or error == 0.0:
+            break
+        step = error / slope
+        guess -= step / (1.0 + guess * step)
+    return math.copysign(guess, x)
+
+
+def _exact_fma(a: float, b: float, c: float) -> float:
+    if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(c)):
+        return float(np.float64(a) * np.float64(b) + np.float64(c))
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    if exact == 0:
+        product = math.copysign(0.0, a) * math.copysign(1.0, b)
+        return product + c if a == 0 or b == 0 else 0.0
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
+
+
+def _fma(a: Any, b: Any, c: Any) -> Any:
+    """a * b + c rounded once: exact rationals for float64; for float32 TwoSum and rounding to odd in float64."""
+    kind = np.asarray(a).dtype
+    if kind != np.float32:
+        many = np.frompyfunc(_exact_fma, 3, 1)
+        return np.asarray(many(a, b, c), dtype=np.float64).astype(kind)
+    product, addend = np.multiply(a, b, dtype=np.float64), np.asarray(c, np.float64)
+    total = np.asarray(product + addend)
+    virtual = total - product
+    error = (product - (total - virtual)) + (addend - virtual)
+    inexact = np.isfinite(error) & (error != 0) & (total.view(np.uint64) & np.uint64(1) == 0)
+    away = np.nextafter(total, np.where(error > 0, np.inf, -np.inf))
+    return np.where(inexact, away, total).astype(np.float32)
+
+
+MEANING: dict[str, Function] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "neg": np.negative,
+    "abs": np.abs,
+    "floordiv": _floor_divide,
+    "mod": _remainder,
+    "truncdiv": _truncated_divide,
+    "truncmod": _truncated_remainder,
+    "minimum": np.minimum,
+    "maximum": np.maximum,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "shl": _shift(np.left_shift, np.zeros_like),
+    "shr": _shift(np.right_shift, lambda x: np.where(x < 0, -1, 0)),
+    "shr_logical": _shift_logical,
+    "not": np.invert,
+    "select": _select,
+    "sqrt": np.sqrt,
+    "rsqrt": _rounded_once(lambda x: 1.0 / np.sqrt(x)),
+    "exp": _rounded_once(np.exp),
+    "exp2": _rounded_once(np.exp2),
+    "expm1": _rounded_once(np.expm1),
+    "log": _rounded_once(np.log),
+    "log2": _rounded_once(np.log2),
+    "log10": _rounded_once(np.log10),
+    "log1p": _rounded_once(np.log1p),
+    "sin": _rounded_once(np.sin),
+    "cos": _rounded_once(np.cos),
+    "tan": _rounded_once(np.tan),
+    "asin": _rounded_once(np.arcsin),
+    "acos": _rounded_once(np.arccos),
+    "atan": _rounded_once(np.arctan),
+    "sinh": _rounded_once(np.sinh),
+    "cosh": _rounded_once(np.cosh),
+    "tanh": _rounded_once(np.tanh),
+    "asinh": _rounded_once(np.arcsinh),
+    "acosh": _rounded_once(np.arccosh),
+    "atanh": _rounded_once(np.arctanh),
+    "erf": _by_element(math.erf),
+    "erfc": _by_element(math.erfc),
+    "erfinv": _by_element(_inverse_erf),
+    "lgamma": _by_element(_log_gamma),
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.rint,
+    "trunc": np.trunc,
+    "pow": _rounded_once(np.power),
+    "atan2": _rounded_once(np.arctan2),
+    "nextafter": np.nextafter,
+    "copysign": np.copysign,
+    "isnan": np.isnan,
+    "isinf": np.isinf,
+    "isfinite": np.isfinite,
+    "signbit": np.signbit,
+    "fma": _fma,
+    # the result's type is the call's own: `apply` views the bits
+    "bitcast": np.asarray,
+}
+
+# Exact on a half type as it stands; every other primitive goes through float32.
+_HALF_AS_IS = frozenset({"select", "nextafter", "neg", "abs", "copysign"})
+
+
+def apply(name: str, arguments: list[Any], result: DType) -> Any:
+    """Primitive `name` of NumPy arrays or scalars, as `result`."""
+    if name == "bitcast":
+        return np.ascontiguousarray(arguments[0]).reshape(np.shape(arguments[0])).view(result.numpy)
+    halves = any(dtypes.dtype_of(np.asarray(a).dtype).is_half for a in arguments)
+    if halves and name not in _HALF_AS_IS:
+        wide = [convert(a, dtypes.dtype_of(np.asarray(a).dtype).compute) for a in arguments]
+        value = MEANING[name](*wide)
+        return convert(value, result) if result.is_half else value
+    return MEANING[name](*arguments)
