@@ -1,0 +1,379 @@
+"""The graph that is split: opaque steps over integer values, and the graph of groups while they are merged.
+
+A `Graph` is immutable and checked once, when it is made: every value has at most one maker, the steps are in
+topological order, and nothing reads a value that nobody makes. Values from 0 up are tensors and scalars; negative
+numbers are extents of the inputs, which are always there and have no maker.
+
+A `Quotient` holds the groups while partitioning: which group feeds which through which values, a topological
+order of the groups, and whether two of them can be merged without making a cycle. It keeps that order up to date
+under merging, so that the question costs a search bounded by the places of the two groups and not by the graph.
+
+This module knows integers and edges. It must not know why two groups should or should not be merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+# Distance between neighbouring labels of the order of a Quotient. An insertion halves a gap at worst, so that
+# this many bits allow that many insertions at one place before all labels are spread out again.
+_GAP = 1 << 40
+
+
+class SegmentsError(Exception):
+    """The base of every error that the package raises on its own account."""
+
+
+class GraphError(SegmentsError, ValueError):
+    """The steps, inputs and outputs given do not make a graph."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One opaque step: the values that it reads, in its own order, the values that it makes, and a label for people."""
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    label: object = None
+
+
+class Graph:
+    """An immutable graph of steps in topological order.
+
+    `inputs` are the values that come from outside; negative ones (extents) need no declaration. `outputs` are the
+    values that must exist at the end; an input may be one, and a value may be there twice.
+
+    Raises GraphError when a value is made twice, an input is made by a step or declared twice, a step reads a value
+    that no earlier step makes, a step makes an extent, or an output does not exist.
+    """
+
+    __slots__ = ("_output_set", "_producers", "_readers", "inputs", "outputs", "steps")
+
+    def __init__(self, steps: Sequence[Step], inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        self.steps = tuple(steps)
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        self._output_set = frozenset(self.outputs)
+        self._producers = self._find_producers()
+        self._readers = self._find_readers()
+        for value in self.outputs:
+            if value >= 0 and value not in self._producers and value not in self._readers:
+                raise GraphError(f"output {value} is made by no step and is no input of the graph")
+
+    def _find_producers(self) -> dict[int, int]:
+        declared = set(self.inputs)
+        if len(declared) != len(self.inputs):
+            twice = next(value for value in self.inputs if self.inputs.count(value) > 1)
+            raise GraphError(f"input {twice} is declared twice (inputs {self.inputs})")
+        producers: dict[int, int] = {}
+        for position, step in enumerate(self.steps):
+            for value in step.outputs:
+                if value < 0:
+                    raise GraphError(
+                        f"{self.describe(position)} makes {value}: negative numbers are extents of the inputs, "
+                        f"which no step makes"
+                    )
+                if value in declared:
+                    raise GraphError(f"{self.describe(position)} makes value {value}, which is an input of the graph")
+                if value in producers:
+                    raise GraphError(
+                        f"value {value} is made twice: by {self.describe(producers[value])} "
+                        f"and by {self.describe(position)}"
+                    )
+                producers[value] = position
+        return producers
+
+    def _find_readers(self) -> dict[int, tuple[int, ...]]:
+        readers: dict[int, list[int]] = {value: [] for value in self.inputs}
+        for position, step in enumerate(self.steps):
+            for value in dict.fromkeys(step.inputs):
+                maker = self._producers.get(value)
+                if maker is None:
+                    if value >= 0 and value not in readers:
+                        raise GraphError(
+                            f"{self.describe(position)} reads value {value}, "
+                            f"which no step makes and which is no input of the graph"
+                        )
+                elif maker >= position:
+                    raise GraphError(
+                        f"{self.describe(position)} reads value {value}, which is made only by "
+                        f"{self.describe(maker)}: steps must be in topological order"
+                    )
+                readers.setdefault(value, []).append(position)
+        return {value: tuple(positions) for value, positions in readers.items()}
+
+    def describe(self, position: int) -> str:
+        """Name a step for a message: its position, and its label where it has one."""
+        label = self.steps[position].label
+        return f"step {position}" if label is None else f"step {position} ({label})"
+
+    def producer(self, value: int) -> int | None:
+        """Return the position of the step that makes `value`, or None for an input or an extent."""
+        return self._producers.get(value)
+
+    def readers(self, value: int) -> tuple[int, ...]:
+        """Return the positions of the steps that read `value`, ascending, each once."""
+        return self._readers.get(value, ())
+
+    def is_output(self, value: int) -> bool:
+        """Return whether `value` is an output of the graph."""
+        return value in self._output_set
+
+    def has(self, value: int) -> bool:
+        """Return whether `value` is an input, is made by a step, or is an extent that a step reads."""
+        return value in self._producers or value in self._readers
+
+    def producers_of(self, position: int) -> tuple[int, ...]:
+        """Return the steps that make what the step reads, each once, in the order of its inputs."""
+        makers = (self._producers.get(value) for value in self.steps[position].inputs)
+        return tuple(dict.fromkeys(maker for maker in makers if maker is not None))
+
+    def readers_of(self, position: int) -> tuple[int, ...]:
+        """Return the steps that read what the step makes, each once."""
+        outputs = self.steps[position].outputs
+        return tuple(dict.fromkeys(reader for value in outputs for reader in self.readers(value)))
+
+    def reaches(self, first: int, second: int) -> bool:
+        """Return whether a path of one edge or more leads from step `first` to step `second`."""
+        return second in self.descendants((first,), until=second)
+
+    def descendants(self, steps: Iterable[int], until: int | None = None) -> frozenset[int]:
+        """Return every step that a path from one of `steps` leads to, up to position `until` where one is given."""
+        last = len(self.steps) if until is None else until
+        seen: set[int] = set()
+        stack = list(steps)
+        while stack:
+            for reader in self.readers_of(stack.pop()):
+                if reader <= last and reader not in seen:
+                    seen.add(reader)
+                    stack.append(reader)
+        return frozenset(seen)
+
+    def merge_makes_cycle(self, steps: Collection[int]) -> bool:
+        """Return whether a path leaves `steps` and comes back, so that no order could run them as one."""
+        if not steps:
+            return False
+        members = frozenset(steps)
+        last = max(members)
+        outside = {reader for step in members for reader in self.readers_of(step)} - members
+        return not members.isdisjoint(self.descendants((step for step in outside if step < last), until=last))
+
+
+@dataclass(frozen=True, slots=True)
+class MergePlan:
+    """How to merge two groups of a Quotient: good until the next merge.
+
+    `moved` are the groups between them that change their place, in order. They go right after `second` when
+    `after` is true, and right before `first` otherwise.
+    """
+
+    first: int
+    second: int
+    moved: tuple[int, ...]
+    after: bool
+
+
+class Quotient:
+    """Groups of nodes under merging, with a topological order of the groups.
+
+    `edges[producer][consumer]` are the values that the consumer reads of the producer; nodes are numbered in
+    topological order. A group goes by the number of one of its nodes (`find`). Merging costs the smaller group's
+    number of neighbours, and keeping the order costs the smaller of two searches: forward from the earlier group,
+    or backward from the later one, both limited to the groups between the two.
+
+    The order is a linked list with integer labels (M. Dietz and D. Sleator, "Two algorithms for maintaining order
+    in a list", 1987); the search limited to the affected window is that of D. Pearce and P. Kelly, "A dynamic
+    topological sort algorithm for directed acyclic graphs", 2007.
+    """
+
+    __slots__ = ("_consumers", "_labels", "_next", "_outside", "_parents", "_previous", "_producers")
+
+    def __init__(self, edges: Sequence[Mapping[int, Collection[int]]]) -> None:
+        count = len(edges)
+        self._parents = list(range(count))
+        self._labels = [(node + 1) * _GAP for node in range(count)]
+        self._next = [*range(1, count), -1] if count else []
+        self._previous = list(range(-1, count - 1))
+        self._consumers: list[dict[int, set[int]]] = [{} for _ in range(count)]
+        self._producers: list[dict[int, set[int]]] = [{} for _ in range(count)]
+        self._outside: dict[int, int] = {}
+        for producer, targets in enumerate(edges):
+            for consumer, values in targets.items():
+                if not producer < consumer < count:
+                    raise GraphError(f"edge from node {producer} to node {consumer} is not in topological order")
+                shared = set(values)
+                self._consumers[producer][consumer] = shared
+                self._producers[consumer][producer] = shared
+                for value in shared:
+                    self._outside[value] = self._outside.get(value, 0) + 1
+
+    def find(self, node: int) -> int:
+        """Return the number by which the group of `node` goes now."""
+        parents = self._parents
+        while parents[node] != node:
+            parents[node] = parents[parents[node]]
+            node = parents[node]
+        return node
+
+    def groups(self) -> list[int]:
+        """Return all groups, in no particular order of the graph."""
+        return [node for node, parent in enumerate(self._parents) if node == parent]
+
+    def label(self, group: int) -> int:
+        """Return the place of the group in the current topological order, as a number to compare."""
+        return self._labels[group]
+
+    def consumers(self, group: int) -> Collection[int]:
+        """Return the groups that read what `group` makes (a live view: copy before merging)."""
+        return self._consumers[group].keys()
+
+    def values(self, producer: int, consumer: int) -> Collection[int]:
+        """Return the values that `consumer` reads of `producer`; empty when there are none."""
+        return self._consumers[producer].get(consumer, ())
+
+    def adjacent(self, first: int, second: int) -> bool:
+        """Return whether one of the two groups reads of the other."""
+        return second in self._consumers[first] or first in self._consumers[second]
+
+    def outside_readers(self, value: int) -> int:
+        """Return how many groups other than its maker's read `value`."""
+        return self._outside.get(value, 0)
+
+    def plan(self, first: int, second: int) -> MergePlan | None:
+        """Return how to merge two different groups, or None when that would make a cycle."""
+        if self._labels[first] > self._labels[second]:
+            first, second = second, first
+        ahead: set[int] = set()
+        behind: set[int] = set()
+        forward = self._walk(first, second, self._consumers, ahead, behind)
+        backward = self._walk(second, first, self._producers, behind, ahead)
+        # The two searches take turns link by link, so that the cost is twice that of the shorter one.
+        while True:
+            found = next(forward, None)
+            if found is not None:
+                between, after = ahead, True
+                break
+            found = next(backward, None)
+            if found is not None:
+                between, after = behind, False
+                break
+        if found == "cycle":
+            return None
+        moved = tuple(sorted(between, key=self._labels.__getitem__))
+        return MergePlan(first, second, moved, after)
+
+    def _walk(
+        self, start: int, goal: int, links: list[dict[int, set[int]]], seen: set[int], met: set[int]
+    ) -> Iterator[str | None]:
+        """Search from `start` between the two places; yields None after each link, and the finding at the end."""
+        labels = self._labels
+        low, high = sorted((labels[start], labels[goal]))
+        stack = [start]
+        while stack:
+            node = stack.pop()
+            for other in links[node]:
+                if other == goal:
+                    if node != start:
+                        yield "cycle"
+                elif low < labels[other] < high and other not in seen:
+                    if other in met:
+                        yield "cycle"
+                    seen.add(other)
+                    stack.append(other)
+                yield None
+        yield "free"
+
+    def merge(self, plan: MergePlan) -> int:
+        """Merge the two groups of `plan` and return the number by which the union goes."""
+        first, second = plan.first, plan.second
+        place = second if plan.after else first
+        for group in plan.moved:
+            self._unlink(group)
+        if plan.after:
+            self._insert(plan.moved, second, self._next[second])
+        else:
+            self._insert(plan.moved, self._previous[first], first)
+        weight_of_first = len(self._consumers[first]) + len(self._producers[first])
+        weight_of_second = len(self._consumers[second]) + len(self._producers[second])
+        keep, gone = (first, second) if weight_of_first >= weight_of_second else (second, first)
+        if place == keep:
+            self._unlink(gone)
+        else:
+            self._unlink(keep)
+            self._replace(gone, keep)
+        self._join_edges(keep, gone)
+        self._parents[gone] = keep
+        return keep
+
+    def _join_edges(self, keep: int, gone: int) -> None:
+        for links, back in ((self._consumers, self._producers), (self._producers, self._consumers)):
+            inner = links[keep].pop(gone, None)
+            if inner is not None:
+                del back[gone][keep]
+                for value in inner:
+                    self._outside[value] -= 1
+        for other, values in self._consumers[gone].items():
+            del self._producers[other][gone]
+            # A producer's values are its own, so that no reader is counted twice here.
+            self._share(keep, other, values, self._consumers[keep].get(other))
+        for other, values in self._producers[gone].items():
+            del self._consumers[other][gone]
+            mine = self._consumers[other].get(keep)
+            for value in mine & values if mine else ():
+                self._outside[value] -= 1
+            self._share(other, keep, values, mine)
+        self._consumers[gone] = {}
+        self._producers[gone] = {}
+
+    def _share(self, producer: int, consumer: int, values: set[int], others: set[int] | None) -> None:
+        if others is not None:
+            larger, smaller = (values, others) if len(values) >= len(others) else (others, values)
+            larger |= smaller
+            values = larger
+        self._consumers[producer][consumer] = values
+        self._producers[consumer][producer] = values
+
+    def _unlink(self, group: int) -> None:
+        previous, following = self._previous[group], self._next[group]
+        if previous >= 0:
+            self._next[previous] = following
+        if following >= 0:
+            self._previous[following] = previous
+
+    def _replace(self, old: int, new: int) -> None:
+        previous, following = self._previous[old], self._next[old]
+        self._previous[new], self._next[new], self._labels[new] = previous, following, self._labels[old]
+        if previous >= 0:
+            self._next[previous] = new
+        if following >= 0:
+            self._previous[following] = new
+
+    def _insert(self, groups: Sequence[int], previous: int, following: int) -> None:
+        """Link `groups` in between two neighbours (-1: the end of the list) and label them."""
+        if not groups:
+            return
+        low = self._labels[previous] if previous >= 0 else self._labels[following] - _GAP * (len(groups) + 1)
+        high = self._labels[following] if following >= 0 else low + _GAP * (len(groups) + 1)
+        distance = (high - low) // (len(groups) + 1)
+        for position, group in enumerate(groups):
+            self._labels[group] = low + distance * (position + 1)
+            self._previous[group] = previous
+            if previous >= 0:
+                self._next[previous] = group
+            previous = group
+        self._next[previous] = following
+        if following >= 0:
+            self._previous[following] = previous
+        if distance == 0:
+            self._spread_labels(groups[0])
+
+    def _spread_labels(self, group: int) -> None:
+        """Give all groups fresh labels a full gap apart, going along the list that `group` is in."""
+        while self._previous[group] >= 0:
+            group = self._previous[group]
+        label = _GAP
+        while group >= 0:
+            self._labels[group] = label
+            label += _GAP
+            group = self._next[group]

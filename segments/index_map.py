@@ -1,0 +1,151 @@
+"""The border of a segment: which of its own numbers stands for which of the original's.
+
+A segment is a graph of its own and numbers its values from 0: first its inputs in the order of their original
+numbers, then the extents that it gets as scalar inputs (-1, -2, ... of the original in that order), then the values
+that its steps make, in the order of the steps. The extents of its own input tensors are its -1, -2, ... in the order
+of input and axis. A literal axis (static, or the 1 of a broadcast) takes its place in that count, as it does in the
+original, and has no entry.
+
+An extent that a segment needs of a tensor that it does not read comes in as a scalar, so that no tensor is kept
+alive for its shape.
+
+This module knows numbers. It must not know what a value is, save that it has axes whose extents have numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from segments.graph import Graph, GraphError
+from segments.partition import Partition
+
+ExtentsOf = Callable[[int], Sequence[int | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One segment of a graph, with the maps between its own numbers (local) and the graph's (original).
+
+    `steps`: positions in the graph, ascending. `inputs`, `outputs`: local numbers, ascending. `index_map`: what
+    crosses the border, local -> original; the entry of an extent that comes in as a scalar is negative.
+    `value_map`: every local value -> original, scalar inputs included; `inverse`: the other way round.
+    `extent_map`: the extents of its own input tensors, local -> original, both negative. `extent_inverse`: every
+    original extent that the segment knows -> the first local number of it: negative for an axis of its own inputs,
+    a value of the segment (0 or more) for a scalar input.
+    """
+
+    steps: tuple[int, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    index_map: Mapping[int, int]
+    value_map: Mapping[int, int]
+    inverse: Mapping[int, int]
+    extent_map: Mapping[int, int]
+    extent_inverse: Mapping[int, int]
+
+    @property
+    def original_inputs(self) -> tuple[int, ...]:
+        """The inputs by their original numbers, in the local order; negative ones are extents."""
+        return tuple(self.index_map[local] for local in self.inputs)
+
+    @property
+    def original_outputs(self) -> tuple[int, ...]:
+        """The outputs by their original numbers, in the local order."""
+        return tuple(self.index_map[local] for local in self.outputs)
+
+
+def build_segment(
+    graph: Graph,
+    steps: Sequence[int],
+    *,
+    extents_of: ExtentsOf,
+    needs_extents: Collection[int] = (),
+    outputs: Collection[int] | None = None,
+) -> Segment:
+    """Build the segment of `steps`, in whatever order they come.
+
+    `extents_of(value)` gives, for each axis of an original value, the original's number of its extent (negative) or
+    None for a literal axis; an empty sequence for a scalar. `needs_extents` are original extents that the steps need
+    besides those they read as operands; the ones that the segment's own inputs carry add no scalar input.
+    `outputs` are the original values to store; by default those that a step outside reads or the graph puts out,
+    which with copied steps is more than needed (`Partition.stored` has the exact ones).
+
+    Raises GraphError for a step that is there twice, an output that the steps do not make, or an extent that is
+    not negative.
+    """
+    order = tuple(sorted(steps))
+    members = frozenset(order)
+    if len(members) != len(order):
+        raise GraphError(f"a segment has each step once, not {tuple(steps)}")
+    made = [value for step in order for value in graph.steps[step].outputs]
+    read = {value for step in order for value in graph.steps[step].inputs}
+    tensors = sorted(value for value in read.difference(made) if value >= 0)
+    extent_map = _own_extents(tensors, extents_of)
+    wanted = {value for value in read if value < 0}.union(needs_extents)
+    if any(extent >= 0 for extent in wanted):
+        raise GraphError(f"needs_extents takes extents, which are negative: {sorted(needs_extents)}")
+    scalars = sorted(wanted.difference(extent_map.values()), reverse=True)
+    value_map = dict(enumerate([*tensors, *scalars, *made]))
+    inverse = {original: local for local, original in value_map.items()}
+    inputs = tuple(range(len(tensors) + len(scalars)))
+    stored = _stored(graph, members, made) if outputs is None else outputs
+    missing = sorted(set(stored).difference(made))
+    if missing:
+        raise GraphError(f"steps {order} do not make the outputs {missing}")
+    local_outputs = tuple(sorted(inverse[value] for value in set(stored)))
+    extent_inverse = {original: local for local, original in reversed(extent_map.items())}
+    extent_inverse.update((extent, inverse[extent]) for extent in scalars)
+    return Segment(
+        steps=order,
+        inputs=inputs,
+        outputs=local_outputs,
+        index_map=MappingProxyType({local: value_map[local] for local in (*inputs, *local_outputs)}),
+        value_map=MappingProxyType(value_map),
+        inverse=MappingProxyType(inverse),
+        extent_map=MappingProxyType(extent_map),
+        extent_inverse=MappingProxyType(extent_inverse),
+    )
+
+
+def build_segments(
+    graph: Graph,
+    split: Partition,
+    *,
+    extents_of: ExtentsOf,
+    needs_extents: Callable[[tuple[int, ...]], Collection[int]] | None = None,
+) -> tuple[Segment, ...]:
+    """Build the segments of all groups in their order; `needs_extents(steps)` is asked once for each group."""
+    return tuple(
+        build_segment(
+            graph,
+            steps,
+            extents_of=extents_of,
+            needs_extents=() if needs_extents is None else needs_extents(steps),
+            outputs=stored,
+        )
+        for steps, stored in zip(split.groups, split.stored, strict=True)
+    )
+
+
+def _own_extents(tensors: Sequence[int], extents_of: ExtentsOf) -> dict[int, int]:
+    extent_map: dict[int, int] = {}
+    local = 0
+    for value in tensors:
+        for extent in extents_of(value):
+            local -= 1
+            if extent is None:
+                continue
+            if extent >= 0:
+                raise GraphError(f"extents_of({value}) gives {extent}; an extent is negative, or None for a literal")
+            extent_map[local] = extent
+    return extent_map
+
+
+def _stored(graph: Graph, members: frozenset[int], made: Sequence[int]) -> list[int]:
+    return [
+        value
+        for value in made
+        if graph.is_output(value) or any(reader not in members for reader in graph.readers(value))
+    ]

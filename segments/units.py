@@ -1,0 +1,162 @@
+"""What a partition starts from: every step at home, each with the cheap steps that are computed again for it.
+
+A cheap step floats: it has no home of its own and is copied into every group that reads it, with the cheap steps
+that it reads. It is at home like any other step when somebody needs its stored value: it is an output of the graph,
+a step that stands alone reads it, a boundary is kept there, or a reader's group refuses the copy.
+
+This module knows the rule's answers about one step and the copies that it reads. It must not know groups of more
+than one home: growing those is the partition's work.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from segments.graph import Graph
+from segments.rules import (
+    Edge,
+    Predicate,
+    RefusalLog,
+    Rule,
+    SegmentationError,
+    Verdict,
+    as_verdict,
+    predicate_name,
+    yes,
+)
+
+View = Callable[[tuple[int, ...]], object]
+
+
+class Forbids:
+    """A user's predicate with its view, made safe to ask: what it raises names the two groups."""
+
+    __slots__ = ("cache", "predicate", "view")
+
+    def __init__(self, predicate: Predicate | None, view: View | None) -> None:
+        self.predicate = predicate
+        self.view = view
+        self.cache: dict[tuple[int, ...], object] = {}
+
+    def verdict(self, first: Callable[[], tuple[int, ...]], second: Callable[[], tuple[int, ...]]) -> Verdict:
+        """Ask about two groups, given as callables since without a predicate nobody needs their steps."""
+        if self.predicate is None:
+            return yes()
+        groups = first(), second()
+        try:
+            answer = self.predicate(self.seen(groups[0]), self.seen(groups[1]))
+            return as_verdict(answer, predicate_name(self.predicate))
+        except Exception as error:  # a user's function may raise anything; it is passed on with where it happened
+            raise SegmentationError(
+                f"the merge predicate {predicate_name(self.predicate)} failed on groups {groups[0]} and {groups[1]}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    def seen(self, steps: tuple[int, ...]) -> object:
+        """Return what the predicate sees of a group; the last few views are kept, since a group is shown often."""
+        if self.view is None:
+            return steps
+        if steps not in self.cache:
+            if len(self.cache) >= 64:
+                self.cache.clear()
+            self.cache[steps] = self.view(steps)
+        return self.cache[steps]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A step at home and the copies made for it: all `steps` ascending, what they read from outside, their facts."""
+
+    home: int
+    steps: tuple[int, ...]
+    reads: tuple[int, ...]
+    facts: object
+
+
+def split_into_units(graph: Graph, rule: Rule, forbids: Forbids, kept: frozenset[int], log: RefusalLog) -> list[Unit]:
+    """Return one unit per step that has a home, in the order of the graph."""
+    return _Splitting(graph, rule, forbids, kept, log).run()
+
+
+class _Splitting:
+    def __init__(self, graph: Graph, rule: Rule, forbids: Forbids, kept: frozenset[int], log: RefusalLog) -> None:
+        self.graph = graph
+        self.rule = rule
+        self.forbids = forbids
+        self.kept = kept
+        self.log = log
+        self.floats = [self.may_float(step) for step in range(len(graph.steps))]
+        self.holders: dict[int, set[int]] = {}  # floating step -> the homes that hold a copy
+        self.units: dict[int, Unit] = {}
+
+    def may_float(self, step: int) -> bool:
+        readers = self.graph.readers_of(step)
+        return (
+            bool(readers)
+            and self.rule.cheap(step)
+            and not self.rule.alone(step)
+            and not any(self.graph.is_output(value) or value in self.kept for value in self.graph.steps[step].outputs)
+            and not any(self.rule.alone(reader) for reader in readers)
+        )
+
+    def run(self) -> list[Unit]:
+        pending = [step for step, floats in enumerate(self.floats) if not floats]
+        while pending:
+            home = pending.pop()
+            for step in self.units[home].steps if home in self.units else ():
+                self.holders.get(step, set()).discard(home)
+            unit, refused = self.grow(home)
+            self.units[home] = unit
+            for step in refused:
+                # It goes home, and the units that took a copy are made again without it: a step has either one
+                # home or copies, never both.
+                pending.append(step)
+                pending.extend(self.holders.pop(step, ()))
+        return [self.units[home] for home in sorted(self.units)]
+
+    def grow(self, home: int) -> tuple[Unit, list[int]]:
+        """Take copies of the floating steps that `home` reads, from the nearest up; returns those refused too."""
+        graph = self.graph
+        steps = {home}
+        facts = self.rule.facts(home)
+        refused: list[int] = []
+        reads = dict.fromkeys(graph.steps[home].inputs)
+        waiting: list[int] = []
+        known: set[int] = set()
+
+        def push(step: int) -> None:
+            for maker in graph.producers_of(step):
+                if self.floats[maker] and maker not in known:
+                    known.add(maker)
+                    heapq.heappush(waiting, -maker)
+
+        push(home)
+        while waiting:
+            step = -heapq.heappop(waiting)
+            verdict = self.judge(step, facts, reads, steps)
+            if not verdict:
+                self.floats[step] = False
+                refused.append(step)
+                continue
+            facts = verdict.facts
+            steps.add(step)
+            self.holders.setdefault(step, set()).add(home)
+            for value in graph.steps[step].outputs:
+                reads.pop(value, None)
+            reads.update(dict.fromkeys(graph.steps[step].inputs))
+            push(step)
+        return Unit(home, tuple(sorted(steps)), tuple(reads), facts), refused
+
+    def judge(self, step: int, facts: object, reads: dict[int, None], steps: set[int]) -> Verdict:
+        edges = tuple(Edge(value, False) for value in sorted(self.graph.steps[step].outputs) if value in reads)
+        verdict = self.rule.merge(self.rule.facts(step), facts, edges)
+        if verdict:
+            forbidden = self.forbids.verdict(lambda: (step,), lambda: tuple(sorted(steps)))
+            if not forbidden:
+                verdict = forbidden
+        if not verdict:
+            whole = tuple(sorted(steps))
+            self.log.add(lambda: (step,), lambda: whole, verdict)
+        return verdict
