@@ -1,0 +1,148 @@
+"""The NumPy meaning of a Fusion: one short loop over its nodes. The reference of every test.
+
+Two readings of the same loop. Native: every node computes in its compute type and rounds as the kernels do, halves in
+float32 and rounded only where a value is stored (`rounded`: the outputs, what crosses a segment's border, the casts that
+the user wrote). Wide: floats in float64, for error bounds. Must not know: segments, kernels, devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracefuse import dtypes
+from tracefuse.dtypes import DType
+from tracefuse.errors import FusionError
+from tracefuse.extents import Expression
+from tracefuse.extents import evaluate as evaluate_extent
+from tracefuse.ir import Fusion, Literal, Node, Operand
+from tracefuse.ops.row import Library, Movement, Pointwise, Reduction
+
+
+def extent_values(fusion: Fusion, arguments: Sequence[Any]) -> dict[int, int]:
+    """The integer of every extent id (negative) and of every integer scalar input, from the arguments in order."""
+    by_value = dict(zip(fusion.inputs, arguments, strict=True))
+    values = {key: int(by_value[value].shape[axis]) for key, value, axis in fusion.axis_ids()}
+    for number in fusion.scalar_inputs:
+        if fusion.values[number].extent is not None:
+            values[number] = int(by_value[number])
+    return values
+
+
+def check_requirements(fusion: Fusion, extents: Mapping[int, int]) -> None:
+    """Raises the user's ShapeError for the first requirement that the sizes break."""
+    for requirement in fusion.requirements:
+        left, right = (evaluate_extent(e, extents) for e in (requirement.left, requirement.right))
+        if not requirement.holds(left, right):
+            raise requirement.error(left, right)
+
+
+def evaluate(
+    fusion: Fusion,
+    arguments: Sequence[Any],
+    *,
+    wide: bool = False,
+    rounded: Collection[int] | None = None,
+    on_value: Callable[[int, Any], None] | None = None,
+) -> list[Any]:
+    """The outputs as NumPy arrays, for NumPy arrays and Python scalars in the order of the inputs.
+
+    wide: compute floats in float64 and round nothing. rounded: value numbers that are rounded to their own type although
+    nothing stores them; None means all. on_value is called with every value in order.
+    """
+    if len(arguments) != len(fusion.inputs):
+        raise FusionError(f"{len(fusion.inputs)} inputs, got {len(arguments)} arguments")
+    extents = extent_values(fusion, arguments)
+    check_requirements(fusion, extents)
+    environment: dict[int, Any] = {}
+    for number, argument in zip(fusion.inputs, arguments, strict=True):
+        dtype = fusion.values[number].dtype
+        environment[number] = _widened(np.asarray(argument, dtype.numpy), wide)
+    stored = {*fusion.outputs}
+    with np.errstate(all="ignore"):
+        for node in fusion.nodes:
+            results = _apply(fusion, node, environment, extents, wide)
+            for number, result in zip(node.outputs, results, strict=True):
+                round_it = rounded is None or number in rounded or number in stored or node.op.name == "cast"
+                environment[number] = _result(result, fusion.values[number].dtype, wide, round_it)
+                if on_value is not None:
+                    on_value(number, environment[number])
+    return [environment[o] if wide else environment[o].astype(fusion.values[o].dtype.numpy) for o in fusion.outputs]
+
+
+def _widened(array: Any, wide: bool) -> Any:
+    """Halves in float32, or every float in float64."""
+    dtype = dtypes.dtype_of(array.dtype)
+    if wide and dtype.is_floating:
+        return array.astype(np.float64)
+    return array.astype(np.float32) if dtype.is_half else array
+
+
+def _result(result: Any, dtype: DType, wide: bool, round_it: bool) -> Any:
+    array = np.asarray(result)
+    if wide and dtype.is_floating:
+        return array.astype(np.float64)
+    if dtype.is_half:
+        # Kept as float32 that holds the value; rounding goes through the type itself.
+        return array.astype(dtype.numpy).astype(np.float32) if round_it else array.astype(np.float32)
+    return _converted(array, dtype)
+
+
+def _converted(array: Any, dtype: DType) -> Any:
+    """A cast as kernels do it: float to integer saturates and takes NaN to 0."""
+    if dtype.is_integer and np.issubdtype(array.dtype, np.floating):
+        limits = np.iinfo(dtype.numpy)
+        whole = np.nan_to_num(np.trunc(array.astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf)
+        low, high = whole <= float(limits.min), whole >= float(limits.max)
+        inside = np.where(low | high, 0, whole).astype(dtype.numpy)
+        return np.where(low, limits.min, np.where(high, limits.max, inside)).astype(dtype.numpy)
+    return array.astype(dtype.numpy)
+
+
+def _apply(
+    fusion: Fusion, node: Node, environment: Mapping[int, Any], extents: Mapping[int, int], wide: bool
+) -> Sequence[Any]:
+    attributes = {k: _concrete(v, extents) for k, v in node.attributes.items()}
+    operands = [_operand(fusion, node, position, o, environment, wide) for position, o in enumerate(node.operands)]
+    match node.op:
+        case Pointwise():
+            attributes.pop("dtype", None)
+            return (node.op.numpy(*operands, **attributes),)
+        case Reduction():
+            return (_reduce(node.op, operands[0], attributes),)
+        case Movement() | Library():
+            return (node.op.numpy(*operands, **attributes),)
+    raise FusionError(f"{node.op.name} has no NumPy meaning")
+
+
+def _concrete(attribute: Any, extents: Mapping[int, int]) -> Any:
+    if isinstance(attribute, Expression):
+        return evaluate_extent(attribute, extents)
+    if isinstance(attribute, tuple):
+        return tuple(_concrete(a, extents) for a in attribute)
+    return attribute
+
+
+def _operand(
+    fusion: Fusion, node: Node, position: int, operand: Operand, environment: Mapping[int, Any], wide: bool
+) -> Any:
+    array = np.asarray(operand.value) if isinstance(operand, Literal) else environment[operand]
+    op = node.op
+    if isinstance(op, Movement) and position >= (op.data or len(node.operands)):
+        return array
+    if isinstance(op, Pointwise) and op.promotion == "where" and position == 0:
+        return array.astype(np.bool_)
+    if isinstance(op, Reduction) and op.result == "bool":
+        return array
+    compute = dtypes.float64 if wide and node.compute.is_floating else node.compute.compute
+    if isinstance(op, Pointwise) and op.result == "dtype":
+        return array
+    return _converted(array, compute)
+
+
+def _reduce(op: Reduction, operand: Any, attributes: dict[str, Any]) -> Any:
+    axis, keepdims = tuple(attributes.pop("dims")), attributes.pop("keepdim")
+    attributes.pop("dtype", None)
+    return op.numpy(operand, axis=axis, keepdims=keepdims, **attributes)

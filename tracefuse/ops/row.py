@@ -1,0 +1,308 @@
+"""What a row is: the five kinds of op, and the families that make a row one line.
+
+A row says everything about an op in one place: its result type and shape, its scalar code, its NumPy meaning, its
+attributes and its docstring. Namespaces, documentation, tests and both emitters follow from it. Scalar code is a
+Python expression over the operands a, b, c, ... and the attributes by name, made of Python's operators, the kernel
+primitives and `x if c else y`; it is parsed once, for every target.
+
+Knows: how ops are described. Must not know: which ops there are, how kernels run them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from tracefuse import dtypes
+from tracefuse.dtypes import DType
+from tracefuse.errors import DtypeError, ShapeError
+from tracefuse.extents import Extent
+from tracefuse.ir import Attributes, Op, Require, Shape
+
+NumPyMeaning: TypeAlias = Callable[..., Any]
+IndexOf: TypeAlias = Callable[[int, Shape], Extent]
+
+REGISTRY: dict[str, Op] = {}
+"""Every row by name, in the order of definition."""
+
+
+def register(op: Any) -> Any:
+    """Adds a row to the registry; a name may be used once."""
+    if op.name in REGISTRY:
+        raise ValueError(f"two rows are named {op.name}")
+    REGISTRY[op.name] = op
+    return op
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """low <= index < high."""
+
+    index: Extent
+    low: Extent
+    high: Extent
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where an element comes from: `operand` at `coordinates`, if all conditions hold."""
+
+    operand: int
+    coordinates: Shape
+    conditions: tuple[Within, ...] = ()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# pointwise
+
+
+def broadcast_shapes(shapes: Sequence[Shape], require: Require) -> Shape:
+    """NumPy's broadcasting: trailing axes are aligned, an extent of 1 gives way, other extents must be equal."""
+    rank = max((len(s) for s in shapes), default=0)
+    result: list[Extent] = []
+    for axis in range(rank):
+        extent: Extent = 1
+        for shape in shapes:
+            own = axis - (rank - len(shape))
+            if own < 0 or shape[own] == 1:
+                continue
+            if extent == 1:
+                extent = shape[own]
+            else:
+                message = f"extents differ on axis {axis}: {{left}} and {{right}}"
+                require(extent, "==", shape[own], message, "broadcasting needs one of them to be 1")
+                if isinstance(shape[own], int):
+                    extent = shape[own]
+        result.append(extent)
+    return tuple(result)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Pointwise(Op):
+    """An op on elements.
+
+    scalar: its code. domain: the types that it computes in. promotion: how operand types make the compute type:
+    "common"; "float" (integers go to floats); "divide" (integers go to the default float); "bool"; "where" (the first
+    operand is a condition). result: "same" as the compute type, "bool", or "dtype" (the attribute).
+    expensive: worth keeping rather than computing again. exact: bit-equal to NumPy where the compute type is.
+    """
+
+    scalar: str
+    numpy: NumPyMeaning
+    domain: tuple[DType, ...]
+    promotion: str = "common"
+    result: str = "same"
+    expensive: bool = False
+    exact: bool = False
+    extra_shape: Callable[[Attributes], Shape] | None = None
+    kind: str = field(default="pointwise", init=False)
+
+    def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
+        extra = (self.extra_shape(attributes),) if self.extra_shape else ()
+        return (broadcast_shapes((*shapes, *extra), require),)
+
+    def types(
+        self, strong: Sequence[DType], weak: Sequence[str], table: str, scalars: Sequence[DType] = ()
+    ) -> tuple[DType, DType]:
+        """(compute, result) types for operands with `strong` types, Python `weak` kinds and fd `scalars`.
+
+        table: "numpy" or "nvfuser".
+        """
+        if self.promotion == "bool":
+            compute = dtypes.bool_
+        elif table == "numpy":
+            compute = dtypes.promote_numpy([*strong, *scalars], weak)
+        else:
+            compute = dtypes.promote_nvfuser(strong, scalars, weak)
+        compute = self._adjusted(compute, table)
+        if compute not in self.domain:
+            names = ", ".join(d.name for d in self.domain)
+            raise DtypeError(f"{self.name} does not take {compute}", hint=f"cast to one of: {names}")
+        return compute, dtypes.bool_ if self.result == "bool" else compute
+
+    def _adjusted(self, compute: DType, table: str) -> DType:
+        if self.promotion not in ("float", "divide") or compute.kind in ("float", "complex"):
+            return dtypes.int64 if compute.kind == "bool" and compute not in self.domain else compute
+        if table == "nvfuser":
+            return dtypes.float32
+        if self.promotion == "divide":
+            return dtypes.float64
+        # NumPy's float functions of integers: the smallest float that holds the type, int32 and wider in float64.
+        return {1: dtypes.float16, 2: dtypes.float32}.get(compute.itemsize, dtypes.float64)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# reductions
+
+
+def normalize_axis(axis: int, rank: int, what: str = "axis") -> int:
+    """A non-negative axis; ShapeError where it is out of range."""
+    if not -rank <= axis < rank:
+        raise ShapeError(f"{what} {axis} is out of range for {rank} axes", hint=f"use {-rank} to {rank - 1}")
+    return axis % rank
+
+
+def normalize_axes(axes: Sequence[int], rank: int, what: str = "axis") -> tuple[int, ...]:
+    """Sorted non-negative axes; ShapeError for one out of range or named twice."""
+    result = [normalize_axis(a, rank, what) for a in axes]
+    if len(set(result)) != len(result):
+        raise ShapeError(f"{what} named twice in {tuple(axes)}", hint="name each axis once")
+    return tuple(sorted(result))
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Reduction(Op):
+    """An op over the axes `dims`, which stay with extent 1 under `keepdim`.
+
+    A reduction is lift (of an element), combine (associative), final (of the state; `n` is the number of elements).
+    combine: "add", "mul", "minimum", "maximum", "and", "or". initial: the neutral element, "lowest"/"highest" of the
+    type, or None where an empty reduction has no meaning. A composite has `steps` instead: how to write it with other
+    rows, so that a kernel makes several passes over a row that it holds; its NumPy meaning is still one function.
+    result: "same", "float" (integers go to floats), "sum" (small integers widen), "bool".
+    """
+
+    numpy: NumPyMeaning
+    combine: str = ""
+    initial: bool | int | float | str | None = None
+    lift: str = "a"
+    final: str = "a"
+    result: str = "same"
+    steps: str | None = None
+    domain: tuple[DType, ...] = dtypes.ALL
+    exact: bool = False
+    kind: str = field(default="reduction", init=False)
+
+    def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
+        shape, dims = shapes[0], attributes["dims"]
+        normalize_axes(dims, len(shape))
+        if self.needs_elements:
+            for axis in dims:
+                message = f"axis {axis} is empty ({{right}} elements)"
+                require(1, "<=", shape[axis], message, "a reduction without a neutral element needs one element")
+        if attributes["keepdim"]:
+            return (tuple(1 if k in dims else e for k, e in enumerate(shape)),)
+        return (tuple(e for k, e in enumerate(shape) if k not in dims),)
+
+    @property
+    def needs_elements(self) -> bool:
+        return self.initial in ("lowest", "highest")
+
+    def result_type(self, operand: DType, table: str, dtype: DType | None = None) -> DType:
+        """The type of the result; `dtype` is the user's own choice."""
+        if dtype is not None:
+            return dtype
+        if self.result == "bool":
+            return dtypes.bool_
+        if self.result == "sum":
+            if operand.kind == "bool" or (operand.kind == "int" and (operand.itemsize < 8 or table == "nvfuser")):
+                return dtypes.int64
+            return dtypes.uint64 if operand.kind == "uint" and table == "numpy" else operand
+        if self.result == "float" and (operand.is_integer or operand.kind == "bool"):
+            return dtypes.float64 if table == "numpy" else dtypes.float32
+        if operand not in self.domain:
+            names = ", ".join(d.name for d in self.domain)
+            raise DtypeError(f"{self.name} does not take {operand}", hint=f"cast to one of: {names}")
+        return operand
+
+    def neutral(self, dtype: DType) -> bool | int | float:
+        """The neutral element in `dtype`."""
+        if self.initial in ("lowest", "highest"):
+            sign = -1 if self.initial == "lowest" else 1
+            if dtype.is_floating:
+                return sign * math.inf
+            if dtype.kind == "bool":
+                return sign > 0
+            bits = dtype.itemsize * 8
+            if dtype.kind == "uint":
+                return 0 if sign < 0 else 2**bits - 1
+            return -(1 << bits - 1) if sign < 0 else (1 << bits - 1) - 1
+        if self.initial is None or isinstance(self.initial, str):
+            raise ValueError(f"{self.name} has no neutral element")
+        value: bool | int | float = bool(self.initial) if dtype.kind == "bool" else self.initial
+        return value
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# movement and library
+
+ShapeRule: TypeAlias = Callable[[Sequence[Shape], Attributes, Require], Shape]
+PullRule: TypeAlias = Callable[[Shape, Sequence[Shape], Shape, Attributes, IndexOf], tuple[Source, ...]]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Movement(Op):
+    """An op that only says where each element of the result comes from.
+
+    pull(out coordinates, operand shapes, result shape, attributes, index_of) gives the sources: the first whose
+    conditions hold is read; where none does, the element is the attribute `value`. `index_of(operand, coordinates)` is
+    the integer that an index operand holds there, wrapped once and kept inside the axis that it indexes.
+    data: how many operands carry data (all but index operands); the result has the type of the data.
+    """
+
+    shape: ShapeRule
+    pull: PullRule
+    numpy: NumPyMeaning
+    data: int | None = None
+    kind: str = field(default="movement", init=False)
+
+    def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
+        return (self.shape(shapes, attributes, require),)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Library(Op):
+    """An op that a library runs: BLAS through NumPy, cuBLAS through CuPy. `numpy(*arrays, **attributes)` is called with
+    arrays of either; halves without hardware support are computed in float32 by the device."""
+
+    shape: ShapeRule
+    numpy: NumPyMeaning
+    domain: tuple[DType, ...]
+    kind: str = field(default="library", init=False)
+
+    def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
+        return (self.shape(shapes, attributes, require),)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# families: what makes a row one line
+
+
+def unary(
+    name: str, domain: tuple[DType, ...], *, scalar: str, numpy: NumPyMeaning, doc: str, **more: Any
+) -> Pointwise:
+    """A pointwise row with one operand."""
+    return register(Pointwise(name=name, domain=domain, scalar=scalar, numpy=numpy, doc=doc, **more))  # type: ignore[no-any-return]
+
+
+def binary(
+    name: str, domain: tuple[DType, ...], *, scalar: str, numpy: NumPyMeaning, doc: str, **more: Any
+) -> Pointwise:
+    """A pointwise row with two operands."""
+    return register(Pointwise(name=name, domain=domain, scalar=scalar, numpy=numpy, doc=doc, arity=2, **more))  # type: ignore[no-any-return]
+
+
+def ternary(
+    name: str, domain: tuple[DType, ...], *, scalar: str, numpy: NumPyMeaning, doc: str, **more: Any
+) -> Pointwise:
+    """A pointwise row with three operands."""
+    return register(Pointwise(name=name, domain=domain, scalar=scalar, numpy=numpy, doc=doc, arity=3, **more))  # type: ignore[no-any-return]
+
+
+def reduction(name: str, *, numpy: NumPyMeaning, doc: str, **more: Any) -> Reduction:
+    """A reduction row: attributes dims (axes) and keepdim, and more where `attributes` names them."""
+    attributes = (("dims", ()), ("keepdim", False), *more.pop("attributes", ()))
+    return register(Reduction(name=name, numpy=numpy, doc=doc, attributes=attributes, **more))  # type: ignore[no-any-return]
+
+
+def movement(name: str, *, shape: ShapeRule, pull: PullRule, numpy: NumPyMeaning, doc: str, **more: Any) -> Movement:
+    """A movement row."""
+    return register(Movement(name=name, shape=shape, pull=pull, numpy=numpy, doc=doc, **more))  # type: ignore[no-any-return]
+
+
+def library(
+    name: str, domain: tuple[DType, ...], *, shape: ShapeRule, numpy: NumPyMeaning, doc: str, **more: Any
+) -> Library:
+    """A library row."""
+    return register(Library(name=name, domain=domain, shape=shape, numpy=numpy, doc=doc, **more))  # type: ignore[no-any-return]
