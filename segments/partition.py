@@ -13,6 +13,7 @@ This module knows rules and predicates as things that answer, and groups of step
 
 from __future__ import annotations
 
+import functools
 import heapq
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -122,6 +123,7 @@ class _Merging:
         self.last_merge: dict[int, tuple[int, int]] = {}  # group -> the two groups' first units, for messages
         self.sealed: set[int] = set()  # accepted whole, with no facts to grow on from
         self.checked: dict[int, int] = {}  # group -> its stamp when the full check accepted it
+        self.positions: dict[int, int] = {}  # group -> its place in the order, once that is known
         self.step_cache: dict[int, tuple[int, tuple[int, ...]]] = {}
 
     def steps(self, group: int) -> tuple[int, ...]:
@@ -198,7 +200,7 @@ class _Merging:
                 continue  # this is the whole graph, and was refused
             verdict = self.rule.accepts(steps)
             if not verdict:
-                self.log.add(lambda steps=steps: steps, tuple, verdict)
+                self.log.add(functools.partial(tuple, steps), tuple, verdict)
                 continue
             final = verdict.facts is None and any(self.facts[unit] is not None for unit in region)
             group = region[0]
@@ -353,7 +355,6 @@ class _Merging:
     def ordered_groups(self) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
         """Return (steps, steps at home) of each group, in topological order, the smallest first step first."""
         order: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
-        self.positions: dict[int, int] = {}
         waiting: dict[int, int] = {}
         for group in self.quotient.groups():
             for consumer in self.quotient.consumers(group):
@@ -392,7 +393,7 @@ def _finish(
 ) -> Partition:
     homes = {step: position for position, (_, at_home) in enumerate(groups) for step in at_home}
     needed: set[int] = {value for value in graph.outputs if graph.producer(value) is not None}
-    for position, (steps, _) in enumerate(groups):
+    for steps, _ in groups:
         made = {value for step in steps for value in graph.steps[step].outputs}
         for step in steps:
             needed.update(value for value in graph.steps[step].inputs if value not in made)
