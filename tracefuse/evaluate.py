@@ -1,8 +1,8 @@
 """The NumPy meaning of a Fusion: one short loop over its nodes. The reference of every test.
 
 Two readings of the same loop. Native: every node computes in its compute type and rounds as the kernels do, halves in
-float32 and rounded only where a value is stored (`rounded`: the outputs, what crosses a segment's border, the casts that
-the user wrote). Wide: floats in float64, for error bounds. Must not know: segments, kernels, devices.
+float32 and rounded only where a value is stored (`rounded`: the outputs, what crosses a segment's border, casts that the
+user wrote). Wide: floats in float64, for error bounds. Must not know: segments, kernels, devices.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def evaluate(
 ) -> list[Any]:
     """The outputs as NumPy arrays, for NumPy arrays and Python scalars in the order of the inputs.
 
-    wide: compute floats in float64 and round nothing. rounded: value numbers that are rounded to their own type although
-    nothing stores them; None means all. on_value is called with every value in order.
+    wide: compute floats in float64 and round nothing. rounded: value numbers that are rounded to their own type as if they
+    were stored; None means all. on_value is called with every value in order.
     """
     if len(arguments) != len(fusion.inputs):
         raise FusionError(f"{len(fusion.inputs)} inputs, got {len(arguments)} arguments")
@@ -65,11 +65,16 @@ def evaluate(
         for node in fusion.nodes:
             results = _apply(fusion, node, environment, extents, wide)
             for number, result in zip(node.outputs, results, strict=True):
-                round_it = rounded is None or number in rounded or number in stored or node.op.name == "cast"
+                round_it = rounded is None or number in rounded or number in stored or _rounds(node)
                 environment[number] = _result(result, fusion.values[number].dtype, wide, round_it)
                 if on_value is not None:
                     on_value(number, environment[number])
     return [environment[o] if wide else environment[o].astype(fusion.values[o].dtype.numpy) for o in fusion.outputs]
+
+
+def _rounds(node: Node) -> bool:
+    """A cast that the user wrote rounds, also where nothing stores its value."""
+    return isinstance(node.op, Pointwise) and node.op.result == "dtype"
 
 
 def _widened(array: Any, wide: bool) -> Any:
@@ -93,7 +98,7 @@ def _result(result: Any, dtype: DType, wide: bool, round_it: bool) -> Any:
 def _converted(array: Any, dtype: DType) -> Any:
     """A cast as kernels do it: float to integer saturates and takes NaN to 0."""
     if dtype.is_integer and np.issubdtype(array.dtype, np.floating):
-        limits = np.iinfo(dtype.numpy)
+        limits = np.iinfo(dtype.name)
         whole = np.nan_to_num(np.trunc(array.astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf)
         low, high = whole <= float(limits.min), whole >= float(limits.max)
         inside = np.where(low | high, 0, whole).astype(dtype.numpy)

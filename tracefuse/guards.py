@@ -1,0 +1,57 @@
+"""Guards: facts about sizes that tracing, scheduling or emitting used, checked at every call.
+
+A guard that fails selects or builds another plan; it is never the user's error (that is a Requirement of the IR).
+`compile_guards` turns a list of them into one Python function, since a call pays for it.
+
+Knows: extents and their comparisons. Must not know: what a plan is.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tracefuse.extents import Extent, Symbol, evaluate, python_text
+
+_RELATIONS: dict[str, Callable[[int, int], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<=": operator.le,
+    "<": operator.lt,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """left relation right, a fact that was used. relation: "==", "!=", "<=" or "<"; reason: what it was used for."""
+
+    left: Extent
+    relation: str
+    right: Extent
+    reason: str
+    where: str | None = None
+
+    def holds(self, values: Mapping[int, int]) -> bool:
+        return _RELATIONS[self.relation](evaluate(self.left, values), evaluate(self.right, values))
+
+    def __str__(self) -> str:
+        where = f" ({self.where})" if self.where else ""
+        return f"{self.left} {self.relation} {self.right}: {self.reason}{where}"
+
+
+def divisible(extent: Extent, divisor: int, reason: str) -> Guard:
+    """extent is a multiple of divisor."""
+    return Guard(extent % divisor, "==", 0, reason)
+
+
+def compile_guards(guards: Sequence[Guard]) -> Callable[[Mapping[int, int]], bool]:
+    """A function of the extent values (by id) that says whether all guards hold."""
+    if not guards:
+        return lambda values: True
+
+    def name(symbol: Symbol) -> str:
+        return f"v[{symbol.id}]"
+
+    tests = dict.fromkeys(f"{python_text(g.left, name)} {g.relation} {python_text(g.right, name)}" for g in guards)
+    return eval(f"lambda v: {' and '.join(tests)}", {"min": min, "max": max})  # type: ignore[no-any-return]
