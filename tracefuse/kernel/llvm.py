@@ -1,0 +1,76 @@
+"""The LLVM emitter: a kernel of target "cpu" as the text of an LLVM module.
+
+Three functions come out: `body` (a range of the grid, typed parameters; `kernel/llvm_body.py`), `piece` (the same
+behind one pointer, for the worker pool; it also makes the scratch buffers) and `launch` (what Python calls; both in
+`kernel/llvm_launch.py`), with the maths functions that they use (`kernel/llvm_math.py`).
+
+Knows: how a module is put together. Must not know: how text becomes code.
+"""
+
+from __future__ import annotations
+
+from tracefuse.errors import InternalError
+from tracefuse.kernel import ir, llvm_launch, llvm_math
+from tracefuse.kernel.llvm_body import Emitter, Metadata, is_scratch
+from tracefuse.kernel.llvm_build import Processor, Value, host_processor
+from tracefuse.kernel.llvm_scalar import register_type
+
+
+def _parameter(parameter: ir.Buffer | ir.Variable) -> str:
+    if isinstance(parameter, ir.Variable):
+        return f"{register_type(parameter.dtype)} %{parameter.name}"
+    attributes = ["ptr"]
+    if parameter.exclusive:
+        attributes.append("noalias")
+    if not parameter.written:
+        attributes.append("readonly")
+    attributes.append(f"align {max(parameter.alignment, parameter.dtype.itemsize)}")
+    return f"{' '.join(attributes)} %{parameter.name}"
+
+
+def _body(kernel: ir.Kernel, scratch: tuple[ir.Buffer, ...], emitter: Emitter) -> str:
+    """The function that runs the grid's iterations begin..end."""
+    listed = [_parameter(p) for p in kernel.parameters]
+    listed += [f"ptr noalias align 64 %{buffer.name}" for buffer in scratch]
+    listed += ["i64 %grid_begin", "i64 %grid_end"]
+    builder = emitter.builder
+    emitter.pointers.update({b.name: f"%{b.name}" for b in (*kernel.buffers, *scratch)})
+    emitter.variables.update({s.name: Value(builder, f"%{s.name}", register_type(s.dtype)) for s in kernel.scalars})
+    if kernel.thread is not None:
+        emitter.variables[kernel.thread.name] = builder.literal(0, register_type(kernel.thread.dtype))
+    if kernel.grid:
+        variable = kernel.grid[0].variable
+        type_ = register_type(variable.dtype)
+        begin, end = (Value(builder, f"%grid_{end}", "i64") for end in ("begin", "end"))
+        if type_ != "i64":
+            begin, end = begin.convert("trunc", type_), end.convert("trunc", type_)
+        emitter.loop(variable, (begin, end, builder.literal(1, type_)), kernel.body, "", "")
+    else:
+        emitter.statements(kernel.body)
+    lines = ["start:", *emitter.entry, *builder.lines, "  ret void"]
+    return "\n".join([f"define internal void @body({', '.join(listed)}) #0 {{", *lines, "}"])
+
+
+def emit_llvm(kernel: ir.Kernel, processor: Processor | None = None) -> str:
+    """The LLVM module of `kernel` for `processor` (this machine's by default).
+
+    Raises CompileError for what the CPU kernels do not support (complex types), InternalError for a malformed kernel.
+    """
+    if kernel.target != "cpu" or kernel.threads != 1 or len(kernel.grid) > 1:
+        raise InternalError(f"kernel IR: {kernel.name} is not a kernel for the CPU: one thread, at most one grid axis")
+    processor = processor or host_processor()
+    metadata = Metadata()
+    scratch = tuple(
+        s.buffer for s in ir.walk_statements(kernel.body) if isinstance(s, ir.Allocate) and is_scratch(s.buffer)
+    )
+    body = Emitter(kernel, processor, metadata)
+    texts = [_body(kernel, scratch, body)]
+    outer = Emitter(kernel, processor, metadata)
+    texts += llvm_launch.emit(kernel, scratch, outer)
+    declarations = {**body.builder.declarations, **outer.builder.declarations}
+    texts += llvm_math.functions((*body.builder.functions, *outer.builder.functions), declarations)
+    width = f'"prefer-vector-width"="{processor.vector_bits}"'
+    attributes = [f"attributes #0 = {{ noinline nounwind {width} }}", f"attributes #1 = {{ nounwind {width} }}"]
+    return (
+        "\n\n".join(["\n".join(sorted(declarations.values())), *texts, "\n".join(attributes + metadata.lines)]) + "\n"
+    )

@@ -1,0 +1,208 @@
+"""The two outer functions of a CPU kernel's module: what the worker pool calls and what Python calls.
+
+`piece(arguments, begin, end)` unpacks the parameters from an array of 8-byte slots, makes the scratch buffers and runs
+the body. `launch` is a C function with the METH_FASTCALL signature: it reads the data pointers out of NumPy arrays and
+the scalars out of Python numbers, evaluates the grid's extent and the kernel's work, and runs the piece here or on the
+pool; Python's lock is released where the work is worth it.
+
+Knows: CPython's C interface and where an array keeps its data pointer (checked by `kernel/compile_cpu.py` before the
+first compile). Must not know: statements.
+"""
+
+from __future__ import annotations
+
+from tracefuse import dtypes
+from tracefuse.kernel import ir
+from tracefuse.kernel.llvm_body import Emitter
+from tracefuse.kernel.llvm_build import FLOAT_BITS, Builder, Value
+from tracefuse.kernel.llvm_scalar import cast, register_type
+
+# An object starts with its header, whose last word is the type; an array's first field after it is the data pointer.
+HEADER_BYTES = object.__basicsize__
+# Elements of work below which Python's lock is kept, and below which the calling thread does all.
+KEEP_LOCK_BELOW = 8_192
+SERIAL_BELOW = 100_000
+# No piece of the grid is smaller than this many elements of work.
+PIECE_WORK = 16_384
+# A scratch buffer of up to this many bytes is on the stack.
+SCRATCH_ON_STACK = 1 << 17
+
+_DECLARATIONS = {
+    "PyLong_AsVoidPtr": "declare ptr @PyLong_AsVoidPtr(ptr)",
+    "PyLong_AsUnsignedLongLongMask": "declare i64 @PyLong_AsUnsignedLongLongMask(ptr)",
+    "PyFloat_AsDouble": "declare double @PyFloat_AsDouble(ptr)",
+    "PyObject_IsTrue": "declare i32 @PyObject_IsTrue(ptr)",
+    "PyType_IsSubtype": "declare i32 @PyType_IsSubtype(ptr, ptr)",
+    "PyErr_Occurred": "declare ptr @PyErr_Occurred()",
+    "PyErr_SetString": "declare void @PyErr_SetString(ptr, ptr)",
+    "PyEval_SaveThread": "declare ptr @PyEval_SaveThread()",
+    "PyEval_RestoreThread": "declare void @PyEval_RestoreThread(ptr)",
+    "Py_IncRef": "declare void @Py_IncRef(ptr)",
+    "_Py_NoneStruct": "@_Py_NoneStruct = external global i8",
+    "PyExc_TypeError": "@PyExc_TypeError = external global ptr",
+    "tracefuse_array_type": "@tracefuse_array_type = external global i8",
+    "tracefuse_parallel_for": "declare void @tracefuse_parallel_for(ptr, ptr, i64, i64)",
+    "aligned_alloc": "declare noalias ptr @aligned_alloc(i64, i64) nounwind",
+    "free": "declare void @free(ptr) nounwind",
+}
+
+_ADDRESS = f"""\
+define internal ptr @address(ptr %object) alwaysinline {{
+start:
+  %place = getelementptr i8, ptr %object, i64 {HEADER_BYTES - 8}
+  %type = load ptr, ptr %place
+  %exact = icmp eq ptr %type, @tracefuse_array_type
+  br i1 %exact, label %array, label %other
+other:
+  %answer = call i32 @PyType_IsSubtype(ptr %type, ptr @tracefuse_array_type)
+  %derived = icmp ne i32 %answer, 0
+  br i1 %derived, label %array, label %number
+array:
+  %field = getelementptr i8, ptr %object, i64 {HEADER_BYTES}
+  %data = load ptr, ptr %field
+  ret ptr %data
+number:
+  %given = call ptr @PyLong_AsVoidPtr(ptr %object)
+  ret ptr %given
+}}"""
+
+
+def _slot(builder: Builder, array: str, number: int) -> Value:
+    return builder.emit(f"getelementptr i8, ptr {array}, i64 {8 * number}", "ptr", "slot")
+
+
+def _parameter_type(parameter: ir.Buffer | ir.Variable) -> str:
+    return "ptr" if isinstance(parameter, ir.Buffer) else register_type(parameter.dtype)
+
+
+def _scratch(builder: Builder, buffer: ir.Buffer, emitter: Emitter) -> tuple[Value, Value]:
+    """The address of a scratch buffer, and the block to free (null where it is on the stack)."""
+    assert buffer.size is not None
+    elements = builder.literal(buffer.size, "i64") if isinstance(buffer.size, int) else emitter.index(buffer.size)
+    wanted = (elements * buffer.dtype.itemsize + 63) & -64
+    small = wanted.compare("ule", SCRATCH_ON_STACK)
+    on_stack = small.select(wanted, 64)
+    stack = builder.emit(f"alloca i8, {on_stack}, align 64", "ptr", buffer.name)
+    begin, heap, end = (builder.name(f"{buffer.name}_{part}") for part in ("stack", "heap", "ready"))
+    builder.line(f"br label {begin}")
+    builder.label(begin)
+    builder.line(f"br {small}, label {end}, label {heap}")
+    builder.label(heap)
+    block = builder.emit(f"call ptr @aligned_alloc(i64 64, {wanted})", "ptr", "block")
+    builder.line(f"br label {end}")
+    builder.label(end)
+    owned = builder.emit(f"phi ptr [ null, {begin} ], [ {block.text}, {heap} ]", "ptr", "owned")
+    address = builder.emit(f"select {small}, {stack}, {owned}", "ptr", buffer.name)
+    return address, owned
+
+
+def _piece(kernel: ir.Kernel, scratch: tuple[ir.Buffer, ...], emitter: Emitter) -> str:
+    builder = emitter.builder
+    arguments: list[Value] = []
+    for number, parameter in enumerate(kernel.parameters):
+        type_ = _parameter_type(parameter)
+        value = builder.emit(f"load {type_}, {_slot(builder, '%arguments', number)}", type_, parameter.name)
+        arguments.append(value)
+        if isinstance(parameter, ir.Variable):
+            emitter.variables[parameter.name] = value
+    owned: list[Value] = []
+    for buffer in scratch:
+        address, block = _scratch(builder, buffer, emitter)
+        arguments.append(address)
+        owned.append(block)
+    listed = ", ".join([*map(str, arguments), "i64 %begin", "i64 %end"])
+    builder.line(f"call void @body({listed})")
+    for block in owned:
+        builder.line(f"call void @free({block})")
+    return _define("void", "piece", "ptr %arguments, i64 %begin, i64 %end", builder, "ret void")
+
+
+def _define(result: str, name: str, parameters: str, builder: Builder, last: str) -> str:
+    lines = ["start:", *builder.lines, f"  {last}", "}"]
+    builder.lines = []
+    return "\n".join([f"define {result} @{name}({parameters}) #1 {{", *lines])
+
+
+def _scalar(builder: Builder, parameter: ir.Variable, given: Value) -> Value:
+    """A Python number as a value of the parameter's type."""
+    dtype, type_ = parameter.dtype, register_type(parameter.dtype)
+    if dtype.kind == "bool":
+        return builder.call("PyObject_IsTrue", "i32", [given]).compare("ne", 0)
+    if dtype.is_integer:
+        value = builder.call("PyLong_AsUnsignedLongLongMask", "i64", [given])
+        return value if type_ == "i64" else value.convert("trunc", type_)
+    return builder.call("PyFloat_AsDouble", "double", [given])
+
+
+def _convert(kernel: ir.Kernel, emitter: Emitter) -> None:
+    """Python's arguments into the slots."""
+    builder = emitter.builder
+    builder.line(f"%slots = alloca [{max(len(kernel.parameters), 1)} x i64], align 16")
+    for number, parameter in enumerate(kernel.parameters):
+        given = builder.emit(f"load ptr, {_slot(builder, '%arguments', number)}", "ptr", "given")
+        if isinstance(parameter, ir.Buffer):
+            value = builder.call("address", "ptr", [given])
+        else:
+            value = _scalar(builder, parameter, given)
+            if value.type in FLOAT_BITS:
+                value = cast(value, dtypes.float64, parameter.dtype, emitter.processor)
+            emitter.variables[parameter.name] = value
+        builder.line(f"store {value}, {_slot(builder, '%slots', number)}")
+
+
+def _run(kernel: ir.Kernel, emitter: Emitter) -> None:
+    """Runs the grid: with Python's lock kept, on this thread without it, or on the pool."""
+    builder = emitter.builder
+    extent = emitter.index(kernel.grid[0].extent) if kernel.grid else builder.literal(1, "i64")
+    work = builder.literal(1 << 62, "i64") if kernel.work is None else emitter.index(kernel.work)
+    builder.line(f"br {work.compare('slt', KEEP_LOCK_BELOW)}, label %here, label %released")
+    builder.label("%here")
+    builder.line(f"call void @piece(ptr %slots, i64 0, {extent})")
+    builder.line("br label %done")
+    builder.label("%released")
+    state = builder.call("PyEval_SaveThread", "ptr", [])
+    builder.line(f"br {work.compare('slt', SERIAL_BELOW)}, label %serial, label %parallel")
+    builder.label("%serial")
+    builder.line(f"call void @piece(ptr %slots, i64 0, {extent})")
+    builder.line("br label %restore")
+    builder.label("%parallel")
+    pieces = work.binary("sdiv", PIECE_WORK)
+    grain = extent.binary("sdiv", pieces) + 1
+    builder.line(f"call void @tracefuse_parallel_for(ptr @piece, ptr %slots, {extent}, {grain})")
+    builder.line("br label %restore")
+    builder.label("%restore")
+    builder.line(f"call void @PyEval_RestoreThread({state})")
+    builder.line("br label %done")
+    builder.label("%done")
+
+
+def _launch(kernel: ir.Kernel, emitter: Emitter) -> str:
+    builder = emitter.builder
+    count = len(kernel.parameters)
+    builder.line(f"%right = icmp eq i64 %count, {count}")
+    builder.line("br i1 %right, label %convert, label %wrong")
+    builder.label("%wrong")
+    builder.line("%kind = load ptr, ptr @PyExc_TypeError")
+    builder.line("call void @PyErr_SetString(ptr %kind, ptr @wrong_count)")
+    builder.line("ret ptr null")
+    builder.label("%convert")
+    _convert(kernel, emitter)
+    builder.line("%error = call ptr @PyErr_Occurred()")
+    builder.line("%fine = icmp eq ptr %error, null")
+    builder.line("br i1 %fine, label %run, label %failed")
+    builder.label("%failed")
+    builder.line("ret ptr null")
+    builder.label("%run")
+    _run(kernel, emitter)
+    builder.line("call void @Py_IncRef(ptr @_Py_NoneStruct)")
+    message = f"{kernel.name} takes {count} arguments".encode() + b"\0"
+    text = "".join(chr(c) if 32 <= c < 127 and c not in b'"\\' else f"\\{c:02X}" for c in message)
+    constant = f'@wrong_count = private constant [{len(message)} x i8] c"{text}"'
+    parameters = "ptr %self, ptr %arguments, i64 %count"
+    return constant + "\n\n" + _define("ptr", "launch", parameters, builder, "ret ptr @_Py_NoneStruct")
+
+
+def emit(kernel: ir.Kernel, scratch: tuple[ir.Buffer, ...], emitter: Emitter) -> list[str]:
+    """The texts of `piece` and `launch`; what they need is added to the emitter's declarations."""
+    emitter.builder.declarations.update(_DECLARATIONS)
+    return [_piece(kernel, scratch, emitter), _ADDRESS, _launch(kernel, emitter)]
