@@ -131,7 +131,8 @@ def _shift(function: Function, past: Function) -> Function:
     def shift(x: Any, y: Any) -> Any:
         kind = np.asarray(x).dtype
         out = np.asarray((y < 0) | (y >= 8 * kind.itemsize))
-        return np.where(out, past(x), function(x, np.where(out, 0, y).astype(kind))).astype(kind)
+        count = np.asarray(np.where(out, 0, y), dtype=kind)
+        return np.asarray(np.where(out, past(x), function(x, count)), dtype=kind)
 
     return shift
 

@@ -1,0 +1,409 @@
+"""Prints kernels as CUDA C++ for NVRTC: no headers, the kernel's own names and comments, one statement a line.
+
+A block is one iteration of the grid: the last axis is blockIdx.x, the one before it y, then z. Shared buffers are
+static up to 48 KiB together; beyond that they lie in one dynamic allocation of `shared_bytes(kernel)`, which the launch
+has to ask for. Local buffers become registers where their indices are constant after unrolling.
+
+A group reduction is a butterfly of shuffles, neighbours first, and for a block one pass through shared memory; the
+order is that of kernel/interpret.py, so the bits are the same wherever the combiner's are.
+
+Whether multiplies and adds contract (`kernel.contract`) is an option of the compilation, not of the text.
+
+Knows: statements of the kernel IR, CUDA C++. Must not know: how it is compiled or launched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from tracefuse.dtypes import DType, float32, float64
+from tracefuse.errors import InternalError
+from tracefuse.kernel import ir
+from tracefuse.kernel.cuda_math import RESERVED, SUM, Printer, data_variables, has_load, identifiers, variables_of
+from tracefuse.kernel.cuda_prelude import prelude
+from tracefuse.kernel.infix import Text
+
+WARP = 32
+STATIC_SHARED = 48 * 1024  # bytes that a kernel may declare statically
+_ALIGNMENT = 16
+_BLOCK_INDEX = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
+# Combining two equal states in either order gives the same bits.
+_COMMUTATIVE = frozenset({"add", "mul", "minimum", "maximum", "and", "or", "xor"})
+
+
+def _shared_size(buffer: ir.Buffer) -> int:
+    if not isinstance(buffer.size, int):
+        raise InternalError(f"buffer {buffer.name} needs a constant size on the GPU, has {buffer.size}")
+    return -(-buffer.size * buffer.dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
+
+
+def _shared_buffers(kernel: ir.Kernel) -> list[ir.Buffer]:
+    allocated = (s.buffer for s in ir.walk_statements(kernel.body) if isinstance(s, ir.Allocate))
+    return [b for b in allocated if b.space == "shared"]
+
+
+def _exchange_bytes(kernel: ir.Kernel) -> int:
+    """Static shared memory of the group reductions that go over a whole block."""
+    total = 0
+    for statement in ir.walk_statements(kernel.body):
+        if isinstance(statement, ir.GroupReduce) and statement.group > WARP:
+            total += sum(v.dtype.itemsize * (statement.group // WARP) for v in statement.variables)
+    return total
+
+
+def shared_bytes(kernel: ir.Kernel) -> int:
+    """Bytes of dynamic shared memory that a launch of the kernel needs; 0 where static memory is enough."""
+    buffers = sum(_shared_size(b) for b in _shared_buffers(kernel))
+    return buffers if buffers + _exchange_bytes(kernel) > STATIC_SHARED else 0
+
+
+def entry_name(kernel: ir.Kernel) -> str:
+    """The kernel's function name in its source."""
+    return identifiers([kernel.name], RESERVED)[kernel.name]
+
+
+def _names(kernel: ir.Kernel) -> list[str]:
+    names = [p.name for p in kernel.parameters] + [axis.variable.name for axis in kernel.grid]
+    if kernel.thread is not None:
+        names.append(kernel.thread.name)
+    for statement in ir.walk_statements(kernel.body):
+        match statement:
+            case ir.Let(variable, _) | ir.Declare(variable, _):
+                names.append(variable.name)
+            case ir.For():
+                names.append(statement.variable.name)
+            case ir.Allocate(buffer):
+                names.append(buffer.name)
+            case ir.GroupReduce(_, combiner, _):
+                names.extend(v.name for v in (*combiner.left, *combiner.right))
+    return list(dict.fromkeys(names))
+
+
+class _Emitter:
+    """Prints one kernel's function."""
+
+    def __init__(self, kernel: ir.Kernel) -> None:
+        if kernel.target != "cuda" or len(kernel.grid) > 3:
+            raise InternalError(f"kernel {kernel.name} is for {kernel.target}, with {len(kernel.grid)} grid axes")
+        self.kernel = kernel
+        self.entry = entry_name(kernel)
+        self.printer = Printer(identifiers(_names(kernel), {*RESERVED, self.entry}))
+        self.taken = {*RESERVED, self.entry, *self.printer.names.values()}
+        self.data = data_variables(kernel.body)
+        self.mutable = {
+            s.variable.name for s in ir.walk_statements(kernel.body) if isinstance(s, ir.Assign | ir.Accumulate)
+        } | {v.name for s in ir.walk_statements(kernel.body) if isinstance(s, ir.GroupReduce) for v in s.variables}
+        self.dynamic = shared_bytes(kernel) > 0
+        self.dynamic_used = 0
+        self.loops: list[ir.For] = []
+        self.lines: list[str] = []
+        self.depth = 1
+
+    # lines and names
+
+    def line(self, text: str) -> None:
+        self.lines.append("  " * self.depth + text if text else "")
+
+    def directive(self, text: str) -> None:
+        self.lines.append("  " * self.depth + text)
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        self.line(f"{head} {{")
+        self.depth += 1
+        yield
+        self.depth -= 1
+        self.line("}")
+
+    def fresh(self, name: str) -> str:
+        text = identifiers([name], self.taken)[name]
+        self.taken.add(text)
+        return text
+
+    def name(self, thing: ir.Variable | ir.Buffer) -> str:
+        return self.printer.names[thing.name]
+
+    def value_for(self, variable: ir.Variable, value: ir.Expression) -> Text:
+        return self.printer.top(value, index=variable.name not in self.data)
+
+    def condition(self, expression: ir.Expression) -> Text:
+        """Bounds and conditions are plain unless they look at data."""
+        looks = has_load(expression) or any(name in self.data for name in variables_of(expression))
+        return self.printer.top(expression, index=not looks)
+
+    # the function
+
+    def function(self) -> str:
+        kernel = self.kernel
+        self.prologue()
+        self.body(kernel.body)
+        bounds = str(kernel.threads)
+        if kernel.blocks_per_multiprocessor is not None:
+            bounds += f", {kernel.blocks_per_multiprocessor}"
+        parameters = ", ".join(self.parameter(p) for p in kernel.parameters)
+        head = f'extern "C" __global__ void __launch_bounds__({bounds})\n{self.entry}({parameters}) {{\n'
+        return head + "\n".join(self.lines) + "\n}\n"
+
+    def parameter(self, parameter: ir.Buffer | ir.Variable) -> str:
+        kind = self.printer.type(parameter.dtype)
+        if isinstance(parameter, ir.Variable):
+            return f"{'' if parameter.name in self.mutable else 'const '}{kind} {self.name(parameter)}"
+        constant = "" if parameter.written else "const "
+        alone = "__restrict__ " if parameter.exclusive else ""
+        return f"{constant}{kind}* {alone}{self.name(parameter)}"
+
+    def prologue(self) -> None:
+        if self.dynamic:
+            self.line(f"extern __shared__ __align__({_ALIGNMENT}) unsigned char dynamic_shared[];")
+        for axis, source in zip(reversed(self.kernel.grid), _BLOCK_INDEX, strict=False):
+            self.line(f"const {self.printer.type(axis.variable.dtype)} {self.name(axis.variable)} = {source};")
+        if self.kernel.thread is not None:
+            thread = self.kernel.thread
+            self.line(f"const {self.printer.type(thread.dtype)} {self.name(thread)} = threadIdx.x;")
+
+    # statements
+
+    def body(self, body: Sequence[ir.Statement]) -> None:
+        for statement in body:
+            self.statement(statement)
+
+    def statement(self, statement: ir.Statement) -> None:
+        match statement:
+            case ir.Let(variable, value):
+                kind = self.printer.type(variable.dtype)
+                self.line(f"const {kind} {self.name(variable)} = {self.value_for(variable, value)};")
+            case ir.Declare(variable, value):
+                self.line(
+                    f"{self.printer.type(variable.dtype)} {self.name(variable)} = {self.value_for(variable, value)};"
+                )
+            case ir.Assign(variable, value):
+                self.line(f"{self.name(variable)} = {self.value_for(variable, value)};")
+            case ir.Accumulate(variable, "add" | "mul" as operation, value) if variable.dtype in (float32, float64):
+                sign = "+=" if operation == "add" else "*="
+                self.line(f"{self.name(variable)} {sign} {self.printer.value(value)};")
+            case ir.Accumulate(variable, operation, value):
+                combined = ir.call(operation, variable, value)
+                self.line(f"{self.name(variable)} = {self.value_for(variable, combined)};")
+            case ir.Store():
+                self.store(statement)
+            case ir.Copy():
+                self.copy(statement)
+            case ir.For():
+                self.loop(statement)
+            case ir.If():
+                self.branch(statement)
+            case ir.Allocate(buffer):
+                self.allocate(buffer)
+            case ir.Barrier():
+                self.line("__syncthreads();")
+            case ir.GroupReduce():
+                self.group_reduce(statement)
+            case ir.Comment(text):
+                for part in text.splitlines():
+                    self.line(f"// {part.rstrip(chr(92))}")  # a backslash at the end would join the next line
+
+    def store(self, statement: ir.Store) -> None:
+        name, where = self.name(statement.buffer), self.printer.index(statement.index)
+        streaming = statement.cache == "streaming" and statement.buffer.space == "global"
+        if not streaming:
+            self.line(f"{name}[{where}] = {self.printer.value(statement.value)};")
+            return
+        writer = self.printer.use("write_streaming")
+        kind = self.printer.type(statement.buffer.dtype)
+        value = self.printer.print(statement.value, False)
+        self.line(f"{writer}<{kind}>({self.address(name, where)}, {value});")
+
+    def address(self, name: str, where: Text) -> str:
+        return name if where.text == "0" else f"{name} + {where.at(SUM)}"
+
+    def copy(self, statement: ir.Copy) -> None:
+        source, destination = statement.source, statement.destination
+        if (source.space == "local") is (destination.space == "local") or source.dtype is not destination.dtype:
+            raise InternalError(f"copy between {source.name} and {destination.name}: one must be local, types equal")
+        size = statement.width * source.dtype.itemsize
+        if size & (size - 1) if size <= 16 else size % 16:
+            raise InternalError(f"copy of {statement.width} {source.dtype} is no access of 1, 2, 4, 8 or n * 16 bytes")
+        streaming = statement.cache == "streaming" and "global" in (source.space, destination.space)
+        if destination.space != "local":
+            name = "write_wide_streaming" if streaming else "write_wide"
+        elif streaming:
+            name = "read_wide_streaming" if source.written or not source.exclusive else "read_wide_once"
+        else:
+            name = "read_wide"
+        to = self.address(self.name(destination), self.printer.index(statement.destination_index))
+        origin = self.address(self.name(source), self.printer.index(statement.source_index))
+        self.line(f"{self.printer.use(name)}<{statement.width}>({to}, {origin});")
+
+    def loop(self, loop: ir.For) -> None:
+        name, kind = self.name(loop.variable), self.printer.type(loop.variable.dtype)
+        if not isinstance(loop.step, ir.Constant) and loop.step.dtype.kind != "uint":
+            down = False
+        else:
+            down = isinstance(loop.step, ir.Constant) and int(loop.step.value.real) < 0
+        start = self.printer.top(loop.start, index=loop.variable.name not in self.data)
+        stop, step = self.bound(loop.stop, f"{name}_stop"), self.bound(loop.step, f"{name}_step")
+        ahead = f"++{name}" if step == "1" else f"{name} += {step}"
+        if loop.kind == "unroll":
+            if not all(isinstance(e, ir.Constant) for e in (loop.start, loop.stop, loop.step)):
+                raise InternalError(f"loop {name} is unrolled, but its bounds are not constant")
+            self.directive("#pragma unroll")
+        self.loops.append(loop)
+        with self.block(f"for ({kind} {name} = {start}; {name} {'>' if down else '<'} {stop}; {ahead})"):
+            self.body(loop.body)
+        self.loops.pop()
+
+    def bound(self, expression: ir.Expression, name: str) -> str:
+        """A loop's stop or step, evaluated before the loop where its value might change in it."""
+        text = self.condition(expression)
+        if has_load(expression) or any(v in self.mutable for v in variables_of(expression)):
+            fixed = self.fresh(name)
+            self.line(f"const {self.printer.type(expression.dtype)} {fixed} = {text};")
+            return fixed
+        return text.at(SUM)
+
+    def branch(self, statement: ir.If) -> None:
+        with self.block(f"if ({self.condition(statement.condition)})"):
+            self.body(statement.body)
+        if statement.orelse:
+            self.lines.pop()
+            with self.block("} else"):
+                self.body(statement.orelse)
+
+    def allocate(self, buffer: ir.Buffer) -> None:
+        kind, name = self.printer.type(buffer.dtype), self.name(buffer)
+        if buffer.space == "shared":
+            size = _shared_size(buffer)
+            if self.dynamic:
+                place = f"dynamic_shared + {self.dynamic_used}" if self.dynamic_used else "dynamic_shared"
+                self.line(f"{kind}* const {name} = ({kind}*)({place});")
+                self.dynamic_used += size
+                return
+            self.line(f"__shared__ __align__({_ALIGNMENT}) {kind} {name}[{buffer.size}];")
+            return
+        if buffer.space != "local" or not isinstance(buffer.size, int):
+            raise InternalError(f"buffer {name} in {buffer.space} memory of size {buffer.size} on the GPU")
+        self.line(f"{kind} {name}[{buffer.size}];")
+
+    # group reductions
+
+    def group_reduce(self, statement: ir.GroupReduce) -> None:
+        group, threads = statement.group, self.kernel.threads
+        power = group & (group - 1) == 0
+        if not (group <= WARP and power and threads % group == 0) and not (group == threads and group % WARP == 0):
+            raise InternalError(f"kernel {self.kernel.name}: a group of {group} threads in a block of {threads}")
+        if threads > WARP and threads % WARP:
+            raise InternalError(f"kernel {self.kernel.name}: a reduction needs whole warps, the block has {threads}")
+        if group == 1:
+            return
+        whose = "the block" if group == threads else f"each group of {group} threads"
+        self.line(f"// combined over {whose}")
+        self.butterfly(statement, min(group, WARP))
+        if group > WARP:
+            self.across_warps(statement, group // WARP)
+
+    def across_warps(self, statement: ir.GroupReduce, warps: int) -> None:
+        """Each warp leaves its state in shared memory; then every warp combines all of them by itself."""
+        if self.loops and not self.parted_in_loop(statement):
+            self.line("__syncthreads();")
+        exchange = {v.name: self.fresh(f"{self.name(v)}_of_warp") for v in statement.variables}
+        for variable in statement.variables:
+            self.line(f"__shared__ {self.printer.type(variable.dtype)} {exchange[variable.name]}[{warps}];")
+        with self.block(f"if (threadIdx.x % {WARP} == 0)"):
+            for variable in statement.variables:
+                self.line(f"{exchange[variable.name]}[threadIdx.x / {WARP}] = {self.name(variable)};")
+        self.line("__syncthreads();")
+        halving = warps & (warps - 1) == 0
+        for variable in statement.variables:
+            place = f"threadIdx.x % {warps}" if halving else "0"
+            self.line(f"{self.name(variable)} = {exchange[variable.name]}[{place}];")
+        if halving:
+            self.butterfly(statement, warps)
+            return
+        warp = self.fresh("warp")
+        with self.block(f"for (int {warp} = 1; {warp} < {warps}; ++{warp})"):
+            others = [f"{exchange[v.name]}[{warp}]" for v in statement.variables]
+            self.combine(statement, others, None)
+
+    def parted_in_loop(self, statement: ir.GroupReduce) -> bool:
+        """Whether another barrier of the innermost loop keeps one round's writes after the last round's reads."""
+        barriers = (
+            s
+            for s in self.loops[-1].body
+            if isinstance(s, ir.Barrier) or (isinstance(s, ir.GroupReduce) and s.group > WARP)
+        )
+        return any(s is not statement for s in barriers)
+
+    def butterfly(self, statement: ir.GroupReduce, size: int) -> None:
+        if size == 1:
+            return
+        offset = self.fresh("offset")
+        self.directive("#pragma unroll")
+        with self.block(f"for (int {offset} = 1; {offset} < {size}; {offset} *= 2)"):
+            others = [self.shuffled(self.name(v), v.dtype, offset) for v in statement.variables]
+            self.combine(statement, others, offset)
+
+    def shuffled(self, name: str, dtype: DType, offset: str) -> str:
+        mask = f"{(1 << min(self.kernel.threads, WARP)) - 1:#x}u"
+        kind = self.printer.type(dtype)
+        if dtype.is_half:
+            return f"{kind}{{(unsigned short)__shfl_xor_sync({mask}, (int){name}.bits, {offset})}}"
+        if dtype.itemsize < 4:
+            return f"({kind})__shfl_xor_sync({mask}, (int){name}, {offset})"
+        return f"__shfl_xor_sync({mask}, {name}, {offset})"
+
+    def combine(self, statement: ir.GroupReduce, others: list[str], offset: str | None) -> None:
+        """variables = combiner(variables, others); with `offset`, the upper lane of a pair takes the other as left."""
+        combiner, names = statement.combiner, self.printer.names
+        outer = dict(names)
+        types = [self.printer.type(v.dtype) for v in statement.variables]
+        own = [self.name(v) for v in statement.variables]
+        plain = offset is None or _commutes(combiner)
+        if plain:
+            names.update({left.name: name for left, name in zip(combiner.left, own, strict=True)})
+            for right, kind, other in zip(combiner.right, types, others, strict=True):
+                self.line(f"const {kind} {names[right.name]} = {other};")
+        else:
+            upper = self.fresh("upper")
+            self.line(f"const bool {upper} = threadIdx.x & {offset};")
+            for k, (left, right) in enumerate(zip(combiner.left, combiner.right, strict=True)):
+                other = self.fresh(f"{own[k]}_other")
+                self.line(f"const {types[k]} {other} = {others[k]};")
+                self.line(f"const {types[k]} {names[left.name]} = {upper} ? {other} : {own[k]};")
+                self.line(f"const {types[k]} {names[right.name]} = {upper} ? {own[k]} : {other};")
+        results = [self.printer.value(r) for r in combiner.results]
+        if len(own) > 1 and plain:  # all results before the first assignment
+            held = [self.fresh(f"{name}_next") for name in own]
+            for kind, name, result in zip(types, held, results, strict=True):
+                self.line(f"const {kind} {name} = {result};")
+            results = [Text(name) for name in held]
+        for name, result in zip(own, results, strict=True):
+            self.line(f"{name} = {result};")
+        self.printer.names = outer
+
+
+def _commutes(combiner: ir.Combiner) -> bool:
+    """Whether each result is one commutative primitive of its own left and right."""
+    for left, right, result in zip(combiner.left, combiner.right, combiner.results, strict=True):
+        if not (isinstance(result, ir.Call) and result.name in _COMMUTATIVE and set(result.arguments) == {left, right}):
+            return False
+    return True
+
+
+def emit_unit(kernels: Sequence[ir.Kernel]) -> str:
+    """CUDA C++ of several kernels, with distinct names, in one translation unit with one prelude."""
+    emitters = [_Emitter(kernel) for kernel in kernels]
+    names = [e.entry for e in emitters]
+    if len(set(names)) != len(names):
+        raise InternalError(f"kernels of one translation unit share a name: {sorted(names)}")
+    functions = [e.function() for e in emitters]
+    used = sorted(set().union(*(e.printer.used for e in emitters)))
+    return prelude(used) + "\n".join(functions)
+
+
+def emit_cuda(kernel: ir.Kernel) -> str:
+    """CUDA C++ of one kernel, complete for NVRTC.
+
+    Raises CompileError for complex types, InternalError for kernels that the kernel IR does not allow.
+    """
+    return emit_unit([kernel])

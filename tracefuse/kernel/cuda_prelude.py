@@ -1,0 +1,306 @@
+"""The device functions that a CUDA kernel may need in front of it, each with what it builds on.
+
+CUDA includes no headers here: types, half conversions, wide accesses and the operations that C++ leaves undefined are
+written out, and a kernel's source holds those that it uses and no others. Half types are stored as their 16 bits;
+conversions are the machine's own instructions (bfloat16 from sm_80 on).
+
+Knows: CUDA C++ and PTX. Must not know: the kernel IR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tracefuse.errors import InternalError
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """Source of one prelude entry, and the names of the entries that it uses."""
+
+    source: str
+    needs: tuple[str, ...] = ()
+
+
+_INLINE = "static __device__ __forceinline__"
+_TEMPLATE = f"template <typename T>\n{_INLINE}"
+
+
+def _both(source: str) -> str:
+    """The source once for float and once for double: {T} is the type, {f} the suffix of the math functions."""
+    once = (source.replace("{T}", t).replace("{f}", f) for t, f in (("float", "f"), ("double", "")))
+    return "\n".join(once)
+
+
+def _saturating(name: str, integer: str, low: int, high: int) -> str:
+    """float and double to an integer narrower than int: through int, which saturates and takes a float NaN to 0."""
+    clamp = f"number < {low} ? {low} : number > {high} ? {high} : number"
+    return (
+        f"{_INLINE} {integer} {name}(float x) {{\n  const int number = __float2int_rz(x);\n"
+        f"  return ({integer})({clamp});\n}}\n"
+        f"{_INLINE} {integer} {name}(double x) {{\n  const int number = x != x ? 0 : __double2int_rz(x);\n"
+        f"  return ({integer})({clamp});\n}}"
+    )
+
+
+def _saturating_wide(name: str, integer: str, suffix: str) -> str:
+    """As above, for 32 and 64 bits: the instructions saturate, but not all of them take NaN to 0."""
+    return "\n".join(
+        f"{_INLINE} {integer} {name}({t} x) {{ return x != x ? 0 : __{t}2{suffix}_rz(x); }}"
+        for t in ("float", "double")
+    )
+
+
+def _load_once() -> str:
+    """Reads through the read-only path that leave nothing behind in the L1 cache."""
+    rows = [
+        ("unsigned char", "u8", "unsigned short", "h", "(unsigned char)raw"),
+        ("unsigned short", "u16", "unsigned short", "h", "raw"),
+        ("unsigned int", "u32", "unsigned int", "r", "raw"),
+    ]
+    parts = [
+        f"{_INLINE} {t} load_once(const {t}* from) {{\n  {reg} raw;\n"
+        f'  asm("ld.global.nc.L1::no_allocate.{kind} %0, [%1];"\n'
+        f'      : "={letter}"(raw) : "l"(__cvta_generic_to_global(from)));\n'
+        f"  return {result};\n}}"
+        for t, kind, reg, letter, result in rows
+    ]
+    parts.append(f"""{_INLINE} uint2 load_once(const uint2* from) {{
+  uint2 raw;
+  asm("ld.global.nc.L1::no_allocate.v2.u32 {{%0, %1}}, [%2];"
+      : "=r"(raw.x), "=r"(raw.y) : "l"(__cvta_generic_to_global(from)));
+  return raw;
+}}
+{_INLINE} uint4 load_once(const uint4* from) {{
+  uint4 raw;
+  asm("ld.global.nc.L1::no_allocate.v4.u32 {{%0, %1, %2, %3}}, [%4];"
+      : "=r"(raw.x), "=r"(raw.y), "=r"(raw.z), "=r"(raw.w) : "l"(__cvta_generic_to_global(from)));
+  return raw;
+}}""")
+    return "\n".join(parts)
+
+
+def _wide(name: str, reads: bool, access: str) -> str:
+    """A copy of `width` neighbouring elements in accesses of up to 16 bytes; the pieces stay in registers."""
+    body = (
+        f"const Piece piece = bit_cast<Piece>({access});\n    #pragma unroll\n"
+        "    for (int i = 0; i < count; ++i) to[k + i] = piece.values[i];"
+        if reads
+        else "Piece piece;\n    #pragma unroll\n"
+        f"    for (int i = 0; i < count; ++i) piece.values[i] = from[k + i];\n    {access};"
+    )
+    return f"""template <int width, typename T>
+{_INLINE} void {name}(T* to, const T* from) {{
+  constexpr int bytes = width * sizeof(T) < 16 ? width * sizeof(T) : 16;
+  constexpr int count = bytes / sizeof(T);
+  struct Piece {{ T values[count]; }};
+  typedef typename Raw<bytes>::type raw;
+  #pragma unroll
+  for (int k = 0; k < width; k += count) {{
+    {body}
+  }}
+}}"""
+
+
+_READ, _WRITE = "(const raw*)(from + k)", "(raw*)(to + k)"
+_BITS = "bit_cast<raw>(piece)"
+
+DEFINITIONS: dict[str, Definition] = {
+    "int8": Definition("typedef signed char int8;"),
+    "int16": Definition("typedef short int16;"),
+    "int64": Definition("typedef long long int64;"),
+    "uint8": Definition("typedef unsigned char uint8;"),
+    "uint16": Definition("typedef unsigned short uint16;"),
+    "uint32": Definition("typedef unsigned int uint32;"),
+    "uint64": Definition("typedef unsigned long long uint64;"),
+    "float16": Definition("struct float16 { unsigned short bits; };"),
+    "bfloat16": Definition("struct bfloat16 { unsigned short bits; };"),
+    "bit_cast": Definition(
+        f"template <typename To, typename From>\n{_INLINE} To bit_cast(const From& from) {{\n"
+        '  static_assert(sizeof(To) == sizeof(From), "sizes");\n  To to;\n'
+        "  __builtin_memcpy(&to, &from, sizeof(To));\n  return to;\n}"
+    ),
+    "float_of_float16": Definition(
+        f"{_INLINE} float to_float(float16 x) {{\n  float result;\n"
+        '  asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(x.bits));\n  return result;\n}',
+        ("float16",),
+    ),
+    "float_of_bfloat16": Definition(
+        f"{_INLINE} float to_float(bfloat16 x) {{ return __uint_as_float((unsigned int)x.bits << 16); }}", ("bfloat16",)
+    ),
+    "to_float16": Definition(
+        f"{_INLINE} float16 to_float16(float x) {{\n  float16 result;\n"
+        '  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(x));\n  return result;\n}',
+        ("float16",),
+    ),
+    "to_bfloat16": Definition(
+        f"{_INLINE} bfloat16 to_bfloat16(float x) {{\n  bfloat16 result;\n"
+        '  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(x));\n  return result;\n}',
+        ("bfloat16",),
+    ),
+    # Toward zero, and odd where inexact: rounding the result to a half type then rounds once.
+    "odd_float": Definition(
+        f"{_INLINE} float odd_float(double x) {{\n  const float cut = __double2float_rz(x);\n"
+        "  return x == x && (double)cut != x ? __uint_as_float(__float_as_uint(cut) | 1u) : cut;\n}\n"
+        f"{_INLINE} float odd_float(long long x) {{\n  const float cut = __ll2float_rz(x);\n"
+        "  return (long long)cut != x ? __uint_as_float(__float_as_uint(cut) | 1u) : cut;\n}\n"
+        f"{_INLINE} float odd_float(unsigned long long x) {{\n  const float cut = __ull2float_rz(x);\n"
+        "  return (unsigned long long)cut != x ? __uint_as_float(__float_as_uint(cut) | 1u) : cut;\n}"
+    ),
+    "to_int8": Definition(_saturating("to_int8", "int8", -128, 127), ("int8",)),
+    "to_int16": Definition(_saturating("to_int16", "int16", -32768, 32767), ("int16",)),
+    "to_uint8": Definition(_saturating("to_uint8", "uint8", 0, 255), ("uint8",)),
+    "to_uint16": Definition(_saturating("to_uint16", "uint16", 0, 65535), ("uint16",)),
+    "to_int": Definition(_saturating_wide("to_int", "int", "int")),
+    "to_int64": Definition(_saturating_wide("to_int64", "int64", "ll"), ("int64",)),
+    "to_uint32": Definition(_saturating_wide("to_uint32", "uint32", "uint"), ("uint32",)),
+    "to_uint64": Definition(_saturating_wide("to_uint64", "uint64", "ull"), ("uint64",)),
+    # Signed arithmetic that wraps: C++ leaves the overflow undefined.
+    "wrapping_add": Definition(
+        f"{_TEMPLATE} T wrapping_add(T a, T b) {{ return (T)((unsigned long long)a + (unsigned long long)b); }}"
+    ),
+    "wrapping_subtract": Definition(
+        f"{_TEMPLATE} T wrapping_subtract(T a, T b) {{ return (T)((unsigned long long)a - (unsigned long long)b); }}"
+    ),
+    "wrapping_multiply": Definition(
+        f"{_TEMPLATE} T wrapping_multiply(T a, T b) {{ return (T)((unsigned long long)a * (unsigned long long)b); }}"
+    ),
+    "wrapping_negate": Definition(
+        f"{_TEMPLATE} T wrapping_negate(T a) {{ return (T)(0ull - (unsigned long long)a); }}"
+    ),
+    "wrapping_absolute": Definition(
+        f"{_TEMPLATE} T wrapping_absolute(T a) {{ return a < 0 ? wrapping_negate(a) : a; }}", ("wrapping_negate",)
+    ),
+    # Division that is 0 for a divisor of 0, and wraps for the smallest integer by -1.
+    "truncated_divide": Definition(
+        f"{_TEMPLATE} T truncated_divide(T a, T b) {{\n"
+        "  return b == 0 ? (T)0 : (T)(-1) < (T)0 && b == (T)(-1) ? wrapping_negate(a) : (T)(a / b);\n}",
+        ("wrapping_negate",),
+    ),
+    "truncated_remainder": Definition(
+        f"{_TEMPLATE} T truncated_remainder(T a, T b) {{\n"
+        "  return b == 0 || ((T)(-1) < (T)0 && b == (T)(-1)) ? (T)0 : (T)(a % b);\n}"
+    ),
+    "floor_divide": Definition(
+        f"{_TEMPLATE} T floor_divide(T a, T b) {{\n  const T remainder = truncated_remainder(a, b);\n"
+        "  return (T)(truncated_divide(a, b) - (remainder != 0 && (remainder < 0) != (b < 0)));\n}",
+        ("truncated_remainder", "truncated_divide"),
+    ),
+    "floor_remainder": Definition(
+        f"{_TEMPLATE} T floor_remainder(T a, T b) {{\n  const T remainder = truncated_remainder(a, b);\n"
+        "  return (T)(remainder != 0 && (remainder < 0) != (b < 0) ? remainder + b : remainder);\n}",
+        ("truncated_remainder",),
+    ),
+    # Python's float remainder, and the quotient that goes with it.
+    "float_remainder": Definition(
+        _both(
+            f"{_INLINE} {{T}} float_remainder({{T}} a, {{T}} b) {{\n  const {{T}} remainder = fmod{{f}}(a, b);\n"
+            "  if (b == 0) return remainder;\n"
+            "  if (remainder == 0) return copysign{f}(({T})0, b);\n"
+            "  return (remainder < 0) != (b < 0) ? remainder + b : remainder;\n}"
+        )
+    ),
+    "float_floor_divide": Definition(
+        _both(
+            f"{_INLINE} {{T}} float_floor_divide({{T}} a, {{T}} b) {{\n  if (b == 0) return a / b;\n"
+            "  const {T} remainder = fmod{f}(a, b);\n"
+            "  {T} quotient = (a - remainder) / b;\n"
+            "  if (remainder != 0 && (remainder < 0) != (b < 0)) quotient -= 1;\n"
+            "  if (quotient == 0) return copysign{f}(({T})0, a / b);\n"
+            "  const {T} whole = floor{f}(quotient);\n"
+            "  return quotient - whole > ({T})0.5 ? whole + 1 : whole;\n}"
+        )
+    ),
+    # NaN on either side is passed on.
+    "minimum": Definition(
+        f"{_TEMPLATE} T minimum(T a, T b) {{ return a < b || a != a ? a : b; }}\n"
+        f"{_INLINE} float minimum(float a, float b) {{\n  float result;\n"
+        '  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));\n  return result;\n}'
+    ),
+    "maximum": Definition(
+        f"{_TEMPLATE} T maximum(T a, T b) {{ return a > b || a != a ? a : b; }}\n"
+        f"{_INLINE} float maximum(float a, float b) {{\n  float result;\n"
+        '  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));\n  return result;\n}'
+    ),
+    "shift_left": Definition(
+        f"{_TEMPLATE} T shift_left(T a, T b) {{\n"
+        "  return (unsigned long long)b < 8 * sizeof(T) ? (T)((unsigned long long)a << b) : (T)0;\n}"
+    ),
+    "shift_right": Definition(
+        f"{_TEMPLATE} T shift_right(T a, T b) {{\n"
+        "  return (unsigned long long)b < 8 * sizeof(T) ? (T)(a >> b) : (T)(a < 0 ? -1 : 0);\n}"
+    ),
+    "shift_right_logical": Definition(
+        f"{_TEMPLATE} T shift_right_logical(T a, T b) {{\n"
+        "  const unsigned long long bits = (unsigned long long)a & (~0ull >> (64 - 8 * sizeof(T)));\n"
+        "  return (unsigned long long)b < 8 * sizeof(T) ? (T)(bits >> b) : (T)0;\n}"
+    ),
+    "is_nan": Definition(f"{_TEMPLATE} bool is_nan(T x) {{ return x != x; }}"),
+    "is_infinite": Definition(
+        f"{_INLINE} bool is_infinite(float x) {{ return fabsf(x) == __int_as_float(0x7f800000); }}\n"
+        f"{_INLINE} bool is_infinite(double x) {{ return fabs(x) == __longlong_as_double(0x7ff0000000000000); }}"
+    ),
+    "is_finite": Definition(
+        f"{_INLINE} bool is_finite(float x) {{ return fabsf(x) < __int_as_float(0x7f800000); }}\n"
+        f"{_INLINE} bool is_finite(double x) {{ return fabs(x) < __longlong_as_double(0x7ff0000000000000); }}"
+    ),
+    "is_negative": Definition(
+        f"{_INLINE} bool is_negative(float x) {{ return __float_as_int(x) < 0; }}\n"
+        f"{_INLINE} bool is_negative(double x) {{ return __double_as_longlong(x) < 0; }}"
+    ),
+    "next_half": Definition(
+        f"{_TEMPLATE} T next_half(T x, T y) {{\n  const float a = to_float(x);\n  const float b = to_float(y);\n"
+        "  if (a != a) return x;\n  if (b != b || a == b) return y;\n"
+        "  if (a == 0) return T{(unsigned short)((y.bits & 0x8000) | 1)};\n"
+        "  return T{(unsigned short)((a < b) == (a > 0) ? x.bits + 1 : x.bits - 1)};\n}"
+    ),
+    "Raw": Definition(
+        "template <int bytes> struct Raw;\n"
+        "template <> struct Raw<1> { typedef unsigned char type; };\n"
+        "template <> struct Raw<2> { typedef unsigned short type; };\n"
+        "template <> struct Raw<4> { typedef unsigned int type; };\n"
+        "template <> struct Raw<8> { typedef uint2 type; };\n"
+        "template <> struct Raw<16> { typedef uint4 type; };"
+    ),
+    "load_once": Definition(_load_once()),
+    "read_once": Definition(
+        f"{_TEMPLATE} T read_once(const T* from) {{\n"
+        "  return bit_cast<T>(load_once((const typename Raw<sizeof(T)>::type*)from));\n}",
+        ("Raw", "bit_cast", "load_once"),
+    ),
+    "read_streaming": Definition(
+        f"{_TEMPLATE} T read_streaming(const T* from) {{\n"
+        "  return bit_cast<T>(__ldcs((const typename Raw<sizeof(T)>::type*)from));\n}",
+        ("Raw", "bit_cast"),
+    ),
+    "write_streaming": Definition(
+        f"{_TEMPLATE} void write_streaming(T* to, T value) {{\n"
+        "  typedef typename Raw<sizeof(T)>::type raw;\n  __stcs((raw*)to, bit_cast<raw>(value));\n}",
+        ("Raw", "bit_cast"),
+    ),
+    "read_wide": Definition(_wide("read_wide", True, f"*{_READ}"), ("Raw", "bit_cast")),
+    "read_wide_once": Definition(
+        _wide("read_wide_once", True, f"load_once({_READ})"), ("Raw", "bit_cast", "load_once")
+    ),
+    "read_wide_streaming": Definition(_wide("read_wide_streaming", True, f"__ldcs({_READ})"), ("Raw", "bit_cast")),
+    "write_wide": Definition(_wide("write_wide", False, f"*{_WRITE} = {_BITS}"), ("Raw", "bit_cast")),
+    "write_wide_streaming": Definition(
+        _wide("write_wide_streaming", False, f"__stcs({_WRITE}, {_BITS})"), ("Raw", "bit_cast")
+    ),
+}
+
+
+def prelude(names: Iterable[str]) -> str:
+    """The source of the entries `names` and of all that they need, in the table's order."""
+    wanted: set[str] = set()
+    pending = list(names)
+    while pending:
+        name = pending.pop()
+        if name in wanted:
+            continue
+        if name not in DEFINITIONS:
+            raise InternalError(f"the CUDA prelude has no {name}")
+        wanted.add(name)
+        pending.extend(DEFINITIONS[name].needs)
+    return "".join(definition.source + "\n\n" for name, definition in DEFINITIONS.items() if name in wanted)
