@@ -1,0 +1,115 @@
+"""Consumer-pull index maps: where each use of a value reads it.
+
+A kernel is built from its results backwards: an element of a node's result, at some coordinates, needs elements of the
+operands at coordinates that follow from the node alone. The same value read by two uses has two index maps; that is
+what makes `x + rotate(x)` right in one kernel. `AxisMap` is the coarse form of a map, one entry per axis, that the
+merge rule works on.
+
+Knows: the kinds of op and coordinates. Must not know: loops, kernels, segments.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from tracefuse.extents import Expression, Extent, Symbol, as_symbol, symbol
+from tracefuse.ir import Fusion, Node, Shape
+from tracefuse.ops.row import IndexOf, Library, Movement, Reduction, Source
+
+PULLED = -1
+"""The entry of an axis that is read at other coordinates than those of the loops."""
+
+AxisMap: TypeAlias = tuple[int | None, ...]
+"""Per axis of a value: the loop that it is read along, None for an axis of extent 1, or PULLED."""
+
+
+def operand_coordinates(shape: Shape, result: Shape, coordinates: Shape) -> Shape:
+    """Where an operand of a broadcasting op is read for the result element at `coordinates`."""
+    lead = len(result) - len(shape)
+    return tuple(0 if extent == 1 else coordinates[lead + axis] for axis, extent in enumerate(shape))
+
+
+def sources(fusion: Fusion, node: Node, coordinates: Shape, index_of: IndexOf) -> tuple[Source, ...]:
+    """The operand elements that the result of a pointwise or movement node needs at `coordinates`.
+
+    Pointwise: one source an operand, all of them needed. Movement: the first whose conditions hold is the element.
+    """
+    shapes = [fusion.shape_of(o) for o in node.operands]
+    result = fusion.shape_of(node.outputs[0])
+    if isinstance(node.op, Movement):
+        attributes = {k: _canonical(fusion, v) for k, v in node.attributes.items()}
+        return node.op.pull(coordinates, shapes, result, attributes, index_of)
+    return tuple(Source(k, operand_coordinates(shape, result, coordinates)) for k, shape in enumerate(shapes))
+
+
+def _canonical(fusion: Fusion, attribute: object) -> object:
+    if isinstance(attribute, tuple):
+        return tuple(_canonical(fusion, a) for a in attribute)
+    return fusion.canonical(attribute) if isinstance(attribute, Expression) else attribute
+
+
+def loops_of(node: Node, fusion: Fusion) -> Shape:
+    """The extents that a node's work runs over: the operand's for a reduction, else the result's."""
+    if isinstance(node.op, Reduction):
+        return fusion.shape_of(node.operands[0])
+    return fusion.shape_of(node.outputs[0])
+
+
+def reduced_coordinates(node: Node, fusion: Fusion, kept: Shape, reduced: Shape) -> Shape:
+    """The operand coordinates of a reduction for its result at `kept` and the reduction indices `reduced`."""
+    dims, keepdim = node.attributes["dims"], node.attributes["keepdim"]
+    rest, inner = iter(kept), iter(reduced)
+    result: list[Extent] = []
+    for axis in range(len(fusion.shape_of(node.operands[0]))):
+        if axis in dims:
+            if keepdim:
+                next(rest)
+            result.append(next(inner))
+        else:
+            result.append(next(rest))
+    return tuple(result)
+
+
+def use_maps(fusion: Fusion, node: Node) -> tuple[list[Extent], AxisMap, list[tuple[int, AxisMap]]]:
+    """How a single node reads and writes along its own loops.
+
+    Returns the loops' extents (axes of extent 1 make none), the map of the result, and for each value operand its map.
+    Library nodes have no loops: everything is pulled.
+    """
+    shape = loops_of(node, fusion)
+    wide = [axis for axis, extent in enumerate(shape) if extent != 1]
+    place = {axis: loop for loop, axis in enumerate(wide)}
+    coordinates = tuple(symbol(f"x{place[a]}", extent=e) if a in place else 0 for a, e in enumerate(shape))
+    extents = [shape[a] for a in wide]
+    if isinstance(node.op, Library):
+        return extents, _map_of(coordinates), [(o, (PULLED,) * len(fusion.shape_of(o))) for o in node.inputs]
+    if isinstance(node.op, Reduction):
+        dims, keepdim = node.attributes["dims"], node.attributes["keepdim"]
+        kept = tuple(0 if a in dims else c for a, c in enumerate(coordinates) if keepdim or a not in dims)
+        operand = node.operands[0]
+        operand_reads = [(operand, _map_of(coordinates))] if isinstance(operand, int) else []
+        return extents, _map_of(kept), operand_reads
+    reads: list[tuple[int, AxisMap]] = []
+
+    def index_of(position: int, at: Shape) -> Extent:
+        operand = node.operands[position]
+        if isinstance(operand, int):
+            reads.append((operand, _map_of(at)))
+        return symbol(f"taken{len(reads)}", extent=None)
+
+    for source in sources(fusion, node, coordinates, index_of):
+        operand = node.operands[source.operand]
+        if isinstance(operand, int):
+            reads.append((operand, _map_of(source.coordinates)))
+    return extents, _map_of(coordinates), reads
+
+
+def _map_of(coordinates: Shape) -> AxisMap:
+    return tuple(_entry(c) for c in coordinates)
+
+
+def _entry(coordinate: Extent) -> int | None:
+    if coordinate == 0:
+        return None
+    found = as_symbol(coordinate)
+    return int(found.name[1:]) if isinstance(found, Symbol) and found.name[0] == "x" else PULLED

@@ -1,0 +1,300 @@
+"""Which nodes one kernel can hold: the merge rule of tracefuse, on facts that merge at the cost of the smaller side.
+
+A region has loops, the extents that its kernel runs over. Some may be reduced (R), the others are kept (K). What the
+region must store (its exposed values) and what its reductions read or make is anchored: each axis is one loop, a full
+value has all loops, a reduced one the K loops. Everything else is pulled: computed at whatever coordinates a reader
+needs, so a pointwise or movement producer joins any reader unless somebody else needs it stored. A reduction joins
+where its result is read along the K loops, and no other loop's coordinates.
+
+Two regions become one when their loops can be identified: through the values that cross, then by equal extents in
+order; a region without R loops may also be what comes before or after the reductions of the other, over K alone.
+
+Knows: facts about loops. Must not know: kernels, targets, sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from segments import Edge, Graph, Verdict, no, yes
+from tracefuse.extents import Extent
+from tracefuse.indexing import PULLED, AxisMap, use_maps
+from tracefuse.ir import Fusion, Node
+from tracefuse.ops.row import Library, Movement, Pointwise, Reduction
+
+Uses: TypeAlias = Mapping[int, frozenset[AxisMap]]
+
+# A pointwise chain of at most this many cheap ops on inputs may be computed again by each segment that reads it.
+CHEAP_OPERANDS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the rule knows of a region.
+
+    loops: extents. reduced: the R loops, None where nothing reduces. outputs: the map of each value that is stored or
+    read further down. uses: how values from outside are read. tainted: outputs that depend on a reduction in here.
+    pending: loops that must turn out to be reduced, only while a whole region is judged node by node.
+    """
+
+    loops: tuple[Extent, ...]
+    reduced: frozenset[int] | None
+    outputs: Mapping[int, AxisMap]
+    uses: Uses
+    tainted: frozenset[int]
+    pending: frozenset[int] = frozenset()
+    library: str | None = None
+
+
+class FusionRule:
+    """The rule for a fusion: `graph` is its tensor nodes as steps, in order (segments.Rule)."""
+
+    def __init__(self, fusion: Fusion, graph: Graph, nodes: tuple[Node, ...]) -> None:
+        self.fusion, self.graph, self.nodes = fusion, graph, nodes
+        self._facts: dict[int, Facts] = {}
+        self._inputs = frozenset(fusion.inputs)
+
+    def facts(self, step: int) -> Facts:
+        found = self._facts.get(step)
+        if found is None:
+            found = self._facts[step] = node_facts(self.fusion, self.nodes[step])
+        return found
+
+    def merge(self, a: object, b: object, edges: tuple[Edge, ...]) -> Verdict:
+        assert isinstance(a, Facts) and isinstance(b, Facts)
+        return merge_facts(a, b, edges)
+
+    def accepts(self, steps: tuple[int, ...]) -> Verdict:
+        return judge_region(self, steps, folding=True)
+
+    def alone(self, step: int) -> bool:
+        return isinstance(self.nodes[step].op, Library)
+
+    def movement(self, step: int) -> bool:
+        return isinstance(self.nodes[step].op, Movement)
+
+    def cheap(self, step: int) -> bool:
+        """Casts and other light pointwise ops of one input, and movements that only reorder axes."""
+        node = self.nodes[step]
+        if isinstance(node.op, Movement):
+            _, _, reads = use_maps(self.fusion, node)
+            return not any(PULLED in axis_map for _, axis_map in reads)
+        if not isinstance(node.op, Pointwise) or node.op.expensive:
+            return False
+        tensors = [v for v in node.inputs if self.fusion.values[v].is_tensor]
+        return len(tensors) <= CHEAP_OPERANDS and all(v in self._inputs for v in tensors)
+
+    def stored(self, step: int, inside: frozenset[int]) -> bool:
+        """Whether what a step of a region makes must be stored: it is an output, or read outside.
+
+        A cheap step is copied into its readers instead, unless a library call needs it in memory.
+        """
+        readers = [r for v in self.nodes[step].outputs for r in self.graph.readers(v)]
+        if any(self.graph.is_output(v) for v in self.nodes[step].outputs) or any(self.alone(r) for r in readers):
+            return True
+        return not self.cheap(step) and any(r not in inside for r in readers)
+
+
+def node_facts(fusion: Fusion, node: Node) -> Facts:
+    """The facts of a single node."""
+    extents, result, reads = use_maps(fusion, node)
+    uses: dict[int, frozenset[AxisMap]] = {}
+    for value, axis_map in reads:
+        if fusion.values[value].is_tensor:
+            uses[value] = uses.get(value, frozenset()) | {axis_map}
+    reduced = None
+    if isinstance(node.op, Reduction):
+        reduced = frozenset(range(len(extents))) - {loop for loop in result if loop is not None}
+    tainted = frozenset(node.outputs) if reduced is not None else frozenset[int]()
+    library = node.op.name if isinstance(node.op, Library) else None
+    return Facts(tuple(extents), reduced, dict.fromkeys(node.outputs, result), uses, tainted, frozenset(), library)
+
+
+def judge_region(rule: FusionRule, steps: tuple[int, ...], *, folding: bool) -> Verdict:
+    """Whether one kernel can hold the steps: their facts merged from the last node to the first."""
+    inside = frozenset(steps)
+    facts: Facts | None = None
+    for step in reversed(steps):
+        own = rule.facts(step)
+        if facts is None:
+            facts = own
+            continue
+        exposed = rule.stored(step, inside)
+        edges = tuple(Edge(v, exposed) for v in rule.nodes[step].outputs if v in facts.uses)
+        verdict = merge_facts(own, facts, edges, folding=folding)
+        if not verdict:
+            return verdict
+        assert isinstance(verdict.facts, Facts)
+        facts = verdict.facts
+    if facts is not None and facts.pending and facts.pending != facts.reduced:
+        missing = tuple(facts.loops[loop] for loop in sorted(facts.pending))
+        return no("outputs run over different loops and no reduction joins them", extents=missing)
+    return yes(facts)
+
+
+def merge_facts(a: Facts, b: Facts, edges: tuple[Edge, ...], *, folding: bool = False) -> Verdict:
+    """The union of producer `a` and consumer `b` (or of two siblings, where no value crosses)."""
+    if a.library or b.library:
+        return no(f"{a.library or b.library} is a library call, a segment by itself")
+    crossing = {e.value: e.exposed for e in edges}
+    kept = {v: m for v, m in a.outputs.items() if crossing.get(v, True)}
+    if not kept and a.reduced is None and edges:
+        return yes(_pulled_into(a, b, crossing))
+    return _identify(a, b, crossing, kept, folding)
+
+
+def _pulled_into(a: Facts, b: Facts, crossing: Mapping[int, bool]) -> Facts:
+    """A producer that nobody else needs vanishes into its reader: its own reads, in the reader's loops."""
+    uses = {v: maps for v, maps in b.uses.items() if v not in crossing}
+    for value in crossing:
+        for use in b.uses[value]:
+            _compose(a.uses, _through(a.outputs[value], use), uses)
+    return replace(b, uses=uses)
+
+
+def _through(made: AxisMap, use: AxisMap) -> dict[int, int | None]:
+    """Where each loop of the maker goes when its value is read by `use`."""
+    return {loop: entry for loop, entry in zip(made, use, strict=True) if loop is not None}
+
+
+def _compose(uses: Uses, loops: Mapping[int, int | None], into: dict[int, frozenset[AxisMap]]) -> None:
+    for value, maps in uses.items():
+        moved = frozenset(
+            tuple(e if e is None or e == PULLED else loops.get(e, PULLED) for e in axis_map) for axis_map in maps
+        )
+        into[value] = into.get(value, frozenset()) | moved
+
+
+@dataclass(slots=True)
+class _Matching:
+    """Loops of a identified with loops of b, one to one."""
+
+    forward: dict[int, int]
+    backward: dict[int, int]
+
+    def add(self, first: int, second: int) -> bool:
+        if self.forward.get(first, second) != second or self.backward.get(second, first) != first:
+            return False
+        self.forward[first], self.backward[second] = second, first
+        return True
+
+
+def _identify(a: Facts, b: Facts, crossing: Mapping[int, bool], kept: Mapping[int, AxisMap], folding: bool) -> Verdict:
+    matching = _Matching({}, {})
+    elsewhere: list[tuple[int, AxisMap]] = []
+    for value in crossing:
+        for use in sorted(b.uses[value], key=lambda m: PULLED in m):
+            pairs = [(f, s) for f, s in zip(a.outputs[value], use, strict=True) if f is not None]
+            if any(s is None or s == PULLED for _, s in pairs) or not _all_fit(matching, pairs):
+                if value in a.tainted:
+                    return no("the result of a reduction is read at other coordinates", value=value)
+                elsewhere.append((value, use))
+    _match_by_extent(a, b, matching)
+    only_a = frozenset(range(len(a.loops))) - matching.forward.keys()
+    only_b = frozenset(range(len(b.loops))) - matching.backward.keys()
+    refusal = _loops_disagree(a, b, matching, only_a, only_b, folding)
+    if refusal is not None:
+        return refusal
+    return _union(a, b, crossing, kept, elsewhere, matching, only_a, only_b)
+
+
+def _all_fit(matching: _Matching, pairs: list[tuple[int, int | None]]) -> bool:
+    trial = _Matching(dict(matching.forward), dict(matching.backward))
+    if not all(second is not None and trial.add(first, second) for first, second in pairs):
+        return False
+    matching.forward, matching.backward = trial.forward, trial.backward
+    return True
+
+
+def _match_by_extent(a: Facts, b: Facts, matching: _Matching) -> None:
+    """Loops that no crossing value identifies are taken to be the same where their extents are equal, in order.
+
+    R loops of one side go with R loops of the other first: two sums over the same axes share their loops.
+    """
+    for prefer_role in (True, False):
+        start = 0
+        for first, extent in enumerate(a.loops):
+            if first in matching.forward:
+                continue
+            for second in range(start, len(b.loops)):
+                if second in matching.backward or b.loops[second] != extent:
+                    continue
+                if prefer_role and not _same_role(a, first, b, second):
+                    continue
+                matching.add(first, second)
+                start = second + 1
+                break
+
+
+def _same_role(a: Facts, first: int, b: Facts, second: int) -> bool:
+    if a.reduced is None or b.reduced is None:
+        return True
+    return (first in a.reduced) == (second in b.reduced)
+
+
+def _loops_disagree(
+    a: Facts, b: Facts, matching: _Matching, only_a: frozenset[int], only_b: frozenset[int], folding: bool
+) -> Verdict | None:
+    """Why the identified loops do not make one region, or None where they do."""
+    if only_a and only_b:
+        mine, theirs = (tuple(f.loops[k] for k in sorted(o)) for f, o in ((a, only_a), (b, only_b)))
+        return no("their loops have different extents", first=mine, second=theirs)
+    if a.reduced is not None and b.reduced is not None:
+        if only_a or only_b or {matching.forward[k] for k in a.reduced} != b.reduced:
+            first, second = (tuple(f.loops[k] for k in sorted(f.reduced or ())) for f in (a, b))
+            return no("both reduce, over different axes", first=first, second=second)
+        return None
+    only, larger = (only_a, a) if only_a else (only_b, b)
+    if only and larger.reduced != only and not (folding and larger.reduced is None):
+        return no("one has loops that the other lacks", extents=tuple(larger.loops[k] for k in sorted(only)))
+    return None
+
+
+def _union(
+    a: Facts, b: Facts, crossing: Mapping[int, bool], kept: Mapping[int, AxisMap],
+    elsewhere: list[tuple[int, AxisMap]], matching: _Matching, only_a: frozenset[int], only_b: frozenset[int],
+) -> Verdict:  # fmt: skip
+    """The facts of the union, in the loops of the side that has more of them (b where both have the same)."""
+    from_a: Mapping[int, int] = {k: k for k in range(len(a.loops))} if only_a else matching.forward
+    from_b: Mapping[int, int] = matching.backward if only_a else {k: k for k in range(len(b.loops))}
+    loops = a.loops if only_a else b.loops
+    reduced: frozenset[int] | None = None
+    for facts, names in ((a, from_a), (b, from_b)):
+        if facts.reduced is not None:
+            reduced = frozenset(names[k] for k in facts.reduced)
+    pending = frozenset(from_a[k] for k in a.pending) | frozenset(from_b[k] for k in b.pending)
+    if (only_a or only_b) and reduced is None:
+        pending = pending | (only_a or only_b)
+    outputs = {v: _renamed(m, from_a) for v, m in kept.items()}
+    outputs.update((v, _renamed(m, from_b)) for v, m in b.outputs.items())
+    refusal = _outputs_disagree(outputs, frozenset(range(len(loops))), reduced)
+    if refusal is not None:
+        return refusal
+    uses: dict[int, frozenset[AxisMap]] = {}
+    _compose({v: m for v, m in b.uses.items() if v not in crossing}, from_b, uses)
+    _compose(a.uses, from_a, uses)
+    for value, use in elsewhere:
+        _compose(a.uses, _through(a.outputs[value], _renamed(use, from_b)), uses)
+    tainted = (a.tainted & outputs.keys()) | b.tainted
+    if any(v in a.tainted for v in crossing):
+        tainted |= b.outputs.keys()
+    return yes(Facts(loops, reduced, outputs, uses, frozenset(tainted), pending))
+
+
+def _renamed(axis_map: AxisMap, names: Mapping[int, int]) -> AxisMap:
+    return tuple(e if e is None or e == PULLED else names[e] for e in axis_map)
+
+
+def _outputs_disagree(
+    outputs: Mapping[int, AxisMap], every: frozenset[int], reduced: frozenset[int] | None
+) -> Verdict | None:
+    """Each stored value has all loops or, where there is a reduction, all but the R loops."""
+    if reduced is None:
+        return None
+    for value, axis_map in outputs.items():
+        own = frozenset(e for e in axis_map if e is not None)
+        if own not in (every, every - reduced):
+            return no("an output has neither all loops nor all but the reduced ones", value=value)
+    return None
