@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -200,3 +200,27 @@ class Builder:
         for coefficient in reversed(coefficients[:-1]):
             total = total.fused(x, coefficient)
         return total
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A function that emitted code may call: its types, and how its body is built from its arguments."""
+
+    result: str
+    arguments: tuple[str, ...]
+    build: Callable[..., Value]
+
+
+class Definitions(dict[str, Definition]):
+    """Functions by symbol; filled by decorating their builders."""
+
+    def define(
+        self, symbol: str, result: str, *arguments: str
+    ) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
+        """Decorates the builder of `symbol`."""
+
+        def register(build: Callable[..., Value]) -> Callable[..., Value]:
+            self[symbol] = Definition(result, arguments, build)
+            return build
+
+        return register
