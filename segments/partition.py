@@ -124,15 +124,15 @@ class _Merging:
         self.sealed: set[int] = set()  # accepted whole, with no facts to grow on from
         self.checked: dict[int, int] = {}  # group -> its stamp when the full check accepted it
         self.positions: dict[int, int] = {}  # group -> its place in the order, once that is known
-        self.step_cache: dict[int, tuple[int, tuple[int, ...]]] = {}
+        self.step_cache: dict[int, tuple[int, ...]] = {}  # dropped when the group changes
+        self.copies = any(len(unit.steps) > 1 for unit in units)
 
     def steps(self, group: int) -> tuple[int, ...]:
         """Return the steps of a group, ascending, copies of cheap ones included."""
-        cached = self.step_cache.get(group)
-        if cached is not None and cached[0] == self.stamps[group]:
-            return cached[1]
-        steps = tuple(sorted({step for unit in self.members[group] for step in self.units[unit].steps}))
-        self.step_cache[group] = (self.stamps[group], steps)
+        steps = self.step_cache.get(group)
+        if steps is None:
+            steps = tuple(sorted({step for unit in self.members[group] for step in self.units[unit].steps}))
+            self.step_cache[group] = steps
         return steps
 
     # --- one pair ---------------------------------------------------------------------------------------------
@@ -176,6 +176,7 @@ class _Merging:
 
     def join(self, plan: MergePlan, facts: object, parts: tuple[int, int]) -> int:
         """Carry out a merge and return the union's number."""
+        shown = [self.step_cache.get(part) for part in (plan.first, plan.second)]
         group = self.quotient.merge(plan)
         gone = plan.second if group == plan.first else plan.first
         smaller, larger = sorted((self.members[group], self.members[gone]), key=len)
@@ -188,6 +189,12 @@ class _Merging:
         self.stamps[group] = self.next_stamp
         self.next_stamp += 1
         self.last_merge[group] = parts
+        if shown[0] is not None and shown[1] is not None:
+            # Both were shown to a predicate, and the union will be: joining two sorted runs is the cheap way.
+            steps = shown[0] + shown[1]
+            self.step_cache[group] = tuple(sorted(set(steps) if self.copies else steps))
+        else:
+            self.step_cache.pop(group, None)
         return group
 
     # --- candidates -------------------------------------------------------------------------------------------
