@@ -83,12 +83,14 @@ def _names(kernel: ir.Kernel) -> list[str]:
 class _Emitter:
     """Prints one kernel's function."""
 
-    def __init__(self, kernel: ir.Kernel) -> None:
+    def __init__(self, kernel: ir.Kernel, *, anonymous: bool = False) -> None:
         if kernel.target != "cuda" or len(kernel.grid) > 3:
             raise InternalError(f"kernel {kernel.name} is for {kernel.target}, with {len(kernel.grid)} grid axes")
         self.kernel = kernel
-        self.entry = entry_name(kernel)
-        self.printer = Printer(identifiers(_names(kernel), {*RESERVED, self.entry}))
+        self.anonymous = anonymous
+        self.entry = "kernel" if anonymous else entry_name(kernel)
+        names = {name: f"v{k}" for k, name in enumerate(_names(kernel))} if anonymous else None
+        self.printer = Printer(names or identifiers(_names(kernel), {*RESERVED, self.entry}))
         self.taken = {*RESERVED, self.entry, *self.printer.names.values()}
         self.data = data_variables(kernel.body)
         self.mutable = {
@@ -200,7 +202,7 @@ class _Emitter:
             case ir.GroupReduce():
                 self.group_reduce(statement)
             case ir.Comment(text):
-                for part in text.splitlines():
+                for part in () if self.anonymous else text.splitlines():
                     self.line(f"// {part.rstrip(chr(92))}")  # a backslash at the end would join the next line
 
     def store(self, statement: ir.Store) -> None:
@@ -407,3 +409,12 @@ def emit_cuda(kernel: ir.Kernel) -> str:
     Raises CompileError for complex types, InternalError for kernels that the kernel IR does not allow.
     """
     return emit_unit([kernel])
+
+
+def canonical_cuda(kernel: ir.Kernel) -> str:
+    """The kernel's source with numbers for names and no comments: equal for kernels that differ in no more than those.
+
+    Meant as a key: with `kernel.contract` and the architecture it decides the machine code but for the entry's name.
+    """
+    emitter = _Emitter(kernel, anonymous=True)
+    return emitter.function()

@@ -23,7 +23,7 @@ class Definition:
     needs: tuple[str, ...] = ()
 
 
-_INLINE = "static __device__ __forceinline__"
+_INLINE = "__device__ __forceinline__"
 _TEMPLATE = f"template <typename T>\n{_INLINE}"
 
 

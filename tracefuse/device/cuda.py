@@ -1,0 +1,202 @@
+"""GPU arrays, streams and devices: everything that tracefuse asks of CuPy besides launching kernels.
+
+CuPy is imported when the first function here needs it, and never for asking whether some object is a GPU array: an
+object can only be one if CuPy is loaded already.
+
+bfloat16: CuPy 14 holds arrays of `ml_dtypes.bfloat16` as they are where ml_dtypes is installed, which tracefuse needs
+anyway; with an older CuPy such an array cannot exist, and `empty` says so.
+
+Knows: CuPy. Must not know: kernels, fusions.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tracefuse.dtypes import DType, dtype_of
+from tracefuse.errors import DeviceError, DtypeError
+
+ALIGNMENT = 64  # bytes promised for every array that tracefuse makes; CuPy's pool rounds to 512
+
+
+def _cupy() -> Any:
+    try:
+        import cupy
+    except ImportError as error:
+        raise DeviceError(
+            f"CuPy cannot be imported: {error}",
+            hint="install tracefuse[cuda13] or tracefuse[cuda12], as the driver has it",
+        ) from error
+    return cupy
+
+
+def unavailable() -> str | None:
+    """Why no GPU can be used here, or None if one can."""
+    try:
+        count = _cupy().cuda.runtime.getDeviceCount()
+    except DeviceError as error:
+        return str(error)
+    except RuntimeError as error:  # CuPy's errors of CUDA's runtime: no driver, no device
+        return f"CUDA reports: {error}"
+    return None if count else "CUDA reports no device"
+
+
+def is_array(value: object) -> bool:
+    """Whether `value` is a CuPy array."""
+    cupy = sys.modules.get("cupy")
+    return cupy is not None and isinstance(value, cupy.ndarray)
+
+
+def is_foreign_array(value: object) -> bool:
+    """Whether `value` is no CuPy array but lies on a CUDA device and can be taken over DLPack."""
+    device = getattr(value, "__dlpack_device__", None)
+    if device is None or isinstance(value, np.ndarray) or is_array(value):
+        return False
+    kind = int(device()[0])
+    return kind in (2, 13)  # kDLCUDA, kDLCUDAManaged of dlpack.h
+
+
+def from_foreign(value: object) -> Any:
+    """A CuPy array over the memory of a foreign GPU array, ordered after the work queued on it.
+
+    Raises DtypeError for element types that CuPy cannot hold, DeviceError for arrays that do not export DLPack.
+    """
+    cupy = _cupy()
+    try:
+        array = cupy.from_dlpack(value)
+    except NotImplementedError as error:
+        raise DtypeError(f"{type(value).__name__} cannot become a CuPy array: {error}") from error
+    except (AttributeError, BufferError, RuntimeError) as error:
+        raise DeviceError(f"{type(value).__name__} does not give its memory away: {error}") from error
+    dtype_of(array.dtype)
+    return array
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# allocation
+
+
+def empty(shape: tuple[int, ...], dtype: DType) -> Any:
+    """A new C-contiguous array from CuPy's memory pool on the current device; its content is unspecified.
+
+    Raises DeviceError when the device is out of memory, DtypeError for a type that this CuPy does not have.
+    """
+    cupy = _cupy()
+    size = math.prod(shape) * dtype.itemsize
+    try:
+        return cupy.ndarray(shape, dtype.numpy, _allocator()(size))
+    except cupy.cuda.memory.OutOfMemoryError as error:
+        raise DeviceError(
+            f"out of memory on device {current_device()}: {size} bytes for {dtype.short}{list(shape)}: {error}",
+            hint="free arrays, or give cached memory back with cupy.get_default_memory_pool().free_all_blocks()",
+        ) from error
+    except (TypeError, ValueError) as error:
+        raise DtypeError(f"this CuPy makes no arrays of {dtype.name}: {error}") from error
+
+
+@functools.cache
+def _allocator() -> Any:
+    """CuPy's current allocator: its pool, unless the user has set another."""
+    return _cupy().cuda.alloc
+
+
+def pointer(array: Any) -> int:
+    """The device address of the array's first element."""
+    return int(array.data.ptr)
+
+
+def alignment(array: Any) -> int:
+    """The largest power of two, up to 64, that divides the array's address; 64 for an empty array."""
+    address = int(array.data.ptr)
+    return min(address & -address, ALIGNMENT) if address and array.size else ALIGNMENT
+
+
+def to_numpy(array: Any) -> np.ndarray[Any, Any]:
+    """A copy on the host, when the work that makes the array is done."""
+    result: np.ndarray[Any, Any] = array.get()
+    return result
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# devices and streams
+
+
+def current_device() -> int:
+    """The number of the current device of this thread."""
+    return int(_cupy().cuda.runtime.getDevice())
+
+
+def device_of(array: Any) -> int:
+    """The number of the device that holds a CuPy array."""
+    return int(array.device.id)
+
+
+@contextmanager
+def on_device(number: int) -> Iterator[None]:
+    """Makes a device the current one; costs next to nothing where it is already."""
+    cupy = _cupy()
+    if cupy.cuda.runtime.getDevice() == number:
+        yield
+        return
+    with cupy.cuda.Device(number):
+        yield
+
+
+@functools.cache
+def architecture(number: int) -> str:
+    """The architecture of a device as the compiler names it, such as "sm_90"."""
+    return f"sm_{_cupy().cuda.Device(number).compute_capability}"
+
+
+@functools.cache
+def multiprocessor_count(number: int) -> int:
+    """Streaming multiprocessors of a device."""
+    return int(_cupy().cuda.Device(number).attributes["MultiProcessorCount"])
+
+
+@functools.cache
+def device_name(number: int) -> str:
+    """The device's name as CUDA gives it."""
+    name: bytes = _cupy().cuda.runtime.getDeviceProperties(number)["name"]
+    return name.decode()
+
+
+def current_stream() -> Any:
+    """CuPy's current stream of this thread and device."""
+    return _cupy().cuda.get_current_stream()
+
+
+def external_stream(address: int) -> Any:
+    """CuPy's view of another library's stream, to be used as `with external_stream(address): ...`."""
+    return _cupy().cuda.ExternalStream(address)
+
+
+def new_stream() -> Any:
+    """A stream that does not wait for the default one."""
+    return _cupy().cuda.Stream(non_blocking=True)
+
+
+def record_event(stream: Any) -> Any:
+    """An event after the work queued on `stream` so far; it takes no time stamps."""
+    return stream.record(_cupy().cuda.Event(disable_timing=True))
+
+
+def wait(stream: Any, event: Any) -> None:
+    """`stream` goes on after `event`; the host does not wait."""
+    stream.wait_event(event)
+
+
+def synchronize() -> None:
+    """Waits on the host for all work on the current stream. Raises DeviceError if it failed."""
+    cupy = _cupy()
+    try:
+        cupy.cuda.get_current_stream().synchronize()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise DeviceError(f"work on device {current_device()} failed: {error}") from error

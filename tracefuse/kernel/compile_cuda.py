@@ -1,0 +1,298 @@
+"""CUDA kernels compiled once and launched through CuPy at little host cost.
+
+`CudaCompiler` turns a kernel into a `CudaFunction` for one architecture and keeps it: kernels that differ in names and
+comments only share one compilation. A `CudaFunction` holds machine code, loads it on each device at its first launch
+there, and launches on CuPy's current stream: all parameters are packed into one buffer by one call of `struct`, next to
+a prepared array of their addresses.
+
+Knows: CUDA sources, NVRTC, CuPy's driver interface. Must not know: ops, fusions, disk caches.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tracefuse.dtypes import DType
+from tracefuse.errors import CompileError, DeviceError, InternalError
+from tracefuse.kernel import ir
+from tracefuse.kernel.cuda import canonical_cuda, emit_cuda, emit_unit, entry_name, shared_bytes
+from tracefuse.kernel.nvrtc import compile_source
+
+__all__ = ["CudaCompiler", "CudaFunction", "compile_kernel", "compile_many", "compile_source", "options_of"]
+
+GRID_LIMITS = (2**31 - 1, 65535, 65535)  # blockIdx.x, y, z on every architecture since sm_30
+_STATIC_SHARED = 48 * 1024
+_MAXIMUM_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES of the driver interface
+# Each parameter has a slot of eight bytes.
+_SLOTS = {
+    "bool": "?7x",
+    "int8": "b7x",
+    "int16": "h6x",
+    "int32": "i4x",
+    "int64": "q",
+    "uint8": "B7x",
+    "uint16": "H6x",
+    "uint32": "I4x",
+    "uint64": "Q",
+    "float16": "H6x",
+    "bfloat16": "H6x",
+    "float32": "f4x",
+    "float64": "d",
+}
+
+
+def options_of(kernel: ir.Kernel) -> tuple[str, ...]:
+    """The compiler options that the kernel itself decides."""
+    return (f"--fmad={'true' if kernel.contract else 'false'}",)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# grid extents
+
+
+_PYTHON = {
+    "add": "({0} + {1})",
+    "sub": "({0} - {1})",
+    "mul": "({0} * {1})",
+    "neg": "(-{0})",
+    "abs": "abs({0})",
+    "floordiv": "({0} // ({1}) if {1} else 0)",
+    "mod": "({0} % ({1}) if {1} else 0)",
+    "truncdiv": "({0} // ({1}) if {1} else 0)",  # extents are not negative: rounds as floordiv
+    "truncmod": "({0} % ({1}) if {1} else 0)",
+    "minimum": "min({0}, {1})",
+    "maximum": "max({0}, {1})",
+    "and": "({0} & {1})",
+    "or": "({0} | {1})",
+    "xor": "({0} ^ {1})",
+    "shl": "({0} << {1})",
+    "shr": "({0} >> {1})",
+    "not": "(not {0})",
+    "lt": "({0} < {1})",
+    "le": "({0} <= {1})",
+    "gt": "({0} > {1})",
+    "ge": "({0} >= {1})",
+    "eq": "({0} == {1})",
+    "ne": "({0} != {1})",
+    "select": "({1} if {0} else {2})",
+}
+
+
+def _python_text(expression: ir.Expression, names: dict[str, str]) -> str:
+    match expression:
+        case ir.Constant(bool() | int() as value, _):
+            return repr(value)
+        case ir.Variable(name, _) if name in names:
+            return names[name]
+        case ir.Cast(argument, dtype) if dtype.is_integer and (
+            argument.dtype.is_integer or argument.dtype.kind == "bool"
+        ):
+            return _python_text(argument, names)
+        case ir.Call(name, arguments, dtype) if name in _PYTHON and not dtype.is_floating:
+            return _PYTHON[name].format(*(_python_text(a, names) for a in arguments))
+    raise InternalError(f"a grid extent is made of integer parameters, got {expression}")
+
+
+def grid_function(kernel: ir.Kernel) -> Callable[..., tuple[int, int, int]]:
+    """A Python function of the kernel's parameters, in order, that gives (blocks in x, y, z)."""
+    names = {p.name: f"p{k}" for k, p in enumerate(kernel.parameters)}
+    scalars = {p.name: names[p.name] for p in kernel.scalars}
+    extents = [_python_text(axis.extent, scalars) for axis in reversed(kernel.grid)]
+    source = f"lambda {', '.join(names.values())}: ({', '.join([*extents, '1', '1', '1'][:3])})"
+    function: Callable[..., tuple[int, int, int]] = eval(compile(source, f"<grid of {kernel.name}>", "eval"))
+    return function
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# functions
+
+
+def _half_bits(dtype: DType) -> Callable[[Any], int]:
+    return lambda value: int(np.asarray(value, dtype.numpy).view(np.uint16))
+
+
+class _Packed(threading.local):
+    """One thread's parameter buffer and the array of addresses into it; the driver copies both while launching."""
+
+    def __init__(self, count: int) -> None:
+        self.buffer = ctypes.create_string_buffer(8 * max(count, 1))
+        start = ctypes.addressof(self.buffer)
+        self.pointers = (ctypes.c_void_p * max(count, 1))(*(start + 8 * k for k in range(count)))
+        self.address = ctypes.addressof(self.pointers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Runtime:
+    """What a launch calls of CuPy, looked up once."""
+
+    launch: Callable[..., None]
+    stream: Callable[[], Any]
+    device: Callable[[], int]
+
+
+def _runtime() -> _Runtime:
+    import cupy
+    from cupy_backends.cuda.api import driver, runtime
+
+    return _Runtime(driver.launchKernel, cupy.cuda.get_current_stream, runtime.getDevice)
+
+
+class CudaFunction:
+    """One kernel's machine code, and how it is launched. Safe to use from several threads.
+
+    `source` is readable CUDA C++, `cubin` the machine code, `entry` the function's name in both.
+    """
+
+    def __init__(self, kernel: ir.Kernel, source: str, cubin: bytes, entry: str, architecture: str) -> None:
+        self.kernel, self.source, self.cubin = kernel, source, cubin
+        self.entry, self.architecture = entry, architecture
+        self.shared_bytes = shared_bytes(kernel)
+        self.grid = grid_function(kernel)
+        self._pack = struct.Struct("=" + "".join(self._slot(p) for p in kernel.parameters)).pack_into
+        self._buffers = tuple(k for k, p in enumerate(kernel.parameters) if isinstance(p, ir.Buffer))
+        halves = ((k, p) for k, p in enumerate(kernel.parameters) if isinstance(p, ir.Variable) and p.dtype.is_half)
+        self._halves = tuple((k, _half_bits(p.dtype)) for k, p in halves)
+        self._count = len(kernel.parameters)
+        self._packed = _Packed(self._count)
+        self._lock = threading.Lock()
+        self._loaded: dict[int, tuple[Any, int]] = {}
+        self._runtime: _Runtime | None = None
+
+    @staticmethod
+    def _slot(parameter: ir.Buffer | ir.Variable) -> str:
+        if isinstance(parameter, ir.Buffer):
+            return "Q"
+        if parameter.dtype.name not in _SLOTS:
+            raise CompileError(f"parameter {parameter.name}: {parameter.dtype} is no CUDA kernel argument yet")
+        return _SLOTS[parameter.dtype.name]
+
+    def launch(self, *arguments: Any) -> None:
+        """Launches on CuPy's current stream: CuPy arrays for buffers and numbers for scalars, in parameter order.
+
+        A buffer may also be given as its address (an int). Nothing is launched when a grid extent is 0. Raises
+        DeviceError for a wrong number of arguments, for a grid that the hardware does not take, and when the driver
+        refuses the launch.
+        """
+        values = list(arguments)
+        if len(values) != self._count:
+            raise DeviceError(f"kernel {self.kernel.name} takes {self._count} arguments, got {len(values)}")
+        for k in self._buffers:
+            if type(values[k]) is not int:
+                values[k] = values[k].data.ptr
+        self.launch_values(values)
+
+    def launch_values(self, values: Sequence[Any]) -> None:
+        """As `launch`, with addresses for buffers; nothing is checked but the grid."""
+        x, y, z = self.grid(*values)
+        if x <= 0 or y <= 0 or z <= 0:
+            return
+        if x > GRID_LIMITS[0] or y > GRID_LIMITS[1] or z > GRID_LIMITS[2]:
+            most = " x ".join(map(str, GRID_LIMITS))
+            raise DeviceError(f"kernel {self.kernel.name}: a grid of {x} x {y} x {z} blocks, the most is {most}")
+        for k, bits in self._halves:
+            values = [*values[:k], bits(values[k]), *values[k + 1 :]]
+        runtime = self._runtime
+        if runtime is None:
+            runtime = self._runtime = _runtime()
+        loaded = self._loaded.get(runtime.device())
+        function = self._load(runtime.device()) if loaded is None else loaded[1]
+        packed = self._packed
+        try:
+            self._pack(packed.buffer, 0, *values)
+        except struct.error as error:
+            raise DeviceError(f"kernel {self.kernel.name}: arguments {values} do not fit: {error}") from None
+        runtime.launch(
+            function, x, y, z, self.kernel.threads, 1, 1, self.shared_bytes, runtime.stream().ptr, packed.address, 0
+        )
+
+    def _load(self, device: int) -> int:
+        from cupy.cuda.function import Module
+        from cupy_backends.cuda.api import driver
+
+        with self._lock:
+            if device in self._loaded:
+                return self._loaded[device][1]
+            module = Module()
+            try:
+                module.load(self.cubin)
+                function = module.get_function(self.entry)
+                if self.shared_bytes > _STATIC_SHARED:
+                    driver.funcSetAttribute(function.ptr, _MAXIMUM_DYNAMIC_SHARED, self.shared_bytes)
+            except driver.CUDADriverError as error:
+                raise DeviceError(
+                    f"kernel {self.kernel.name}, compiled for {self.architecture}, cannot be loaded: {error}"
+                ) from error
+            self._loaded[device] = (function, int(function.ptr))  # the function keeps its module loaded
+            return int(function.ptr)
+
+    def unload(self) -> None:
+        """Gives the machine code on the devices back; a later launch loads it again."""
+        with self._lock:
+            self._loaded.clear()
+
+
+def compile_kernel(kernel: ir.Kernel, *, architecture: str) -> CudaFunction:
+    """Compiles one kernel; `CudaCompiler` is the way that remembers. Raises CompileError."""
+    source, entry = emit_cuda(kernel), entry_name(kernel)
+    cubin = compile_source(source, entry, architecture=architecture, options=options_of(kernel))
+    return CudaFunction(kernel, source, cubin, entry, architecture)
+
+
+def compile_many(kernels: Sequence[ir.Kernel], *, architecture: str) -> list[bytes]:
+    """Machine code of many kernels, one translation unit for those that contract and one for those that do not.
+
+    Names are made distinct. Meant for checking that kernels compile; CompileError says what does not.
+    """
+    cubins: list[bytes] = []
+    for contract in (True, False):
+        chosen = [k for k in kernels if k.contract is contract]
+        unit = [replace(k, name=f"{k.name}_{position}") for position, k in enumerate(chosen)]
+        if unit:
+            cubins.append(
+                compile_source(emit_unit(unit), "unit", architecture=architecture, options=options_of(unit[0]))
+            )
+    return cubins
+
+
+@dataclass(slots=True)
+class _Pending:
+    lock: threading.Lock
+    function: CudaFunction | None = None
+
+
+class CudaCompiler:
+    """Compiles kernels for one architecture and keeps them. Several threads may compile different kernels at once."""
+
+    def __init__(self, architecture: str) -> None:
+        self.architecture = architecture
+        self.compiled = 0
+        self._lock = threading.Lock()
+        self._functions: dict[tuple[str, tuple[str, ...]], _Pending] = {}
+
+    def key(self, kernel: ir.Kernel) -> tuple[str, tuple[str, ...]]:
+        """What decides the machine code for this architecture."""
+        return canonical_cuda(kernel), options_of(kernel)
+
+    def compile(self, kernel: ir.Kernel) -> CudaFunction:
+        """The kernel's function, compiled at the first request. Raises CompileError."""
+        key = self.key(kernel)
+        with self._lock:
+            pending = self._functions.setdefault(key, _Pending(threading.Lock()))
+        with pending.lock:
+            if pending.function is None:
+                pending.function = compile_kernel(kernel, architecture=self.architecture)
+                with self._lock:
+                    self.compiled += 1
+            return pending.function
+
+    def clear(self) -> None:
+        """Forgets every function; those still held elsewhere go on working."""
+        with self._lock:
+            self._functions.clear()
