@@ -346,8 +346,8 @@ def erfc(x: Value) -> Value:
 
 
 def _erfinv(x: Value) -> Value:
-    """Winitzki's approximation ("A handy approximation for the error function and its inverse", 2008; 0.2 %), then three
-    of Halley's steps on erf, or on erfc where |x| is near 1."""
+    """Winitzki's approximation ("A handy approximation for the error function and its inverse", 2008; 0.2 %), then
+    three of Halley's steps on erf, or on erfc where |x| is near 1."""
     builder = x.builder
     a = x.absolute()
     logarithm = _log((1.0 - a) * (a + 1.0))

@@ -99,7 +99,7 @@ def _to_integer(value: Value, source: DType, target: DType) -> Value:
 
 
 def cast(value: Value, source: DType, target: DType, processor: Processor) -> Value:
-    """`value` converted: to nearest even, saturating from float to integer (NaN gives 0), to bool by comparing with 0."""
+    """`value` converted: to nearest even; from float to integer saturating, with 0 for NaN; to bool by `!= 0`."""
     if source is target:
         return value
     if source.is_half:
@@ -206,7 +206,7 @@ def _bool(name: str, arguments: list[Value]) -> Value | None:
 
 
 def extremum(name: str, a: Value, b: Value) -> Value:
-    """The smaller or larger of two floats, NaN if either is; nsz, because the order of -0.0 and 0.0 is not asked for."""
+    """The smaller or larger of two floats, NaN if either is; nsz: the order of -0.0 and 0.0 is not asked for."""
     return a.builder.intrinsic(name, a, b, flags="nsz ")
 
 

@@ -1,4 +1,4 @@
-"""The worker pool: native threads that run pieces of a grid. The code of the workers is LLVM IR; no Python runs in them.
+"""The worker pool: native threads that run pieces of a grid. Their code is LLVM IR; no Python runs in them.
 
 One job at a time. The caller publishes it, hands out tickets (one for each worker that may join), takes pieces itself
 by an atomic counter, then takes the tickets back and waits until every worker that joined has left: after the call no
