@@ -116,12 +116,14 @@ class Op(ABC):
     """What a pass may ask of any op. The rows are in tracefuse/ops; the five kinds are its subclasses there.
 
     arity: number of operands, None for any number. attributes: the names of the attributes with their defaults.
+    distinct: two equal nodes are two values all the same, and are never merged into one.
     """
 
     name: str
     doc: str
     arity: int | None = 1
     attributes: tuple[tuple[str, Any], ...] = ()
+    distinct: bool = False
 
     kind: str = field(default="", init=False)
 

@@ -87,8 +87,8 @@ isfinite = unary("isfinite", FLOATS, scalar="isfinite(a)", numpy=np.isfinite, re
 # selection and conversion
 where = ternary("where", ALL, scalar="b if a else c", numpy=np.where, promotion="where", exact=True, doc="b where a is true, else c.")  # fmt: skip
 cast = unary("cast", ALL, scalar="a", numpy=lambda x: x, result="dtype", exact=True, attributes=(("dtype", None),), doc="Conversion to `dtype`; a cast rounds also inside a kernel.")  # fmt: skip
-set = unary("set", ALL, scalar="a", numpy=lambda x: x, exact=True, doc="A copy.")
-segment_set = unary("segment_set", ALL, scalar="a", numpy=lambda x: x, exact=True, doc="A copy that ends a segment.")
+set = unary("set", ALL, scalar="a", numpy=lambda x: x, exact=True, distinct=True, doc="A copy.")
+segment_set = unary("segment_set", ALL, scalar="a", numpy=lambda x: x, exact=True, distinct=True, ends_segment=True, doc="A copy that ends a segment.")  # fmt: skip
 iota = register(
     Pointwise(
         name="iota", arity=2, domain=REALS, scalar="a + b * index", exact=True,

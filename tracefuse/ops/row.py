@@ -87,6 +87,7 @@ class Pointwise(Op):
     "common"; "float" (integers go to floats); "divide" (integers go to the default float); "bool"; "where" (the first
     operand is a condition). result: "same" as the compute type, "bool", or "dtype" (the attribute).
     expensive: worth keeping rather than computing again. exact: bit-equal to NumPy where the compute type is.
+    ends_segment: what it makes is stored, and what reads it is in another segment.
     """
 
     scalar: str
@@ -96,6 +97,7 @@ class Pointwise(Op):
     result: str = "same"
     expensive: bool = False
     exact: bool = False
+    ends_segment: bool = False
     extra_shape: Callable[[Attributes], Shape] | None = None
     kind: str = field(default="pointwise", init=False)
 

@@ -1,0 +1,199 @@
+"""Passes from Fusion to Fusion: dead code, common subexpressions, arithmetic on constants.
+
+Every pass is a pure function that keeps the numbers of the values that it keeps, and never removes an input or renames
+an output. Requirements stay, since what they ask was asked by the user's code whether or not its result is used.
+A pass may change which value is computed, never what is: folding gives the bits that the node would have given, and
+literals are told apart by type and bits (1 from 1.0 from True, 0.0 from -0.0, NaN from NaN).
+
+Knows: fusions, and what every row says of itself. Must not know: any single op, segments, kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tracefuse.errors import FusionError
+from tracefuse.evaluate import evaluate
+from tracefuse.extents import Expression, Extent
+from tracefuse.ir import Fusion, FusionBuilder, Literal, Node, Operand
+from tracefuse.ops.movement import broadcast, squeeze
+from tracefuse.ops.row import Reduction
+
+
+class Rewriter(FusionBuilder):
+    """A builder that starts with a fusion's inputs and values. New values get numbers above the last.
+
+    `keep(node)` takes a node over; `node(...)` makes a new one, whose results get `origin` as theirs.
+    """
+
+    def __init__(self, fusion: Fusion) -> None:
+        super().__init__()
+        self.values = dict(fusion.values)
+        self.inputs = list(fusion.inputs)
+        self.outputs = list(fusion.outputs)
+        self.requirements = list(fusion.requirements)
+        self.aliases = dict(fusion.aliases)
+        self._next = max(self.values, default=-1) + 1
+        self._asked = {(r.left, r.relation, r.right) for r in self.requirements}
+
+    def keep(self, node: Node) -> None:
+        self.nodes.append(node)
+
+    def require(
+        self, left: Extent, relation: str, right: Extent, message: str, hint: str, where: str | None = None
+    ) -> None:
+        if (left, relation, right) not in self._asked:
+            self._asked.add((left, relation, right))
+            super().require(left, relation, right, message, hint, where)
+
+    def mark(self, number: int, origin: int) -> None:
+        """Says which value of the original a made value comes from."""
+        self.values[number] = replace(self.values[number], origin=origin)
+
+
+def with_nodes(fusion: Fusion, nodes: Sequence[Node]) -> Fusion:
+    """`fusion` with other nodes; values that nothing makes any more are dropped."""
+    made = {*fusion.inputs, *(o for node in nodes for o in node.outputs)}
+    values = {number: value for number, value in fusion.values.items() if number in made}
+    return Fusion(values, fusion.inputs, tuple(nodes), fusion.outputs, fusion.requirements, dict(fusion.aliases))
+
+
+def drop_dead(fusion: Fusion) -> Fusion:
+    """Without the nodes that no output depends on. Inputs stay, also those that nothing reads."""
+    live = set(fusion.outputs)
+    kept = []
+    for node in reversed(fusion.nodes):
+        if not live.isdisjoint(node.outputs):
+            live.update(node.inputs)
+            kept.append(node)
+    return with_nodes(fusion, kept[::-1])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# common subexpressions
+
+
+def _bits(value: bool | int | float | complex) -> Hashable:
+    """What tells two literals apart: type and bits, so that no two that behave differently are equal."""
+    if isinstance(value, float | complex):
+        return (type(value).__name__, np.asarray(value).tobytes())
+    return (type(value).__name__, value)
+
+
+def _frozen(attribute: Any) -> Hashable:
+    if isinstance(attribute, tuple):
+        return tuple(map(_frozen, attribute))
+    if isinstance(attribute, bool | int | float | complex):
+        return _bits(attribute)
+    return attribute  # type: ignore[no-any-return]
+
+
+def node_key(fusion: Fusion, node: Node, leave_out: str | None = None) -> Hashable:
+    """Two nodes with one key compute one value. leave_out: an attribute that is not looked at."""
+    operands = tuple(_bits(o.value) if isinstance(o, Literal) else o for o in node.operands)
+    attributes = tuple((k, _frozen(_canonical(fusion, v))) for k, v in node.attributes.items() if k != leave_out)
+    types = tuple(fusion.values[o].dtype.name for o in node.outputs)
+    return (node.op.name, operands, attributes, node.compute.name, types)
+
+
+def _canonical(fusion: Fusion, attribute: Any) -> Any:
+    if isinstance(attribute, Expression):
+        return fusion.canonical(attribute)
+    if isinstance(attribute, tuple):
+        return tuple(_canonical(fusion, a) for a in attribute)
+    return attribute
+
+
+def renamed(node: Node, names: Mapping[int, int]) -> Node:
+    """The node with operands replaced by others that are the same value."""
+    if not any(o in names for o in node.inputs):
+        return node
+    operands = tuple(names.get(o, o) if isinstance(o, int) else o for o in node.operands)
+    return replace(node, operands=operands)
+
+
+def merge_common(fusion: Fusion) -> Fusion:
+    """Each value computed once: a node equal to an earlier one goes, and its readers read the earlier one.
+
+    Equal means the same row, operands, attributes, compute and result types, extents being compared as the fusion
+    knows them. Rows that are `distinct` are never merged, and a node that makes an output keeps making it. A reduction
+    that differs from an earlier one in `keepdim` alone becomes a movement of that one's result.
+    """
+    names: dict[int, int] = {}
+    seen: dict[Hashable, Node] = {}
+    kept: list[Node] = []
+    for original in fusion.nodes:
+        node = renamed(original, names)
+        if node.op.distinct:
+            kept.append(node)
+            continue
+        key = node_key(fusion, node)
+        first = seen.get(key)
+        if first is not None and not any(o in fusion.outputs for o in node.outputs):
+            names.update(zip(node.outputs, first.outputs, strict=True))
+            continue
+        moved = _as_movement(fusion, node, seen)
+        kept.append(moved)
+        seen.setdefault(key, moved)
+    return with_nodes(fusion, kept)
+
+
+def _as_movement(fusion: Fusion, node: Node, seen: dict[Hashable, Node]) -> Node:
+    """A reduction whose twin with the other `keepdim` is there becomes axes added to, or dropped from, its result."""
+    if not isinstance(node.op, Reduction):
+        return node
+    key = ("any keepdim", node_key(fusion, node, leave_out="keepdim"))
+    twin = seen.setdefault(key, node)
+    if twin.attributes["keepdim"] == node.attributes["keepdim"]:
+        return node
+    dims = node.attributes["dims"]
+    rank = len(fusion.values[node.inputs[0]].shape)
+    dtype = fusion.values[node.outputs[0]].dtype
+    if node.attributes["keepdim"]:
+        flags = {"is_broadcast_dim": tuple(axis in dims for axis in range(rank))}
+        return Node(broadcast, twin.outputs, flags, dtype, node.outputs, node.where)
+    return Node(squeeze, twin.outputs, {"dims": dims}, dtype, node.outputs, node.where)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# constants
+
+
+def fold_constants(fusion: Fusion) -> Fusion:
+    """Host scalars that are made of literals alone become literals where they are read.
+
+    The value is what `evaluate` gives for the node; halves are left alone, since no Python constant has their
+    rounding. A scalar that is an output keeps its node.
+    """
+    known: dict[int, Literal] = {}
+    kept = []
+    for node in fusion.nodes:
+        operands = tuple(known.get(o, o) if isinstance(o, int) else o for o in node.operands)
+        changed = node if operands == node.operands else replace(node, operands=operands)
+        literal = _folded(fusion, changed)
+        if literal is not None:
+            known[node.outputs[0]] = literal
+            if node.outputs[0] not in fusion.outputs:
+                continue
+        kept.append(changed)
+    return with_nodes(fusion, kept)
+
+
+def _folded(fusion: Fusion, node: Node) -> Literal | None:
+    output = fusion.values[node.outputs[0]]
+    operands: tuple[Operand, ...] = node.operands
+    symbolic = any(isinstance(_canonical(fusion, a), Expression) for a in node.attributes.values())
+    if output.is_tensor or symbolic or not all(isinstance(o, Literal) for o in operands):
+        return None
+    if output.dtype.is_half or node.compute.is_half:
+        return None
+    alone = replace(node, attributes={k: _canonical(fusion, v) for k, v in node.attributes.items()})
+    (result,) = evaluate(Fusion({output.number: output}, (), (alone,), (output.number,)), [])
+    value = result.item()
+    if not isinstance(value, bool | int | float | complex):
+        raise FusionError(f"{node.op.name} of constants gave {value!r}, which is no scalar", where=node.where)
+    return Literal(value)
