@@ -63,7 +63,8 @@ class FusionRule:
         return found
 
     def merge(self, a: object, b: object, edges: tuple[Edge, ...]) -> Verdict:
-        assert isinstance(a, Facts) and isinstance(b, Facts)
+        assert isinstance(a, Facts)
+        assert isinstance(b, Facts)
         return merge_facts(a, b, edges)
 
     def accepts(self, steps: tuple[int, ...]) -> Verdict:

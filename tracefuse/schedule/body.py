@@ -1,0 +1,424 @@
+"""The body of a kernel: emits the elements that are asked for, at the coordinates asked for, into open loops.
+
+`Body.value(number, coordinates)` gives kernel expressions for one element of a value, or for `lanes` neighbouring ones,
+pulling what it needs from its operands. Each (value, coordinates) is computed once in its scope, in the outermost open
+loop that knows all of its coordinates. Templates open loops, declare accumulators and ask; this module emits.
+
+Knows: ops by their kind, index maps, kernel IR. Must not know: how a template lays its loops out, sizes, devices.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from tracefuse.dtypes import DType, bool_, int64
+from tracefuse.errors import InternalError
+from tracefuse.extents import Extent, Symbol, as_symbol, is_nonnegative, substitute, symbol, symbols
+from tracefuse.indexing import sources
+from tracefuse.ir import Fusion, Literal, Node, Shape
+from tracefuse.kernel.ir import (
+    Allocate,
+    Assign,
+    Buffer,
+    Comment,
+    Constant,
+    Copy,
+    Declare,
+    Expression,
+    For,
+    If,
+    Let,
+    Load,
+    Statement,
+    Store,
+    Variable,
+    call,
+)
+from tracefuse.ops.row import Movement, Pointwise, Reduction, Source, Within
+from tracefuse.schedule.index_code import IndexCode
+from tracefuse.schedule.scalar_code import apply, constant, convert, is_trivial
+
+Lanes: TypeAlias = tuple[Expression, ...]
+Key: TypeAlias = tuple[int, Shape]
+
+
+class LanesNotPossible(Exception):
+    """This body cannot be emitted for several lanes at once; the template tries again with one."""
+
+
+@dataclass(slots=True)
+class Level:
+    """One open scope: its statements, the symbols that it introduces, and what it has computed."""
+
+    statements: list[Statement] = field(default_factory=list)
+    introduces: set[Symbol] = field(default_factory=set)
+    memo: dict[Key, Lanes] = field(default_factory=dict)
+    barrier: bool = False
+
+
+class Body:
+    """Emission into a stack of levels; level 0 is one iteration of the grid.
+
+    strides: per tensor input, elements between neighbours along each axis. lanes: how many neighbouring elements are
+    emitted at once; `lane` is the symbol that numbers them. aligned: inputs whose memory starts at a multiple of the
+    wide access.
+    """
+
+    def __init__(
+        self, fusion: Fusion, strides: Mapping[int, Shape], index_dtype: DType, *, lanes: int = 1,
+        aligned: frozenset[int] = frozenset(),
+    ) -> None:  # fmt: skip
+        self.fusion, self.strides, self.lanes, self.aligned = fusion, strides, lanes, aligned
+        self.lane = symbol("lane", extent=lanes)
+        self._lane_symbol = as_symbol(self.lane)
+        self.index = IndexCode(index_dtype)
+        self.levels = [Level()]
+        self.buffers: dict[int, Buffer] = {}
+        self.scalars: dict[int, Variable] = {}
+        self.outputs = frozenset(fusion.outputs)
+        self.producers = fusion.producers
+        self.cached: dict[Key, tuple[Buffer, Extent]] = {}
+        self.to_cache: dict[Key, tuple[Buffer, Extent]] = {}
+        self._counter = 0
+        self._where: str | None = None
+
+    # --- scopes -----------------------------------------------------------------------------------------------------
+
+    def append(self, statement: Statement) -> None:
+        self.levels[-1].statements.append(statement)
+
+    def fresh(self, stem: str) -> str:
+        self._counter += 1
+        return f"{stem}_{self._counter}"
+
+    @contextlib.contextmanager
+    def loop(
+        self, index: Extent, stop: Extent, kind: str = "serial", *, start: Extent = 0, step: Extent = 1
+    ) -> Iterator[None]:
+        """Opens `for index in range(start, stop, step)`; `index` is a symbol, whose own extent serves proofs.
+
+        One symbol may be the index of several loops in turn; each gets a variable of its own.
+        """
+        found = as_symbol(index)
+        assert found is not None
+        bounds = [self.index.code(e) for e in (start, stop, step)]
+        variable = self.index.bind(found, self.fresh(found.name))
+        level = Level(introduces={found})
+        self.levels.append(level)
+        yield
+        self.levels.pop()
+        self.append(For(variable, bounds[0], bounds[1], bounds[2], kind, tuple(level.statements)))
+
+    @contextlib.contextmanager
+    def condition(self, test: Expression) -> Iterator[None]:
+        """Opens `if test`; nothing inside is moved out of it."""
+        level = Level(barrier=True)
+        self.levels.append(level)
+        yield
+        self.levels.pop()
+        self.append(If(test, tuple(level.statements)))
+
+    def bind(self, index: Extent, value: Expression) -> None:
+        """Names an integer computed in the kernel as `index`, a symbol that says what it stays below."""
+        found = as_symbol(index)
+        assert found is not None
+        self.append(Let(self.index.bind(found, self.fresh(found.name)), value))
+        self.levels[-1].introduces.add(found)
+
+    def _home(self, coordinates: Sequence[Extent]) -> int:
+        needed = {s for c in coordinates for s in symbols(c)}
+        for position in range(len(self.levels) - 1, 0, -1):
+            level = self.levels[position]
+            if level.barrier or not needed.isdisjoint(level.introduces):
+                return position
+        return 0
+
+    # --- values -----------------------------------------------------------------------------------------------------
+
+    def value(self, number: int, coordinates: Shape) -> Lanes:
+        """The element of value `number` at `coordinates`, in its arithmetic type: one expression, or one per lane."""
+        key = (number, coordinates)
+        for level in reversed(self.levels):
+            found = level.memo.get(key)
+            if found is not None:
+                return found
+        home = self._home(coordinates)
+        above = self.levels
+        self.levels = above[: home + 1]
+        lanes = self._make(key)
+        self.levels[-1].memo[key] = lanes
+        self.levels = above
+        return lanes
+
+    def _make(self, key: Key) -> Lanes:
+        number, coordinates = key
+        if key in self.cached:
+            buffer, index = self.cached[key]
+            loaded = self._per_lane(index, lambda at: Load(buffer, at))
+            return self.name(f"v{number}", tuple(convert(e, e.dtype.compute) for e in loaded))
+        value = self.fusion.values[number]
+        if not value.is_tensor:
+            return (self.scalar(number),)
+        node = self.producers.get(number)
+        if node is None:
+            return self._load_input(number, coordinates)
+        if isinstance(node.op, Reduction):
+            raise InternalError(f"{node.op.name} is read at {coordinates}, which no loop has reduced")
+        lanes = self._pointwise(node, coordinates) if isinstance(node.op, Pointwise) else self._moved(node, coordinates)
+        lanes = self.name(f"v{number}", self._rounded(node, number, lanes))
+        self.keep(key, lanes)
+        return lanes
+
+    def keep(self, key: Key, lanes: Lanes) -> None:
+        """Stores a value that a later phase reads, where one was asked for."""
+        target = self.to_cache.get(key)
+        if target is not None:
+            buffer, index = target
+            for lane, expression in enumerate(self.spread(lanes)):
+                at = self.index.code(self._at_lane(index, lane))
+                self.append(Store(buffer, at, convert(expression, buffer.dtype)))
+
+    def _rounded(self, node: Node, number: int, lanes: Lanes) -> Lanes:
+        """A half that the user cast to, or that is stored as an output, is read on in its rounded form."""
+        dtype = self.fusion.values[number].dtype
+        cast = isinstance(node.op, Pointwise) and node.op.result == "dtype"
+        if dtype.is_half and (cast or number in self.outputs):
+            return tuple(convert(convert(e, dtype), dtype.compute) for e in lanes)
+        return lanes
+
+    def name(self, stem: str, lanes: Lanes) -> Lanes:
+        """The lanes as named variables, so that each is computed once."""
+        named: list[Expression] = []
+        for expression in lanes:
+            if is_trivial(expression):
+                named.append(expression)
+                continue
+            variable = Variable(self.fresh(stem), expression.dtype)
+            self.append(Let(variable, expression))
+            named.append(variable)
+        return tuple(named)
+
+    def spread(self, lanes: Lanes) -> Lanes:
+        """One expression per lane, also where all are the same."""
+        return lanes if len(lanes) == self.lanes else lanes * self.lanes
+
+    def scalar(self, number: int) -> Expression:
+        """The kernel parameter of a host scalar, in its arithmetic type."""
+        found = self.scalars.get(number)
+        if found is None:
+            found = self.scalars[number] = Variable(f"s{number}", self.fusion.values[number].dtype.compute)
+        return found
+
+    def _remark(self, node: Node) -> None:
+        if node.where is not None and node.where != self._where:
+            self._where = node.where
+            self.append(Comment(node.where))
+
+    # --- pointwise --------------------------------------------------------------------------------------------------
+
+    def _pointwise(self, node: Node, coordinates: Shape) -> Lanes:
+        op = node.op
+        assert isinstance(op, Pointwise)
+        operands = [
+            self._operand(node, source.operand, source.coordinates)
+            for source in sources(self.fusion, node, coordinates, self._no_index)
+        ]
+        self._remark(node)
+        width = max((len(o) for o in operands), default=1)
+        names: dict[str, Lanes] = {"abcdefgh"[k]: o for k, o in enumerate(operands)}
+        if op.extra_shape is not None:
+            index = self._per_lane(coordinates[0], lambda at: convert(at, node.compute.compute))
+            names["index"], width = index, max(width, len(index))
+        result = []
+        for lane in range(width):
+            terms = {k: v[lane if len(v) > 1 else 0] for k, v in names.items()}
+            out = apply(op.scalar, terms, node.compute.compute)
+            result.append(convert(out, self.fusion.values[node.outputs[0]].dtype.compute))
+        return tuple(result)
+
+    def _no_index(self, operand: int, coordinates: Shape) -> Extent:
+        raise InternalError("a pointwise op has no index operand")
+
+    def _operand(self, node: Node, position: int, coordinates: Shape) -> Lanes:
+        """An operand in the type that the node computes in."""
+        operand, op = node.operands[position], node.op
+        target = node.compute.compute
+        if isinstance(op, Pointwise) and op.promotion == "where" and position == 0:
+            target = bool_
+        if isinstance(operand, Literal):
+            return (constant(operand.value, target),)
+        lanes = self.value(operand, coordinates)
+        if isinstance(op, Pointwise) and op.result == "dtype":
+            return lanes
+        return tuple(convert(e, target) for e in lanes)
+
+    # --- movement ---------------------------------------------------------------------------------------------------
+
+    def _moved(self, node: Node, coordinates: Shape) -> Lanes:
+        op = node.op
+        if not isinstance(op, Movement):
+            raise InternalError(f"{op.name} has no place in a kernel")
+
+        def index_of(position: int, at: Shape) -> Extent:
+            return self._taken(node, position, at)
+
+        options = sources(self.fusion, node, coordinates, index_of)
+        live = [(s, tests) for s in options if (tests := self._open_tests(s.conditions)) is not None]
+        if live and not live[0][1]:
+            return self._operand(node, live[0][0].operand, live[0][0].coordinates)
+        self._remark(node)
+        return self._selected(node, live)
+
+    def _open_tests(self, conditions: Sequence[Within]) -> tuple[Within, ...] | None:
+        """The conditions that are not proved; None where one is proved false."""
+        unproved = []
+        for test in conditions:
+            if is_nonnegative(test.low - 1 - test.index) or is_nonnegative(test.index - test.high):
+                return None
+            if not (is_nonnegative(test.index - test.low) and is_nonnegative(test.high - 1 - test.index)):
+                unproved.append(test)
+        return tuple(unproved)
+
+    def _selected(self, node: Node, options: list[tuple[Source, tuple[Within, ...]]]) -> Lanes:
+        """The first option whose conditions hold, else the fill value: branches around the reads of each."""
+        dtype = self.fusion.values[node.outputs[0]].dtype.compute
+        fill = constant(node.attributes.get("value", 0), dtype)
+        uniform = all(self._whole(test) for _, tests in options for test in tests)
+        reads_lanes = any(self._lane_symbol in set(symbols(c)) for s, _ in options for c in s.coordinates)
+        width = self.lanes if reads_lanes or not uniform else 1
+        variables = [Variable(self.fresh(f"v{node.outputs[0]}"), dtype) for _ in range(width)]
+        for variable in variables:
+            self.append(Declare(variable, fill))
+        for source, tests in options:
+            groups = [(None, variables)] if uniform else [(k, [v]) for k, v in enumerate(variables)]
+            for lane, targets in groups:
+                with self._maybe(tests, lane):
+                    lanes = self._operand(node, source.operand, source.coordinates)
+                    for position, target in enumerate(targets):
+                        pick = position if lane is None else lane
+                        self.append(Assign(target, convert(lanes[pick if len(lanes) > 1 else 0], dtype)))
+        return tuple(variables)
+
+    @contextlib.contextmanager
+    def _maybe(self, tests: Sequence[Within], lane: int | None) -> Iterator[None]:
+        if not tests:
+            yield
+            return
+        with self.condition(self._conjunction(tests, lane)):
+            yield
+
+    def _conjunction(self, tests: Sequence[Within], lane: int | None) -> Expression:
+        parts: list[Expression] = []
+        for test in tests:
+            index, low, high = (self._at_lane(e, lane or 0) for e in (test.index, test.low, test.high))
+            if not is_nonnegative(index - low):
+                parts.append(self.index.compare("le", low, index))
+            if not is_nonnegative(high - 1 - index):
+                parts.append(self.index.compare("lt", index, high))
+        result = parts[0]
+        for part in parts[1:]:
+            result = call("and", result, part)
+        return result
+
+    def _whole(self, test: Within) -> bool:
+        """Whether the test has one answer for all lanes: it is about multiples of the number of lanes."""
+        if self.lanes == 1:
+            return True
+        start = self._at_lane(test.index, 0)
+        moves = test.index - start
+        if moves == 0:
+            return self._lane_symbol not in set(symbols(test.low)) | set(symbols(test.high))
+        return moves == self.lane and all(self.is_multiple(e) for e in (start, test.low, test.high))
+
+    def _taken(self, node: Node, position: int, coordinates: Shape) -> Extent:
+        """An index operand's element as a coordinate: wrapped once where negative, and kept inside the axis."""
+        operand = node.operands[position]
+        if isinstance(operand, Literal):
+            return int(operand.value.real)
+        lanes = self.value(operand, coordinates)
+        if len(lanes) > 1:
+            raise LanesNotPossible
+        extent = self.fusion.shape_of(node.operands[0])[node.attributes["dim"]]
+        limit = convert(self.index.code(extent), int64)
+        raw = convert(lanes[0], int64)
+        zero = Constant(0, int64)
+        wrapped = call("select", call("lt", raw, zero), call("add", raw, limit), raw)
+        inside = call("minimum", call("maximum", wrapped, zero), call("sub", limit, Constant(1, int64)))
+        above = self.levels
+        self.levels = above[: self._home(coordinates) + 1]
+        index = symbol(self.fresh("taken"), extent=extent)
+        self.bind(index, convert(inside, self.index.dtype))
+        self.levels = above
+        return index
+
+    # --- memory -----------------------------------------------------------------------------------------------------
+
+    def offset(self, number: int, coordinates: Shape) -> Extent:
+        """The position in memory, in elements from the first, of an input's element."""
+        total: Extent = 0
+        for coordinate, stride in zip(coordinates, self.strides[number], strict=True):
+            total = total + coordinate * stride
+        return total
+
+    def buffer_of(self, number: int, *, written: bool = False) -> Buffer:
+        """The parameter for a tensor that crosses the kernel's border."""
+        found = self.buffers.get(number)
+        if found is None:
+            dtype = self.fusion.values[number].dtype
+            alignment = self.lanes * dtype.itemsize if number in self.aligned else dtype.itemsize
+            found = self.buffers[number] = Buffer(f"T{number}", dtype, written=written, alignment=alignment)
+        return found
+
+    def _load_input(self, number: int, coordinates: Shape) -> Lanes:
+        buffer, offset = self.buffer_of(number), self.offset(number, coordinates)
+        target = self.to_cache.get((number, coordinates))
+        start = self._at_lane(offset, 0)
+        if self.lanes > 1 and offset - start == self.lane and self.is_multiple(start) and number in self.aligned:
+            if target is None:
+                held = Buffer(self.fresh(f"x{number}"), buffer.dtype, "local", self.lanes)
+                self.append(Allocate(held))
+                at: Extent = self.lane
+            else:
+                held, at = target
+            first = self.index.code(self._at_lane(at, 0))
+            self.append(Copy(held, first, buffer, self.index.code(start), self.lanes))
+            lanes = self._per_lane(at, lambda index: Load(held, index))
+        else:
+            lanes = self._per_lane(offset, lambda index: Load(buffer, index))
+            if target is not None:
+                lanes = self.name(f"x{number}", lanes)
+                self.keep((number, coordinates), lanes)
+        return self.name(f"v{number}", tuple(convert(e, e.dtype.compute) for e in lanes))
+
+    def store(self, buffer: Buffer, offset: Extent, lanes: Lanes, *, aligned: bool = False) -> None:
+        """Writes the lanes at `offset` and what follows, as one wide access where memory allows."""
+        start = self._at_lane(offset, 0)
+        spread = tuple(convert(e, buffer.dtype) for e in self.spread(lanes))
+        if self.lanes > 1 and aligned and offset - start == self.lane and self.is_multiple(start):
+            held = Buffer(self.fresh("y"), buffer.dtype, "local", self.lanes)
+            self.append(Allocate(held))
+            for lane, expression in enumerate(spread):
+                self.append(Store(held, self.index.code(lane), expression))
+            self.append(Copy(buffer, self.index.code(start), held, self.index.code(0), self.lanes))
+            return
+        for lane, expression in enumerate(spread):
+            self.append(Store(buffer, self.index.code(self._at_lane(offset, lane)), expression))
+
+    # --- lanes ------------------------------------------------------------------------------------------------------
+
+    def _at_lane(self, extent: Extent, lane: int) -> Extent:
+        return extent if self.lanes == 1 and lane else substitute(extent, {self._lane_symbol: lane})
+
+    def _per_lane(self, extent: Extent, make: Callable[[Expression], Expression]) -> Lanes:
+        if self._lane_symbol not in set(symbols(extent)):
+            return (make(self.index.code(extent)),)
+        return tuple(make(self.index.code(self._at_lane(extent, lane))) for lane in range(self.lanes))
+
+    def is_multiple(self, extent: Extent) -> bool:
+        """Whether `extent` is proved to be a multiple of the number of lanes: every coefficient is."""
+        if isinstance(extent, int):
+            return extent % self.lanes == 0
+        return all(coefficient % self.lanes == 0 for _, coefficient in extent.terms)

@@ -1,0 +1,62 @@
+"""Index expressions as kernel code: symbolic integers over loop variables and kernel parameters.
+
+A symbol that no loop has bound becomes an integer parameter of the kernel, which the host computes for each call.
+Index arithmetic is on numbers that are never negative.
+"""
+
+from __future__ import annotations
+
+from tracefuse.dtypes import DType
+from tracefuse.extents import Atom, Extent, Symbol
+from tracefuse.kernel.ir import Constant, Expression, Variable, call
+
+_OPERATIONS = {"//": "truncdiv", "%": "truncmod", "min": "minimum", "max": "maximum"}
+
+
+class IndexCode:
+    """Translates extents to expressions of one index type; collects the symbols that must be parameters."""
+
+    def __init__(self, dtype: DType) -> None:
+        self.dtype = dtype
+        self.parameters: dict[Symbol, Variable] = {}
+        self._bound: dict[Symbol, Variable] = {}
+
+    def bind(self, index: Symbol, name: str) -> Variable:
+        """A new variable for an index that the kernel itself defines."""
+        variable = self._bound[index] = Variable(name, self.dtype)
+        return variable
+
+    def code(self, extent: Extent) -> Expression:
+        """`extent` as an expression."""
+        if isinstance(extent, int):
+            return Constant(extent, self.dtype)
+        total: Expression | None = None
+        # Positive terms first: unsigned-looking sums read better, and need no leading negation.
+        for monomial, coefficient in sorted(extent.terms, key=lambda term: term[1] < 0):
+            term = self._product(monomial, abs(coefficient))
+            if total is None:
+                total = call("neg", term) if coefficient < 0 else term
+            else:
+                total = call("sub" if coefficient < 0 else "add", total, term)
+        assert total is not None
+        return total
+
+    def compare(self, relation: str, left: Extent, right: Extent) -> Expression:
+        return call(relation, self.code(left), self.code(right))
+
+    def _product(self, monomial: tuple[Atom, ...], coefficient: int) -> Expression:
+        factors = [self._atom(atom) for atom in monomial]
+        if coefficient != 1 or not factors:
+            factors.append(Constant(coefficient, self.dtype))
+        result = factors[0]
+        for factor in factors[1:]:
+            result = call("mul", result, factor)
+        return result
+
+    def _atom(self, atom: Atom) -> Expression:
+        if isinstance(atom, Symbol):
+            bound = self._bound.get(atom)
+            if bound is None:
+                bound = self.parameters.setdefault(atom, Variable(atom.name, self.dtype))
+            return bound
+        return call(_OPERATIONS[atom.operation], self.code(atom.left), self.code(atom.right))

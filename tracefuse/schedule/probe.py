@@ -1,0 +1,146 @@
+"""A look at a region before it is emitted: what is read where, under which conditions, and what is worth keeping.
+
+The probe walks from the results to the inputs exactly as `Body` will, with symbols for the loops, and writes down the
+coordinates of every read, every condition, and the coordinates at which each reduction is asked for. Walking phase by
+phase, it also finds the values that a later phase needs again.
+
+Knows: index maps, ops by kind. Must not know: kernel IR, targets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from tracefuse.errors import InternalError
+from tracefuse.extents import Extent, Symbol, symbol, symbols
+from tracefuse.indexing import reduced_coordinates, sources
+from tracefuse.ir import Fusion, Literal, Node, Shape
+from tracefuse.ops.row import Pointwise, Reduction, Within
+
+
+@dataclass(slots=True)
+class Probe:
+    """reads: (input, coordinates). tests: conditions. reduced_at: each reduction's result coordinates.
+
+    reduced: (extent, index) of the R loops, which reductions run over. kept: values that a later phase reads again and
+    `worth` says to keep, with the phase that makes them. stop_at_reductions: their results are known already.
+    """
+
+    fusion: Fusion
+    reduced: Sequence[tuple[Extent, Extent]]
+    worth: Callable[[int], bool] = lambda number: False
+    stop_at_reductions: bool = False
+    reads: list[tuple[int, Shape]] = field(default_factory=list)
+    tests: list[Within] = field(default_factory=list)
+    positions: list[Extent] = field(default_factory=list)
+    reduced_at: dict[int, Shape] = field(default_factory=dict)
+    kept: dict[tuple[int, Shape], int] = field(default_factory=dict)
+    phase: int = 0
+    _first: dict[tuple[int, Shape], int] = field(default_factory=dict)
+    _seen: set[tuple[int, tuple[int, Shape]]] = field(default_factory=set)
+    _unconditional: set[tuple[int, Shape]] = field(default_factory=set)
+    _producers: dict[int, Node] = field(default_factory=dict)
+    _depth: int = 0
+
+    def __post_init__(self) -> None:
+        self._producers = self.fusion.producers
+        self._loops = {s for _, index in self.reduced for s in symbols(index)}
+
+    _loops: set[Symbol] = field(default_factory=set)
+
+    def visit(self, number: int, coordinates: Shape) -> None:
+        """Walks from one element of a value to the inputs."""
+        key = (number, coordinates)
+        if (self.phase, key) in self._seen or not self.fusion.values[number].is_tensor:
+            return
+        if self._is_kept(key):
+            return
+        self._seen.add((self.phase, key))
+        self._first.setdefault(key, self.phase)
+        if self._depth == 0:
+            self._unconditional.add(key)
+        node = self._producers.get(number)
+        if node is None:
+            self.reads.append(key)
+        elif isinstance(node.op, Reduction):
+            if not self.stop_at_reductions:
+                self._reduction(node, coordinates)
+        else:
+            self._walk(node, coordinates)
+
+    def _is_kept(self, key: tuple[int, Shape]) -> bool:
+        first = self._first.get(key)
+        if first is None or first >= self.phase or key not in self._unconditional or not self.worth(key[0]):
+            return False
+        if self._loops.isdisjoint(s for c in key[1] for s in symbols(c)):
+            return False
+        self.kept[key] = first
+        return True
+
+    def _walk(self, node: Node, coordinates: Shape) -> None:
+        if isinstance(node.op, Pointwise) and node.op.extra_shape is not None:
+            self.positions.extend(coordinates)
+
+        def index_of(position: int, at: Shape) -> Extent:
+            operand = node.operands[position]
+            if isinstance(operand, Literal):
+                return int(operand.value.real)
+            self.visit(operand, at)
+            extent = self.fusion.shape_of(node.operands[0])[node.attributes["dim"]]
+            return symbol(f"taken{node.outputs[0]}", extent=extent)
+
+        for source in sources(self.fusion, node, coordinates, index_of):
+            self.tests.extend(source.conditions)
+            operand = node.operands[source.operand]
+            if isinstance(operand, Literal):
+                continue
+            conditional = bool(source.conditions)
+            self._depth += conditional
+            self.visit(operand, source.coordinates)
+            self._depth -= conditional
+
+    def _reduction(self, node: Node, coordinates: Shape) -> None:
+        known = self.reduced_at.setdefault(node.outputs[0], coordinates)
+        if known != coordinates:
+            raise InternalError(f"{node.op.name} (value {node.outputs[0]}) is read at {known} and at {coordinates}")
+        operand = node.operands[0]
+        if isinstance(operand, int):
+            self.visit(operand, self.operand_coordinates(node, coordinates))
+
+    def operand_coordinates(self, node: Node, coordinates: Shape) -> Shape:
+        """The operand element of a reduction at the R loops' indices, for its result at `coordinates`.
+
+        An axis that it reduces goes with the first free R loop of equal extent; an axis of extent 1 needs none.
+        """
+        free = list(self.reduced)
+        shape = self.fusion.shape_of(node.operands[0])
+        inner: list[Extent] = []
+        for axis in node.attributes["dims"]:
+            if shape[axis] == 1:
+                inner.append(0)
+                continue
+            place = next((k for k, (extent, _) in enumerate(free) if extent == shape[axis]), None)
+            if place is None:
+                raise InternalError(f"{node.op.name} reduces an extent {shape[axis]} that no loop has")
+            inner.append(free.pop(place)[1])
+        return reduced_coordinates(node, self.fusion, coordinates, tuple(inner))
+
+
+def depths(fusion: Fusion) -> dict[int, int]:
+    """For each value, how many reductions lie on the longest path to it, its own included."""
+    result = dict.fromkeys(fusion.inputs, 0)
+    for node in fusion.nodes:
+        depth = max((result[v] for v in node.inputs), default=0) + isinstance(node.op, Reduction)
+        result.update(dict.fromkeys(node.outputs, depth))
+    return result
+
+
+def weights(fusion: Fusion) -> dict[int, int]:
+    """For each value, how many expensive ops it takes from memory or from a reduction's result."""
+    result = dict.fromkeys(fusion.inputs, 0)
+    for node in fusion.nodes:
+        own = int(isinstance(node.op, Pointwise) and node.op.expensive)
+        weight = 0 if isinstance(node.op, Reduction) else own + sum(result[v] for v in node.inputs)
+        result.update(dict.fromkeys(node.outputs, weight))
+    return result
