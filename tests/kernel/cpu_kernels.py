@@ -12,7 +12,6 @@ from tracefuse.kernel import compile_cpu
 from tracefuse.kernel.ir import (
     Axis,
     Buffer,
-    Call,
     Cast,
     Constant,
     Expression,
@@ -42,36 +41,33 @@ def loop(variable: Variable, stop: Expression, *body: Statement, kind: str = "se
 
 
 def pointwise(
-    value: Expression, inputs: tuple[Buffer, ...], dtype: DType, *, contract: bool = False, name: str = "pointwise"
+    values: tuple[Expression, ...], inputs: tuple[Buffer, ...], *, contract: bool = False, name: str = "pointwise"
 ) -> Kernel:
-    """out[j] = value for j in range(n), in blocks; `value` reads its inputs at the variable j."""
+    """outk[j] = values[k] for j in range(n), in blocks; `values` read their inputs at the variable j."""
     n, i, j = index("n"), index("i"), index("j")
-    out = Buffer("out", dtype, written=True)
+    outs = tuple(Buffer(f"out{k}", value.dtype, written=True) for k, value in enumerate(values))
     start = call("mul", i, number(BLOCK))
     stop = call("minimum", n, call("add", start, number(BLOCK)))
-    body = For(j, start, stop, number(1), "vector", (Store(out, j, value),))
+    stores = tuple(Store(out, j, value) for out, value in zip(outs, values, strict=True))
+    body = For(j, start, stop, number(1), "vector", stores)
     extent = call("floordiv", call("add", n, number(BLOCK - 1)), number(BLOCK))
-    return Kernel(name, (*inputs, out, n), (Axis(i, extent),), (body,), "cpu", work=n, contract=contract)
+    return Kernel(name, (*inputs, *outs, n), (Axis(i, extent),), (body,), "cpu", work=n, contract=contract)
 
 
-def primitive_kernel(name: str, *types: DType, result: DType | None = None) -> Kernel:
-    """out = name(a, b, ...) element by element."""
+def primitives_kernel(names: tuple[str, ...], *types: DType, result: DType | None = None) -> Kernel:
+    """outk = names[k](a, b, ...) element by element."""
     buffers = tuple(Buffer(f"in{k}", dtype) for k, dtype in enumerate(types))
     loads = [Load(buffer, index("j")) for buffer in buffers]
-    value = call(name, *loads, dtype=result)
-    return pointwise(value, buffers, value.dtype, name=name)
+    return pointwise(tuple(call(name, *loads, dtype=result) for name in names), buffers, name="primitives")
 
 
-def cast_kernel(source: DType, target: DType) -> Kernel:
+def cast_kernel(source: DType, *targets: DType) -> Kernel:
     buffer = Buffer("in0", source)
-    return pointwise(Cast(Load(buffer, index("j")), target), (buffer,), target, name="cast")
+    return pointwise(tuple(Cast(Load(buffer, index("j")), target) for target in targets), (buffer,), name="casts")
 
 
-def run_pointwise(kernel: Kernel, *inputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The output of a pointwise kernel on flat inputs of one length."""
-    out = np.empty(inputs[0].size, kernel.buffers[-1].dtype.numpy)
-    compile_cpu.compile_cpu(kernel)(*inputs, out, inputs[0].size)
-    return out
-
-
-__all__ = ["Call"]
+def run_pointwise(kernel: Kernel, *inputs: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+    """The outputs of a pointwise kernel on flat inputs of one length."""
+    outs = [np.empty(inputs[0].size, buffer.dtype.numpy) for buffer in kernel.buffers if buffer.written]
+    compile_cpu.compile_cpu(kernel)(*inputs, *outs, inputs[0].size)
+    return outs

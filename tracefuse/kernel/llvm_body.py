@@ -228,9 +228,9 @@ class Emitter:
         self.loop(s.variable, (start, stop, step), s.body, metadata, group)
 
     def _vector_properties(self, group: str) -> tuple[str, ...]:
+        # Not `vectorize.enable`: it lets LLVM reorder sums that are not marked, and warn on stderr where it cannot.
         add = self.metadata.add
         return (
-            add('!{{!"llvm.loop.vectorize.enable", i1 true}}'),
             add('!{{!"llvm.loop.interleave.count", i32 4}}'),
             add('!{{!"llvm.loop.unroll.disable"}}'),
             add(f'!{{{{!"llvm.loop.parallel_accesses", {group}}}}}'),

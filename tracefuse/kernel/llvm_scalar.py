@@ -74,9 +74,20 @@ def _narrow(value: Value, dtype: DType, processor: Processor) -> Value:
     return value.builder.function(f"tf.float.to.{_half_name(dtype)}", "i16", value)
 
 
+def _sticky(value: Value, signed: bool) -> Value:
+    """A 64-bit integer that float64 holds exactly and that rounds to a half type like `value`: beyond 2**53 the low 12
+    bits become one bit that says whether any was set."""
+    large = value.builder.intrinsic("abs", value, value.builder.literal(0, "i1")) if signed else value
+    low = value & 0xFFF
+    cut = (value ^ low) | low.compare("ne", 0).select(value.like(0x800), 0)
+    return large.compare("ugt", 1 << 53).select(cut, value)
+
+
 def _to_half(value: Value, source: DType, target: DType, processor: Processor) -> Value:
     """Rounds once: what float32 cannot hold exactly is first rounded to odd, which the second rounding cannot see."""
     if source is dtypes.float64 or (source.is_integer and source.itemsize >= 4):
+        if source.is_integer and source.itemsize == 8:
+            value = _sticky(value, source.kind == "int")
         wide = cast(value, source, dtypes.float64, processor)
         value = value.builder.function("tf.double.to.float.odd", "float", wide)
     else:
@@ -255,6 +266,16 @@ def _float(name: str, arguments: list[Value], flags: str) -> Value | None:
     return builder.function(symbol, a.type, *arguments) if symbol in llvm_math.FUNCTIONS else None
 
 
+def _half_nextafter(a: Value, b: Value, wide_a: Value, wide_b: Value) -> Value:
+    """As of float32 (`kernel/llvm_math.py`), on the bits of halves; `wide_` are their values."""
+    up = wide_a.compare("olt", wide_b) ^ a.compare("slt", 0)
+    stepped = a + up.select(a.like(1), -1)
+    result = wide_a.compare("oeq", 0.0).select((b & -0x8000) | 1, stepped)
+    result = wide_a.compare("oeq", wide_b).select(b, result)
+    result = wide_b.compare("uno", wide_b).select(b, result)
+    return wide_a.compare("uno", wide_a).select(a, result)
+
+
 def _half(name: str, dtype: DType, arguments: list[Value], flags: str, processor: Processor) -> Value | None:
     """On halves: comparisons and sign operations are exact; the rest rounds the float32 result once."""
     if name in ("neg", "abs", "signbit", "copysign"):
@@ -263,7 +284,9 @@ def _half(name: str, dtype: DType, arguments: list[Value], flags: str, processor
             return (a & 0x7FFF) | (arguments[1] & -0x8000)
         return {"neg": lambda: a ^ -0x8000, "abs": lambda: a & 0x7FFF, "signbit": lambda: a.compare("slt", 0)}[name]()
     wide = [_widen(a, dtype, processor) for a in arguments]
-    result = _float(name, wide, flags) if name != "nextafter" else None
+    if name == "nextafter":
+        return _half_nextafter(arguments[0], arguments[1], wide[0], wide[1])
+    result = _float(name, wide, flags)
     return result if result is None or result.type == "i1" else _narrow(result, dtype, processor)
 
 

@@ -1,0 +1,182 @@
+"""Memory of the CPU: new arrays from a cache of freed buffers, and where an array's elements are.
+
+A fresh large array costs a page fault for each 4 KiB, which is more than most kernels cost. So results are views of
+byte arrays (owners) that the cache also holds. An owner that nobody but the cache refers to has no live view, because
+every view, slice, memoryview or DLPack capsule refers to it directly or through others; it is then handed out again.
+
+Knows: NumPy's arrays, reference counts. Must not know: kernels, fusions.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+from collections import deque
+
+import numpy as np
+import numpy.typing as npt
+
+from tracefuse.dtypes import DType
+
+ALIGNMENT = 64
+DEFAULT_LIMIT = 256 << 20
+# Owners of one size class that are looked at before a new one is made, and that are kept at most.
+TRIES = 4
+MOST_OWNERS = 64
+# Shapes whose size class is remembered.
+MOST_SHAPES = 4096
+
+Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
+_Owners = deque[tuple[Bytes, int]]
+
+
+def _references_of_unused() -> int:
+    """What getrefcount says of an owner that only its entry refers to, asked in the same way as below."""
+    entry = (np.empty(1, np.uint8), 0)
+    return sys.getrefcount(entry[0])
+
+
+_UNUSED = _references_of_unused()
+
+
+def _class_bytes(size: int) -> int:
+    """The size class: a multiple of 64 bytes, larger sizes in steps of an eighth, so that close sizes share owners."""
+    step = max(ALIGNMENT, 1 << max(size.bit_length() - 4, 0))
+    return -(-size // step) * step
+
+
+def _counts_references() -> bool:
+    """Whether reference counts are exact: they are not in a build of Python without the global lock."""
+    return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
+
+
+class BufferCache:
+    """Owners by size class. Taking an owner out of its deque is atomic, so two threads never look at the same one."""
+
+    def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
+        self._classes: dict[int, _Owners] = {}
+        # The class of a shape and type, so that the usual call computes no size.
+        self._known: dict[tuple[tuple[int, ...], DType], _Owners] = {}
+        self._lock = threading.Lock()
+        self._bytes = 0
+        self.limit = limit if _counts_references() else 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all owners that the cache refers to, in use or free."""
+        return self._bytes
+
+    def empty(self, shape: tuple[int, ...], dtype: DType) -> npt.NDArray[np.generic]:
+        """See the function of this name."""
+        owners = self._known.get((shape, dtype))
+        if owners:
+            try:
+                entry = owners.popleft()
+            except IndexError:  # other threads hold them all at this moment
+                return self._make(shape, dtype)
+            if sys.getrefcount(entry[0]) == _UNUSED:
+                view = np.ndarray(shape, dtype.numpy, entry[0], entry[1])
+                owners.append(entry)
+                return view
+            owners.append(entry)
+            return self._search(owners, shape, dtype)
+        return self._make(shape, dtype)
+
+    def _search(self, owners: _Owners, shape: tuple[int, ...], dtype: DType) -> npt.NDArray[np.generic]:
+        """The first owner is in use: looks at some more."""
+        for _ in range(TRIES):
+            try:
+                entry = owners.popleft()
+            except IndexError:
+                break
+            unused = sys.getrefcount(entry[0]) == _UNUSED
+            view = np.ndarray(shape, dtype.numpy, entry[0], entry[1]) if unused else None
+            owners.append(entry)
+            if view is not None:
+                return view
+        return self._make(shape, dtype)
+
+    def _make(self, shape: tuple[int, ...], dtype: DType) -> npt.NDArray[np.generic]:
+        size = math.prod(shape) * dtype.itemsize
+        if size == 0:
+            return np.empty(shape, dtype.numpy)
+        kept = _class_bytes(size)
+        owners = self._classes.get(kept)
+        if owners and (shape, dtype) not in self._known:
+            self._known[shape, dtype] = owners
+            return self._search(owners, shape, dtype)
+        owner: Bytes = np.empty(kept + ALIGNMENT, np.uint8)
+        offset = -int(owner.__array_interface__["data"][0]) % ALIGNMENT
+        view = np.ndarray(shape, dtype.numpy, owner, offset)
+        if kept <= self.limit:
+            with self._lock:
+                self._keep(kept, (owner, offset))
+                if len(self._known) >= MOST_SHAPES:
+                    self._known.clear()
+                self._known[shape, dtype] = self._classes[kept]
+        return view
+
+    def _keep(self, kept: int, entry: tuple[Bytes, int]) -> None:
+        owners = self._classes.pop(kept, None)
+        if owners is None:
+            owners = deque()
+        # The class last added to comes last.
+        self._classes[kept] = owners
+        owners.append(entry)
+        self._bytes += kept
+        if len(owners) > MOST_OWNERS:
+            self._drop(owners, kept)
+        self._shrink()
+
+    def _drop(self, owners: _Owners, kept: int) -> None:
+        try:
+            owners.popleft()
+        except IndexError:  # taken out by another thread at this moment; it comes back and counts on
+            return
+        self._bytes -= kept
+
+    def _shrink(self) -> None:
+        """Forgets the oldest owners until the limit holds. The arrays that live in them stay alive."""
+        for kept in list(self._classes):
+            owners = self._classes[kept]
+            while self._bytes > self.limit and owners:
+                self._drop(owners, kept)
+            if self._bytes <= self.limit:
+                return
+
+    def clear(self) -> None:
+        """Forgets all owners."""
+        with self._lock:
+            for kept, owners in self._classes.items():
+                while owners:
+                    self._drop(owners, kept)
+
+
+_cache = BufferCache()
+
+
+def empty(shape: tuple[int, ...], dtype: DType) -> npt.NDArray[np.generic]:
+    """A new C-contiguous array, 64-byte aligned, with unspecified content, that shares memory with no live array."""
+    return _cache.empty(shape, dtype)
+
+
+def address(array: npt.NDArray[np.generic]) -> int:
+    """The address of the element with all coordinates 0."""
+    return int(array.__array_interface__["data"][0])
+
+
+def set_cache_limit(limit: int) -> None:
+    """Lets the cache of freed buffers hold at most `limit` bytes; 0 turns it off."""
+    _cache.limit = limit if _counts_references() else 0
+    _cache.clear()
+
+
+def clear_cache() -> None:
+    """Gives the memory of all freed buffers back."""
+    _cache.clear()
+
+
+def cached_bytes() -> int:
+    """Bytes of the buffers that the cache knows, in use or free."""
+    return _cache.nbytes
