@@ -123,6 +123,10 @@ class _Emitter:
         self.taken.add(text)
         return text
 
+    def scoped(self, name: str) -> str:
+        """A name for the innermost braces alone: it may be taken again outside of them."""
+        return identifiers([name], self.taken)[name]
+
     def name(self, thing: ir.Variable | ir.Buffer) -> str:
         return self.printer.names[thing.name]
 
@@ -322,7 +326,7 @@ class _Emitter:
         if halving:
             self.butterfly(statement, warps)
             return
-        warp = self.fresh("warp")
+        warp = self.scoped("warp")
         with self.block(f"for (int {warp} = 1; {warp} < {warps}; ++{warp})"):
             others = [f"{exchange[v.name]}[{warp}]" for v in statement.variables]
             self.combine(statement, others, None)
@@ -339,7 +343,7 @@ class _Emitter:
     def butterfly(self, statement: ir.GroupReduce, size: int) -> None:
         if size == 1:
             return
-        offset = self.fresh("offset")
+        offset = self.scoped("offset")
         self.directive("#pragma unroll")
         with self.block(f"for (int {offset} = 1; {offset} < {size}; {offset} *= 2)"):
             others = [self.shuffled(self.name(v), v.dtype, offset) for v in statement.variables]
@@ -366,16 +370,16 @@ class _Emitter:
             for right, kind, other in zip(combiner.right, types, others, strict=True):
                 self.line(f"const {kind} {names[right.name]} = {other};")
         else:
-            upper = self.fresh("upper")
+            upper = self.scoped("upper")
             self.line(f"const bool {upper} = threadIdx.x & {offset};")
             for k, (left, right) in enumerate(zip(combiner.left, combiner.right, strict=True)):
-                other = self.fresh(f"{own[k]}_other")
+                other = self.scoped(f"{own[k]}_other")
                 self.line(f"const {types[k]} {other} = {others[k]};")
                 self.line(f"const {types[k]} {names[left.name]} = {upper} ? {other} : {own[k]};")
                 self.line(f"const {types[k]} {names[right.name]} = {upper} ? {own[k]} : {other};")
         results = [self.printer.value(r) for r in combiner.results]
         if len(own) > 1 and plain:  # all results before the first assignment
-            held = [self.fresh(f"{name}_next") for name in own]
+            held = [self.scoped(f"{name}_next") for name in own]
             for kind, name, result in zip(types, held, results, strict=True):
                 self.line(f"const {kind} {name} = {result};")
             results = [Text(name) for name in held]

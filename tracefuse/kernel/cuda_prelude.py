@@ -84,7 +84,7 @@ def _load_once() -> str:
 def _wide(name: str, reads: bool, access: str) -> str:
     """A copy of `width` neighbouring elements in accesses of up to 16 bytes; the pieces stay in registers."""
     body = (
-        f"const Piece piece = bit_cast<Piece>({access});\n    #pragma unroll\n"
+        f"const raw whole = {access};\n    const Piece piece = bit_cast<Piece>(whole);\n    #pragma unroll\n"
         "    for (int i = 0; i < count; ++i) to[k + i] = piece.values[i];"
         if reads
         else "Piece piece;\n    #pragma unroll\n"
@@ -117,9 +117,9 @@ DEFINITIONS: dict[str, Definition] = {
     "float16": Definition("struct float16 { unsigned short bits; };"),
     "bfloat16": Definition("struct bfloat16 { unsigned short bits; };"),
     "bit_cast": Definition(
-        f"template <typename To, typename From>\n{_INLINE} To bit_cast(const From& from) {{\n"
+        f"template <typename To, typename From>\n{_INLINE} To bit_cast(From from) {{\n"
         '  static_assert(sizeof(To) == sizeof(From), "sizes");\n  To to;\n'
-        "  __builtin_memcpy(&to, &from, sizeof(To));\n  return to;\n}"
+        "  memcpy(&to, &from, sizeof(To));\n  return to;\n}"
     ),
     "float_of_float16": Definition(
         f"{_INLINE} float to_float(float16 x) {{\n  float result;\n"

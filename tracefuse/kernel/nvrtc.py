@@ -28,11 +28,11 @@ _MINIMUM_ARCHITECTURE = 80  # conversions to bfloat16, minima that pass NaN
 
 
 class Nvrtc(Protocol):
-    """A way to reach NVRTC. `compile` returns success, machine code and log."""
+    """A way to reach NVRTC. `compile` returns success, what was asked for ("CUBIN" or "PTX") and the log."""
 
     version: tuple[int, int]
 
-    def compile(self, source: str, name: str, options: Sequence[str]) -> tuple[bool, bytes, str]: ...
+    def compile(self, source: str, name: str, options: Sequence[str], kind: str) -> tuple[bool, bytes, str]: ...
 
 
 class CtypesNvrtc:
@@ -59,7 +59,7 @@ class CtypesNvrtc:
         self._call(f"nvrtcGet{what}", program, content)
         return content.raw
 
-    def compile(self, source: str, name: str, options: Sequence[str]) -> tuple[bool, bytes, str]:
+    def compile(self, source: str, name: str, options: Sequence[str], kind: str) -> tuple[bool, bytes, str]:
         program = ctypes.c_void_p()
         self._call("nvrtcCreateProgram", ctypes.byref(program), source.encode(), f"{name}.cu".encode(), 0, None, None)
         try:
@@ -67,7 +67,7 @@ class CtypesNvrtc:
             array = (ctypes.c_char_p * len(encoded))(*encoded)
             status = self._library.nvrtcCompileProgram(program, len(encoded), array)
             log = self._bytes(program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
-            code = b"" if status else self._bytes(program, "CUBIN")
+            code = b"" if status else self._bytes(program, kind)
             return not status, code, log
         finally:
             self._call("nvrtcDestroyProgram", ctypes.byref(program))
@@ -80,7 +80,7 @@ class CupyNvrtc:
         self._binding: Any = importlib.import_module("cupy_backends.cuda.libs.nvrtc")
         self.version = tuple(self._binding.getVersion())
 
-    def compile(self, source: str, name: str, options: Sequence[str]) -> tuple[bool, bytes, str]:
+    def compile(self, source: str, name: str, options: Sequence[str], kind: str) -> tuple[bool, bytes, str]:
         binding = self._binding
         program = binding.createProgram(source, f"{name}.cu", (), ())
         try:
@@ -88,7 +88,8 @@ class CupyNvrtc:
                 binding.compileProgram(program, tuple(options))
             except binding.NVRTCError as error:
                 return False, b"", f"{binding.getProgramLog(program)}{error}"
-            return True, bytes(binding.getCUBIN(program)), binding.getProgramLog(program)
+            code = bytes(binding.getCUBIN(program)) if kind == "CUBIN" else binding.getPTX(program).encode()
+            return True, code, binding.getProgramLog(program)
         finally:
             binding.destroyProgram(program)
 
@@ -146,19 +147,16 @@ def nvrtc() -> Nvrtc:
     )
 
 
-def compile_with_log(source: str, name: str, *, architecture: str, options: Sequence[str] = ()) -> tuple[bytes, str]:
-    """Machine code (cubin) of `source` for `architecture` ("sm_90"), and the compiler's messages.
-
-    options are added to BASE_OPTIONS. Raises CompileError with the log and the source's numbered lines around it.
-    """
+def _compile(source: str, name: str, architecture: str, options: Sequence[str], kind: str) -> tuple[bytes, str]:
     number = re.fullmatch(r"sm_(\d+)[af]?", architecture)
     if number is None or int(number[1]) < _MINIMUM_ARCHITECTURE:
         raise CompileError(
             f"{name}: CUDA architecture {architecture!r} is not supported",
             hint=f"tracefuse needs sm_{_MINIMUM_ARCHITECTURE} (compute capability 8.0) or later",
         )
-    everything = (*BASE_OPTIONS, f"--gpu-architecture={architecture}", *options)
-    success, code, log = nvrtc().compile(source, name, everything)
+    aim = architecture if kind == "CUBIN" else architecture.replace("sm_", "compute_")
+    everything = (*BASE_OPTIONS, f"--gpu-architecture={aim}", *options)
+    success, code, log = nvrtc().compile(source, name, everything, kind)
     if not success:
         raise CompileError(
             f"NVRTC refused kernel {name} for {architecture} with {' '.join(options) or 'no options'}:\n{log}\n"
@@ -166,6 +164,19 @@ def compile_with_log(source: str, name: str, *, architecture: str, options: Sequ
             hint="this is a bug in tracefuse; the source above shows it",
         )
     return code, log
+
+
+def compile_with_log(source: str, name: str, *, architecture: str, options: Sequence[str] = ()) -> tuple[bytes, str]:
+    """Machine code (cubin) of `source` for `architecture` ("sm_90"), and the compiler's messages.
+
+    options are added to BASE_OPTIONS. Raises CompileError with the log and the source.
+    """
+    return _compile(source, name, architecture, options, "CUBIN")
+
+
+def compile_to_ptx(source: str, name: str, *, architecture: str, options: Sequence[str] = ()) -> str:
+    """PTX of `source`, to look at; what runs is machine code. Raises as `compile_with_log`."""
+    return _compile(source, name, architecture, options, "PTX")[0].rstrip(b"\0").decode()
 
 
 def compile_source(source: str, name: str, *, architecture: str, options: Sequence[str] = ()) -> bytes:

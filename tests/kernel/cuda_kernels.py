@@ -1,0 +1,386 @@
+"""Handwritten GPU kernels that the tests of the interpreter, the CUDA emitter and the device share."""
+
+from __future__ import annotations
+
+from tracefuse import dtypes
+from tracefuse.dtypes import DType, bool_, float32, float64, int32, int64
+from tracefuse.kernel import ir
+from tracefuse.kernel.ir import Expression, Variable, call
+
+HALVES = (dtypes.float16, dtypes.bfloat16)
+REAL = (bool_, *dtypes.INTEGERS, *dtypes.FLOATS)
+THREAD = Variable("thread", int32)
+
+
+def number(value: float, dtype: DType) -> ir.Constant:
+    return ir.Constant(value, dtype)
+
+
+def add(a: Expression, b: Expression) -> Expression:
+    return call("add", a, b)
+
+
+def mul(a: Expression, b: Expression) -> Expression:
+    return call("mul", a, b)
+
+
+def cast(value: Expression, dtype: DType) -> Expression:
+    return value if value.dtype is dtype else ir.Cast(value, dtype)
+
+
+def source(name: str, dtype: DType, **facts: object) -> ir.Buffer:
+    return ir.Buffer(name, dtype, alignment=dtype.itemsize, **facts)  # type: ignore[arg-type]
+
+
+def target(name: str, dtype: DType, **facts: object) -> ir.Buffer:
+    return source(name, dtype, written=True, **facts)
+
+
+def combiner(name: str, *kinds: DType) -> ir.Combiner:
+    left = tuple(Variable(f"left{k}", kind) for k, kind in enumerate(kinds))
+    right = tuple(Variable(f"right{k}", kind) for k, kind in enumerate(kinds))
+    return ir.Combiner(left, right, tuple(call(name, a, b) for a, b in zip(left, right, strict=True)))
+
+
+def elementwise(name: str, inputs: tuple[DType, ...], result: DType, value: object, threads: int = 128) -> ir.Kernel:
+    """y[i] = value(a[i], b[i], ...) for i in range(n)."""
+    n, block, i = Variable("n", int64), Variable("block", int64), Variable("i", int64)
+    buffers = tuple(source(f"x{k}", kind) for k, kind in enumerate(inputs))
+    y = target("y", result)
+    computed = value(*(ir.Load(b, i) for b in buffers))  # type: ignore[operator]
+    extent = call("truncdiv", add(n, number(threads - 1, int64)), number(threads, int64))
+    body = (
+        ir.Let(i, add(mul(block, number(threads, int64)), cast(THREAD, int64))),
+        ir.If(call("lt", i, n), (ir.Store(y, i, computed),)),
+    )
+    return ir.Kernel(name, (*buffers, y, n), (ir.Axis(block, extent),), body, "cuda", threads, THREAD)
+
+
+def arguments_of(name: str, dtype: DType) -> tuple[DType, ...]:
+    count = ir.PRIMITIVES[name]
+    return (bool_, dtype, dtype) if name == "select" else (dtype,) * count
+
+
+_FLOAT_ONLY = frozenset(
+    name for name in list(ir.PRIMITIVES)[list(ir.PRIMITIVES).index("sqrt") : list(ir.PRIMITIVES).index("fma") + 1]
+) | {"div"}
+_BITS_ONLY = frozenset({"shl", "shr", "shr_logical"})
+
+
+def takes(name: str, dtype: DType) -> bool:
+    """Whether a primitive has a meaning for a real type."""
+    if name == "bitcast":
+        return dtype in (int32, int64, float32, float64, *HALVES)
+    if dtype is bool_:
+        return name in ("and", "or", "xor", "not", "select", "eq", "ne", "lt", "le", "gt", "ge")
+    if dtype.is_floating:
+        return name not in _BITS_ONLY | {"and", "or", "xor", "not"}
+    return name not in _FLOAT_ONLY
+
+
+_BITCAST = {int32: float32, int64: float64, float32: int32, float64: int64, **dict.fromkeys(HALVES, dtypes.uint16)}
+
+
+def primitive(name: str, dtype: DType) -> ir.Kernel:
+    """y[i] = name(x0[i], ...)."""
+    to = _BITCAST[dtype] if name == "bitcast" else None
+    result = to or (bool_ if name in ir.COMPARISONS else dtype)
+    return elementwise(
+        f"{name}_{dtype.name}", arguments_of(name, dtype), result, lambda *values: call(name, *values, dtype=to)
+    )
+
+
+def conversion(origin: DType, to: DType) -> ir.Kernel:
+    return elementwise(f"{origin.name}_to_{to.name}", (origin,), to, lambda x: ir.Cast(x, to))
+
+
+PRIMITIVE_CASES = [(name, dtype) for name in ir.PRIMITIVES for dtype in REAL if takes(name, dtype)]
+CAST_CASES = [(origin, to) for origin in REAL for to in REAL if origin is not to]
+
+
+def group_reduce(dtype: DType, group: int, threads: int, name: str = "add") -> ir.Kernel:
+    """y[i] = the combination of x over the group of threads that i belongs to."""
+    blocks, block, i = Variable("blocks", int64), Variable("block", int64), Variable("i", int64)
+    x, y, state = source("x", dtype), target("y", dtype), Variable("state", dtype)
+    body = (
+        ir.Let(i, add(mul(block, number(threads, int64)), cast(THREAD, int64))),
+        ir.Declare(state, ir.Load(x, i)),
+        ir.GroupReduce((state,), combiner(name, dtype), group),
+        ir.Store(y, i, state),
+    )
+    name = f"{name}_{dtype.name}_{group}_of_{threads}"
+    return ir.Kernel(name, (x, y, blocks), (ir.Axis(block, blocks),), body, "cuda", threads, THREAD)
+
+
+def copy(dtype: DType, width: int, cache: str, *, written: bool = False) -> ir.Kernel:
+    """y = x, `width` elements a thread at a time; `written` claims that x is written too."""
+    blocks, block, at = Variable("blocks", int64), Variable("block", int64), Variable("at", int64)
+    x, y = source("x", dtype, written=written), target("y", dtype)
+    piece = ir.Buffer("piece", dtype, "local", width)
+    lane = add(mul(block, number(64, int64)), cast(THREAD, int64))
+    zero = number(0, int64)
+    body = (
+        ir.Let(at, mul(lane, number(width, int64))),
+        ir.Allocate(piece),
+        ir.Copy(piece, zero, x, at, width, cache),
+        ir.Copy(y, at, piece, zero, width, cache),
+    )
+    name = f"copy_{dtype.name}_{width}_{cache}{'_written' if written else ''}"
+    return ir.Kernel(name, (x, y, blocks), (ir.Axis(block, blocks),), body, "cuda", 64, THREAD)
+
+
+def softmax(dtype: DType, columns: int, threads: int, width: int) -> ir.Kernel:
+    """y[row] = softmax(x[row]) with a block a row and the row in registers; columns = threads * width * pieces."""
+    rows, row, start = Variable("rows", int64), Variable("row", int64), Variable("start", int64)
+    x, y = source("x", dtype), target("y", dtype)
+    x, y = (ir.Buffer(b.name, dtype, alignment=16, written=b.written) for b in (x, y))
+    each = columns // threads
+    pieces = each // width
+    raw, values = ir.Buffer("raw", dtype, "local", width), ir.Buffer("values", float32, "local", each)
+    piece, k = Variable("piece", int32), Variable("k", int32)
+    j, o, q = (Variable(name, int32) for name in ("j", "o", "q"))
+    most, total, scale = (Variable(name, float32) for name in ("most", "total", "scale"))
+    zero, one = number(0, int32), number(1, int32)
+    slot = add(mul(piece, number(width, int32)), k)
+    place = add(start, mul(cast(piece, int64), number(threads * width, int64)))
+
+    def unrolled(variable: Variable, stop: int, *body: ir.Statement) -> ir.For:
+        return ir.For(variable, zero, number(stop, int32), one, "unroll", body)
+
+    def at(buffer: ir.Buffer, index: Expression) -> ir.Load:
+        return ir.Load(buffer, index)
+
+    second = add(mul(o, number(width, int32)), q)
+    back = add(start, mul(cast(o, int64), number(threads * width, int64)))
+    body: tuple[ir.Statement, ...] = (
+        ir.Comment("softmax over the last axis: the row stays in registers"),
+        ir.Let(start, add(mul(row, number(columns, int64)), mul(cast(THREAD, int64), number(width, int64)))),
+        ir.Allocate(raw),
+        ir.Allocate(values),
+        ir.Declare(most, number(float("-inf"), float32)),
+        unrolled(
+            piece,
+            pieces,
+            ir.Copy(raw, zero, x, place, width, "streaming"),
+            unrolled(
+                k,
+                width,
+                ir.Store(values, slot, cast(at(raw, k), float32)),
+                ir.Accumulate(most, "maximum", at(values, slot)),
+            ),
+        ),
+        ir.GroupReduce((most,), combiner("maximum", float32), threads),
+        ir.Declare(total, number(0.0, float32)),
+        unrolled(
+            j,
+            each,
+            ir.Store(values, j, call("exp", call("sub", at(values, j), most))),
+            ir.Accumulate(total, "add", at(values, j)),
+        ),
+        ir.GroupReduce((total,), combiner("add", float32), threads),
+        ir.Let(scale, call("div", number(1.0, float32), total)),
+        unrolled(
+            o,
+            pieces,
+            unrolled(q, width, ir.Store(raw, q, cast(mul(at(values, second), scale), dtype))),
+            ir.Copy(y, back, raw, zero, width, "streaming"),
+        ),
+    )
+    name = f"softmax_{dtype.short}_{columns}"
+    return ir.Kernel(name, (x, y, rows), (ir.Axis(row, rows),), body, "cuda", threads, THREAD, 2)
+
+
+def transpose(dtype: DType, barrier: bool = True) -> ir.Kernel:
+    """y[j, i] = x[i, j] through a shared tile of 32 x 33, 256 threads, a two-dimensional grid."""
+    n, m = Variable("n", int64), Variable("m", int64)
+    down, across = Variable("down", int64), Variable("across", int64)
+    x, y = source("x", dtype), target("y", dtype)
+    tile = ir.Buffer("tile", dtype, "shared", 32 * 33)
+    lane, line = Variable("lane", int32), Variable("line", int32)
+    r, s = Variable("r", int32), Variable("s", int32)
+    i, j, u, v = (Variable(name, int64) for name in ("i", "j", "u", "v"))
+    tiles = number(32, int64)
+
+    def blocks(extent: Variable) -> Expression:
+        return call("truncdiv", add(extent, number(31, int64)), tiles)
+
+    def inside(a: Variable, b: Variable) -> Expression:
+        return call("and", call("lt", a, n), call("lt", b, m))
+
+    body: tuple[ir.Statement, ...] = (
+        ir.Allocate(tile),
+        ir.Let(lane, call("truncmod", THREAD, number(32, int32))),
+        ir.Let(line, call("truncdiv", THREAD, number(32, int32))),
+        ir.For(
+            r,
+            line,
+            number(32, int32),
+            number(8, int32),
+            "serial",
+            (
+                ir.Let(i, add(mul(down, tiles), cast(r, int64))),
+                ir.Let(j, add(mul(across, tiles), cast(lane, int64))),
+                ir.If(
+                    inside(i, j),
+                    (ir.Store(tile, add(mul(r, number(33, int32)), lane), ir.Load(x, add(mul(i, m), j))),),
+                ),
+            ),
+        ),
+        *((ir.Barrier(),) if barrier else ()),
+        ir.For(
+            s,
+            line,
+            number(32, int32),
+            number(8, int32),
+            "serial",
+            (
+                ir.Let(u, add(mul(down, tiles), cast(lane, int64))),
+                ir.Let(v, add(mul(across, tiles), cast(s, int64))),
+                ir.If(
+                    inside(u, v),
+                    (ir.Store(y, add(mul(v, n), u), ir.Load(tile, add(mul(lane, number(33, int32)), s))),),
+                ),
+            ),
+        ),
+    )
+    grid = (ir.Axis(down, blocks(n)), ir.Axis(across, blocks(m)))
+    return ir.Kernel(f"transpose_{dtype.short}", (x, y, n, m), grid, body, "cuda", 256, THREAD)
+
+
+def column_sum(dtype: DType) -> ir.Kernel:
+    """y[j] = sum over i of x[i * stride + j]: a column a thread, a tile of 64 columns a block."""
+    n, m, stride = Variable("n", int64), Variable("m", int64), Variable("stride", int64)
+    block, i, j = Variable("block", int64), Variable("i", int64), Variable("j", int64)
+    x, y, total = source("x", dtype), target("y", dtype), Variable("total", dtype.compute)
+    loop = ir.For(
+        i,
+        number(0, int64),
+        n,
+        number(1, int64),
+        "serial",
+        (ir.Accumulate(total, "add", cast(ir.Load(x, add(mul(i, stride), j)), dtype.compute)),),
+    )
+    body = (
+        ir.Let(j, add(mul(block, number(64, int64)), cast(THREAD, int64))),
+        ir.If(
+            call("lt", j, m),
+            (ir.Declare(total, number(0.0, dtype.compute)), loop, ir.Store(y, j, cast(total, dtype))),
+        ),
+    )
+    extent = call("truncdiv", add(m, number(63, int64)), number(64, int64))
+    name = f"column_sum_{dtype.short}"
+    return ir.Kernel(name, (x, y, n, m, stride), (ir.Axis(block, extent),), body, "cuda", 64, THREAD)
+
+
+def moments(threads: int) -> ir.Kernel:
+    """mean[row], variance[row] of x by Welford states; persistent blocks take rows, so it reduces in a loop."""
+    n, m, blocks = Variable("n", int64), Variable("m", int64), Variable("blocks", int64)
+    block, row, j = Variable("block", int64), Variable("row", int64), Variable("j", int64)
+    x, mean_out, variance_out = source("x", float32), target("mean", float32), target("variance", float32)
+    count, mean, spread = (Variable(name, float32) for name in ("count", "average", "spread"))
+    value, delta = Variable("value", float32), Variable("delta", float32)
+    left = tuple(Variable(f"a_{name}", float32) for name in ("count", "mean", "spread"))
+    right = tuple(Variable(f"b_{name}", float32) for name in ("count", "mean", "spread"))
+    counts = add(left[0], right[0])
+    share = call("select", call("eq", counts, number(0.0, float32)), counts, call("div", right[0], counts))
+    step = call("sub", right[1], left[1])
+    results = (
+        counts,
+        add(left[1], mul(step, share)),
+        add(add(left[2], right[2]), mul(mul(mul(step, step), left[0]), share)),
+    )
+    take = (
+        ir.Let(value, ir.Load(x, add(mul(row, m), j))),
+        ir.Let(delta, call("sub", value, mean)),
+        ir.Accumulate(count, "add", number(1.0, float32)),
+        ir.Accumulate(mean, "add", call("div", delta, count)),
+        ir.Accumulate(spread, "add", mul(delta, call("sub", value, mean))),
+    )
+    body = (
+        ir.For(
+            row,
+            block,
+            n,
+            blocks,
+            "serial",
+            (
+                *(ir.Declare(v, number(0.0, float32)) for v in (count, mean, spread)),
+                ir.For(j, cast(THREAD, int64), m, number(threads, int64), "vector", take),
+                ir.GroupReduce((count, mean, spread), ir.Combiner(left, right, results), threads),
+                ir.If(
+                    call("eq", THREAD, number(0, int32)),
+                    (ir.Store(mean_out, row, mean), ir.Store(variance_out, row, call("div", spread, count))),
+                ),
+            ),
+        ),
+    )
+    return ir.Kernel(
+        "moments",
+        (x, mean_out, variance_out, n, m, blocks),
+        (ir.Axis(block, blocks),),
+        body,
+        "cuda",
+        threads,
+        THREAD,
+        contract=False,
+    )
+
+
+def argmax(threads: int) -> ir.Kernel:
+    """y[row] = the first position of the largest x[row, :]: a state of value and position."""
+    n, m, row, j = (Variable(name, int64) for name in ("n", "m", "row", "j"))
+    x, y = source("x", float32), target("y", int64)
+    best, place = Variable("best", float32), Variable("place", int64)
+    left = (Variable("a_best", float32), Variable("a_place", int64))
+    right = (Variable("b_best", float32), Variable("b_place", int64))
+
+    def better(a: tuple[Variable, Variable], b: tuple[Expression, Expression]) -> Expression:
+        return call("or", call("gt", b[0], a[0]), call("and", call("eq", b[0], a[0]), call("lt", b[1], a[1])))
+
+    chosen = better(left, right)
+    results = tuple(call("select", chosen, b, a) for a, b in zip(left, right, strict=True))
+    value = Variable("value", float32)
+    body = (
+        ir.Declare(best, number(float("-inf"), float32)),
+        ir.Declare(place, number(2**62, int64)),
+        ir.For(
+            j,
+            cast(THREAD, int64),
+            m,
+            number(threads, int64),
+            "serial",
+            (
+                ir.Let(value, ir.Load(x, add(mul(row, m), j))),
+                ir.If(better((best, place), (value, j)), (ir.Assign(best, value), ir.Assign(place, j))),
+            ),
+        ),
+        ir.GroupReduce((best, place), ir.Combiner(left, right, results), threads),
+        ir.If(call("eq", THREAD, number(0, int32)), (ir.Store(y, row, place),)),
+    )
+    return ir.Kernel("argmax", (x, y, n, m), (ir.Axis(row, n),), body, "cuda", threads, THREAD)
+
+
+def large_shared(elements: int) -> ir.Kernel:
+    """y[i] = x[elements - 1 - i] through one shared buffer that may be beyond 48 KiB; one block of 256 threads."""
+    x, y = source("x", float32), target("y", float32)
+    held, copied = ir.Buffer("held", float32, "shared", elements), ir.Buffer("copied", float32, "shared", elements)
+    block, i, k = Variable("block", int32), Variable("i", int32), Variable("k", int32)
+    last, step = number(elements - 1, int32), number(256, int32)
+    body = (
+        ir.Allocate(held),
+        ir.Allocate(copied),
+        ir.For(i, THREAD, number(elements, int32), step, "serial", (ir.Store(held, i, ir.Load(x, i)),)),
+        ir.Barrier(),
+        ir.For(
+            k,
+            THREAD,
+            number(elements, int32),
+            step,
+            "serial",
+            (
+                ir.Store(copied, k, ir.Load(held, call("sub", last, k))),
+                ir.Store(y, k, ir.Load(copied, k)),
+            ),
+        ),
+    )
+    return ir.Kernel("large_shared", (x, y), (ir.Axis(block, number(1, int32)),), body, "cuda", 256, THREAD)

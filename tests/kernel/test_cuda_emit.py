@@ -1,0 +1,231 @@
+"""CUDA sources: what they look like, and that NVRTC takes all of them for two architectures."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import cuda_kernels as cases
+import pytest
+
+from tracefuse import dtypes
+from tracefuse.dtypes import bool_, float32, float64, int32, int64
+from tracefuse.errors import CompileError, InternalError
+from tracefuse.kernel import ir
+from tracefuse.kernel.compile_cuda import CudaCompiler, compile_many, grid_function
+from tracefuse.kernel.cuda import canonical_cuda, emit_cuda, entry_name, shared_bytes
+from tracefuse.kernel.cuda_math import Printer, float_text
+from tracefuse.kernel.nvrtc import compile_source, compile_to_ptx, compile_with_log
+
+GOLDEN = Path(__file__).parent / "golden"
+ARCHITECTURES = ("sm_80", "sm_90")
+EXAMPLES = {
+    "softmax_bf16": cases.softmax(dtypes.bfloat16, 4096, 128, 8),
+    "transpose_f32": cases.transpose(float32),
+    "moments": cases.moments(96),
+}
+SCHEDULES = [
+    *EXAMPLES.values(),
+    cases.softmax(float32, 4096, 512, 4),
+    cases.argmax(256),
+    cases.column_sum(dtypes.float16),
+    cases.large_shared(3000),
+    cases.large_shared(10000),
+]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_source_of_a_kernel_is_the_golden_text(name):
+    assert emit_cuda(EXAMPLES[name]) == (GOLDEN / f"{name}.cu").read_text()
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_primitive_of_every_type_compiles(architecture):
+    assert compile_many([cases.primitive(*case) for case in cases.PRIMITIVE_CASES], architecture=architecture)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_cast_compiles(architecture):
+    assert compile_many([cases.conversion(*case) for case in cases.CAST_CASES], architecture=architecture)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_schedules_group_reductions_and_copies_compile(architecture):
+    reductions = [
+        cases.group_reduce(dtype, group, threads, "maximum" if dtype is not bool_ else "or")
+        for dtype in cases.REAL
+        for group, threads in ((1, 32), (8, 8), (2, 64), (32, 96), (128, 128), (1024, 1024))
+    ]
+    copies = [
+        cases.copy(dtype, width, cache, written=written)
+        for dtype in cases.REAL
+        for width in (1, 2, 4, 8, 16)
+        for cache in ("default", "streaming")
+        for written in (False, True)
+    ]
+    assert compile_many([*SCHEDULES, *reductions, *copies], architecture=architecture)
+
+
+@pytest.mark.parametrize("kernel", SCHEDULES[:4], ids=lambda k: k.name)
+def test_registers_hold_local_buffers_and_nothing_spills(kernel):
+    source = emit_cuda(kernel)
+    _, log = compile_with_log(source, kernel.name, architecture="sm_90", options=("--ptxas-options=-v",))
+    assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in log
+
+
+@pytest.mark.parametrize("dtype", [d for d in cases.REAL if d.itemsize < 8], ids=str)
+@pytest.mark.parametrize(
+    ("cache", "written", "load", "store"),
+    [
+        ("default", False, "ld.global.nc.v4.u32", "st.global.v4.u32"),
+        ("streaming", False, "ld.global.nc.L1::no_allocate.v4.u32", "st.global.cs.v4.u32"),
+        ("streaming", True, "ld.global.cs.v4.u32", "st.global.cs.v4.u32"),
+    ],
+)
+def test_a_copy_of_sixteen_bytes_is_one_load_and_one_store(dtype, cache, written, load, store):
+    kernel = cases.copy(dtype, 16 // dtype.itemsize, cache, written=written)
+    ptx = compile_to_ptx(emit_cuda(kernel), kernel.name, architecture="sm_90")
+    accesses = re.findall(r"\b(?:ld|st)\.(?:global|local)\S*", ptx)
+    assert accesses == [load, store]
+
+
+def test_a_source_includes_nothing_and_defines_only_what_it_uses():
+    source = emit_cuda(cases.elementwise("plus", (float32, float32), float32, cases.add))
+    assert source == (
+        "typedef long long int64;\n\n"
+        'extern "C" __global__ void __launch_bounds__(128)\n'
+        "plus(const float* __restrict__ x0, const float* __restrict__ x1, float* __restrict__ y, const int64 n) {\n"
+        "  const int64 block = blockIdx.x;\n"
+        "  const int thread = threadIdx.x;\n"
+        "  const int64 i = block * 128 + (int64)thread;\n"
+        "  if (i < n) {\n"
+        "    y[i] = x0[i] + x1[i];\n"
+        "  }\n"
+        "}\n"
+    )
+
+
+def test_signed_data_wraps_and_indices_are_plain():
+    source = emit_cuda(cases.elementwise("plus", (int32, int32), int32, cases.add))
+    assert "y[i] = wrapping_add(x0[i], x1[i]);" in source
+    assert "i = block * 128 + (int64)thread;" in source
+
+
+def test_a_loop_bound_that_may_change_is_evaluated_once():
+    n, j, block = ir.Variable("n", int32), ir.Variable("j", int64), ir.Variable("block", int32)
+    x, y = cases.source("x", int64), cases.target("y", int64)
+    zero, one = cases.number(0, int64), cases.number(1, int64)
+    loop = ir.For(j, zero, ir.Load(x, zero), one, "serial", (ir.Store(y, j, j),))
+    source = emit_cuda(ir.Kernel("k", (x, y, n), (ir.Axis(block, n),), (loop,), "cuda", 32))
+    assert "const int64 j_stop = x[0];\n  for (int64 j = 0; j < j_stop; ++j) {" in source
+
+
+def test_names_that_cuda_has_taken_get_an_underscore():
+    kernel = cases.elementwise("main", (float32,), float32, lambda x: ir.call("exp", x))
+    renamed = replace(kernel, parameters=(replace(kernel.parameters[0]), *kernel.parameters[1:]))
+    assert entry_name(renamed) == "main_"
+    odd = ir.Buffer("int", float32, written=True)
+    lane = ir.Cast(cases.THREAD, int64)
+    body = (ir.Store(odd, lane, ir.call("exp", ir.Load(odd, lane))),)
+    source = emit_cuda(ir.Kernel("exp", (odd,), (), body, "cuda", 32, cases.THREAD))
+    assert "exp_(float* __restrict__ int_) {" in source
+    assert "int_[(int64)thread] = expf(int_[(int64)thread]);" in source
+    compile_source(source, "exp_", architecture="sm_90")
+
+
+def test_comments_cannot_swallow_the_next_line():
+    block = ir.Axis(ir.Variable("block", int32), cases.number(1, int32))
+    kernel = ir.Kernel("k", (), (block,), (ir.Comment("a \\\nb"),), "cuda", 32)
+    assert "  // a \n  // b\n" in emit_cuda(kernel)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "text"),
+    [
+        (1.0, float32, "1.0f"),
+        (-0.0, float32, "-0.0f"),
+        (0.1, float64, "0.1"),
+        (1e-30, float32, "1.0e-30f"),
+        (float("inf"), float32, "__int_as_float(0x7f800000)"),
+        (float("-inf"), float64, "__longlong_as_double(0xfff0000000000000)"),
+    ],
+)
+def test_float_literals_read_back_exactly(value, dtype, text):
+    assert float_text(dtype.numpy.type(value).item(), dtype).text == text
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "text"),
+    [
+        (-(2**31), int32, "-2147483647 - 1"),
+        (-(2**63), int64, "-9223372036854775807ll - 1"),
+        (2**64 - 1, dtypes.uint64, "18446744073709551615ull"),
+        (3, dtypes.int8, "(int8)3"),
+        (True, bool_, "true"),
+        (1.5, dtypes.bfloat16, "bfloat16{0x3fc0 /* 1.5 */}"),
+    ],
+)
+def test_literals_have_their_own_type(value, dtype, text):
+    assert Printer({}).constant(ir.Constant(value, dtype)).text == text
+
+
+def test_shared_memory_beyond_48_kib_is_dynamic_and_says_how_much():
+    assert shared_bytes(cases.large_shared(3000)) == 0
+    large = cases.large_shared(10000)
+    assert shared_bytes(large) == 80000
+    source = emit_cuda(large)
+    assert "extern __shared__ __align__(16) unsigned char dynamic_shared[];" in source
+    assert "float* const copied = (float*)(dynamic_shared + 40000);" in source
+
+
+def test_one_barrier_is_enough_for_a_block_reduction_outside_of_loops_and_two_in_one():
+    assert emit_cuda(cases.group_reduce(float32, 256, 256)).count("__syncthreads") == 1
+    assert emit_cuda(cases.moments(256)).count("__syncthreads") == 2
+    assert emit_cuda(cases.group_reduce(float32, 32, 256)).count("__syncthreads") == 0
+
+
+def test_complex_types_and_foreign_kernels_are_refused_with_a_reason():
+    kernel = cases.elementwise("plus", (dtypes.complex64,) * 2, dtypes.complex64, cases.add)
+    with pytest.raises(CompileError, match="complex64 has no CUDA kernels yet"):
+        emit_cuda(kernel)
+    with pytest.raises(InternalError, match="kernel plus is for cpu"):
+        emit_cuda(replace(kernel, target="cpu"))
+    with pytest.raises(InternalError, match="a group of 24 threads in a block of 48"):
+        emit_cuda(cases.group_reduce(float32, 24, 48))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# compilation
+
+
+def test_a_source_that_does_not_compile_raises_with_the_log_and_the_source():
+    with pytest.raises(CompileError, match=r'(?s)NVRTC refused kernel k .*identifier "nonsense" is undefined.*source:'):
+        compile_source("__global__ void k() { nonsense; }", "k", architecture="sm_90")
+
+
+@pytest.mark.parametrize("architecture", ["sm_75", "90", "compute_90"])
+def test_architectures_that_cannot_run_the_kernels_are_refused(architecture):
+    with pytest.raises(CompileError, match="needs sm_80"):
+        compile_source("", "k", architecture=architecture)
+
+
+def test_kernels_that_differ_in_names_and_comments_only_compile_once():
+    compiler = CudaCompiler("sm_90")
+    kernel = cases.group_reduce(float32, 32, 64)
+    other = replace(kernel, name="other", body=(ir.Comment("elsewhere"), *kernel.body))
+    first = compiler.compile(kernel)
+    assert compiler.compile(other) is first
+    assert compiler.compiled == 1
+    assert compiler.compile(replace(kernel, contract=False)) is not first
+    assert first.cubin[:4] == b"\x7fELF"
+    assert canonical_cuda(kernel) != canonical_cuda(cases.group_reduce(float32, 16, 64))
+
+
+def test_grid_extents_become_a_function_of_the_parameters():
+    grid = grid_function(cases.transpose(float32))
+    assert grid(0, 0, 45, 70) == (3, 2, 1)
+    assert grid(0, 0, 45, 0) == (0, 2, 1)
+    block, n = ir.Variable("block", int32), ir.Variable("n", float32)
+    with pytest.raises(InternalError, match="a grid extent is made of integer parameters"):
+        grid_function(ir.Kernel("k", (n,), (ir.Axis(block, ir.Cast(n, int32)),), (), "cuda", 32))
