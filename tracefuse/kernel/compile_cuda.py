@@ -28,7 +28,6 @@ from tracefuse.kernel.nvrtc import compile_source
 __all__ = ["CudaCompiler", "CudaFunction", "compile_kernel", "compile_many", "compile_source", "options_of"]
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)  # blockIdx.x, y, z on every architecture since sm_30
-_STATIC_SHARED = 48 * 1024
 _MAXIMUM_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES of the driver interface
 # Each parameter has a slot of eight bytes.
 _SLOTS = {
@@ -135,13 +134,14 @@ class _Runtime:
     launch: Callable[..., None]
     stream: Callable[[], Any]
     device: Callable[[], int]
+    error: type[Exception]
 
 
 def _runtime() -> _Runtime:
     import cupy
     from cupy_backends.cuda.api import driver, runtime
 
-    return _Runtime(driver.launchKernel, cupy.cuda.get_current_stream, runtime.getDevice)
+    return _Runtime(driver.launchKernel, cupy.cuda.get_current_stream, runtime.getDevice, driver.CUDADriverError)
 
 
 class CudaFunction:
@@ -208,9 +208,14 @@ class CudaFunction:
             self._pack(packed.buffer, 0, *values)
         except struct.error as error:
             raise DeviceError(f"kernel {self.kernel.name}: arguments {values} do not fit: {error}") from None
-        runtime.launch(
-            function, x, y, z, self.kernel.threads, 1, 1, self.shared_bytes, runtime.stream().ptr, packed.address, 0
-        )
+        stream = runtime.stream().ptr
+        try:
+            runtime.launch(function, x, y, z, self.kernel.threads, 1, 1, self.shared_bytes, stream, packed.address, 0)
+        except runtime.error as error:
+            raise DeviceError(
+                f"kernel {self.kernel.name}: the driver refused a launch of {x} x {y} x {z} blocks of "
+                f"{self.kernel.threads} threads with {self.shared_bytes} bytes of dynamic shared memory: {error}"
+            ) from error
 
     def _load(self, device: int) -> int:
         from cupy.cuda.function import Module
@@ -223,7 +228,7 @@ class CudaFunction:
             try:
                 module.load(self.cubin)
                 function = module.get_function(self.entry)
-                if self.shared_bytes > _STATIC_SHARED:
+                if self.shared_bytes:
                     driver.funcSetAttribute(function.ptr, _MAXIMUM_DYNAMIC_SHARED, self.shared_bytes)
             except driver.CUDADriverError as error:
                 raise DeviceError(

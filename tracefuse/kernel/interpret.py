@@ -450,8 +450,8 @@ def interpret(
     An array stands for the memory that it spans, addressed from its first element: strided and reversed views are taken
     as they are. check_races: also raise where lanes race. Raises InterpreterError.
     """
-    values, memories = _bind(kernel, arguments)
     with np.errstate(all="ignore"):
+        values, memories = _bind(kernel, arguments)
         host = _Machine(kernel, 1, dict(values), {}, check_races)
         extents = [int(host.evaluate(axis.extent)) for axis in kernel.grid]
         total = int(np.prod(extents, dtype=np.int64)) if all(e > 0 for e in extents) else 0
