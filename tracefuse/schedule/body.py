@@ -17,7 +17,7 @@ from typing import TypeAlias
 from tracefuse.dtypes import DType, bool_, int64
 from tracefuse.errors import InternalError
 from tracefuse.extents import Extent, Symbol, as_symbol, is_nonnegative, substitute, symbol, symbols
-from tracefuse.indexing import sources
+from tracefuse.indexing import reduces, sources
 from tracefuse.ir import Fusion, Literal, Node, Shape
 from tracefuse.kernel.ir import (
     Allocate,
@@ -165,9 +165,12 @@ class Body:
         node = self.producers.get(number)
         if node is None:
             return self._load_input(number, coordinates)
-        if isinstance(node.op, Reduction):
-            raise InternalError(f"{node.op.name} is read at {coordinates}, which no loop has reduced")
-        lanes = self._pointwise(node, coordinates) if isinstance(node.op, Pointwise) else self._moved(node, coordinates)
+        if isinstance(node.op, Pointwise):
+            lanes = self._pointwise(node, coordinates)
+        elif isinstance(node.op, Reduction):
+            lanes = self._one_element(node, node.op, coordinates)
+        else:
+            lanes = self._moved(node, coordinates)
         lanes = self.name(f"v{number}", self._rounded(node, number, lanes))
         self.keep(key, lanes)
         return lanes
@@ -236,8 +239,23 @@ class Body:
         for lane in range(width):
             terms = {k: v[lane if len(v) > 1 else 0] for k, v in names.items()}
             out = apply(op.scalar, terms, node.compute.compute)
-            result.append(convert(out, self.fusion.values[node.outputs[0]].dtype.compute))
+            result.append(convert(out, self._arithmetic(node.outputs[0])))
         return tuple(result)
+
+    def _one_element(self, node: Node, op: Reduction, coordinates: Shape) -> Lanes:
+        """A reduction over axes of extent 1 alone: the element itself, lifted and finished."""
+        if reduces(self.fusion, node):
+            raise InternalError(f"{op.name} is read at {coordinates}, which no loop has reduced")
+        (source,) = sources(self.fusion, node, coordinates, self._no_index)
+        dtype = node.compute.compute
+        result = []
+        for element in self._operand(node, 0, source.coordinates):
+            state = convert(apply(op.lift, {"a": element}, element.dtype), dtype)
+            result.append(convert(apply(op.final, {"a": state, "n": 1}, dtype), self._arithmetic(node.outputs[0])))
+        return tuple(result)
+
+    def _arithmetic(self, number: int) -> DType:
+        return self.fusion.values[number].dtype.compute
 
     def _no_index(self, operand: int, coordinates: Shape) -> Extent:
         raise InternalError("a pointwise op has no index operand")
@@ -251,7 +269,7 @@ class Body:
         if isinstance(operand, Literal):
             return (constant(operand.value, target),)
         lanes = self.value(operand, coordinates)
-        if isinstance(op, Pointwise) and op.result == "dtype":
+        if isinstance(op, Reduction) or (isinstance(op, Pointwise) and op.result == "dtype"):
             return lanes
         return tuple(convert(e, target) for e in lanes)
 
@@ -284,7 +302,7 @@ class Body:
 
     def _selected(self, node: Node, options: list[tuple[Source, tuple[Within, ...]]]) -> Lanes:
         """The first option whose conditions hold, else the fill value: branches around the reads of each."""
-        dtype = self.fusion.values[node.outputs[0]].dtype.compute
+        dtype = self._arithmetic(node.outputs[0])
         fill = constant(node.attributes.get("value", 0), dtype)
         uniform = all(self._whole(test) for _, tests in options for test in tests)
         reads_lanes = any(self._lane_symbol in set(symbols(c)) for s, _ in options for c in s.coordinates)

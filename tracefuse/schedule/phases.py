@@ -9,9 +9,9 @@ Knows: regions, nests, ops by kind. Must not know: targets, how loops are laid o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tracefuse.extents import Extent, substitute
+from tracefuse.extents import Extent, Symbol, substitute
 from tracefuse.ir import Fusion, Literal, Node, Shape
 from tracefuse.kernel.ir import Accumulate, Declare, Expression, Statement, Variable, call
 from tracefuse.ops.row import Reduction
@@ -38,7 +38,7 @@ class Region:
     reductions: tuple[tuple[Node, ...], ...]
     full: tuple[tuple[int, ...], ...]
     kept: tuple[int, ...]
-    at: Mapping[int, tuple[Shape, Shape]]
+    at: Mapping[int, tuple[Shape, ...]]
     probe: Probe
 
     def coordinates(self, output: int) -> Shape:
@@ -53,6 +53,19 @@ class Region:
             total = total + coordinate * stride
         return total
 
+    def in_phase(self, phase: int) -> tuple[Node, ...]:
+        """The reductions of a phase; none in the last, which only stores."""
+        return self.reductions[phase] if phase < len(self.reductions) else ()
+
+    def at_loop(self, index: Symbol, coordinate: Extent) -> Region:
+        """The same region with one loop's index replaced by a coordinate, for a loop over a part of its range."""
+        values = {index: coordinate}
+        at = {
+            number: tuple(tuple(substitute(c, values) for c in coordinates) for coordinates in pair)
+            for number, pair in self.at.items()
+        }
+        return replace(self, nest=self.nest.substituted(values, self.nest.loops), at=at)
+
 
 def build_region(
     fusion: Fusion, facts: Facts, strides: Mapping[int, Shape], sizes: Sizes, worth: Callable[[int], bool]
@@ -62,7 +75,7 @@ def build_region(
     renamed = {loop.symbol: at for loop, at in zip(first_nest(facts).loops, nest.at, strict=True)}
     depth = depths(fusion)
     everything = frozenset(range(len(facts.loops)))
-    nodes = [n for n in fusion.nodes if isinstance(n.op, Reduction) and n.outputs[0] in first.reduced_at]
+    nodes = [n for n in fusion.nodes if n.outputs[0] in first.reduced_at]
     count = max((depth[n.outputs[0]] for n in nodes), default=0)
     full: list[list[int]] = [[] for _ in range(count + 1)]
     kept: list[int] = []
@@ -89,7 +102,7 @@ def _probe_phases(region: Region) -> None:
     probe = region.probe
     for phase, outputs in enumerate(region.full):
         probe.phase = phase
-        for node in region.reductions[phase] if phase < len(region.reductions) else ():
+        for node in region.in_phase(phase):
             operand = node.operands[0]
             if isinstance(operand, int):
                 probe.visit(operand, region.at[node.outputs[0]][1])

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 from tracefuse.errors import InternalError
 from tracefuse.extents import Extent, Symbol, symbol, symbols
-from tracefuse.indexing import reduced_coordinates, sources
+from tracefuse.indexing import reduced_coordinates, reduces, sources
 from tracefuse.ir import Fusion, Literal, Node, Shape
-from tracefuse.ops.row import Pointwise, Reduction, Within
+from tracefuse.ops.row import Pointwise, Within
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class Probe:
         node = self._producers.get(number)
         if node is None:
             self.reads.append(key)
-        elif isinstance(node.op, Reduction):
+        elif reduces(self.fusion, node):
             if not self.stop_at_reductions:
                 self._reduction(node, coordinates)
         else:
@@ -131,7 +131,7 @@ def depths(fusion: Fusion) -> dict[int, int]:
     """For each value, how many reductions lie on the longest path to it, its own included."""
     result = dict.fromkeys(fusion.inputs, 0)
     for node in fusion.nodes:
-        depth = max((result[v] for v in node.inputs), default=0) + isinstance(node.op, Reduction)
+        depth = max((result[v] for v in node.inputs), default=0) + reduces(fusion, node)
         result.update(dict.fromkeys(node.outputs, depth))
     return result
 
@@ -141,6 +141,6 @@ def weights(fusion: Fusion) -> dict[int, int]:
     result = dict.fromkeys(fusion.inputs, 0)
     for node in fusion.nodes:
         own = int(isinstance(node.op, Pointwise) and node.op.expensive)
-        weight = 0 if isinstance(node.op, Reduction) else own + sum(result[v] for v in node.inputs)
+        weight = 0 if reduces(fusion, node) else own + sum(result[v] for v in node.inputs)
         result.update(dict.fromkeys(node.outputs, weight))
     return result

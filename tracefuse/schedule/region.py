@@ -20,9 +20,9 @@ from typing import TypeAlias
 
 from segments import Edge, Graph, Verdict, no, yes
 from tracefuse.extents import Extent
-from tracefuse.indexing import PULLED, AxisMap, use_maps
+from tracefuse.indexing import PULLED, AxisMap, reduces, use_maps
 from tracefuse.ir import Fusion, Node
-from tracefuse.ops.row import Library, Movement, Pointwise, Reduction
+from tracefuse.ops.row import Library, Movement, Pointwise
 
 Uses: TypeAlias = Mapping[int, frozenset[AxisMap]]
 
@@ -106,7 +106,7 @@ def node_facts(fusion: Fusion, node: Node) -> Facts:
         if fusion.values[value].is_tensor:
             uses[value] = uses.get(value, frozenset()) | {axis_map}
     reduced = None
-    if isinstance(node.op, Reduction):
+    if reduces(fusion, node):
         reduced = frozenset(range(len(extents))) - {loop for loop in result if loop is not None}
     tainted = frozenset(node.outputs) if reduced is not None else frozenset[int]()
     library = node.op.name if isinstance(node.op, Library) else None

@@ -1,0 +1,160 @@
+"""The column template for the CPU: the innermost loop is kept, the R loops run outside of it.
+
+A piece is a tile of neighbouring columns, with one accumulator a column in local memory; rows are read in the order of
+memory. Sums go through blocks of rows, since a plain running sum loses digits with every row.
+
+Knows: phases, loops, kernel IR. Must not know: LLVM, arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tracefuse.extents import Extent, ceildiv, minimum, symbol
+from tracefuse.ir import Node
+from tracefuse.kernel.ir import Allocate, Buffer, Load, Store, Variable
+from tracefuse.schedule.body import Body
+from tracefuse.schedule.cpu import new_body, open_grid, work
+from tracefuse.schedule.launches import LaunchSpec, make_launch
+from tracefuse.schedule.nest import Loop
+from tracefuse.schedule.phases import Accumulator, Region, lifted, store_output
+
+COLUMNS = 512
+"""Columns in one piece: two accumulators of 2 KiB stay in the L1 cache."""
+
+ROWS_IN_BLOCK = 128
+"""Rows summed before the partial sum joins the total: rounding grows with rows / 128 + 128 instead of rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of one piece: the loop, its first and its last (exclusive) index."""
+
+    loop: Loop
+    first: Extent
+    last: Extent
+
+    @property
+    def place(self) -> Extent:
+        """Where the current column's accumulator is."""
+        return self.loop.index - self.first
+
+    def each(self, body: Body, emit: Callable[[], None]) -> None:
+        """A vector loop over the columns."""
+        with body.loop(self.loop.index, self.last, "vector", start=self.first):
+            emit()
+
+
+def lower_column(region: Region, name: str, contract: bool) -> LaunchSpec:
+    """Tiles of columns, each with its accumulators, phase after phase."""
+    body, nest = new_body(region), region.nest
+    inner = nest.loops[-1]
+    outer = [loop for loop in nest.kept if loop is not inner]
+    grid, tile = open_grid(body, outer, ceildiv(inner.extent, COLUMNS))
+    first = symbol("first", extent=inner.extent)
+    body.bind(first, body.index.code(tile * COLUMNS))
+    last = symbol("last", extent=inner.extent + 1)
+    body.bind(last, body.index.code(minimum(first + COLUMNS, inner.extent)))
+    columns = Columns(inner, first, last)
+    for phase in range(len(region.full)):
+        totals = [(_accumulator(node), _array(body, node, "total")) for node in region.in_phase(phase)]
+        _pass(body, region, phase, totals, columns)
+        for accumulator, buffer in totals:
+            _finish(body, region, accumulator, buffer, columns)
+    if region.kept:
+        columns.each(body, lambda: _store_kept(body, region))
+    return make_launch(body, name, "cpu", [grid], work=work(region), contract=contract)
+
+
+def _store_kept(body: Body, region: Region) -> None:
+    for output in region.kept:
+        store_output(body, region, output)
+
+
+def _accumulator(node: Node) -> Accumulator:
+    return Accumulator(node, Variable(f"acc{node.outputs[0]}", node.compute.compute))
+
+
+def _array(body: Body, node: Node, stem: str) -> Buffer:
+    buffer = Buffer(body.fresh(f"{stem}{node.outputs[0]}"), node.compute.compute, "local", COLUMNS)
+    body.append(Allocate(buffer))
+    return buffer
+
+
+Totals = Sequence[tuple[Accumulator, Buffer]]
+
+
+def _fill(body: Body, totals: Totals, columns: Columns) -> None:
+    def emit() -> None:
+        for accumulator, buffer in totals:
+            body.append(Store(buffer, body.index.code(columns.place), accumulator.neutral))
+
+    if totals:
+        columns.each(body, emit)
+
+
+def _pass(body: Body, region: Region, phase: int, totals: Totals, columns: Columns) -> None:
+    """One pass over the rows: what the phase reduces, and the full outputs that it knows."""
+    if not totals and not region.full[phase]:
+        return
+    _fill(body, totals, columns)
+    rows = region.nest.reduced[0]
+    in_blocks = [(a, b) for a, b in totals if a.op.combine == "add" and a.variable.dtype.is_floating]
+    if not in_blocks:
+        _rows(body, region, phase, totals, columns, 0, rows.extent)
+        return
+    parts = [(a, _array(body, a.node, "part")) for a, _ in in_blocks]
+    direct = [pair for pair in totals if pair not in in_blocks]
+    count = ceildiv(rows.extent, ROWS_IN_BLOCK)
+    block = symbol("block", extent=count)
+    with body.loop(block, count):
+        _fill(body, parts, columns)
+        start = block * ROWS_IN_BLOCK
+        _rows(body, region, phase, [*parts, *direct], columns, start, minimum(start + ROWS_IN_BLOCK, rows.extent))
+
+        def join() -> None:
+            at = body.index.code(columns.place)
+            for (accumulator, total), (_, part) in zip(in_blocks, parts, strict=True):
+                body.append(Store(total, at, accumulator.combined(Load(total, at), Load(part, at))))
+
+        columns.each(body, join)
+
+
+def _rows(
+    body: Body, region: Region, phase: int, targets: Totals, columns: Columns, start: Extent, stop: Extent
+) -> None:
+    """The R loops from `start` to `stop` of the outermost, and inside them the columns."""
+
+    def emit() -> None:
+        at = body.index.code(columns.place)
+        for accumulator, buffer in targets:
+            for element in lifted(body, region, accumulator.node):
+                body.append(Store(buffer, at, accumulator.combined(Load(buffer, at), element)))
+        for output in region.full[phase]:
+            store_output(body, region, output)
+
+    def open_loops(loops: Sequence[Loop]) -> None:
+        if not loops:
+            columns.each(body, emit)
+            return
+        with body.loop(loops[0].index, loops[0].extent):
+            open_loops(loops[1:])
+
+    rows = region.nest.reduced
+    with body.loop(rows[0].index, stop, start=start):
+        open_loops(rows[1:])
+
+
+def _finish(body: Body, region: Region, accumulator: Accumulator, buffer: Buffer, columns: Columns) -> None:
+    """Turns the states into results; a reader finds its column's in the array."""
+    number = accumulator.node.outputs[0]
+    result = Buffer(body.fresh(f"v{number}"), region.fusion.values[number].dtype.compute, "local", COLUMNS)
+    body.append(Allocate(result))
+
+    def emit() -> None:
+        at = body.index.code(columns.place)
+        body.append(Store(result, at, accumulator.final(Load(buffer, at), region, body)))
+
+    columns.each(body, emit)
+    body.cached[(number, region.at[number][0])] = (result, columns.place)

@@ -1,0 +1,89 @@
+"""What lowering a region gives: launches, the scratch memory between them, and the guards of its choices.
+
+Knows: kernels and what their parameters stand for. Must not know: arrays, devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tracefuse.dtypes import DType
+from tracefuse.extents import Extent, Symbol
+from tracefuse.guards import Guard
+from tracefuse.kernel.ir import Axis, Buffer, Expression, Kernel, Statement, Variable
+from tracefuse.schedule.body import Body
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """Memory between two launches of a segment: `size` elements."""
+
+    dtype: DType
+    size: Extent
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSpec:
+    """A kernel and what to pass it, in the order of its parameters.
+
+    tensors: value numbers of the segment's inputs and outputs; scratch: positions in the list of scratch buffers;
+    integers: the symbols of the integer parameters; scalars: value numbers of host scalars.
+    """
+
+    kernel: Kernel
+    tensors: tuple[int, ...]
+    scratch: tuple[int, ...]
+    integers: tuple[Symbol, ...]
+    scalars: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A lowered segment. derived: the integer parameters that stand for an expression of other symbols."""
+
+    template: str
+    launches: tuple[LaunchSpec, ...]
+    guards: tuple[Guard, ...] = ()
+    scratch: tuple[Scratch, ...] = ()
+    derived: Mapping[Symbol, Extent] = field(default_factory=dict)
+
+
+def make_launch(
+    body: Body, name: str, target: str, grid: Sequence[tuple[Extent, Extent]], *,
+    scratch: Sequence[tuple[int, Buffer]] = (), work: Extent = 1, contract: bool = True,
+    threads: int = 1, thread: Variable | None = None, blocks_per_multiprocessor: int | None = None,
+) -> LaunchSpec:  # fmt: skip
+    """The launch that a finished body is: parameters in the order tensors, scratch, integers, scalars.
+
+    grid: (index, extent) of each parallel axis, outermost first.
+    """
+    axes = []
+    for index, extent in grid:
+        variable = body.index.code(index)
+        assert isinstance(variable, Variable)
+        axes.append(Axis(variable, body.index.code(extent)))
+    work_code: Expression = body.index.code(work)
+    tensors = tuple(sorted(body.buffers))
+    symbols = tuple(sorted(body.index.parameters, key=lambda s: s.name))
+    scalars = tuple(sorted(body.scalars))
+    parameters: tuple[Buffer | Variable, ...] = (
+        *(body.buffers[t] for t in tensors),
+        *(buffer for _, buffer in scratch),
+        *(body.index.parameters[s] for s in symbols),
+        *(body.scalars[s] for s in scalars),
+    )
+    statements: tuple[Statement, ...] = tuple(body.levels[0].statements)
+    kernel = Kernel(
+        name,
+        parameters,
+        tuple(axes),
+        statements,
+        target,
+        threads,
+        thread,
+        blocks_per_multiprocessor,
+        work_code,
+        contract,
+    )
+    return LaunchSpec(kernel, tensors, tuple(k for k, _ in scratch), symbols, scalars)

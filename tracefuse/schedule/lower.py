@@ -1,0 +1,81 @@
+"""Lowering a segment: from a fusion and the sizes of a call to launches.
+
+Chooses the template by the loops that are left after ordering and joining; every size that a choice looks at is
+guarded. Each template is in a module of its own.
+
+Knows: templates. Must not know: how they emit, what runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from segments import Verdict
+from tracefuse.errors import InternalError
+from tracefuse.extents import product
+from tracefuse.ir import Fusion, Shape
+from tracefuse.schedule.cpu import lower_pointwise, lower_row
+from tracefuse.schedule.cpu_column import lower_column
+from tracefuse.schedule.cpu_split import lower_split
+from tracefuse.schedule.launches import Lowered
+from tracefuse.schedule.phases import Region, build_region
+from tracefuse.schedule.probe import weights
+from tracefuse.schedule.region import Facts, FusionRule, judge_region
+from tracefuse.schedule.sizes import Sizes
+
+KEPT_ELEMENTS = 1 << 15
+"""A row's values are kept between phases while the row has at most this many elements: 256 KiB of the L2 cache."""
+
+FEW_ROWS = 16
+LONG_ROW = 1 << 16
+"""At most FEW_ROWS rows of more than LONG_ROW elements are split: rows alone would leave workers idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a kernel is made for. architecture: the GPU's ("sm_90") or "" for this machine's processor."""
+
+    name: str
+    architecture: str = ""
+    multiprocessors: int = 0
+
+
+def facts_of(rule: FusionRule) -> Facts:
+    """The facts of a whole fusion as one region; InternalError where the rule refuses what the segmenter accepted."""
+    verdict: Verdict = judge_region(rule, tuple(range(len(rule.nodes))), folding=True)
+    if not verdict or not isinstance(verdict.facts, Facts):
+        raise InternalError(f"a segment is not schedulable: {verdict}")
+    return verdict.facts
+
+
+def lower(
+    fusion: Fusion, rule: FusionRule, strides: Mapping[int, Shape], sizes: Sizes, target: Target, *, name: str,
+    contract: bool = True,
+) -> Lowered:  # fmt: skip
+    """The launches of a segment.
+
+    fusion: the segment's own definition, composites decomposed; rule: over that fusion. strides: in elements, per
+    tensor input. Guards on sizes are in terms of the fusion's own extents.
+    """
+    facts = facts_of(rule)
+    weight = weights(fusion)
+    region = build_region(fusion, facts, strides, sizes, lambda number: weight[number] > 0)
+    return _lower_cpu(region, sizes, name, contract)
+
+
+def _lower_cpu(region: Region, sizes: Sizes, name: str, contract: bool) -> Lowered:
+    nest = region.nest
+    if not nest.reduced:
+        launch = lower_pointwise(region, f"{name}_pointwise", contract)
+        return Lowered("pointwise", (launch,), tuple(sizes.guards))
+    rows = product(loop.extent for loop in nest.kept)
+    length = product(loop.extent for loop in nest.reduced)
+    few = sizes.at_most(rows, FEW_ROWS, "few rows are split over the workers")
+    if few and not sizes.at_most(length, LONG_ROW, "a short row is not split"):
+        launches, split = lower_split(region, f"{name}_split", contract)
+        return Lowered("split", launches, tuple(sizes.guards), tuple(split.scratch), split.derived)
+    if nest.loops[-1].reduced:
+        keep = sizes.at_most(length, KEPT_ELEMENTS, "a row stays in cache between passes")
+        return Lowered("row", (lower_row(region, f"{name}_row", contract, keep),), tuple(sizes.guards))
+    return Lowered("column", (lower_column(region, f"{name}_column", contract),), tuple(sizes.guards))
