@@ -1,0 +1,163 @@
+"""Compiled CPU kernels: arguments, lifetime, sharing of equal kernels."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import weakref
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from cpu_kernels import primitives_kernel
+
+from tracefuse import dtypes
+from tracefuse.errors import CompileError
+from tracefuse.kernel import compile_cpu as module
+from tracefuse.kernel.compile_cpu import CompiledModule, cache_key, canonical, clear_cache, compile_cpu
+from tracefuse.kernel.ir import Buffer, Comment, Kernel, Load, Store, Variable, walk_statements
+from tracefuse.kernel.llvm import emit_llvm
+
+NEGATE = primitives_kernel(("neg",), dtypes.float32)
+
+
+def test_arrays_subclasses_of_arrays_and_addresses_are_taken(tmp_path: Any) -> None:
+    function = compile_cpu(NEGATE)
+    x = np.memmap(tmp_path / "x", dtype=np.float32, mode="w+", shape=5)
+    x[:] = range(5)
+    out = np.empty(5, np.float32)
+    function(x, out, 5)
+    assert np.array_equal(out, -np.arange(5))
+    out[:] = 0
+    function(x.ctypes.data, out.ctypes.data, 5)
+    assert np.array_equal(out, -np.arange(5))
+
+
+def test_bfloat16_arrays_are_taken() -> None:
+    x = np.array([1.5, -2.0], ml_dtypes.bfloat16)
+    out = np.empty_like(x)
+    compile_cpu(primitives_kernel(("neg",), dtypes.bfloat16))(x, out, 2)
+    assert np.array_equal(out, -x)
+
+
+def test_wrong_arguments_raise_and_run_nothing() -> None:
+    function = compile_cpu(NEGATE)
+    x, out = np.ones(4, np.float32), np.zeros(4, np.float32)
+    with pytest.raises(TypeError, match="primitives takes 3 arguments"):
+        function(x, out)
+    with pytest.raises(TypeError, match="an integer is required"):
+        function(x, "out", 4)
+    with pytest.raises(TypeError):
+        function(x, out, 4.5)
+    with pytest.raises(TypeError):
+        function(x, out, None)
+    assert not out.any()
+
+
+def test_a_launch_leaks_no_references() -> None:
+    function = compile_cpu(NEGATE)
+    x, out = np.ones(4, np.float32), np.zeros(4, np.float32)
+    before = [sys.getrefcount(o) for o in (x, out, None)]
+    for _ in range(1000):
+        function.launch(x, out, 4)
+    after = [sys.getrefcount(o) for o in (x, out, None)]
+    assert after[:2] == before[:2]
+    assert abs(after[2] - before[2]) < 100
+
+
+def test_arrays_are_passed_by_address_where_their_layout_is_not_the_known_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_reads_arrays", lambda: False)
+    x, out = np.arange(4, dtype=np.float32), np.zeros(4, np.float32)
+    compile_cpu(NEGATE)(x, out, 4)
+    assert np.array_equal(out, -x)
+
+
+def _renamed(kernel: Kernel) -> Kernel:
+    """The kernel with another name and a comment."""
+    return replace(kernel, name="other", body=(Comment("what the user wrote"), *kernel.body))
+
+
+def test_kernels_that_differ_in_names_and_comments_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    clear_cache()
+    compiled: list[str] = []
+    build = CompiledModule.__init__
+
+    def count(self: CompiledModule, source: str, name: str) -> None:
+        compiled.append(name)
+        build(self, source, name)
+
+    monkeypatch.setattr(CompiledModule, "__init__", count)
+    x, y = (Buffer(name, dtypes.float32) for name in ("x", "y"))
+    out, result = (Buffer(name, dtypes.float32, written=True) for name in ("out", "result"))
+    n, many = (Variable(name, dtypes.int64) for name in ("n", "many"))
+    first = Kernel("first", (x, out, n), (), (Store(out, n, Load(x, n)),), "cpu")
+    second = Kernel("second", (y, result, many), (), (Comment("c"), Store(result, many, Load(y, many))), "cpu")
+    compile_cpu(first)
+    compile_cpu(second)
+    compile_cpu(_renamed(first))
+    assert compiled == ["first"]
+    compile_cpu(Kernel("third", (x, out, n), (), (Store(out, n, Load(out, n)),), "cpu"))
+    assert compiled == ["first", "third"]
+
+
+def test_the_canonical_text_holds_none_of_the_kernels_names() -> None:
+    text = canonical(emit_llvm(_renamed(NEGATE)))
+    assert "what the user wrote" in emit_llvm(_renamed(NEGATE))
+    for word in ("what the user wrote", "%in0", "%out0", "other"):
+        assert word not in text
+    assert cache_key(emit_llvm(NEGATE)) == cache_key(emit_llvm(_renamed(NEGATE)))
+    assert list(walk_statements(NEGATE.body))
+
+
+def test_machine_code_lives_as_long_as_a_function_and_no_longer() -> None:
+    clear_cache()
+    function = compile_cpu(primitives_kernel(("floor",), dtypes.float64))
+    (compiled,) = module._cache.values()
+    alive = weakref.ref(compiled)
+    del compiled
+    clear_cache()
+    gc.collect()
+    assert alive() is not None
+    x, out = np.full(3, 1.5), np.empty(3)
+    launch = function.launch
+    del function
+    launch(x, out, 3)
+    assert np.array_equal(out, np.ones(3))
+    del launch
+    gc.collect()
+    assert alive() is None
+
+
+def test_many_threads_may_compile_at_the_same_time() -> None:
+    clear_cache()
+    wrong: list[str] = []
+
+    def work(number: int) -> None:
+        for name in ("ceil", "floor", "sqrt", "exp") if number % 2 else ("exp", "sqrt", "floor", "ceil"):
+            x, out = np.array([0.25, 4.0], np.float32), np.empty(2, np.float32)
+            compile_cpu(primitives_kernel((name,), dtypes.float32))(x, out, 2)
+            if not np.allclose(out, getattr(np, name)(x)):
+                wrong.append(name)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert len(module._cache) == 4
+
+
+def test_text_that_llvm_refuses_is_a_compile_error_with_its_message() -> None:
+    with pytest.raises(CompileError, match="LLVM refuses a kernel"):
+        CompiledModule("define void @launch() { broken }", "broken")
+
+
+def test_source_and_assembly_can_be_read() -> None:
+    function = compile_cpu(NEGATE)
+    assert "define internal void @body(" in function.source
+    assert "%in0" in function.source
+    assert "body:" in function.assembly()
