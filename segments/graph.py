@@ -232,10 +232,6 @@ class Quotient:
         """Return the values that `consumer` reads of `producer`; empty when there are none."""
         return self._consumers[producer].get(consumer, ())
 
-    def adjacent(self, first: int, second: int) -> bool:
-        """Return whether one of the two groups reads of the other."""
-        return second in self._consumers[first] or first in self._consumers[second]
-
     def outside_readers(self, value: int) -> int:
         """Return how many groups other than its maker's read `value`."""
         return self._outside.get(value, 0)

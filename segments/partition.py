@@ -312,8 +312,6 @@ class _Merging:
         """Offer a group to the open ones, the newest first; the union takes the place of the one that took it."""
         for position in reversed(range(len(open_groups))):
             other = open_groups[position]
-            if self.quotient.adjacent(other, group):
-                continue  # refused as producer and consumer already
             first, second = sorted((other, group), key=self.quotient.label)
             union = self.attempt(first, second)
             if union is not None:

@@ -222,6 +222,28 @@ def test_movement_consumers_join_their_producer_first() -> None:
     assert partition(graph, rule).groups == ((0, 2), (1,))
 
 
+def test_movement_edges_come_before_all_other_edges() -> None:
+    graph = chain(3)
+    assert partition(graph, SetRule(graph, limit=2)).groups == ((0, 1), (2,))
+    rule = SetRule(graph, limit=2, movement_steps=frozenset({2}))
+    assert partition(graph, rule).groups == ((0,), (1, 2))
+
+
+def test_a_merged_group_is_offered_to_the_readers_of_what_joined_it_first() -> None:
+    # 0 feeds 1 and 4, 1 feeds 3: once 1 has joined, 3 comes before 4.
+    graph = Graph(
+        [Step((0,), (1,)), Step((1,), (2,)), Step((9,), (3,)), Step((2,), (4,)), Step((1,), (5,))],
+        [0, 9],
+        [3, 4, 5],
+    )
+    assert partition(graph, SetRule(graph, limit=3)).groups == ((0, 1, 3), (2,), (4,))
+
+
+def test_reading_the_same_extent_makes_no_siblings() -> None:
+    graph = Graph([Step((0, -1), (1,)), Step((9, -1), (2,))], [0, 9], [1, 2])
+    assert partition(graph, SetRule(graph), merge=lambda first, second: True).groups == ((0,), (1,))
+
+
 def test_siblings_with_a_common_input_merge_last() -> None:
     graph = Graph([Step((0,), (1,)), Step((0,), (2,)), Step((9,), (3,))], [0, 9], [1, 2, 3])
     split = partition(graph, SetRule(graph, limit=2))
