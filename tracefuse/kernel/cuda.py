@@ -4,9 +4,6 @@ A block is one iteration of the grid: the last axis is blockIdx.x, the one befor
 static up to 48 KiB together; beyond that they lie in one dynamic allocation of `shared_bytes(kernel)`, which the launch
 has to ask for. Local buffers become registers where their indices are constant after unrolling.
 
-A group reduction is a butterfly of shuffles, neighbours first, and for a block one pass through shared memory; the
-order is that of kernel/interpret.py, so the bits are the same wherever the combiner's are.
-
 Whether multiplies and adds contract (`kernel.contract`) is an option of the compilation, not of the text.
 
 Knows: statements of the kernel IR, CUDA C++. Must not know: how it is compiled or launched.
@@ -14,22 +11,19 @@ Knows: statements of the kernel IR, CUDA C++. Must not know: how it is compiled 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
-from tracefuse.dtypes import DType, float32, float64
+from tracefuse.dtypes import float32, float64
 from tracefuse.errors import InternalError
 from tracefuse.kernel import ir
-from tracefuse.kernel.cuda_math import RESERVED, SUM, Printer, data_variables, has_load, identifiers, variables_of
+from tracefuse.kernel.cuda_group import WARP, Writer
+from tracefuse.kernel.cuda_math import RESERVED, SUM, data_variables, has_load, identifiers, variables_of
 from tracefuse.kernel.cuda_prelude import prelude
 from tracefuse.kernel.infix import Text
 
-WARP = 32
 STATIC_SHARED = 48 * 1024  # bytes that a kernel may declare statically
 _ALIGNMENT = 16
 _BLOCK_INDEX = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
-# Combining two equal states in either order gives the same bits.
-_COMMUTATIVE = frozenset({"add", "mul", "minimum", "maximum", "and", "or", "xor"})
 
 
 def _shared_size(buffer: ir.Buffer) -> int:
@@ -80,55 +74,22 @@ def _names(kernel: ir.Kernel) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-class _Emitter:
+class _Emitter(Writer):
     """Prints one kernel's function."""
 
     def __init__(self, kernel: ir.Kernel, *, anonymous: bool = False) -> None:
         if kernel.target != "cuda" or len(kernel.grid) > 3:
             raise InternalError(f"kernel {kernel.name} is for {kernel.target}, with {len(kernel.grid)} grid axes")
-        self.kernel = kernel
+        entry = "kernel" if anonymous else entry_name(kernel)
+        numbered = {name: f"v{k}" for k, name in enumerate(_names(kernel))}
+        super().__init__(kernel, entry, numbered if anonymous else identifiers(numbered, {*RESERVED, entry}))
         self.anonymous = anonymous
-        self.entry = "kernel" if anonymous else entry_name(kernel)
-        names = {name: f"v{k}" for k, name in enumerate(_names(kernel))} if anonymous else None
-        self.printer = Printer(names or identifiers(_names(kernel), {*RESERVED, self.entry}))
-        self.taken = {*RESERVED, self.entry, *self.printer.names.values()}
         self.data = data_variables(kernel.body)
         self.mutable = {
             s.variable.name for s in ir.walk_statements(kernel.body) if isinstance(s, ir.Assign | ir.Accumulate)
         } | {v.name for s in ir.walk_statements(kernel.body) if isinstance(s, ir.GroupReduce) for v in s.variables}
         self.dynamic = shared_bytes(kernel) > 0
         self.dynamic_used = 0
-        self.loops: list[ir.For] = []
-        self.lines: list[str] = []
-        self.depth = 1
-
-    # lines and names
-
-    def line(self, text: str) -> None:
-        self.lines.append("  " * self.depth + text if text else "")
-
-    def directive(self, text: str) -> None:
-        self.lines.append("  " * self.depth + text)
-
-    @contextmanager
-    def block(self, head: str) -> Iterator[None]:
-        self.line(f"{head} {{")
-        self.depth += 1
-        yield
-        self.depth -= 1
-        self.line("}")
-
-    def fresh(self, name: str) -> str:
-        text = identifiers([name], self.taken)[name]
-        self.taken.add(text)
-        return text
-
-    def scoped(self, name: str) -> str:
-        """A name for the innermost braces alone: it may be taken again outside of them."""
-        return identifiers([name], self.taken)[name]
-
-    def name(self, thing: ir.Variable | ir.Buffer) -> str:
-        return self.printer.names[thing.name]
 
     def value_for(self, variable: ir.Variable, value: ir.Expression) -> Text:
         return self.printer.top(value, index=variable.name not in self.data)
@@ -253,7 +214,7 @@ class _Emitter:
         if loop.kind == "unroll":
             if not all(isinstance(e, ir.Constant) for e in (loop.start, loop.stop, loop.step)):
                 raise InternalError(f"loop {name} is unrolled, but its bounds are not constant")
-            self.directive("#pragma unroll")
+            self.line("#pragma unroll")
         self.loops.append(loop)
         with self.block(f"for ({kind} {name} = {start}; {name} {'>' if down else '<'} {stop}; {ahead})"):
             self.body(loop.body)
@@ -290,110 +251,6 @@ class _Emitter:
         if buffer.space != "local" or not isinstance(buffer.size, int):
             raise InternalError(f"buffer {name} in {buffer.space} memory of size {buffer.size} on the GPU")
         self.line(f"{kind} {name}[{buffer.size}];")
-
-    # group reductions
-
-    def group_reduce(self, statement: ir.GroupReduce) -> None:
-        group, threads = statement.group, self.kernel.threads
-        power = group & (group - 1) == 0
-        if not (group <= WARP and power and threads % group == 0) and not (group == threads and group % WARP == 0):
-            raise InternalError(f"kernel {self.kernel.name}: a group of {group} threads in a block of {threads}")
-        if threads > WARP and threads % WARP:
-            raise InternalError(f"kernel {self.kernel.name}: a reduction needs whole warps, the block has {threads}")
-        if group == 1:
-            return
-        whose = "the block" if group == threads else f"each group of {group} threads"
-        self.line(f"// combined over {whose}")
-        self.butterfly(statement, min(group, WARP))
-        if group > WARP:
-            self.across_warps(statement, group // WARP)
-
-    def across_warps(self, statement: ir.GroupReduce, warps: int) -> None:
-        """Each warp leaves its state in shared memory; then every warp combines all of them by itself."""
-        if self.loops and not self.parted_in_loop(statement):
-            self.line("__syncthreads();")
-        exchange = {v.name: self.fresh(f"{self.name(v)}_of_warp") for v in statement.variables}
-        for variable in statement.variables:
-            self.line(f"__shared__ {self.printer.type(variable.dtype)} {exchange[variable.name]}[{warps}];")
-        with self.block(f"if (threadIdx.x % {WARP} == 0)"):
-            for variable in statement.variables:
-                self.line(f"{exchange[variable.name]}[threadIdx.x / {WARP}] = {self.name(variable)};")
-        self.line("__syncthreads();")
-        halving = warps & (warps - 1) == 0
-        for variable in statement.variables:
-            place = f"threadIdx.x % {warps}" if halving else "0"
-            self.line(f"{self.name(variable)} = {exchange[variable.name]}[{place}];")
-        if halving:
-            self.butterfly(statement, warps)
-            return
-        warp = self.scoped("warp")
-        with self.block(f"for (int {warp} = 1; {warp} < {warps}; ++{warp})"):
-            others = [f"{exchange[v.name]}[{warp}]" for v in statement.variables]
-            self.combine(statement, others, None)
-
-    def parted_in_loop(self, statement: ir.GroupReduce) -> bool:
-        """Whether another barrier of the innermost loop keeps one round's writes after the last round's reads."""
-        barriers = (
-            s
-            for s in self.loops[-1].body
-            if isinstance(s, ir.Barrier) or (isinstance(s, ir.GroupReduce) and s.group > WARP)
-        )
-        return any(s is not statement for s in barriers)
-
-    def butterfly(self, statement: ir.GroupReduce, size: int) -> None:
-        if size == 1:
-            return
-        offset = self.scoped("offset")
-        self.directive("#pragma unroll")
-        with self.block(f"for (int {offset} = 1; {offset} < {size}; {offset} *= 2)"):
-            others = [self.shuffled(self.name(v), v.dtype, offset) for v in statement.variables]
-            self.combine(statement, others, offset)
-
-    def shuffled(self, name: str, dtype: DType, offset: str) -> str:
-        mask = f"{(1 << min(self.kernel.threads, WARP)) - 1:#x}u"
-        kind = self.printer.type(dtype)
-        if dtype.is_half:
-            return f"{kind}{{(unsigned short)__shfl_xor_sync({mask}, (int){name}.bits, {offset})}}"
-        if dtype.itemsize < 4:
-            return f"({kind})__shfl_xor_sync({mask}, (int){name}, {offset})"
-        return f"__shfl_xor_sync({mask}, {name}, {offset})"
-
-    def combine(self, statement: ir.GroupReduce, others: list[str], offset: str | None) -> None:
-        """variables = combiner(variables, others); with `offset`, the upper lane of a pair takes the other as left."""
-        combiner, names = statement.combiner, self.printer.names
-        outer = dict(names)
-        types = [self.printer.type(v.dtype) for v in statement.variables]
-        own = [self.name(v) for v in statement.variables]
-        plain = offset is None or _commutes(combiner)
-        if plain:
-            names.update({left.name: name for left, name in zip(combiner.left, own, strict=True)})
-            for right, kind, other in zip(combiner.right, types, others, strict=True):
-                self.line(f"const {kind} {names[right.name]} = {other};")
-        else:
-            upper = self.scoped("upper")
-            self.line(f"const bool {upper} = threadIdx.x & {offset};")
-            for k, (left, right) in enumerate(zip(combiner.left, combiner.right, strict=True)):
-                other = self.scoped(f"{own[k]}_other")
-                self.line(f"const {types[k]} {other} = {others[k]};")
-                self.line(f"const {types[k]} {names[left.name]} = {upper} ? {other} : {own[k]};")
-                self.line(f"const {types[k]} {names[right.name]} = {upper} ? {own[k]} : {other};")
-        results = [self.printer.value(r) for r in combiner.results]
-        if len(own) > 1 and plain:  # all results before the first assignment
-            held = [self.scoped(f"{name}_next") for name in own]
-            for kind, name, result in zip(types, held, results, strict=True):
-                self.line(f"const {kind} {name} = {result};")
-            results = [Text(name) for name in held]
-        for name, result in zip(own, results, strict=True):
-            self.line(f"{name} = {result};")
-        self.printer.names = outer
-
-
-def _commutes(combiner: ir.Combiner) -> bool:
-    """Whether each result is one commutative primitive of its own left and right."""
-    for left, right, result in zip(combiner.left, combiner.right, combiner.results, strict=True):
-        if not (isinstance(result, ir.Call) and result.name in _COMMUTATIVE and set(result.arguments) == {left, right}):
-            return False
-    return True
 
 
 def emit_unit(kernels: Sequence[ir.Kernel]) -> str:

@@ -16,66 +16,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import combinations
 from typing import Any, cast
 
 import numpy as np
 
-from tracefuse.dtypes import DType
-from tracefuse.errors import InternalError
 from tracefuse.kernel import ir
+from tracefuse.kernel.interpret_memory import WIDEST_ACCESS, InterpreterError, Memory, bind, unspecified
 from tracefuse.kernel.meaning import apply, convert
 
+__all__ = ["InterpreterError", "interpret"]
+
 WARP = 32
-WIDEST_ACCESS = 16  # bytes that one instruction moves
 LANES_AT_A_TIME = 1 << 16
-
-
-class InterpreterError(InternalError):
-    """A kernel did what the kernel IR does not allow; says kernel, statement or buffer, index and lane."""
-
-
-@dataclass(slots=True)
-class _Memory:
-    """One buffer's elements.
-
-    global: `data` is flat, element i of the buffer is data[origin + i]. shared: data[block, i]. local: data[i, lane].
-    writer, reader (shared): the thread that touched the element since the last barrier; -1 none, -2 several.
-    """
-
-    buffer: ir.Buffer
-    data: Any
-    origin: int = 0
-    writer: Any = None
-    reader: Any = None
-
-    @property
-    def length(self) -> int:
-        return int(self.data.shape[1] if self.buffer.space == "shared" else self.data.shape[0])
-
-
-def _flat(array: np.ndarray[Any, Any]) -> tuple[Any, int]:
-    """The memory that `array` spans, as a flat array, and where in it the first element lies."""
-    if array.flags.c_contiguous:
-        return array.reshape(-1), 0
-    if any(stride % array.itemsize for stride in array.strides):
-        raise InterpreterError(f"strides {array.strides} are no multiples of the item size {array.itemsize}")
-    if array.size == 0:
-        return np.empty(0, array.dtype), 0
-    last = [(extent - 1) * stride // array.itemsize for extent, stride in zip(array.shape, array.strides, strict=True)]
-    low, high = sum(min(x, 0) for x in last), sum(max(x, 0) for x in last)
-    lowest = array[tuple(slice(None, None, -1) if x < 0 else slice(None) for x in last)]
-    strided = np.lib.stride_tricks.as_strided
-    flat = strided(lowest, (high - low + 1,), (array.itemsize,), writeable=array.flags.writeable)
-    return flat, -low
-
-
-def _unspecified(dtype: DType) -> Any:
-    if dtype.kind in ("float", "complex"):
-        return dtype.numpy.type(float("nan"))
-    if dtype.kind == "int":
-        return np.iinfo(cast(Any, dtype.numpy)).min
-    return True if dtype.kind == "bool" else np.iinfo(cast(Any, dtype.numpy)).max
 
 
 @dataclass(slots=True)
@@ -85,7 +37,7 @@ class _Machine:
     kernel: ir.Kernel
     blocks: int
     values: dict[str, Any]
-    memories: dict[str, _Memory]
+    memories: dict[str, Memory]
     check_races: bool
     mask: Any = None  # None: every lane is active
     thread: Any = field(init=False)
@@ -137,13 +89,13 @@ class _Machine:
 
     # memory
 
-    def memory(self, buffer: ir.Buffer) -> _Memory:
+    def memory(self, buffer: ir.Buffer) -> Memory:
         found = self.memories.get(buffer.name)
         if found is None:
             raise self.fail(f"buffer {buffer.name} is used before it is allocated")
         return found
 
-    def checked(self, memory: _Memory, index: Any, action: str) -> Any:
+    def checked(self, memory: Memory, index: Any, action: str) -> Any:
         """Positions in the memory's data for every lane; inactive lanes get 0."""
         positions = np.where(True if self.mask is None else self.mask, self.broadcast(index), -memory.origin)
         positions = positions.astype(np.int64) + memory.origin
@@ -200,7 +152,7 @@ class _Machine:
             if buffer.space == "shared":
                 self.note_shared(memory, self.checked(memory, index, "writes"), writes=True)
 
-    def note_shared(self, memory: _Memory, positions: Any, *, writes: bool) -> None:
+    def note_shared(self, memory: Memory, positions: Any, *, writes: bool) -> None:
         """Records who touched shared memory since the last barrier; raises where lanes depend on each other."""
         active = np.arange(self.lanes) if self.mask is None else np.flatnonzero(self.mask)
         place = (self.lane_block[active], positions[active])
@@ -234,10 +186,10 @@ class _Machine:
         known = self.memories.get(buffer.name)
         if known is not None and buffer.space == "shared":
             return  # one for the block, however often the statement is passed
-        data = np.full(shape, _unspecified(buffer.dtype), buffer.dtype.numpy)
+        data = np.full(shape, unspecified(buffer.dtype), buffer.dtype.numpy)
         if known is not None and self.mask is not None:
             data = np.where(self.mask, data, known.data)
-        self.memories[buffer.name] = _Memory(buffer, data)
+        self.memories[buffer.name] = Memory(buffer, data)
         if buffer.space == "shared":
             self.memories[buffer.name].writer = np.full(shape, -1, np.int32)
             self.memories[buffer.name].reader = np.full(shape, -1, np.int32)
@@ -414,34 +366,6 @@ class _Machine:
         return result
 
 
-def _bind(kernel: ir.Kernel, arguments: Sequence[Any]) -> tuple[dict[str, Any], dict[str, _Memory]]:
-    if len(arguments) != len(kernel.parameters):
-        raise InterpreterError(f"kernel {kernel.name} takes {len(kernel.parameters)} arguments, got {len(arguments)}")
-    values: dict[str, Any] = {}
-    memories: dict[str, _Memory] = {}
-    arrays: list[tuple[ir.Buffer, Any]] = []
-    for parameter, argument in zip(kernel.parameters, arguments, strict=True):
-        if isinstance(parameter, ir.Variable):
-            values[parameter.name] = convert(np.asarray(argument).astype(parameter.dtype.numpy), parameter.dtype)[()]
-            continue
-        if not isinstance(argument, np.ndarray) or argument.dtype != parameter.dtype.numpy:
-            kind = f"{argument.dtype} array" if isinstance(argument, np.ndarray) else type(argument).__name__
-            raise InterpreterError(f"kernel {kernel.name}: {parameter.name} is of {parameter.dtype}, got {kind}")
-        if parameter.written and not argument.flags.writeable:
-            raise InterpreterError(f"kernel {kernel.name}: {parameter.name} is written, the array is read-only")
-        alignment = min(parameter.alignment, WIDEST_ACCESS)  # NumPy's own small arrays have no more
-        if argument.size and argument.ctypes.data % alignment:
-            raise InterpreterError(f"kernel {kernel.name}: {parameter.name} is not aligned to {alignment} bytes")
-        flat, origin = _flat(argument)
-        memories[parameter.name] = _Memory(parameter, flat, origin)
-        arrays.append((parameter, flat))
-    for (one, first), (two, second) in combinations(arrays, 2):
-        claimed = (one.exclusive or two.exclusive) and (one.written or two.written)
-        if claimed and np.may_share_memory(first, second):
-            raise InterpreterError(f"kernel {kernel.name}: {one.name} and {two.name} share memory, but are exclusive")
-    return values, memories
-
-
 def interpret(
     kernel: ir.Kernel, arguments: Sequence[Any], *, check_races: bool = True, lanes_at_a_time: int = LANES_AT_A_TIME
 ) -> None:
@@ -451,7 +375,7 @@ def interpret(
     as they are. check_races: also raise where lanes race. Raises InterpreterError.
     """
     with np.errstate(all="ignore"):
-        values, memories = _bind(kernel, arguments)
+        values, memories = bind(kernel, arguments)
         host = _Machine(kernel, 1, dict(values), {}, check_races)
         extents = [int(host.evaluate(axis.extent)) for axis in kernel.grid]
         total = int(np.prod(extents, dtype=np.int64)) if all(e > 0 for e in extents) else 0

@@ -137,6 +137,11 @@ def _shift(function: Function, past: Function) -> Function:
     return shift
 
 
+def _sign(x: Any) -> Any:
+    kind = np.asarray(x).dtype
+    return np.zeros_like(x) if kind.kind == "u" else np.asarray(np.where(x < 0, -1, 0), dtype=kind)
+
+
 def _shift_logical(x: Any, y: Any) -> Any:
     kind = np.asarray(x).dtype
     unsigned = np.dtype(f"u{kind.itemsize}")
@@ -258,7 +263,7 @@ MEANING: dict[str, Function] = {
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
     "shl": _shift(np.left_shift, np.zeros_like),
-    "shr": _shift(np.right_shift, lambda x: np.where(x < 0, -1, 0)),
+    "shr": _shift(np.right_shift, _sign),
     "shr_logical": _shift_logical,
     "not": np.invert,
     "select": _select,

@@ -1,0 +1,96 @@
+"""The interpreter's memory: what stands for a kernel's buffers, and how a call's arguments become them.
+
+Knows: buffers, NumPy arrays and the memory that they span. Must not know: statements, lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, cast
+
+import numpy as np
+
+from tracefuse.dtypes import DType
+from tracefuse.errors import InternalError
+from tracefuse.kernel import ir
+from tracefuse.kernel.meaning import convert
+
+WIDEST_ACCESS = 16  # bytes that one instruction moves
+
+
+class InterpreterError(InternalError):
+    """A kernel did what the kernel IR does not allow; says kernel, statement or buffer, index and lane."""
+
+
+@dataclass(slots=True)
+class Memory:
+    """One buffer's elements.
+
+    global: `data` is flat, element i of the buffer is data[origin + i]. shared: data[block, i]. local: data[i, lane].
+    writer, reader (shared): the thread that touched the element since the last barrier; -1 none, -2 several.
+    """
+
+    buffer: ir.Buffer
+    data: Any
+    origin: int = 0
+    writer: Any = None
+    reader: Any = None
+
+    @property
+    def length(self) -> int:
+        return int(self.data.shape[1] if self.buffer.space == "shared" else self.data.shape[0])
+
+
+def _flat(array: np.ndarray[Any, Any]) -> tuple[Any, int]:
+    """The memory that `array` spans, as a flat array, and where in it the first element lies."""
+    if array.flags.c_contiguous:
+        return array.reshape(-1), 0
+    if any(stride % array.itemsize for stride in array.strides):
+        raise InterpreterError(f"strides {array.strides} are no multiples of the item size {array.itemsize}")
+    if array.size == 0:
+        return np.empty(0, array.dtype), 0
+    last = [(extent - 1) * stride // array.itemsize for extent, stride in zip(array.shape, array.strides, strict=True)]
+    low, high = sum(min(x, 0) for x in last), sum(max(x, 0) for x in last)
+    lowest = array[tuple(slice(None, None, -1) if x < 0 else slice(None) for x in last)]
+    strided = np.lib.stride_tricks.as_strided
+    flat = strided(lowest, (high - low + 1,), (array.itemsize,), writeable=array.flags.writeable)
+    return flat, -low
+
+
+def unspecified(dtype: DType) -> Any:
+    if dtype.kind in ("float", "complex"):
+        return dtype.numpy.type(float("nan"))
+    if dtype.kind == "int":
+        return np.iinfo(cast(Any, dtype.numpy)).min
+    return True if dtype.kind == "bool" else np.iinfo(cast(Any, dtype.numpy)).max
+
+
+def bind(kernel: ir.Kernel, arguments: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Memory]]:
+    """Values of the scalar parameters and memory of the buffers. Raises InterpreterError for what does not fit."""
+    if len(arguments) != len(kernel.parameters):
+        raise InterpreterError(f"kernel {kernel.name} takes {len(kernel.parameters)} arguments, got {len(arguments)}")
+    values: dict[str, Any] = {}
+    memories: dict[str, Memory] = {}
+    arrays: list[tuple[ir.Buffer, Any]] = []
+    for parameter, argument in zip(kernel.parameters, arguments, strict=True):
+        if isinstance(parameter, ir.Variable):
+            values[parameter.name] = convert(np.asarray(argument).astype(parameter.dtype.numpy), parameter.dtype)[()]
+            continue
+        if not isinstance(argument, np.ndarray) or argument.dtype != parameter.dtype.numpy:
+            kind = f"{argument.dtype} array" if isinstance(argument, np.ndarray) else type(argument).__name__
+            raise InterpreterError(f"kernel {kernel.name}: {parameter.name} is of {parameter.dtype}, got {kind}")
+        if parameter.written and not argument.flags.writeable:
+            raise InterpreterError(f"kernel {kernel.name}: {parameter.name} is written, the array is read-only")
+        alignment = min(parameter.alignment, WIDEST_ACCESS)  # NumPy's own small arrays have no more
+        if argument.size and argument.ctypes.data % alignment:
+            raise InterpreterError(f"kernel {kernel.name}: {parameter.name} is not aligned to {alignment} bytes")
+        flat, origin = _flat(argument)
+        memories[parameter.name] = Memory(parameter, flat, origin)
+        arrays.append((parameter, flat))
+    for (one, first), (two, second) in combinations(arrays, 2):
+        claimed = (one.exclusive or two.exclusive) and (one.written or two.written)
+        if claimed and np.may_share_memory(first, second):
+            raise InterpreterError(f"kernel {kernel.name}: {one.name} and {two.name} share memory, but are exclusive")
+    return values, memories
