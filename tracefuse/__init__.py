@@ -1,0 +1,93 @@
+"""tracefuse: NumPy-style functions recorded, split into segments and compiled for NumPy and CuPy arrays.
+
+Importing this loads neither cupy, jax, torch nor llvmlite. What is heavier to load is loaded at its first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import TYPE_CHECKING, Any
+
+import segments as _segments
+
+if not hasattr(_segments, "IndexMap") and not os.path.isfile(
+    os.path.join(os.path.dirname(_segments.__file__ or ""), "partition.py")
+):
+    raise ImportError(
+        f"the package 'segments' at {_segments.__file__} is not the one that tracefuse comes with: uninstall the other "
+        "distribution that installs a top-level 'segments', then reinstall tracefuse"
+    )
+
+from tracefuse.errors import (  # noqa: E402
+    CompileError,
+    ConcretizationError,
+    DeviceError,
+    DtypeError,
+    FusionError,
+    InternalError,
+    OptionError,
+    ScalarError,
+    ShapeError,
+    TracefuseError,
+    TraceError,
+    UnsupportedError,
+)
+
+if TYPE_CHECKING:
+    from tracefuse.arrays import ShapeDtype
+    from tracefuse.config import options
+    from tracefuse.dtypes import DataType
+    from tracefuse.fuse import fuse
+    from tracefuse.pytrees import register_pytree_node
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CompileError",
+    "ConcretizationError",
+    "DataType",
+    "DeviceError",
+    "DtypeError",
+    "FusionDefinition",
+    "FusionError",
+    "InternalError",
+    "OptionError",
+    "ScalarError",
+    "ShapeDtype",
+    "ShapeError",
+    "TraceError",
+    "TracefuseError",
+    "UnsupportedError",
+    "__version__",
+    "fuse",
+    "options",
+    "register_pytree_node",
+    "rules",
+    "xp",
+]
+
+# Public names by the module that has them; None where the name is a module itself.
+_WHERE = {
+    "DataType": "dtypes",
+    "FusionDefinition": "definition",
+    "ShapeDtype": "arrays",
+    "fuse": "fuse",
+    "options": "config",
+    "register_pytree_node": "pytrees",
+    "rules": None,
+    "xp": None,
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'tracefuse' has no attribute {name!r}")
+    module = importlib.import_module(f"tracefuse.{_WHERE[name] or name}")
+    found = module if _WHERE[name] is None else getattr(module, name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,186 @@
+"""Kinds of arrays: what a function is given, how it crosses into NumPy or CuPy, and back.
+
+NumPy and CuPy arrays are used as they are; JAX and PyTorch arrays come and go through DLPack without a copy. What
+tracefuse does not take is refused here, with the type, the argument's path and what to write.
+
+Knows: array libraries, by the names of their types. Must not know: tracing, kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tracefuse.dtypes import DType, dtype_of
+from tracefuse.errors import DeviceError, DtypeError, ShapeError, UnsupportedError
+
+
+@dataclass(frozen=True)
+class ShapeDtype:
+    """Stands for an array of `shape` and `dtype` where no data is needed (`explain`, `segments`, `definition`)."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+
+    def __post_init__(self) -> None:
+        if any(int(extent) < 0 for extent in self.shape):
+            raise ShapeError(f"ShapeDtype: negative extent in {tuple(self.shape)}", hint="sizes are at least 0")
+        object.__setattr__(self, "shape", tuple(int(extent) for extent in self.shape))
+        object.__setattr__(self, "dtype", dtype_of(self.dtype).numpy)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+
+FOREIGN = ("jax", "torch")
+_kinds: dict[type, str | None] = {}
+
+
+def kind_of(value: Any) -> str | None:
+    """ "numpy", "cupy", "jax", "torch", "spec" (a ShapeDtype) or "refused"; None for what is no array."""
+    cls = type(value)
+    try:
+        return _kinds[cls]
+    except KeyError:
+        _kinds[cls] = kind = _kind_of_class(cls)
+        return kind
+
+
+def _kind_of_class(cls: type) -> str | None:
+    if cls is np.ndarray:
+        return "numpy"
+    if cls is ShapeDtype:
+        return "spec"
+    for base in cls.__mro__:
+        module = base.__module__.partition(".")[0]
+        if base in (np.ma.MaskedArray, np.matrix):
+            return "refused"
+        if module == "cupy" and base.__name__ == "ndarray":
+            return "cupy"
+        if module == "torch" and base.__name__ == "Tensor":
+            return "torch"
+        if module in ("jaxlib", "jax") and base.__name__ in ("ArrayImpl", "Array"):
+            return "jax"
+        if module in ("pandas", "scipy", "polars", "xarray", "sparse") and hasattr(cls, "shape"):
+            return "refused"
+        if base is np.ndarray:
+            return "numpy"
+    return None
+
+
+_INSTEAD = {
+    "MaskedArray": "pass x.filled(value) and the mask as arrays", "matrix": "pass np.asarray(x)",
+    "DataFrame": "pass frame.to_numpy()", "Series": "pass series.to_numpy()",
+}  # fmt: skip
+
+
+def dtype_of_argument(value: Any, path: str) -> DType:
+    """The element type of an array argument; refuses what tracefuse does not take."""
+    name = type(value).__name__
+    if kind_of(value) == "refused":
+        raise UnsupportedError(
+            f"{path} is a {type(value).__module__.partition('.')[0]} {name}",
+            hint=_INSTEAD.get(name, "pass a plain array, such as np.asarray(x)"),
+        )
+    if kind_of(value) == "torch":
+        if value.requires_grad:
+            raise UnsupportedError(f"{path} is a tensor that requires grad", hint=f"pass {path}.detach()")
+        return dtype_of(str(value.dtype).removeprefix("torch."))
+    dtype = value.dtype
+    if not dtype.isnative:
+        raise DtypeError(
+            f"{path} has foreign byte order ({dtype!r})", hint=f"pass {path}.astype({dtype.newbyteorder('=')!r})"
+        )
+    try:
+        return dtype_of(dtype)
+    except DtypeError as error:
+        raise DtypeError(f"{path} has dtype {dtype}, which is not supported", hint=error.hint) from None
+
+
+def common_kind(kinds: Sequence[tuple[str, str]]) -> str:
+    """The kind of the results, from (kind, path) of the array arguments; errors for kinds that do not go together."""
+    found: dict[str, str] = {}
+    for kind, path in kinds:
+        found.setdefault(kind, path)
+    found.pop("spec", None)
+    foreign = [kind for kind in found if kind in FOREIGN]
+    if len(foreign) > 1:
+        first, second = foreign[:2]
+        raise DeviceError(
+            f"arrays of two libraries: {found[first]} is {first}, {found[second]} is {second}",
+            hint="convert one of them",
+        )
+    if "cupy" in found and "numpy" in found:
+        path = found["numpy"]
+        raise DeviceError(
+            f"{path} is a NumPy array beside CuPy arrays ({found['cupy']})", hint=f"pass cupy.asarray({path})"
+        )
+    if foreign:
+        return foreign[0]
+    return "cupy" if "cupy" in found else "numpy"
+
+
+def entering(kind: str) -> Callable[[Any], Any]:
+    """How an array of a kind becomes a NumPy or CuPy array that shares its memory."""
+    return {"jax": _from_jax, "torch": _from_torch}.get(kind, _as_it_is)
+
+
+def leaving(kind: str) -> Callable[[Any], Any]:
+    """How a NumPy or CuPy array becomes one of a kind that shares its memory."""
+    return {"jax": _to_jax, "torch": _to_torch}.get(kind, _as_it_is)
+
+
+def _as_it_is(array: Any) -> Any:
+    return array
+
+
+def _from_jax(array: Any) -> Any:
+    if not type(array).__module__.startswith(("jax", "jaxlib")):
+        return array
+    if next(iter(array.devices())).platform == "cpu":
+        # NumPy's view of a CPU buffer; bfloat16, which NumPy's DLPack does not know, included.
+        return np.asarray(array)
+    import cupy
+
+    return cupy.from_dlpack(array)
+
+
+def _to_jax(array: Any) -> Any:
+    import jax
+
+    if isinstance(array, np.ndarray) and array.dtype == ml_dtypes.bfloat16:
+        bits = jax.dlpack.from_dlpack(array.view(np.uint16))
+        return jax.lax.bitcast_convert_type(bits, jax.numpy.bfloat16)
+    if array.dtype == np.bool_ or array.dtype.itemsize == 8 or array.dtype == np.complex128:
+        # Through jax's own rules for 64-bit types, and bool, that old versions do not take.
+        return jax.numpy.asarray(array)
+    return jax.dlpack.from_dlpack(array)
+
+
+def _from_torch(tensor: Any) -> Any:
+    if not type(tensor).__module__.startswith("torch"):
+        return tensor
+    import torch
+
+    half = tensor.dtype == torch.bfloat16
+    plain = tensor.view(torch.uint16) if half else tensor
+    if plain.is_cuda:
+        import cupy
+
+        shared = cupy.from_dlpack(plain)
+        return shared
+    shared = plain.numpy()
+    return shared.view(ml_dtypes.bfloat16) if half else shared
+
+
+def _to_torch(array: Any) -> Any:
+    import torch
+
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.from_dlpack(array.view(np.uint16)).view(torch.bfloat16)
+    return torch.from_dlpack(array)

@@ -1,0 +1,178 @@
+"""The one table of options.
+
+Each option is an environment variable `TRACEFUSE_NAME`, a keyword of `@fuse`, and `with options(name=value):`; the
+nearest wins: the `with` block, then the decorator, then the environment, then the default. An unknown name or value
+raises OptionError with the close matches. `Options` objects with equal values are the same object, so that a cache key
+compares one pointer.
+
+Knows: names, kinds and defaults of options. Must not know: what they do.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from tracefuse.errors import OptionError
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One row. choices: the values that a string option takes, or none for any string. changes_code: in cache keys."""
+
+    name: str
+    default: bool | int | str
+    doc: str
+    choices: tuple[str, ...] = ()
+    changes_code: bool = True
+
+    def check(self, value: Any, origin: str) -> bool | int | str:
+        """The value in the option's kind; OptionError for one that it does not take."""
+        kind = type(self.default)
+        if type(value) is kind and (not self.choices or value in self.choices):
+            return value  # type: ignore[no-any-return]
+        expected = {bool: "True or False", int: "an integer", str: "a string"}[kind]
+        if self.choices:
+            expected = f"one of {', '.join(map(repr, self.choices))}"
+            close = difflib.get_close_matches(str(value), self.choices, 1)
+            expected += f"; did you mean {close[0]!r}?" if close else ""
+        raise OptionError(f"option {self.name} cannot be {value!r} ({origin})", hint=f"give {expected}")
+
+    def parse(self, text: str) -> bool | int | str:
+        """The value that an environment variable spells."""
+        origin = f"TRACEFUSE_{self.name.upper()}"
+        if isinstance(self.default, bool):
+            word = text.strip().lower()
+            if word in ("1", "true", "on", "yes", "0", "false", "off", "no", ""):
+                return word in ("1", "true", "on", "yes")
+            return self.check(text, origin)
+        if isinstance(self.default, int):
+            digits = text.strip().removeprefix("-").isdigit()
+            return int(text) if digits else self.check(text, origin)
+        return self.check(text, origin)
+
+
+TABLE: dict[str, Option] = {
+    option.name: option
+    for option in (
+        Option("target", "auto", "what runs the kernels; auto follows the arrays", ("auto", "cpu", "cuda", "reference")),
+        Option("contract", True, "a multiplication and an addition may become one fused operation"),
+        Option("fast_math", False, "ignore signed zeros, use reciprocals and approximate functions"),
+        Option("exact_half", False, "round after every operation on float16 and bfloat16"),
+        Option("dynamic", True, "extents stay symbolic; off compiles for each shape"),
+        Option("concretize_resize_extents", "auto", "whether a resize is keyed by its exact extents", ("auto", "on", "off")),
+        Option("eager", False, "call the original function, so that a debugger and print work", changes_code=False),
+        Option("check", False, "indices out of range raise on CUDA too"),
+        Option("threads", 0, "worker threads on the CPU; 0 is one for each core", changes_code=False),
+        Option("debug", 0, "1 segments and times, 2 IR and verdicts, 3 kernel source, 4 every pass", changes_code=False),
+        Option("dump", "", "comma list: fusion, concretized, segments, kernel, source, host_ir", changes_code=False),
+        Option("dump_dir", "", "folder of what dump writes", changes_code=False),
+        Option("disable", "", "comma list of features to turn off", changes_code=False),
+        Option("cache_dir", "", "folder of compiled kernels; empty is the user's cache folder", changes_code=False),
+    )
+}  # fmt: skip
+
+
+class Options:
+    """The values of all options as attributes. Made by `resolve`; equal values are one object."""
+
+    __slots__ = ("__dict__",)
+
+    def __init__(self, values: Mapping[str, bool | int | str]) -> None:
+        self.__dict__.update(values)
+
+    target: str
+    contract: bool
+    fast_math: bool
+    exact_half: bool
+    dynamic: bool
+    concretize_resize_extents: str
+    eager: bool
+    check: bool
+    threads: int
+    debug: int
+    dump: str
+    dump_dir: str
+    disable: str
+    cache_dir: str
+
+    @property
+    def code_key(self) -> tuple[object, ...]:
+        """The values that change what is compiled, for cache keys."""
+        return tuple(getattr(self, name) for name, option in TABLE.items() if option.changes_code)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("options do not change; use 'with tracefuse.options(...)'")
+
+    def __repr__(self) -> str:
+        return f"Options({', '.join(f'{name}={getattr(self, name)!r}' for name in TABLE)})"
+
+
+_interned: dict[tuple[object, ...], Options] = {}
+_overrides: ContextVar[dict[str, Any] | None] = ContextVar("tracefuse_options", default=None)
+_environment: dict[str, Any] | None = None
+
+
+def checked(given: Mapping[str, Any], origin: str) -> dict[str, Any]:
+    """Option values by name, checked; OptionError names what is close to an unknown one."""
+    return {name: row_of(name, origin).check(value, origin) for name, value in given.items()}
+
+
+def row_of(name: str, origin: str) -> Option:
+    """The row of an option; OptionError where there is none."""
+    if name not in TABLE:
+        close = difflib.get_close_matches(name, TABLE, 3)
+        hint = f"did you mean {', '.join(close)}?" if close else f"the options are {', '.join(TABLE)}"
+        raise OptionError(f"unknown option {name!r} ({origin})", hint=hint)
+    return TABLE[name]
+
+
+# Variables with the prefix that are no options.
+_OTHER_VARIABLES = ("TRACEFUSE_HOME",)
+
+
+def read_environment() -> None:
+    """Reads the TRACEFUSE_ variables; done at the first use of an option and again when called."""
+    global _environment
+    found = {}
+    for variable, text in os.environ.items():
+        if variable.startswith("TRACEFUSE_") and variable not in _OTHER_VARIABLES:
+            name = variable.removeprefix("TRACEFUSE_").lower()
+            found[name] = row_of(name, variable).parse(text)
+    _environment = found
+
+
+def resolve(decorator: Mapping[str, Any] | None = None) -> Options:
+    """The options in force for a function with the given keywords of `@fuse`."""
+    if _environment is None:
+        read_environment()
+    values = {name: option.default for name, option in TABLE.items()}
+    values.update(_environment or {})
+    values.update(decorator or {})
+    values.update(_overrides.get() or {})
+    key = tuple(values.values())
+    found = _interned.get(key)
+    if found is None:
+        found = _interned.setdefault(key, Options(values))
+    return found
+
+
+def overrides() -> dict[str, Any] | None:
+    """What the enclosing `with options(...)` blocks set, or None: one look for a call that has none."""
+    return _overrides.get()
+
+
+@contextmanager
+def options(**given: Any) -> Iterator[None]:
+    """Sets options for the calls inside the `with` block."""
+    new = {**(_overrides.get() or {}), **checked(given, "options()")}
+    token = _overrides.set(new)
+    try:
+        yield
+    finally:
+        _overrides.reset(token)

@@ -1,0 +1,410 @@
+"""`@fuse`: the cache of traces of a function, its calls, and what can be asked of it.
+
+A call finds its trace by key (structure, static values, rank, element type and extents of 1 of each array), checks the
+guards, and runs the executable. A call with flat positional NumPy arrays and numbers skips the pytree code.
+
+Knows: traces, their keys, kinds of arrays, executables. Must not know: ops, kernels.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
+
+import numpy as np
+
+from tracefuse import arrays, config, pytrees, source
+from tracefuse.config import Options
+from tracefuse.errors import TraceError, TracefuseError
+from tracefuse.extents import evaluate
+from tracefuse.ir import Fusion
+from tracefuse.evaluated import EvaluatedExecutable
+from tracefuse.tracing import Leaf, Trace, array_key, classify, not_a_function, static_key, trace
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Compile = Callable[[Fusion, str, Options], Any]
+
+
+def compile_executable(fusion: Fusion, target: str, options: Options) -> Any:
+    """The executable of a fusion for a target ("cpu" or "cuda")."""
+    return EvaluatedExecutable(fusion)
+
+
+class CacheInfo(NamedTuple):
+    """How often the function was traced and compiled, and how many calls found both done."""
+
+    traces: int
+    compiles: int
+    hits: int
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A trace with its executable. plain: the inputs are the leaves in order, the only result is an output."""
+
+    trace: Trace
+    executable: Any
+    guard: Callable[[Sequence[Any]], bool] | None
+    plain: bool
+    single: bool
+
+
+class _Call(NamedTuple):
+    """One call, taken apart."""
+
+    leaves: list[Leaf]
+    key: Any
+    kind: str
+    rebuild: Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
+
+
+class FusedFunction(Generic[P, R]):
+    """What `@fuse` makes of a function: called like it, compiled once for each trace key."""
+
+    def __init__(
+        self, function: Callable[P, R], *, static_argnums: Sequence[int] = (), static_argnames: Sequence[str] = (),
+        compile: Compile | None = None, **options: Any,
+    ) -> None:  # fmt: skip
+        plain = inspect.unwrap(function) if not isinstance(function, functools.partial) else function.func
+        if (
+            inspect.isgeneratorfunction(plain)
+            or inspect.iscoroutinefunction(plain)
+            or inspect.isasyncgenfunction(plain)
+        ):
+            raise not_a_function(plain, plain.__name__)
+        if not callable(function):
+            raise TraceError(f"fuse takes a function, got {type(function).__name__}", hint="write @fuse above a def")
+        functools.update_wrapper(self, function)
+        self._function: Callable[..., Any] = function
+        self._static_argnums, self._static_argnames = _statics(function, static_argnums, static_argnames)
+        self._options = config.checked(options, "@fuse")
+        self._compile = compile
+        self._fast: dict[Any, list[_Entry]] = {}
+        self._tables: dict[tuple[Options, Any], list[_Entry]] = {}
+        self._lock = threading.RLock()
+        self._traces = self._compiles = self._hits = 0
+        self._default = config.resolve(self._options)
+        self._takes_flat = not self._static_argnums and not self._static_argnames and not self._default.eager
+
+    # -- calling ------------------------------------------------------------------------------------------------------
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if not kwargs and self._takes_flat and config._overrides.get() is None:
+            entries = self._fast.get(_flat_key(args))
+            if entries is not None:
+                for entry in entries:
+                    if entry.guard is None or entry.guard(args):
+                        self._hits += 1
+                        return cast("R", entry.executable(args)[0])
+        return cast("R", self._call(args, kwargs, None, False))
+
+    def _call(self, args: Sequence[Any], kwargs: dict[str, Any], bound: Any, is_bound: bool) -> Any:
+        try:
+            options = config.resolve(self._options)
+            if options.eager:
+                return self._function(*((bound, *args) if is_bound else args), **kwargs)
+            call = self._taken_apart(args, kwargs, bound, is_bound)
+            entry, arguments = self._entry(call, options, bound)
+            result = self._run(entry, arguments, call)
+            if entry.plain and not is_bound and call.kind == "numpy" and not kwargs:
+                self._remember(args, entry)
+            return result
+        except TracefuseError as error:
+            raise error.with_traceback(source.without_own_frames(error.__traceback__)) from None
+
+    def _remember(self, args: Sequence[Any], entry: _Entry) -> None:
+        """Lets the next call with arguments of these types find its entry without the pytree code."""
+        key = _flat_key(args)
+        if (
+            key is not None
+            and self._takes_flat
+            and config.overrides() is None
+            and config.resolve(self._options) is self._default
+        ):
+            entries = self._fast.setdefault(key, [])
+            if entry not in entries:
+                entries.append(entry)
+
+    def _entry(self, call: _Call, options: Options, bound: Any) -> tuple[_Entry, list[Any]]:
+        """The entry whose guards hold, made where there is none, and the arguments of its fusion."""
+        with self._lock:
+            entries = self._tables.setdefault((options, call.key), [])
+            for entry in entries:
+                arguments = _arguments(entry, call, bound)
+                if arguments is not None:
+                    self._hits += 1
+                    return entry, arguments
+            entry = self._made(call, options, bound)
+            # The newest first: sizes that changed once tend to stay.
+            entries.insert(0, entry)
+            arguments = _arguments(entry, call, bound)
+            assert arguments is not None
+            return entry, arguments
+
+    def _made(self, call: _Call, options: Options, bound: Any) -> _Entry:
+        self._traces += 1
+        traced = trace(self._function, call.leaves, call.rebuild, bound, dynamic=options.dynamic)
+        if not traced.fusion.outputs:
+            executable = None
+        else:
+            target = _target(options, call.kind)
+            self._compiles += 1
+            if target == "reference":
+                executable = EvaluatedExecutable(traced.fusion)
+            else:
+                executable = (self._compile or compile_executable)(traced.fusion, target, options)
+        in_order = traced.sources == tuple(range(len(call.leaves)))
+        single = traced.structure.num_nodes == 1 and traced.results == (("output", 0),)
+        plain = in_order and single and not traced.statics and not traced.scalar_guards and executable is not None
+        return _Entry(traced, executable, traced.guard_function(), plain, single)
+
+    def _run(self, entry: _Entry, arguments: list[Any], call: _Call) -> Any:
+        outputs = entry.executable(arguments) if entry.executable is not None else []
+        leave = arrays.leaving(call.kind)
+        if entry.single:
+            return leave(outputs[0])
+        facts: dict[int, Any] | None = None
+        leaves: list[Any] = []
+        for kind, what in entry.trace.results:
+            if kind == "output":
+                leaves.append(leave(outputs[what]))
+            elif kind == "argument":
+                leaves.append(call.leaves[what].value)
+            elif kind == "constant":
+                leaves.append(what)
+            else:
+                facts = entry.trace.facts(arguments) if facts is None else facts
+                leaves.append(evaluate(what, facts) if kind == "size" else what(facts))
+        return pytrees.unflatten(entry.trace.structure, leaves)
+
+    # -- arguments ----------------------------------------------------------------------------------------------------
+
+    def _taken_apart(self, args: Sequence[Any], kwargs: dict[str, Any], bound: Any, is_bound: bool) -> _Call:
+        """Leaves, key and kind of the arguments of one call."""
+        offset = int(is_bound)
+        held: dict[Any, Any] = {}
+        traced_args, traced_kwargs = list(args), dict(kwargs)
+        for k in range(len(args)):
+            if k + offset in self._static_argnums or _owns(self, args[k]):
+                held[k], traced_args[k] = args[k], None
+        for name in self._static_argnames.intersection(kwargs):
+            held[name] = traced_kwargs.pop(name)
+        names = pytrees.argument_names(self._function, len(args) + offset)[offset:]
+        found, structure = pytrees.flatten((traced_args, traced_kwargs))
+        leaves = [classify(value, path) for value, path in zip(found, _paths(structure, names), strict=True)]
+        statics = tuple((k, static_key(v, f"static argument {k}")) for k, v in held.items())
+        kinds = [(arrays.kind_of(leaf.value) or "numpy", leaf.path) for leaf in leaves if leaf.kind == "array"]
+        kind = arrays.common_kind(kinds)
+        key = (structure, statics, tuple([leaf.key for leaf in leaves]), type(bound), kind)
+
+        def rebuild(given: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+            positional, keywords = pytrees.unflatten(structure, given)
+            for where, value in held.items():
+                if isinstance(where, int):
+                    positional[where] = value
+                else:
+                    keywords[where] = value
+            return ((bound, *positional) if is_bound else tuple(positional)), keywords
+
+        return _Call(leaves, key, kind, rebuild)
+
+    # -- what can be asked --------------------------------------------------------------------------------------------
+
+    def _asked(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[_Entry, list[Any]]:
+        try:
+            call = self._taken_apart(args, kwargs, None, False)
+            return self._entry(call, config.resolve(self._options), None)
+        except TracefuseError as error:
+            raise error.with_traceback(source.without_own_frames(error.__traceback__)) from None
+
+    def definition(self, *args: Any, **kwargs: Any) -> Any:
+        """The recorded fusion for these arguments (arrays or ShapeDtypes); nothing runs."""
+        entry, arguments = self._asked(args, kwargs)
+        return entry.trace.fusion if entry.executable is None else entry.executable.definition(arguments)
+
+    def segments(self, *args: Any, **kwargs: Any) -> Any:
+        """The segments in order for these arguments (arrays or ShapeDtypes); nothing runs."""
+        entry, arguments = self._asked(args, kwargs)
+        return [] if entry.executable is None else entry.executable.segments(arguments)
+
+    def explain(self, *args: Any, **kwargs: Any) -> Any:
+        """Why it was split as it was, and what was captured and guarded; nothing runs."""
+        entry, arguments = self._asked(args, kwargs)
+        return str(entry.trace.fusion) if entry.executable is None else entry.executable.explain(arguments)
+
+    def cache_info(self) -> CacheInfo:
+        """Counts of traces, compilations and calls that needed neither."""
+        return CacheInfo(self._traces, self._compiles, self._hits)
+
+    def cache_clear(self) -> None:
+        """Forgets every trace and sets the counts to 0."""
+        with self._lock:
+            self._fast.clear()
+            self._tables.clear()
+            self._traces = self._compiles = self._hits = 0
+
+    # -- being a function ---------------------------------------------------------------------------------------------
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> FusedFunction[P, R]: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type | None = None) -> BoundFusedFunction: ...
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self if instance is None else BoundFusedFunction(self, instance)
+
+    def __reduce__(self) -> Any:
+        return _by_name, (self.__module__, self.__qualname__)
+
+    def __repr__(self) -> str:
+        return f"<fused {getattr(self, '__qualname__', repr(self._function))}>"
+
+
+class BoundFusedFunction:
+    """A fused method of one object. Arrays among the object's attributes are captured, read at every call."""
+
+    __slots__ = ("__func__", "__self__")
+
+    def __init__(self, function: FusedFunction[Any, Any], instance: object) -> None:
+        self.__func__, self.__self__ = function, instance
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__func__._call(args, kwargs, self.__self__, True)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__func__, name)
+
+    def __repr__(self) -> str:
+        return f"<bound fused {self.__func__.__qualname__} of {self.__self__!r}>"
+
+
+def _by_name(module: str, name: str) -> Any:
+    """A fused function from its module, for pickle."""
+    import importlib
+
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _flat_key(args: Sequence[Any]) -> Any:
+    """The key of flat NumPy arrays and Python numbers; None where there is something else."""
+    key: list[Any] = []
+    for value in args:
+        kind = type(value)
+        if kind is np.ndarray:
+            shape = value.shape
+            if 1 in shape:
+                key.append((value.dtype, tuple([extent == 1 for extent in shape])))
+            elif shape:
+                key.append((value.dtype, len(shape)))
+            else:
+                return None
+        elif kind is float or kind is bool or (kind is int and -0x8000000000000000 <= value < 0x8000000000000000):
+            key.append(kind)
+        else:
+            return None
+    return tuple(key)
+
+
+def _paths(structure: Any, names: Sequence[str]) -> list[str]:
+    """The path of each leaf: `x`, `params['w']`, `batch[0].x`."""
+    result = []
+    for path in pytrees.paths(structure, ""):
+        inner = path[1:]  # "[0][2]['w']" is leaf w of positional argument 2, "[1]['k']" the keyword k
+        number, _, rest = inner.partition("]")
+        first, _, rest = rest[1:].partition("]")
+        result.append((names[int(first)] if number == "0" else first.strip("'\"")) + rest)
+    return result
+
+
+def _arguments(entry: _Entry, call: _Call, bound: Any) -> list[Any] | None:
+    """The arguments of the fusion, or None where the trace does not fit this call."""
+    traced = entry.trace
+    for place in traced.statics:
+        if not place.unchanged(bound):
+            return None
+    captured = []
+    for capture in traced.captured:
+        array = capture.read(bound)
+        if array is not capture.array and (
+            arrays.kind_of(array) is None
+            or array_key(array, arrays.dtype_of_argument(array, capture.path)) != capture.key
+        ):
+            return None
+        captured.append(array)
+    enter = arrays.entering(call.kind)
+    arguments: list[Any] = []
+    for origin in traced.sources:
+        value = captured[-origin - 1] if origin < 0 else call.leaves[origin].value
+        arguments.append(value.item() if isinstance(value, np.generic) else enter(value))
+    if entry.guard is not None and not entry.guard(arguments):
+        return None
+    if traced.scalar_guards:
+        facts = traced.facts(arguments)
+        if not all(guard.holds(facts) for guard in traced.scalar_guards):
+            return None
+    return arguments
+
+
+def _target(options: Options, kind: str) -> str:
+    if options.target != "auto":
+        return options.target
+    return "cuda" if kind == "cupy" else "cpu"
+
+
+def _owns(function: FusedFunction[Any, Any], value: Any) -> bool:
+    """Whether `value` is the `self` of a method called through its class."""
+    name = getattr(function, "__name__", None)
+    return name is not None and vars(type(value)).get(name) is function
+
+
+def _statics(function: Any, numbers: Any, names: Any) -> tuple[frozenset[int], frozenset[str]]:
+    """Both spellings of the static parameters, each completed from the other."""
+    numbers = (numbers,) if isinstance(numbers, int) else tuple(numbers)
+    names = (names,) if isinstance(names, str) else tuple(names)
+    if not numbers and not names:
+        return frozenset(), frozenset()
+    parameters = list(inspect.signature(function).parameters)
+    for name in names:
+        if name not in parameters:
+            raise TraceError(
+                f"static_argnames: there is no parameter {name!r}", hint=f"there are {', '.join(parameters)}"
+            )
+    both = {*(n % len(parameters) if n < 0 else n for n in numbers), *(parameters.index(n) for n in names)}
+    return frozenset(both), frozenset([*names, *(parameters[n] for n in both if n < len(parameters))])
+
+
+@overload
+def fuse(function: Callable[P, R], /) -> FusedFunction[P, R]: ...
+
+
+@overload
+def fuse(
+    function: None = None, /, *, static_argnums: int | Sequence[int] = (), static_argnames: str | Sequence[str] = (),
+    **options: Any,
+) -> Callable[[Callable[P, R]], FusedFunction[P, R]]: ...  # fmt: skip
+
+
+def fuse(function: Any = None, /, **options: Any) -> Any:
+    """Compiles a function of arrays: it is recorded once for each trace key, split into kernels, and run.
+
+    Used as `@fuse`, `@fuse(option=value)` or `fuse(function)`. static_argnums, static_argnames: parameters whose
+    values are part of the trace. Other keywords are options (`tracefuse.options`). Raises OptionError for an unknown
+    one, TraceError for generators and async functions.
+    """
+    if function is None:
+        return lambda decorated: fuse(decorated, **options)
+    if isinstance(function, (staticmethod, classmethod)):
+        return type(function)(fuse(function.__func__, **options))
+    if isinstance(function, FusedFunction):
+        return function
+    return FusedFunction(function, **options)

@@ -1,0 +1,564 @@
+"""The recorder: one trace's values, the facts that it used, and what it captured.
+
+A `Traced` is a name for a value that may be bound to another value (`y += 1`). The recorder resolves operands, applies
+rows through the builder with NumPy's promotion, and answers questions about sizes from the sizes of the call at hand,
+writing down each answer that was not proved: an outcome (`decide`) or a value (`pin`), as guards.
+
+Knows: the IR, rows, promotion, guards, how operands are named in messages. Must not know: NumPy's functions and their
+signatures, pytrees, what a fused function is.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tracefuse import dtypes, source
+from tracefuse.dtypes import DType, dtype_of, promote_numpy
+from tracefuse.errors import DtypeError, ShapeError, TraceError, TracefuseError
+from tracefuse.extents import Expression, Extent, as_symbol, evaluate, is_nonnegative, substitute, symbols
+from tracefuse.guards import Guard
+from tracefuse.ir import Fusion, FusionBuilder, Literal, Op, Operand, Shape, Value
+from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
+from tracefuse.sizes import SymbolicSize, wrap
+
+current: ContextVar[Recorder | None] = ContextVar("tracefuse_recorder", default=None)
+"""The trace in progress, for functions that are given no traced value (`xp.zeros`)."""
+
+Facts = Mapping[int, Any]
+"""Extent values by negative id and scalar arguments by value number, in one call."""
+
+
+class ViewGroup:
+    """Names that may share memory in NumPy: changing one in place would have to change the others."""
+
+    __slots__ = ("members", "of_argument")
+
+    def __init__(self, of_argument: str | None) -> None:
+        self.of_argument = of_argument
+        self.members: list[weakref.ref[Traced]] = []
+
+    def others(self, traced: Traced) -> list[Traced]:
+        alive = (member() for member in self.members)
+        return [m for m in alive if m is not None and m is not traced]
+
+
+class Traced:
+    """A name for a value of the fusion that is being recorded.
+
+    weak: the kind of Python scalar that it is in promotion, or None. sized: made from sizes, so weak also under NumPy's
+    functions. read: for host scalars, the value as a function of the facts of a call.
+    """
+
+    __slots__ = ("__weakref__", "group", "number", "read", "recorder", "sized", "weak")
+
+    def __init__(
+        self, recorder: Recorder, number: int, weak: str | None = None, read: Callable[[Facts], Any] | None = None,
+        sized: bool = False,
+    ) -> None:  # fmt: skip
+        self.recorder, self.number, self.weak, self.read, self.sized = recorder, number, weak, read, sized
+        self.group: ViewGroup | None = None
+
+    @property
+    def value(self) -> Value:
+        return self.recorder.builder.values[self.number]
+
+    @property
+    def extents(self) -> Shape:
+        return tuple(self.recorder.simplify(e) for e in self.value.shape)
+
+    @property
+    def on_host(self) -> bool:
+        return not self.value.is_tensor
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarGuard:
+    """A value computed from scalar arguments that the function asked for: `read(facts)` was `expected`."""
+
+    read: Callable[[Facts], Any]
+    expected: Any
+    reason: str
+    where: str | None
+
+    def holds(self, facts: Facts) -> bool:
+        found = self.read(facts)
+        return bool(found == self.expected) or (found != found and self.expected != self.expected)
+
+    def __str__(self) -> str:
+        return f"a scalar is {self.expected!r}: {self.reason}" + (f" ({self.where})" if self.where else "")
+
+
+@dataclass(slots=True)
+class Capture:
+    """An array that the function closed over. array: the object; number: its input."""
+
+    array: Any
+    number: int
+
+
+class _Builder(FusionBuilder):
+    """Names the operands in what is required of them."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+        self.reading: Sequence[Operand] = ()
+        self.named: Sequence[Any] = ()
+
+    def require(
+        self, left: Extent, relation: str, right: Extent, message: str, hint: str, where: str | None = None
+    ) -> None:
+        left, right = self._recorder.simplify(left), self._recorder.simplify(right)
+        if right - left != 0 and "{left}" in message and "{right}" in message:
+            first = self._whose(left, 0)
+            second = self._whose(right, first[0] + 1)
+            message = message.replace("{left}", "{left}" + first[1]).replace("{right}", "{right}" + second[1])
+        super().require(left, relation, right, message, hint, where)
+
+    def _whose(self, extent: Extent, start: int) -> tuple[int, str]:
+        """The first operand from `start` on that has this extent, and what to say of it."""
+        for position in range(start, len(self.reading)):
+            operand = self.reading[position]
+            if isinstance(operand, int) and extent in [self._recorder.simplify(e) for e in self.values[operand].shape]:
+                return position, f" ({self._recorder.describe(operand, self.named[position])})"
+        return start - 1, ""
+
+
+class Recorder:
+    """One trace. `traced_type` is the class of the names that it hands out.
+
+    hints: the sizes and scalars of the call that is being traced.
+    """
+
+    def __init__(self, traced_type: type[Traced], function: str = "the function") -> None:
+        self.builder = _Builder(self)
+        self.traced_type = traced_type
+        self.function = function
+        self.hints: dict[int, Any] = {}
+        self.guards: dict[Guard, None] = {}
+        self.scalar_guards: list[ScalarGuard] = []
+        self.captures: dict[int, Capture] = {}
+        self.alive = True
+        self._pinned: dict[Any, Extent] = {}
+        self._scalars: dict[Extent, int] = {}
+        self._axes = 0
+
+    # -- inputs -----------------------------------------------------------------------------------------------------
+
+    def tensor_argument(self, array_shape: Sequence[int], dtype: DType, name: str, where: str | None) -> Traced:
+        """An array argument: extents of 1 are known, the others symbolic, with the sizes at hand as hints."""
+        for axis, extent in enumerate(array_shape):
+            self.hints[-(self._axes + axis + 1)] = int(extent)
+        self._axes += len(array_shape)
+        shape = [1 if e == 1 else -1 for e in array_shape]
+        number = self.builder.tensor_input(dtype, shape, name=name, where=where)
+        traced = self.traced_type(self, number)
+        traced.group = ViewGroup(name)
+        traced.group.members.append(weakref.ref(traced))
+        return traced
+
+    def scalar_argument(self, value: Any, dtype: DType, weak: str | None, name: str, where: str | None) -> Any:
+        """A host scalar: a size for Python's ints, else a traced scalar."""
+        number = self.builder.scalar_input(dtype, name=name, where=where)
+        self.hints[number] = value
+        extent = self.builder.values[number].extent
+        if weak == "int" and isinstance(extent, Expression):
+            self._scalars[extent] = number
+            return SymbolicSize(extent, self)
+        return self.traced_type(self, number, weak, lambda facts: facts[number])
+
+    def capture(self, array: Any) -> Traced:
+        """An array that the trace did not get as an argument; the same object is the same input."""
+        found = self.captures.get(id(array))
+        if found is None:
+            traced = self.tensor_argument(array.shape, dtype_of(array.dtype), f"captured{len(self.captures)}", None)
+            self.captures[id(array)] = Capture(array, traced.number)
+            return traced
+        return self.traced_type(self, found.number)
+
+    # -- facts ------------------------------------------------------------------------------------------------------
+
+    def check_alive(self) -> None:
+        if not self.alive:
+            raise TraceError(
+                f"a traced value of {self.function} is used after its trace ended",
+                hint="return it from the fused function instead of storing it", where=source.user_line(),
+            )  # fmt: skip
+
+    def simplify(self, extent: Extent) -> Extent:
+        """`extent` with every size whose value is guarded replaced by that value."""
+        return substitute(extent, self._pinned) if self._pinned and not isinstance(extent, int) else extent
+
+    def known(self, extent: Extent) -> int:
+        """The value in the call at hand, with nothing recorded."""
+        return evaluate(extent, self.hints)
+
+    def decide(self, left: Extent, relation: str, right: Extent, reason: str) -> bool:
+        """left == right or left <= right: proved, or as in the call at hand and guarded."""
+        self.check_alive()
+        left, right = self.simplify(left), self.simplify(right)
+        difference = right - left
+        if relation == "==":
+            if difference == 0:
+                return True
+            if is_nonnegative(difference - 1) or is_nonnegative(-difference - 1) or self._never_one(left, right):
+                return False
+            outcome = self.known(left) == self.known(right)
+            self._guard(left, "==" if outcome else "!=", right, reason)
+            return outcome
+        if is_nonnegative(difference):
+            return True
+        if is_nonnegative(-difference - 1):
+            return False
+        outcome = self.known(left) <= self.known(right)
+        if outcome:
+            self._guard(left, "<=", right, reason)
+        else:
+            self._guard(right, "<", left, reason)
+        return outcome
+
+    def _never_one(self, left: Extent, right: Extent) -> bool:
+        """An axis of an input that is symbolic is not of extent 1: that is in the key of the trace."""
+        symbol = as_symbol(left) if right == 1 else as_symbol(right) if left == 1 else None
+        return symbol is not None and symbol.id is not None and symbol.id < 0
+
+    def _guard(self, left: Extent, relation: str, right: Extent, reason: str) -> None:
+        self.guards[Guard(left, relation, right, reason, source.user_line())] = None
+
+    def pin(self, extent: Extent, reason: str) -> int:
+        """The value of an extent; guarded, and from here on a constant of the trace."""
+        self.check_alive()
+        extent = self.simplify(extent)
+        if isinstance(extent, int):
+            return extent
+        value = self.known(extent)
+        self._guard(extent, "==", value, reason)
+        self.builder.require(extent, "==", value, f"{extent} is {{left}}", f"it was {value} while tracing")
+        symbol = as_symbol(extent)
+        if symbol is not None:
+            self._pinned[symbol] = value
+        return value
+
+    def scalar(self, extent: Extent) -> Traced:
+        """An extent as a weak scalar of the graph."""
+        self.check_alive()
+        extent = self.simplify(extent)
+        number = self._scalars.get(extent)
+        if number is None:
+            row = REGISTRY["extent"]
+            (number,) = self.builder.node(
+                row, (), {"value": extent}, dtypes.int64, (dtypes.int64,), where=source.user_line(), extents=(extent,)
+            )
+            self._scalars[extent] = number
+        # An argument of the function keeps NumPy's promotion under NumPy's functions; a size stays weak.
+        sized = any(s.id is not None and s.id < 0 for s in symbols(extent)) or isinstance(extent, int)
+        return self.traced_type(self, number, "int", lambda facts: evaluate(extent, facts), sized)
+
+    def value_of(self, traced: Traced, reason: str) -> Any:
+        """The Python value of a host scalar, which from here on is guarded."""
+        self.check_alive()
+        assert traced.read is not None
+        extent = traced.value.extent
+        if extent is not None:
+            return self.pin(extent, reason)
+        value = traced.read(self.hints)
+        self.scalar_guards.append(ScalarGuard(traced.read, value, reason, source.user_line()))
+        return value
+
+    # -- messages ---------------------------------------------------------------------------------------------------
+
+    def describe(self, number: int, named: Any = None) -> str:
+        """What a message calls a value: its name, if it has one, and its line."""
+        value = self.builder.values[number]
+        name = value.name or (None if named is None else source.local_name(named))
+        return ", ".join(part for part in (name, value.where) if part) or f"value {number}"
+
+    def depends_on(self, number: int) -> list[str]:
+        """The names of the arguments that a value is computed from."""
+        reached, names = {number}, []
+        for node in reversed(self.builder.nodes):
+            if reached.intersection(node.outputs):
+                reached.update(node.inputs)
+        for value in self.builder.inputs:
+            if value in reached:
+                names.append(self.builder.values[value].name or f"value {value}")
+        return names
+
+    # -- operands ---------------------------------------------------------------------------------------------------
+
+    def resolve(self, value: Any) -> _Resolved:
+        """What an operand is: a value of the fusion or a literal, with its part in promotion."""
+        if isinstance(value, Traced):
+            if value.recorder is not self:
+                value.recorder.check_alive()
+                raise TraceError(
+                    f"a traced value of {value.recorder.function} is used inside {self.function}",
+                    hint="pass it as an argument", where=source.user_line(),
+                )  # fmt: skip
+            found = value.value
+            return _Resolved(value.number, found.dtype, value.weak, value.extents, value, value.read, value.sized)
+        if isinstance(value, SymbolicSize):
+            extent = self.simplify(value.extent)
+            return self.resolve(extent if isinstance(extent, int) else self.scalar(extent))
+        if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
+            kind = dtypes.python_kind(value)
+            return _Resolved(Literal(value), None, kind, (), None, lambda facts: value, True)
+        if isinstance(value, np.generic):
+            item = value.item()
+            return _Resolved(Literal(item), dtype_of(value.dtype), None, (), None, lambda facts: item, False)
+        return self._resolve_array(value)
+
+    def _resolve_array(self, value: Any) -> _Resolved:
+        if isinstance(value, (list, tuple)):
+            if any(isinstance(v, Traced) for v in value):
+                raise TraceError(
+                    f"a {type(value).__name__} that holds traced values is no array",
+                    hint="put them together with np.stack", where=source.user_line(),
+                )  # fmt: skip
+            value = np.asarray(value)
+        if not hasattr(value, "shape") or not hasattr(value, "dtype"):
+            raise TraceError(
+                f"{type(value).__name__} is no operand of an array operation",
+                hint="give an array, a NumPy scalar or a Python number", where=source.user_line(),
+            )  # fmt: skip
+        return self.resolve(self.capture(value))
+
+    # -- applying rows ----------------------------------------------------------------------------------------------
+
+    def pointwise(
+        self, row: Pointwise, operands: Sequence[Any], *, compute_in: DType | None = None, **attributes: Any
+    ) -> Any:
+        """Applies a pointwise row with NumPy's promotion and broadcasting."""
+        where = source.user_line()
+        resolved = [self.resolve(o) for o in operands]
+        promoted = resolved[1:] if row.promotion == "where" else resolved
+        try:
+            row, promoted_types, weak = _numpy_types(row, promoted)
+            compute, result = row.types(promoted_types, weak, "numpy")
+            if compute_in is not None and row.result != "bool":
+                compute, result = compute_in, compute_in
+        except DtypeError as error:
+            raise _located(error, self, resolved, where) from None
+        result = attributes["dtype"] if row.result == "dtype" else result
+        _check_literals(row, resolved, compute)
+        weak_kind = None
+        if row.result != "dtype" and all(r.weak is not None for r in resolved):
+            weak_kind = "int" if result.is_integer else result.kind
+        return self._apply(row, self._settled(resolved), attributes, compute, result, weak_kind, where)
+
+    def _apply(
+        self, row: Op, resolved: Sequence[_Resolved], attributes: Mapping[str, Any], compute: DType, result: DType,
+        weak: str | None, where: str | None,
+    ) -> Any:  # fmt: skip
+        self.check_alive()
+        operands = [r.operand for r in resolved]
+        self.builder.reading, self.builder.named = operands, [r.traced for r in resolved]
+        try:
+            (number,) = self.builder.node(row, operands, attributes, compute, (result,), where=where)
+        except (ShapeError, DtypeError) as error:
+            if error.where is None:
+                raise type(error)(error.message, hint=error.hint, where=where) from None
+            raise
+        finally:
+            self.builder.reading, self.builder.named = (), ()
+        read = None
+        if not self.builder.values[number].is_tensor and isinstance(row, Pointwise):
+            read = _reader(row, [r.read for r in resolved], compute, result, weak)
+        return self.traced_type(self, number, weak, read, weak is not None and all(r.sized for r in resolved))
+
+    def _settled(self, resolved: Sequence[_Resolved]) -> Sequence[_Resolved]:
+        """Operands whose computed extents are compared with others: whether such an extent is 1 is guarded.
+
+        (For an axis of an argument that is in the key of the trace.)
+        """
+        rank = max((len(r.shape) for r in resolved), default=0)
+        ones: dict[int, list[int]] = {}
+        for axis in range(-rank, 0):
+            extents = {r.shape[axis] for r in resolved if len(r.shape) >= -axis and r.shape[axis] != 1}
+            if len(extents) < 2:
+                continue
+            for position, operand in enumerate(resolved):
+                if len(operand.shape) < -axis or isinstance(operand.shape[axis], int):
+                    continue
+                if self.decide(operand.shape[axis], "==", 1, "broadcasting of a computed extent"):
+                    ones.setdefault(position, []).append(axis + len(operand.shape))
+        result = list(resolved)
+        for position, axes in ones.items():
+            result[position] = self.resolve(self.with_ones(resolved[position].traced, axes))
+        return result
+
+    def with_ones(self, traced: Any, axes: Sequence[int]) -> Traced:
+        """The same value with extents that were decided to be 1 spelled so."""
+        flags = tuple(k in axes for k in range(len(traced.extents)))
+        dropped = self.movement("squeeze", [traced], dims=tuple(axes))
+        return self.movement("broadcast", [dropped], is_broadcast_dim=flags)  # type: ignore[no-any-return]
+
+    def reduction(
+        self, row: Reduction, operand: Any, axes: Sequence[int], keepdims: bool, dtype: DType | None = None,
+        **attributes: Any,
+    ) -> Any:  # fmt: skip
+        """Applies a reduction row. dtype: the user's own choice of the result type."""
+        where = source.user_line()
+        resolved = self.resolve(operand)
+        own = resolved.dtype or promote_numpy((), (resolved.weak or "float",))
+        try:
+            result = row.result_type(own, "numpy", dtype)
+        except DtypeError as error:
+            raise _located(error, self, [resolved], where) from None
+        compute = own if row.result == "bool" else result
+        attributes = {"dims": tuple(axes), "keepdim": keepdims, **attributes}
+        return self._apply(row, [resolved], attributes, compute, result, None, where)
+
+    def movement(
+        self, name: str, operands: Sequence[Any], *, view_of: Traced | None = None, dtype: DType | None = None,
+        **attributes: Any,
+    ) -> Any:  # fmt: skip
+        """Applies a movement row by name. view_of: the name that the result is a view of in NumPy."""
+        row = REGISTRY[name]
+        assert isinstance(row, Movement)
+        resolved = [self.resolve(o) for o in operands]
+        data = resolved[: row.data or len(resolved)]
+        if dtype is None:
+            strong = [r.dtype for r in data if r.weak is None and r.dtype is not None]
+            dtype = promote_numpy(strong, [r.weak for r in data if r.weak is not None])
+        extents = {k: self.plain(v) for k, v in attributes.items()}
+        result: Traced = self._apply(row, resolved, extents, dtype, dtype, None, source.user_line())
+        return result if view_of is None else self._viewing(result, view_of)
+
+    def alias(self, traced: Traced) -> Traced:
+        """A second name for the same value, a view of it in NumPy."""
+        second = self.traced_type(self, traced.number, traced.weak, traced.read, traced.sized)
+        return self._viewing(second, traced)
+
+    def _viewing(self, view: Traced, base: Traced) -> Traced:
+        if base.group is None:
+            base.group = ViewGroup(None)
+            base.group.members.append(weakref.ref(base))
+        view.group = base.group
+        view.group.members.append(weakref.ref(view))
+        return view
+
+    def library(self, row: Op, operands: Sequence[Any]) -> Any:
+        """Applies a library row; operands are promoted to their common type."""
+        where = source.user_line()
+        resolved = [self.resolve(o) for o in operands]
+        common = promote_numpy([r.dtype for r in resolved if r.dtype is not None])
+        assert isinstance(row, Library)
+        if common not in row.domain:
+            raise _located(DtypeError(f"{row.name} does not take {common}", hint="cast first"), self, resolved, where)
+        return self._apply(row, self._settled_batch(resolved), {}, common, common, None, where)
+
+    def _settled_batch(self, resolved: Sequence[_Resolved]) -> Sequence[_Resolved]:
+        """As _settled for the leading axes of a matrix product."""
+        batch = [replace(r, shape=r.shape[:-2]) for r in resolved]
+        settled = self._settled(batch)
+        return [old if new is lead else new for old, lead, new in zip(resolved, batch, settled, strict=True)]
+
+    def plain(self, attribute: Any) -> Any:
+        """An attribute with every size replaced by its extent."""
+        if isinstance(attribute, SymbolicSize):
+            return self.simplify(attribute.extent)
+        if isinstance(attribute, Expression):
+            return self.simplify(attribute)
+        if isinstance(attribute, (tuple, list)):
+            return tuple(self.plain(a) for a in attribute)
+        return attribute
+
+    def sizes(self, extents: Sequence[Extent]) -> tuple[Any, ...]:
+        """Extents as what the user sees."""
+        return tuple(wrap(self.simplify(e), self) for e in extents)
+
+    def rename(self, number: int, name: str) -> None:
+        """Gives a value the name that messages and listings use."""
+        self.builder.values[number] = replace(self.builder.values[number], name=name)
+
+    def build(self) -> Fusion:
+        """The recorded fusion; afterwards nothing more can be recorded."""
+        fusion = self.builder.build()
+        self.alive = False
+        return fusion
+
+
+@dataclass(frozen=True, slots=True)
+class _Resolved:
+    operand: Operand
+    dtype: DType | None
+    weak: str | None
+    shape: Shape
+    traced: Traced | None
+    read: Callable[[Facts], Any] | None
+    sized: bool
+
+
+_OF_BOOLS = {"add": "logical_or", "mul": "logical_and", "maximum": "logical_or", "minimum": "logical_and"}
+_NOT_OF_BOOLS = {"sub": "use ^ or np.logical_xor", "neg": "use ~ or np.logical_not"}
+_BOOLS_AS_INT8 = ("floor_divide", "remainder", "pow")
+
+
+def _numpy_types(row: Pointwise, operands: Sequence[_Resolved]) -> tuple[Pointwise, list[DType], list[str]]:
+    """The row and the types that take part in promotion; of bools, NumPy's arithmetic is logic or none."""
+    strong = [r.dtype for r in operands if r.weak is None and r.dtype is not None]
+    weak = [r.weak for r in operands if r.weak is not None]
+    if operands and all(d is dtypes.bool_ for d in strong) and all(k == "bool" for k in weak):
+        if row.name in _NOT_OF_BOOLS:
+            raise DtypeError(f"{row.name} does not take bool", hint=_NOT_OF_BOOLS[row.name])
+        if row.name in _OF_BOOLS:
+            row = REGISTRY[_OF_BOOLS[row.name]]  # type: ignore[assignment]
+        elif row.name in _BOOLS_AS_INT8:
+            strong, weak = [dtypes.int8], []
+    return row, strong, weak
+
+
+def _check_literals(row: Pointwise, resolved: Sequence[_Resolved], compute: DType) -> None:
+    """NumPy refuses a Python integer that the other operand's type cannot hold."""
+    if not compute.is_integer or row.result in ("dtype", "bool"):
+        return
+    limits = np.iinfo(compute.name)
+    for operand in resolved:
+        if isinstance(operand.operand, Literal) and type(operand.operand.value) is int:
+            value = operand.operand.value
+            if not limits.min <= value <= limits.max:
+                raise _OutOfBounds(
+                    f"Python integer {value} out of bounds for {compute}",
+                    hint="cast the array with astype first", where=source.user_line(),
+                )  # fmt: skip
+
+
+class _OutOfBounds(DtypeError, OverflowError):
+    """What NumPy raises as OverflowError."""
+
+
+def _located(error: TracefuseError, recorder: Recorder, resolved: Sequence[_Resolved], where: str | None) -> Exception:
+    kinds = []
+    for operand in resolved:
+        if isinstance(operand.operand, int):
+            type_name = operand.weak if operand.weak is not None else str(operand.dtype)
+            kinds.append(f"{type_name} ({recorder.describe(operand.operand, operand.traced)})")
+        else:
+            kinds.append(repr(operand.operand.value))
+    return type(error)(f"{error.message}: operands {', '.join(kinds)}", hint=error.hint, where=where)
+
+
+def _reader(
+    row: Pointwise, reads: Sequence[Callable[[Facts], Any] | None], compute: DType, result: DType, weak: str | None
+) -> Callable[[Facts], Any] | None:
+    """The value of a host scalar as a function of a call's facts: the row's NumPy meaning."""
+    if any(r is None for r in reads):
+        return None
+    known = [r for r in reads if r is not None]
+
+    def read(facts: Facts) -> Any:
+        with np.errstate(all="ignore"):
+            operands = [np.asarray(r(facts)).astype(compute.compute.numpy) for r in known]
+            if row.promotion == "where":
+                operands[0] = np.asarray(known[0](facts)).astype(np.bool_)
+            value = np.asarray(row.numpy(*operands)).astype(result.numpy)
+        return value.item() if weak is not None else value[()]
+
+    return read

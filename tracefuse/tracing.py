@@ -1,0 +1,265 @@
+"""One trace of a function: leaves in, a Fusion and how to call it out.
+
+Knows: the recorder, captures, what each leaf of the arguments is. Must not know: caches, compilation.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tracefuse import arrays, captures, dtypes, operations, pytrees, source
+from tracefuse.captures import Place
+from tracefuse.dtypes import DType, dtype_of
+from tracefuse.errors import TraceError
+from tracefuse.extents import Symbol, python_text
+from tracefuse.guards import Guard
+from tracefuse.ir import Fusion
+from tracefuse.recorder import Recorder, ScalarGuard, Traced, current
+from tracefuse.sizes import SymbolicSize
+from tracefuse.trace import Tracer
+
+_INT64 = range(-(2**63), 2**63)
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """What one leaf of the arguments is.
+
+    kind: "array", "scalar" or "static". key: its part in the key of the trace. path: as Python spells it.
+    """
+
+    kind: str
+    key: Any
+    path: str
+    value: Any
+    dtype: DType | None = None
+    weak: str | None = None
+
+
+def array_key(value: Any, dtype: DType) -> tuple[Any, ...]:
+    """Element type, rank and which extents are 1."""
+    return (dtype, tuple([extent == 1 for extent in value.shape]))
+
+
+def classify(value: Any, path: str) -> Leaf:
+    """What a leaf is; raises for arrays that are refused and for objects that cannot be static."""
+    kind = arrays.kind_of(value)
+    if kind is not None:
+        dtype = arrays.dtype_of_argument(value, path)
+        if kind == "numpy" and not value.shape:
+            return Leaf("scalar", ("strong", dtype), path, value[()], dtype)
+        return Leaf("array", array_key(value, dtype), path, value, dtype)
+    if isinstance(value, np.generic) and not isinstance(value, (float, complex)) or type(value) in _NUMPY_FLOATS:
+        dtype = dtype_of(value.dtype)
+        return Leaf("scalar", ("strong", dtype), path, value, dtype)
+    if type(value) is int and value not in _INT64:
+        return Leaf("static", ("int", value), path, value)
+    if type(value) in _PYTHON:
+        dtype = _PYTHON[type(value)]
+        return Leaf("scalar", type(value), path, value, dtype, dtypes.python_kind(value))
+    if isinstance(value, slice):
+        return Leaf("static", ("slice", value.start, value.stop, value.step), path, value)
+    return Leaf("static", static_key(value, path), path, value)
+
+
+_PYTHON = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64, complex: dtypes.complex128}
+_NUMPY_FLOATS = (np.float64, np.complex128)
+
+
+class _ByIdentity:
+    """A key that keeps its object alive and compares it by identity."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ByIdentity) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def static_key(value: Any, path: str) -> Any:
+    """The key of a static argument: equal by equality; TraceError for what is not hashable."""
+    try:
+        hash(value)
+    except TypeError:
+        raise TraceError(
+            f"{path} is a {type(value).__name__}, which is neither an array nor hashable",
+            hint="pass arrays, numbers, hashable values, or register the class with register_pytree_node",
+        ) from None
+    return (type(value), value)
+
+
+@dataclass(slots=True)
+class Captured:
+    """One captured array: where it is read at every call (None: this very object), and what it must be like."""
+
+    place: Place | None
+    array: Any
+    key: tuple[Any, ...]
+    scalar: bool = False
+
+    @property
+    def path(self) -> str:
+        return self.place.path if self.place is not None else "a constant array"
+
+    def read(self, bound: Any) -> Any:
+        return self.array if self.place is None else self.place.read(bound)
+
+
+@dataclass(slots=True)
+class Trace:
+    """A recorded function.
+
+    sources: for each input of the fusion the position of its leaf, or -(k + 1) for the k-th capture. results: for each
+    leaf of the result ("output", position), ("argument", leaf), ("size", extent), ("number", read) or ("constant", value).
+    """
+
+    fusion: Fusion
+    guards: tuple[Guard, ...]
+    scalar_guards: tuple[ScalarGuard, ...]
+    sources: tuple[int, ...]
+    captured: tuple[Captured, ...]
+    statics: tuple[Place, ...]
+    results: tuple[tuple[str, Any], ...]
+    structure: Any
+    names: tuple[str, ...] = field(default=())
+
+    def facts(self, arguments: Sequence[Any]) -> dict[int, Any]:
+        """Extents and scalars of a call, for arguments in the order of the fusion's inputs."""
+        by_value = dict(zip(self.fusion.inputs, arguments, strict=True))
+        facts: dict[int, Any] = {key: by_value[value].shape[axis] for key, value, axis in self.fusion.axis_ids()}
+        for number in self.fusion.scalar_inputs:
+            facts[number] = by_value[number]
+        return facts
+
+    def guard_function(self) -> Callable[[Sequence[Any]], bool] | None:
+        """Whether the facts that were used hold, as a function of the arguments in the fusion's order."""
+        if not self.guards:
+            return None
+        axis_of = {key: (self.fusion.inputs.index(value), axis) for key, value, axis in self.fusion.axis_ids()}
+
+        def name(symbol: Symbol) -> str:
+            assert symbol.id is not None
+            if symbol.id >= 0:
+                return f"int(a[{self.fusion.inputs.index(symbol.id)}])"
+            position, axis = axis_of[symbol.id]
+            return f"a[{position}].shape[{axis}]"
+
+        tests = dict.fromkeys(
+            f"{python_text(g.left, name)} {g.relation} {python_text(g.right, name)}" for g in self.guards
+        )
+        return eval(f"lambda a: {' and '.join(tests)}", {"min": min, "max": max})  # type: ignore[no-any-return]
+
+
+@dataclass(slots=True)
+class _Inputs:
+    """The leaves of a call as the traced function gets them."""
+
+    given: list[Any] = field(default_factory=list)
+    numbers: dict[int, int] = field(default_factory=dict)  # value number -> leaf
+
+
+def trace(
+    function: Callable[..., Any], leaves: Sequence[Leaf], rebuild: Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]],
+    bound: Any, *, dynamic: bool = True,
+) -> Trace:  # fmt: skip
+    """Calls `function` with tracers in place of arrays and records what it does.
+
+    rebuild: the arguments of the call from its leaves. bound: the object that a method belongs to, or None.
+    """
+    name = getattr(function, "__name__", type(function).__name__)
+    recorder = Recorder(Tracer, name)
+    inputs = _inputs(recorder, leaves, function, dynamic)
+    positional, keywords = rebuild(inputs.given)
+    token = current.set(recorder)
+    try:
+        result = function(*positional, **keywords)
+        if inspect.isgenerator(result) or inspect.iscoroutine(result) or inspect.isasyncgen(result):
+            raise not_a_function(function, name)
+        found, structure = pytrees.flatten(result)
+        results = tuple(_result(recorder, leaf, inputs) for leaf in found)
+        captured, order = _captured(recorder, function, bound)
+        fusion = recorder.build()
+    finally:
+        current.reset(token)
+        recorder.alive = False
+    sources = tuple(inputs.numbers[n] if n in inputs.numbers else -(order[n] + 1) for n in fusion.inputs)
+    closed_over = [capture.array for capture in captured]
+    statics = tuple(captures.read_places(function, bound, closed_over)) if hasattr(function, "__code__") else ()
+    return Trace(
+        fusion, tuple(recorder.guards), tuple(recorder.scalar_guards), sources, captured, statics, results, structure,
+        tuple(leaf.path for leaf in leaves),
+    )  # fmt: skip
+
+
+def not_a_function(function: Any, name: str) -> TraceError:
+    """The refusal of generators and coroutines."""
+    return TraceError(
+        f"{name} is a generator or an async function", hint="return a tuple or a list of arrays instead of yielding"
+    )
+
+
+def _inputs(recorder: Recorder, leaves: Sequence[Leaf], function: Any, dynamic: bool) -> _Inputs:
+    code = getattr(function, "__code__", None)
+    where = None if code is None else source.line_of(code)
+    inputs = _Inputs()
+    for position, leaf in enumerate(leaves):
+        if leaf.kind == "static":
+            inputs.given.append(leaf.value)
+            continue
+        assert leaf.dtype is not None
+        if leaf.kind == "array":
+            traced = recorder.tensor_argument(leaf.value.shape, leaf.dtype, leaf.path, where)
+            if not dynamic:
+                for extent in traced.extents:
+                    recorder.pin(extent, "option dynamic=False")
+        else:
+            value = leaf.value.item() if isinstance(leaf.value, np.generic) else leaf.value
+            traced = recorder.scalar_argument(value, leaf.dtype, leaf.weak, leaf.path, where)
+        inputs.numbers[recorder.builder.inputs[-1]] = position
+        inputs.given.append(traced)
+    return inputs
+
+
+def _result(recorder: Recorder, leaf: Any, inputs: _Inputs) -> tuple[str, Any]:
+    """How one leaf of the result is made at every call."""
+    for position, given in enumerate(inputs.given):
+        if leaf is given and isinstance(leaf, (Traced, SymbolicSize)):
+            return ("argument", position)
+    if isinstance(leaf, SymbolicSize):
+        extent = recorder.simplify(leaf.extent)
+        return ("constant", extent) if isinstance(extent, int) else ("size", extent)
+    if not isinstance(leaf, Traced):
+        return ("constant", leaf)
+    recorder.resolve(leaf)
+    if leaf.on_host and leaf.weak is not None and leaf.read is not None:
+        return ("number", leaf.read)
+    if leaf.on_host:
+        leaf = operations.as_tensor(leaf)
+    if leaf.number in recorder.builder.inputs or leaf.number in recorder.builder.outputs:
+        # Results share memory with no argument and no other result.
+        leaf = recorder.movement("permute", [leaf], dims=tuple(range(len(leaf.extents))))
+    recorder.builder.output(leaf.number)
+    return ("output", len(recorder.builder.outputs) - 1)
+
+
+def _captured(recorder: Recorder, function: Any, bound: Any) -> tuple[tuple[Captured, ...], dict[int, int]]:
+    found: list[Captured] = []
+    order: dict[int, int] = {}
+    for capture in recorder.captures.values():
+        place = captures.place_of(capture.array, function, bound) if hasattr(function, "__code__") else None
+        order[capture.number] = len(found)
+        key = array_key(capture.array, dtype_of(capture.array.dtype))
+        found.append(Captured(place, capture.array, key))
+        if place is not None:
+            recorder.rename(capture.number, place.path)
+    return tuple(found), order
