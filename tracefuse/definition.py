@@ -1,0 +1,359 @@
+"""FusionDefinition: a fusion recorded call by call, as in nvFuser's Python frontend.
+
+It is a façade: recording goes to a builder, printing to `printing`, splitting and running to the compiler below. A
+printed definition is a function that records itself again:
+
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True, dtype=DataType.Float)
+        fd.add_output(fd.ops.sum(x, dims=[1]))
+    (y,) = fd.execute([array])
+
+Knows: the calls and the spelling of nvFuser's frontend. Must not know: rules of merging, kernels, devices.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from segments import Launch, Predicate, releases
+from tracefuse import source, view
+from tracefuse.definition_inputs import (
+    assert_close,
+    check_arguments,
+    contiguity_of,
+    description,
+    input_text,
+    layout_of,
+    on_host,
+)
+from tracefuse.definition_ops import Operations
+from tracefuse.definition_values import Recording, Scalar, Tensor, Vector
+from tracefuse.dtypes import DataType, dtype_of, python_kind
+from tracefuse.errors import DtypeError, FusionError, ShapeError, UnsupportedError
+from tracefuse.evaluate import evaluate, extent_values
+from tracefuse.extents import Extent, maximum, minimum
+from tracefuse.ir import Fusion, Layout, Literal
+from tracefuse.ops import REGISTRY
+from tracefuse.printing import definition_text
+from tracefuse.reference import Executable, Part, Segmentation, segment_fusion
+
+_PROCESS_IDS = itertools.count(1)
+"""The numbers in the names of printed definitions; a definition can be given a counter of its own."""
+
+_SCALAR_DEFAULTS = {
+    "bool": DataType.Bool,
+    "int": DataType.Int,
+    "float": DataType.Double,
+    "complex": DataType.ComplexDouble,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class DefinitionSegment:
+    """One segment of a definition.
+
+    definition: what it computes, a FusionDefinition of its own. releases: the values, by number in the original, that
+    are released right after it. The maps go from its own numbers to the original's.
+    """
+
+    definition: FusionDefinition
+    part: Part
+    releases: tuple[int, ...]
+
+    @property
+    def index_map(self) -> Mapping[int, int]:
+        """What crosses its border: inputs and outputs."""
+        return self.part.segment.index_map
+
+    @property
+    def value_map(self) -> Mapping[int, int]:
+        """Every value."""
+        return self.part.segment.value_map
+
+    @property
+    def extent_map(self) -> Mapping[int, int]:
+        """The extents of its input tensors, negative on both sides."""
+        return self.part.segment.extent_map
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """Its inputs by its own numbers."""
+        return self.part.segment.inputs
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """Its outputs by its own numbers."""
+        return self.part.segment.outputs
+
+    @property
+    def template(self) -> str:
+        """The name of the template that takes it."""
+        return self.part.template
+
+    def __str__(self) -> str:
+        return (
+            f"{self.definition!r}\n    index_map {dict(self.index_map)}  value_map {dict(self.value_map)}"
+            f"  extent_map {dict(self.extent_map)}"
+        )
+
+
+@dataclass(eq=False)
+class SegmentationState:
+    """What is there between `setup_segmentation` and `finalize_segmentation`."""
+
+    segmentation: Segmentation
+    releases: list[tuple[int, ...]]
+    built: dict[int, DefinitionSegment] = field(default_factory=dict)
+
+
+class FusionDefinition(Recording):
+    """A definition: record it inside `with`, then execute, segment or print it.
+
+    ids: where the number in its printed name comes from, and those of its segments; by default one counter per process.
+    """
+
+    def __init__(self, *, ids: Iterator[int] | None = None) -> None:
+        super().__init__()
+        self.ops = Operations(self)
+        self._ids = _PROCESS_IDS if ids is None else ids
+        self.id = next(self._ids)
+        self._state: SegmentationState | None = None
+        self._segmentation: Segmentation | None = None
+        self._segments: list[DefinitionSegment] | None = None
+        self._executable: Executable | None = None
+        self._saved: list[str] | None = None
+
+    @classmethod
+    def from_fusion(cls, fusion: Fusion, *, ids: Iterator[int] | None = None) -> FusionDefinition:
+        """A complete definition of `fusion`."""
+        fd = cls(ids=ids)
+        fd._fusion = fusion
+        return fd
+
+    def __enter__(self) -> FusionDefinition:
+        self._record()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._fusion = self._builder.build()
+
+    @property
+    def fusion(self) -> Fusion:
+        """The recorded fusion; before the end of `with`, as far as it is recorded."""
+        return self._builder.build() if self._fusion is None else self._fusion
+
+    def __repr__(self) -> str:
+        return definition_text(self.fusion, f"nvfuser_fusion_id{self.id}", self._vectors)
+
+    # -- inputs and outputs -----------------------------------------------------------------------------------------
+
+    def define_tensor(
+        self, shape: Sequence[int] | None = None, contiguity: bool | Sequence[bool | None] | None = None,
+        dtype: Any = DataType.Float, is_cpu: bool = False, stride_order: Sequence[int] | None = None, *,
+        sizes: Sequence[int] | None = None, strides: Sequence[int] | None = None, static_sizes: bool = False,
+    ) -> Tensor:  # fmt: skip
+        """An input tensor: by `shape` (-1 symbolic, 1 broadcast, n static) and contiguity, or by sizes and strides.
+
+        contiguity: one bool, or one per axis with None where the axis is broadcast. strides: in elements.
+        """
+        if sizes is not None or strides is not None:
+            if sizes is None or strides is None or len(sizes) != len(strides):
+                raise ShapeError(
+                    f"define_tensor: sizes {sizes} and strides {strides}", hint="give both, one entry per axis",
+                    where=source.user_line(),
+                )  # fmt: skip
+            shape = [int(s) if static_sizes or s == 1 else -1 for s in sizes]
+            contiguity, stride_order = layout_of(sizes, strides)
+        if shape is None:
+            raise ShapeError("define_tensor needs a shape, or sizes and strides", where=source.user_line())
+        order = tuple(stride_order or ())
+        if order and sorted(order) != list(range(len(shape))):
+            raise ShapeError(
+                f"define_tensor: stride_order {list(order)} does not order {len(shape)} axes",
+                hint="give each axis its rank by stride", where=source.user_line(),
+            )  # fmt: skip
+        layout = Layout(contiguity_of(shape, contiguity), order, bool(is_cpu))
+        number = self._record().tensor_input(dtype_of(dtype), list(shape), layout=layout, where=source.user_line())
+        return Tensor(self, number)
+
+    def define_scalar(self, value: Any = None, dtype: Any = None) -> Scalar:
+        """A constant, or with no value an input (Double unless `dtype` says)."""
+        if value is None:
+            chosen = dtype_of(DataType.Double if dtype is None else dtype)
+            return Scalar(self, self._record().scalar_input(chosen, where=source.user_line()))
+        operand = self._operand(value)
+        if not isinstance(operand, Literal):
+            raise DtypeError(f"define_scalar takes a number, not {value!r}", where=source.user_line())
+        chosen = dtype_of(_SCALAR_DEFAULTS[python_kind(operand.value)] if dtype is None else dtype)
+        extent = int(operand.value.real) if chosen.is_integer else None
+        made = self._apply(REGISTRY["set"], [operand], {}, chosen, (chosen,), extents=[extent])
+        return made[0]  # type: ignore[return-value]
+
+    def define_vector(self, values: int | Sequence[Any], dtype: Any = DataType.Int) -> Vector:
+        """A vector of the given integers and scalars, or of that many new integer inputs."""
+        if isinstance(values, int):
+            values = [self.define_scalar(dtype=dtype) for _ in range(values)]
+        return self._vector([self._attribute(v) for v in values])
+
+    def from_array(self, array: Any, static_sizes: bool = False) -> Tensor:
+        """An input like `array`: its rank, dtype, broadcast axes and strides; symbolic sizes unless `static_sizes`."""
+        sizes, strides, dtype = description(array)
+        return self.define_tensor(sizes=sizes, strides=strides, dtype=dtype, static_sizes=static_sizes)
+
+    from_pytorch = from_array
+
+    def add_output(self, output: Tensor | Scalar, alias_input: Any = None, stride_order: Any = None) -> None:
+        """Makes a value an output."""
+        if isinstance(alias_input, list | tuple):
+            alias_input, stride_order = None, alias_input
+        if alias_input is not None:
+            raise UnsupportedError(
+                "add_output: alias_input cannot update an input in place yet", hint="return the output and copy it",
+                where=source.user_line(),
+            )  # fmt: skip
+        if stride_order is not None and list(stride_order) != list(reversed(range(len(stride_order)))):
+            raise UnsupportedError(
+                f"add_output: stride_order {list(stride_order)}, but results are C-contiguous",
+                hint="permute the output instead", where=source.user_line(),
+            )  # fmt: skip
+        number = self._operand(output)
+        if isinstance(number, Literal):
+            raise FusionError(f"output {number.value!r} is a constant", hint="fill a tensor with it: fd.ops.full")
+        self._record().output(number)
+
+    def extent_min(self, a: Extent, b: Extent) -> Extent:
+        """The smaller of two symbolic integers (see `extent`)."""
+        return minimum(self._attribute(a), self._attribute(b))
+
+    def extent_max(self, a: Extent, b: Extent) -> Extent:
+        """The larger of two symbolic integers (see `extent`)."""
+        return maximum(self._attribute(a), self._attribute(b))
+
+    # -- running ----------------------------------------------------------------------------------------------------
+
+    def execute(
+        self, inputs: Sequence[Any], *, device: Any = None, save_repro_inputs: bool = False,
+        _enable_options: Sequence[str] = (), _disable_options: Sequence[str] = (),
+    ) -> list[Any]:  # fmt: skip
+        """The outputs for `inputs`, in the order of definition; through the segments if the definition has some."""
+        if device is not None:
+            raise UnsupportedError("execute: device= cannot be chosen", hint="the inputs' own device runs the fusion")
+        check_arguments(self.fusion, inputs)
+        if save_repro_inputs:
+            self._saved = [input_text(argument) for argument in inputs]
+        return self._compiled()(inputs)
+
+    def execute_steps(self, inputs: Sequence[Any]) -> Generator[dict[int, Any], None, list[Any]]:
+        """Runs segment by segment, yielding the live values before the first and after each one.
+
+        A state maps numbers to values, extents (-1, -2, ...) last. The generator returns the outputs.
+        """
+        check_arguments(self.fusion, inputs)
+        return (yield from self._compiled().steps(inputs))
+
+    def _compiled(self) -> Executable:
+        if self._executable is None:
+            if self._segmentation is None:
+                self._segmentation = segment_fusion(self.fusion)
+            self._executable = Executable(self._segmentation)
+        return self._executable
+
+    def validate(self, inputs: Sequence[Any], reference_outputs: Sequence[Any] | None = None) -> None:
+        """Raises AssertionError where `execute` is not close to the reference (by default computed in float64)."""
+        outputs = self.execute(inputs)
+        known = reference_outputs
+        if known is None:
+            known = evaluate(self.fusion, [on_host(i) for i in inputs], wide=True)
+        if len(outputs) != len(known):
+            raise AssertionError(f"{len(outputs)} outputs, {len(known)} reference outputs")
+        for number, output, expected in zip(self.fusion.outputs, outputs, known, strict=True):
+            assert_close(output, expected, self.fusion.values[number].dtype, f"output {number}")
+
+    # -- segments ---------------------------------------------------------------------------------------------------
+
+    def segment(self, inputs: Sequence[Any] | None = None, merge: Predicate | None = None) -> list[DefinitionSegment]:
+        """The segments in order; `execute` runs exactly those from now on.
+
+        merge: called with two `rules.Group`s, returns a bool or a Verdict; it can only forbid. inputs are needed where
+        the predicate depends on sizes.
+        """
+        for position in range(self.setup_segmentation(inputs, merge)):
+            self.build_segment(position)
+        self.finalize_segmentation()
+        return self.segments
+
+    @property
+    def segments(self) -> list[DefinitionSegment]:
+        """The segments that `segment` found. Raises FusionError before that."""
+        if self._segments is None:
+            raise FusionError("the definition is not segmented", hint="call fd.segment() first")
+        return list(self._segments)
+
+    def setup_segmentation(self, inputs: Sequence[Any] | None = None, merge: Predicate | None = None) -> int:
+        """First phase: how many segments there are."""
+        sizes = None
+        if inputs is not None:
+            check_arguments(self.fusion, inputs)
+            sizes = extent_values(self.fusion, inputs)
+        segmentation = segment_fusion(self.fusion, merge=merge, sizes=sizes)
+        borders = [part.segment for part in segmentation.segments]
+        launches = [Launch(k, b.original_inputs, b.original_outputs) for k, b in enumerate(borders)]
+        dying = releases(launches, segmentation.steps.graph.inputs, self.fusion.outputs)
+        self._state = SegmentationState(segmentation, dying[1:])
+        return len(borders)
+
+    def build_segment(self, position: int) -> DefinitionSegment:
+        """Second phase: one segment, with its definition and maps."""
+        state = self._require_state()
+        if position not in state.built:
+            part = state.segmentation.segments[position]
+            definition = FusionDefinition.from_fusion(part.fusion, ids=self._ids)
+            state.built[position] = DefinitionSegment(definition, part, state.releases[position])
+        return state.built[position]
+
+    def finalize_segmentation(self) -> None:
+        """Third phase: the segments become the definition's, and the temporary state goes."""
+        state = self._require_state()
+        self._segments = [self.build_segment(k) for k in range(len(state.segmentation.segments))]
+        self._segmentation, self._executable, self._state = state.segmentation, None, None
+
+    def _require_state(self) -> SegmentationState:
+        if self._state is None:
+            raise FusionError("no segmentation is in progress", hint="call fd.setup_segmentation() first")
+        return self._state
+
+    def explain(self) -> str:
+        """The segments as a table, and why they are not one."""
+        segmentation = self._segmentation or segment_fusion(self.fusion)
+        parts = segmentation.segments
+        table = view.segments_table(
+            self.fusion, [p.segment for p in parts], [p.fusion for p in parts], [p.template for p in parts]
+        )
+        reasons = view.reasons_text(segmentation.partition.boundaries)
+        return f"{table}\n{reasons}" if reasons else table
+
+    # -- scripts that show a problem --------------------------------------------------------------------------------
+
+    def repro_script_for(self, inputs: Sequence[Any] | None = None) -> str:
+        """A script that records the definition and runs it on arrays like `inputs`."""
+        return self._script([input_text(argument) for argument in inputs or ()])
+
+    def last_repro_script(self) -> str:
+        """The script for the inputs of the last `execute(..., save_repro_inputs=True)`."""
+        if self._saved is None:
+            raise FusionError("no inputs were saved", hint="call fd.execute(inputs, save_repro_inputs=True) first")
+        return self._script(self._saved)
+
+    def _script(self, arguments: Sequence[str]) -> str:
+        lines = ["import numpy as np", "from tracefuse import *", "", repr(self), ""]
+        lines += ["with FusionDefinition() as fd:", f"    nvfuser_fusion_id{self.id}(fd)", ""]
+        if arguments:
+            lines += ["inputs = [", *(f"    {argument}," for argument in arguments), "]", "fd.execute(inputs)", ""]
+        return "\n".join(lines)

@@ -1,0 +1,383 @@
+"""`fd.ops`: every row under its name, with the signatures and the promotion of nvFuser's frontend.
+
+The namespace follows from the rows: a pointwise row takes tensors, scalars and Python constants; a reduction has its
+three forms; a movement or library row takes its operands and then its attributes. Only what nvFuser spells otherwise
+than the row (padding from the last axis backwards, -1 in a shape, clamped slices) has a method of its own here.
+
+Knows: rows, kinds, nvFuser's spelling. Must not know: how a definition is printed, segmented or run.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tracefuse.definition_values import Recording, Scalar, Tensor, Vector
+from tracefuse.dtypes import DataType, DType, dtype_of, int64, promote_nvfuser
+from tracefuse.errors import DtypeError, ShapeError, UnsupportedError
+from tracefuse.extents import Expression, Extent, divide_exactly, floordiv, is_nonnegative, maximum, minimum, product
+from tracefuse.ir import Op, Operand, Shape
+from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
+from tracefuse.ops.row import normalize_axes, normalize_axis
+from tracefuse.printing import clamped, predicted_types
+
+# nvFuser's names of what is a row under another name here.
+ALIASES = {"truediv": "div", "bitwise_left_shift": "left_shift", "bitwise_right_shift": "right_shift"}
+
+
+class UnknownOperation(UnsupportedError, AttributeError):
+    """`fd.ops` has no operation of this name."""
+
+
+def _whole_quotient(left: Extent, right: Extent) -> Extent | None:
+    return floordiv(left, right) if is_nonnegative(right - 1) else None
+
+
+# What integer arithmetic on scalars means for the sizes that they are.
+_ON_EXTENTS: dict[str, Callable[..., Extent | None]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "neg": operator.neg,
+    "maximum": maximum,
+    "minimum": minimum,
+    "floor_divide": _whole_quotient,
+    "remainder": lambda left, right: left % right if is_nonnegative(right - 1) else None,
+    "set": lambda operand: operand,
+    "cast": lambda operand: operand,
+}
+
+
+class Operations:
+    """The operations of one definition. `getattr` finds rows by name; `dir` lists them."""
+
+    def __init__(self, fd: Recording) -> None:
+        self._fd = fd
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *REGISTRY, *ALIASES})
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        row = REGISTRY.get(ALIASES.get(name, name))
+        if row is None or name.startswith("_"):
+            close = difflib.get_close_matches(name, dir(self), n=3)
+            raise UnknownOperation(
+                f"fd.ops has no operation {name!r}", hint=f"close names: {', '.join(close)}" if close else None
+            )
+        match row:
+            case Pointwise():
+                call: Callable[..., Any] = functools.partial(self._pointwise, row)
+            case Reduction():
+                call = functools.partial(self._reduction, row)
+            case Movement() | Library():
+                call = functools.partial(self._movement, row)
+            case _:
+                raise UnknownOperation(f"{name} is of a kind that definitions do not record: {row.kind}")
+        call.__doc__ = row.doc
+        return call
+
+    # -- the five kinds ---------------------------------------------------------------------------------------------
+
+    def _pointwise(
+        self, row: Pointwise, *operands: Any, dtype: Any = None, compute: Any = None, **attributes: Any
+    ) -> Any:
+        """dtype: the type of the result, and to compute in, instead of the promoted one; compute: only the latter."""
+        given = [self._fd._operand(o) for o in operands]
+        predicted, result = predicted_types(self._fd._builder.values, row, given)
+        chosen = _type_or_none(dtype)
+        inner = _type_or_none(compute)
+        if row.result == "dtype":
+            if chosen is None:
+                raise DtypeError(f"{row.name} needs a dtype", hint="name one, as dtype=DataType.Float")
+            attributes["dtype"] = result = chosen
+        elif chosen is not None:
+            inner = inner or chosen
+            result = result if row.result == "bool" else chosen
+        inner = inner or predicted
+        if inner is None or result is None:
+            result = self._refused(row, given) if row.result != "bool" or inner is None else dtype_of(bool)
+            inner = inner or result
+        extents = [self._scalar_meaning(row, given, result)]
+        return self._fd._apply(row, given, attributes, inner, (result,), extents=extents)[0]
+
+    def _refused(self, row: Pointwise, given: Sequence[Operand]) -> DType:
+        """Raises the row's own DtypeError."""
+        values = self._fd._builder.values
+        taking = [values[o] for o in given if isinstance(o, int)]
+        row.types([v.dtype for v in taking if v.is_tensor], (), "nvfuser", [v.dtype for v in taking if not v.is_tensor])
+        raise DtypeError(f"{row.name} does not take these constants", hint="convert one with fd.define_scalar")
+
+    def _scalar_meaning(self, row: Pointwise, given: Sequence[Operand], result: DType) -> Extent | None:
+        """The integer expression that a scalar result is, where it is one."""
+        meaning = _ON_EXTENTS.get(row.name)
+        if meaning is None or not result.is_integer or result.itemsize < 4:
+            return None
+        extents = [self._fd._extent_or_none(o) for o in given]
+        return None if any(e is None for e in extents) else meaning(*extents)
+
+    def _reduction(
+        self, row: Reduction, arg: Tensor, dims: Any = None, keepdim: Any = False, dtype: Any = None, *,
+        dim: int | None = None, compute: Any = None, **attributes: Any,
+    ) -> Any:  # fmt: skip
+        """(arg, dtype) over all axes; (arg, dim, keepdim, dtype); (arg, dims, keepdim, dtype)."""
+        if isinstance(dims, DataType | DType):
+            dims, dtype = None, dims
+        rank = arg.ndim
+        chosen = dims if dims is not None else dim
+        axes = range(rank) if chosen is None else [chosen] if isinstance(chosen, int) else chosen
+        known = normalize_axes(tuple(axes), rank, f"{row.name}: axis")
+        own = arg._value.dtype
+        result = row.result_type(own, "nvfuser", _type_or_none(dtype))
+        inner = _type_or_none(compute) or (own if row.result == "bool" else result)
+        full = {"dims": known, "keepdim": bool(keepdim), **attributes}
+        return self._fd._apply(row, [self._fd._operand(arg)], full, inner, (result,))[0]
+
+    def _movement(
+        self, row: Movement | Library, *arguments: Any, dtype: Any = None, compute: Any = None, **attributes: Any
+    ) -> Any:
+        """Operands, then attributes in the order of the row, by position or keyword."""
+        operands, rest = self._split(row, arguments)
+        names = [name for name, _ in row.attributes]
+        full: dict[str, Any] = {**dict(zip(names, rest, strict=False)), **attributes}
+        unknown = [name for name in full if name not in names]
+        if unknown or len(rest) > len(names):
+            raise TypeError(f"{row.name} takes {', '.join(names) or 'no attributes'}, not {unknown or list(rest)}")
+        rank = operands[0].ndim
+        full = {name: self._normalized(name, value, rank) for name, value in full.items()}
+        given = [self._fd._operand(o) for o in operands]
+        return self._moved(row, given, full, dtype, compute)
+
+    def _split(self, row: Op, arguments: Sequence[Any]) -> tuple[list[Tensor], Sequence[Any]]:
+        if row.arity is None and arguments and isinstance(arguments[0], list | tuple):
+            return list(arguments[0]), arguments[1:]
+        count = row.arity
+        if count is None:
+            count = sum(hasattr(a, "ndim") for a in arguments)
+        if len(arguments) < count or count == 0:
+            raise TypeError(f"{row.name} takes {count or 'tensors'} operands, got {len(arguments)}")
+        return list(arguments[:count]), [a for a in arguments[count:] if a is not None]
+
+    def _normalized(self, name: str, value: Any, rank: int) -> Any:
+        if name == "dim":
+            return normalize_axis(value, rank)
+        if name == "dims":
+            return tuple(normalize_axis(d, rank) for d in value)
+        return self._plain(value)
+
+    def _plain(self, value: Any) -> Any:
+        """An attribute in the terms of the IR: scalars and vectors become the integers that they are."""
+        if isinstance(value, list | tuple):
+            return tuple(map(self._plain, value))
+        return self._fd._attribute(value)
+
+    def _moved(
+        self, row: Op, given: Sequence[Operand], attributes: Mapping[str, Any], dtype: Any = None, compute: Any = None
+    ) -> Any:
+        data = row.data if isinstance(row, Movement) and row.data else len(given)
+        own = self._fd._dtypes([o for o in given[:data] if isinstance(o, int)])
+        result = _type_or_none(dtype) or promote_nvfuser(*own)
+        inner = _type_or_none(compute) or result
+        if isinstance(row, Library) and result not in row.domain:
+            names = ", ".join(d.name for d in row.domain)
+            raise DtypeError(f"{row.name} does not take {result}", hint=f"cast to one of: {names}")
+        return self._fd._apply(row, given, attributes, inner, (result,))[0]
+
+    # -- what nvFuser spells otherwise than the row -----------------------------------------------------------------
+
+    def cast(self, arg: Any, dtype: Any, compute: Any = None) -> Any:
+        """`arg` converted to `dtype`."""
+        return self._pointwise(REGISTRY["cast"], arg, dtype=dtype, compute=compute)  # type: ignore[arg-type]
+
+    def div(self, a: Any, b: Any, *, dtype: Any = None, compute: Any = None) -> Any:
+        """a / b; integers truncate towards zero, as in nvFuser (truediv is the true quotient)."""
+        values = [self._fd._kind(o) for o in (a, b)]
+        if dtype is not None or compute is not None or not {"float", "complex"}.isdisjoint(values):
+            return self._pointwise(REGISTRY["div"], a, b, dtype=dtype, compute=compute)  # type: ignore[arg-type]
+        quotient = self.floor_divide(a, b)
+        inexact = self.ne(self.mul(quotient, b), a)
+        return self.where(self.logical_and(inexact, self.lt(quotient, 0)), self.add(quotient, 1), quotient)
+
+    def var(
+        self, arg: Tensor, dims: Any, correction: Any = 1, keepdim: bool = False, *, dtype: Any = None,
+        compute: Any = None,
+    ) -> Any:  # fmt: skip
+        """Variance over `dims`: squared deviations over n - correction."""
+        row = REGISTRY["var"]
+        assert isinstance(row, Reduction)
+        return self._reduction(row, arg, dims, keepdim, dtype, compute=compute, correction=correction)
+
+    def var_mean(self, arg: Tensor, dims: Any, correction: Any = 1, keepdim: bool = False) -> tuple[Any, Any]:
+        """(var, mean) over `dims`."""
+        variance = self.var(arg, dims, correction, keepdim)
+        return variance, self.mean(arg, dims, keepdim)
+
+    def full(self, shape: Any, fill_value: Any, dtype: Any = None, compute: Any = None) -> Any:
+        """A tensor of `shape` with every element `fill_value`."""
+        given = self._fd._operand(fill_value)
+        chosen = _type_or_none(dtype) or self._fd._dtype_of(given)
+        inner = _type_or_none(compute) or chosen
+        extents = self._sizes(shape, "full")
+        return self._fd._apply(REGISTRY["full"], [given], {"shape": extents}, inner, (chosen,))[0]
+
+    def iota(
+        self, length: Any, start: Any = None, step: Any = None, dtype: Any = DataType.Int, compute: Any = None
+    ) -> Any:
+        """start, start + step, ...: `length` elements."""
+        given = [self._fd._operand(0 if start is None else start), self._fd._operand(1 if step is None else step)]
+        chosen = dtype_of(dtype)
+        (extent,) = self._sizes([length], "iota")
+        inner = _type_or_none(compute) or chosen
+        return self._fd._apply(REGISTRY["iota"], given, {"length": extent}, inner, (chosen,))[0]
+
+    def extent(self, value: Any, dtype: Any = None) -> Scalar:
+        """A symbolic integer (see `fd.extent`) as a scalar."""
+        extent = self._fd._attribute(value)
+        if not isinstance(extent, int | Expression):
+            raise DtypeError(f"extent takes an integer, not {value!r}", hint="make it from fd.extent(id)")
+        chosen = _type_or_none(dtype) or int64
+        made = self._fd._apply(REGISTRY["extent"], [], {"value": extent}, chosen, (chosen,), extents=[extent])
+        return made[0]  # type: ignore[return-value]
+
+    def size(self, arg: Tensor, dim: int) -> Scalar:
+        """The extent of one axis."""
+        shape = arg._value.shape
+        return self.extent(shape[normalize_axis(dim, len(shape), "size: axis")])
+
+    def shape(self, arg: Tensor) -> Vector:
+        """All extents, as a vector."""
+        return self._fd._vector(arg._value.shape, shape_of=arg._number)
+
+    def at(self, vector: Vector, index: int) -> Scalar:
+        """One element of a vector."""
+        return self.extent(vector.elements[normalize_axis(index, len(vector.elements), "at: element")])
+
+    def reshape(self, arg: Tensor, new_shape: Any, dtype: Any = None, compute: Any = None) -> Any:
+        """The same elements with another shape; one entry may be -1."""
+        own = arg._value.shape
+        target = list(self._plain(list(_entries(new_shape))))
+        unknown = [k for k, e in enumerate(target) if e == -1]
+        if len(unknown) > 1:
+            raise ShapeError(f"reshape: {target} has more than one -1", hint="spell out the others")
+        if unknown:
+            others = product(e for e in target if e != -1)
+            target[unknown[0]] = self._left_over(product(own), others)
+        extents = self._sizes(target, "reshape")
+        return self._moved(REGISTRY["reshape"], [self._fd._operand(arg)], {"new_shape": extents}, dtype, compute)
+
+    def _left_over(self, total: Extent, others: Extent) -> Extent:
+        """What -1 stands for: total / others, which must divide."""
+        if others == 0:
+            raise ShapeError("reshape: -1 beside an extent of 0 stands for no size", hint="spell out every extent")
+        exact = divide_exactly(total, others)
+        if exact is not None:
+            return exact
+        hint = f"the number of elements must be a multiple of {others}"
+        message = f"reshape: {{left}} elements are left over by rows of {others}"
+        self._fd._builder.require(total % others, "==", 0, message, hint)
+        return floordiv(total, others)
+
+    def expand(self, arg: Tensor, shape: Any, dtype: Any = None, compute: Any = None) -> Any:
+        """Axes of extent 1 repeated up to `shape`; -1 keeps an axis."""
+        own = arg._value.shape
+        target = list(self._plain(list(_entries(shape))))
+        lead = len(target) - len(own)
+        kept = [own[k - lead] if e == -1 and k >= lead >= 0 else e for k, e in enumerate(target)]
+        extents = self._sizes(kept, "expand")
+        return self._moved(REGISTRY["expand"], [self._fd._operand(arg)], {"shape": extents}, dtype, compute)
+
+    def broadcast_in_dim(self, arg: Tensor, shape: Any, broadcast_dims: Sequence[int]) -> Any:
+        """Axis k of `arg` becomes axis broadcast_dims[k] of the result, which has `shape`."""
+        target = _entries(shape)
+        dims = [normalize_axis(d, len(target), "broadcast_in_dim: axis") for d in broadcast_dims]
+        if len(dims) != arg.ndim or sorted(set(dims)) != dims:
+            raise ShapeError(
+                f"broadcast_in_dim: {list(broadcast_dims)} does not place {arg.ndim} axes in ascending order",
+                hint="name one axis of the result for each axis of the operand",
+            )
+        flags = [k not in dims for k in range(len(target))]
+        spread = self.broadcast(arg, is_broadcast_dim=flags) if any(flags) else arg
+        return self.expand(spread, shape)
+
+    def cat(self, tensors: Sequence[Tensor], dim: int = 0, manual_padding: bool = False, **types: Any) -> Any:
+        """Tensors one after another along `dim`."""
+        return self._movement(REGISTRY["cat"], list(tensors), dim=dim, **types)  # type: ignore[arg-type]
+
+    def pad(self, arg: Tensor, pad_widths: Any, value: Any = None, dtype: Any = None, compute: Any = None) -> Any:
+        """`value` around the tensor; pad_widths: (before, after) pairs from the last axis backwards."""
+        widths = [self._plain(w) for w in _entries(pad_widths)]
+        if len(widths) % 2 or len(widths) > 2 * arg.ndim:
+            raise ShapeError(
+                f"pad: {len(widths)} widths for {arg.ndim} axes", hint="give two for each axis, last axis first"
+            )
+        pairs = [(widths[k], widths[k + 1]) for k in range(0, len(widths), 2)]
+        pairs += [(0, 0)] * (arg.ndim - len(pairs))
+        first_axis_first = tuple(w for pair in reversed(pairs) for w in pair)
+        filler = self._constant(0 if value is None else value, "pad: value")
+        attributes = {"pad_widths": first_axis_first, "value": filler}
+        return self._moved(REGISTRY["pad"], [self._fd._operand(arg)], attributes, dtype, compute)
+
+    def _constant(self, value: Any, what: str) -> Any:
+        constant = self._fd._constant_or_none(value)
+        if constant is None:
+            raise UnsupportedError(
+                f"{what} must be a constant", hint="give a Python number or fd.define_scalar(number)"
+            )
+        return constant
+
+    def slice(
+        self, arg: Tensor, start_indices: Any, end_indices: Any, strides: Any = None,
+        manual_normalization: bool = False, dtype: Any = None, compute: Any = None,
+    ) -> Any:  # fmt: skip
+        """Elements start, start + stride, ... before end, on every axis; bounds beyond the axis are cut to it."""
+        starts, ends = (self._plain(list(_entries(i))) for i in (start_indices, end_indices))
+        steps = (1,) * arg.ndim if strides is None else self._plain(list(_entries(strides)))
+        if not manual_normalization and len(starts) == len(ends) == arg.ndim:
+            pairs = clamped(arg._value.shape, starts, ends)
+            starts, ends = tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
+        attributes = {"start_indices": starts, "end_indices": ends, "strides": steps}
+        return self._moved(REGISTRY["slice"], [self._fd._operand(arg)], attributes, dtype, compute)
+
+    def squeeze(self, arg: Tensor, dims: Any, squeeze_expanded: bool = False, **types: Any) -> Any:
+        """Drops axes of extent 1."""
+        return self._movement(REGISTRY["squeeze"], arg, dims=tuple(dims), **types)  # type: ignore[arg-type]
+
+    def gather(self, arg: Tensor, index: Tensor, dim: int) -> Any:
+        """Elements at the positions that `index` holds along `dim`; the result has the shape of `index`."""
+        own, wanted = arg._value.shape, index._value.shape
+        axis = normalize_axis(dim, len(own), "gather: axis")
+        if len(own) == len(wanted):
+            ends = [e if k == axis else w for k, (e, w) in enumerate(zip(own, wanted, strict=True))]
+            if tuple(ends) != own:
+                cut = {"start_indices": (0,) * len(own), "end_indices": tuple(ends), "strides": (1,) * len(own)}
+                arg = self._moved(REGISTRY["slice"], [self._fd._operand(arg)], cut)
+        return self.take_along_axis(arg, index, axis)
+
+    def stride_order(self, arg: Tensor, stride_order: Sequence[int]) -> Any:
+        """The same tensor, stored in another order of axes: only the row-major order is there."""
+        if list(stride_order) != list(reversed(range(arg.ndim))):
+            raise UnsupportedError(
+                f"stride_order {list(stride_order)}: results are C-contiguous", hint="permute the result instead"
+            )
+        return self.set(arg)
+
+    def _sizes(self, shape: Any, what: str) -> Shape:
+        """A shape to be made: each entry is required to be no smaller than 0."""
+        extents = tuple(self._plain(list(_entries(shape))))
+        for axis, extent in enumerate(extents):
+            if not isinstance(extent, int | Expression):
+                raise ShapeError(f"{what}: entry {axis} of the shape is {extent!r}", hint="a shape is made of integers")
+            message = f"{what}: axis {axis} would get {{right}} elements"
+            self._fd._builder.require(0, "<=", extent, message, "sizes are at least 0")
+        return extents
+
+
+def _entries(sequence: Any) -> Sequence[Any]:
+    elements = getattr(sequence, "elements", None)
+    return sequence if elements is None else elements  # type: ignore[no-any-return]
+
+
+def _type_or_none(dtype: Any) -> DType | None:
+    return None if dtype is None or dtype is DataType.Null else dtype_of(dtype)

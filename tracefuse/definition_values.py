@@ -1,0 +1,325 @@
+"""What a definition hands out while it records: tensors, scalars and vectors, and the recording that they belong to.
+
+They are names of values of the IR. Integer scalars carry the integer expression that they are, so that a shape made
+from them stays symbolic. A vector has a number of the shared numbering, which the IR leaves out.
+
+Knows: the IR and its builder. Must not know: which operations there are, segments, execution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tracefuse import source
+from tracefuse.dtypes import DataType, DType, data_type_of, dtype_of, python_kind
+from tracefuse.errors import DtypeError, FusionError, ShapeError, TracefuseError
+from tracefuse.extents import Extent
+from tracefuse.ir import Attributes, Fusion, FusionBuilder, Literal, Op, Operand, Value
+from tracefuse.printing import VectorValue
+
+
+class Handle:
+    """A value of a definition, with the operators of `fd.ops`."""
+
+    __slots__ = ("_fd", "_number")
+    __array_priority__ = 1000
+
+    def __init__(self, fd: Recording, number: int) -> None:
+        self._fd, self._number = fd, number
+
+    @property
+    def _value(self) -> Value:
+        return self._fd._builder.values[self._number]
+
+    @property
+    def index(self) -> int:
+        """The number in the definition's numbering."""
+        return self._number
+
+    @property
+    def dtype(self) -> DataType:
+        return data_type_of(self._value.dtype)
+
+    def _apply(self, name: str, *operands: Any) -> Any:
+        return getattr(self._fd.ops, name)(*operands)
+
+    def __add__(self, other: Any) -> Any:
+        return self._apply("add", self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._apply("add", other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._apply("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._apply("sub", other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._apply("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._apply("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._apply("truediv", self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._apply("truediv", other, self)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._apply("floor_divide", self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._apply("floor_divide", other, self)
+
+    def __mod__(self, other: Any) -> Any:
+        return self._apply("remainder", self, other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return self._apply("remainder", other, self)
+
+    def __pow__(self, other: Any) -> Any:
+        return self._apply("pow", self, other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return self._apply("pow", other, self)
+
+    def __neg__(self) -> Any:
+        return self._apply("neg", self)
+
+    def __abs__(self) -> Any:
+        return self._apply("abs", self)
+
+    def __invert__(self) -> Any:
+        return self._apply("bitwise_not", self)
+
+    def __and__(self, other: Any) -> Any:
+        return self._apply("bitwise_and", self, other)
+
+    def __rand__(self, other: Any) -> Any:
+        return self._apply("bitwise_and", other, self)
+
+    def __or__(self, other: Any) -> Any:
+        return self._apply("bitwise_or", self, other)
+
+    def __ror__(self, other: Any) -> Any:
+        return self._apply("bitwise_or", other, self)
+
+    def __xor__(self, other: Any) -> Any:
+        return self._apply("bitwise_xor", self, other)
+
+    def __rxor__(self, other: Any) -> Any:
+        return self._apply("bitwise_xor", other, self)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._apply("lt", self, other)
+
+    def __le__(self, other: Any) -> Any:
+        return self._apply("le", self, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._apply("gt", self, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._apply("ge", self, other)
+
+    def __eq__(self, other: object) -> Any:
+        return self._apply("eq", self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return self._apply("ne", self, other)
+
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        raise FusionError(
+            f"{self!r} has no truth value: a definition is recorded before there are values",
+            hint="select with fd.ops.where", where=source.user_line(),
+        )  # fmt: skip
+
+
+class Tensor(Handle):
+    """A tensor of a definition."""
+
+    __slots__ = ()
+
+    @property
+    def ndim(self) -> int:
+        return len(self._value.shape)
+
+    def size(self, dim: int) -> Scalar:
+        """The extent of one axis, as `fd.ops.size`."""
+        return self._apply("size", self, dim)  # type: ignore[no-any-return]
+
+    def shape(self) -> Vector:
+        """All extents, as `fd.ops.shape`."""
+        return self._apply("shape", self)  # type: ignore[no-any-return]
+
+    def __matmul__(self, other: Any) -> Any:
+        return self._apply("matmul", self, other)
+
+    def __repr__(self) -> str:
+        return f"Tensor(T{self._number}: {self._value.type})"
+
+
+class Scalar(Handle):
+    """A host scalar of a definition."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"Scalar(S{self._number}: {self._value.dtype.short})"
+
+
+class Vector:
+    """Integers under one number: a shape, or what `define_vector` was given."""
+
+    __slots__ = ("_fd", "_held")
+
+    def __init__(self, fd: Recording, held: VectorValue) -> None:
+        self._fd, self._held = fd, held
+
+    @property
+    def index(self) -> int:
+        return self._held.number
+
+    @property
+    def elements(self) -> tuple[Extent, ...]:
+        """The integers, as ints and symbolic expressions."""
+        return self._held.elements
+
+    @property
+    def size(self) -> int:
+        return len(self.elements)
+
+    def __len__(self) -> int:
+        return len(self.elements)
+
+    def __getitem__(self, index: int) -> Scalar:
+        return self._fd.ops.at(self, index)  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        return f"Vector(V{self._held.number}: {list(self.elements)})"
+
+
+class Recording:
+    """A definition while it is recorded. `ops`: its operations."""
+
+    ops: Any
+
+    def __init__(self) -> None:
+        self._builder = FusionBuilder()
+        self._vectors: dict[int, VectorValue] = {}
+        self._fusion: Fusion | None = None
+
+    def _record(self) -> FusionBuilder:
+        """The builder; FusionError once the definition is complete."""
+        if self._fusion is not None:
+            raise FusionError(
+                "the definition is complete: nothing can be added to it",
+                hint="record inside `with FusionDefinition() as fd:`", where=source.user_line(),
+            )  # fmt: skip
+        return self._builder
+
+    def _handle(self, number: int) -> Tensor | Scalar:
+        return (Tensor if self._builder.values[number].is_tensor else Scalar)(self, number)
+
+    def _vector(self, elements: Sequence[Extent], shape_of: int | None = None) -> Vector:
+        number = self._record().new_number()
+        self._vectors[number] = VectorValue(number, tuple(elements), shape_of)
+        return Vector(self, self._vectors[number])
+
+    # -- operands ---------------------------------------------------------------------------------------------------
+
+    def _operand(self, value: Any) -> Operand:
+        """A value of this definition by number, or a constant."""
+        if isinstance(value, Handle):
+            if value._fd is not self:
+                raise FusionError(f"{value!r} belongs to another definition", where=source.user_line())
+            return value._number
+        item = value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
+        if not isinstance(item, bool | int | float | complex):
+            raise DtypeError(
+                f"{type(value).__name__} is no operand", hint="give a tensor, a scalar or a Python number",
+                where=source.user_line(),
+            )  # fmt: skip
+        return Literal(item)
+
+    def _kind(self, value: Any) -> str:
+        """The kind of dtype of an operand."""
+        operand = self._operand(value)
+        return python_kind(operand.value) if isinstance(operand, Literal) else self._builder.values[operand].dtype.kind
+
+    def _dtypes(self, numbers: Sequence[int]) -> tuple[list[DType], list[DType]]:
+        """The types of the tensors and of the scalars among `numbers`."""
+        values = [self._builder.values[n] for n in numbers]
+        return [v.dtype for v in values if v.is_tensor], [v.dtype for v in values if not v.is_tensor]
+
+    def _dtype_of(self, operand: Operand) -> DType:
+        if isinstance(operand, Literal):
+            defaults = {"bool": DataType.Bool, "int": DataType.Int, "float": DataType.Float}
+            return dtype_of(defaults.get(python_kind(operand.value), DataType.ComplexFloat))
+        return self._builder.values[operand].dtype
+
+    def _extent_or_none(self, operand: Operand) -> Extent | None:
+        """The integer expression that an operand is, None for anything but integers."""
+        if isinstance(operand, Literal):
+            return operand.value if isinstance(operand.value, int) and not isinstance(operand.value, bool) else None
+        return self._builder.values[operand].extent
+
+    def _attribute(self, value: Any) -> Any:
+        """A value as it stands in an attribute: a scalar is the integer that it is."""
+        if not isinstance(value, Handle):
+            return value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
+        number = self._operand(value)
+        extent = self._extent_or_none(number)
+        if extent is None:
+            raise ShapeError(
+                f"{value!r} is no integer that sizes can be made of",
+                hint="sizes, integer inputs and + - * // % of them can be", where=source.user_line(),
+            )  # fmt: skip
+        return extent
+
+    def _constant_or_none(self, value: Any) -> bool | int | float | complex | None:
+        """A Python number, or the constant that a defined scalar is."""
+        operand = self._operand(value)
+        if isinstance(operand, Literal):
+            return operand.value
+        for node in self._builder.nodes:
+            if node.outputs == (operand,) and len(node.operands) == 1 and isinstance(node.operands[0], Literal):
+                return node.operands[0].value
+        return None
+
+    # -- applying rows ----------------------------------------------------------------------------------------------
+
+    def _apply(
+        self, row: Op, operands: Sequence[Operand], attributes: Attributes, compute: DType, dtypes: Sequence[DType],
+        *, extents: Sequence[Extent | None] = (),
+    ) -> tuple[Tensor | Scalar, ...]:  # fmt: skip
+        """Records one node and hands out its results; errors of the row get the user's line."""
+        where = source.user_line()
+        try:
+            made = self._record().node(row, operands, attributes, compute, dtypes, where=where, extents=extents)
+        except TracefuseError as error:
+            if error.where is None:
+                raise type(error)(error.message, hint=error.hint, where=where) from None
+            raise
+        return tuple(map(self._handle, made))
+
+    def extent(self, id: int) -> Extent:
+        """The symbolic integer with this id, which takes no number: an axis of the inputs, or an integer scalar.
+
+        id: -1, -2, ... the extents of the input tensors in the order of tensor and axis; from 0 up the number of a
+        scalar. The result can be computed with and put into shapes.
+        """
+        if id >= 0:
+            found = self._builder.values[id].extent if id in self._builder.values else None
+        else:
+            inputs = [self._builder.values[number] for number in self._builder.inputs]
+            axes = [extent for value in inputs if value.is_tensor for extent in value.shape]
+            found = axes[-id - 1] if -id <= len(axes) else None
+        if found is None:
+            raise FusionError(f"the definition has no extent with id {id}", where=source.user_line())
+        return found
