@@ -354,6 +354,15 @@ def test_an_index_may_be_of_32_bits_and_unsigned_loads_index_too() -> None:
     assert np.array_equal(result, values[chosen])
 
 
+def test_arrays_need_not_be_aligned_to_their_items() -> None:
+    memory = np.zeros(4 * 1000 + 1, np.uint8)
+    x = memory[1:].view(np.float32).reshape(10, 100)
+    x[...] = random(10, 100)
+    out = np.zeros(4 * 1000 + 3, np.uint8)[3:].view(np.float32).reshape(10, 100)
+    compile_cpu(map_kernel("floor"))(x, out, 10, 100)
+    assert np.array_equal(out, np.floor(x))
+
+
 def test_an_empty_grid_and_an_empty_loop_touch_nothing() -> None:
     x = np.full((2, 2), np.nan, np.float32)
     function = compile_cpu(map_kernel("exp"))

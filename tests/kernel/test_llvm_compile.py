@@ -131,6 +131,15 @@ def test_machine_code_lives_as_long_as_a_function_and_no_longer() -> None:
     assert alive() is None
 
 
+def test_the_cache_forgets_the_kernel_longest_unused(monkeypatch: pytest.MonkeyPatch) -> None:
+    clear_cache()
+    monkeypatch.setattr(module, "MOST_KERNELS", 2)
+    kernels = [primitives_kernel((name,), dtypes.float32) for name in ("ceil", "floor", "trunc")]
+    for kernel in (kernels[0], kernels[1], kernels[0], kernels[2]):
+        compile_cpu(kernel)
+    assert list(module._cache) == [cache_key(emit_llvm(kernels[0])), cache_key(emit_llvm(kernels[2]))]
+
+
 def test_many_threads_may_compile_at_the_same_time() -> None:
     clear_cache()
     wrong: list[str] = []

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cpu_kernels import cast_kernel, primitives_kernel, run_pointwise
+from cpu_kernels import cast_kernel, index, pointwise, primitives_kernel, run_pointwise
 
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
@@ -110,6 +110,22 @@ def test_comparisons_signs_and_single_operations_of_halves_are_right(dtype: DTyp
     _check(HALF_TWO, x, y)
     _check(("neg", "abs", *PREDICATES), x)
     _check(("select",), _values(dtypes.bool_, x.size), x, y)
+
+
+@pytest.mark.parametrize("dtype", dtypes.INTEGERS, ids=str)
+def test_division_by_a_constant_is_the_same_as_by_a_variable(dtype: DType) -> None:
+    x = _values(dtype)
+    names = ("floordiv", "mod", "truncdiv", "truncmod")
+    divisors = (0, 1, 2, 7, 100, *((-1, -3) if dtype.kind == "int" else ()))
+    buffer = ir.Buffer("x", dtype)
+    load = ir.Load(buffer, index("j"))
+    values = [ir.call(name, load, ir.Constant(d, dtype)) for name in names for d in divisors]
+    outs = iter(run_pointwise(pointwise(tuple(values), (buffer,)), x))
+    for name in names:
+        for d in divisors:
+            with np.errstate(all="ignore"):
+                wanted = apply(name, [x, np.full_like(x, d)], dtype)
+            assert np.array_equal(next(outs), wanted), (name, d)
 
 
 def test_primitives_of_bools_are_those_of_numpy() -> None:

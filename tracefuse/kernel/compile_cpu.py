@@ -13,6 +13,7 @@ import functools
 import hashlib
 import re
 import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,8 @@ from tracefuse.kernel.llvm import emit_llvm
 from tracefuse.kernel.llvm_launch import HEADER_BYTES
 
 _METH_FASTCALL = 0x80
+# Kernels that the cache keeps compiled; beyond, the one that was longest not asked for is forgotten.
+MOST_KERNELS = 2048
 
 
 class _MethodDefinition(ctypes.Structure):
@@ -74,7 +77,8 @@ class Machine:
 
         target_machine = self.target_machine()
         try:
-            module = binding.parse_assembly(text)
+            # A context of its own goes with the kernel; the global one would keep its types and constants for good.
+            module = binding.parse_assembly(text, binding.create_context())
             module.verify()
         except RuntimeError as error:
             raise CompileError(f"LLVM refuses a kernel: {error}", hint="report this with the kernel's text") from error
@@ -162,7 +166,7 @@ def canonical(text: str) -> str:
     return _NAME.sub(number, text)
 
 
-_cache: dict[str, CompiledModule] = {}
+_cache: OrderedDict[str, CompiledModule] = OrderedDict()
 _cache_lock = threading.Lock()
 
 
@@ -182,10 +186,14 @@ def compile_cpu(kernel: ir.Kernel) -> CpuFunction:
     key = cache_key(source)
     with _cache_lock:
         module = _cache.get(key)
+        if module is not None:
+            _cache.move_to_end(key)
     if module is None:
         module = CompiledModule(source, kernel.name)
         with _cache_lock:
             module = _cache.setdefault(key, module)
+            if len(_cache) > MOST_KERNELS:
+                _cache.popitem(last=False)
     return CpuFunction(kernel, source, module.function())
 
 

@@ -24,7 +24,7 @@ def _parameter(parameter: ir.Buffer | ir.Variable) -> str:
         attributes.append("noalias")
     if not parameter.written:
         attributes.append("readonly")
-    attributes.append(f"align {max(parameter.alignment, parameter.dtype.itemsize)}")
+    attributes.append(f"align {parameter.alignment}")
     return f"{' '.join(attributes)} %{parameter.name}"
 
 

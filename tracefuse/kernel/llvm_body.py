@@ -56,6 +56,12 @@ def is_scratch(buffer: ir.Buffer) -> bool:
     return not isinstance(buffer.size, int) or buffer.size * buffer.dtype.itemsize > LARGEST_STACK_BUFFER
 
 
+def alignment(buffer: ir.Buffer) -> int:
+    """What an access to one element may rely on; NumPy's arrays need not be aligned to their items."""
+    item = buffer.dtype.itemsize
+    return item if buffer.space == "local" else min(item, buffer.alignment)
+
+
 class Emitter:
     """Emits one function: `variables` and `pointers` say what the names of the kernel stand for in it."""
 
@@ -122,7 +128,7 @@ class Emitter:
 
     def _load(self, e: ir.Load) -> Value:
         address, type_ = self._address(e.buffer, e.index), memory_type(e.dtype)
-        text = f"load {type_}, {address}, align {e.dtype.itemsize}{self._group()}"
+        text = f"load {type_}, {address}, align {alignment(e.buffer)}{self._group()}"
         value = self.builder.emit(text, type_, e.buffer.name)
         return value.compare("ne", 0) if e.dtype.kind == "bool" else value
 
@@ -186,15 +192,15 @@ class Emitter:
         if value.type == "i1":
             value = value.convert("zext", "i8")
         address = self._address(s.buffer, s.index)
-        self.builder.line(f"store {value}, {address}, align {s.buffer.dtype.itemsize}{self._group()}")
+        self.builder.line(f"store {value}, {address}, align {alignment(s.buffer)}{self._group()}")
 
     def _copy(self, s: ir.Copy) -> None:
         dtype = s.source.dtype
-        type_, tail = f"<{s.width} x {memory_type(dtype)}>", f"align {dtype.itemsize}{self._group()}"
+        type_, group = f"<{s.width} x {memory_type(dtype)}>", self._group()
         source = self._address(s.source, s.source_index)
-        value = self.builder.emit(f"load {type_}, {source}, {tail}", type_)
+        value = self.builder.emit(f"load {type_}, {source}, align {alignment(s.source)}{group}", type_)
         destination = self._address(s.destination, s.destination_index)
-        self.builder.line(f"store {value}, {destination}, {tail}")
+        self.builder.line(f"store {value}, {destination}, align {alignment(s.destination)}{group}")
 
     def _allocate(self, buffer: ir.Buffer) -> None:
         if is_scratch(buffer):
@@ -266,7 +272,8 @@ class Emitter:
         self.access_group = outer
         self.builder.line(f"br label {back}")
         self.builder.label(back)
-        self.builder.line(f"{following} = add nsw {current}, {step.text}")
+        wrap = "nsw" if variable.dtype.kind == "int" else "nuw"
+        self.builder.line(f"{following} = add {wrap} {current}, {step.text}")
         self.builder.line(f"br label {head}" + (f", !llvm.loop {metadata}" if metadata else ""))
         self.builder.label(end)
 

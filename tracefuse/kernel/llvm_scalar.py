@@ -95,13 +95,25 @@ def _to_half(value: Value, source: DType, target: DType, processor: Processor) -
     return _narrow(value, target, processor)
 
 
+def _saturate(value: Value, target: DType) -> Value:
+    """A float toward zero, within the range of an integer type; NaN is 0. Selects around the plain conversion, because
+    LLVM does not vectorise its saturating one."""
+    bits = 8 * target.itemsize
+    signed = target.kind == "int"
+    low, high = (-(1 << bits - 1), 1 << bits - 1) if signed else (0, 1 << bits)
+    under, over = value.compare("olt", float(low)), value.compare("oge", float(high))
+    inside = (under | over | value.compare("uno", value)).select(0.0, value)
+    operation = "fptosi" if signed or bits < 32 else "fptoui"
+    result = inside.convert(operation, f"i{max(bits, 32)}")
+    if bits < 32:
+        result = result.convert("trunc", f"i{bits}")
+    return over.select(high - 1, under.select(low, result))
+
+
 def _to_integer(value: Value, source: DType, target: DType) -> Value:
-    builder, type_ = value.builder, register_type(target)
+    type_ = register_type(target)
     if source.is_floating:
-        operation = "fptosi.sat" if target.kind == "int" else "fptoui.sat"
-        symbol = f"llvm.{operation}.{type_}.f{FLOAT_BITS[value.type]}"
-        builder.declarations[symbol] = f"declare {type_} @{symbol}({value.type})"
-        return builder.call(symbol, type_, [value])
+        return _saturate(value, target)
     if source.itemsize == target.itemsize and source.kind != "bool":
         return value
     if source.itemsize > target.itemsize:
@@ -131,15 +143,40 @@ def cast(value: Value, source: DType, target: DType, processor: Processor) -> Va
 # integers
 
 
+def _is_literal(value: Value) -> bool:
+    return not value.text.startswith("%")
+
+
+def _divide(a: Value, b: Value, signed: bool) -> tuple[Value, Value]:
+    """Quotient and remainder toward zero, b neither 0 nor (signed) -1.
+
+    No processor divides vectors of integers. Up to 32 bits the quotient of floats with twice the bits, cut off, is the
+    right one: it cannot round up to the next integer. A constant divisor is LLVM's own business.
+    """
+    bits, sign = int(a.type[1:]), "s" if signed else "u"
+    if bits > 32 or _is_literal(b):
+        return a.binary(f"{sign}div", b), a.binary(f"{sign}rem", b)
+    wide = "double" if bits == 32 else "float"
+    quotient = a.convert(f"{sign}itofp", wide) / b.convert(f"{sign}itofp", wide)
+    whole = quotient.convert(f"fpto{sign}i", a.type)
+    return whole, a - whole * b
+
+
 def _divide_integers(name: str, a: Value, b: Value, signed: bool) -> Value:
     """Division with x / 0 = x % 0 = 0; the smallest integer divided by -1 wraps."""
+    if b.text == "0" or (b.text == "-1" and not name.endswith("div")):
+        return a.like(0)
+    if b.text == "-1":
+        return -a
+    constant_divisor = _is_literal(b)
     zero = b.compare("eq", 0)
     if not signed:
-        safe = zero.select(1, b)
-        return zero.select(0, a.binary("udiv" if name.endswith("div") else "urem", safe))
+        safe = b if constant_divisor else zero.select(1, b)
+        quotient, remainder = _divide(a, safe, signed)
+        return zero.select(0, quotient if name.endswith("div") else remainder)
     negates = b.compare("eq", -1)
-    safe = (zero | negates).select(1, b)
-    quotient, remainder = a.binary("sdiv", safe), a.binary("srem", safe)
+    safe = b if constant_divisor else (zero | negates).select(1, b)
+    quotient, remainder = _divide(a, safe, signed)
     if name in ("floordiv", "mod"):
         adjusts = remainder.compare("ne", 0) & (remainder ^ safe).compare("slt", 0)
         quotient = quotient + adjusts.convert("sext", a.type)
