@@ -131,14 +131,14 @@ def merge_common(fusion: Fusion) -> Fusion:
         if node.op.distinct:
             kept.append(node)
             continue
+        node = _as_movement(fusion, node, seen)
         key = node_key(fusion, node)
         first = seen.get(key)
         if first is not None and not any(o in fusion.outputs for o in node.outputs):
             names.update(zip(node.outputs, first.outputs, strict=True))
             continue
-        moved = _as_movement(fusion, node, seen)
-        kept.append(moved)
-        seen.setdefault(key, moved)
+        kept.append(node)
+        seen.setdefault(key, node)
     return with_nodes(fusion, kept)
 
 
