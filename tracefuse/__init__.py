@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tracefuse.arrays import ShapeDtype
     from tracefuse.config import options
     from tracefuse.dtypes import DataType
-    from tracefuse.fuse import fuse
+    from tracefuse.fused import fuse
     from tracefuse.pytrees import register_pytree_node
 
 __version__ = "0.1.0"
@@ -72,7 +72,7 @@ _WHERE = {
     "DataType": "dtypes",
     "FusionDefinition": "definition",
     "ShapeDtype": "arrays",
-    "fuse": "fuse",
+    "fuse": "fused",
     "options": "config",
     "register_pytree_node": "pytrees",
     "rules": None,

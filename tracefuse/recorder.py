@@ -20,7 +20,7 @@ import numpy as np
 
 from tracefuse import dtypes, source
 from tracefuse.dtypes import DType, dtype_of, promote_numpy
-from tracefuse.errors import DtypeError, ShapeError, TraceError, TracefuseError
+from tracefuse.errors import DtypeError, ScalarError, ShapeError, TraceError, TracefuseError
 from tracefuse.extents import Expression, Extent, as_symbol, evaluate, is_nonnegative, substitute, symbols
 from tracefuse.guards import Guard
 from tracefuse.ir import Fusion, FusionBuilder, Literal, Op, Operand, Shape, Value
@@ -524,14 +524,10 @@ def _check_literals(row: Pointwise, resolved: Sequence[_Resolved], compute: DTyp
         if isinstance(operand.operand, Literal) and type(operand.operand.value) is int:
             value = operand.operand.value
             if not limits.min <= value <= limits.max:
-                raise _OutOfBounds(
+                raise ScalarError(
                     f"Python integer {value} out of bounds for {compute}",
                     hint="cast the array with astype first", where=source.user_line(),
                 )  # fmt: skip
-
-
-class _OutOfBounds(DtypeError, OverflowError):
-    """What NumPy raises as OverflowError."""
 
 
 def _located(error: TracefuseError, recorder: Recorder, resolved: Sequence[_Resolved], where: str | None) -> Exception:

@@ -8,8 +8,9 @@ Knows: ndarray's interface. Must not know: how a fused function is compiled or c
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -50,6 +51,8 @@ class Tracer(Traced):
     """A traced array or scalar."""
 
     __slots__ = ()
+    namespace: ClassVar[Any] = np
+    """What `__array_namespace__` gives: tracefuse.xp, which sets it."""
     __array_priority__ = 1000
 
     # -- attributes -------------------------------------------------------------------------------------------------
@@ -310,7 +313,11 @@ class Tracer(Traced):
     def __dlpack_device__(self) -> Any:
         raise self._of_elements("DLPack export", "return the array and convert it outside")
 
+    @property
     def __jax_array__(self) -> Any:
+        # JAX's own operators look for it before they leave the operation to the other operand.
+        if sys._getframe(1).f_code.co_name == "deferring_binary_op":
+            raise AttributeError("__jax_array__")
         raise self._of_elements("jax.numpy", "use the function of np or of tracefuse.xp")
 
     def __torch_function__(self, *arguments: Any, **keywords: Any) -> Any:
@@ -338,9 +345,7 @@ class Tracer(Traced):
         return numpy_functions.call(function, arguments, keywords)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
-        from tracefuse import xp
-
-        return xp
+        return self.namespace
 
     def __cupy_override_elementwise_kernel__(self, kernel: Any, *arguments: Any, **keywords: Any) -> Any:
         return numpy_functions.call_cupy_kernel(kernel, arguments, keywords)

@@ -5,6 +5,7 @@ Knows: the recorder, captures, what each leaf of the arguments is. Must not know
 
 from __future__ import annotations
 
+import enum
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ import numpy as np
 
 from tracefuse import arrays, captures, dtypes, operations, pytrees, source
 from tracefuse.captures import Place
-from tracefuse.dtypes import DType, dtype_of
+from tracefuse.dtypes import DataType, DType, dtype_of
 from tracefuse.errors import TraceError
 from tracefuse.extents import Symbol, python_text
 from tracefuse.guards import Guard
@@ -64,6 +65,11 @@ def classify(value: Any, path: str) -> Leaf:
         return Leaf("scalar", type(value), path, value, dtype, dtypes.python_kind(value))
     if isinstance(value, slice):
         return Leaf("static", ("slice", value.start, value.stop, value.step), path, value)
+    if not isinstance(value, _STATIC) and not callable(value):
+        raise TraceError(
+            f"{path} is a {type(value).__name__}, which is neither an array, a number nor static by itself",
+            hint="name it in static_argnames, or register its class with register_pytree_node",
+        )
     return Leaf("static", static_key(value, path), path, value)
 
 
@@ -71,19 +77,7 @@ _PYTHON = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64, complex
 _NUMPY_FLOATS = (np.float64, np.complex128)
 
 
-class _ByIdentity:
-    """A key that keeps its object alive and compares it by identity."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ByIdentity) and other.value is self.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
+_STATIC = (str, bytes, type(None), np.dtype, enum.Enum, type, type(Ellipsis), range, DataType, DType)
 
 
 def static_key(value: Any, path: str) -> Any:

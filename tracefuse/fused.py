@@ -53,6 +53,7 @@ class _Entry:
     guard: Callable[[Sequence[Any]], bool] | None
     plain: bool
     single: bool
+    kind: str
 
 
 class _Call(NamedTuple):
@@ -60,6 +61,7 @@ class _Call(NamedTuple):
 
     leaves: list[Leaf]
     key: Any
+    kinds: list[tuple[str, str]]
     kind: str
     rebuild: Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
@@ -112,7 +114,7 @@ class FusedFunction(Generic[P, R]):
             call = self._taken_apart(args, kwargs, bound, is_bound)
             entry, arguments = self._entry(call, options, bound)
             result = self._run(entry, arguments, call)
-            if entry.plain and not is_bound and call.kind == "numpy" and not kwargs:
+            if entry.plain and not is_bound and entry.kind == "numpy" and not kwargs:
                 self._remember(args, entry)
             return result
         except TracefuseError as error:
@@ -150,10 +152,12 @@ class FusedFunction(Generic[P, R]):
     def _made(self, call: _Call, options: Options, bound: Any) -> _Entry:
         self._traces += 1
         traced = trace(self._function, call.leaves, call.rebuild, bound, dynamic=options.dynamic)
+        captured = [(arrays.kind_of(c.array) or "numpy", c.path) for c in traced.captured]
+        kind = arrays.common_kind([*call.kinds, *captured])
         if not traced.fusion.outputs:
             executable = None
         else:
-            target = _target(options, call.kind)
+            target = _target(options, kind)
             self._compiles += 1
             if target == "reference":
                 executable = EvaluatedExecutable(traced.fusion)
@@ -162,11 +166,11 @@ class FusedFunction(Generic[P, R]):
         in_order = traced.sources == tuple(range(len(call.leaves)))
         single = traced.structure.num_nodes == 1 and traced.results == (("output", 0),)
         plain = in_order and single and not traced.statics and not traced.scalar_guards and executable is not None
-        return _Entry(traced, executable, traced.guard_function(), plain, single)
+        return _Entry(traced, executable, traced.guard_function(), plain, single, kind)
 
     def _run(self, entry: _Entry, arguments: list[Any], call: _Call) -> Any:
         outputs = entry.executable(arguments) if entry.executable is not None else []
-        leave = arrays.leaving(call.kind)
+        leave = arrays.leaving(entry.kind)
         if entry.single:
             return leave(outputs[0])
         facts: dict[int, Any] | None = None
@@ -212,7 +216,7 @@ class FusedFunction(Generic[P, R]):
                     keywords[where] = value
             return ((bound, *positional) if is_bound else tuple(positional)), keywords
 
-        return _Call(leaves, key, kind, rebuild)
+        return _Call(leaves, key, kinds, kind, rebuild)
 
     # -- what can be asked --------------------------------------------------------------------------------------------
 
@@ -341,7 +345,7 @@ def _arguments(entry: _Entry, call: _Call, bound: Any) -> list[Any] | None:
         ):
             return None
         captured.append(array)
-    enter = arrays.entering(call.kind)
+    enter = arrays.entering(entry.kind)
     arguments: list[Any] = []
     for origin in traced.sources:
         value = captured[-origin - 1] if origin < 0 else call.leaves[origin].value

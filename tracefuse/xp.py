@@ -1,0 +1,193 @@
+"""The array API namespace: records on tracers, compiles on arrays.
+
+Names and parameters are the array API's, which NumPy 2 spells alike. On traced values, and while a trace is in progress,
+a call records. On concrete arrays a call is a fusion of one op, keyed by rank and element type, not by shape. Creation
+functions outside of a trace make NumPy arrays.
+
+Knows: the names of the array API. Must not know: how ops are recorded.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracefuse import arrays, dtypes, operations
+from tracefuse.dtypes import dtype_of
+from tracefuse.errors import ShapeError
+from tracefuse.extents import ceildiv
+from tracefuse.fused import FusedFunction
+from tracefuse.numpy_functions import iota
+from tracefuse.operations import apply
+from tracefuse.recorder import Recorder, Traced, current
+from tracefuse.sizes import SymbolicSize
+from tracefuse.trace import Tracer
+
+bool = np.bool_
+int8, int16, int32, int64 = np.int8, np.int16, np.int32, np.int64
+uint8, uint16, uint32, uint64 = np.uint8, np.uint16, np.uint32, np.uint64
+float16, float32, float64, bfloat16 = np.float16, np.float32, np.float64, dtypes.bfloat16.numpy.type
+complex64, complex128 = np.complex64, np.complex128
+e, inf, nan, pi, newaxis = np.e, np.inf, np.nan, np.pi, None
+finfo, iinfo, isdtype, can_cast = np.finfo, np.iinfo, np.isdtype, np.can_cast
+
+_NAMES = """
+abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_invert bitwise_or
+bitwise_right_shift bitwise_xor ceil clip conj copysign cos cosh divide equal exp expm1 floor floor_divide greater
+greater_equal hypot imag isfinite isinf isnan less less_equal log log1p log2 log10 logaddexp logical_and logical_not
+logical_or logical_xor maximum minimum multiply negative nextafter not_equal positive pow real reciprocal remainder round
+sign signbit sin sinh square sqrt subtract tan tanh trunc all any max mean min prod std sum var count_nonzero argmax
+argmin cumulative_sum cumulative_prod diff where broadcast_arrays broadcast_to concat expand_dims flip moveaxis
+permute_dims repeat reshape roll squeeze stack tile unstack take take_along_axis matmul matrix_transpose vecdot tensordot
+tril triu zeros_like ones_like full_like empty_like astype result_type sort argsort searchsorted
+""".split()
+
+
+def _has_traced(values: Sequence[Any]) -> Any:
+    return builtins.any(
+        isinstance(v, (Traced, SymbolicSize)) or (isinstance(v, (list, tuple)) and _has_traced(v)) for v in values
+    )
+
+
+def _operation(function: Callable[..., Any]) -> Callable[..., Any]:
+    """NumPy's function as one of this namespace."""
+
+    def recorded(*arguments: Any, **keywords: Any) -> Any:
+        return function(*arguments, **keywords)
+
+    fused: FusedFunction[..., Any] = FusedFunction(functools.wraps(function)(recorded))
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        if current.get() is None and not _has_traced([*arguments, *keywords.values()]):
+            return fused(*arguments, **keywords)
+        return function(*[_lifted(a) for a in arguments], **keywords)
+
+    return call
+
+
+def _lifted(value: Any) -> Any:
+    """An array that a trace meets here is captured, so that what is computed from it is recorded."""
+    if arrays.kind_of(value) is not None:
+        return operations.as_traced(value)
+    if isinstance(value, (list, tuple)) and builtins.any(arrays.kind_of(v) is not None for v in value):
+        return type(value)([_lifted(v) for v in value])
+    return value
+
+
+for _name in _NAMES:
+    if hasattr(np, _name):
+        globals()[_name] = _operation(getattr(np, _name))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# creation
+
+
+def _recorder(*values: Any) -> Recorder | None:
+    recorder = current.get()
+    if recorder is None and _has_traced(values):
+        recorder = operations.recorder_of([v for v in values if isinstance(v, Traced)])
+    return recorder
+
+
+def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Any:
+    """An array of `shape` with every element `fill_value`."""
+    recorder = _recorder(shape, fill_value)
+    if recorder is None:
+        return np.full(shape, fill_value, dtype)
+    target = None if dtype is None else dtype_of(dtype)
+    return recorder.movement("full", [fill_value], shape=operations.new_shape(shape, recorder), dtype=target)
+
+
+def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Any:
+    """An array of zeros; float64 unless `dtype` says otherwise."""
+    return full(shape, 0, dtype=np.float64 if dtype is None else dtype)
+
+
+def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Any:
+    """An array of ones; float64 unless `dtype` says otherwise."""
+    return full(shape, 1, dtype=np.float64 if dtype is None else dtype)
+
+
+def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Any:
+    """An array whose elements may be anything; here zeros."""
+    return zeros(shape, dtype=dtype)
+
+
+def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Any:
+    """start, start + step, ... before stop. Sizes may be symbolic; other bounds are asked for their values."""
+    recorder = _recorder(start, stop, step)
+    if recorder is None:
+        return np.arange(start, stop, step, dtype) if stop is not None else np.arange(0, start, step, dtype)
+    start, stop = (0, start) if stop is None else (start, stop)
+    whole = [isinstance(v, (int, SymbolicSize)) for v in (start, stop, step)]
+    if not builtins.all(whole):
+        values = [float(v) for v in (start, stop, step)]
+        length = builtins.max(0, int(np.ceil((values[1] - values[0]) / values[2])))
+        return iota(recorder, values[0], values[2], length, dtypes.float64 if dtype is None else dtype_of(dtype))
+    step = int(step)
+    if step == 0:
+        raise ShapeError("arange: step 0", hint="give a step that is not 0")
+    first, last = recorder.plain(start), recorder.plain(stop)
+    distance = last - first if step > 0 else first - last
+    length = ceildiv(distance, builtins.abs(step)) if recorder.decide(0, "<=", distance, "the length of arange") else 0
+    return iota(recorder, start, step, length, dtypes.int64 if dtype is None else dtype_of(dtype))
+
+
+def linspace(start: Any, stop: Any, /, num: Any, *, dtype: Any = None, device: Any = None, endpoint: Any = True) -> Any:
+    """`num` numbers from start to stop, evenly spaced."""
+    recorder = _recorder(start, stop, num)
+    if recorder is None:
+        return np.linspace(start, stop, num, dtype=dtype, endpoint=endpoint)
+    count = int(num)
+    step = (stop - start) / builtins.max(count - int(endpoint), 1)
+    places = iota(recorder, 0, 1, count, dtypes.float64)
+    result = apply("add", start, apply("mul", places, step))
+    if endpoint and count > 1:
+        result = apply("where", apply("eq", places, count - 1), stop, result)
+    return result if dtype is None else operations.astype(result, dtype)
+
+
+def eye(n_rows: Any, n_cols: Any = None, /, *, k: Any = 0, dtype: Any = None, device: Any = None) -> Any:
+    """Ones on the k-th diagonal, zeros elsewhere."""
+    n_cols = n_rows if n_cols is None else n_cols
+    recorder = _recorder(n_rows, n_cols, k)
+    if recorder is None:
+        return np.eye(n_rows, n_cols, k, np.float64 if dtype is None else dtype)
+    rows = operations.expand_dims(iota(recorder, 0, 1, n_rows, dtypes.int64), 1)
+    columns = operations.expand_dims(iota(recorder, 0, 1, n_cols, dtypes.int64), 0)
+    return operations.astype(apply("eq", apply("add", rows, k), columns), np.float64 if dtype is None else dtype)
+
+
+def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = None) -> Any:
+    """`obj` as an array; inside a trace it becomes part of it."""
+    recorder = _recorder(obj)
+    if recorder is None:
+        return np.asarray(obj, dtype, copy=copy)
+    traced = operations.as_tensor(obj)
+    return operations.astype(traced, dtype, copy=copy is True) if dtype is not None else traced
+
+
+def meshgrid(*vectors: Any, indexing: str = "xy") -> list[Any]:
+    """Coordinate arrays from coordinate vectors."""
+    if _recorder(*vectors) is None:
+        return list(np.meshgrid(*vectors, indexing=indexing))
+    parts = [operations.as_tensor(v) for v in vectors]
+    order = list(range(len(parts)))
+    if indexing == "xy" and len(parts) > 1:
+        order[:2] = [1, 0]
+    lined = [
+        operations.expand_dims(part, tuple(k for k in range(len(parts)) if k != order[place]))
+        for place, part in enumerate(parts)
+    ]
+    broadcast: list[Any] = list(globals()["broadcast_arrays"](*lined))
+    return broadcast
+
+
+Tracer.namespace = sys.modules[__name__]
