@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tracefuse import dtypes
 from tracefuse.dtypes import DType
 from tracefuse.errors import InternalError
 from tracefuse.kernel import ir, llvm_scalar
@@ -72,6 +73,8 @@ class Emitter:
         self.variables: dict[str, Value | Mutable] = {}
         self.pointers: dict[str, str] = {}
         self.access_group: str | None = None
+        # Integers that are places or extents, not data.
+        self.plain = {s.name for s in kernel.scalars if s.dtype.is_integer}
 
     # expressions
 
@@ -88,7 +91,7 @@ class Emitter:
                 value = self.expression(e.argument, index=index)
                 return llvm_scalar.cast(value, e.argument.dtype, e.dtype, self.processor)
             case ir.Call():
-                if index and e.name in _INDEX_OPERATIONS and _is_plain_index(e):
+                if index and e.name in _INDEX_OPERATIONS and self._is_plain_index(e):
                     a, b = (self.expression(argument, index=True) for argument in e.arguments)
                     return a.binary(_INDEX_OPERATIONS[e.name], b, "nsw ")
                 arguments = [self.expression(argument, index=index) for argument in e.arguments]
@@ -97,6 +100,20 @@ class Emitter:
                     contract=self.kernel.contract,
                     processor=self.processor,
                 )
+
+    def _is_plain_index(self, e: ir.Expression) -> bool:
+        """Whether `e` is 64-bit arithmetic on extents, loop variables and small constants, as a schedule's indices are;
+        arithmetic on data may wrap."""
+        match e:
+            case ir.Variable():
+                return e.name in self.plain
+            case ir.Constant():
+                return isinstance(e.value, int) and abs(e.value) < _LARGEST_INDEX_CONSTANT
+            case ir.Call():
+                return e.dtype is dtypes.int64 and all(self._is_plain_index(argument) for argument in e.arguments)
+            case ir.Cast():
+                return e.dtype is dtypes.int64 and self._is_plain_index(e.argument)
+        return False
 
     def index(self, e: ir.Expression) -> Value:
         """An index or a loop bound as an i64."""
@@ -142,6 +159,8 @@ class Emitter:
         match s:
             case ir.Let():
                 self.variables[s.variable.name] = self.expression(s.value)
+                if self._is_plain_index(s.value):
+                    self.plain.add(s.variable.name)
             case ir.Declare():
                 self._declare(s.variable)
                 self._assign(s.variable, self.expression(s.value))
@@ -267,6 +286,7 @@ class Emitter:
         self.builder.line(f"br {current.compare(predicate, stop)}, label {inside}, label {end}")
         self.builder.label(inside)
         self.variables[variable.name] = current
+        self.plain.add(variable.name)
         outer, self.access_group = self.access_group, group or None
         self.statements(body)
         self.access_group = outer
@@ -276,17 +296,3 @@ class Emitter:
         self.builder.line(f"{following} = add {wrap} {current}, {step.text}")
         self.builder.line(f"br label {head}" + (f", !llvm.loop {metadata}" if metadata else ""))
         self.builder.label(end)
-
-
-def _is_plain_index(e: ir.Expression) -> bool:
-    """Whether `e` is made of variables and small constants alone, as the index arithmetic of a schedule is."""
-    match e:
-        case ir.Variable():
-            return True
-        case ir.Constant():
-            return isinstance(e.value, int) and abs(e.value) < _LARGEST_INDEX_CONSTANT
-        case ir.Call():
-            return e.dtype.is_integer and all(_is_plain_index(argument) for argument in e.arguments)
-        case ir.Cast():
-            return e.dtype.is_integer and _is_plain_index(e.argument)
-    return False

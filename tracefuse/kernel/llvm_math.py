@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 
-from tracefuse.kernel import llvm_half, llvm_math_wide
+from tracefuse.kernel import llvm_half, llvm_math_double, llvm_math_wide
 from tracefuse.kernel.llvm_build import FLOAT_BITS, Builder, Definitions, Value
 
 _NARROW = Definitions()
@@ -48,7 +48,7 @@ def _scale(p: Value, i: Value) -> Value:
 
 @_NARROW.define("tf.exp.float", "float", "float")
 def exp(x: Value) -> Value:
-    """2**n * exp(r), r = x - n ln 2 in [-0.347, 0.347]. 1.0 ulp."""
+    """2**n * exp(r), r = x - n ln 2 in [-0.347, 0.347]. 1.1 ulp."""
     x = _clamp(x, -104.0, 89.0)
     n, i = _round(x, _LOG2_E)
     r = n.fused(-_LN2_LOW, n.fused(-_LN2_HIGH, x))
@@ -60,7 +60,7 @@ def exp(x: Value) -> Value:
 
 @_NARROW.define("tf.exp2.float", "float", "float")
 def exp2(x: Value) -> Value:
-    """2**n * 2**r, r in [-0.5, 0.5]."""
+    """2**n * 2**r, r in [-0.5, 0.5]. 0.9 ulp."""
     x = _clamp(x, -151.0, 129.0)
     n, i = _round(x, 1.0)
     r = x - n
@@ -76,7 +76,7 @@ def exp2(x: Value) -> Value:
 
 @_NARROW.define("tf.log.float", "float", "float")
 def log(x: Value) -> Value:
-    """k ln 2 + log(1 + f), with 1 + f in [2/3, 4/3)."""
+    """k ln 2 + log(1 + f), with 1 + f in [2/3, 4/3). 0.9 ulp."""
     tiny = x.compare("olt", 1.1754943508222875e-38)
     bits = tiny.select(x * 8388608.0, x).bits()
     exponent = (bits - 0x3F2AAAAB) >> 23
@@ -102,7 +102,7 @@ def _log_special(x: Value, result: Value) -> Value:
 
 @_NARROW.define("tf.tanh.float", "float", "float")
 def tanh(x: Value) -> Value:
-    """An odd polynomial below 0.625, 1 - 2 / (exp(2|x|) + 1) above."""
+    """An odd polynomial below 0.625, 1 - 2 / (exp(2|x|) + 1) above. 1.4 ulp."""
     a = x.absolute()
     z = x * x
     p = x.builder.polynomial(
@@ -119,7 +119,7 @@ def tanh(x: Value) -> Value:
 
 @_NARROW.define("tf.erf.float", "float", "float")
 def erf(x: Value) -> Value:
-    """An odd polynomial up to 1; above, 1 - exp(-q(|x|)) with q(x) / x fitted to -log(erfc(x)) / x on [1, 4]."""
+    """An odd polynomial up to 1; above, 1 - exp(-q(|x|)), q(x) / x fitted to -log(erfc(x)) / x on [1, 4]. 1.1 ulp."""
     a = x.absolute()
     p = x.builder.polynomial(
         x * x,
@@ -183,7 +183,7 @@ for _type in FLOAT_BITS:
     for _name, _build in (("nextafter", _nextafter), ("mod", _mod), ("floordiv", _floordiv)):
         _NARROW.define(f"tf.{_name}.{_type}", _type, _type, _type)(_build)
 
-FUNCTIONS = {**llvm_half.FUNCTIONS, **llvm_math_wide.FUNCTIONS, **_NARROW}
+FUNCTIONS = {**llvm_half.FUNCTIONS, **llvm_math_double.FUNCTIONS, **llvm_math_wide.FUNCTIONS, **_NARROW}
 
 
 @functools.cache

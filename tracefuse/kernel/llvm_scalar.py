@@ -16,7 +16,7 @@ from tracefuse import dtypes
 from tracefuse.dtypes import DType
 from tracefuse.errors import CompileError, InternalError
 from tracefuse.kernel import llvm_math
-from tracefuse.kernel.llvm_build import FLOAT_BITS, Builder, Processor, Value
+from tracefuse.kernel.llvm_build import Builder, Processor, Value
 
 _HALVES = {"float16": "half", "bfloat16": "bfloat"}
 _FLOAT_PREDICATES = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
