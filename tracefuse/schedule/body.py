@@ -64,14 +64,15 @@ class Body:
 
     strides: per tensor input, elements between neighbours along each axis. lanes: how many neighbouring elements are
     emitted at once; `lane` is the symbol that numbers them. aligned: inputs whose memory starts at a multiple of the
-    wide access.
+    wide access; misaligned: those whose elements are not at multiples of their size.
     """
 
     def __init__(
         self, fusion: Fusion, strides: Mapping[int, Shape], index_dtype: DType, *, lanes: int = 1,
-        aligned: frozenset[int] = frozenset(),
+        aligned: frozenset[int] = frozenset(), misaligned: frozenset[int] = frozenset(),
     ) -> None:  # fmt: skip
-        self.fusion, self.strides, self.lanes, self.aligned = fusion, strides, lanes, aligned
+        self.fusion, self.strides, self.lanes = fusion, strides, lanes
+        self.aligned, self.misaligned = aligned, misaligned
         self.lane = symbol("lane", extent=lanes)
         self._lane_symbol = as_symbol(self.lane)
         self.index = IndexCode(index_dtype)
@@ -387,6 +388,7 @@ class Body:
         if found is None:
             dtype = self.fusion.values[number].dtype
             alignment = self.lanes * dtype.itemsize if number in self.aligned else dtype.itemsize
+            alignment = 1 if number in self.misaligned else alignment
             found = self.buffers[number] = Buffer(f"T{number}", dtype, written=written, alignment=alignment)
         return found
 

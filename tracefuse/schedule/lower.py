@@ -19,7 +19,7 @@ from tracefuse.schedule.cpu import lower_pointwise, lower_row
 from tracefuse.schedule.cpu_column import lower_column
 from tracefuse.schedule.cpu_split import lower_split
 from tracefuse.schedule.launches import Lowered
-from tracefuse.schedule.phases import Region, build_region
+from tracefuse.schedule.phases import Memory, Region, build_region
 from tracefuse.schedule.probe import weights
 from tracefuse.schedule.region import Facts, FusionRule, judge_region
 from tracefuse.schedule.sizes import Sizes
@@ -51,16 +51,17 @@ def facts_of(rule: FusionRule) -> Facts:
 
 def lower(
     fusion: Fusion, rule: FusionRule, strides: Mapping[int, Shape], sizes: Sizes, target: Target, *, name: str,
-    contract: bool = True,
+    contract: bool = True, aligned: frozenset[int] = frozenset(), misaligned: frozenset[int] = frozenset(),
 ) -> Lowered:  # fmt: skip
     """The launches of a segment.
 
     fusion: the segment's own definition, composites decomposed; rule: over that fusion. strides: in elements, per
-    tensor input. Guards on sizes are in terms of the fusion's own extents.
+    tensor input; aligned, misaligned: the inputs that start at a multiple of 16 bytes, and those whose elements are not
+    even at multiples of their size. Guards on sizes are in terms of the fusion's own extents.
     """
     facts = facts_of(rule)
     weight = weights(fusion)
-    region = build_region(fusion, facts, strides, sizes, lambda number: weight[number] > 0)
+    region = build_region(fusion, facts, Memory(strides, aligned, misaligned), sizes, lambda number: weight[number] > 0)
     return _lower_cpu(region, sizes, name, contract)
 
 

@@ -24,16 +24,26 @@ from tracefuse.schedule.sizes import Sizes
 
 
 @dataclass(frozen=True, slots=True)
+class Memory:
+    """How the tensor inputs lie in memory: strides in elements; which start at a multiple of 16 bytes; which are not
+    even aligned to their elements."""
+
+    strides: Mapping[int, Shape]
+    aligned: frozenset[int] = frozenset()
+    misaligned: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Region:
     """What a template lowers.
 
-    strides: per tensor input. reductions: by phase. full: outputs over all loops, by phase; kept: outputs over the K
+    memory: of the tensor inputs. reductions: by phase. full: outputs over all loops, by phase; kept: outputs over the K
     loops. at: for each reduction, its result's and its operand's coordinates. probe: what is read, phase by phase.
     """
 
     fusion: Fusion
     facts: Facts
-    strides: Mapping[int, Shape]
+    memory: Memory
     nest: Nest
     reductions: tuple[tuple[Node, ...], ...]
     full: tuple[tuple[int, ...], ...]
@@ -67,11 +77,9 @@ class Region:
         return replace(self, nest=self.nest.substituted(values, self.nest.loops), at=at)
 
 
-def build_region(
-    fusion: Fusion, facts: Facts, strides: Mapping[int, Shape], sizes: Sizes, worth: Callable[[int], bool]
-) -> Region:
+def build_region(fusion: Fusion, facts: Facts, memory: Memory, sizes: Sizes, worth: Callable[[int], bool]) -> Region:
     """Orders and joins the loops, and sorts the work into phases. `worth(value)`: a later phase should find it kept."""
-    nest, first = build_nest(fusion, facts, strides, sizes)
+    nest, first = build_nest(fusion, facts, memory.strides, sizes)
     renamed = {loop.symbol: at for loop, at in zip(first_nest(facts).loops, nest.at, strict=True)}
     depth = depths(fusion)
     everything = frozenset(range(len(facts.loops)))
@@ -93,7 +101,7 @@ def build_region(
         at[node.outputs[0]] = (moved[0], moved[1])
     reductions = tuple(tuple(n for n in nodes if depth[n.outputs[0]] == p + 1) for p in range(count))
     probe = Probe(fusion, [(loop.extent, loop.index) for loop in nest.reduced], worth, True)
-    region = Region(fusion, facts, strides, nest, reductions, tuple(map(tuple, full)), tuple(kept), at, probe)
+    region = Region(fusion, facts, memory, nest, reductions, tuple(map(tuple, full)), tuple(kept), at, probe)
     _probe_phases(region)
     return region
 

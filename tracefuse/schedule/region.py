@@ -26,8 +26,8 @@ from tracefuse.ops.row import Library, Movement, Pointwise
 
 Uses: TypeAlias = Mapping[int, frozenset[AxisMap]]
 
-# A pointwise chain of at most this many cheap ops on inputs may be computed again by each segment that reads it.
 CHEAP_OPERANDS = 1
+"""A node that reads at most this many tensors may be cheap: copying one costs its readers no more than one read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +77,18 @@ class FusionRule:
         return isinstance(self.nodes[step].op, Movement)
 
     def cheap(self, step: int) -> bool:
-        """Casts and other light pointwise ops of one input, and movements that only reorder axes."""
+        """Light work on inputs alone, which each reader may do again: casts, constants, axes added or reordered.
+
+        On what a kernel computes nothing is cheap: its readers would each store what they share.
+        """
         node = self.nodes[step]
+        tensors = [v for v in node.inputs if self.fusion.values[v].is_tensor]
+        if len(tensors) > CHEAP_OPERANDS or not self._inputs.issuperset(tensors):
+            return False
         if isinstance(node.op, Movement):
             _, _, reads = use_maps(self.fusion, node)
             return not any(PULLED in axis_map for _, axis_map in reads)
-        if not isinstance(node.op, Pointwise) or node.op.expensive:
-            return False
-        tensors = [v for v in node.inputs if self.fusion.values[v].is_tensor]
-        return len(tensors) <= CHEAP_OPERANDS and all(v in self._inputs for v in tensors)
+        return isinstance(node.op, Pointwise) and not node.op.expensive
 
     def stored(self, step: int, inside: frozenset[int]) -> bool:
         """Whether what a step of a region makes must be stored: it is an output, or read outside.
