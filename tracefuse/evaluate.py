@@ -1,7 +1,7 @@
 """The NumPy meaning of a Fusion: one short loop over its nodes. The reference of every test.
 
 Two readings of the same loop. Native: every node computes in its compute type and rounds as the kernels do, halves in
-float32 and rounded only where a value is stored (`rounded`: the outputs, what crosses a segment's border, casts that the
+float32 and rounded only where a value is stored (`rounded`: outputs, what crosses a segment's border, casts that the
 user wrote). Wide: floats in float64, for error bounds. Must not know: segments, kernels, devices.
 """
 
@@ -49,8 +49,8 @@ def evaluate(
 ) -> list[Any]:
     """The outputs as NumPy arrays, for NumPy arrays and Python scalars in the order of the inputs.
 
-    wide: compute floats in float64 and round nothing. rounded: value numbers that are rounded to their own type as if they
-    were stored; None means all. on_value is called with every value in order.
+    wide: compute floats in float64 and round nothing. rounded: value numbers that are rounded to their own type as if
+    they were stored; None means all. on_value is called with every value in order.
     """
     if len(arguments) != len(fusion.inputs):
         raise FusionError(f"{len(fusion.inputs)} inputs, got {len(arguments)} arguments")
@@ -104,6 +104,21 @@ def _converted(array: Any, dtype: DType) -> Any:
         inside = np.where(low | high, 0, whole).astype(dtype.numpy)
         return np.where(low, limits.min, np.where(high, limits.max, inside)).astype(dtype.numpy)
     return array.astype(dtype.numpy)
+
+
+def evaluate_scalars(
+    fusion: Fusion, nodes: Sequence[Node], arguments: Mapping[int, Any], extents: Mapping[int, int]
+) -> list[Any]:
+    """The results of host scalar nodes as Python numbers; `arguments` are the inputs by value number."""
+    environment = dict(arguments)
+    results = []
+    for node in nodes:
+        number = node.outputs[0]
+        with np.errstate(all="ignore"):
+            (result,) = _apply(fusion, node, environment, extents, False)
+        environment[number] = _result(result, fusion.values[number].dtype, False, True)
+        results.append(environment[number].item())
+    return results
 
 
 def _apply(

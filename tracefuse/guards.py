@@ -11,6 +11,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tracefuse.extents import Extent, Symbol, evaluate, python_text
 
@@ -45,13 +46,13 @@ def divisible(extent: Extent, divisor: int, reason: str) -> Guard:
     return Guard(extent % divisor, "==", 0, reason)
 
 
-def compile_guards(guards: Sequence[Guard]) -> Callable[[Mapping[int, int]], bool]:
-    """A function of the extent values (by id) that says whether all guards hold."""
+def compile_guards(guards: Sequence[Guard]) -> Callable[[Mapping[Any, int]], bool]:
+    """A function of the extent values (by id; strides by name) that says whether all guards hold."""
     if not guards:
         return lambda values: True
 
     def name(symbol: Symbol) -> str:
-        return f"v[{symbol.id}]"
+        return f"v[{(symbol.name if symbol.id is None else symbol.id)!r}]"
 
     tests = dict.fromkeys(f"{python_text(g.left, name)} {g.relation} {python_text(g.right, name)}" for g in guards)
     return eval(f"lambda v: {' and '.join(tests)}", {"min": min, "max": max})  # type: ignore[no-any-return]

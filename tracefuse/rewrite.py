@@ -21,6 +21,7 @@ from tracefuse.evaluate import evaluate
 from tracefuse.extents import Expression, Extent
 from tracefuse.ir import Fusion, FusionBuilder, Literal, Node, Operand
 from tracefuse.ops.movement import broadcast, squeeze
+from tracefuse.ops.pointwise import set as copy
 from tracefuse.ops.row import Reduction
 
 
@@ -197,3 +198,25 @@ def _folded(fusion: Fusion, node: Node) -> Literal | None:
     if not isinstance(value, bool | int | float | complex):
         raise FusionError(f"{node.op.name} of constants gave {value!r}, which is no scalar", where=node.where)
     return Literal(value)
+
+
+def separate_outputs(fusion: Fusion) -> Fusion:
+    """Gives every output memory of its own: one that is returned twice, or that is an input, becomes a copy.
+
+    An input that is an output as it is stays one; the frontends return the very object.
+    """
+    seen: dict[int, None] = {}
+    if len(set(fusion.outputs)) == len(fusion.outputs):
+        return fusion
+    rewriter = Rewriter(fusion)
+    for node in fusion.nodes:
+        rewriter.keep(node)
+    outputs = []
+    for number in fusion.outputs:
+        if number in seen and fusion.values[number].is_tensor:
+            dtype = fusion.values[number].dtype
+            (number,) = rewriter.node(copy, (number,), {}, dtype, (dtype,))
+        seen[number] = None
+        outputs.append(number)
+    rewriter.outputs = outputs
+    return rewriter.build()

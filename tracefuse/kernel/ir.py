@@ -23,10 +23,11 @@ from tracefuse.errors import InternalError
 # ---------------------------------------------------------------------------------------------------------------------
 # primitives
 
-# Every primitive function by name, with its number of arguments. Its meaning is the one in kernel/interpret.py.
+# Every primitive function by name, with its number of arguments. Its meaning is the one in kernel/meaning.py.
 # Arithmetic keeps the type of its arguments (all equal); comparisons and predicates give bool; `select(c, a, b)` takes
 # a bool and two values of one type. No argument makes a primitive undefined: x // 0 and x % 0 are 0, the smallest
-# integer // -1 wraps, shifts by the width or more give 0 (or the sign), a cast from float to int saturates and takes NaN to 0.
+# integer // -1 wraps, shifts by the width or more give 0 (or the sign), a cast from float to int saturates
+# and takes NaN to 0.
 PRIMITIVES: dict[str, int] = {
     # arithmetic on numbers; `div` on floats only; integer add, sub, mul, neg and abs wrap
     **dict.fromkeys(("add", "sub", "mul", "div"), 2),

@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from tracefuse.dtypes import DType, bool_, int64
 from tracefuse.errors import InternalError
+from tracefuse.extents import Expression as IndexExpression
 from tracefuse.extents import Extent, Symbol, as_symbol, is_nonnegative, substitute, symbol, symbols
 from tracefuse.indexing import reduces, sources
 from tracefuse.ir import Fusion, Literal, Node, Shape
@@ -160,12 +161,10 @@ class Body:
             buffer, index = self.cached[key]
             loaded = self._per_lane(index, lambda at: Load(buffer, at))
             return self.name(f"v{number}", tuple(convert(e, e.dtype.compute) for e in loaded))
-        value = self.fusion.values[number]
-        if not value.is_tensor:
-            return (self.scalar(number),)
         node = self.producers.get(number)
         if node is None:
-            return self._load_input(number, coordinates)
+            is_tensor = self.fusion.values[number].is_tensor
+            return self._load_input(number, coordinates) if is_tensor else (self.scalar(number),)
         if isinstance(node.op, Pointwise):
             lanes = self._pointwise(node, coordinates)
         elif isinstance(node.op, Reduction):
@@ -233,6 +232,7 @@ class Body:
         self._remark(node)
         width = max((len(o) for o in operands), default=1)
         names: dict[str, Lanes] = {"abcdefgh"[k]: o for k, o in enumerate(operands)}
+        names |= {k: (self.index.code(v),) for k, v in node.attributes.items() if isinstance(v, int | IndexExpression)}
         if op.extra_shape is not None:
             index = self._per_lane(coordinates[0], lambda at: convert(at, node.compute.compute))
             names["index"], width = index, max(width, len(index))

@@ -1,0 +1,116 @@
+"""What happened to a fusion, and why: the answer of `explain`.
+
+The segments with their templates, why each boundary is there, what is released when, which size facts the plan depends
+on, and the bytes that each segment moves, beside those that one kernel for each op would.
+
+Knows: segmentations and plans. Must not know: frontends, how anything was decided.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import segments
+from tracefuse import view
+from tracefuse.extents import evaluate as evaluate_extent
+from tracefuse.ir import Fusion
+from tracefuse.plan import Plan
+from tracefuse.segmentation import Segmentation
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """Prints as text; the fields are for programs. sizes: extent values by id."""
+
+    segmentation: Segmentation
+    plan: Plan
+    sizes: Mapping[int, int]
+
+    @property
+    def templates(self) -> tuple[str, ...]:
+        """The template of each segment."""
+        return tuple(segment.template for segment in self.plan.segments)
+
+    @property
+    def boundaries(self) -> Mapping[tuple[int, int], segments.Verdict]:
+        """For each pair of segments with a value between them, why they are two."""
+        return self.segmentation.partition.boundaries
+
+    @property
+    def guards(self) -> tuple[str, ...]:
+        """The facts about sizes under which these kernels are right."""
+        return tuple(map(str, self.plan.guards))
+
+    @cached_property
+    def releases(self) -> tuple[tuple[int, ...], ...]:
+        """The values that are released right after each segment."""
+        result: list[tuple[int, ...]] = [() for _ in self.plan.segments]
+        current = -1
+        for instruction in self.plan.program.instructions:
+            if isinstance(instruction, segments.Launch):
+                current = instruction.step
+            elif isinstance(instruction, segments.Release) and current >= 0:
+                result[current] = (*result[current], instruction.value)
+        return tuple(result)
+
+    @cached_property
+    def bytes_moved(self) -> tuple[int, ...]:
+        """Bytes that each segment reads and writes: every tensor at its border once."""
+        borders = [segment.part.segment for segment in self.plan.segments]
+        return tuple(self._bytes((*b.original_inputs, *b.original_outputs)) for b in borders)
+
+    @cached_property
+    def bytes_unfused(self) -> int:
+        """Bytes that one kernel for each op would read and write."""
+        nodes = self.segmentation.steps.nodes
+        return sum(self._bytes((*node.inputs, *node.outputs)) for node in nodes)
+
+    def _bytes(self, numbers: tuple[int, ...]) -> int:
+        fusion = self.segmentation.fusion
+        return sum(_tensor_bytes(fusion, n, self.sizes) for n in dict.fromkeys(numbers) if n >= 0)
+
+    def __str__(self) -> str:
+        fusion = self.segmentation.fusion
+        rows = []
+        for position, segment in enumerate(self.plan.segments):
+            border = segment.part.segment
+            rows.append(
+                [
+                    str(position),
+                    segment.template,
+                    view.value_names(fusion, border.original_inputs),
+                    view.value_names(fusion, border.original_outputs),
+                    view.value_names(fusion, self.releases[position]),
+                    view.kinds_text(segment.part.fusion),
+                    view.bytes_text(self.bytes_moved[position]),
+                ]
+            )
+        headers = ["segment", "template", "inputs", "outputs", "released", "nodes", "bytes"]
+        total = view.bytes_text(sum(self.bytes_moved))
+        lines = [
+            view.table(headers, rows),
+            f"{total} moved; one kernel for each op would move {view.bytes_text(self.bytes_unfused)}",
+        ]
+        if self.boundaries:
+            lines += ["", "why they are not one:", view.reasons_text(self.boundaries)]
+        if self.guards:
+            lines += ["", "compiled for every size with:", *(f"  {guard}" for guard in self.guards)]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+def _tensor_bytes(fusion: Fusion, number: int, sizes: Mapping[int, int]) -> int:
+    value = fusion.values[number]
+    if not value.is_tensor:
+        return 0
+    count = value.dtype.itemsize
+    for extent in value.shape:
+        count *= evaluate_extent(fusion.canonical(extent), sizes)
+    return count

@@ -1,0 +1,85 @@
+"""Memory layouts of arguments, as symbolic strides that a kernel can be made for.
+
+A C-contiguous, aligned array, by far the most common, is `None` in a layout key and costs two attribute reads. Any
+other has one entry per axis: 0 (broadcast), the contiguous stride given the axes inside, or a stride of its own that
+becomes a kernel argument.
+
+Knows: shapes, strides, symbols. Must not know: kernels, who owns an array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tracefuse.errors import UnsupportedError
+from tracefuse.extents import Extent, symbol
+from tracefuse.ir import Shape
+
+CONTIGUOUS, BROADCAST, UNIT, FREE = "c", "0", "1", "s"
+
+
+@dataclass(frozen=True, slots=True)
+class Strided:
+    """The layout of an array that is not plainly contiguous: a letter per axis, and whether elements are aligned.
+
+    "c": contiguous with the axis inside; "0": broadcast or of extent 1; "1": neighbours; "s": any stride.
+    """
+
+    axes: str
+    aligned: bool
+
+
+LayoutKey: TypeAlias = "tuple[Strided | None, ...]"
+
+
+def strided(shape: Sequence[int], strides: Sequence[int], itemsize: int, aligned: bool) -> Strided:
+    """The layout of an array by its shape and its strides in bytes.
+
+    Raises UnsupportedError where a stride is no multiple of the element size (a field of a structured array).
+    """
+    letters: list[str] = []
+    inner: int | None = None  # bytes that the axes inside span, where they are contiguous
+    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if stride % itemsize and extent > 1:
+            raise UnsupportedError(
+                f"a stride of {stride} bytes is no multiple of the {itemsize} bytes of an element",
+                hint="pass np.ascontiguousarray(x)",
+            )
+        if extent == 1 or stride == 0:
+            letters.append(BROADCAST)
+            continue
+        if inner is not None and stride == inner:
+            letters.append(CONTIGUOUS)
+        elif stride == itemsize:
+            letters.append(UNIT)
+        else:
+            letters.append(FREE)
+        inner = stride * extent
+    return Strided("".join(reversed(letters)), aligned)
+
+
+def stride_name(number: int, axis: int) -> str:
+    """The name of the symbol for the stride of an axis of a value."""
+    return f"t{number}s{axis}"
+
+
+def symbolic_strides(layout: Strided, shape: Shape, number: int) -> Shape:
+    """The strides in elements, with a symbol for each free one."""
+    result: list[Extent] = []
+    inner: Extent = 0
+    for axis in range(len(shape) - 1, -1, -1):
+        letter = layout.axes[axis]
+        if letter == BROADCAST:
+            result.append(0)
+            continue
+        if letter == CONTIGUOUS:
+            stride = inner
+        elif letter == UNIT:
+            stride = 1
+        else:
+            stride = symbol(stride_name(number, axis), minimum=-(2**62))
+        result.append(stride)
+        inner = stride * shape[axis]
+    return tuple(reversed(result))

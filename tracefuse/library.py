@@ -1,0 +1,43 @@
+"""Library segments: ops that BLAS or cuBLAS runs, through NumPy's functions on NumPy or CuPy arrays.
+
+Halves are computed in float32 on the CPU, where BLAS has none; cuBLAS has its own.
+
+Knows: library rows, backends. Must not know: kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracefuse.ir import Fusion, Node
+from tracefuse.ops.row import Library
+from tracefuse.targets import Backend
+
+
+def library_launch(
+    fusion: Fusion, node: Node, backend: Backend
+) -> Callable[[list[Any], list[Any]], Sequence[Any] | None]:
+    """A launch that calls the row's function on its operands and returns the fresh, contiguous result."""
+    op = node.op
+    assert isinstance(op, Library)
+    places = [fusion.inputs.index(o) for o in node.operands if isinstance(o, int)]
+    attributes = dict(node.attributes)
+    result = fusion.values[node.outputs[0]].dtype
+    in_float32 = node.compute.is_half and backend.target.name == "cpu"
+    compute = (node.compute.compute if in_float32 else node.compute).numpy
+
+    def run(inputs: list[Any], outputs: list[Any]) -> Sequence[Any]:
+        operands = [inputs[place] for place in places]
+        operands = [o if o.dtype == compute else o.astype(compute) for o in operands]
+        made = op.numpy(*operands, **attributes)
+        made = made if made.dtype == result.numpy else made.astype(result.numpy)
+        return (np.ascontiguousarray(made) if isinstance(made, np.ndarray) else _contiguous(made),)
+
+    return run
+
+
+def _contiguous(array: Any) -> Any:
+    return array if not hasattr(array, "flags") or array.flags.c_contiguous else array.copy(order="C")
