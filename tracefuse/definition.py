@@ -21,6 +21,7 @@ from typing import Any
 
 from segments import Launch, Predicate, releases
 from tracefuse import source, view
+from tracefuse.compiler import Executable, run_passes
 from tracefuse.definition_inputs import (
     assert_close,
     check_arguments,
@@ -39,7 +40,7 @@ from tracefuse.extents import Extent, maximum, minimum
 from tracefuse.ir import Fusion, Layout, Literal
 from tracefuse.ops import REGISTRY
 from tracefuse.printing import definition_text
-from tracefuse.reference import Executable, Part, Segmentation, segment_fusion
+from tracefuse.segmentation import Part, Segmentation, segment_fusion
 
 _PROCESS_IDS = itertools.count(1)
 """The numbers in the names of printed definitions; a definition can be given a counter of its own."""
