@@ -191,9 +191,14 @@ def _identify(a: Facts, b: Facts, crossing: Mapping[int, bool], kept: Mapping[in
     for value in crossing:
         for use in sorted(b.uses[value], key=lambda m: PULLED in m):
             pairs = [(f, s) for f, s in zip(a.outputs[value], use, strict=True) if f is not None]
-            if any(s is None or s == PULLED for _, s in pairs) or not _all_fit(matching, pairs):
-                if value in a.tainted:
-                    return no("the result of a reduction is read at other coordinates", value=value)
+            direct = [(f, s) for f, s in pairs if s != PULLED]
+            moved = frozenset(f for f, s in pairs if s == PULLED)
+            # A value that depends on a reduction may be computed again elsewhere along the R loops alone: there it
+            # needs the same result of the reduction.
+            stays = moved <= (a.reduced or frozenset()) and _all_fit(matching, direct)
+            if not stays and value in a.tainted:
+                return no("the result of a reduction is read at other coordinates", value=value)
+            if moved or not stays:
                 elsewhere.append((value, use))
     _match_by_extent(a, b, matching)
     only_a = frozenset(range(len(a.loops))) - matching.forward.keys()
