@@ -10,7 +10,7 @@ Knows: ops by their kind, index maps, kernel IR. Must not know: how a template l
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -42,6 +42,9 @@ from tracefuse.ops.row import Movement, Pointwise, Reduction, Source, Within
 from tracefuse.schedule.index_code import IndexCode
 from tracefuse.schedule.scalar_code import apply, constant, convert, is_trivial
 
+WIDEST_ACCESS = 16
+"""Bytes of the widest access of one thread, which is all that memory needs to be aligned to."""
+
 Lanes: TypeAlias = tuple[Expression, ...]
 Key: TypeAlias = tuple[int, Shape]
 
@@ -66,6 +69,7 @@ class Body:
     strides: per tensor input, elements between neighbours along each axis. lanes: how many neighbouring elements are
     emitted at once; `lane` is the symbol that numbers them. aligned: inputs whose memory starts at a multiple of the
     wide access; misaligned: those whose elements are not at multiples of their size.
+    streaming (to be set): inputs of which nothing is read twice.
     """
 
     def __init__(
@@ -82,12 +86,20 @@ class Body:
         self.scalars: dict[int, Variable] = {}
         self.outputs = frozenset(fusion.outputs)
         self.producers = fusion.producers
+        self.streaming: frozenset[int] = frozenset()
         self.cached: dict[Key, tuple[Buffer, Extent]] = {}
         self.to_cache: dict[Key, tuple[Buffer, Extent]] = {}
         self._counter = 0
         self._where: str | None = None
 
     # --- scopes -----------------------------------------------------------------------------------------------------
+
+    def narrow(self) -> Body:
+        """A body for one element at a time that emits into the current scope of this one and shares its parameters."""
+        body = Body(self.fusion, self.strides, self.index.dtype, misaligned=self.misaligned)
+        body.index, body.buffers, body.scalars, body._counter = self.index, self.buffers, self.scalars, self._counter
+        body.levels = [Level(self.levels[-1].statements)]
+        return body
 
     def append(self, statement: Statement) -> None:
         self.levels[-1].statements.append(statement)
@@ -115,9 +127,12 @@ class Body:
         self.append(For(variable, bounds[0], bounds[1], bounds[2], kind, tuple(level.statements)))
 
     @contextlib.contextmanager
-    def condition(self, test: Expression) -> Iterator[None]:
-        """Opens `if test`; nothing inside is moved out of it."""
-        level = Level(barrier=True)
+    def condition(self, test: Expression, introduces: Collection[Symbol] = ()) -> Iterator[None]:
+        """Opens `if test`; nothing inside is moved out of it.
+
+        introduces: the symbols that the test is about, where what does not depend on them is safe without it.
+        """
+        level = Level(introduces=set(introduces), barrier=not introduces)
         self.levels.append(level)
         yield
         self.levels.pop()
@@ -315,10 +330,12 @@ class Body:
             groups = [(None, variables)] if uniform else [(k, [v]) for k, v in enumerate(variables)]
             for lane, targets in groups:
                 with self._maybe(tests, lane):
-                    lanes = self._operand(node, source.operand, source.coordinates)
+                    at = source.coordinates
+                    # One lane's condition says nothing of its neighbours: it reads for itself alone.
+                    at = at if lane is None else tuple(self._at_lane(c, lane) for c in at)
+                    lanes = self._operand(node, source.operand, at)
                     for position, target in enumerate(targets):
-                        pick = position if lane is None else lane
-                        self.append(Assign(target, convert(lanes[pick if len(lanes) > 1 else 0], dtype)))
+                        self.append(Assign(target, convert(lanes[position if len(lanes) > 1 else 0], dtype)))
         return tuple(variables)
 
     @contextlib.contextmanager
@@ -387,13 +404,15 @@ class Body:
         found = self.buffers.get(number)
         if found is None:
             dtype = self.fusion.values[number].dtype
-            alignment = self.lanes * dtype.itemsize if number in self.aligned else dtype.itemsize
+            wide = max(min(self.lanes * dtype.itemsize, WIDEST_ACCESS), dtype.itemsize)
+            alignment = wide if number in self.aligned else dtype.itemsize
             alignment = 1 if number in self.misaligned else alignment
             found = self.buffers[number] = Buffer(f"T{number}", dtype, written=written, alignment=alignment)
         return found
 
     def _load_input(self, number: int, coordinates: Shape) -> Lanes:
         buffer, offset = self.buffer_of(number), self.offset(number, coordinates)
+        cache = "streaming" if number in self.streaming else "default"
         target = self.to_cache.get((number, coordinates))
         start = self._at_lane(offset, 0)
         if self.lanes > 1 and offset - start == self.lane and self.is_multiple(start) and number in self.aligned:
@@ -404,10 +423,10 @@ class Body:
             else:
                 held, at = target
             first = self.index.code(self._at_lane(at, 0))
-            self.append(Copy(held, first, buffer, self.index.code(start), self.lanes))
+            self.append(Copy(held, first, buffer, self.index.code(start), self.lanes, cache))
             lanes = self._per_lane(at, lambda index: Load(held, index))
         else:
-            lanes = self._per_lane(offset, lambda index: Load(buffer, index))
+            lanes = self._per_lane(offset, lambda index: Load(buffer, index, cache))
             if target is not None:
                 lanes = self.name(f"x{number}", lanes)
                 self.keep((number, coordinates), lanes)
@@ -416,7 +435,8 @@ class Body:
     def store(self, buffer: Buffer, offset: Extent, lanes: Lanes, *, aligned: bool = False) -> None:
         """Writes the lanes at `offset` and what follows, as one wide access where memory allows."""
         start = self._at_lane(offset, 0)
-        spread = tuple(convert(e, buffer.dtype) for e in self.spread(lanes))
+        shared = self.lanes > 1 and start == offset  # all lanes are about one element
+        spread = tuple(convert(e, buffer.dtype) for e in (lanes[:1] if shared else self.spread(lanes)))
         if self.lanes > 1 and aligned and offset - start == self.lane and self.is_multiple(start):
             held = Buffer(self.fresh("y"), buffer.dtype, "local", self.lanes)
             self.append(Allocate(held))

@@ -184,13 +184,13 @@ def accumulate(body: Body, region: Region, accumulator: Accumulator) -> None:
         body.append(statement)
 
 
-def finish(body: Body, region: Region, accumulator: Accumulator) -> None:
-    """Makes the reduction's result known in the current scope."""
-    number = accumulator.node.outputs[0]
-    result = body.name(f"v{number}", (accumulator.final(accumulator.variable, region, body),))
+def finish(body: Body, region: Region, *lanes: Accumulator) -> None:
+    """Makes a reduction's result known in the current scope: one state for all lanes, or one a lane."""
+    number = lanes[0].node.outputs[0]
+    result = body.name(f"v{number}", tuple(lane.final(lane.variable, region, body) for lane in lanes))
     dtype = region.fusion.values[number].dtype
     if dtype.is_half and number in body.outputs:
-        result = body.name(f"v{number}", (convert(convert(result[0], dtype), dtype.compute),))
+        result = body.name(f"v{number}", tuple(convert(convert(e, dtype), dtype.compute) for e in result))
     body.levels[-1].memo[(number, region.at[number][0])] = result
 
 
@@ -198,4 +198,4 @@ def store_output(body: Body, region: Region, output: int, *, aligned: bool = Fal
     """Stores an output's element at the current loop indices."""
     buffer = body.buffer_of(output, written=True)
     lanes = body.value(output, region.coordinates(output))
-    body.store(buffer, region.output_offset(output), lanes, aligned=aligned)
+    body.store(buffer, region.output_offset(output), lanes, aligned=aligned or output in body.aligned)
