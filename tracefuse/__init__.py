@@ -19,7 +19,7 @@ if not hasattr(_segments, "IndexMap") and not os.path.isfile(
         "distribution that installs a top-level 'segments', then reinstall tracefuse"
     )
 
-from tracefuse.errors import (  # noqa: E402
+from tracefuse.errors import (
     CompileError,
     ConcretizationError,
     DeviceError,
@@ -29,8 +29,8 @@ from tracefuse.errors import (  # noqa: E402
     OptionError,
     ScalarError,
     ShapeError,
-    TracefuseError,
     TraceError,
+    TracefuseError,
     UnsupportedError,
 )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
@@ -25,6 +25,7 @@ class ShapeDtype:
 
     shape: tuple[int, ...]
     dtype: Any
+    pytree_leaf: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if any(int(extent) < 0 for extent in self.shape):

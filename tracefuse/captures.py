@@ -14,7 +14,7 @@ import enum
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -107,6 +107,14 @@ def _item(read: Reader, key: Any) -> Reader:
     return lambda bound: read(bound)[key]
 
 
+def _constant(value: Any) -> Reader:
+    return lambda bound: value
+
+
+def _contents(cell: CellType) -> Reader:
+    return lambda bound: cell.cell_contents
+
+
 def _attribute(read: Reader, name: str) -> Reader:
     return lambda bound: getattr(read(bound), name)
 
@@ -125,11 +133,11 @@ def _of_function(function: FunctionType, depth: int) -> Iterator[tuple[str, Read
             contents = cell.cell_contents
         except ValueError:
             continue  # a cell that is not filled yet
-        yield name, (lambda _, cell=cell: cell.cell_contents), contents, depth, names
+        yield name, _contents(cell), contents, depth, names
     table = function.__globals__
     for name in sorted(names):
         if name in table and not hasattr(builtins, name):
-            yield name, _item(lambda _, table=table: table, name), table[name], depth, names
+            yield name, _item(_constant(table), name), table[name], depth, names
 
 
 def _of_object(

@@ -35,7 +35,7 @@ class Option:
         """The value in the option's kind; OptionError for one that it does not take."""
         kind = type(self.default)
         if type(value) is kind and (not self.choices or value in self.choices):
-            return value  # type: ignore[no-any-return]
+            return value
         expected = {bool: "True or False", int: "an integer", str: "a string"}[kind]
         if self.choices:
             expected = f"one of {', '.join(map(repr, self.choices))}"
@@ -60,16 +60,16 @@ class Option:
 TABLE: dict[str, Option] = {
     option.name: option
     for option in (
-        Option("target", "auto", "what runs the kernels; auto follows the arrays", ("auto", "cpu", "cuda", "reference")),
+        Option("target", "auto", "what runs it; auto follows the arrays", ("auto", "cpu", "cuda", "reference")),
         Option("contract", True, "a multiplication and an addition may become one fused operation"),
         Option("fast_math", False, "ignore signed zeros, use reciprocals and approximate functions"),
         Option("exact_half", False, "round after every operation on float16 and bfloat16"),
         Option("dynamic", True, "extents stay symbolic; off compiles for each shape"),
-        Option("concretize_resize_extents", "auto", "whether a resize is keyed by its exact extents", ("auto", "on", "off")),
+        Option("concretize_resize_extents", "auto", "key resizes by their exact extents", ("auto", "on", "off")),
         Option("eager", False, "call the original function, so that a debugger and print work", changes_code=False),
         Option("check", False, "indices out of range raise on CUDA too"),
         Option("threads", 0, "worker threads on the CPU; 0 is one for each core", changes_code=False),
-        Option("debug", 0, "1 segments and times, 2 IR and verdicts, 3 kernel source, 4 every pass", changes_code=False),
+        Option("debug", 0, "1 segments, times; 2 IR, verdicts; 3 kernel source; 4 every pass", changes_code=False),
         Option("dump", "", "comma list: fusion, concretized, segments, kernel, source, host_ir", changes_code=False),
         Option("dump_dir", "", "folder of what dump writes", changes_code=False),
         Option("disable", "", "comma list of features to turn off", changes_code=False),

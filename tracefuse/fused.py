@@ -18,11 +18,12 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
 import numpy as np
 
 from tracefuse import arrays, config, pytrees, source
+from tracefuse.compiler import compile_fusion
 from tracefuse.config import Options
 from tracefuse.errors import TraceError, TracefuseError
+from tracefuse.evaluated import EvaluatedExecutable
 from tracefuse.extents import evaluate
 from tracefuse.ir import Fusion
-from tracefuse.evaluated import EvaluatedExecutable
 from tracefuse.tracing import Leaf, Trace, array_key, classify, not_a_function, static_key, trace
 
 P = ParamSpec("P")
@@ -33,7 +34,7 @@ Compile = Callable[[Fusion, str, Options], Any]
 
 def compile_executable(fusion: Fusion, target: str, options: Options) -> Any:
     """The executable of a fusion for a target ("cpu" or "cuda")."""
-    return EvaluatedExecutable(fusion)
+    return compile_fusion(fusion, target=target, contract=options.contract)
 
 
 class CacheInfo(NamedTuple):
@@ -83,6 +84,7 @@ class FusedFunction(Generic[P, R]):
         if not callable(function):
             raise TraceError(f"fuse takes a function, got {type(function).__name__}", hint="write @fuse above a def")
         functools.update_wrapper(self, function)
+        self.__qualname__: str = getattr(function, "__qualname__", type(function).__name__)
         self._function: Callable[..., Any] = function
         self._static_argnums, self._static_argnames = _statics(function, static_argnums, static_argnames)
         self._options = config.checked(options, "@fuse")
@@ -268,7 +270,7 @@ class FusedFunction(Generic[P, R]):
         return _by_name, (self.__module__, self.__qualname__)
 
     def __repr__(self) -> str:
-        return f"<fused {getattr(self, '__qualname__', repr(self._function))}>"
+        return f"<fused {self.__qualname__}>"
 
 
 class BoundFusedFunction:

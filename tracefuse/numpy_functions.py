@@ -12,6 +12,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from tracefuse import dtypes, operations, source
@@ -43,7 +44,8 @@ def _ufunc_rows() -> dict[np.ufunc, Pointwise]:
 
 _ROWS = _ufunc_rows()
 _REDUCES = {
-    np.add: "sum", np.multiply: "prod", np.maximum: "max", np.minimum: "min", np.logical_and: "all", np.logical_or: "any",
+    np.add: "sum", np.multiply: "prod", np.maximum: "max", np.minimum: "min",
+    np.logical_and: "all", np.logical_or: "any",
 }  # fmt: skip
 
 
@@ -156,9 +158,9 @@ _COMPOSED: dict[np.ufunc, Callable[..., Any]] = {
     np.degrees: _degrees(180 / np.pi), np.rad2deg: _degrees(180 / np.pi), np.radians: _degrees(np.pi / 180),
     np.deg2rad: _degrees(np.pi / 180),
 }  # fmt: skip
-for _ufunc, _written in ((np.isinf, _isinf), (np.fmax, _fmax("maximum")), (np.fmin, _fmax("minimum"))):
-    if _ufunc not in _ROWS:
-        _COMPOSED[_ufunc] = _written
+for _other, _written in ((np.isinf, _isinf), (np.fmax, _fmax("maximum")), (np.fmin, _fmax("minimum"))):
+    if _other not in _ROWS:
+        _COMPOSED[_other] = _written
 for _ufunc in [f for f in _COMPOSED if f in _ROWS and f not in (np.power, np.matmul)]:
     del _COMPOSED[_ufunc]
 
@@ -212,7 +214,9 @@ for _function, _name, _typed in (
 
 
 @implements(np.mean)
-def mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = None) -> Any:  # fmt: skip
+def mean(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = None
+) -> Any:
     return operations.reduce("mean", a, axis, dtype, out, keepdims, where=where)
 
 
@@ -251,12 +255,12 @@ def by_row(name: str, a: Any, axis: Any, keepdims: Any) -> Any:
     return operations.reduce(name, a, axis, None, None, keepdims)
 
 
-for _function in (np.argmax, np.argmin, np.cumsum, np.cumprod, np.median, np.sort, np.argsort):
+for _later in (np.argmax, np.argmin, np.cumsum, np.cumprod, np.median, np.sort, np.argsort):
 
-    def _absent(a: Any, axis: Any = None, *more: Any, _row: str = _function.__name__, keepdims: Any = False, **rest: Any) -> Any:  # fmt: skip # noqa: E501
+    def _absent(a: Any, axis: Any = None, *more: Any, _row: str = _later.__name__, keepdims: Any = False, **rest: Any) -> Any:  # fmt: skip # noqa: E501
         return by_row(_row, a, axis, keepdims)
 
-    FUNCTIONS[_function] = _absent
+    FUNCTIONS[_later] = _absent
 
 
 @implements(np.where)
@@ -269,7 +273,7 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
 @implements(np.clip)
 def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None, **more: Any) -> Any:  # fmt: skip # noqa: E501
     refuse("np.clip", **more)
-    low, high = (None if v is np._NoValue else v for v in (a_min, a_max))  # type: ignore[attr-defined]
+    low, high = (None if v is np._NoValue else v for v in (a_min, a_max))
     low, high = min if low is None else low, max if high is None else high
     result = a
     if low is not None:
@@ -300,7 +304,11 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     traced = as_traced(x)
     if not traced.value.dtype.is_floating:
         return operations.copy(traced)
-    limits = np.finfo(traced.dtype) if traced.value.dtype is not dtypes.bfloat16 else np.finfo(np.float32)  # type: ignore[attr-defined]
+    limits = (
+        np.finfo(traced.value.dtype.numpy)
+        if traced.value.dtype is not dtypes.bfloat16
+        else ml_dtypes.finfo(traced.value.dtype.numpy)
+    )
     high = float(limits.max) if posinf is None else posinf
     low = float(limits.min) if neginf is None else neginf
     kept = apply("where", apply("isnan", traced), nan, traced)
@@ -441,7 +449,7 @@ def isrealobj(x: Any) -> bool:
 
 @implements(np.result_type)
 def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
-    plain = []
+    plain: list[Any] = []
     for a in arrays_and_dtypes:
         if isinstance(a, Traced) and a.weak is not None:
             plain.append({"bool": False, "int": 0, "float": 0.0, "complex": 0j}[a.weak])
@@ -454,7 +462,9 @@ def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
 
 
 @implements(np.concatenate)
-def concatenate(arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Any:  # fmt: skip
+def concatenate(
+    arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
+) -> Any:
     result = operations.concatenate(arrays, axis, dtype)
     return result if out is None else operations.into(out, result)
 
@@ -599,7 +609,9 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **keywords: Any) -> 
     for entry in entries:
         message = "pad: a width of {right} is negative"
         traced.recorder.builder.require(0, "<=", entry, message, "slice to remove elements", source.user_line())
-    return traced.recorder.movement("pad", [traced], pad_widths=entries, value=traced.dtype.type(value).item())
+    return traced.recorder.movement(
+        "pad", [traced], pad_widths=entries, value=traced.value.dtype.numpy.type(value).item()
+    )
 
 
 def _pad_pairs(width: Any, rank: int) -> list[Any]:

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from tracefuse import dtypes, source
-from tracefuse.dtypes import DType, dtype_of
+from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, ShapeError, TraceError, TracefuseError, UnsupportedError
-from tracefuse.extents import Extent, divide_exactly, floordiv, product
+from tracefuse.extents import Expression, Extent, divide_exactly, floordiv, product
 from tracefuse.indexing_keys import plan_of
 from tracefuse.ir import Shape
 from tracefuse.ops import REGISTRY, Pointwise, Reduction
@@ -62,7 +62,7 @@ def missing(what: str, instead: str) -> UnsupportedError:
 def refuse(function: str, **given: Any) -> None:
     """UnsupportedError for the first parameter that is set to something else than its default."""
     for name, value in given.items():
-        if value is not None and value is not np._NoValue:  # type: ignore[attr-defined]
+        if value is not None and value is not np._NoValue:
             raise UnsupportedError(
                 f"{function}: the parameter {name} is not supported", hint=f"call {function} without {name}",
                 where=source.user_line(),
@@ -150,9 +150,9 @@ def reduce(
     """A reduction row by name, with the parameters of NumPy's reductions."""
     row = REGISTRY[name]
     assert isinstance(row, Reduction)
-    keepdims = bool(keepdims) if keepdims is not np._NoValue else False  # type: ignore[attr-defined]
-    initial = None if initial is np._NoValue else initial  # type: ignore[attr-defined]
-    where = None if where is True or where is np._NoValue else where  # type: ignore[attr-defined]
+    keepdims = bool(keepdims) if keepdims is not np._NoValue else False
+    initial = None if initial is np._NoValue else initial
+    where = None if where is True or where is np._NoValue else where
     x = as_tensor(x)
     chosen = None if dtype is None else dtype_of(dtype)
     if where is not None:
@@ -174,13 +174,15 @@ def var(
 ) -> Any:  # fmt: skip
     """Variance: the sum of squared deviations over n - ddof."""
     refuse("var", mean=mean, where=None if where is True else where)
-    if correction is not None and correction is not np._NoValue:  # type: ignore[attr-defined]
+    if correction is not None and correction is not np._NoValue:
         ddof = correction
     x = as_tensor(x) if dtype is None else astype(as_tensor(x), dtype)
     return reduce("var", x, axis, None, out, keepdims, correction=_number(ddof))
 
 
-def std(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, **more: Any) -> Any:  # fmt: skip
+def std(
+    x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, **more: Any
+) -> Any:
     """Standard deviation: the square root of var."""
     result = apply("sqrt", var(x, axis, dtype, None, ddof, keepdims, **more))
     return result if out is None else into(out, result)
@@ -206,6 +208,8 @@ def _extents(shape: Any, recorder: Recorder) -> tuple[Extent, ...]:
     for entry in entries:
         if isinstance(entry, SymbolicSize):
             result.append(recorder.simplify(entry.extent))
+        elif isinstance(entry, Expression):
+            result.append(recorder.simplify(entry))
         elif isinstance(entry, Traced) and entry.value.extent is not None:
             result.append(recorder.simplify(entry.value.extent))
         else:
@@ -227,7 +231,8 @@ def reshape(x: Any, shape: Any, order: str | None = "C") -> Any:
     """The same elements in row-major order; one entry of `shape` may be -1."""
     if order not in ("C", None):
         if order == "F":
-            return transpose(reshape(transpose(x), tuple(reversed(shape if isinstance(shape, (tuple, list)) else (shape,)))))  # fmt: skip
+            entries = shape if isinstance(shape, (tuple, list)) else (shape,)
+            return transpose(reshape(transpose(x), tuple(reversed(entries))))
         raise missing(f"reshape with order={order!r}", "use order='C'")
     traced = as_tensor(x)
     recorder, own = traced.recorder, traced.extents
@@ -263,7 +268,7 @@ def _quotient(total: Extent, others: Extent, recorder: Recorder) -> Extent:
     result = floordiv(total, others)
     message = "reshape: {left} elements do not fill rows of " + str(others)
     hint = f"the number of elements must be a multiple of {others}"
-    recorder.builder.require(total % others, "==", 0, message, hint, source.user_line())
+    recorder.builder.require(total, "==", result * others, message, hint, source.user_line())
     return result
 
 
@@ -320,7 +325,8 @@ def squeeze(x: Any, axis: Any = None) -> Any:
             # For an axis of an argument this is in the key of the trace, so that it is known here.
             if not traced.recorder.decide(extents[dim], "==", 1, "squeeze"):
                 size = traced.recorder.known(extents[dim])
-                raise ShapeError(f"squeeze: axis {dim} has extent {size}", hint="only an axis of extent 1 can be squeezed")  # fmt: skip
+                message = f"squeeze: axis {dim} has extent {size}"
+                raise ShapeError(message, hint="only an axis of extent 1 can be squeezed")
     if not dims:
         return _same(traced)
     return traced.recorder.movement("squeeze", [traced], view_of=traced, dims=dims)
@@ -371,8 +377,8 @@ def getitem(x: Traced, key: Any) -> Any:
     if plan.flips:
         result = recorder.movement("flip", [result], view_of=traced, dims=tuple(plan.flips))
     if not plan.whole(shape):
-        bounds = {"start_indices": plan.starts, "end_indices": plan.ends, "strides": plan.steps}
-        result = recorder.movement("slice", [result], view_of=traced, **{k: tuple(v) for k, v in bounds.items()})
+        starts, ends, steps = tuple(plan.starts), tuple(plan.ends), tuple(plan.steps)
+        result = recorder.movement("slice", [result], view_of=traced, start_indices=starts, end_indices=ends, strides=steps)  # fmt: skip # noqa: E501
     if plan.drops:
         result = recorder.movement("squeeze", [result], view_of=traced, dims=tuple(plan.drops))
     if any(plan.new_axes):
@@ -474,7 +480,8 @@ def into(target: Any, result: Traced) -> Any:
     group = target.group
     if group is not None and group.of_argument is not None:
         raise UnsupportedError(
-            f"in-place change of the argument {group.of_argument}", hint="return the new value: write y = x + 1, not x += 1",
+            f"in-place change of the argument {group.of_argument}",
+            hint="return the new value: write y = x + 1, not x += 1",
             where=source.user_line(),
         )  # fmt: skip
     if group is not None and group.others(target):
@@ -526,7 +533,7 @@ def power(a: Any, b: Any) -> Any:
         b = int(b)
     if isinstance(b, SymbolicSize) or (isinstance(b, Traced) and b.on_host and b.value.dtype.is_integer):
         kind = as_traced(a).value.dtype
-        b = int(b) if kind.is_integer else b
+        b = operator.index(b) if kind.is_integer else b  # type: ignore[arg-type]
     if isinstance(b, (int, float)) and not isinstance(b, np.generic):
         special = _constant_power(a, b)
         if special is not None:

@@ -1,7 +1,7 @@
 """Arguments and results as trees: leaves, structure and the path of each leaf as Python spells it.
 
-Tuples, lists, dicts, NamedTuples, OrderedDict, deque are nodes; dataclasses and attrs classes become nodes when they are
-first met; `register_pytree_node` adds other classes. None is a leaf.
+Tuples, lists, dicts, NamedTuples, OrderedDict, deque are nodes; dataclasses and attrs classes become nodes when they
+are first met; `register_pytree_node` adds other classes. None is a leaf.
 
 Knows: optree. Must not know: arrays, tracing.
 """
@@ -64,6 +64,8 @@ def _register_new(leaves: list[Any]) -> bool:
 
 
 def _fields(cls: type) -> list[str] | None:
+    if getattr(cls, "pytree_leaf", False):
+        return None
     if dataclasses.is_dataclass(cls):
         return [field.name for field in dataclasses.fields(cls)]
     attributes = getattr(cls, "__attrs_attrs__", None)
@@ -76,7 +78,7 @@ def _register_fields(cls: type, names: list[str]) -> None:
 
     def unflatten_fields(_: None, children: Iterable[Any]) -> Any:
         # Not through __init__, which may convert or check what is a tracer here.
-        instance = object.__new__(cls)
+        instance: Any = object.__new__(cls)
         for name, child in zip(names, children, strict=True):
             object.__setattr__(instance, name, child)
         return instance

@@ -17,6 +17,8 @@ import numpy as np
 
 _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep
+# Libraries whose functions call back into the tracer.
+_LIBRARIES = tuple(f"{os.sep}site-packages{os.sep}{name}{os.sep}" for name in ("jax", "cupy", "cupyx", "torch"))
 _internal: dict[str, bool] = {}
 
 
@@ -26,6 +28,7 @@ def is_internal(filename: str) -> bool:
     if known is None:
         # "<__array_function__ internals>" is what NumPy calls code that it makes.
         known = filename.startswith((_OWN, _NUMPY, "<__array_function__"))
+        known = known or any(library in filename for library in _LIBRARIES)
         _internal[filename] = known
     return known
 

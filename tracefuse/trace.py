@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from tracefuse import numpy_functions, operations, source
+from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, TraceError, UnsupportedError
 from tracefuse.extents import product
 from tracefuse.recorder import Traced
@@ -170,8 +171,8 @@ class Tracer(Traced):
     def astype(
         self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
     ) -> Any:
-        target = operations.dtype_of(dtype)
-        if casting != "unsafe" and not np.can_cast(self.dtype, target.numpy, casting):  # type: ignore[call-overload]
+        target = dtype_of(dtype)
+        if casting != "unsafe" and not np.can_cast(self.dtype, target.numpy, casting):  # type: ignore[arg-type]
             raise DtypeError(
                 f"Cannot cast from {self.value.dtype} to {target} according to the rule '{casting}'",
                 hint="use casting='unsafe'", where=source.user_line(),
@@ -316,9 +317,12 @@ class Tracer(Traced):
     @property
     def __jax_array__(self) -> Any:
         # JAX's own operators look for it before they leave the operation to the other operand.
-        if sys._getframe(1).f_code.co_name == "deferring_binary_op":
+        caller = sys._getframe(1).f_code
+        if caller.co_name == "deferring_binary_op" or caller.co_filename.endswith("array_methods.py"):
             raise AttributeError("__jax_array__")
-        raise self._of_elements("jax.numpy", "use the function of np or of tracefuse.xp")
+        error = self._of_elements("a jax.numpy function", "use the function of np or of tracefuse.xp")
+        # Not a TypeError, which JAX replaces by its own.
+        raise UnsupportedError(error.message, hint=error.hint, where=error.where)
 
     def __torch_function__(self, *arguments: Any, **keywords: Any) -> Any:
         raise self._of_elements("a torch function", "use the function of np or of tracefuse.xp")
@@ -336,7 +340,7 @@ class Tracer(Traced):
     def __contains__(self, value: Any) -> bool:
         raise self._of_elements("'in'", "write np.any(x == value)")
 
-    # -- protocols ------------------------------------------------------------------------------------------------------
+    # -- protocols ----------------------------------------------------------------------------------------------------
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
         return numpy_functions.call_ufunc(ufunc, method, inputs, keywords)

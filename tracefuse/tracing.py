@@ -9,7 +9,7 @@ import enum
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from tracefuse.recorder import Recorder, ScalarGuard, Traced, current
 from tracefuse.sizes import SymbolicSize
 from tracefuse.trace import Tracer
 
+Rebuild: TypeAlias = Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -55,7 +56,7 @@ def classify(value: Any, path: str) -> Leaf:
         if kind == "numpy" and not value.shape:
             return Leaf("scalar", ("strong", dtype), path, value[()], dtype)
         return Leaf("array", array_key(value, dtype), path, value, dtype)
-    if isinstance(value, np.generic) and not isinstance(value, (float, complex)) or type(value) in _NUMPY_FLOATS:
+    if (isinstance(value, np.generic) and not isinstance(value, (float, complex))) or type(value) in _NUMPY_FLOATS:
         dtype = dtype_of(value.dtype)
         return Leaf("scalar", ("strong", dtype), path, value, dtype)
     if type(value) is int and value not in _INT64:
@@ -114,7 +115,7 @@ class Trace:
     """A recorded function.
 
     sources: for each input of the fusion the position of its leaf, or -(k + 1) for the k-th capture. results: for each
-    leaf of the result ("output", position), ("argument", leaf), ("size", extent), ("number", read) or ("constant", value).
+    leaf of the result ("output", position), ("argument", leaf), ("size", extent), ("number", read), ("constant", value).
     """
 
     fusion: Fusion
@@ -163,9 +164,8 @@ class _Inputs:
 
 
 def trace(
-    function: Callable[..., Any], leaves: Sequence[Leaf], rebuild: Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]],
-    bound: Any, *, dynamic: bool = True,
-) -> Trace:  # fmt: skip
+    function: Callable[..., Any], leaves: Sequence[Leaf], rebuild: Rebuild, bound: Any, *, dynamic: bool = True
+) -> Trace:
     """Calls `function` with tracers in place of arrays and records what it does.
 
     rebuild: the arguments of the call from its leaves. bound: the object that a method belongs to, or None.

@@ -1,7 +1,7 @@
 """The array API namespace: records on tracers, compiles on arrays.
 
-Names and parameters are the array API's, which NumPy 2 spells alike. On traced values, and while a trace is in progress,
-a call records. On concrete arrays a call is a fusion of one op, keyed by rank and element type, not by shape. Creation
+Names and parameters are the array API's, which NumPy 2 spells alike. On traced values, and while a trace is in
+progress, a call records. On concrete arrays a call is a fusion of one op, keyed by rank and element type, not by shape. Creation
 functions outside of a trace make NumPy arrays.
 
 Knows: the names of the array API. Must not know: how ops are recorded.
@@ -28,6 +28,8 @@ from tracefuse.recorder import Recorder, Traced, current
 from tracefuse.sizes import SymbolicSize
 from tracefuse.trace import Tracer
 
+_numpy: Any = np  # creation takes what NumPy takes, symbolic sizes as well
+
 bool = np.bool_
 int8, int16, int32, int64 = np.int8, np.int16, np.int32, np.int64
 uint8, uint16, uint32, uint64 = np.uint8, np.uint16, np.uint32, np.uint64
@@ -40,12 +42,12 @@ _NAMES = """
 abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_invert bitwise_or
 bitwise_right_shift bitwise_xor ceil clip conj copysign cos cosh divide equal exp expm1 floor floor_divide greater
 greater_equal hypot imag isfinite isinf isnan less less_equal log log1p log2 log10 logaddexp logical_and logical_not
-logical_or logical_xor maximum minimum multiply negative nextafter not_equal positive pow real reciprocal remainder round
-sign signbit sin sinh square sqrt subtract tan tanh trunc all any max mean min prod std sum var count_nonzero argmax
-argmin cumulative_sum cumulative_prod diff where broadcast_arrays broadcast_to concat expand_dims flip moveaxis
-permute_dims repeat reshape roll squeeze stack tile unstack take take_along_axis matmul matrix_transpose vecdot tensordot
-tril triu zeros_like ones_like full_like empty_like astype result_type sort argsort searchsorted
-""".split()
+logical_or logical_xor maximum minimum multiply negative nextafter not_equal positive pow real reciprocal remainder
+round sign signbit sin sinh square sqrt subtract tan tanh trunc all any max mean min prod std sum var count_nonzero
+argmax argmin cumulative_sum cumulative_prod diff where broadcast_arrays broadcast_to concat expand_dims flip moveaxis
+permute_dims repeat reshape roll squeeze stack tile unstack take take_along_axis matmul matrix_transpose vecdot
+tensordot tril triu zeros_like ones_like full_like empty_like astype result_type sort argsort searchsorted
+"""
 
 
 def _has_traced(values: Sequence[Any]) -> Any:
@@ -80,7 +82,7 @@ def _lifted(value: Any) -> Any:
     return value
 
 
-for _name in _NAMES:
+for _name in _NAMES.split():
     if hasattr(np, _name):
         globals()[_name] = _operation(getattr(np, _name))
 
@@ -124,7 +126,7 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None,
     """start, start + step, ... before stop. Sizes may be symbolic; other bounds are asked for their values."""
     recorder = _recorder(start, stop, step)
     if recorder is None:
-        return np.arange(start, stop, step, dtype) if stop is not None else np.arange(0, start, step, dtype)
+        return _numpy.arange(start, stop, step, dtype) if stop is not None else _numpy.arange(0, start, step, dtype)
     start, stop = (0, start) if stop is None else (start, stop)
     whole = [isinstance(v, (int, SymbolicSize)) for v in (start, stop, step)]
     if not builtins.all(whole):
@@ -136,8 +138,8 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None,
         raise ShapeError("arange: step 0", hint="give a step that is not 0")
     first, last = recorder.plain(start), recorder.plain(stop)
     distance = last - first if step > 0 else first - last
-    length = ceildiv(distance, builtins.abs(step)) if recorder.decide(0, "<=", distance, "the length of arange") else 0
-    return iota(recorder, start, step, length, dtypes.int64 if dtype is None else dtype_of(dtype))
+    count = ceildiv(distance, builtins.abs(step)) if recorder.decide(0, "<=", distance, "the length of arange") else 0
+    return iota(recorder, start, step, count, dtypes.int64 if dtype is None else dtype_of(dtype))
 
 
 def linspace(start: Any, stop: Any, /, num: Any, *, dtype: Any = None, device: Any = None, endpoint: Any = True) -> Any:
@@ -177,7 +179,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = N
 def meshgrid(*vectors: Any, indexing: str = "xy") -> list[Any]:
     """Coordinate arrays from coordinate vectors."""
     if _recorder(*vectors) is None:
-        return list(np.meshgrid(*vectors, indexing=indexing))
+        return list(_numpy.meshgrid(*vectors, indexing=indexing))
     parts = [operations.as_tensor(v) for v in vectors]
     order = list(range(len(parts)))
     if indexing == "xy" and len(parts) > 1:
