@@ -27,7 +27,7 @@ def traces(function: FusedFunction[Any, Any]) -> int:
     return function.cache_info().traces
 
 
-# -- keys ---------------------------------------------------------------------------------------------------------------
+# -- keys -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_new_size_is_no_new_trace() -> None:
@@ -68,7 +68,7 @@ def test_a_computed_extent_of_one_broadcasts_as_in_numpy() -> None:
     for n in (4, 2, 4):
         x = np.arange(float(n))
         np.testing.assert_array_equal(f(x, y), x[1:] + y)
-    with pytest.raises(tracefuse.ShapeError, match="add: extents differ on axis 0: 4 .* and 3"):
+    with pytest.raises(tracefuse.ShapeError, match=r"add: extents differ on axis 0: 4 .* and 3"):
         f(np.arange(5.0), y)
 
 
@@ -85,7 +85,7 @@ def test_range_over_an_extent_guards_its_value() -> None:
     assert traces(f) == 2
 
 
-# -- scalars --------------------------------------------------------------------------------------------------------------
+# -- scalars ----------------------------------------------------------------------------------------------------------
 
 
 def test_scalars_are_arguments_of_the_trace() -> None:
@@ -142,7 +142,7 @@ def test_an_argument_returned_untouched_is_the_same_object_and_other_results_sha
         assert not any(np.shares_memory(array, other) for other in [A, *others[:k]])
 
 
-# -- static values --------------------------------------------------------------------------------------------------------
+# -- static values ----------------------------------------------------------------------------------------------------
 
 
 class Mode(enum.Enum):
@@ -187,7 +187,7 @@ def test_an_object_that_is_not_static_by_itself_is_named() -> None:
     )
 
 
-# -- pytrees --------------------------------------------------------------------------------------------------------------
+# -- pytrees ----------------------------------------------------------------------------------------------------------
 
 
 class Point(NamedTuple):
@@ -243,7 +243,7 @@ def test_ordered_mappings_keep_their_kind() -> None:
     assert list(result) == ["b", "a"]
 
 
-# -- captures -------------------------------------------------------------------------------------------------------------
+# -- captures ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_global_that_is_bound_again_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,7 +335,7 @@ def test_static_and_class_methods_work_in_either_order() -> None:
     np.testing.assert_array_equal(Model.named(A), A * 5)
 
 
-# -- being a function -----------------------------------------------------------------------------------------------------
+# -- being a function -------------------------------------------------------------------------------------------------
 
 
 @fuse
@@ -405,7 +405,7 @@ def test_a_function_without_arrays_gives_numpy_arrays() -> None:
     np.testing.assert_array_equal(reference(lambda n: xp.zeros(n) + 1)(3), np.ones(3))
 
 
-# -- kinds of arrays ------------------------------------------------------------------------------------------------------
+# -- kinds of arrays --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32", "float16", "bool"])

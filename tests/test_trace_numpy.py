@@ -80,7 +80,7 @@ FUNCTIONS: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
             np.roll(x, (1, 2), (0, 1)),
         ),
         (X,),
-    ),  # fmt: skip
+    ),
     ("pads", lambda x: (np.pad(x, 1), np.pad(x, ((0, 1), (2, 0)), constant_values=7), np.pad(x, (1, 2))), (X,)),
     ("takes", lambda x, i: (np.take_along_axis(x, i % 3, 0), np.take(x, [2, 0], 1), x[[1, 2]], x[:, [0, -1]]), (X, I)),
     ("takes by matrix", lambda x: (x[np.array([[0, 1], [2, 2]])], x.take([5, 1]), x[1][np.array([2, 0])]), (X,)),
@@ -90,7 +90,7 @@ FUNCTIONS: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
         "like",
         lambda x: (np.zeros_like(x), np.ones_like(x, dtype=int), np.full_like(x, 2.5), np.zeros_like(x, shape=(2,))),
         (X,),
-    ),  # fmt: skip
+    ),
     ("casts", lambda x, i: (x.astype(np.int32), i.astype(float), np.astype(i, np.float32), x.astype(bool)), (X, I)),
     ("products", lambda x, y: (x @ y, x @ x.T, np.matmul(x, y), np.dot(x, y), x.dot(y), np.inner(x, y), y @ y), (X, Y)),
     ("norms", lambda x: (np.linalg.norm(x), np.linalg.norm(x, axis=1, keepdims=True)), (X,)),
@@ -122,10 +122,12 @@ def test_a_traced_function_gives_what_numpy_gives(function: Callable[..., Any], 
 INDICES = st.one_of(
     st.integers(-3, 2),
     st.slices(3),
-    st.builds(slice, st.none() | st.integers(-6, 6), st.none() | st.integers(-6, 6), st.sampled_from([None, 1, 2, -1, -2, -3])),
+    st.builds(
+        slice, st.none() | st.integers(-6, 6), st.none() | st.integers(-6, 6), st.sampled_from([None, 1, 2, -1, -2, -3])
+    ),
     st.none(),
     st.just(Ellipsis),
-)  # fmt: skip
+)
 
 
 @settings(max_examples=150, deadline=None)
@@ -169,11 +171,17 @@ class FakeCupyUfunc:
 @pytest.mark.parametrize(
     ("name", "operands", "numpy"),
     [
-        ("cupy_exp", 1, np.exp), ("cupy_add", 2, np.add), ("cupy_true_divide", 2, np.divide), ("cupy_copy", 1, np.copy),
-        ("cupy_maximum", 2, np.maximum), ("cupy_power", 2, lambda x, y: x**y), ("cupy_square", 1, np.square),
-        ("cupy_less", 2, np.less), ("cupy_absolute", 1, np.abs),
+        ("cupy_exp", 1, np.exp),
+        ("cupy_add", 2, np.add),
+        ("cupy_true_divide", 2, np.divide),
+        ("cupy_copy", 1, np.copy),
+        ("cupy_maximum", 2, np.maximum),
+        ("cupy_power", 2, lambda x, y: x**y),
+        ("cupy_square", 1, np.square),
+        ("cupy_less", 2, np.less),
+        ("cupy_absolute", 1, np.abs),
     ],
-)  # fmt: skip
+)
 def test_cupys_ufuncs_record_through_their_hook(name: str, operands: int, numpy: Callable[..., Any]) -> None:
     kernel = FakeCupyUfunc(name, operands)
     arguments = [abs(X) + 1, Y][:operands]
@@ -205,6 +213,13 @@ def test_xp_computes_on_arrays_and_records_on_tracers() -> None:
         )
 
     for n in (3, 6):
-        expected = (np.zeros((n, 2)), np.arange(n), np.arange(1, n, 2), np.eye(n), np.full(2, 7, np.int8), np.linspace(0, 1, 5))  # fmt: skip # noqa: E501
+        expected = (
+            np.zeros((n, 2)),
+            np.arange(n),
+            np.arange(1, n, 2),
+            np.eye(n),
+            np.full(2, 7, np.int8),
+            np.linspace(0, 1, 5),
+        )
         assert_same(f(np.ones((n, 2))), expected)
     assert f.cache_info().traces == 1

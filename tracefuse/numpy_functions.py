@@ -304,11 +304,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     traced = as_traced(x)
     if not traced.value.dtype.is_floating:
         return operations.copy(traced)
-    limits = (
-        np.finfo(traced.value.dtype.numpy)
-        if traced.value.dtype is not dtypes.bfloat16
-        else ml_dtypes.finfo(traced.value.dtype.numpy)
-    )
+    limits: Any = ml_dtypes.finfo(traced.value.dtype.name)  # it knows NumPy's types as well
     high = float(limits.max) if posinf is None else posinf
     low = float(limits.min) if neginf is None else neginf
     kept = apply("where", apply("isnan", traced), nan, traced)
@@ -509,11 +505,9 @@ def _pieces(ary: Any, indices_or_sections: Any, axis: Any, *, equal: bool) -> li
         if count < 1:
             raise ShapeError("number sections must be larger than 0.")
         if equal:
-            message = f"split: axis {dim} of {{left}} elements does not divide into {count} equal parts"
-            recorder.builder.require(
-                traced.extents[dim], "==", traced.extents[dim] // count * count, message, "use np.array_split",
-                source.user_line(),
-            )  # fmt: skip
+            message = f"split: axis {dim} does not divide into {count} equal parts: {{left}} elements are left over"
+            over = traced.extents[dim] % count
+            recorder.builder.require(over, "==", 0, message, "use np.array_split", source.user_line())
         each, extra = extent // count, extent % count
         cuts = [0]
         for k in range(count):

@@ -102,7 +102,7 @@ def as_traced(value: Any) -> Traced:
 def as_tensor(value: Any) -> Traced:
     """`value` as a traced tensor: a host scalar becomes a 0-d array."""
     traced = as_traced(value)
-    return traced.recorder.movement("full", [traced], shape=()) if traced.on_host else traced  # type: ignore[no-any-return]
+    return traced.recorder.movement("full", [traced], shape=()) if traced.on_host else traced
 
 
 def shape_of(value: Any) -> Shape:
@@ -266,9 +266,9 @@ def _quotient(total: Extent, others: Extent, recorder: Recorder) -> Extent:
     if not recorder.decide(1, "<=", others, "the extents beside -1"):
         raise ShapeError(f"reshape: -1 beside extents whose product is {others}", hint="spell out every extent")
     result = floordiv(total, others)
-    message = "reshape: {left} elements do not fill rows of " + str(others)
+    message = f"reshape: the elements do not fill rows of {others}: {{left}} are left over"
     hint = f"the number of elements must be a multiple of {others}"
-    recorder.builder.require(total, "==", result * others, message, hint, source.user_line())
+    recorder.builder.require(total % others, "==", 0, message, hint, source.user_line())
     return result
 
 

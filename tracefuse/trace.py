@@ -238,7 +238,7 @@ class Tracer(Traced):
     __lshift__, __rlshift__ = _binary("left_shift"), _binary("left_shift", swap=True)
     __rshift__, __rrshift__ = _binary("right_shift"), _binary("right_shift", swap=True)
     __ilshift__, __irshift__ = _in_place("left_shift"), _in_place("right_shift")
-    __eq__, __ne__ = _binary("eq"), _binary("ne")  # type: ignore[assignment]
+    __eq__, __ne__ = _binary("eq"), _binary("ne")
     __lt__, __le__, __gt__, __ge__ = _binary("lt"), _binary("le"), _binary("gt"), _binary("ge")
     __hash__ = None  # type: ignore[assignment]
 

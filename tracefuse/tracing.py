@@ -115,7 +115,8 @@ class Trace:
     """A recorded function.
 
     sources: for each input of the fusion the position of its leaf, or -(k + 1) for the k-th capture. results: for each
-    leaf of the result ("output", position), ("argument", leaf), ("size", extent), ("number", read), ("constant", value).
+    leaf of the result ("output", position), ("argument", leaf), ("size", extent), ("number", read) or
+    ("constant", value).
     """
 
     fusion: Fusion

@@ -1,8 +1,8 @@
 """The array API namespace: records on tracers, compiles on arrays.
 
 Names and parameters are the array API's, which NumPy 2 spells alike. On traced values, and while a trace is in
-progress, a call records. On concrete arrays a call is a fusion of one op, keyed by rank and element type, not by shape. Creation
-functions outside of a trace make NumPy arrays.
+progress, a call records. On concrete arrays a call is a fusion of one op, keyed by rank and element type, not by shape.
+Creation functions outside of a trace make NumPy arrays.
 
 Knows: the names of the array API. Must not know: how ops are recorded.
 """
