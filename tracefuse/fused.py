@@ -18,6 +18,7 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
 import numpy as np
 
 from tracefuse import arrays, config, pytrees, source
+from tracefuse.captures import Place
 from tracefuse.compiler import compile_fusion
 from tracefuse.config import Options
 from tracefuse.errors import TraceError, TracefuseError
@@ -37,6 +38,10 @@ def compile_executable(fusion: Fusion, target: str, options: Options) -> Any:
     return compile_fusion(fusion, target=target, contract=options.contract)
 
 
+MOST_TRACES = 64
+"""Traces kept for one key; the oldest goes first."""
+
+
 class CacheInfo(NamedTuple):
     """How often the function was traced and compiled, and how many calls found both done."""
 
@@ -45,9 +50,13 @@ class CacheInfo(NamedTuple):
     hits: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Entry:
-    """A trace with its executable. plain: the inputs are the leaves in order, the only result is an output."""
+    """A trace with its executable.
+
+    plain: the inputs are the leaves in order, with no captures and no guards of computed scalars. single: the result is
+    one output, not in a tree.
+    """
 
     trace: Trace
     executable: Any
@@ -91,6 +100,7 @@ class FusedFunction(Generic[P, R]):
         self._compile = compile
         self._fast: dict[Any, list[_Entry]] = {}
         self._tables: dict[tuple[Options, Any], list[_Entry]] = {}
+        self._paths: dict[Any, list[str]] = {}
         self._lock = threading.RLock()
         self._traces = self._compiles = self._hits = 0
         self._default = config.resolve(self._options)
@@ -103,9 +113,12 @@ class FusedFunction(Generic[P, R]):
             entries = self._fast.get(_flat_key(args))
             if entries is not None:
                 for entry in entries:
-                    if entry.guard is None or entry.guard(args):
+                    if (entry.guard is None or entry.guard(args)) and (
+                        not entry.trace.statics or _unchanged(entry.trace.statics)
+                    ):
                         self._hits += 1
-                        return cast("R", entry.executable(args)[0])
+                        outputs = entry.executable(args)
+                        return cast("R", outputs[0] if entry.single else _assembled(entry, args, args, outputs))
         return cast("R", self._call(args, kwargs, None, False))
 
     def _call(self, args: Sequence[Any], kwargs: dict[str, Any], bound: Any, is_bound: bool) -> Any:
@@ -133,7 +146,8 @@ class FusedFunction(Generic[P, R]):
         ):
             entries = self._fast.setdefault(key, [])
             if entry not in entries:
-                entries.append(entry)
+                entries.insert(0, entry)
+                del entries[MOST_TRACES:]
 
     def _entry(self, call: _Call, options: Options, bound: Any) -> tuple[_Entry, list[Any]]:
         """The entry whose guards hold, made where there is none, and the arguments of its fusion."""
@@ -147,6 +161,7 @@ class FusedFunction(Generic[P, R]):
             entry = self._made(call, options, bound)
             # The newest first: sizes that changed once tend to stay.
             entries.insert(0, entry)
+            del entries[MOST_TRACES:]
             arguments = _arguments(entry, call, bound)
             assert arguments is not None
             return entry, arguments
@@ -167,27 +182,16 @@ class FusedFunction(Generic[P, R]):
                 executable = (self._compile or compile_executable)(traced.fusion, target, options)
         in_order = traced.sources == tuple(range(len(call.leaves)))
         single = traced.structure.num_nodes == 1 and traced.results == (("output", 0),)
-        plain = in_order and single and not traced.statics and not traced.scalar_guards and executable is not None
+        plain = in_order and not traced.scalar_guards and executable is not None
         return _Entry(traced, executable, traced.guard_function(), plain, single, kind)
 
     def _run(self, entry: _Entry, arguments: list[Any], call: _Call) -> Any:
         outputs = entry.executable(arguments) if entry.executable is not None else []
-        leave = arrays.leaving(entry.kind)
+        if entry.kind != "numpy":
+            outputs = list(map(arrays.leaving(entry.kind), outputs))
         if entry.single:
-            return leave(outputs[0])
-        facts: dict[int, Any] | None = None
-        leaves: list[Any] = []
-        for kind, what in entry.trace.results:
-            if kind == "output":
-                leaves.append(leave(outputs[what]))
-            elif kind == "argument":
-                leaves.append(call.leaves[what].value)
-            elif kind == "constant":
-                leaves.append(what)
-            else:
-                facts = entry.trace.facts(arguments) if facts is None else facts
-                leaves.append(evaluate(what, facts) if kind == "size" else what(facts))
-        return pytrees.unflatten(entry.trace.structure, leaves)
+            return outputs[0]
+        return _assembled(entry, [leaf.value for leaf in call.leaves], arguments, outputs)
 
     # -- arguments ----------------------------------------------------------------------------------------------------
 
@@ -201,9 +205,12 @@ class FusedFunction(Generic[P, R]):
                 held[k], traced_args[k] = args[k], None
         for name in self._static_argnames.intersection(kwargs):
             held[name] = traced_kwargs.pop(name)
-        names = pytrees.argument_names(self._function, len(args) + offset)[offset:]
         found, structure = pytrees.flatten((traced_args, traced_kwargs))
-        leaves = [classify(value, path) for value, path in zip(found, _paths(structure, names), strict=True)]
+        paths = self._paths.get((structure, is_bound))
+        if paths is None:
+            names = pytrees.argument_names(self._function, len(args) + offset)[offset:]
+            paths = self._paths[structure, is_bound] = _paths(structure, names)
+        leaves = [classify(value, path) for value, path in zip(found, paths, strict=True)]
         statics = tuple((k, static_key(v, f"static argument {k}")) for k, v in held.items())
         kinds = [(arrays.kind_of(leaf.value) or "numpy", leaf.path) for leaf in leaves if leaf.kind == "array"]
         kind = arrays.common_kind(kinds)
@@ -252,6 +259,7 @@ class FusedFunction(Generic[P, R]):
         """Forgets every trace and sets the counts to 0."""
         with self._lock:
             self._fast.clear()
+            self._paths.clear()
             self._tables.clear()
             self._traces = self._compiles = self._hits = 0
 
@@ -299,6 +307,27 @@ def _by_name(module: str, name: str) -> Any:
     for part in name.split("."):
         found = getattr(found, part)
     return found
+
+
+def _unchanged(statics: Sequence[Place]) -> bool:
+    return all(place.unchanged(None) for place in statics)
+
+
+def _assembled(entry: _Entry, leaves: Sequence[Any], arguments: Sequence[Any], outputs: Sequence[Any]) -> Any:
+    """The result as a tree, from the leaves of the call, the arguments of the fusion and its outputs."""
+    facts: dict[int, Any] | None = None
+    result: list[Any] = []
+    for kind, what in entry.trace.results:
+        if kind == "output":
+            result.append(outputs[what])
+        elif kind == "argument":
+            result.append(leaves[what])
+        elif kind == "constant":
+            result.append(what)
+        else:
+            facts = entry.trace.facts(arguments) if facts is None else facts
+            result.append(evaluate(what, facts) if kind == "size" else what(facts))
+    return pytrees.unflatten(entry.trace.structure, result)
 
 
 def _flat_key(args: Sequence[Any]) -> Any:

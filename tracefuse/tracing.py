@@ -93,7 +93,7 @@ def static_key(value: Any, path: str) -> Any:
     return (type(value), value)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Captured:
     """One captured array: where it is read at every call (None: this very object), and what it must be like."""
 
@@ -110,7 +110,7 @@ class Captured:
         return self.array if self.place is None else self.place.read(bound)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Trace:
     """A recorded function.
 
