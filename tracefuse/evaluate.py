@@ -110,7 +110,7 @@ def evaluate_scalars(
     fusion: Fusion, nodes: Sequence[Node], arguments: Mapping[int, Any], extents: Mapping[int, int]
 ) -> list[Any]:
     """The results of host scalar nodes as Python numbers; `arguments` are the inputs by value number."""
-    environment = dict(arguments)
+    environment = {k: np.asarray(v, fusion.values[k].dtype.numpy) for k, v in arguments.items()}
     results = []
     for node in nodes:
         number = node.outputs[0]

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Symbol:
-    """A named integer. Equal by name.
+    """A named integer. Two are equal where their names and their ranges are: proofs depend on both.
 
     id: the extent's (negative: -1 is the first axis of the first input) or the scalar value's number; None for a loop.
     extent: for a loop index, the number that it stays below. minimum: the smallest value.
@@ -29,12 +29,6 @@ class Symbol:
     id: int | None = None
     extent: Extent | None = None
     minimum: int = 0
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Symbol) and other.name == self.name
-
-    def __hash__(self) -> int:
-        return hash(self.name)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -423,18 +417,31 @@ def _all_terms_nonnegative(extent: Extent) -> bool:
 
 
 def _atoms_bounded(extent: Extent) -> bool:
-    """One more try: what is subtracted at its largest, x % d as d - 1 and x // d as x (for x >= 0, d >= 1)."""
+    """One more try: the first subtracted atom at its largest, in its own term alone.
+
+    x % d is at most d - 1, x // d at most x (for x >= 0, d >= 1), min(a, b) at most either.
+    """
     for monomial, coefficient in _terms(extent):
-        if coefficient < 0:
-            for atom in monomial:
-                if isinstance(atom, Binary) and atom.operation == "%":
-                    return is_nonnegative(substitute(extent, {atom: atom.right - 1}))
-                if isinstance(atom, Binary) and atom.operation == "//":
-                    return is_nonnegative(substitute(extent, {atom: atom.left}))
-                if isinstance(atom, Binary) and atom.operation == "min":
-                    sides = (atom.left, atom.right)
-                    return any(is_nonnegative(substitute(extent, {atom: side})) for side in sides)
+        for position, atom in enumerate(monomial):
+            if coefficient > 0 or not isinstance(atom, Binary) or not _others_nonnegative(monomial, position):
+                continue
+            term = _from_terms({monomial: coefficient}, recombine=False)
+            rest = _from_terms({monomial[:position] + monomial[position + 1 :]: coefficient}, recombine=False)
+            return any(is_nonnegative(extent - term + rest * bound) for bound in _upper_bounds(atom))
     return False
+
+
+def _others_nonnegative(monomial: Monomial, position: int) -> bool:
+    bounds = [_lower_bound(atom) for k, atom in enumerate(monomial) if k != position]
+    return all(bound is not None and bound >= 0 for bound in bounds)
+
+
+def _upper_bounds(atom: Binary) -> tuple[Extent, ...]:
+    if atom.operation == "%":
+        return (atom.right - 1,)
+    if atom.operation == "//":
+        return (atom.left,) if is_nonnegative(atom.left) and is_nonnegative(atom.right - 1) else ()
+    return (atom.left, atom.right) if atom.operation == "min" else ()
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ Knows: the kinds of op and coordinates. Must not know: loops, kernels, segments.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from tracefuse.extents import Expression, Extent, Symbol, as_symbol, symbol
@@ -33,9 +34,12 @@ def sources(fusion: Fusion, node: Node, coordinates: Shape, index_of: IndexOf) -
     """The operand elements that the result of a pointwise or movement node needs at `coordinates`.
 
     Pointwise: one source an operand, all of them needed. Movement: the first whose conditions hold is the element.
+    A reduction over axes of extent 1 alone reads one element.
     """
     shapes = [fusion.shape_of(o) for o in node.operands]
     result = fusion.shape_of(node.outputs[0])
+    if isinstance(node.op, Reduction):
+        return (Source(0, reduced_coordinates(node, fusion, coordinates, (0,) * len(node.attributes["dims"]))),)
     if isinstance(node.op, Movement):
         attributes = {k: _canonical(fusion, v) for k, v in node.attributes.items()}
         return node.op.pull(coordinates, shapes, result, attributes, index_of)
@@ -46,6 +50,14 @@ def _canonical(fusion: Fusion, attribute: object) -> object:
     if isinstance(attribute, tuple):
         return tuple(_canonical(fusion, a) for a in attribute)
     return fusion.canonical(attribute) if isinstance(attribute, Expression) else attribute
+
+
+def reduces(fusion: Fusion, node: Node) -> bool:
+    """Whether the node is a reduction that needs a loop: one over axes of extent 1 alone works element by element."""
+    if not isinstance(node.op, Reduction):
+        return False
+    shape = fusion.shape_of(node.operands[0])
+    return any(shape[axis] != 1 for axis in node.attributes["dims"])
 
 
 def loops_of(node: Node, fusion: Fusion) -> Shape:
@@ -81,35 +93,40 @@ def use_maps(fusion: Fusion, node: Node) -> tuple[list[Extent], AxisMap, list[tu
     place = {axis: loop for loop, axis in enumerate(wide)}
     coordinates = tuple(symbol(f"x{place[a]}", extent=e) if a in place else 0 for a, e in enumerate(shape))
     extents = [shape[a] for a in wide]
+
+    def map_of(at: Shape, own: Shape) -> AxisMap:
+        return tuple(_entry(c, e, extents) for c, e in zip(at, own, strict=True))
+
+    result = fusion.shape_of(node.outputs[0])
     if isinstance(node.op, Library):
-        return extents, _map_of(coordinates), [(o, (PULLED,) * len(fusion.shape_of(o))) for o in node.inputs]
+        return extents, map_of(coordinates, result), [(o, (PULLED,) * len(fusion.shape_of(o))) for o in node.inputs]
     if isinstance(node.op, Reduction):
         dims, keepdim = node.attributes["dims"], node.attributes["keepdim"]
         kept = tuple(0 if a in dims else c for a, c in enumerate(coordinates) if keepdim or a not in dims)
         operand = node.operands[0]
-        operand_reads = [(operand, _map_of(coordinates))] if isinstance(operand, int) else []
-        return extents, _map_of(kept), operand_reads
+        operand_reads = [(operand, map_of(coordinates, shape))] if isinstance(operand, int) else []
+        return extents, map_of(kept, result), operand_reads
     reads: list[tuple[int, AxisMap]] = []
 
     def index_of(position: int, at: Shape) -> Extent:
         operand = node.operands[position]
         if isinstance(operand, int):
-            reads.append((operand, _map_of(at)))
+            reads.append((operand, map_of(at, fusion.shape_of(operand))))
         return symbol(f"taken{len(reads)}", extent=None)
 
     for source in sources(fusion, node, coordinates, index_of):
         operand = node.operands[source.operand]
         if isinstance(operand, int):
-            reads.append((operand, _map_of(source.coordinates)))
-    return extents, _map_of(coordinates), reads
+            reads.append((operand, map_of(source.coordinates, fusion.shape_of(operand))))
+    return extents, map_of(coordinates, result), reads
 
 
-def _map_of(coordinates: Shape) -> AxisMap:
-    return tuple(_entry(c) for c in coordinates)
-
-
-def _entry(coordinate: Extent) -> int | None:
-    if coordinate == 0:
+def _entry(coordinate: Extent, own: Extent, extents: Sequence[Extent]) -> int | None:
+    """The loop that an axis of extent `own` is read along: only where that is all of the loop."""
+    if coordinate == 0 and own == 1:
         return None
     found = as_symbol(coordinate)
-    return int(found.name[1:]) if isinstance(found, Symbol) and found.name[0] == "x" else PULLED
+    if isinstance(found, Symbol) and found.name[0] == "x":
+        loop = int(found.name[1:])
+        return loop if extents[loop] == own else PULLED
+    return PULLED

@@ -227,7 +227,7 @@ class Body:
         """The kernel parameter of a host scalar, in its arithmetic type."""
         found = self.scalars.get(number)
         if found is None:
-            found = self.scalars[number] = Variable(f"s{number}", self.fusion.values[number].dtype.compute)
+            found = self.scalars[number] = Variable(f"S{number}", self.fusion.values[number].dtype.compute)
         return found
 
     def _remark(self, node: Node) -> None:
