@@ -18,6 +18,7 @@ from tracefuse.ir import Fusion, Shape
 from tracefuse.schedule.cpu import lower_pointwise, lower_row
 from tracefuse.schedule.cpu_column import lower_column
 from tracefuse.schedule.cpu_split import lower_split
+from tracefuse.schedule.cuda import lower_cuda
 from tracefuse.schedule.launches import Lowered
 from tracefuse.schedule.phases import Memory, Region, build_region
 from tracefuse.schedule.probe import weights
@@ -59,9 +60,11 @@ def lower(
     tensor input; aligned, misaligned: the inputs that start at a multiple of 16 bytes, and those whose elements are not
     even at multiples of their size. Guards on sizes are in terms of the fusion's own extents.
     """
-    facts = facts_of(rule)
+    facts, memory = facts_of(rule), Memory(strides, aligned, misaligned)
+    if target.name == "cuda":
+        return lower_cuda(fusion, facts, memory, sizes, target.multiprocessors, name, contract)
     weight = weights(fusion)
-    region = build_region(fusion, facts, Memory(strides, aligned, misaligned), sizes, lambda number: weight[number] > 0)
+    region = build_region(fusion, facts, memory, sizes, lambda number: weight[number] > 0)
     return _lower_cpu(region, sizes, name, contract)
 
 

@@ -69,7 +69,10 @@ class Region:
 
     def at_loop(self, index: Symbol, coordinate: Extent) -> Region:
         """The same region with one loop's index replaced by a coordinate, for a loop over a part of its range."""
-        values = {index: coordinate}
+        return self.placed({index: coordinate})
+
+    def placed(self, values: Mapping[Symbol, Extent]) -> Region:
+        """The same region with loops' indices replaced by coordinates."""
         at = {
             number: tuple(tuple(substitute(c, values) for c in coordinates) for coordinates in pair)
             for number, pair in self.at.items()

@@ -24,7 +24,8 @@ class Probe:
     """reads: (input, coordinates). tests: conditions. reduced_at: each reduction's result coordinates.
 
     reduced: (extent, index) of the R loops, which reductions run over. kept: values that a later phase reads again and
-    `worth` says to keep, with the phase that makes them. stop_at_reductions: their results are known already.
+    `worth` says to keep, with the phase that makes them; last: the last phase that reads each. stop_at_reductions:
+    their results are known already.
     """
 
     fusion: Fusion
@@ -36,6 +37,7 @@ class Probe:
     positions: list[Extent] = field(default_factory=list)
     reduced_at: dict[int, Shape] = field(default_factory=dict)
     kept: dict[tuple[int, Shape], int] = field(default_factory=dict)
+    last: dict[tuple[int, Shape], int] = field(default_factory=dict)
     phase: int = 0
     _first: dict[tuple[int, Shape], int] = field(default_factory=dict)
     _seen: set[tuple[int, tuple[int, Shape]]] = field(default_factory=set)
@@ -76,6 +78,7 @@ class Probe:
         if self._loops.isdisjoint(s for c in key[1] for s in symbols(c)):
             return False
         self.kept[key] = first
+        self.last[key] = self.phase
         return True
 
     def _walk(self, node: Node, coordinates: Shape) -> None:

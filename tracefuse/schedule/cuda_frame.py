@@ -1,0 +1,276 @@
+"""What the GPU templates share: blocks and threads, the ways of a thread through the R loops, and joining states.
+
+A walk takes one thread through its share of the positions of the R loops, in groups of `lanes` neighbouring elements:
+`Steps` is unrolled, so that what a step computes can stay in registers; `Strides` is a loop over any number.
+
+Knows: phases, loops, kernel IR. Must not know: which template, sizes, CUDA's notation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tracefuse.dtypes import DType
+from tracefuse.extents import Extent, Symbol, as_symbol, product, symbol, symbols
+from tracefuse.kernel.ir import Accumulate, Combiner, Expression, GroupReduce, Variable, call
+from tracefuse.schedule.body import Body
+from tracefuse.schedule.cuda_lanes import every_output, read_offsets
+from tracefuse.schedule.nest import Loop, coefficient
+from tracefuse.schedule.phases import Accumulator, Region, accumulate, lifted, store_output
+
+Bind = Callable[[Extent], None]
+Emit = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What holds for every template: index_dtype: int32 where all positions fit; contract: fused multiply-adds."""
+
+    lanes: int
+    index_dtype: DType
+    contract: bool
+    multiprocessors: int
+    name: str
+
+
+def symbol_of(index: Extent) -> Symbol:
+    """The symbol that a loop's index is."""
+    found = as_symbol(index)
+    assert found is not None
+    return found
+
+
+def new_body(region: Region, setting: Setting) -> Body:
+    """An empty body; outputs are aligned, and inputs that are read once leave the L1 cache to others."""
+    memory = region.memory
+    body = Body(
+        region.fusion, memory.strides, setting.index_dtype, lanes=setting.lanes,
+        aligned=memory.aligned | frozenset(region.fusion.outputs), misaligned=memory.misaligned,
+    )  # fmt: skip
+    body.streaming = read_once(region)
+    return body
+
+
+def read_once(region: Region) -> frozenset[int]:
+    """The inputs of which every element is read at one place in the kernel, and by one thread."""
+    counts: dict[int, int] = {}
+    whole: set[int] = set()
+    for number, offset in read_offsets(region):
+        counts[number] = counts.get(number, 0) + 1
+        if all(coefficient(offset, loop.symbol) != 0 for loop in region.nest.loops):
+            whole.add(number)
+    return frozenset(number for number in whole if counts[number] == 1)
+
+
+def open_block(body: Body, extent: Extent, name: str = "block") -> Extent:
+    """The index of the one grid axis, over `extent` blocks."""
+    index = symbol(name, extent=extent)
+    body.levels[0].introduces.add(symbol_of(index))
+    body.index.bind(symbol_of(index), name)
+    return index
+
+
+def open_threads(body: Body, count: int) -> tuple[Extent, Variable]:
+    """The number of the thread in its block, as an index and as the kernel's variable."""
+    index = symbol("thread", extent=count)
+    body.levels[0].introduces.add(symbol_of(index))
+    return index, body.index.bind(symbol_of(index), "thread")
+
+
+def bind_loops(body: Body, loops: Sequence[Loop], position: Extent) -> None:
+    """Binds the loops' indices to the coordinates of a row-major position, innermost first."""
+    wide = [loop for loop in loops if loop.extent != 1]
+    for loop in loops:
+        if loop.extent == 1:
+            body.bind(loop.index, body.index.code(0))
+    for count in range(len(wide) - 1, -1, -1):
+        loop = wide[count]
+        if count == 0:
+            body.bind(loop.index, body.index.code(position))
+            return
+        body.bind(loop.index, body.index.code(position % loop.extent))
+        outer = product(outside.extent for outside in wide[:count])
+        position = (
+            bind_position(body, "outer", position // loop.extent, outer) if count > 1 else position // loop.extent
+        )
+
+
+def bind_position(body: Body, name: str, value: Extent, extent: Extent) -> Extent:
+    """A named integer that stays below `extent`."""
+    index = symbol(name, extent=extent)
+    body.bind(index, body.index.code(value))
+    return index
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# the positions of the R loops
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Loops of which a thread takes groups of `lanes` neighbours, the last loop's; `total` groups."""
+
+    loops: tuple[Loop, ...]
+    lanes: int
+
+    @property
+    def inner(self) -> Extent:
+        """Groups of the innermost loop."""
+        return self.loops[-1].extent // self.lanes
+
+    @property
+    def group(self) -> Extent:
+        """The symbol that counts the groups of the innermost loop."""
+        return symbol(f"{self.loops[-1].symbol.name}g", extent=self.inner)
+
+    @property
+    def total(self) -> Extent:
+        return product(loop.extent for loop in self.loops[:-1]) * self.inner
+
+    def values(self, lane: Extent) -> dict[Symbol, Extent]:
+        """What the innermost loop's index is: a lane of a group. Without lanes it is bound itself."""
+        if self.lanes == 1:
+            return {}
+        return {self.loops[-1].symbol: self.group * self.lanes + lane}
+
+    def bind(self, body: Body, position: Extent) -> None:
+        """Binds the loops' indices for the group at `position`."""
+        if len(self.loops) > 1:
+            position = bind_position(body, "position", position, self.total)
+        if self.lanes == 1:
+            bind_loops(body, self.loops, position)
+        else:
+            bind_loops(body, [*self.loops[:-1], Loop(self.group, self.inner, True)], position)
+
+
+class Walk(Protocol):
+    """A thread's way through positions."""
+
+    def each(self, body: Body, bind: Bind, emit: Emit) -> None:
+        """Opens loops, binds each position and emits."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Positions step * stride + start for `count` steps, unrolled; the first `sure` of them are below `total`.
+
+    inside: a condition on every step, about the block and the thread.
+    """
+
+    step: Extent
+    count: int
+    sure: int
+    stride: int
+    start: Extent
+    total: Extent
+    inside: Expression | None = None
+
+    def each(self, body: Body, bind: Bind, emit: Emit) -> None:
+        for first, last in ((0, self.sure), (self.sure, self.count)):
+            if first == last:
+                continue
+            with body.loop(self.step, last, "unroll", start=first):
+                position = self.step * self.stride + self.start
+                tests = [] if self.inside is None else [self.inside]
+                if first >= self.sure:
+                    tests.append(body.index.compare("lt", position, self.total))
+                with when(body, tests, [symbol_of(self.step)]):
+                    bind(position)
+                    emit()
+
+
+@dataclass(frozen=True, slots=True)
+class Strides:
+    """Positions first + start, first + start + stride, ... below `stop`, `unroll` of them at a time."""
+
+    first: Extent
+    stop: Extent
+    start: Extent
+    stride: int
+    unroll: int
+
+    def each(self, body: Body, bind: Bind, emit: Emit) -> None:
+        whole = (self.stop - self.first) // (self.stride * self.unroll)
+        turn, part = symbol("turn", extent=whole), symbol("part", extent=self.unroll)
+        with body.loop(turn, whole), body.loop(part, self.unroll, "unroll"):
+            bind(self.first + (turn * self.unroll + part) * self.stride + self.start)
+            emit()
+        rest = symbol("rest", extent=self.stop)
+        begin = self.first + whole * (self.stride * self.unroll) + self.start
+        with body.loop(rest, self.stop, start=begin, step=self.stride):
+            bind(rest)
+            emit()
+
+
+def when(
+    body: Body, tests: Sequence[Expression], about: Collection[Symbol] = ()
+) -> contextlib.AbstractContextManager[None]:
+    """`if` all tests hold; nothing where there are none."""
+    if not tests:
+        return contextlib.nullcontext()
+    condition = tests[0]
+    for test in tests[1:]:
+        condition = call("and", condition, test)
+    return body.condition(condition, about)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# one pass, and joining what the threads have
+
+
+def run_pass(
+    body: Body, region: Region, phase: int, states: Sequence[Sequence[Accumulator]], walk: Walk, bind: Bind,
+    stores: Sequence[Expression] = (),
+) -> None:  # fmt: skip
+    """One pass: accumulates what the phase reduces (one state, or one a lane) and stores the full outputs it knows.
+
+    stores: conditions on storing.
+    """
+    if not states and not region.full[phase]:
+        return
+
+    def emit() -> None:
+        for lanes in states:
+            if len(lanes) == 1:
+                accumulate(body, region, lanes[0])
+                continue
+            elements = body.spread(lifted(body, region, lanes[0].node))
+            for lane, element in zip(lanes, elements, strict=True):
+                body.append(Accumulate(lane.variable, lane.op.combine, element))
+        store_full(body, region, phase, stores)
+
+    walk.each(body, bind, emit)
+
+
+def store_full(body: Body, region: Region, phase: int, tests: Sequence[Expression] = ()) -> None:
+    """Stores the full outputs that a phase knows at the current position."""
+    outputs = region.full[phase]
+    for output in outputs:
+        body.value(output, region.coordinates(output))
+    if outputs:
+        with when(body, tests):
+            for output in outputs:
+                store_output(body, region, output)
+
+
+def store_kept(body: Body, region: Region, tests: Sequence[Expression]) -> None:
+    """Stores the outputs over the K loops where the tests hold."""
+    if region.kept:
+        with when(body, tests):
+            for output in region.kept:
+                store_output(body, region, output)
+
+
+def combine_threads(body: Body, states: Sequence[Accumulator], group: int) -> None:
+    """Joins the states of `group` neighbouring threads; then all of them have the result."""
+    if not states or group == 1:
+        return
+    left = [Variable(body.fresh("left"), s.variable.dtype) for s in states]
+    right = [Variable(body.fresh("right"), s.variable.dtype) for s in states]
+    results = tuple(s.combined(a, b) for s, a, b in zip(states, left, right, strict=True))
+    combiner = Combiner(tuple(left), tuple(right), results)
+    body.append(GroupReduce(tuple(s.variable for s in states), combiner, group))
