@@ -17,7 +17,16 @@ from typing import Any, TypeAlias
 
 from tracefuse.dtypes import DType
 from tracefuse.errors import FusionError, ShapeError
-from tracefuse.extents import Extent, Symbol, as_symbol, input_extent, is_nonnegative, scalar_extent, substitute
+from tracefuse.extents import Extent, Symbol, as_symbol, input_extent, is_nonnegative, scalar_extent, substitute, symbols
+    Extent,
+    Symbol,
+    as_symbol,
+    input_extent,
+    is_nonnegative,
+    scalar_extent,
+    substitute,
+    symbols,
+)
 
 Shape: TypeAlias = tuple[Extent, ...]
 
@@ -221,6 +230,8 @@ def _union(requirements: Sequence[Requirement]) -> dict[Symbol, Extent]:
         elif b is not None and (isinstance(left, int) or a is not None):
             old, new = b, left
         else:
+            continue
+        if old in symbols(new):
             continue
         table = {s: substitute(e, {old: new}) for s, e in table.items()}
         table[old] = new

@@ -1,16 +1,17 @@
 """Index expressions as kernel code: symbolic integers over loop variables and kernel parameters.
 
 A symbol that no loop has bound becomes an integer parameter of the kernel, which the host computes for each call.
-Index arithmetic is on numbers that are never negative.
 """
 
 from __future__ import annotations
 
 from tracefuse.dtypes import DType
-from tracefuse.extents import Atom, Extent, Symbol
+from tracefuse.extents import Atom, Extent, Symbol, is_nonnegative
 from tracefuse.kernel.ir import Constant, Expression, Variable, call
 
-_OPERATIONS = {"//": "truncdiv", "%": "truncmod", "min": "minimum", "max": "maximum"}
+_OPERATIONS = {"//": "floordiv", "%": "mod", "min": "minimum", "max": "maximum"}
+_OF_POSITIVE = {"//": "truncdiv", "%": "truncmod"}
+"""The same where the dividend is proved not to be negative, which costs the processor less."""
 
 
 class IndexCode:
@@ -59,4 +60,6 @@ class IndexCode:
             if bound is None:
                 bound = self.parameters.setdefault(atom, Variable(atom.name, self.dtype))
             return bound
-        return call(_OPERATIONS[atom.operation], self.code(atom.left), self.code(atom.right))
+        positive = atom.operation in _OF_POSITIVE and is_nonnegative(atom.left)
+        name = _OF_POSITIVE[atom.operation] if positive else _OPERATIONS[atom.operation]
+        return call(name, self.code(atom.left), self.code(atom.right))
