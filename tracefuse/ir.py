@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from tracefuse.dtypes import DType
 from tracefuse.errors import FusionError, ShapeError
-from tracefuse.extents import Extent, Symbol, as_symbol, input_extent, is_nonnegative, scalar_extent, substitute, symbols
+from tracefuse.extents import (
     Extent,
     Symbol,
     as_symbol,
