@@ -8,10 +8,11 @@ Knows: phases, loops, kernel IR. Must not know: LLVM, arrays.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tracefuse.extents import Extent, ceildiv, minimum, symbol
+from tracefuse.extents import Extent, ceildiv, floordiv, minimum, symbol
 from tracefuse.ir import Node
 from tracefuse.kernel.ir import Allocate, Buffer, Load, Store, Variable
 from tracefuse.schedule.body import Body
@@ -19,12 +20,19 @@ from tracefuse.schedule.cpu import new_body, open_grid, work
 from tracefuse.schedule.launches import LaunchSpec, make_launch
 from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.phases import Accumulator, Region, lifted, store_output
+from tracefuse.schedule.probe import weights
 
-COLUMNS = 512
-"""Columns in one piece: two accumulators of 2 KiB stay in the L1 cache."""
+COLUMNS = 1024
+"""Columns in one piece: two accumulators of 4 KiB stay in the L1 cache."""
 
 ROWS_IN_BLOCK = 128
 """Rows summed before the partial sum joins the total: rounding grows with rows / 128 + 128 instead of rows."""
+
+
+ROWS_AT_ONCE = 8
+LIGHT_NODES = 8
+"""Rows added in one pass over the accumulators, which are loaded and stored that much less often, and the largest
+region for which so many rows' values fit the registers. A power of two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,26 +132,48 @@ def _pass(body: Body, region: Region, phase: int, totals: Totals, columns: Colum
 def _rows(
     body: Body, region: Region, phase: int, targets: Totals, columns: Columns, start: Extent, stop: Extent
 ) -> None:
-    """The R loops from `start` to `stop` of the outermost, and inside them the columns."""
+    """The R loops, the outermost from `start` to `stop`, and inside them the columns."""
+    loops = region.nest.reduced
+    with contextlib.ExitStack() as stack:
+        for position, loop in enumerate(loops[:-1]):
+            low, high = (start, stop) if position == 0 else (0, loop.extent)
+            stack.enter_context(body.loop(loop.index, high, start=low))
+        low, high = (start, stop) if len(loops) == 1 else (0, loops[-1].extent)
+        _bands(body, region, phase, targets, columns, low, high)
 
-    def emit() -> None:
-        at = body.index.code(columns.place)
-        for accumulator, buffer in targets:
-            for element in lifted(body, region, accumulator.node):
-                body.append(Store(buffer, at, accumulator.combined(Load(buffer, at), element)))
-        for output in region.full[phase]:
-            store_output(body, region, output)
 
-    def open_loops(loops: Sequence[Loop]) -> None:
-        if not loops:
-            columns.each(body, emit)
-            return
-        with body.loop(loops[0].index, loops[0].extent):
-            open_loops(loops[1:])
+def _bands(
+    body: Body, region: Region, phase: int, targets: Totals, columns: Columns, start: Extent, stop: Extent
+) -> None:
+    """The innermost R loop from `start` to `stop`: several rows a pass over the columns, then those that are left."""
+    loop, count = region.nest.reduced[-1], ROWS_AT_ONCE if _is_light(region) else 1
+    if count > 1:
+        group = symbol(f"{loop.symbol.name}g", extent=loop.extent - (count - 1))
+        rows = [region.at_loop(loop.symbol, group + k) for k in range(count)]
+        with body.loop(group, stop - (count - 1), start=start, step=count):
+            columns.each(body, lambda: _elements(body, rows, phase, targets, columns))
+        start = start + floordiv(stop - start, count) * count
+    with body.loop(loop.index, stop, start=start):
+        columns.each(body, lambda: _elements(body, [region], phase, targets, columns))
 
-    rows = region.nest.reduced
-    with body.loop(rows[0].index, stop, start=start):
-        open_loops(rows[1:])
+
+def _is_light(region: Region) -> bool:
+    """Whether several rows at once fit the registers: few ops, none of them expensive."""
+    return len(region.fusion.nodes) <= LIGHT_NODES and not any(weights(region.fusion).values())
+
+
+def _elements(body: Body, rows: Sequence[Region], phase: int, targets: Totals, columns: Columns) -> None:
+    """What one column of some rows adds to the targets, and the full outputs there."""
+    at = body.index.code(columns.place)
+    for accumulator, buffer in targets:
+        elements = [lifted(body, row, accumulator.node)[0] for row in rows]
+        while len(elements) > 1:
+            pairs = zip(elements[::2], elements[1::2], strict=True)
+            elements = [accumulator.combined(first, second) for first, second in pairs]
+        body.append(Store(buffer, at, accumulator.combined(Load(buffer, at), elements[0])))
+    for row in rows:
+        for output in row.full[phase]:
+            store_output(body, row, output)
 
 
 def _finish(body: Body, region: Region, accumulator: Accumulator, buffer: Buffer, columns: Columns) -> None:
