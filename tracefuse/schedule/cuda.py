@@ -20,8 +20,8 @@ from tracefuse.guards import Guard
 from tracefuse.ir import Fusion, Shape
 from tracefuse.schedule.body import LanesNotPossible
 from tracefuse.schedule.cuda_column import lower_column
-from tracefuse.schedule.cuda_frame import Setting, every_output
-from tracefuse.schedule.cuda_lanes import Widening, widen
+from tracefuse.schedule.cuda_frame import Setting
+from tracefuse.schedule.cuda_lanes import Widening, every_output, widen
 from tracefuse.schedule.cuda_pointwise import lower_pointwise
 from tracefuse.schedule.cuda_row import lower_long_row, lower_row, row_shape, worth_keeping
 from tracefuse.schedule.cuda_split import lower_split_row, splits_rows

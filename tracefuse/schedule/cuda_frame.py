@@ -1,4 +1,4 @@
-"""What the GPU templates share: blocks and threads, the ways of a thread through the R loops, and joining states.
+"""What the GPU templates share: blocks and threads, and the ways of a thread through the R loops.
 
 A walk takes one thread through its share of the positions of the R loops, in groups of `lanes` neighbouring elements:
 `Steps` is unrolled, so that what a step computes can stay in registers; `Strides` is a loop over any number.
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tracefuse.dtypes import DType
-from tracefuse.extents import Extent, Symbol, as_symbol, product, symbol, symbols
-from tracefuse.kernel.ir import Accumulate, Combiner, Expression, GroupReduce, Variable, call
+from tracefuse.extents import Extent, Symbol, as_symbol, product, symbol
+from tracefuse.kernel.ir import Expression, Variable, call
 from tracefuse.schedule.body import Body
-from tracefuse.schedule.cuda_lanes import every_output, read_offsets
+from tracefuse.schedule.cuda_lanes import read_offsets
 from tracefuse.schedule.nest import Loop, coefficient
-from tracefuse.schedule.phases import Accumulator, Region, accumulate, lifted, store_output
+from tracefuse.schedule.phases import Region
 
 Bind = Callable[[Extent], None]
 Emit = Callable[[], None]
@@ -145,6 +145,10 @@ class Positions:
         else:
             bind_loops(body, [*self.loops[:-1], Loop(self.group, self.inner, True)], position)
 
+    def binder(self, body: Body) -> Bind:
+        """`bind` for one body."""
+        return lambda position: self.bind(body, position)
+
 
 class Walk(Protocol):
     """A thread's way through positions."""
@@ -216,61 +220,3 @@ def when(
     for test in tests[1:]:
         condition = call("and", condition, test)
     return body.condition(condition, about)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# one pass, and joining what the threads have
-
-
-def run_pass(
-    body: Body, region: Region, phase: int, states: Sequence[Sequence[Accumulator]], walk: Walk, bind: Bind,
-    stores: Sequence[Expression] = (),
-) -> None:  # fmt: skip
-    """One pass: accumulates what the phase reduces (one state, or one a lane) and stores the full outputs it knows.
-
-    stores: conditions on storing.
-    """
-    if not states and not region.full[phase]:
-        return
-
-    def emit() -> None:
-        for lanes in states:
-            if len(lanes) == 1:
-                accumulate(body, region, lanes[0])
-                continue
-            elements = body.spread(lifted(body, region, lanes[0].node))
-            for lane, element in zip(lanes, elements, strict=True):
-                body.append(Accumulate(lane.variable, lane.op.combine, element))
-        store_full(body, region, phase, stores)
-
-    walk.each(body, bind, emit)
-
-
-def store_full(body: Body, region: Region, phase: int, tests: Sequence[Expression] = ()) -> None:
-    """Stores the full outputs that a phase knows at the current position."""
-    outputs = region.full[phase]
-    for output in outputs:
-        body.value(output, region.coordinates(output))
-    if outputs:
-        with when(body, tests):
-            for output in outputs:
-                store_output(body, region, output)
-
-
-def store_kept(body: Body, region: Region, tests: Sequence[Expression]) -> None:
-    """Stores the outputs over the K loops where the tests hold."""
-    if region.kept:
-        with when(body, tests):
-            for output in region.kept:
-                store_output(body, region, output)
-
-
-def combine_threads(body: Body, states: Sequence[Accumulator], group: int) -> None:
-    """Joins the states of `group` neighbouring threads; then all of them have the result."""
-    if not states or group == 1:
-        return
-    left = [Variable(body.fresh("left"), s.variable.dtype) for s in states]
-    right = [Variable(body.fresh("right"), s.variable.dtype) for s in states]
-    results = tuple(s.combined(a, b) for s, a, b in zip(states, left, right, strict=True))
-    combiner = Combiner(tuple(left), tuple(right), results)
-    body.append(GroupReduce(tuple(s.variable for s in states), combiner, group))

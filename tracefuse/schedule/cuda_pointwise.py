@@ -53,7 +53,8 @@ def lower_pointwise(region: Region, setting: Setting) -> tuple[LaunchSpec, dict[
         _rest(body, region, loops[0], total * lanes, block, thread)
     derived[symbol_of(blocks)] = ceildiv(elements, THREADS * count * lanes)
     launch = make_launch(
-        body, f"{setting.name}_pointwise", "cuda", [(block, blocks)], contract=setting.contract, threads=THREADS, thread=variable
+        body, f"{setting.name}_pointwise", "cuda", [(block, blocks)], contract=setting.contract, threads=THREADS,
+        thread=variable,
     )  # fmt: skip
     return launch, derived
 

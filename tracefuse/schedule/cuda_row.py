@@ -10,33 +10,28 @@ Knows: phases, loops, kernel IR. Must not know: CUDA's notation, arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tracefuse.dtypes import DType
-from tracefuse.extents import Extent, Symbol, ceildiv, minimum, product, substitute, symbol
-from tracefuse.ir import Fusion, Shape
-from tracefuse.kernel.ir import Allocate, Buffer, Expression
+from tracefuse.extents import Extent, Symbol, ceildiv, minimum, product, symbol
+from tracefuse.ir import Fusion
+from tracefuse.kernel.ir import Expression
 from tracefuse.ops.row import Pointwise
-from tracefuse.schedule.body import Body
 from tracefuse.schedule.cuda_frame import (
     Positions,
     Setting,
     Steps,
     Strides,
-    Walk,
     bind_loops,
     bind_position,
-    combine_threads,
     new_body,
     open_block,
     open_threads,
-    run_pass,
-    store_kept,
     symbol_of,
 )
+from tracefuse.schedule.cuda_phase import State, combine_threads, hold, kept_words, run_phases, store_kept
 from tracefuse.schedule.launches import LaunchSpec, make_launch
-from tracefuse.schedule.phases import Region, declare, finish
+from tracefuse.schedule.phases import Region
 from tracefuse.schedule.probe import weights
 from tracefuse.schedule.sizes import Sizes
 
@@ -89,7 +84,7 @@ def worth_keeping(fusion: Fusion) -> Callable[[int], bool]:
 def row_shape(region: Region, sizes: Sizes, lanes: int) -> RowShape | None:
     """How to hold a row in registers, or None where it is too long; the length's power of two is guarded."""
     total = Positions(region.nest.reduced, lanes).total
-    most = MOST_THREADS * max(1, MOST_WORDS // max(1, _words(region, lanes)))
+    most = MOST_THREADS * max(1, MOST_WORDS // max(1, kept_words(region, lanes)))
     if not sizes.at_most(total, most, "a row fits in the registers of a block"):
         return None
     length = sizes.hint(total)
@@ -105,22 +100,6 @@ def row_shape(region: Region, sizes: Sizes, lanes: int) -> RowShape | None:
     group = min(bound // steps, MOST_THREADS)
     steps = bound // group
     return RowShape(group, steps, steps if exact else steps // 2)
-
-
-def _words(region: Region, lanes: int) -> int:
-    """Registers that one step of a thread takes at the end of the phase after which most is held."""
-    probe = region.probe
-    peak = 0
-    for phase in range(len(region.full)):
-        live = [key for key, first in probe.kept.items() if first <= phase < probe.last[key]]
-        peak = max(peak, sum(_kept_dtype(region, number).itemsize * lanes for number, _ in live))
-    return max(-(-peak // 4), lanes)
-
-
-def _kept_dtype(region: Region, number: int) -> DType:
-    """Inputs are held as they are stored, everything else in the type of its arithmetic."""
-    dtype = region.fusion.values[number].dtype
-    return dtype if number in region.fusion.inputs else dtype.compute
 
 
 def lower_row(region: Region, setting: Setting, shape: RowShape) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
@@ -144,10 +123,13 @@ def lower_row(region: Region, setting: Setting, shape: RowShape) -> tuple[Launch
     step = symbol("step", extent=shape.steps)
     walk = Steps(step, shape.steps, shape.sure, shape.group, slot, positions.total, inside)
     values = positions.values(body.lane)
-    kept = _hold(body, region, values, shape.steps, step * lanes + (body.lane if lanes > 1 else 0))
+    kept = hold(body, region, values, step, shape.steps)
     part = region.placed(values)
-    for phase in range(len(region.full)):
-        _phase(body, part, phase, walk, positions, shape.group, kept)
+
+    def join(states: Sequence[State]) -> None:
+        combine_threads(body, states, shape.group)
+
+    run_phases(body, part, walk, positions.binder(body), join, kept=kept)
     first = body.index.compare("eq", slot, 0)
     store_kept(body, part, [first] if inside is None else [first, inside])
     launch = make_launch(
@@ -155,46 +137,6 @@ def lower_row(region: Region, setting: Setting, shape: RowShape) -> tuple[Launch
         thread=variable,
     )  # fmt: skip
     return launch, derived
-
-
-def _hold(
-    body: Body, region: Region, values: Mapping[Symbol, Extent], steps: int, place: Extent
-) -> dict[tuple[int, Shape], int]:
-    """Gives every value that a later phase reads again a place in registers; the phase that makes each."""
-    kept: dict[tuple[int, Shape], int] = {}
-    for (number, coordinates), first in region.probe.kept.items():
-        key = (number, tuple(substitute(c, values) for c in coordinates))
-        buffer = Buffer(body.fresh(f"row{number}"), _kept_dtype(region, number), "local", steps * body.lanes)
-        body.append(Allocate(buffer))
-        body.to_cache[key] = (buffer, place)
-        kept[key] = first
-    return kept
-
-
-def _phase(
-    body: Body, region: Region, phase: int, walk: Walk, positions: Positions, group: int,
-    kept: Mapping[tuple[int, Shape], int],
-) -> None:  # fmt: skip
-    """One phase: first all loads of what is held, so that they are on their way together, then the work."""
-    new = [key for key, first in kept.items() if first == phase]
-    loaded = [key for key in new if key[0] in region.fusion.inputs]
-
-    def load() -> None:
-        for key in loaded:
-            body.value(*key)
-
-    def bind(position: Extent) -> None:
-        positions.bind(body, position)
-
-    if loaded:
-        walk.each(body, bind, load)
-        body.cached.update((key, body.to_cache[key]) for key in loaded)
-    states = [declare(body, region, node) for node in region.in_phase(phase)]
-    run_pass(body, region, phase, [(state,) for state in states], walk, bind)
-    combine_threads(body, states, group)
-    for state in states:
-        finish(body, region, state)
-    body.cached.update((key, body.to_cache[key]) for key in new)
 
 
 def lower_long_row(region: Region, setting: Setting) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
@@ -208,8 +150,11 @@ def lower_long_row(region: Region, setting: Setting) -> tuple[LaunchSpec, dict[S
     bind_loops(body, nest.kept, block)
     part = region.placed(positions.values(body.lane))
     walk = Strides(0, groups, thread, LOOP_THREADS, LOOP_UNROLL)
-    for phase in range(len(region.full)):
-        _phase(body, part, phase, walk, positions, LOOP_THREADS, {})
+
+    def join(states: Sequence[State]) -> None:
+        combine_threads(body, states, LOOP_THREADS)
+
+    run_phases(body, part, walk, positions.binder(body), join)
     store_kept(body, part, [body.index.compare("eq", thread, 0)])
     launch = make_launch(
         body, f"{setting.name}_row", "cuda", [(block, rows)], contract=setting.contract, threads=LOOP_THREADS,

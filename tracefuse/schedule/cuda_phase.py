@@ -1,0 +1,138 @@
+"""One phase of a region on a GPU: what a thread loads, accumulates, stores and holds for later phases.
+
+How threads share the positions is a walk's business, how their states are joined the template's.
+
+Knows: phases, walks, kernel IR. Must not know: which template, sizes, CUDA's notation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from tracefuse.dtypes import DType
+from tracefuse.extents import Extent, Symbol, substitute
+from tracefuse.ir import Shape
+from tracefuse.kernel.ir import Accumulate, Allocate, Buffer, Combiner, Expression, GroupReduce, Variable
+from tracefuse.schedule.body import Body
+from tracefuse.schedule.cuda_frame import Bind, Walk, when
+from tracefuse.schedule.phases import Accumulator, Region, accumulate, declare, finish, lifted, store_output
+
+State: TypeAlias = tuple[Accumulator, ...]
+"""A reduction's state in one thread: one for all lanes of a row, or one for each lane of a group of columns."""
+
+Kept: TypeAlias = Mapping[tuple[int, Shape], int]
+"""The values that a thread holds, with the phase that makes each."""
+
+Join: TypeAlias = Callable[[Sequence[State]], None]
+
+
+def kept_dtype(region: Region, number: int) -> DType:
+    """Inputs are held as they are stored, everything else in the type of its arithmetic."""
+    dtype = region.fusion.values[number].dtype
+    return dtype if number in region.fusion.inputs else dtype.compute
+
+
+def kept_words(region: Region, lanes: int) -> int:
+    """Registers that one step of a thread takes at the end of the phase after which most is held."""
+    probe, peak = region.probe, 0
+    for phase in range(len(region.full)):
+        live = [number for (number, at), first in probe.kept.items() if first <= phase < probe.last[(number, at)]]
+        peak = max(peak, sum(kept_dtype(region, number).itemsize * lanes for number in live))
+    return max(-(-peak // 4), lanes)
+
+
+def hold(body: Body, region: Region, values: Mapping[Symbol, Extent], step: Extent, steps: int) -> Kept:
+    """Gives every value that a later phase reads again a place in registers, a group of lanes for each step.
+
+    values: what stands for the loops' indices.
+    """
+    kept: dict[tuple[int, Shape], int] = {}
+    place = step * body.lanes + (body.lane if body.lanes > 1 else 0)
+    for (number, coordinates), first in region.probe.kept.items():
+        key = (number, tuple(substitute(c, values) for c in coordinates))
+        buffer = Buffer(body.fresh(f"held{number}"), kept_dtype(region, number), "local", steps * body.lanes)
+        body.append(Allocate(buffer))
+        body.to_cache[key] = (buffer, place)
+        kept[key] = first
+    return kept
+
+
+def accumulate_phase(
+    body: Body, region: Region, phase: int, walk: Walk, bind: Bind, *, width: int = 1, kept: Kept | None = None,
+    stores: Sequence[Expression] = (),
+) -> list[State]:  # fmt: skip
+    """One pass over a thread's positions: the states of what the phase reduces; full outputs are stored.
+
+    Loads of what is held come first, so that they are on their way together. width: accumulators of a state.
+    stores: conditions on storing.
+    """
+    held = kept or {}
+    loaded = [key for key, first in held.items() if first == phase and key[0] in region.fusion.inputs]
+
+    def load() -> None:
+        for key in loaded:
+            body.value(*key)
+
+    def work() -> None:
+        for state in states:
+            _accumulate(body, region, state)
+        _store_full(body, region, phase, stores)
+
+    if loaded:
+        walk.each(body, bind, load)
+        body.cached.update((key, body.to_cache[key]) for key in loaded)
+    states = [tuple(declare(body, region, node) for _ in range(width)) for node in region.in_phase(phase)]
+    if states or region.full[phase]:
+        walk.each(body, bind, work)
+    body.cached.update((key, body.to_cache[key]) for key, first in held.items() if first == phase)
+    return states
+
+
+def run_phases(
+    body: Body, region: Region, walk: Walk, bind: Bind, join: Join, *, width: int = 1, kept: Kept | None = None,
+    stores: Sequence[Expression] = (),
+) -> None:  # fmt: skip
+    """All phases in one launch: each one's states are joined and their results known to the next."""
+    for phase in range(len(region.full)):
+        states = accumulate_phase(body, region, phase, walk, bind, width=width, kept=kept, stores=stores)
+        join(states)
+        for state in states:
+            finish(body, region, *state)
+
+
+def _accumulate(body: Body, region: Region, state: State) -> None:
+    if len(state) == 1:
+        accumulate(body, region, state[0])
+        return
+    elements = body.spread(lifted(body, region, state[0].node))
+    for lane, element in zip(state, elements, strict=True):
+        body.append(Accumulate(lane.variable, lane.op.combine, element))
+
+
+def _store_full(body: Body, region: Region, phase: int, tests: Sequence[Expression]) -> None:
+    for output in region.full[phase]:
+        body.value(output, region.coordinates(output))
+    if region.full[phase]:
+        with when(body, tests):
+            for output in region.full[phase]:
+                store_output(body, region, output)
+
+
+def store_kept(body: Body, region: Region, tests: Sequence[Expression]) -> None:
+    """Stores the outputs over the K loops where the tests hold."""
+    if region.kept:
+        with when(body, tests):
+            for output in region.kept:
+                store_output(body, region, output)
+
+
+def combine_threads(body: Body, states: Sequence[State], group: int) -> None:
+    """Joins the states of `group` neighbouring threads; then all of them have the result."""
+    own = [accumulator for state in states for accumulator in state]
+    if not own or group == 1:
+        return
+    left = [Variable(body.fresh("left"), a.variable.dtype) for a in own]
+    right = [Variable(body.fresh("right"), a.variable.dtype) for a in own]
+    results = tuple(a.combined(x, y) for a, x, y in zip(own, left, right, strict=True))
+    body.append(GroupReduce(tuple(a.variable for a in own), Combiner(tuple(left), tuple(right), results), group))
