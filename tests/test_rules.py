@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from segments import SegmentationError
+from tracefuse import rules
+from tracefuse.definition import FusionDefinition
+from tracefuse.dtypes import DataType
+from tracefuse.extract import step_graph
+from tracefuse.rules import Group
+
+
+def softmax() -> FusionDefinition:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1])
+        largest = fd.ops.max(x, [1], keepdim=True)
+        e = fd.ops.exp(fd.ops.sub(x, largest))
+        fd.add_output(fd.ops.div(e, fd.ops.sum(e, [1], keepdim=True)))
+    return fd
+
+
+def ops_of(fd: FusionDefinition) -> list[list[str]]:
+    return [[node.op.name for node in segment.definition.fusion.nodes] for segment in fd.segments]
+
+
+def groups_of(fd: FusionDefinition, *positions: tuple[int, ...]) -> list[Group]:
+    graph = step_graph(fd.fusion)
+    return [Group(fd.fusion, tuple(graph.nodes[k] for k in group)) for group in positions]
+
+
+def test_a_group_says_its_nodes_ops_kinds_and_what_crosses_its_border() -> None:
+    (group,) = groups_of(softmax(), (0, 1, 2))
+    assert group.ops == ("max", "sub", "exp")
+    assert group.kinds == ("reduction", "pointwise", "pointwise")
+    assert group.inputs == (0,)
+    assert group.outputs == (3,)
+    assert [node.op.name for node in group.nodes] == list(group.ops)
+
+
+def test_the_bytes_of_a_group_are_those_of_its_border() -> None:
+    (group,) = groups_of(softmax(), (0, 1, 2))
+    assert str(group.bytes) == "8 * i0 * i1"
+
+
+def test_without_a_predicate_everything_that_may_merge_does() -> None:
+    fd = softmax()
+    assert len(fd.segment()) == 1
+
+
+def test_a_reduction_ends_its_segment() -> None:
+    fd = softmax()
+    fd.segment(merge=rules.reduction_ends_segment)
+    assert ops_of(fd) == [["max"], ["sub", "exp", "sum"], ["div"]]
+
+
+def test_movement_ops_may_follow_a_reduction_and_others_say_why_not() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1])
+        wide = fd.ops.broadcast(fd.ops.sum(x, [1]), [False, True])
+        fd.add_output(fd.ops.add(x, wide))
+    total, wide_group, sum_and_wide, add = groups_of(fd, (0,), (1,), (0, 1), (2,))
+    assert rules.reduction_ends_segment(total, wide_group)
+    verdict = rules.reduction_ends_segment(sum_and_wide, add)
+    assert not verdict
+    assert str(verdict) == "a reduction ends its segment (reduction='sum', reader='add')"
+
+
+def test_two_reductions_that_do_not_read_each_other_may_share_a_segment() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1])
+        fd.add_output(fd.ops.sum(x, [1]))
+        fd.add_output(fd.ops.max(x, [1]))
+    assert rules.reduction_ends_segment(*groups_of(fd, (0,), (1,)))
+
+
+def test_one_op_a_segment_makes_as_many_segments_as_ops() -> None:
+    fd = softmax()
+    assert len(fd.segment(merge=rules.one_op_a_segment)) == 5
+
+
+def test_a_library_call_is_alone_with_a_reason() -> None:
+    with FusionDefinition() as fd:
+        a, b = fd.define_tensor([-1, -1]), fd.define_tensor([-1, -1])
+        fd.add_output(fd.ops.exp(fd.ops.matmul(fd.ops.neg(a), b)))
+    neg, matmul = groups_of(fd, (0,), (1,))
+    verdict = rules.library_alone(neg, matmul)
+    assert "alone in its segment" in str(verdict)
+    fd.segment(merge=rules.library_alone)
+    assert ops_of(fd) == [["neg"], ["matmul"], ["exp"]]
+
+
+def test_at_most_bytes_uses_the_sizes_of_the_arguments() -> None:
+    with FusionDefinition() as fd:
+        x, y = fd.define_tensor([-1]), fd.define_tensor([-1])
+        fd.add_output(fd.ops.mul(fd.ops.neg(x), y))
+    arguments = [np.ones(100, np.float32), np.ones(100, np.float32)]
+    fd.segment(arguments, merge=rules.at_most_bytes(1200))
+    assert len(fd.segments) == 1
+    fd.segment(arguments, merge=rules.at_most_bytes(1199))
+    assert len(fd.segments) == 2
+    assert "bytes=1200" in fd.explain()
+
+
+def test_at_most_bytes_needs_no_arguments_where_sizes_are_static() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([100], dtype=DataType.Double)
+        fd.add_output(fd.ops.neg(fd.ops.exp(x)))
+    fd.segment(merge=rules.at_most_bytes(1600))
+    assert len(fd.segments) == 1
+
+
+def test_at_most_bytes_says_that_it_needs_the_sizes() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        fd.add_output(fd.ops.neg(fd.ops.exp(x)))
+    with pytest.raises(SegmentationError, match="the sizes are not known"):
+        fd.segment(merge=rules.at_most_bytes(100))
+
+
+def test_predicates_combine() -> None:
+    fd = softmax()
+    fd.segment(merge=rules.both(rules.reduction_ends_segment, rules.negate(rules.one_op_a_segment)))
+    assert len(fd.segments) == 3
+    fd.segment(merge=rules.any_of(rules.reduction_ends_segment, rules.negate(rules.one_op_a_segment)))
+    assert len(fd.segments) == 1
+
+
+def test_an_op_that_ends_a_segment_does_so_without_a_predicate() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        fd.add_output(fd.ops.neg(fd.ops.segment_set(fd.ops.exp(x))))
+    fd.segment()
+    assert ops_of(fd) == [["exp", "segment_set"], ["neg"]]
