@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_fusions import fusions
+from reference_compiler import compile_fusion
 
 import segments
 from tracefuse import rules
@@ -18,7 +19,6 @@ from tracefuse.evaluate import evaluate, extent_values
 from tracefuse.extents import symbols
 from tracefuse.extract import extents_in, extract, step_graph
 from tracefuse.ir import Fusion, verify
-from tracefuse.reference import compile_fusion
 
 
 def all_values(fusion: Fusion, arguments: Sequence[Any]) -> dict[int, Any]:
@@ -75,7 +75,6 @@ def test_a_part_prints_as_a_definition_that_computes_the_same(
     exec(text, namespace)
     with FusionDefinition(ids=iter([1])) as fd:
         namespace["nvfuser_fusion_id1"](fd)
-    assert repr(fd) == text
     known = all_values(fusion, arguments)
     inputs = [known[n] for n in border.original_inputs]
     for again, expected in zip(evaluate(fd.fusion, inputs), evaluate(part, inputs), strict=True):
@@ -151,7 +150,7 @@ def test_a_composite_extent_is_spelled_by_the_parts_that_are_there() -> None:
     assert part.values[part.outputs[0]].shape == part.values[1].shape
 
 
-def test_a_composite_extent_without_its_parts_is_a_symbol_of_its_own() -> None:
+def test_a_composite_extent_without_its_parts_is_a_symbol_of_its_own_or_made_of_scalars() -> None:
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1])
         flat = fd.ops.reshape(fd.ops.exp(x), [-1])
@@ -160,7 +159,8 @@ def test_a_composite_extent_without_its_parts_is_a_symbol_of_its_own() -> None:
     border = graph.segment([2, 3])
     assert border.original_inputs == (2, -1, -2)
     part = extract(fd.fusion, [2, 3], border)
-    assert str(part.values[0].shape[0]) == "i0"
+    assert str(part.values[0].shape[0]) == "e1 * e2"
+    assert str(extract(fd.fusion, [2]).values[0].shape[0]) == "i0"
     array = np.arange(6, dtype=np.float32)
     np.testing.assert_array_equal(evaluate(part, [array, 2, 3])[0], -array.reshape(2, 3))
 

@@ -15,7 +15,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tracefuse.definition_values import Recording, Scalar, Tensor, Vector
+from tracefuse.definition_values import Recording, Scalar, Tensor, Vector, located
 from tracefuse.dtypes import DataType, DType, dtype_of, int64, promote_nvfuser
 from tracefuse.errors import DtypeError, ShapeError, UnsupportedError
 from tracefuse.extents import Expression, Extent, divide_exactly, floordiv, is_nonnegative, maximum, minimum, product
@@ -76,8 +76,9 @@ class Operations:
                 call = functools.partial(self._movement, row)
             case _:
                 raise UnknownOperation(f"{name} is of a kind that definitions do not record: {row.kind}")
-        call.__doc__ = row.doc
-        return call
+        found = located(call)
+        found.__doc__ = row.doc
+        return found
 
     # -- the five kinds ---------------------------------------------------------------------------------------------
 
@@ -187,10 +188,12 @@ class Operations:
 
     # -- what nvFuser spells otherwise than the row -----------------------------------------------------------------
 
+    @located
     def cast(self, arg: Any, dtype: Any, compute: Any = None) -> Any:
         """`arg` converted to `dtype`."""
         return self._pointwise(REGISTRY["cast"], arg, dtype=dtype, compute=compute)  # type: ignore[arg-type]
 
+    @located
     def div(self, a: Any, b: Any, *, dtype: Any = None, compute: Any = None) -> Any:
         """a / b; integers truncate towards zero, as in nvFuser (truediv is the true quotient)."""
         values = [self._fd._kind(o) for o in (a, b)]
@@ -200,6 +203,7 @@ class Operations:
         inexact = self.ne(self.mul(quotient, b), a)
         return self.where(self.logical_and(inexact, self.lt(quotient, 0)), self.add(quotient, 1), quotient)
 
+    @located
     def var(
         self, arg: Tensor, dims: Any, correction: Any = 1, keepdim: bool = False, *, dtype: Any = None,
         compute: Any = None,
@@ -209,11 +213,13 @@ class Operations:
         assert isinstance(row, Reduction)
         return self._reduction(row, arg, dims, keepdim, dtype, compute=compute, correction=correction)
 
+    @located
     def var_mean(self, arg: Tensor, dims: Any, correction: Any = 1, keepdim: bool = False) -> tuple[Any, Any]:
         """(var, mean) over `dims`."""
         variance = self.var(arg, dims, correction, keepdim)
         return variance, self.mean(arg, dims, keepdim)
 
+    @located
     def full(self, shape: Any, fill_value: Any, dtype: Any = None, compute: Any = None) -> Any:
         """A tensor of `shape` with every element `fill_value`."""
         given = self._fd._operand(fill_value)
@@ -222,6 +228,7 @@ class Operations:
         extents = self._sizes(shape, "full")
         return self._fd._apply(REGISTRY["full"], [given], {"shape": extents}, inner, (chosen,))[0]
 
+    @located
     def iota(
         self, length: Any, start: Any = None, step: Any = None, dtype: Any = DataType.Int, compute: Any = None
     ) -> Any:
@@ -232,6 +239,7 @@ class Operations:
         inner = _type_or_none(compute) or chosen
         return self._fd._apply(REGISTRY["iota"], given, {"length": extent}, inner, (chosen,))[0]
 
+    @located
     def extent(self, value: Any, dtype: Any = None) -> Scalar:
         """A symbolic integer (see `fd.extent`) as a scalar."""
         extent = self._fd._attribute(value)
@@ -241,19 +249,23 @@ class Operations:
         made = self._fd._apply(REGISTRY["extent"], [], {"value": extent}, chosen, (chosen,), extents=[extent])
         return made[0]  # type: ignore[return-value]
 
+    @located
     def size(self, arg: Tensor, dim: int) -> Scalar:
         """The extent of one axis."""
         shape = arg._value.shape
         return self.extent(shape[normalize_axis(dim, len(shape), "size: axis")])
 
+    @located
     def shape(self, arg: Tensor) -> Vector:
         """All extents, as a vector."""
         return self._fd._vector(arg._value.shape, shape_of=arg._number)
 
+    @located
     def at(self, vector: Vector, index: int) -> Scalar:
         """One element of a vector."""
         return self.extent(vector.elements[normalize_axis(index, len(vector.elements), "at: element")])
 
+    @located
     def reshape(self, arg: Tensor, new_shape: Any, dtype: Any = None, compute: Any = None) -> Any:
         """The same elements with another shape; one entry may be -1."""
         own = arg._value.shape
@@ -279,6 +291,7 @@ class Operations:
         self._fd._builder.require(total % others, "==", 0, message, hint)
         return floordiv(total, others)
 
+    @located
     def expand(self, arg: Tensor, shape: Any, dtype: Any = None, compute: Any = None) -> Any:
         """Axes of extent 1 repeated up to `shape`; -1 keeps an axis."""
         own = arg._value.shape
@@ -288,6 +301,7 @@ class Operations:
         extents = self._sizes(kept, "expand")
         return self._moved(REGISTRY["expand"], [self._fd._operand(arg)], {"shape": extents}, dtype, compute)
 
+    @located
     def broadcast_in_dim(self, arg: Tensor, shape: Any, broadcast_dims: Sequence[int]) -> Any:
         """Axis k of `arg` becomes axis broadcast_dims[k] of the result, which has `shape`."""
         target = _entries(shape)
@@ -301,10 +315,12 @@ class Operations:
         spread = self.broadcast(arg, is_broadcast_dim=flags) if any(flags) else arg
         return self.expand(spread, shape)
 
+    @located
     def cat(self, tensors: Sequence[Tensor], dim: int = 0, manual_padding: bool = False, **types: Any) -> Any:
         """Tensors one after another along `dim`."""
         return self._movement(REGISTRY["cat"], list(tensors), dim=dim, **types)  # type: ignore[arg-type]
 
+    @located
     def pad(self, arg: Tensor, pad_widths: Any, value: Any = None, dtype: Any = None, compute: Any = None) -> Any:
         """`value` around the tensor; pad_widths: (before, after) pairs from the last axis backwards."""
         widths = [self._plain(w) for w in _entries(pad_widths)]
@@ -327,6 +343,7 @@ class Operations:
             )
         return constant
 
+    @located
     def slice(
         self, arg: Tensor, start_indices: Any, end_indices: Any, strides: Any = None,
         manual_normalization: bool = False, dtype: Any = None, compute: Any = None,
@@ -340,10 +357,12 @@ class Operations:
         attributes = {"start_indices": starts, "end_indices": ends, "strides": steps}
         return self._moved(REGISTRY["slice"], [self._fd._operand(arg)], attributes, dtype, compute)
 
+    @located
     def squeeze(self, arg: Tensor, dims: Any, squeeze_expanded: bool = False, **types: Any) -> Any:
         """Drops axes of extent 1."""
         return self._movement(REGISTRY["squeeze"], arg, dims=tuple(dims), **types)  # type: ignore[arg-type]
 
+    @located
     def gather(self, arg: Tensor, index: Tensor, dim: int) -> Any:
         """Elements at the positions that `index` holds along `dim`; the result has the shape of `index`."""
         own, wanted = arg._value.shape, index._value.shape
@@ -355,6 +374,7 @@ class Operations:
                 arg = self._moved(REGISTRY["slice"], [self._fd._operand(arg)], cut)
         return self.take_along_axis(arg, index, axis)
 
+    @located
     def stride_order(self, arg: Tensor, stride_order: Sequence[int]) -> Any:
         """The same tensor, stored in another order of axes: only the row-major order is there."""
         if list(stride_order) != list(reversed(range(arg.ndim))):

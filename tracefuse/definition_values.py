@@ -8,8 +8,9 @@ Knows: the IR and its builder. Must not know: which operations there are, segmen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 from tracefuse import source
 from tracefuse.dtypes import DataType, DType, data_type_of, dtype_of, python_kind
@@ -17,6 +18,25 @@ from tracefuse.errors import DtypeError, FusionError, ShapeError, TracefuseError
 from tracefuse.extents import Extent
 from tracefuse.ir import Attributes, Fusion, FusionBuilder, Literal, Op, Operand, Value
 from tracefuse.printing import VectorValue
+
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def located(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Errors of a call get the user's line where the layer that found them did not know it."""
+
+    @functools.wraps(function)
+    def call(*arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:
+        try:
+            return function(*arguments, **keywords)
+        except TracefuseError as error:
+            if error.where is None:
+                raise type(error)(error.message, hint=error.hint, where=source.user_line()) from None
+            raise
+
+    return call
 
 
 class Handle:
@@ -298,14 +318,9 @@ class Recording:
         self, row: Op, operands: Sequence[Operand], attributes: Attributes, compute: DType, dtypes: Sequence[DType],
         *, extents: Sequence[Extent | None] = (),
     ) -> tuple[Tensor | Scalar, ...]:  # fmt: skip
-        """Records one node and hands out its results; errors of the row get the user's line."""
+        """Records one node and hands out its results."""
         where = source.user_line()
-        try:
-            made = self._record().node(row, operands, attributes, compute, dtypes, where=where, extents=extents)
-        except TracefuseError as error:
-            if error.where is None:
-                raise type(error)(error.message, hint=error.hint, where=where) from None
-            raise
+        made = self._record().node(row, operands, attributes, compute, dtypes, where=where, extents=extents)
         return tuple(map(self._handle, made))
 
     def extent(self, id: int) -> Extent:

@@ -327,7 +327,17 @@ def _extent(printer: _Printer, node: Node) -> str:
     return _text(printer, node, [text], [] if own.name == "int64" else [f"dtype={data_type_of(own)}"])
 
 
+def _div(printer: _Printer, node: Node) -> str:
+    """nvFuser's div of integers truncates, so that the row's true quotient of them goes by its other name."""
+    assert isinstance(node.op, Pointwise)
+    text = _pointwise(printer, node, node.op)
+    values = [o.value if isinstance(o, Literal) else printer.fusion.values[o].dtype.kind for o in node.operands]
+    whole = all(v in ("bool", "int", "uint") if isinstance(v, str) else isinstance(v, int) for v in values)
+    return text.replace("fd.ops.div(", "fd.ops.truediv(", 1) if whole else text
+
+
 _SPECIAL: dict[str, Callable[[_Printer, Node], str]] = {
+    "div": _div,
     "full": _full,
     "iota": _iota,
     "pad": _pad,

@@ -1,4 +1,4 @@
-"""The reference compiler: segments run by `evaluate`, split by nothing but what a predicate forbids.
+"""A compiler for tests: segments run by `evaluate`, split by nothing but what a predicate forbids.
 
 It has the interface of the real one (`segment_fusion`, `compile_fusion`), runs without a kernel, and so shows what a
 segmentation means. Library ops are alone, an op that ends a segment does, and everything else merges.
