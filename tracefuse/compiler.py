@@ -21,7 +21,7 @@ from tracefuse.ir import Fusion
 from tracefuse.layouts import LayoutKey, Strided, stride_name, strided
 from tracefuse.plan import Plan, build_plan
 from tracefuse.rewrite import drop_dead, fold_constants, merge_common, separate_outputs
-from tracefuse.segmentation import Segmentation, segment_fusion
+from tracefuse.segmentation import Segmentation, for_sizes, segment_fusion
 from tracefuse.targets import Backend, cpu_backend, cuda_backend
 
 Pass: TypeAlias = Callable[[Fusion], Fusion]
@@ -58,7 +58,7 @@ class Executable:
     def __init__(self, segmentation: Segmentation, backend: Backend | None = None, *, contract: bool = True) -> None:
         self.segmentation, self.contract = segmentation, contract
         self.backend = cpu_backend() if backend is None else backend
-        fusion = segmentation.fusion
+        fusion = segmentation.original
         self.fusion = fusion
         self.compiles = 0
         self._plans: list[tuple[Plan, Callable[[Mapping[Any, int]], bool]]] = []
@@ -120,9 +120,11 @@ class Executable:
             inputs, is_wide = self.fusion.inputs, self.backend.is_wide
             aligned = frozenset(n for n in self.fusion.tensor_inputs if is_wide(arguments[inputs.index(n)]))
             named = {k: v for k, v in values.items() if isinstance(k, str)}
+            segmentation, guards = for_sizes(self.segmentation, values)
             plan = build_plan(
-                self.segmentation, self.backend, layouts, values, named, aligned=aligned, contract=self.contract
-            )
+                segmentation, self.backend, layouts, values, named, guards=guards, aligned=aligned,
+                contract=self.contract,
+            )  # fmt: skip
             self.compiles += 1
             # A new list, so that a reader in another thread never sees one half changed.
             self._plans = [(plan, compile_guards(plan.guards)), *self._plans][:MOST_PLANS]
@@ -152,7 +154,7 @@ class Executable:
 
     def explain(self, arguments: Sequence[Any]) -> Explanation:
         """The segments, why each boundary is there, what is released when, and the bytes moved."""
-        return Explanation(self.segmentation, *self.plan_for(arguments))
+        return Explanation(*self.plan_for(arguments))
 
 
 def _extent_reader(fusion: Fusion) -> Callable[[Sequence[Any]], dict[Any, int]]:

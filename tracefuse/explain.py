@@ -25,9 +25,13 @@ from tracefuse.segmentation import Segmentation
 class Explanation:
     """Prints as text; the fields are for programs. sizes: extent values by id."""
 
-    segmentation: Segmentation
     plan: Plan
     sizes: Mapping[int, int]
+
+    @property
+    def segmentation(self) -> Segmentation:
+        """How the fusion was split for these sizes."""
+        return self.plan.segmentation
 
     @property
     def templates(self) -> tuple[str, ...]:

@@ -66,6 +66,7 @@ class Plan:
     aligned: the arguments that must start at a multiple of 16 bytes.
     """
 
+    segmentation: Segmentation
     layouts: LayoutKey
     aligned: frozenset[int]
     guards: tuple[Guard, ...]
@@ -76,17 +77,18 @@ class Plan:
 
 def build_plan(
     segmentation: Segmentation, backend: Backend, layouts: LayoutKey, values: Mapping[int, int],
-    strides: Mapping[str, int], *, aligned: frozenset[int] = frozenset(), contract: bool = True,
+    strides: Mapping[str, int], *, guards: Sequence[Guard] = (), aligned: frozenset[int] = frozenset(),
+    contract: bool = True,
 ) -> Plan:  # fmt: skip
     """Lowers and compiles every segment for the sizes of a call.
 
     values: extents and integer scalars by id. strides: of arguments that are not contiguous, by symbol name.
-    aligned: arguments whose memory starts at a multiple of 16 bytes.
+    guards: those of the segmentation itself. aligned: arguments whose memory starts at a multiple of 16 bytes.
     """
     fusion = segmentation.fusion
     layout_of = dict(zip(fusion.tensor_inputs, layouts, strict=True))
     compiled: list[CompiledSegment] = []
-    guards: list[Guard] = []
+    found = list(guards)
     for position, part in enumerate(segmentation.segments):
         if part.library is not None:
             compiled.append(_library_segment(part, position, backend))
@@ -97,10 +99,11 @@ def build_plan(
             part.written, part.rule, border.strides, sizes, backend.target, name=f"s{position}", contract=contract,
             aligned=border.aligned(aligned), misaligned=border.misaligned(),
         )  # fmt: skip
-        guards += [border.original_guard(guard) for guard in lowered.guards]
+        found += [border.original_guard(guard) for guard in lowered.guards]
         compiled.append(_kernel_segment(border, lowered, position, backend))
     program = _program(segmentation, compiled)
-    return Plan(layouts, aligned, tuple(dict.fromkeys(guards)), tuple(compiled), program, Runner(program, backend))
+    runner = Runner(program, backend)
+    return Plan(segmentation, layouts, aligned, tuple(dict.fromkeys(found)), tuple(compiled), program, runner)
 
 
 class _Border:

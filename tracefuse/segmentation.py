@@ -7,16 +7,25 @@ Knows: fusions, the merge rule, the partitioner. Must not know: kernels, devices
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias, cast
 
 import segments
+from segments import Predicate
 from tracefuse import rules
 from tracefuse.decompose import decompose
+from tracefuse.extents import Extent, evaluate
 from tracefuse.extract import StepGraph, step_graph
-from tracefuse.ir import Fusion, Node
+from tracefuse.guards import Guard
+from tracefuse.ir import Fusion, Node, Requirement
 from tracefuse.ops.row import Library, Pointwise, Reduction
-from tracefuse.schedule.region import FusionRule
+from tracefuse.schedule.region import PERHAPS_EQUAL, FusionRule
+
+Equality: TypeAlias = tuple[Extent, Extent]
+
+MOST_ASSUMPTIONS = 4
+"""Rounds of assuming extents equal: each may bring regions together that meet the next such pair."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,22 +56,59 @@ class Part:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segmentation:
-    """A fusion, how its steps split, and the parts in the order in which they run."""
+    """A fusion, how its steps split, and the parts in the order in which they run.
+
+    assumed: the pairs of extents that are taken to be equal, which each plan guards; `fusion` requires them, `original`
+    does not. merge: the predicate that it was split with.
+    """
 
     fusion: Fusion
     steps: StepGraph
     partition: segments.Partition
     segments: tuple[Part, ...]
+    original: Fusion
+    assumed: tuple[Equality, ...]
+    merge: Predicate | None
 
 
 def segment_fusion(
-    fusion: Fusion, *, merge: segments.Predicate | None = None, sizes: Mapping[int, int] | None = None
+    fusion: Fusion, *, merge: Predicate | None = None, sizes: Mapping[int, int] | None = None
 ) -> Segmentation:
     """Splits `fusion` into as few segments as the templates and `merge` allow.
 
     merge: called with two `rules.Group`s, which have `sizes` (extent values by id) where they are known; it can only
-    forbid. Raises segments.SegmentationError where it fails.
+    forbid. Extents that would have to be equal for a merge are assumed to be, unless the sizes say otherwise.
+    Raises segments.SegmentationError where the predicate fails.
     """
+    assumed: dict[Equality, None] = {}
+    found = _split(fusion, fusion, merge, sizes, ())
+    for _ in range(MOST_ASSUMPTIONS):
+        new = [p for p in perhaps_equal(found) if p not in assumed and (sizes is None or _are_equal(p, sizes))]
+        if not new:
+            break
+        assumed.update(dict.fromkeys(new))
+        found = _split(fusion, assuming(fusion, assumed), merge, sizes, tuple(assumed))
+    return found
+
+
+def _are_equal(pair: Equality, sizes: Mapping[int, int]) -> bool:
+    return evaluate(pair[0], sizes) == evaluate(pair[1], sizes)
+
+
+def for_sizes(segmentation: Segmentation, sizes: Mapping[int, int]) -> tuple[Segmentation, tuple[Guard, ...]]:
+    """The segmentation that fits these sizes, and the guards under which it does."""
+    if not all(_are_equal(pair, sizes) for pair in segmentation.assumed):
+        segmentation = segment_fusion(segmentation.original, merge=segmentation.merge, sizes=sizes)
+    reason = "rows of equal length share a kernel"
+    guards = [Guard(a, "==", b, reason) for a, b in segmentation.assumed]
+    apart = [pair for pair in perhaps_equal(segmentation) if not _are_equal(pair, sizes)]
+    return segmentation, (*guards, *(Guard(a, "!=", b, reason) for a, b in apart))
+
+
+def _split(
+    original: Fusion, fusion: Fusion, merge: Predicate | None, sizes: Mapping[int, int] | None,
+    assumed: tuple[Equality, ...],
+) -> Segmentation:  # fmt: skip
     graph = step_graph(fusion)
     split = segments.partition(
         graph.graph,
@@ -71,7 +117,22 @@ def segment_fusion(
         view=rules.viewer(fusion, graph.nodes, sizes),
         keep_boundaries=kept_boundaries(graph),
     )
-    return Segmentation(fusion, graph, split, tuple(_part(graph, border) for border in graph.segments_of(split)))
+    parts = tuple(_part(graph, border) for border in graph.segments_of(split))
+    return Segmentation(fusion, graph, split, parts, original, assumed, merge)
+
+
+def perhaps_equal(segmentation: Segmentation) -> tuple[Equality, ...]:
+    """The pairs of extents that kept segments apart only because they are not known to be equal."""
+    verdicts = [*segmentation.partition.boundaries.values(), *(r.verdict for r in segmentation.partition.refusals)]
+    pairs = [p for v in verdicts if v.reason == PERHAPS_EQUAL for p in cast("Sequence[Equality]", v.details["extents"])]
+    return tuple(dict.fromkeys(pairs))
+
+
+def assuming(fusion: Fusion, equal: Iterable[Equality]) -> Fusion:
+    """`fusion` where these extents are taken to be equal: the plans made from it have a guard for each."""
+    hint = "the segmentation of this definition takes them to be equal"
+    extra = [Requirement(a, "==", b, "{left} elements and {right}", hint) for a, b in equal]
+    return replace(fusion, requirements=(*fusion.requirements, *extra), _representatives={})
 
 
 def kept_boundaries(graph: StepGraph) -> tuple[int, ...]:

@@ -29,6 +29,9 @@ Uses: TypeAlias = Mapping[int, frozenset[AxisMap]]
 CHEAP_OPERANDS = 1
 """A node that reads at most this many tensors may be cheap: copying one costs its readers no more than one read."""
 
+PERHAPS_EQUAL = "the reduced loops and those of the reader are not known to be equal"
+"""The refusal that a guard can lift: `y + x.sum(-1, keepdims=True)` is one kernel where x and y have equal rows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -247,6 +250,9 @@ def _loops_disagree(
     a: Facts, b: Facts, matching: _Matching, only_a: frozenset[int], only_b: frozenset[int], folding: bool
 ) -> Verdict | None:
     """Why the identified loops do not make one region, or None where they do."""
+    if only_a and only_a == a.reduced and b.reduced is None and len(only_a) == len(only_b):
+        pairs = zip(sorted(only_a), sorted(only_b), strict=True)
+        return no(PERHAPS_EQUAL, extents=tuple((a.loops[first], b.loops[second]) for first, second in pairs))
     if only_a and only_b:
         mine, theirs = (tuple(f.loops[k] for k in sorted(o)) for f, o in ((a, only_a), (b, only_b)))
         return no("their loops have different extents", first=mine, second=theirs)
