@@ -119,6 +119,11 @@ def test_the_worked_example_shows_its_live_values_step_by_step() -> None:
     np.testing.assert_array_equal(fd.execute([x, y])[0], states[2][4])
 
 
+def test_with_no_predicate_the_worked_example_is_one_segment() -> None:
+    (segment,) = worked_example().segment()
+    assert dict(segment.index_map) == {0: 0, 1: 1, 4: 4}
+
+
 def test_segment_gives_the_one_segment_too() -> None:
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1])
@@ -375,6 +380,17 @@ def test_padding_pairs_go_from_the_last_axis_backwards() -> None:
     np.testing.assert_array_equal(result, np.pad(GRID, [(0, 0), (1, 2)], constant_values=9))
     result = run(lambda fd, x: fd.ops.pad(x, [0, 1, 2, 0]), GRID)
     np.testing.assert_array_equal(result, np.pad(GRID, [(2, 0), (0, 1)]))
+
+
+def test_padding_takes_a_constant_scalar_and_no_other() -> None:
+    result = run(lambda fd, x: fd.ops.pad(x, [0, 1], fd.ops.neg(2.0)), GRID)
+    np.testing.assert_array_equal(result[:, 3], [-2, -2])
+    with FusionDefinition() as fd:
+        x, size = fd.define_tensor([-1]), fd.define_scalar(None, DataType.Float)
+        with pytest.raises(UnsupportedError, match="pad: value must be a constant"):
+            fd.ops.pad(x, [0, 1], size)
+        with pytest.raises(UnsupportedError, match="pad: value must be a constant"):
+            fd.ops.pad(x, [0, 1], x.size(0))
 
 
 def test_slices_beyond_the_axis_are_cut_to_it() -> None:

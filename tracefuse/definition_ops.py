@@ -18,8 +18,10 @@ from typing import Any
 from tracefuse.definition_values import Recording, Scalar, Tensor, Vector, located
 from tracefuse.dtypes import DataType, DType, dtype_of, int64, promote_nvfuser
 from tracefuse.errors import DtypeError, ShapeError, UnsupportedError
+from tracefuse.evaluate import evaluate
 from tracefuse.extents import Expression, Extent, divide_exactly, floordiv, is_nonnegative, maximum, minimum, product
-from tracefuse.ir import Op, Operand, Shape
+from tracefuse.extract import extents_in
+from tracefuse.ir import Fusion, Literal, Op, Operand, Shape
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
 from tracefuse.ops.row import normalize_axes, normalize_axis
 from tracefuse.printing import clamped, predicted_types
@@ -335,13 +337,18 @@ class Operations:
         attributes = {"pad_widths": first_axis_first, "value": filler}
         return self._moved(REGISTRY["pad"], [self._fd._operand(arg)], attributes, dtype, compute)
 
-    def _constant(self, value: Any, what: str) -> Any:
-        constant = self._fd._constant_or_none(value)
-        if constant is None:
-            raise UnsupportedError(
-                f"{what} must be a constant", hint="give a Python number or fd.define_scalar(number)"
-            )
-        return constant
+    def _constant(self, value: Any, what: str) -> bool | int | float | complex:
+        """A Python number, or the one that a scalar made of constants is."""
+        operand = self._fd._operand(value)
+        if isinstance(operand, Literal):
+            return operand.value
+        builder = self._fd._builder
+        node = next((n for n in builder.nodes if operand in n.outputs), None)
+        constant = node is not None and all(isinstance(o, Literal) for o in node.operands)
+        if node is None or not constant or builder.values[operand].is_tensor or list(extents_in(node.attributes)):
+            raise UnsupportedError(f"{what} must be a constant", hint="give a number or fd.define_scalar(number)")
+        (result,) = evaluate(Fusion({operand: builder.values[operand]}, (), (node,), (operand,)), [])
+        return result.item()  # type: ignore[no-any-return]
 
     @located
     def slice(

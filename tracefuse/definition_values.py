@@ -19,7 +19,6 @@ from tracefuse.extents import Extent
 from tracefuse.ir import Attributes, Fusion, FusionBuilder, Literal, Op, Operand, Value
 from tracefuse.printing import VectorValue
 
-
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
@@ -301,16 +300,6 @@ class Recording:
                 hint="sizes, integer inputs and + - * // % of them can be", where=source.user_line(),
             )  # fmt: skip
         return extent
-
-    def _constant_or_none(self, value: Any) -> bool | int | float | complex | None:
-        """A Python number, or the constant that a defined scalar is."""
-        operand = self._operand(value)
-        if isinstance(operand, Literal):
-            return operand.value
-        for node in self._builder.nodes:
-            if node.outputs == (operand,) and len(node.operands) == 1 and isinstance(node.operands[0], Literal):
-                return node.operands[0].value
-        return None
 
     # -- applying rows ----------------------------------------------------------------------------------------------
 
