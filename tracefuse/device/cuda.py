@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -46,6 +46,12 @@ def unavailable() -> str | None:
     except RuntimeError as error:  # CuPy's errors of CUDA's runtime: no driver, no device
         return f"CUDA reports: {error}"
     return None if count else "CUDA reports no device"
+
+
+def array_type() -> type:
+    """cupy.ndarray."""
+    found: type = _cupy().ndarray
+    return found
 
 
 def is_array(value: object) -> bool:
@@ -133,6 +139,12 @@ def current_device() -> int:
     return int(_cupy().cuda.runtime.getDevice())
 
 
+def current_device_function() -> Callable[[], int]:
+    """What `current_device` calls: CuPy's own function, for callers that count each call."""
+    found: Callable[[], int] = _cupy().cuda.runtime.getDevice
+    return found
+
+
 def device_of(array: Any) -> int:
     """The number of the device that holds a CuPy array."""
     return int(array.device.id)
@@ -173,8 +185,22 @@ def current_stream() -> Any:
     return _cupy().cuda.get_current_stream()
 
 
+class _ForeignStream:
+    """Another library's stream, as CUDA's stream protocol hands it over: (version, address)."""
+
+    def __init__(self, address: int) -> None:
+        self.address = address
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.address)
+
+
 def external_stream(address: int) -> Any:
     """CuPy's view of another library's stream, to be used as `with external_stream(address): ...`."""
+    stream = _cupy().cuda.Stream
+    # CuPy 14 takes any object with the protocol and deprecates the class that earlier releases have.
+    if hasattr(stream, "from_external"):
+        return stream.from_external(_ForeignStream(address))
     return _cupy().cuda.ExternalStream(address)
 
 
