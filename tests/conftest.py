@@ -1,0 +1,25 @@
+"""What every test shares: hypothesis profiles and the backends that a definition is run on."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import settings
+from ways import BACKENDS, why_not
+
+settings.register_profile("ci", derandomize=True, deadline=None)
+settings.register_profile("soak", deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture(
+    params=[pytest.param(name, marks=[pytest.mark.gpu] if name == "cuda" else []) for name in BACKENDS],
+)
+def backend(request: pytest.FixtureRequest) -> str:
+    """The name of a backend; skipped, with the reason, where it cannot run."""
+    name: str = request.param
+    reason = why_not(name)
+    if reason is not None:
+        pytest.skip(reason)
+    return name

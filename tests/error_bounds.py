@@ -1,0 +1,250 @@
+"""The error that a kernel may make, propagated op by op: a value in float64 and an absolute bound for every element.
+
+A node computes in its compute type (halves in float32) and may be rounded to its own type, if it is stored. Both are
+counted for every value, so one bound holds for every segmentation, with and without contraction. An op that jumps
+(comparison, cast to an integer) has bound 0 where its operands cannot cross the jump, else infinity: not known.
+
+The bounds are the textbook ones (Higham, Accuracy and Stability of Numerical Algorithms, chapters 3 and 4): a sum of n
+terms in any order is off by at most (n - 1) u times the sum of magnitudes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracefuse.dtypes import DType
+from tracefuse.evaluate import evaluate, extent_values
+from tracefuse.extents import Expression
+from tracefuse.extents import evaluate as evaluate_extent
+from tracefuse.ir import Fusion, Literal, Node
+from tracefuse.ops import Library, Movement, Pointwise, Reduction
+
+UNIT = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-52}
+"""Half the distance of 1 to the next number. For float64 twice that, since the reference rounds as well."""
+
+SMALLEST = {"float16": 2.0**-24, "bfloat16": 2.0**-133, "float32": 2.0**-149, "float64": 5e-324}
+"""The smallest subnormal number."""
+
+LARGEST = {"float16": 65504.0, "bfloat16": 3.38e38, "float32": 3.4e38, "float64": 1.7e308}
+
+FUNCTION_UNITS = 16.0
+"""Units that exp, log, tanh, ... may be off: 8 in the last place."""
+
+Bounded = tuple[Any, Any]
+Rule = Callable[..., Any]
+
+
+def bounded_outputs(fusion: Fusion, arguments: Sequence[Any]) -> list[Bounded]:
+    """(value in float64, bound) of every output. Integer and bool values are exact or not known."""
+    values: dict[int, Any] = {}
+    errors: dict[int, Any] = {}
+    for number, argument in zip(fusion.inputs, arguments, strict=True):
+        array = np.asarray(argument)
+        exact = array.astype(fusion.values[number].dtype.numpy)
+        values[number] = exact.astype(np.float64) if fusion.values[number].dtype.is_floating else exact
+        errors[number] = np.zeros(array.shape)
+    evaluate(fusion, arguments, wide=True, on_value=values.__setitem__)
+    extents = extent_values(fusion, arguments)
+    with np.errstate(all="ignore"):
+        for node in fusion.nodes:
+            bound = _node_bound(fusion, node, values, errors, extents)
+            number = node.outputs[0]
+            errors[number] = _stored(bound, values[number], fusion.values[number].dtype)
+    return [(values[number], np.broadcast_to(errors[number], values[number].shape)) for number in fusion.outputs]
+
+
+def _stored(bound: Any, value: Any, dtype: DType) -> Any:
+    """The bound after rounding to `dtype`; infinite where the value may overflow."""
+    bound = np.where(np.isnan(bound), np.inf, bound) * np.ones(np.shape(value))
+    if not dtype.is_floating:
+        return np.where(bound > 0, np.inf, 0.0)
+    rounding = UNIT[dtype.name] * (np.abs(value) + bound) + SMALLEST[dtype.name]
+    exact = (bound == 0) & (value == value.astype(dtype.numpy).astype(np.float64))
+    total = np.where(exact, 0.0, bound + rounding)
+    return np.where(np.isfinite(value) & (np.abs(value) + total > LARGEST[dtype.name]), np.inf, total)
+
+
+def _node_bound(
+    fusion: Fusion, node: Node, values: Mapping[int, Any], errors: Mapping[int, Any], extents: Mapping[int, int]
+) -> Any:
+    operands = []
+    for operand in node.operands:
+        value = np.asarray(operand.value) if isinstance(operand, Literal) else values[operand]
+        error = np.zeros(value.shape) if isinstance(operand, Literal) else errors[operand]
+        operands.append(_converted(value, error, node))
+    attributes = {name: _concrete(value, extents) for name, value in node.attributes.items()}
+    unit = UNIT.get(node.compute.compute.name, 0.0)
+    match node.op:
+        case Pointwise():
+            return _pointwise(node, operands, values[node.outputs[0]], unit)
+        case Reduction():
+            return _reduction(node, operands[0], attributes, values[node.outputs[0]], unit)
+        case Movement():
+            return _movement(node.op, operands, attributes)
+        case Library():
+            return _product(node, operands, unit)
+    raise AssertionError(f"no bound for an op of kind {node.op.kind}")
+
+
+def _converted(value: Any, error: Any, node: Node) -> Bounded:
+    """An operand in the type that the node computes in."""
+    if value.dtype == np.bool_ or isinstance(node.op, Movement):
+        return value, error
+    compute = node.compute.compute
+    if compute.is_floating:
+        wide = value.astype(np.float64)
+        exact = wide == wide.astype(compute.numpy).astype(np.float64)
+        return wide, error + np.where(exact, 0.0, UNIT[compute.name] * np.abs(wide) + SMALLEST[compute.name])
+    return value, error
+
+
+def _concrete(attribute: Any, extents: Mapping[int, int]) -> Any:
+    if isinstance(attribute, Expression):
+        return evaluate_extent(attribute, extents)
+    if isinstance(attribute, tuple):
+        return tuple(_concrete(a, extents) for a in attribute)
+    return attribute
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# pointwise
+
+
+def _quotient(a: Any, x: Any, b: Any, y: Any) -> Any:
+    left = np.abs(b) - y
+    return np.where(left > 0, (x + np.abs(a / b) * y) / left, np.where(y == 0, 0.0, np.inf))
+
+
+def _through(function: Callable[[Any], Any]) -> Rule:
+    """The bound of a monotonic function: its values at both ends of the operand's interval."""
+
+    def rule(a: Any, x: Any) -> Any:
+        middle = function(a)
+        moved = np.maximum(np.abs(function(a + x) - middle), np.abs(function(a - x) - middle))
+        return np.where(x == 0, 0.0, np.where(np.isnan(moved), np.inf, moved))
+
+    return rule
+
+
+def _slope(limit: float) -> Rule:
+    return lambda a, x: limit * x
+
+
+def _where(condition: Any, unsure: Any, b: Any, y: Any, c: Any, z: Any) -> Any:
+    return np.where(unsure > 0, np.inf, np.where(condition.astype(bool), y, z))
+
+
+POINTWISE: dict[str, Rule] = {
+    "add": lambda a, x, b, y: x + y,
+    "sub": lambda a, x, b, y: x + y,
+    "mul": lambda a, x, b, y: np.where(x > 0, np.abs(b) * x, 0) + np.where(y > 0, np.abs(a) * y, 0) + x * y,
+    "div": _quotient,
+    "maximum": lambda a, x, b, y: np.maximum(x, y),
+    "minimum": lambda a, x, b, y: np.maximum(x, y),
+    "neg": _slope(1.0),
+    "abs": _slope(1.0),
+    "set": _slope(1.0),
+    "segment_set": _slope(1.0),
+    "cast": _slope(1.0),
+    "sqrt": _through(np.sqrt),
+    "rsqrt": _through(lambda a: 1 / np.sqrt(a)),
+    "exp": _through(np.exp),
+    "log": _through(np.log),
+    "sin": _slope(1.0),
+    "cos": _slope(1.0),
+    "tanh": _slope(1.0),
+    "erf": _slope(2 / math.sqrt(math.pi)),
+    "sigmoid": _slope(0.25),
+    "where": _where,
+    "iota": lambda a, x, b, y: 0.0,
+    "extent": lambda: 0.0,
+}
+"""The bound of the exact function of operands that are off: (a, error of a, b, error of b, ...)."""
+
+ROUNDED_ONCE = ("add", "sub", "mul", "div", "sqrt")
+NEVER_ROUNDED = ("maximum", "minimum", "neg", "abs", "set", "segment_set", "cast", "where", "extent")
+JUMPS = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
+def _pointwise(node: Node, operands: Sequence[Bounded], value: Any, unit: float) -> Any:
+    name = node.op.name
+    if name in JUMPS:
+        (a, x), (b, y) = operands
+        sure = (x + y == 0) | (np.abs(np.subtract(a, b, dtype=np.float64)) > x + y)
+        return np.where(sure, 0.0, np.inf)
+    if name not in POINTWISE:
+        # Exact operands of an exact op give an exact result; nothing is known of others.
+        inexact = sum(np.asarray(error) for _, error in operands)
+        return np.where(inexact > 0, np.inf, 0.0)
+    bound = POINTWISE[name](*(part for pair in operands for part in pair))
+    if name in NEVER_ROUNDED or not node.compute.is_floating:
+        return bound
+    units = 2.0 if name in ROUNDED_ONCE or name == "iota" else FUNCTION_UNITS
+    computed = value.astype(node.compute.compute.numpy).astype(np.float64)
+    exact = name in ROUNDED_ONCE and np.all(bound == 0) and np.array_equal(computed, value)
+    smallest = SMALLEST[node.compute.compute.name]
+    return bound if exact else bound + units * (unit * (np.abs(value) + bound) + smallest)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# the other kinds
+
+
+def _reduction(node: Node, operand: Bounded, attributes: Mapping[str, Any], value: Any, unit: float) -> Any:
+    a, x = operand
+    axes, keep = tuple(attributes["dims"]), bool(attributes["keepdim"])
+    x = np.broadcast_to(x, a.shape)
+    count = int(np.prod([a.shape[k] for k in axes]))
+
+    def total(array: Any) -> Any:
+        return np.sum(array, axis=axes, keepdims=keep)
+
+    name = node.op.name
+    if name in ("max", "min"):
+        return np.max(x, axis=axes, keepdims=keep)
+    if not node.compute.is_floating or name in ("any", "all"):
+        return np.where(total(x) > 0, np.inf, 0.0)
+    if name in ("sum", "mean"):
+        bound = total(x) + (count + 1) * unit * total(np.abs(a) + x)
+        return bound if name == "sum" else bound / count + 2 * unit * np.abs(value)
+    if name == "prod":
+        large = np.prod(np.abs(a) + x, axis=axes, keepdims=keep)
+        return large * (1 + unit) ** (count + 1) - np.prod(np.abs(a), axis=axes, keepdims=keep)
+    if name == "var":
+        mean = np.mean(a, axis=axes, keepdims=True)
+        off = np.mean(x + (count + 1) * unit * (np.abs(a) + x), axis=axes, keepdims=True) + 2 * unit * np.abs(mean)
+        deviation = np.abs(a - mean)
+        error = x + off + 2 * unit * (deviation + x + off)
+        bound = total(2 * deviation * error + error**2) + (count + 3) * unit * total((deviation + error) ** 2)
+        return bound / max(count - attributes["correction"], 0) + 4 * unit * np.abs(value)
+    return np.full(np.shape(value), np.inf)
+
+
+def _movement(op: Movement, operands: Sequence[Bounded], attributes: Mapping[str, Any]) -> Any:
+    moved = op.data if op.data is not None else len(operands)
+    unsure = [np.any(error > 0) for _, error in operands[moved:]]
+    arrays = [np.broadcast_to(error, value.shape) for value, error in operands[:moved]]
+    made = op.numpy(*arrays, *(value for value, _ in operands[moved:]), **{**attributes, **_no_value(attributes)})
+    return np.full(made.shape, np.inf) if any(unsure) else made
+
+
+def _no_value(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """What is padded is exact."""
+    return {"value": 0.0} if "value" in attributes else {}
+
+
+def _product(node: Node, operands: Sequence[Bounded], unit: float) -> Any:
+    (a, x), (b, y) = operands[:2]
+    extent = a.shape[-1]
+    op = node.op
+    assert isinstance(op, Library)
+    a, b = np.abs(a), np.abs(b)
+    bound = op.numpy(a, y) + op.numpy(x, b) + op.numpy(x, y)
+    bound = bound + (extent + 2) * unit * op.numpy(a + x, b + y)
+    for c, z in operands[2:]:
+        bound = bound + z + 2 * unit * (np.abs(c) + z)
+    return bound

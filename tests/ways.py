@@ -1,0 +1,233 @@
+"""Runs a definition three ways on a backend and compares each with its NumPy meaning.
+
+whole: all passes, split as little as the templates allow, as `@fuse` does. segments: the definition's own segments,
+through the argument manager. printed: one op a segment, each segment's printed definition executed as Python and run as
+a definition of its own, its inputs found by the index map alone and values dropped as the segment says.
+
+Backends: "cpu" (LLVM), "interpreter" (the CPU's kernels in NumPy), "interpreter-cuda" (the GPU's kernels in NumPy),
+"cuda" (CuPy arrays). A test leaves a way out only with a reason.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from error_bounds import bounded_outputs
+
+from tracefuse import rules
+from tracefuse.compiler import Executable, run_passes
+from tracefuse.definition import DefinitionSegment, FusionDefinition
+from tracefuse.device import cuda
+from tracefuse.evaluate import evaluate, evaluate_scalars, extent_values
+from tracefuse.ir import Fusion
+from tracefuse.kernel.interpret import interpret
+from tracefuse.kernel.ir import Kernel
+from tracefuse.schedule.lower import Target
+from tracefuse.segmentation import Segmentation, segment_fusion
+from tracefuse.targets import Backend, CpuBackend, cpu_backend, cuda_backend
+
+BACKENDS = ("cpu", "interpreter", "interpreter-cuda", "cuda")
+WAYS = ("whole", "segments", "printed")
+
+
+class Interpreted(CpuBackend):
+    """Kernels of a target run by the interpreter, on NumPy arrays."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+
+    def compile(self, kernel: Kernel) -> Any:
+        return kernel
+
+    def entry(self, function: Any) -> Callable[..., None]:
+        return lambda *arguments: interpret(function, arguments)
+
+    def is_wide(self, array: Any) -> bool:
+        return self.target.name == "cuda" and array.ctypes.data % 16 == 0
+
+
+@functools.cache
+def backend_of(name: str) -> Backend:
+    """The backend of a name in BACKENDS."""
+    if name == "cuda":
+        return cuda_backend(cuda.current_device())
+    if name == "cpu":
+        return cpu_backend()
+    # An H200 as it is seen by the schedule: compute capability 9.0, 132 multiprocessors.
+    return Interpreted(Target("cuda", "sm_90", 132) if name == "interpreter-cuda" else Target("cpu"))
+
+
+@functools.cache
+def why_not(name: str) -> str | None:
+    """Why a backend cannot run here, or None."""
+    reason = cuda.unavailable() if name == "cuda" else None
+    return None if reason is None else f"no GPU: {reason}"
+
+
+def on_backend(name: str, argument: Any) -> Any:
+    """An argument where the backend takes it, with the strides that it has."""
+    if name != "cuda" or not isinstance(argument, np.ndarray):
+        return argument
+    import cupy
+
+    return strided_copy(argument, cupy)
+
+
+def strided_copy(array: Any, cupy: Any) -> Any:
+    """A CuPy array with the values and the strides of a NumPy array."""
+    if array.flags.c_contiguous or not array.size:
+        return cupy.asarray(array)
+    reach = [(extent - 1) * stride for extent, stride in zip(array.shape, array.strides, strict=True)]
+    first, last = sum(min(r, 0) for r in reach), sum(max(r, 0) for r in reach)
+    memory = np.zeros(last - first + array.itemsize, np.uint8)
+    np.ndarray(array.shape, array.dtype, memory, -first, array.strides)[...] = array
+    return cupy.ndarray(array.shape, array.dtype, cupy.asarray(memory).data - first, array.strides)
+
+
+def on_host(array: Any) -> Any:
+    """A result as a NumPy array."""
+    return array.get() if hasattr(array, "get") else array
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# the three ways
+
+
+def run_whole(fusion: Fusion, arguments: Sequence[Any], backend: Backend, contract: bool = True) -> list[Any]:
+    """As `@fuse` runs it."""
+    return Executable(segment_fusion(run_passes(fusion)), backend, contract=contract)(arguments)
+
+
+def run_segments(
+    fusion: Fusion, arguments: Sequence[Any], backend: Backend, contract: bool = True, merge: Any = None
+) -> list[Any]:
+    """As `fd.segment()` splits it, through the argument manager."""
+    return Executable(segment_fusion(fusion, merge=merge), backend, contract=contract)(arguments)
+
+
+def recorded_again(definition: FusionDefinition) -> FusionDefinition:
+    """The definition that the printed form of `definition` records."""
+    names: dict[str, Any] = {}
+    exec("from tracefuse import *", names)
+    exec(repr(definition), names)
+    with FusionDefinition() as again:
+        names[f"nvfuser_fusion_id{definition.id}"](again)
+    return again
+
+
+def run_printed(
+    fusion: Fusion, arguments: Sequence[Any], backend: Backend, contract: bool = True, merge: Any = None
+) -> list[Any]:
+    """One op a segment (or as `merge` says): what each segment prints is run alone, given what its index map names."""
+    fd = FusionDefinition.from_fusion(fusion)
+    segments = fd.segment(merge=rules.one_op_a_segment if merge is None else merge)
+    live = live_before(fusion, arguments)
+    for segment in segments:
+        results = run_alone(segment, live, backend, contract)
+        live.update(results)
+        for dead in segment.releases:
+            del live[dead]
+    return [live[number] for number in fusion.outputs]
+
+
+def live_before(fusion: Fusion, arguments: Sequence[Any]) -> dict[int, Any]:
+    """Inputs, host scalars and extents by number."""
+    values: dict[int, Any] = dict(zip(fusion.inputs, arguments, strict=True))
+    extents = extent_values(fusion, arguments)
+    on_the_host = [node for node in fusion.nodes if not fusion.values[node.outputs[0]].is_tensor]
+    scalars = {number: values[number] for number in fusion.scalar_inputs}
+    computed = evaluate_scalars(fusion, on_the_host, scalars, extents)
+    values.update(zip((node.outputs[0] for node in on_the_host), computed, strict=True))
+    return {**values, **{key: value for key, value in extents.items() if key < 0}}
+
+
+def run_alone(
+    segment: DefinitionSegment, live: Mapping[int, Any], backend: Backend, contract: bool
+) -> dict[int, Any]:
+    """The outputs of one segment's printed definition, by their numbers in the original."""
+    again = recorded_again(segment.definition)
+    own = segment.definition.fusion
+    assert (again.fusion.inputs, again.fusion.outputs) == (own.inputs, own.outputs)
+    given = [live[segment.index_map[number]] for number in own.inputs]
+    results = Executable(segment_fusion(again.fusion), backend, contract=contract)(given)
+    return {segment.index_map[number]: result for number, result in zip(own.outputs, results, strict=True)}
+
+
+def crossing(segmentation: Segmentation) -> set[int]:
+    """The values that a segmentation stores: what crosses a border."""
+    parts = segmentation.segments
+    return {part.segment.index_map[number] for part in parts for number in part.segment.outputs}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# comparing
+
+
+def assert_equal_bits(actual: Any, expected: Any, what: str) -> None:
+    """Equal type, shape and bits; every NaN equals every other."""
+    assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape), what
+    np.testing.assert_array_equal(actual, expected, err_msg=what)
+    if np.issubdtype(expected.dtype, np.floating) or expected.dtype.kind == "V":
+        signs = np.signbit(actual.astype(np.float64)) == np.signbit(expected.astype(np.float64))
+        assert (signs | np.isnan(expected.astype(np.float64))).all(), f"{what}: signs of zeros differ"
+
+
+def assert_within(actual: Any, expected: Any, bound: Any, what: str) -> None:
+    """|actual - expected| <= bound, element by element; where the bound is infinite nothing is asserted."""
+    assert actual.shape == expected.shape, f"{what}: shape {actual.shape}, not {expected.shape}"
+    wide = np.asarray(actual).astype(expected.dtype)
+    with np.errstate(all="ignore"):
+        close = (np.abs(wide - expected) <= bound) if expected.dtype != np.bool_ else wide == expected
+    wrong = ~(close | (wide == expected) | (np.isnan(wide) & np.isnan(expected)) | np.isinf(bound))
+    if wrong.any():
+        at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+        place = tuple(map(int, at))
+        raise AssertionError(
+            f"{what}{list(place)}: {wide[at]!r} is not {expected[at]!r} within {bound[at]!r} "
+            f"({int(wrong.sum())} of {wrong.size} elements)"
+        )
+
+
+def check(
+    definition: FusionDefinition | Fusion, arguments: Sequence[Any], backend: str = "cpu", *, bits: bool = False,
+    contract: bool = True, merge: Any = None, without: Mapping[str, str] | None = None,
+) -> None:  # fmt: skip
+    """Runs a definition three ways on a backend and compares it with `evaluate`.
+
+    bits: the results are those of the native reading, bit for bit; else they are those of the wide one under the error
+    bound that follows from it. merge: a predicate for the ways that segment. without: ways left out, with the reason.
+    """
+    unknown = set(without or ()) - set(WAYS)
+    assert not unknown, f"no such ways: {unknown}"
+    fusion = definition if isinstance(definition, Fusion) else definition.fusion
+    given = [on_backend(backend, argument) for argument in arguments]
+    runs: dict[str, tuple[Callable[[], list[Any]], Any]] = {
+        "whole": (lambda: run_whole(fusion, given, backend_of(backend), contract), None),
+        "segments": (lambda: run_segments(fusion, given, backend_of(backend), contract, merge), merge),
+        "printed": (lambda: run_printed(fusion, given, backend_of(backend), contract, merge), merge),
+    }
+    bounded = None if bits else bounded_outputs(fusion, arguments)
+    for way, (run, predicate) in runs.items():
+        if way in (without or ()):
+            continue
+        actual = [on_host(result) for result in run()]
+        compare(fusion, arguments, actual, bounded, f"{backend}, {way}", predicate if way != "printed" else merge)
+
+
+def compare(
+    fusion: Fusion, arguments: Sequence[Any], actual: Sequence[Any], bounded: Any, what: str, merge: Any = None
+) -> None:
+    """Compares results with `bounded` (values and bounds), or bit for bit where that is None."""
+    assert len(actual) == len(fusion.outputs)
+    if bounded is None:
+        rounded = crossing(segment_fusion(fusion, merge=merge))
+        expected = evaluate(fusion, arguments, rounded=rounded)
+        for number, own, wanted in zip(fusion.outputs, actual, expected, strict=True):
+            assert_equal_bits(own, wanted, f"{what}: output {number}")
+        return
+    for number, own, (value, bound) in zip(fusion.outputs, actual, bounded, strict=True):
+        assert own.dtype == fusion.values[number].dtype.numpy, f"{what}: output {number} is {own.dtype}"
+        assert_within(own, value, bound, f"{what}: output {number}")
