@@ -58,8 +58,8 @@ def typed_view(fusion: Fusion) -> str:
 
 def run_text(text: str, number: int) -> FusionDefinition:
     """The definition that a printed one records."""
-    namespace: dict[str, Any] = {"FusionDefinition": FusionDefinition, "DataType": DataType}
-    exec(text, namespace)
+    namespace: dict[str, Any] = {}
+    exec(f"from tracefuse import *\n{text}", namespace)
     with FusionDefinition(ids=itertools.count(number)) as fd:
         namespace[f"nvfuser_fusion_id{number}"](fd)
     return fd
