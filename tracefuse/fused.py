@@ -43,7 +43,7 @@ MOST_TRACES = 64
 
 
 class CacheInfo(NamedTuple):
-    """How often the function was traced and compiled, and how many calls found both done."""
+    """How often the function was traced, how many sets of kernels were built, how many calls found a trace."""
 
     traces: int
     compiles: int
@@ -252,8 +252,14 @@ class FusedFunction(Generic[P, R]):
         return str(entry.trace.fusion) if entry.executable is None else entry.executable.explain(arguments)
 
     def cache_info(self) -> CacheInfo:
-        """Counts of traces, compilations and calls that needed neither."""
-        return CacheInfo(self._traces, self._compiles, self._hits)
+        """Counts of traces, compilations and calls that found a trace.
+
+        One trace compiles again where a call breaks a guard of its kernels.
+        """
+        with self._lock:
+            entries = [entry for table in self._tables.values() for entry in table]
+        again = sum(max(getattr(entry.executable, "compiles", 1) - 1, 0) for entry in entries)
+        return CacheInfo(self._traces, self._compiles + again, self._hits)
 
     def cache_clear(self) -> None:
         """Forgets every trace and sets the counts to 0."""
