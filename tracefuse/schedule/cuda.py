@@ -58,7 +58,7 @@ Chosen = tuple[str, Sequence[LaunchSpec], Sequence[Scratch], Mapping[Symbol, Ext
 def _choose(region: Region, setting: Setting, sizes: Sizes) -> Chosen:
     nest = region.nest
     if not nest.reduced:
-        launch, derived = lower_pointwise(region, setting)
+        launch, derived = lower_pointwise(region, setting, sizes)
         return "pointwise", (launch,), (), derived
     if not nest.loops[-1].reduced:
         launches, scratch, derived = lower_column(region, setting, sizes)

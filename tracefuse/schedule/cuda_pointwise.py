@@ -1,65 +1,114 @@
 """The pointwise template for the GPU: a thread takes groups of neighbouring elements of the innermost loop.
 
-One flat grid; a block whose groups all exist takes them without a test, so that their loads go out together. Where all
-arrays are read in order from their start, any number of elements has wide accesses: what is left over after the last
-whole group is done one by one.
+Flat: the groups are counted through all loops, and neighbouring threads take neighbouring groups. Tiled, where whole
+blocks fit into the innermost loop: a thread takes the same group of several rows, so that what the rows share is read
+once and the row is found once a block. A block whose groups all exist takes them without a test, all loads first.
+Where all arrays are read in order from their start, any number of elements has wide accesses: what is left over after
+the last whole group is done one by one.
 
 Knows: regions without a reduction, loops, kernel IR. Must not know: CUDA's notation, arrays.
 """
 
 from __future__ import annotations
 
-from tracefuse.extents import Extent, Symbol, ceildiv, symbol
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tracefuse.extents import Extent, Symbol, ceildiv, product, substitute, symbol, symbols
+from tracefuse.kernel.ir import Allocate, Buffer
 from tracefuse.schedule.body import Body
-from tracefuse.schedule.cuda_frame import Positions, Setting, bind_loops, new_body, open_block, open_threads, symbol_of
+from tracefuse.schedule.cuda_frame import (
+    Positions,
+    Setting,
+    bind_loops,
+    bind_position,
+    new_body,
+    open_block,
+    open_threads,
+    symbol_of,
+    when,
+)
 from tracefuse.schedule.cuda_lanes import is_flat, read_offsets
 from tracefuse.schedule.launches import LaunchSpec, make_launch
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import Region, store_output
+from tracefuse.schedule.sizes import Sizes
 
 THREADS = 256
 """Threads of a block: eight blocks fill a multiprocessor."""
 
+TILES = (256, 128, 64)
+"""Threads of a block that takes a part of some rows, the first that divides the row."""
+
 FLIGHT_BYTES = 32
-"""A thread reads at least this much before it waits."""
+"""A thread asks for at least this much before it waits."""
+
+ROWS_FLIGHT_BYTES = 64
+"""The same where the groups of a thread share a column: more of them spread what they share."""
 
 MOST_GROUPS = 4
 
 
-def lower_pointwise(region: Region, setting: Setting) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """Where a thread's groups are.
+
+    step: the symbol that numbers them, `steps` in all. bind: binds the loops for the current one, at `place` of `total`.
+    end: the first place after the block's. moving: the loops whose indices change with the step.
+    """
+
+    threads: int
+    steps: int
+    step: Extent
+    bind: Callable[[], None]
+    place: Extent
+    end: Extent
+    total: Extent
+    moving: frozenset[Symbol]
+
+
+def lower_pointwise(region: Region, setting: Setting, sizes: Sizes) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
     """The launch, and what its integer parameters are."""
     body, lanes = new_body(region, setting), setting.lanes
     loops = region.nest.loops or (Loop(symbol("k", extent=1), 1, False),)
     positions = Positions(loops, lanes)
-    count = _groups_of_thread(region, lanes)
-    total, blocks = symbol("groups"), symbol("blocks")
-    derived = {symbol_of(total): positions.total}
+    threads = _tile(positions, sizes)
+    total, blocks = symbol("rows" if threads else "groups"), symbol("blocks")
     block = open_block(body, blocks)
-    thread, variable = open_threads(body, THREADS)
+    thread, variable = open_threads(body, threads or THREADS)
     part = region.placed(positions.values(body.lane))
-    step = symbol("step", extent=count)
-    place = block * (THREADS * count) + step * THREADS + thread
-    whole = body.index.compare("le", (block + 1) * (THREADS * count), total)
-    if count > 1:
-        with body.condition(whole), body.loop(step, count, "unroll"):
-            _emit(body, part, positions, place)
-        with body.condition(body.index.compare("lt", total, (block + 1) * (THREADS * count))), body.loop(step, count):
-            _guarded(body, part, positions, place, total)
-    else:
-        _guarded(body, part, positions, block * THREADS + thread, total)
+    count = _groups_of_thread(region, lanes, ROWS_FLIGHT_BYTES if threads else FLIGHT_BYTES)
     elements: Extent = positions.total * lanes
-    if lanes > 1 and is_flat(region):
-        elements = loops[0].extent
+    if threads:
+        rows = product(loop.extent for loop in loops[:-1])
+        tiles = positions.inner // threads
+        derived = {symbol_of(total): rows, symbol_of(blocks): ceildiv(rows, count) * tiles}
+        grid = _rows(body, positions, block, thread, threads, tiles, count, total)
+    else:
+        if lanes > 1 and is_flat(region):
+            elements = loops[0].extent
+        derived = {symbol_of(total): positions.total, symbol_of(blocks): ceildiv(elements, THREADS * count * lanes)}
+        grid = _flat(body, positions, block, thread, count, total)
+    _emit(body, region, part, positions, grid)
+    if not threads and lanes > 1 and is_flat(region):
         _rest(body, region, loops[0], total * lanes, block, thread)
-    derived[symbol_of(blocks)] = ceildiv(elements, THREADS * count * lanes)
     launch = make_launch(
-        body, f"{setting.name}_pointwise", "cuda", [(block, blocks)], contract=setting.contract, threads=THREADS,
-        thread=variable,
+        body, f"{setting.name}_pointwise", "cuda", [(block, blocks)], contract=setting.contract,
+        threads=grid.threads, thread=variable,
     )  # fmt: skip
     return launch, derived
 
 
-def _groups_of_thread(region: Region, lanes: int) -> int:
+def _tile(positions: Positions, sizes: Sizes) -> int:
+    """The threads that share a part of a row, or 0 where blocks do not divide rows."""
+    if len(positions.loops) < 2:
+        return 0
+    groups = positions.inner
+    found = next((t for t in TILES if sizes.hint(groups) % t == 0), TILES[-1])
+    return found if sizes.is_multiple(groups, found, "a row is made of whole blocks") else 0
+
+
+def _groups_of_thread(region: Region, lanes: int, wanted: int) -> int:
     """Groups that one thread takes, so that enough bytes are on their way."""
     loops = region.nest.loops
     if not loops:
@@ -67,20 +116,80 @@ def _groups_of_thread(region: Region, lanes: int) -> int:
     full = {n for n, offset in read_offsets(region) if all(coefficient(offset, k.symbol) != 0 for k in loops)}
     read = lanes * sum(region.fusion.values[n].dtype.itemsize for n in full)
     count = 1
-    while count < MOST_GROUPS and read and read * count < FLIGHT_BYTES:
+    while count < MOST_GROUPS and read * count < wanted:
         count *= 2
     return count
 
 
-def _emit(body: Body, part: Region, positions: Positions, place: Extent) -> None:
-    positions.bind(body, place)
-    for output in part.full[0]:
-        store_output(body, part, output)
+def _flat(body: Body, positions: Positions, block: Extent, thread: Extent, count: int, total: Extent) -> _Grid:
+    step = symbol("step", extent=count)
+    place = block * (THREADS * count) + step * THREADS + thread
+    end = (block + 1) * (THREADS * count)
+    moving = frozenset(loop.symbol for loop in positions.loops)
+    return _Grid(THREADS, count, step, lambda: positions.bind(body, place), place, end, total, moving)
 
 
-def _guarded(body: Body, part: Region, positions: Positions, place: Extent, total: Extent) -> None:
-    with body.condition(body.index.compare("lt", place, total)):
-        _emit(body, part, positions, place)
+def _rows(
+    body: Body, positions: Positions, block: Extent, thread: Extent, threads: int, tiles: Extent, count: int,
+    total: Extent,
+) -> _Grid:  # fmt: skip
+    step = symbol("step", extent=count)
+    first = bind_position(body, "first", block // tiles * count, total + count)
+    group = block % tiles * threads + thread
+    inner = positions.loops[-1] if positions.lanes == 1 else Loop(positions.group, positions.inner, False)
+    body.bind(inner.index, body.index.code(group))
+    outer = positions.loops[:-1]
+
+    def bind() -> None:
+        place = first + step if len(outer) == 1 else bind_position(body, "row", first + step, total)
+        bind_loops(body, outer, place)
+
+    moving = frozenset(loop.symbol for loop in outer)
+    return _Grid(threads, count, step, bind, first + step, first + count, total, moving)
+
+
+def _emit(body: Body, region: Region, part: Region, positions: Positions, grid: _Grid) -> None:
+    """The groups of a thread: all at once where the whole block exists, else one by one."""
+
+    def store() -> None:
+        for output in part.full[0]:
+            store_output(body, part, output)
+
+    if grid.steps > 1:
+        with body.condition(body.index.compare("le", grid.end, grid.total)):
+            _load_all(body, region, positions, grid)
+            with body.loop(grid.step, grid.steps, "unroll"):
+                grid.bind()
+                store()
+        body.to_cache.clear()
+        body.cached.clear()
+    short = body.index.compare("lt", grid.total, grid.end)
+    with when(body, [short] if grid.steps > 1 else []), body.loop(grid.step, grid.steps):
+        exists = body.index.compare("lt", grid.place, grid.total)
+        with body.condition(exists):
+            grid.bind()
+            store()
+
+
+def _load_all(body: Body, region: Region, positions: Positions, grid: _Grid) -> None:
+    """Loads what every step reads in any case, before the first step works on it."""
+    values = positions.values(body.lane)
+    place = grid.step * body.lanes + (body.lane if body.lanes > 1 else 0)
+    for number, coordinates in region.probe.reads:
+        moves = any(s in grid.moving for c in coordinates for s in symbols(c))
+        if not moves or (number, coordinates) not in region.probe.unconditional:
+            continue
+        key = (number, tuple(substitute(c, values) for c in coordinates))
+        dtype = region.fusion.values[number].dtype
+        buffer = Buffer(body.fresh(f"x{number}"), dtype, "local", grid.steps * body.lanes)
+        body.append(Allocate(buffer))
+        body.to_cache[key] = (buffer, place)
+    if body.to_cache:
+        with body.loop(grid.step, grid.steps, "unroll"):
+            grid.bind()
+            for key in body.to_cache:
+                body.value(*key)
+        body.cached.update(body.to_cache)
 
 
 def _rest(body: Body, region: Region, loop: Loop, start: Extent, block: Extent, thread: Extent) -> None:

@@ -24,8 +24,8 @@ class Probe:
     """reads: (input, coordinates). tests: conditions. reduced_at: each reduction's result coordinates.
 
     reduced: (extent, index) of the R loops, which reductions run over. kept: values that a later phase reads again and
-    `worth` says to keep, with the phase that makes them; last: the last phase that reads each. stop_at_reductions:
-    their results are known already.
+    `worth` says to keep, with the phase that makes them; last: the last phase that reads each. unconditional: what is
+    read whatever the conditions say. stop_at_reductions: their results are known already.
     """
 
     fusion: Fusion
@@ -41,7 +41,7 @@ class Probe:
     phase: int = 0
     _first: dict[tuple[int, Shape], int] = field(default_factory=dict)
     _seen: set[tuple[int, tuple[int, Shape]]] = field(default_factory=set)
-    _unconditional: set[tuple[int, Shape]] = field(default_factory=set)
+    unconditional: set[tuple[int, Shape]] = field(default_factory=set)
     _producers: dict[int, Node] = field(default_factory=dict)
     _depth: int = 0
 
@@ -61,7 +61,7 @@ class Probe:
         self._seen.add((self.phase, key))
         self._first.setdefault(key, self.phase)
         if self._depth == 0:
-            self._unconditional.add(key)
+            self.unconditional.add(key)
         node = self._producers.get(number)
         if node is None:
             self.reads.append(key)
@@ -73,7 +73,7 @@ class Probe:
 
     def _is_kept(self, key: tuple[int, Shape]) -> bool:
         first = self._first.get(key)
-        if first is None or first >= self.phase or key not in self._unconditional or not self.worth(key[0]):
+        if first is None or first >= self.phase or key not in self.unconditional or not self.worth(key[0]):
             return False
         if self._loops.isdisjoint(s for c in key[1] for s in symbols(c)):
             return False
