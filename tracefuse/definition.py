@@ -21,7 +21,7 @@ from typing import Any
 
 from segments import Launch, Predicate, releases
 from tracefuse import source, view
-from tracefuse.compiler import Executable, run_passes
+from tracefuse.compiler import Executable
 from tracefuse.definition_inputs import (
     assert_close,
     check_arguments,
