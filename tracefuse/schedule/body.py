@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from tracefuse.dtypes import DType, bool_, int64
@@ -329,31 +329,35 @@ class Body:
         for source, tests in options:
             groups = [(None, variables)] if uniform else [(k, [v]) for k, v in enumerate(variables)]
             for lane, targets in groups:
-                with self._maybe(tests, lane):
-                    at = source.coordinates
-                    # One lane's condition says nothing of its neighbours: it reads for itself alone.
-                    at = at if lane is None else tuple(self._at_lane(c, lane) for c in at)
-                    lanes = self._operand(node, source.operand, at)
-                    for position, target in enumerate(targets):
-                        self.append(Assign(target, convert(lanes[position if len(lanes) > 1 else 0], dtype)))
+                self._assign(node, self._source_at(source, tests, lane), targets, dtype)
         return tuple(variables)
 
-    @contextlib.contextmanager
-    def _maybe(self, tests: Sequence[Within], lane: int | None) -> Iterator[None]:
-        if not tests:
-            yield
-            return
-        with self.condition(self._conjunction(tests, lane)):
-            yield
+    def _source_at(self, source: Source, tests: Sequence[Within], lane: int | None) -> Source:
+        """A source with the conditions that are left to test; for one lane, which reads for itself alone."""
+        if lane is None:
+            return replace(source, conditions=tuple(self._test_at(t, 0) for t in tests))
+        at = tuple(self._at_lane(c, lane) for c in source.coordinates)
+        return Source(source.operand, at, tuple(self._test_at(t, lane) for t in tests))
 
-    def _conjunction(self, tests: Sequence[Within], lane: int | None) -> Expression:
+    def _test_at(self, test: Within, lane: int) -> Within:
+        return Within(*(self._at_lane(e, lane) for e in (test.index, test.low, test.high)))
+
+    def _assign(self, node: Node, source: Source, targets: Sequence[Variable], dtype: DType) -> None:
+        tests = self._open_tests(source.conditions)
+        if tests is None:
+            return
+        with self.condition(self._conjunction(tests)) if tests else contextlib.nullcontext():
+            lanes = self._operand(node, source.operand, source.coordinates)
+            for position, target in enumerate(targets):
+                self.append(Assign(target, convert(lanes[position if len(lanes) > 1 else 0], dtype)))
+
+    def _conjunction(self, tests: Sequence[Within]) -> Expression:
         parts: list[Expression] = []
         for test in tests:
-            index, low, high = (self._at_lane(e, lane or 0) for e in (test.index, test.low, test.high))
-            if not is_nonnegative(index - low):
-                parts.append(self.index.compare("le", low, index))
-            if not is_nonnegative(high - 1 - index):
-                parts.append(self.index.compare("lt", index, high))
+            if not is_nonnegative(test.index - test.low):
+                parts.append(self.index.compare("le", test.low, test.index))
+            if not is_nonnegative(test.high - 1 - test.index):
+                parts.append(self.index.compare("lt", test.index, test.high))
         result = parts[0]
         for part in parts[1:]:
             result = call("and", result, part)

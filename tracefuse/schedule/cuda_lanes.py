@@ -13,8 +13,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from tracefuse.extents import Atom, Binary, Expression, Extent, Symbol, as_symbol, substitute, symbol
-from tracefuse.ir import Fusion
+from tracefuse.extents import Atom, Binary, Expression, Extent, Symbol, as_symbol, substitute, symbol, symbols
+from tracefuse.ir import Fusion, Shape
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import Memory, Region
 from tracefuse.schedule.region import Facts
@@ -35,6 +35,12 @@ def read_offsets(region: Region) -> list[tuple[int, Extent]]:
             offset = offset + coordinate * stride
         result.append((number, offset))
     return result
+
+
+def is_known(region: Region, coordinates: Shape) -> bool:
+    """Whether coordinates follow from the loops alone, not from data."""
+    loops = {loop.symbol for loop in region.nest.loops}
+    return all(s.extent is None or s in loops for c in coordinates for s in symbols(c))
 
 
 def every_output(region: Region) -> list[int]:

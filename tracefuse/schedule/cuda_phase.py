@@ -16,6 +16,7 @@ from tracefuse.ir import Shape
 from tracefuse.kernel.ir import Accumulate, Allocate, Buffer, Combiner, Expression, GroupReduce, Variable
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cuda_frame import Bind, Walk, when
+from tracefuse.schedule.cuda_lanes import is_known
 from tracefuse.schedule.phases import Accumulator, Region, accumulate, declare, finish, lifted, store_output
 
 State: TypeAlias = tuple[Accumulator, ...]
@@ -50,6 +51,8 @@ def hold(body: Body, region: Region, values: Mapping[Symbol, Extent], step: Exte
     kept: dict[tuple[int, Shape], int] = {}
     place = step * body.lanes + (body.lane if body.lanes > 1 else 0)
     for (number, coordinates), first in region.probe.kept.items():
+        if not is_known(region, coordinates):
+            continue
         key = (number, tuple(substitute(c, values) for c in coordinates))
         buffer = Buffer(body.fresh(f"held{number}"), kept_dtype(region, number), "local", steps * body.lanes)
         body.append(Allocate(buffer))

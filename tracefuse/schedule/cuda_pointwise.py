@@ -28,7 +28,7 @@ from tracefuse.schedule.cuda_frame import (
     symbol_of,
     when,
 )
-from tracefuse.schedule.cuda_lanes import is_flat, read_offsets
+from tracefuse.schedule.cuda_lanes import is_flat, is_known, read_offsets
 from tracefuse.schedule.launches import LaunchSpec, make_launch
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import Region, store_output
@@ -53,7 +53,7 @@ MOST_GROUPS = 4
 class _Grid:
     """Where a thread's groups are.
 
-    step: the symbol that numbers them, `steps` in all. bind: binds the loops for the current one, at `place` of `total`.
+    step: the symbol that numbers them, `steps` in all. bind: binds the loops for the current one: `place` of `total`.
     end: the first place after the block's. moving: the loops whose indices change with the step.
     """
 
@@ -177,7 +177,8 @@ def _load_all(body: Body, region: Region, positions: Positions, grid: _Grid) -> 
     place = grid.step * body.lanes + (body.lane if body.lanes > 1 else 0)
     for number, coordinates in region.probe.reads:
         moves = any(s in grid.moving for c in coordinates for s in symbols(c))
-        if not moves or (number, coordinates) not in region.probe.unconditional:
+        certain = (number, coordinates) in region.probe.unconditional and is_known(region, coordinates)
+        if not moves or not certain:
             continue
         key = (number, tuple(substitute(c, values) for c in coordinates))
         dtype = region.fusion.values[number].dtype
