@@ -11,6 +11,7 @@ Knows: the kinds of op and coordinates. Must not know: loops, kernels, segments.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from tracefuse.extents import Expression, Extent, Symbol, as_symbol, symbol
@@ -42,8 +43,14 @@ def sources(fusion: Fusion, node: Node, coordinates: Shape, index_of: IndexOf) -
         return (Source(0, reduced_coordinates(node, fusion, coordinates, (0,) * len(node.attributes["dims"]))),)
     if isinstance(node.op, Movement):
         attributes = {k: _canonical(fusion, v) for k, v in node.attributes.items()}
-        return node.op.pull(coordinates, shapes, result, attributes, index_of)
+        pulled = node.op.pull(coordinates, shapes, result, attributes, index_of)
+        return tuple(replace(source, coordinates=_inside(source, shapes[source.operand])) for source in pulled)
     return tuple(Source(k, operand_coordinates(shape, result, coordinates)) for k, shape in enumerate(shapes))
+
+
+def _inside(source: Source, shape: Shape) -> Shape:
+    """The coordinates of a source, 0 along axes of extent 1: where its conditions hold they are nothing else."""
+    return tuple(0 if extent == 1 else c for c, extent in zip(source.coordinates, shape, strict=True))
 
 
 def _canonical(fusion: Fusion, attribute: object) -> object:

@@ -80,15 +80,24 @@ def segment_fusion(
     forbid. Extents that would have to be equal for a merge are assumed to be, unless the sizes say otherwise.
     Raises segments.SegmentationError where the predicate fails.
     """
-    assumed: dict[Equality, None] = {}
+    assumed: list[Equality] = []
     found = _split(fusion, fusion, merge, sizes, ())
     for _ in range(MOST_ASSUMPTIONS):
-        new = [p for p in perhaps_equal(found) if p not in assumed and (sizes is None or _are_equal(p, sizes))]
-        if not new:
+        known, count = found.fusion, len(assumed)
+        for pair in perhaps_equal(found):
+            if _may_be_equal(pair, known, sizes):
+                assumed.append(pair)
+                known = assuming(fusion, assumed)
+        if len(assumed) == count:
             break
-        assumed.update(dict.fromkeys(new))
-        found = _split(fusion, assuming(fusion, assumed), merge, sizes, tuple(assumed))
+        found = _split(fusion, known, merge, sizes, tuple(assumed))
     return found
+
+
+def _may_be_equal(pair: Equality, fusion: Fusion, sizes: Mapping[int, int] | None) -> bool:
+    """Whether nothing known of the fusion or of the sizes speaks against equality, or settles it already."""
+    difference = fusion.canonical(pair[0]) - fusion.canonical(pair[1])
+    return not isinstance(difference, int) and (sizes is None or _are_equal(pair, sizes))
 
 
 def _are_equal(pair: Equality, sizes: Mapping[int, int]) -> bool:

@@ -208,6 +208,10 @@ class Reduction(Op):
             raise DtypeError(f"{self.name} does not take {operand}", hint=f"cast to one of: {names}")
         return operand
 
+    def state(self, compute: DType) -> DType:
+        """The type of the running state for elements of `compute`: halves in float32, truth values as themselves."""
+        return dtypes.bool_ if self.result == "bool" else compute.compute
+
     def neutral(self, dtype: DType) -> bool | int | float:
         """The neutral element in `dtype`."""
         if self.initial in ("lowest", "highest"):

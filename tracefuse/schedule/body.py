@@ -263,7 +263,7 @@ class Body:
         if reduces(self.fusion, node):
             raise InternalError(f"{op.name} is read at {coordinates}, which no loop has reduced")
         (source,) = sources(self.fusion, node, coordinates, self._no_index)
-        dtype = node.compute.compute
+        dtype = op.state(node.compute)
         result = []
         for element in self._operand(node, 0, source.coordinates):
             state = convert(apply(op.lift, {"a": element}, element.dtype), dtype)

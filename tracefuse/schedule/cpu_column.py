@@ -19,7 +19,7 @@ from tracefuse.schedule.body import Body
 from tracefuse.schedule.cpu import new_body, open_grid, work
 from tracefuse.schedule.launches import LaunchSpec, make_launch
 from tracefuse.schedule.nest import Loop
-from tracefuse.schedule.phases import Accumulator, Region, lifted, store_output
+from tracefuse.schedule.phases import Accumulator, Region, lifted, state_dtype, store_output
 from tracefuse.schedule.probe import weights
 
 COLUMNS = 1024
@@ -81,11 +81,11 @@ def _store_kept(body: Body, region: Region) -> None:
 
 
 def _accumulator(node: Node) -> Accumulator:
-    return Accumulator(node, Variable(f"acc{node.outputs[0]}", node.compute.compute))
+    return Accumulator(node, Variable(f"acc{node.outputs[0]}", state_dtype(node)))
 
 
 def _array(body: Body, node: Node, stem: str) -> Buffer:
-    buffer = Buffer(body.fresh(f"{stem}{node.outputs[0]}"), node.compute.compute, "local", COLUMNS)
+    buffer = Buffer(body.fresh(f"{stem}{node.outputs[0]}"), state_dtype(node), "local", COLUMNS)
     body.append(Allocate(buffer))
     return buffer
 

@@ -30,7 +30,7 @@ from tracefuse.schedule.cuda_frame import (
 )
 from tracefuse.schedule.cuda_phase import State, accumulate_phase, combine_threads, store_kept
 from tracefuse.schedule.launches import LaunchSpec, Scratch, make_launch
-from tracefuse.schedule.phases import Region, declare, finish
+from tracefuse.schedule.phases import Region, declare, finish, state_dtype
 from tracefuse.schedule.sizes import Sizes
 
 THREADS = 512
@@ -107,7 +107,7 @@ class Partials:
         """
         states = [tuple(declare(body, region, node) for _ in range(width)) for node, _ in self.states]
         buffers = [
-            (position, Buffer(f"partial{position}", node.compute.compute, alignment=_SCRATCH_ALIGNMENT))
+            (position, Buffer(f"partial{position}", state_dtype(node), alignment=_SCRATCH_ALIGNMENT))
             for node, position in self.states
         ]
         chunk = symbol("c", extent=chunks)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from tracefuse.dtypes import DType
 from tracefuse.extents import Extent, Symbol, substitute
 from tracefuse.ir import Fusion, Literal, Node, Shape
 from tracefuse.kernel.ir import Accumulate, Declare, Expression, Statement, Variable, call
@@ -158,10 +159,16 @@ class Accumulator:
         return convert(result, region.fusion.values[self.node.outputs[0]].dtype.compute)
 
 
+def state_dtype(node: Node) -> DType:
+    """The type of a reduction's running state."""
+    assert isinstance(node.op, Reduction)
+    return node.op.state(node.compute)
+
+
 def declare(body: Body, region: Region, node: Node) -> Accumulator:
     """Declares a reduction's state in the current scope, at its neutral element."""
     name = body.fresh(f"acc{node.outputs[0]}")
-    accumulator = Accumulator(node, Variable(name, node.compute.compute))
+    accumulator = Accumulator(node, Variable(name, state_dtype(node)))
     body.append(Declare(accumulator.variable, accumulator.neutral))
     return accumulator
 
@@ -170,7 +177,7 @@ def lifted(body: Body, region: Region, node: Node) -> Lanes:
     """The elements that a reduction combines, at the current loop indices."""
     op, operand = node.op, node.operands[0]
     assert isinstance(op, Reduction)
-    dtype = node.compute.compute
+    dtype = state_dtype(node)
     if isinstance(operand, Literal):
         return (apply(op.lift, {"a": constant(operand.value, dtype)}, dtype),)
     elements = body.value(operand, region.at[node.outputs[0]][1])

@@ -251,8 +251,9 @@ def _loops_disagree(
 ) -> Verdict | None:
     """Why the identified loops do not make one region, or None where they do."""
     if only_a and only_a == a.reduced and b.reduced is None and len(only_a) == len(only_b):
-        pairs = zip(sorted(only_a), sorted(only_b), strict=True)
-        return no(PERHAPS_EQUAL, extents=tuple((a.loops[first], b.loops[second]) for first, second in pairs))
+        pairs = [(a.loops[f], b.loops[s]) for f, s in zip(sorted(only_a), sorted(only_b), strict=True)]
+        if not any(isinstance(first - second, int) for first, second in pairs):
+            return no(PERHAPS_EQUAL, extents=tuple(pairs))
     if only_a and only_b:
         mine, theirs = (tuple(f.loops[k] for k in sorted(o)) for f, o in ((a, only_a), (b, only_b)))
         return no("their loops have different extents", first=mine, second=theirs)
