@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tracefuse.dtypes import DType, data_type_of, promote_nvfuser, python_kind
+from tracefuse.dtypes import DType, bool_, data_type_of, promote_nvfuser, python_kind
 from tracefuse.errors import DtypeError, UnsupportedError
 from tracefuse.extents import Binary, Expression, Extent, Symbol, as_symbol, minimum
 from tracefuse.ir import Fusion, Literal, Node, Operand, Value
@@ -236,10 +236,9 @@ def _pointwise(printer: _Printer, node: Node, row: Pointwise) -> str:
 
 def _reduction(printer: _Printer, node: Node, row: Reduction) -> str:
     fusion = printer.fusion
-    own = fusion.values[node.inputs[0]].dtype
     result = fusion.values[node.outputs[0]].dtype
-    compute = own if row.result == "bool" else result
-    spelled = [] if row.result == "bool" else [f"dtype={data_type_of(result)}"]
+    compute = bool_ if row.result == "bool" else result
+    spelled = [] if row.result == "bool" and result is bool_ else [f"dtype={data_type_of(result)}"]
     spelled += [] if node.compute is compute else [f"compute={data_type_of(node.compute)}"]
     keys = [k for k in node.attributes if k not in ("dims", "keepdim")]
     order = ["dims", *keys, "keepdim"]

@@ -411,7 +411,7 @@ class Recorder:
             result = row.result_type(own, "numpy", dtype)
         except DtypeError as error:
             raise _located(error, self, [resolved], where) from None
-        compute = own if row.result == "bool" else result
+        compute = dtypes.bool_ if row.result == "bool" else result
         attributes = {"dims": tuple(axes), "keepdim": keepdims, **attributes}
         return self._apply(row, [resolved], attributes, compute, result, None, where)
 
