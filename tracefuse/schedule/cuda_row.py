@@ -89,13 +89,12 @@ def row_shape(region: Region, sizes: Sizes, lanes: int) -> RowShape | None:
         return None
     length = sizes.hint(total)
     bound = 1 << max(length - 1, 0).bit_length()
-    if not isinstance(total, int):
-        sizes.at_most(total, bound, "the threads of a row")
-        if bound > 1:
-            sizes.at_most(total, bound // 2, "the threads of a row")
     exact = length == bound
     if exact:
         sizes.require(total, "==", bound, "every thread of a row has work")
+    else:
+        sizes.at_most(total, bound - 1, "the threads of a row")
+        sizes.at_most(total, bound // 2, "the threads of a row")
     steps = min(FIRST_STEPS[lanes], bound)
     group = min(bound // steps, MOST_THREADS)
     steps = bound // group

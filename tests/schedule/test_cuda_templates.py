@@ -1,0 +1,233 @@
+"""The GPU templates: run by the interpreter against the NumPy meaning, and compiled by NVRTC for two architectures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_lowering import Case, bias_gelu, case, global_accesses, layernorm, numbers, rotate_half, softmax
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracefuse import dtypes
+from tracefuse.kernel import ir
+from tracefuse.kernel.compile_cuda import compile_many
+from tracefuse.kernel.cuda import emit_cuda
+from tracefuse.kernel.nvrtc import compile_with_log
+from tracefuse.schedule import cuda
+
+BF16 = dtypes.bfloat16.numpy
+F16 = np.float16
+LENGTHS = (1, 2, 3, 4, 7, 8, 31, 32, 33, 64, 100, 128, 255, 256, 257)
+
+
+def row_and_totals(x: Any) -> Any:
+    total = x.sum(-1)
+    return x * 2 - total[..., None], total, x.max(-1)
+
+
+def variance(*axes: int) -> Callable[[Any], Any]:
+    return lambda x: np.sqrt(x.var(axes))
+
+
+def normalized(*axes: int) -> Callable[[Any], Any]:
+    return lambda x: (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + 1e-5)
+
+
+def cross_entropy(x: Any, target: Any) -> Any:
+    shifted = x - x.max(-1, keepdims=True)
+    logs = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    return -np.take_along_axis(logs, target[:, None], 1)[:, 0]
+
+
+POINTWISE: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "bias, rows of whole blocks": (bias_gelu, (numbers(9, 512), numbers(512))),
+    "bias, short rows": (bias_gelu, (numbers(700, 8), numbers(8))),
+    "bias, odd rows": (bias_gelu, (numbers(9, 77), numbers(77))),
+    "bias of halves": (bias_gelu, (numbers(9, 512, dtype=BF16), numbers(512, dtype=BF16))),
+    "flat": (np.exp, (numbers(64, 64),)),
+    "flat with a rest": (lambda x, y: x * y + 1, (numbers(2051), numbers(2051, seed=1))),
+    "fewer elements than lanes": (lambda x: x + 1, (numbers(3),)),
+    "one element": (lambda x: (x + 1, x.sum()), (numbers(),)),
+    "doubles and bools": (lambda x, y: (x > y, x + y), (numbers(300, dtype=np.float64), numbers(300))),
+    "a host scalar": (lambda x, s: x * s, (numbers(33), 2.5)),
+    "rotate half": (rotate_half, (numbers(2, 3, 5, 16), numbers(5, 16), numbers(5, 16))),
+    "rotate half, odd halves": (rotate_half, (numbers(2, 3, 5, 12), numbers(5, 12), numbers(5, 12))),
+    "rolled": (lambda x: x + np.roll(x, 3, 1), (numbers(5, 16),)),
+    "flipped": (lambda x: np.flip(x, 1) - x, (numbers(5, 16),)),
+    "padded": (lambda x: np.pad(np.exp(x), ((1, 2), (4, 3)), constant_values=7.0), (numbers(5, 17),)),
+    "padded by whole groups": (lambda x: np.pad(x, ((0, 0), (4, 8))), (numbers(5, 16),)),
+    "padded, of known size": (lambda x: np.pad(x, (1, 2), constant_values=7.0), (numbers(1),)),
+    "joined": (lambda x, y: np.concatenate([x, y], 1), (numbers(5, 12), numbers(5, 5))),
+    "transposed by the function": (lambda x: np.exp(x).T, (numbers(8, 20),)),
+    "reshaped": (lambda x: np.exp(x.T).reshape(-1), (numbers(8, 20),)),
+    "gathered": (lambda x, i: np.take_along_axis(x, i, 1), (numbers(3, 8), np.array([[7, 0, -1, 3]] * 3))),
+    "transposed input": (lambda x: x * 2, (numbers(20, 8).T,)),
+    "every other element": (lambda x: x * 2, (numbers(20, 16)[:, ::2],)),
+    "rows apart": (lambda x, y: x * y, (numbers(20, 32)[:, :16], numbers(20, 16))),
+    "backwards": (lambda x: x * 2, (numbers(20, 8)[::-1],)),
+    "broadcast input": (lambda x, y: x + y, (np.broadcast_to(numbers(8), (20, 8)), numbers(20, 8))),
+    "off by one element": (lambda x: x * 2, (numbers(65)[1:],)),
+    "nothing": (lambda x: x * 2, (numbers(0, 8),)),
+}
+
+REDUCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
+    "softmax of a long row": (softmax(1), (numbers(2, 4096),), "row"),
+    "softmax of bfloat16": (softmax(1), (numbers(5, 1024, dtype=BF16),), "row"),
+    "softmax of float16": (softmax(-1), (numbers(5, 100, dtype=F16),), "row"),
+    "layernorm": (layernorm, (numbers(5, 1024), numbers(1024), numbers(1024)), "row"),
+    "layernorm, odd": (layernorm, (numbers(5, 77), numbers(77), numbers(77)), "row"),
+    "layernorm of float16": (layernorm, [numbers(*s, dtype=F16) for s in ((5, 256), (256,), (256,))], "row"),
+    "a row and totals": (row_and_totals, (numbers(7, 100),), "row"),
+    "a sum of two inputs, kept": (lambda x, y: softmax(1)(x + y), (numbers(3, 64), numbers(3, 64, seed=1)), "row"),
+    "any, all, integers": (
+        lambda i: ((i > 2).any(1), (i > -9).all(1), i.sum(1), i.min(1), i.prod(1)),
+        (np.arange(-6, 6, dtype=np.int8).reshape(3, 4),),
+        "row",
+    ),
+    "row of two axes": (normalized(0, 2), (numbers(3, 4, 16),), "row"),
+    "cross entropy": (cross_entropy, (numbers(5, 17), np.array([3, -1, 0, 16, 5])), "row"),
+    "row of strided memory": (softmax(1), (numbers(20, 64)[:, :32],), "row"),
+    "row backwards": (softmax(1), (numbers(20, 64)[:, ::-1],), "row"),
+    "broadcast along the row": (
+        lambda x, y: (x + y).sum(1),
+        (numbers(5, 8), np.broadcast_to(numbers(5, 1), (5, 8))),
+        "row",
+    ),
+    "transposed input, reduced in order": (softmax(0), (numbers(5, 64).T,), "row"),
+    "empty row": (lambda x: x.sum(1), (numbers(3, 0),), "column"),
+    "empty rows": (softmax(1), (numbers(0, 3),), "row"),
+    "full": (lambda x: (x.sum(), x / np.abs(x).max()), (numbers(5, 7),), "row"),
+    "few long rows": (softmax(1), (numbers(2, 20000),), "split"),
+    "a long full reduction": (lambda x: (x.sum(), x - x.mean()), (numbers(301, 100),), "split"),
+    "long rows of two axes": (normalized(0, 2), (numbers(5, 4, 5000),), "split"),
+    "many long rows": (lambda x: softmax(1)(x)[:, :1].sum(1), (numbers(3, 100),), "row"),
+    "columns": (softmax(0), (numbers(100, 40),), "column"),
+    "columns of halves": (softmax(0), (numbers(100, 40, dtype=BF16),), "column"),
+    "odd columns": (softmax(0), (numbers(33, 33),), "column"),
+    "few rows of columns": (softmax(0), (numbers(5, 1000),), "column"),
+    "columns, split": (softmax(0), (numbers(1300, 36),), "column"),
+    "column sums, split": (lambda x: x.sum(0), (numbers(1300, 300),), "column"),
+    "one column": (softmax(0), (numbers(300, 1),), "row"),
+    "columns of middle axes": (variance(1, 2), (numbers(3, 4, 5, 8),), "column"),
+    "columns and full outputs": (lambda x: (x - x.mean(0), x.mean(0), x.max(0)), (numbers(70, 36),), "column"),
+    "columns of strided memory": (softmax(0), (numbers(40, 64)[:, 8:40],), "column"),
+    "columns of nothing": (lambda x: x.sum(0), (numbers(0, 9),), "column"),
+    "no columns": (lambda x: x.sum(0), (numbers(9, 0),), "row"),
+}
+
+
+@pytest.mark.parametrize("name", POINTWISE)
+def test_pointwise_regions_compute_what_numpy_does(name: str) -> None:
+    function, arguments = POINTWISE[name]
+    assert case(function, *arguments).check().lowered.template == "pointwise" or name == "one element"
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reductions_compute_what_numpy_does(name: str) -> None:
+    function, arguments, template = REDUCTIONS[name]
+    assert case(function, *arguments).check().lowered.template == template
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("length", LENGTHS)
+def test_every_length_of_a_reduction_is_right(length: int, axis: int) -> None:
+    shape = (length, 6) if axis == 0 else (5, length)
+    case(lambda x: (softmax(axis)(x), x.sum(axis)), numbers(*shape)).check()
+
+
+@given(
+    st.lists(st.sampled_from([1, 2, 3, 4, 8, 16, 33]), min_size=1, max_size=3).flatmap(
+        lambda shape: st.tuples(
+            st.just(tuple(shape)),
+            st.sets(st.integers(0, len(shape) - 1), min_size=1),
+            st.permutations(range(len(shape))),
+        )
+    )
+)
+@settings(max_examples=60)
+def test_any_axes_of_any_memory_order_are_reduced(drawn: tuple[tuple[int, ...], set[int], list[int]]) -> None:
+    shape, axes, order = drawn
+    memory = numbers(*(shape[k] for k in order)).transpose(np.argsort(order))
+    reduced = tuple(sorted(axes))
+    case(lambda x: (x - x.mean(reduced, keepdims=True), np.exp(x).sum(reduced)), memory).check()
+
+
+def test_what_is_not_known_to_be_aligned_is_read_by_elements() -> None:
+    lowered = case(lambda x: x * 2, numbers(64), wide=False).check()
+    assert all(b.alignment == 4 for k in lowered.kernels for b in k.buffers if not b.written)
+
+
+def test_positions_beyond_32_bits_are_counted_in_64(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "NARROW_INDEX", 10)
+    for function, arguments in (
+        (bias_gelu, (numbers(9, 512), numbers(512))),
+        (softmax(1), (numbers(5, 64),)),
+        (softmax(0), (numbers(1300, 36),)),
+    ):
+        wide = case(function, *arguments).check()
+        assert {k.grid[0].variable.dtype for k in wide.kernels} == {dtypes.int64}
+        assert not wide.guards_hold(i0=1, i1=1)
+
+
+TABLE: dict[str, Callable[[Any], Case]] = {
+    "softmax": lambda t: case(softmax(1), numbers(3, 4096, dtype=t)),
+    "layernorm": lambda t: case(layernorm, numbers(3, 4096, dtype=t), numbers(4096, dtype=t), numbers(4096, dtype=t)),
+    "bias_gelu": lambda t: case(bias_gelu, numbers(9, 4096, dtype=t), numbers(4096, dtype=t)),
+    "rotate half": lambda t: case(
+        rotate_half, numbers(1, 2, 3, 128, dtype=t), numbers(3, 128, dtype=t), numbers(3, 128, dtype=t)
+    ),
+    "column sum": lambda t: case(lambda x: x.sum(0), numbers(600, 4096, dtype=t)),
+    "full sum": lambda t: case(lambda x: x.sum(), numbers(64, 4096, dtype=t)),
+    "swiglu": lambda t: case(
+        lambda x, y: x / (1 + np.exp(-x)) * y, numbers(9, 4096, dtype=t), numbers(9, 4096, dtype=t)
+    ),
+    "long softmax": lambda t: case(softmax(1), np.broadcast_to(numbers(1, 32768, dtype=t), (300, 32768)).copy()),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, BF16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("name", TABLE)
+def test_kernels_hold_all_in_registers_and_access_16_bytes(name: str, dtype: Any) -> None:
+    for kernel in TABLE[name](dtype).kernels:
+        wide, narrow = global_accesses(kernel)
+        assert wide > 0 or kernel.name.endswith("split_1"), "the launch that finishes reads single states"
+        assert name in ("swiglu", "full sum") or narrow == 0
+        _, log = compile_with_log(
+            emit_cuda(kernel), "k", architecture="sm_90", options=("--ptxas-options=-v", "--fmad=true")
+        )
+        assert re.search(r"\b0 bytes stack frame, 0 bytes spill stores", log), log
+
+
+def test_a_plan_for_one_number_of_rows_serves_all_others() -> None:
+    for lowered in (
+        case(softmax(1), numbers(3, 4096)),
+        case(layernorm, numbers(3, 768), numbers(768), numbers(768)),
+        case(bias_gelu, numbers(3, 512), numbers(512)),
+        case(lambda x: np.exp(x) + 1, numbers(3)),
+    ):
+        assert all(lowered.guards_hold(i0=rows) for rows in range(1001))
+
+
+def test_another_length_of_row_is_another_plan_only_where_the_schedule_changes() -> None:
+    row = case(softmax(1), numbers(3, 3000))
+    assert all(row.guards_hold(i1=length) for length in (2052, 3072, 4092))
+    assert not any(row.guards_hold(i1=length) for length in (2048, 4096, 3001))
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+def test_all_kernels_compile(architecture: str) -> None:
+    cases = [case(f, *a) for f, a in POINTWISE.values()] + [case(f, *a) for f, a, _ in REDUCTIONS.values()]
+    kernels = [kernel for one in cases for kernel in one.kernels]
+    assert len(kernels) > len(cases)
+    assert all(compile_many(kernels, architecture=architecture))
+
+
+def test_a_reduction_over_the_grid_has_as_many_chunks_as_sizes_and_multiprocessors_say() -> None:
+    one = case(lambda x: x.sum(), numbers(64, 4096))
+    chunks = {s.name: one.integer(e) for s, e in one.lowered.derived.items()}["chunks"]
+    assert 1 < chunks <= 4 * 132
+    assert isinstance(one.kernels[0].grid[0].extent, ir.Variable | ir.Call)
