@@ -96,8 +96,11 @@ def segment_fusion(
 
 def _may_be_equal(pair: Equality, fusion: Fusion, sizes: Mapping[int, int] | None) -> bool:
     """Whether nothing known of the fusion or of the sizes speaks against equality, or settles it already."""
-    difference = fusion.canonical(pair[0]) - fusion.canonical(pair[1])
-    return not isinstance(difference, int) and (sizes is None or _are_equal(pair, sizes))
+    if isinstance(fusion.canonical(pair[0]) - fusion.canonical(pair[1]), int):
+        return False
+    if sizes is None:
+        return not any(isinstance(extent, int) for extent in pair)
+    return _are_equal(pair, sizes)
 
 
 def _are_equal(pair: Equality, sizes: Mapping[int, int]) -> bool:
