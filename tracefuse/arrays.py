@@ -52,6 +52,12 @@ def kind_of(value: Any) -> str | None:
         return kind
 
 
+def is_own(value: Any) -> bool:
+    """Whether a value is an array of NumPy or CuPy, of the class itself."""
+    cls = type(value)
+    return cls is np.ndarray or (kind_of(value) == "cupy" and cls.__name__ == "ndarray")
+
+
 def _kind_of_class(cls: type) -> str | None:
     if cls is np.ndarray:
         return "numpy"
@@ -103,6 +109,16 @@ def dtype_of_argument(value: Any, path: str) -> DType:
         raise DtypeError(f"{path} has dtype {dtype}, which is not supported", hint=error.hint) from None
 
 
+def dtype_of_array(array: Any) -> DType:
+    """The element type of an array of any library, or of a NumPy scalar."""
+    dtype = getattr(array, "dtype", None)
+    name = str(dtype)
+    # PyTorch's dtypes are no NumPy dtypes; their names are NumPy's.
+    if name.startswith("torch."):
+        return dtype_of(name.removeprefix("torch."))
+    return dtype_of(type(array) if dtype is None else dtype)
+
+
 def common_kind(kinds: Sequence[tuple[str, str]]) -> str:
     """The kind of the results, from (kind, path) of the array arguments; errors for kinds that do not go together."""
     found: dict[str, str] = {}
@@ -124,6 +140,53 @@ def common_kind(kinds: Sequence[tuple[str, str]]) -> str:
     if foreign:
         return foreign[0]
     return "cupy" if "cupy" in found else "numpy"
+
+
+def device_of(value: Any) -> int | None:
+    """The number of the GPU that holds an array, None for the host. Raises DeviceError for other accelerators."""
+    kind = kind_of(value)
+    if kind == "cupy":
+        return int(value.device.id)
+    if kind == "torch":
+        return _number_of(value.device.type, value.device.index)
+    if kind == "jax":
+        found = value.devices()
+        if len(found) > 1:
+            raise DeviceError(f"a JAX array is spread over {len(found)} devices", hint="pass an array of one device")
+        (device,) = found
+        return _number_of(device.platform, device.local_hardware_id)
+    return None
+
+
+def _number_of(platform: str, number: int | None) -> int | None:
+    if platform == "cpu":
+        return None
+    if platform not in ("cuda", "gpu"):
+        raise DeviceError(f"an array is on {platform!r}", hint="move it to the CPU or to a CUDA device")
+    return number or 0
+
+
+def place_of(named: Sequence[tuple[Any, str]]) -> tuple[str, int | None]:
+    """(kind of the results, GPU or None for the host) of array arguments, each with its path.
+
+    Raises DeviceError for kinds that do not go together and for arrays on two devices.
+    """
+    kind = common_kind([(kind_of(value) or "numpy", path) for value, path in named])
+    found: dict[int | None, str] = {}
+    for value, path in named:
+        if kind_of(value) != "spec":
+            found.setdefault(device_of(value), path)
+    if len(found) > 1:
+        (one, first), (two, second) = list(found.items())[:2]
+        raise DeviceError(
+            f"arrays on two devices: {first} is {_spelled(one)}, {second} is {_spelled(two)}",
+            hint="copy one of them to the other's device",
+        )
+    return kind, next(iter(found), None)
+
+
+def _spelled(device: int | None) -> str:
+    return "on the host" if device is None else f"on GPU {device}"
 
 
 def entering(kind: str) -> Callable[[Any], Any]:

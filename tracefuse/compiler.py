@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import segments
+from tracefuse.call_facts import CallFacts, read_facts
+from tracefuse.errors import InternalError
 from tracefuse.evaluate import check_requirements, evaluate_scalars
-from tracefuse.explain import Explanation
-from tracefuse.extents import python_text
-from tracefuse.guards import compile_guards
+from tracefuse.guards import Guard, compile_guards
+from tracefuse.host_code import Call, compile_call
 from tracefuse.ir import Fusion
-from tracefuse.layouts import LayoutKey, Strided, stride_name, strided
 from tracefuse.plan import Plan, build_plan
 from tracefuse.rewrite import drop_dead, fold_constants, merge_common, separate_outputs
 from tracefuse.segmentation import Segmentation, for_sizes, segment_fusion
-from tracefuse.targets import Backend, cpu_backend, cuda_backend
+from tracefuse.targets import Backend, backend_for, cpu_backend
 
 Pass: TypeAlias = Callable[[Fusion], Fusion]
 
@@ -42,141 +43,126 @@ def run_passes(fusion: Fusion) -> Fusion:
 
 def compile_fusion(
     fusion: Fusion, *, target: str = "cpu", merge: segments.Predicate | None = None, contract: bool = True,
-    device: int = 0,
+    device: int = 0, facts: Sequence[Guard] = (),
 ) -> Executable:  # fmt: skip
     """`fusion`, rewritten, split and ready to be called; kernels are compiled for the first sizes that come.
 
-    target: "cpu" (NumPy arrays) or "cuda" (CuPy arrays of GPU `device`). merge: see `segment_fusion`.
+    target: "cpu" (NumPy arrays) or "cuda" (CuPy arrays of GPU `device`; where there is no GPU, kernels are only
+    written, to be read). merge: see `segment_fusion`. facts: under which it was recorded; see `Executable.attempt`.
     """
-    backend = cpu_backend() if target == "cpu" else cuda_backend(device)
-    return Executable(segment_fusion(run_passes(fusion), merge=merge), backend, contract=contract)
+    segmentation = segment_fusion(run_passes(fusion), merge=merge)
+    return Executable(segmentation, backend_for(target, device), contract=contract, facts=facts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A plan that can be called. holds: whether its guards do, for extents by id and strides by name."""
+
+    plan: Plan
+    call: Call
+    text: str
+    holds: Callable[[Mapping[Any, int]], bool]
+
+    def fits(self, facts: CallFacts) -> bool:
+        plan = self.plan
+        layouts = plan.layouts == facts.layouts and plan.aligned <= facts.aligned
+        return layouts and self.holds({**facts.values, **facts.strides})
 
 
 class Executable:
     """A segmented fusion that can be called with arrays. compiles: how many plans were built."""
 
-    def __init__(self, segmentation: Segmentation, backend: Backend | None = None, *, contract: bool = True) -> None:
-        self.segmentation, self.contract = segmentation, contract
+    def __init__(
+        self, segmentation: Segmentation, backend: Backend | None = None, *, contract: bool = True,
+        facts: Sequence[Guard] = (),
+    ) -> None:  # fmt: skip
+        self.segmentation, self.contract, self.facts = segmentation, contract, tuple(facts)
         self.backend = cpu_backend() if backend is None else backend
-        fusion = segmentation.original
-        self.fusion = fusion
+        self.fusion = fusion = segmentation.original
         self.compiles = 0
-        self._plans: list[tuple[Plan, Callable[[Mapping[Any, int]], bool]]] = []
+        self._ready: list[_Ready] = []
         self._lock = threading.Lock()
-        self._read = _extent_reader(fusion)
-        self._tensors = tuple(fusion.inputs.index(number) for number in fusion.tensor_inputs)
         self._host = tuple(n for n in fusion.nodes if not fusion.values[n.outputs[0]].is_tensor)
-        self._checks = compile_requirements(fusion)
 
     def __call__(self, arguments: Sequence[Any]) -> list[Any]:
         """The outputs, for arguments in the order of the fusion's inputs.
 
-        Raises ShapeError where sizes break what the fusion requires of them.
+        Raises FusionError, ShapeError or DtypeError for arguments that the fusion does not take or whose sizes break
+        what it requires, DeviceError for arrays of another device; nothing has run then.
         """
-        bound, values, layouts = self._bound(arguments)
-        return list(self._plan(values, layouts, arguments).runner(bound))
+        outputs = self.attempt(arguments)
+        if outputs is None:
+            facts = read_facts(self.fusion, self.backend, arguments)
+            ready = self._for(facts)
+            outputs = ready.call(facts.arguments)
+            if outputs is None:
+                raise InternalError("a plan does not fit the call that it was made for", hint=ready.text)
+        return outputs
+
+    def attempt(self, arguments: Sequence[Any]) -> list[Any] | None:
+        """The outputs, or None where no plan that was built fits, or the facts do not hold; nothing has run then.
+
+        Any sequence of the right length will do, whatever is in it.
+        """
+        for position, ready in enumerate(self._ready):
+            outputs = ready.call(arguments)
+            if outputs is not None:
+                if position:
+                    self._use(ready)
+                return outputs
+        return None
 
     def steps(self, arguments: Sequence[Any]) -> Generator[dict[int, Any], None, list[Any]]:
         """Runs, yielding what is live before the first segment and after each one; returns the outputs."""
-        bound, values, layouts = self._bound(arguments)
-        plan = self._plan(values, layouts, arguments)
-        named = dict(zip(plan.program.inputs, bound, strict=True))
+        facts = read_facts(self.fusion, self.backend, arguments)
+        plan = self._for(facts).plan
+        values = [*facts.arguments, *self._scalars(facts.arguments, facts.values)]
+        values += [facts.values[key] for key, _, _ in self.fusion.axis_ids()]
+        named = dict(zip(plan.program.inputs, values, strict=True))
         inputs = {k: v for k, v in named.items() if k >= 0}
         manager = segments.ArgumentManager(inputs, {k: v for k, v in named.items() if k < 0})
         return list((yield from plan.runner.steps(manager)))
 
-    def _bound(self, arguments: Sequence[Any]) -> tuple[list[Any], dict[Any, int], LayoutKey]:
-        """What the program is called with (inputs, host scalars, extents), extent values, and layouts."""
-        values = self._read(arguments)
-        if not self._checks(values):
-            check_requirements(self.fusion, values)
-        is_plain = self.backend.is_plain
-        layouts: list[Strided | None] = []
-        for place in self._tensors:
-            array = arguments[place]
-            layouts.append(None if is_plain(array) else self._strided(array))
-        bound = [*arguments]
-        if self._host:
-            bound += self._scalars(arguments, values)
-        bound += [value for key, value in values.items() if key < 0]
-        return bound, values, tuple(layouts)
+    def plan_for(self, arguments: Sequence[Any]) -> tuple[Plan, Mapping[int, int]]:
+        """The plan that a call with these arguments would run (compiled if need be), and the extent values.
 
-    def _strided(self, array: Any) -> Strided:
-        return strided(array.shape, array.strides, array.dtype.itemsize, self.backend.is_aligned(array))
+        Arguments may be `ShapeDtype`s, which stand for contiguous, aligned arrays; nothing runs.
+        """
+        facts = read_facts(self.fusion, self.backend, arguments, described=True)
+        return self._for(facts).plan, facts.values
+
+    def call_text(self, arguments: Sequence[Any]) -> str:
+        """The Python function that such a call runs; arguments as for `plan_for`."""
+        return self._for(read_facts(self.fusion, self.backend, arguments, described=True)).text
 
     def _scalars(self, arguments: Sequence[Any], values: Mapping[Any, int]) -> list[Any]:
         """The computed host scalars, in order."""
+        if not self._host:
+            return []
         numbers = zip(self.fusion.inputs, arguments, strict=True)
         known = {k: v for k, v in numbers if not self.fusion.values[k].is_tensor}
         return evaluate_scalars(self.fusion, self._host, known, values)
 
-    def _plan(self, values: dict[Any, int], layouts: LayoutKey, arguments: Sequence[Any]) -> Plan:
-        if any(layouts):
-            self._add_strides(values, layouts, arguments)
-        for plan, holds in self._plans:
-            if plan.layouts == layouts and holds(values) and self._are_wide(arguments, plan.aligned):
-                return plan
+    def _for(self, facts: CallFacts) -> _Ready:
+        """The plan for a call, built if need be. Raises ShapeError where sizes break what the fusion requires."""
+        check_requirements(self.fusion, facts.values)
         with self._lock:
-            inputs, is_wide = self.fusion.inputs, self.backend.is_wide
-            aligned = frozenset(n for n in self.fusion.tensor_inputs if is_wide(arguments[inputs.index(n)]))
-            named = {k: v for k, v in values.items() if isinstance(k, str)}
-            segmentation, guards = for_sizes(self.segmentation, values)
+            for ready in self._ready:
+                if ready.fits(facts):
+                    return ready
+            segmentation, guards = for_sizes(self.segmentation, facts.values)
             plan = build_plan(
-                segmentation, self.backend, layouts, values, named, guards=guards, aligned=aligned,
-                contract=self.contract,
+                segmentation, self.backend, facts.layouts, facts.values, facts.strides, guards=guards,
+                aligned=facts.aligned, contract=self.contract,
             )  # fmt: skip
             self.compiles += 1
+            call, text = compile_call(plan, self.backend, self.facts, self._scalars)
+            made = _Ready(plan, call, text, compile_guards(plan.guards))
             # A new list, so that a reader in another thread never sees one half changed.
-            self._plans = [(plan, compile_guards(plan.guards)), *self._plans][:MOST_PLANS]
-        return plan
+            self._ready = [made, *self._ready][:MOST_PLANS]
+        return made
 
-    def _are_wide(self, arguments: Sequence[Any], numbers: frozenset[int]) -> bool:
-        return all(self.backend.is_wide(arguments[self.fusion.inputs.index(n)]) for n in numbers)
-
-    def _add_strides(self, values: dict[Any, int], layouts: LayoutKey, arguments: Sequence[Any]) -> None:
-        """Adds the strides of strided arguments to `values`, under their symbols' names."""
-        for place, number, layout in zip(self._tensors, self.fusion.tensor_inputs, layouts, strict=True):
-            if layout is not None:
-                array = arguments[place]
-                for axis, stride in enumerate(array.strides):
-                    values[stride_name(number, axis)] = stride // array.dtype.itemsize
-
-    # --- what can be asked --------------------------------------------------------------------------------------------
-
-    def plan_for(self, arguments: Sequence[Any]) -> tuple[Plan, Mapping[int, int]]:
-        """The plan that a call with these arguments would run (compiled if need be), and the extent values."""
-        _, values, layouts = self._bound(arguments)
-        return self._plan(values, layouts, arguments), values
-
-    def definition(self, arguments: Sequence[Any]) -> Fusion:
-        """The fusion, as it is split."""
-        return self.fusion
-
-    def explain(self, arguments: Sequence[Any]) -> Explanation:
-        """The segments, why each boundary is there, what is released when, and the bytes moved."""
-        return Explanation(*self.plan_for(arguments))
-
-
-def _extent_reader(fusion: Fusion) -> Callable[[Sequence[Any]], dict[Any, int]]:
-    """A function that reads every extent and integer scalar from the arguments, by id; calls pay for every line."""
-    lines, entries = [], []
-    for position, number in enumerate(fusion.inputs):
-        value = fusion.values[number]
-        if value.is_tensor and value.shape:
-            axes = [key for key, owner, _ in fusion.axis_ids() if owner == number]
-            lines.append(f"    {''.join(f'e{-key}, ' for key in axes)} = a[{position}].shape")
-            entries += [f"{key}: e{-key}" for key in axes]
-        elif not value.is_tensor and value.extent is not None:
-            entries.append(f"{number}: int(a[{position}])")
-    names: dict[str, Any] = {}
-    exec("\n".join(["def read(a):", *lines, f"    return {{{', '.join(entries)}}}"]), names)
-    return names["read"]  # type: ignore[no-any-return]
-
-
-def compile_requirements(fusion: Fusion) -> Callable[[Mapping[Any, int]], bool]:
-    """A function of the extent values that says whether every requirement holds."""
-    tests = dict.fromkeys(
-        f"{python_text(r.left, lambda s: f'v[{s.id}]')} {r.relation} {python_text(r.right, lambda s: f'v[{s.id}]')}"
-        for r in fusion.requirements
-    )
-    return eval(f"lambda v: {' and '.join(tests) or 'True'}", {"min": min, "max": max})  # type: ignore[no-any-return]
+    def _use(self, ready: _Ready) -> None:
+        """Puts the plan that was used last first: sizes that changed once tend to stay."""
+        with self._lock:
+            self._ready = [ready, *(other for other in self._ready if other is not ready)][:MOST_PLANS]

@@ -14,17 +14,16 @@ Knows: the calls and the spelling of nvFuser's frontend. Must not know: rules of
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
 from segments import Launch, Predicate, releases
 from tracefuse import source, view
-from tracefuse.compiler import Executable
+from tracefuse.call_facts import check_arguments
 from tracefuse.definition_inputs import (
     assert_close,
-    check_arguments,
     contiguity_of,
     description,
     input_text,
@@ -32,15 +31,19 @@ from tracefuse.definition_inputs import (
     on_host,
 )
 from tracefuse.definition_ops import Operations
+from tracefuse.definition_segment import DefinitionSegment
 from tracefuse.definition_values import Recording, Scalar, Tensor, Vector
 from tracefuse.dtypes import DataType, dtype_of, python_kind
 from tracefuse.errors import DtypeError, FusionError, ShapeError, UnsupportedError
 from tracefuse.evaluate import evaluate, extent_values
+from tracefuse.explain import Explanation
 from tracefuse.extents import Extent, maximum, minimum
 from tracefuse.ir import Fusion, Layout, Literal
 from tracefuse.ops import REGISTRY
+from tracefuse.placed import PlacedFusion
+from tracefuse.plan import Plan
 from tracefuse.printing import definition_text
-from tracefuse.segmentation import Part, Segmentation, segment_fusion
+from tracefuse.segmentation import Segmentation, segment_fusion
 
 _PROCESS_IDS = itertools.count(1)
 """The numbers in the names of printed definitions; a definition can be given a counter of its own."""
@@ -53,62 +56,15 @@ _SCALAR_DEFAULTS = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class DefinitionSegment:
-    """One segment of a definition.
-
-    definition: what it computes, a FusionDefinition of its own. releases: the values, by number in the original, that
-    are released right after it. The maps go from its own numbers to the original's.
-    """
-
-    definition: FusionDefinition
-    part: Part
-    releases: tuple[int, ...]
-
-    @property
-    def index_map(self) -> Mapping[int, int]:
-        """What crosses its border: inputs and outputs."""
-        return self.part.segment.index_map
-
-    @property
-    def value_map(self) -> Mapping[int, int]:
-        """Every value."""
-        return self.part.segment.value_map
-
-    @property
-    def extent_map(self) -> Mapping[int, int]:
-        """The extents of its input tensors, negative on both sides."""
-        return self.part.segment.extent_map
-
-    @property
-    def inputs(self) -> tuple[int, ...]:
-        """Its inputs by its own numbers."""
-        return self.part.segment.inputs
-
-    @property
-    def outputs(self) -> tuple[int, ...]:
-        """Its outputs by its own numbers."""
-        return self.part.segment.outputs
-
-    @property
-    def template(self) -> str:
-        """The name of the template that takes it."""
-        return self.part.template
-
-    def __str__(self) -> str:
-        return (
-            f"{self.definition!r}\n    index_map {dict(self.index_map)}  value_map {dict(self.value_map)}"
-            f"  extent_map {dict(self.extent_map)}"
-        )
-
-
 @dataclass(eq=False)
 class SegmentationState:
     """What is there between `setup_segmentation` and `finalize_segmentation`."""
 
     segmentation: Segmentation
     releases: list[tuple[int, ...]]
-    built: dict[int, DefinitionSegment] = field(default_factory=dict)
+    placed: PlacedFusion
+    plan: Plan | None
+    built: dict[int, DefinitionSegment[FusionDefinition]] = field(default_factory=dict)
 
 
 class FusionDefinition(Recording):
@@ -123,9 +79,8 @@ class FusionDefinition(Recording):
         self._ids = _PROCESS_IDS if ids is None else ids
         self.id = next(self._ids)
         self._state: SegmentationState | None = None
-        self._segmentation: Segmentation | None = None
-        self._segments: list[DefinitionSegment] | None = None
-        self._executable: Executable | None = None
+        self._placed: PlacedFusion | None = None
+        self._segments: list[DefinitionSegment[FusionDefinition]] | None = None
         self._saved: list[str] | None = None
 
     @classmethod
@@ -133,6 +88,13 @@ class FusionDefinition(Recording):
         """A complete definition of `fusion`."""
         fd = cls(ids=ids)
         fd._fusion = fusion
+        return fd
+
+    @classmethod
+    def from_placed(cls, placed: PlacedFusion) -> FusionDefinition:
+        """A complete definition of a fusion that is split and compiled already."""
+        fd = cls.from_fusion(placed.fusion)
+        fd._placed = placed
         return fd
 
     def __enter__(self) -> FusionDefinition:
@@ -246,25 +208,21 @@ class FusionDefinition(Recording):
         """The outputs for `inputs`, in the order of definition; through the segments if the definition has some."""
         if device is not None:
             raise UnsupportedError("execute: device= cannot be chosen", hint="the inputs' own device runs the fusion")
-        check_arguments(self.fusion, inputs)
         if save_repro_inputs:
             self._saved = [input_text(argument) for argument in inputs]
-        return self._compiled()(inputs)
+        return self._split()(inputs)
 
     def execute_steps(self, inputs: Sequence[Any]) -> Generator[dict[int, Any], None, list[Any]]:
         """Runs segment by segment, yielding the live values before the first and after each one.
 
         A state maps numbers to values, extents (-1, -2, ...) last. The generator returns the outputs.
         """
-        check_arguments(self.fusion, inputs)
-        return (yield from self._compiled().steps(inputs))
+        return (yield from self._split().steps(inputs))
 
-    def _compiled(self) -> Executable:
-        if self._executable is None:
-            if self._segmentation is None:
-                self._segmentation = segment_fusion(self.fusion)
-            self._executable = Executable(self._segmentation)
-        return self._executable
+    def _split(self) -> PlacedFusion:
+        if self._placed is None:
+            self._placed = PlacedFusion(segment_fusion(self.fusion))
+        return self._placed
 
     def validate(self, inputs: Sequence[Any], reference_outputs: Sequence[Any] | None = None) -> None:
         """Raises AssertionError where `execute` is not close to the reference (by default computed in float64)."""
@@ -279,11 +237,13 @@ class FusionDefinition(Recording):
 
     # -- segments ---------------------------------------------------------------------------------------------------
 
-    def segment(self, inputs: Sequence[Any] | None = None, merge: Predicate | None = None) -> list[DefinitionSegment]:
+    def segment(
+        self, inputs: Sequence[Any] | None = None, merge: Predicate | None = None
+    ) -> list[DefinitionSegment[FusionDefinition]]:
         """The segments in order; `execute` runs exactly those from now on.
 
-        merge: called with two `rules.Group`s, returns a bool or a Verdict; it can only forbid. inputs are needed where
-        the predicate depends on sizes.
+        inputs: arrays or ShapeDtypes; with them the segments show their kernels, and the predicate sees sizes. merge:
+        called with two `rules.Group`s, returns a bool or a Verdict; it can only forbid.
         """
         for position in range(self.setup_segmentation(inputs, merge)):
             self.build_segment(position)
@@ -291,7 +251,7 @@ class FusionDefinition(Recording):
         return self.segments
 
     @property
-    def segments(self) -> list[DefinitionSegment]:
+    def segments(self) -> list[DefinitionSegment[FusionDefinition]]:
         """The segments that `segment` found. Raises FusionError before that."""
         if self._segments is None:
             raise FusionError("the definition is not segmented", hint="call fd.segment() first")
@@ -299,40 +259,51 @@ class FusionDefinition(Recording):
 
     def setup_segmentation(self, inputs: Sequence[Any] | None = None, merge: Predicate | None = None) -> int:
         """First phase: how many segments there are."""
-        sizes = None
+        placed, plan = self._placed, None
+        if placed is None or merge is not None or placed.segmentation.merge is not None:
+            sizes = None
+            if inputs is not None:
+                check_arguments(self.fusion, inputs)
+                sizes = extent_values(self.fusion, inputs)
+            placed = PlacedFusion(segment_fusion(self.fusion, merge=merge, sizes=sizes))
         if inputs is not None:
-            check_arguments(self.fusion, inputs)
-            sizes = extent_values(self.fusion, inputs)
-        segmentation = segment_fusion(self.fusion, merge=merge, sizes=sizes)
+            plan, _ = placed.plan_for(inputs)
+        segmentation = placed.segmentation if plan is None else plan.segmentation
         borders = [part.segment for part in segmentation.segments]
         launches = [Launch(k, b.original_inputs, b.original_outputs) for k, b in enumerate(borders)]
         dying = releases(launches, segmentation.steps.graph.inputs, self.fusion.outputs)
-        self._state = SegmentationState(segmentation, dying[1:])
+        self._state = SegmentationState(segmentation, dying[1:], placed, plan)
         return len(borders)
 
-    def build_segment(self, position: int) -> DefinitionSegment:
+    def build_segment(self, position: int) -> DefinitionSegment[FusionDefinition]:
         """Second phase: one segment, with its definition and maps."""
         state = self._require_state()
         if position not in state.built:
             part = state.segmentation.segments[position]
             definition = FusionDefinition.from_fusion(part.fusion, ids=self._ids)
-            state.built[position] = DefinitionSegment(definition, part, state.releases[position])
+            compiled = None if state.plan is None else state.plan.segments[position]
+            state.built[position] = DefinitionSegment(definition, part, state.releases[position], compiled)
         return state.built[position]
 
     def finalize_segmentation(self) -> None:
         """Third phase: the segments become the definition's, and the temporary state goes."""
         state = self._require_state()
         self._segments = [self.build_segment(k) for k in range(len(state.segmentation.segments))]
-        self._segmentation, self._executable, self._state = state.segmentation, None, None
+        self._placed, self._state = state.placed, None
 
     def _require_state(self) -> SegmentationState:
         if self._state is None:
             raise FusionError("no segmentation is in progress", hint="call fd.setup_segmentation() first")
         return self._state
 
-    def explain(self) -> str:
-        """The segments as a table, and why they are not one."""
-        segmentation = self._segmentation or segment_fusion(self.fusion)
+    def explain(self, inputs: Sequence[Any] | None = None) -> Explanation | str:
+        """The segments as a table, and why they are not one.
+
+        inputs (arrays or ShapeDtypes) add what depends on sizes: templates, bytes, guards. Nothing runs.
+        """
+        if inputs is not None:
+            return Explanation(*self._split().plan_for(inputs))
+        segmentation = self._split().segmentation
         parts = segmentation.segments
         table = view.segments_table(
             self.fusion, [p.segment for p in parts], [p.fusion for p in parts], [p.template for p in parts]

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from tracefuse import source
-from tracefuse.dtypes import DType, data_type_of, dtype_of
-from tracefuse.errors import DtypeError, FusionError, ShapeError
-from tracefuse.ir import Fusion
+from tracefuse.arrays import dtype_of_array
+from tracefuse.dtypes import DType, data_type_of
+from tracefuse.errors import ShapeError
 
 # Relative and absolute, for results of a few hundred operations on numbers of about 1.
 _TOLERANCES = {
@@ -42,40 +42,9 @@ def on_host(array: Any) -> Any:
     return fetch() if callable(fetch) else np.asarray(array)
 
 
-def check_arguments(fusion: Fusion, arguments: Sequence[Any]) -> None:
-    """Raises FusionError, ShapeError or DtypeError for arguments of another count, rank, static size or dtype."""
-    if len(arguments) != len(fusion.inputs):
-        raise FusionError(
-            f"the definition takes {len(fusion.inputs)} inputs, got {len(arguments)}",
-            hint="give one for each define_tensor and define_scalar(None), in order",
-        )
-    for number, argument in zip(fusion.inputs, arguments, strict=True):
-        value = fusion.values[number]
-        if not value.is_tensor:
-            continue
-        shape = tuple(getattr(argument, "shape", ()))
-        if len(shape) != len(value.shape):
-            raise ShapeError(f"input T{number} has {len(shape)} axes, not {len(value.shape)}", where=value.where)
-        for axis, (size, extent) in enumerate(zip(shape, value.shape, strict=True)):
-            if isinstance(extent, int) and size != extent:
-                raise ShapeError(f"input T{number} has {size} elements on axis {axis}, not {extent}", where=value.where)
-        dtype = _dtype_of_array(argument)
-        if dtype is not value.dtype:
-            raise DtypeError(f"input T{number} is {dtype}, not {value.dtype}", where=value.where)
-
-
-def _dtype_of_array(array: Any) -> DType:
-    dtype = getattr(array, "dtype", None)
-    name = str(dtype)
-    # PyTorch's dtypes are no NumPy dtypes; their names are NumPy's.
-    if name.startswith("torch."):
-        return dtype_of(name.removeprefix("torch."))
-    return dtype_of(type(array) if dtype is None else dtype)
-
-
 def description(array: Any) -> tuple[tuple[int, ...], tuple[int, ...], DType]:
     """Sizes, strides in elements, dtype of an array of NumPy, CuPy, PyTorch or JAX."""
-    sizes, dtype = tuple(map(int, array.shape)), _dtype_of_array(array)
+    sizes, dtype = tuple(map(int, array.shape)), dtype_of_array(array)
     if callable(getattr(array, "stride", None)):
         return sizes, tuple(array.stride()), dtype
     strides = getattr(array, "strides", None)
@@ -115,5 +84,5 @@ def input_text(argument: Any) -> str:
     shape = getattr(argument, "shape", None)
     if shape is None:
         return repr(argument)
-    name = data_type_of(_dtype_of_array(argument)).value
+    name = data_type_of(dtype_of_array(argument)).value
     return f"np.random.default_rng(0).uniform(0, 5, {tuple(shape)}).astype({name!r})"

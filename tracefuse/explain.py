@@ -23,10 +23,16 @@ from tracefuse.segmentation import Segmentation
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """Prints as text; the fields are for programs. sizes: extent values by id."""
+    """Prints as text; the fields are for programs.
+
+    sizes: extent values by id. captured: arrays that the function closed over, as Python spells them. traced: facts
+    under which it was recorded.
+    """
 
     plan: Plan
     sizes: Mapping[int, int]
+    captured: tuple[str, ...] = ()
+    traced: tuple[str, ...] = ()
 
     @property
     def segmentation(self) -> Segmentation:
@@ -100,8 +106,13 @@ class Explanation:
         ]
         if self.boundaries:
             lines += ["", "why they are not one:", view.reasons_text(self.boundaries)]
-        if self.guards:
-            lines += ["", "compiled for every size with:", *(f"  {guard}" for guard in self.guards)]
+        for title, entries in (
+            ("captured, and read at every call:", self.captured),
+            ("recorded for every size with:", self.traced),
+            ("compiled for every size with:", self.guards),
+        ):
+            if entries:
+                lines += ["", title, *(f"  {entry}" for entry in entries)]
         return "\n".join(lines)
 
     __repr__ = __str__

@@ -19,24 +19,20 @@ import numpy as np
 
 from tracefuse import arrays, config, pytrees, source
 from tracefuse.captures import Place
-from tracefuse.compiler import compile_fusion
+from tracefuse.compiler import Executable, compile_fusion
 from tracefuse.config import Options
-from tracefuse.errors import TraceError, TracefuseError
+from tracefuse.definition import FusionDefinition
+from tracefuse.definition_segment import DefinitionSegment
+from tracefuse.errors import TraceError, TracefuseError, UnsupportedError
 from tracefuse.evaluated import EvaluatedExecutable
+from tracefuse.explain import Explanation
 from tracefuse.extents import evaluate
-from tracefuse.ir import Fusion
+from tracefuse.placed import PlacedFusion
+from tracefuse.targets import resolve_target
 from tracefuse.tracing import Leaf, Trace, array_key, classify, not_a_function, static_key, trace
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-Compile = Callable[[Fusion, str, Options], Any]
-
-
-def compile_executable(fusion: Fusion, target: str, options: Options) -> Any:
-    """The executable of a fusion for a target ("cpu" or "cuda")."""
-    return compile_fusion(fusion, target=target, contract=options.contract)
-
 
 MOST_TRACES = 64
 """Traces kept for one key; the oldest goes first."""
@@ -52,18 +48,19 @@ class CacheInfo(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """A trace with its executable.
+    """A trace with its executable, or None where the result holds no array that is computed.
 
     plain: the inputs are the leaves in order, with no captures and no guards of computed scalars. single: the result is
-    one output, not in a tree.
+    one output, not in a tree. device: the GPU, or None for the host.
     """
 
     trace: Trace
-    executable: Any
+    executable: Executable | EvaluatedExecutable | None
     guard: Callable[[Sequence[Any]], bool] | None
     plain: bool
     single: bool
     kind: str
+    device: int | None
 
 
 class _Call(NamedTuple):
@@ -71,8 +68,8 @@ class _Call(NamedTuple):
 
     leaves: list[Leaf]
     key: Any
-    kinds: list[tuple[str, str]]
     kind: str
+    device: int | None
     rebuild: Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
@@ -81,7 +78,7 @@ class FusedFunction(Generic[P, R]):
 
     def __init__(
         self, function: Callable[P, R], *, static_argnums: Sequence[int] = (), static_argnames: Sequence[str] = (),
-        compile: Compile | None = None, **options: Any,
+        **options: Any,
     ) -> None:  # fmt: skip
         plain = inspect.unwrap(function) if not isinstance(function, functools.partial) else function.func
         if (
@@ -97,28 +94,25 @@ class FusedFunction(Generic[P, R]):
         self._function: Callable[..., Any] = function
         self._static_argnums, self._static_argnames = _statics(function, static_argnums, static_argnames)
         self._options = config.checked(options, "@fuse")
-        self._compile = compile
-        self._fast: dict[Any, list[_Entry]] = {}
+        self._fast: dict[tuple[type, ...], list[_Entry]] = {}
         self._tables: dict[tuple[Options, Any], list[_Entry]] = {}
         self._paths: dict[Any, list[str]] = {}
         self._lock = threading.RLock()
-        self._traces = self._compiles = self._hits = 0
+        self._traces = self._hits = self._dropped = 0
         self._default = config.resolve(self._options)
         self._takes_flat = not self._static_argnums and not self._static_argnames and not self._default.eager
 
     # -- calling ------------------------------------------------------------------------------------------------------
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if not kwargs and self._takes_flat and config._overrides.get() is None:
-            entries = self._fast.get(_flat_key(args))
-            if entries is not None:
-                for entry in entries:
-                    if (entry.guard is None or entry.guard(args)) and (
-                        not entry.trace.statics or _unchanged(entry.trace.statics)
-                    ):
-                        self._hits += 1
-                        outputs = entry.executable(args)
-                        return cast("R", outputs[0] if entry.single else _assembled(entry, args, args, outputs))
+        if not kwargs and self._takes_flat and config.overrides() is None:
+            for entry in self._fast.get(tuple(map(type, args)), ()):
+                if entry.trace.statics and not _unchanged(entry.trace.statics):
+                    continue
+                outputs = entry.executable.attempt(args)  # type: ignore[union-attr]
+                if outputs is not None:
+                    self._hits += 1
+                    return cast("R", outputs[0] if entry.single else _assembled(entry, args, args, outputs))
         return cast("R", self._call(args, kwargs, None, False))
 
     def _call(self, args: Sequence[Any], kwargs: dict[str, Any], bound: Any, is_bound: bool) -> Any:
@@ -129,25 +123,20 @@ class FusedFunction(Generic[P, R]):
             call = self._taken_apart(args, kwargs, bound, is_bound)
             entry, arguments = self._entry(call, options, bound)
             result = self._run(entry, arguments, call)
-            if entry.plain and not is_bound and entry.kind == "numpy" and not kwargs:
+            if entry.plain and not is_bound and not kwargs:
                 self._remember(args, entry)
             return result
         except TracefuseError as error:
             raise error.with_traceback(source.without_own_frames(error.__traceback__)) from None
 
     def _remember(self, args: Sequence[Any], entry: _Entry) -> None:
-        """Lets the next call with arguments of these types find its entry without the pytree code."""
-        key = _flat_key(args)
-        if (
-            key is not None
-            and self._takes_flat
-            and config.overrides() is None
-            and config.resolve(self._options) is self._default
-        ):
-            entries = self._fast.setdefault(key, [])
+        """Lets the next call with flat arguments of these types find its entry without the pytree code."""
+        types = tuple(map(type, args))
+        is_default = config.overrides() is None and config.resolve(self._options) is self._default
+        if self._takes_flat and is_default and _are_flat(args) and isinstance(entry.executable, Executable):
+            entries = self._fast.setdefault(types, [])
             if entry not in entries:
-                entries.insert(0, entry)
-                del entries[MOST_TRACES:]
+                self._fast[types] = [entry, *entries][:MOST_TRACES]
 
     def _entry(self, call: _Call, options: Options, bound: Any) -> tuple[_Entry, list[Any]]:
         """The entry whose guards hold, made where there is none, and the arguments of its fusion."""
@@ -161,6 +150,7 @@ class FusedFunction(Generic[P, R]):
             entry = self._made(call, options, bound)
             # The newest first: sizes that changed once tend to stay.
             entries.insert(0, entry)
+            self._dropped += sum(map(_compiles, entries[MOST_TRACES:]))
             del entries[MOST_TRACES:]
             arguments = _arguments(entry, call, bound)
             assert arguments is not None
@@ -169,21 +159,20 @@ class FusedFunction(Generic[P, R]):
     def _made(self, call: _Call, options: Options, bound: Any) -> _Entry:
         self._traces += 1
         traced = trace(self._function, call.leaves, call.rebuild, bound, dynamic=options.dynamic)
-        captured = [(arrays.kind_of(c.array) or "numpy", c.path) for c in traced.captured]
-        kind = arrays.common_kind([*call.kinds, *captured])
-        if not traced.fusion.outputs:
-            executable = None
-        else:
-            target = _target(options, kind)
-            self._compiles += 1
-            if target == "reference":
-                executable = EvaluatedExecutable(traced.fusion)
-            else:
-                executable = (self._compile or compile_executable)(traced.fusion, target, options)
+        named = [*((leaf.value, leaf.path) for leaf in call.leaves if leaf.kind == "array")]
+        kind, device = arrays.place_of([*named, *((c.array, c.path) for c in traced.captured)])
+        executable = self._compiled(traced, options, device) if traced.fusion.outputs else None
         in_order = traced.sources == tuple(range(len(call.leaves)))
         single = traced.structure.num_nodes == 1 and traced.results == (("output", 0),)
         plain = in_order and not traced.scalar_guards and executable is not None
-        return _Entry(traced, executable, traced.guard_function(), plain, single, kind)
+        return _Entry(traced, executable, traced.guard_function(), plain, single, kind, device)
+
+    def _compiled(self, traced: Trace, options: Options, device: int | None) -> Executable | EvaluatedExecutable:
+        if options.target == "reference":
+            return EvaluatedExecutable(traced.fusion)
+        target, device = resolve_target(options.target, device)
+        facts = (*traced.guards, *traced.never_one())
+        return compile_fusion(traced.fusion, target=target, device=device or 0, contract=options.contract, facts=facts)
 
     def _run(self, entry: _Entry, arguments: list[Any], call: _Call) -> Any:
         outputs = entry.executable(arguments) if entry.executable is not None else []
@@ -212,9 +201,8 @@ class FusedFunction(Generic[P, R]):
             paths = self._paths[structure, is_bound] = _paths(structure, names)
         leaves = [classify(value, path) for value, path in zip(found, paths, strict=True)]
         statics = tuple((k, static_key(v, f"static argument {k}")) for k, v in held.items())
-        kinds = [(arrays.kind_of(leaf.value) or "numpy", leaf.path) for leaf in leaves if leaf.kind == "array"]
-        kind = arrays.common_kind(kinds)
-        key = (structure, statics, tuple([leaf.key for leaf in leaves]), type(bound), kind)
+        kind, device = arrays.place_of([(leaf.value, leaf.path) for leaf in leaves if leaf.kind == "array"])
+        key = (structure, statics, tuple([leaf.key for leaf in leaves]), type(bound), kind, device)
 
         def rebuild(given: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
             positional, keywords = pytrees.unflatten(structure, given)
@@ -225,7 +213,7 @@ class FusedFunction(Generic[P, R]):
                     keywords[where] = value
             return ((bound, *positional) if is_bound else tuple(positional)), keywords
 
-        return _Call(leaves, key, kinds, kind, rebuild)
+        return _Call(leaves, key, kind, device, rebuild)
 
     # -- what can be asked --------------------------------------------------------------------------------------------
 
@@ -236,30 +224,38 @@ class FusedFunction(Generic[P, R]):
         except TracefuseError as error:
             raise error.with_traceback(source.without_own_frames(error.__traceback__)) from None
 
-    def definition(self, *args: Any, **kwargs: Any) -> Any:
-        """The recorded fusion for these arguments (arrays or ShapeDtypes); nothing runs."""
-        entry, arguments = self._asked(args, kwargs)
-        return entry.trace.fusion if entry.executable is None else entry.executable.definition(arguments)
+    def _placed(self, entry: _Entry) -> PlacedFusion:
+        executable = entry.executable
+        if isinstance(executable, EvaluatedExecutable):
+            raise UnsupportedError("target='reference' has no segments", hint="leave target= out to see them")
+        if executable is None:
+            executable = compile_fusion(entry.trace.fusion)
+        return PlacedFusion.from_executable(executable, entry.device)
 
-    def segments(self, *args: Any, **kwargs: Any) -> Any:
-        """The segments in order for these arguments (arrays or ShapeDtypes); nothing runs."""
-        entry, arguments = self._asked(args, kwargs)
-        return [] if entry.executable is None else entry.executable.segments(arguments)
+    def definition(self, *args: Any, **kwargs: Any) -> FusionDefinition:
+        """The definition of what is run for these arguments (arrays or ShapeDtypes); nothing runs."""
+        entry, _ = self._asked(args, kwargs)
+        if isinstance(entry.executable, EvaluatedExecutable):
+            return FusionDefinition.from_fusion(entry.trace.fusion)
+        return FusionDefinition.from_placed(self._placed(entry))
 
-    def explain(self, *args: Any, **kwargs: Any) -> Any:
-        """Why it was split as it was, and what was captured and guarded; nothing runs."""
+    def segments(self, *args: Any, **kwargs: Any) -> list[DefinitionSegment[FusionDefinition]]:
+        """The segments in order, with their kernels, for these arguments (arrays or ShapeDtypes); nothing runs."""
         entry, arguments = self._asked(args, kwargs)
-        return str(entry.trace.fusion) if entry.executable is None else entry.executable.explain(arguments)
+        return FusionDefinition.from_placed(self._placed(entry)).segment(arguments)
+
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """Why it was split as it was, what was captured and what was guarded; nothing runs."""
+        entry, arguments = self._asked(args, kwargs)
+        captured = tuple(capture.path for capture in entry.trace.captured)
+        traced = tuple(map(str, (*entry.trace.guards, *entry.trace.scalar_guards)))
+        return Explanation(*self._placed(entry).plan_for(arguments), captured, traced)
 
     def cache_info(self) -> CacheInfo:
-        """Counts of traces, compilations and calls that found a trace.
-
-        One trace compiles again where a call breaks a guard of its kernels.
-        """
+        """Counts of traces, of plans compiled (one for each set of guards), and of calls that found a trace."""
         with self._lock:
-            entries = [entry for table in self._tables.values() for entry in table]
-        again = sum(max(getattr(entry.executable, "compiles", 1) - 1, 0) for entry in entries)
-        return CacheInfo(self._traces, self._compiles + again, self._hits)
+            compiles = self._dropped + sum(_compiles(e) for entries in self._tables.values() for e in entries)
+        return CacheInfo(self._traces, compiles, self._hits)
 
     def cache_clear(self) -> None:
         """Forgets every trace and sets the counts to 0."""
@@ -267,7 +263,7 @@ class FusedFunction(Generic[P, R]):
             self._fast.clear()
             self._paths.clear()
             self._tables.clear()
-            self._traces = self._compiles = self._hits = 0
+            self._traces = self._hits = self._dropped = 0
 
     # -- being a function ---------------------------------------------------------------------------------------------
 
@@ -336,24 +332,15 @@ def _assembled(entry: _Entry, leaves: Sequence[Any], arguments: Sequence[Any], o
     return pytrees.unflatten(entry.trace.structure, result)
 
 
-def _flat_key(args: Sequence[Any]) -> Any:
-    """The key of flat NumPy arrays and Python numbers; None where there is something else."""
-    key: list[Any] = []
-    for value in args:
-        kind = type(value)
-        if kind is np.ndarray:
-            shape = value.shape
-            if 1 in shape:
-                key.append((value.dtype, tuple([extent == 1 for extent in shape])))
-            elif shape:
-                key.append((value.dtype, len(shape)))
-            else:
-                return None
-        elif kind is float or kind is bool or (kind is int and -0x8000000000000000 <= value < 0x8000000000000000):
-            key.append(kind)
-        else:
-            return None
-    return tuple(key)
+def _compiles(entry: _Entry) -> int:
+    return 0 if entry.executable is None else entry.executable.compiles
+
+
+def _are_flat(args: Sequence[Any]) -> bool:
+    """Whether each argument is an array with axes, of NumPy or CuPy itself, or a Python number."""
+    return all(
+        type(value) in (bool, int, float, complex) or (arrays.is_own(value) and bool(value.shape)) for value in args
+    )
 
 
 def _paths(structure: Any, names: Sequence[str]) -> list[str]:
@@ -394,12 +381,6 @@ def _arguments(entry: _Entry, call: _Call, bound: Any) -> list[Any] | None:
         if not all(guard.holds(facts) for guard in traced.scalar_guards):
             return None
     return arguments
-
-
-def _target(options: Options, kind: str) -> str:
-    if options.target != "auto":
-        return options.target
-    return "cuda" if kind == "cupy" else "cpu"
 
 
 def _owns(function: FusedFunction[Any, Any], value: Any) -> bool:

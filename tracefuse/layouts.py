@@ -9,6 +9,7 @@ Knows: shapes, strides, symbols. Must not know: kernels, who owns an array.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -58,6 +59,10 @@ def strided(shape: Sequence[int], strides: Sequence[int], itemsize: int, aligned
             letters.append(FREE)
         inner = stride * extent
     return Strided("".join(reversed(letters)), aligned)
+
+
+STRIDE_NAME = re.compile(r"t(\d+)s(\d+)")
+"""What `stride_name` makes."""
 
 
 def stride_name(number: int, axis: int) -> str:

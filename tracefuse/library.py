@@ -19,7 +19,7 @@ from tracefuse.targets import Backend
 
 def library_launch(
     fusion: Fusion, node: Node, backend: Backend
-) -> Callable[[list[Any], list[Any]], Sequence[Any] | None]:
+) -> Callable[[Sequence[Any], Sequence[Any]], Sequence[Any] | None]:
     """A launch that calls the row's function on its operands and returns the fresh, contiguous result."""
     op = node.op
     assert isinstance(op, Library)
@@ -29,7 +29,7 @@ def library_launch(
     in_float32 = node.compute.is_half and backend.target.name == "cpu"
     compute = (node.compute.compute if in_float32 else node.compute).numpy
 
-    def run(inputs: list[Any], outputs: list[Any]) -> Sequence[Any]:
+    def run(inputs: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any]:
         operands = [inputs[place] for place in places]
         operands = [o if o.dtype == compute else o.astype(compute) for o in operands]
         made = op.numpy(*operands, **attributes)

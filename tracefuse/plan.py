@@ -15,10 +15,10 @@ from typing import Any
 import segments
 from segments import Program, Runner
 from tracefuse.dtypes import DType
-from tracefuse.extents import Expression, Extent, Symbol, evaluate, python_text, substitute, symbol, symbols
+from tracefuse.extents import Expression, Extent, Symbol, as_symbol, evaluate, python_text, substitute, symbol, symbols
 from tracefuse.guards import Guard
 from tracefuse.ir import Fusion, Shape
-from tracefuse.layouts import LayoutKey, stride_name, symbolic_strides
+from tracefuse.layouts import STRIDE_NAME, LayoutKey, stride_name, symbolic_strides
 from tracefuse.library import library_launch
 from tracefuse.schedule.launches import LaunchSpec, Lowered
 from tracefuse.schedule.lower import lower
@@ -35,7 +35,7 @@ class CompiledSegment:
     part: Part
     lowered: Lowered | None
     functions: tuple[Any, ...]
-    run: Callable[[list[Any], list[Any]], Sequence[Any] | None]
+    run: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any] | None]
     inputs: tuple[int, ...]
     name: str
 
@@ -49,9 +49,10 @@ class CompiledSegment:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What to allocate for a value: its type, and its shape from the live values by id."""
+    """What to allocate for a value: its type and extents, and its shape from the live values by id."""
 
     dtype: DType
+    extents: Shape
     shape: Callable[[Mapping[int, Any]], tuple[int, ...]]
     text: str
 
@@ -119,7 +120,8 @@ class _Border:
             self.original[Symbol(f"i{-key - 1}", key)] = self.fusion.canonical(shape[axis])
         for number in local.scalar_inputs:
             extent = local.values[number].extent
-            for own in symbols(extent) if isinstance(extent, Expression) else ():
+            own = None if extent is None else as_symbol(extent)
+            if own is not None:
                 self.original.setdefault(own, self._scalar_extent(number))
         self.strides: dict[int, Shape] = {n: self._strides(n) for n in local.tensor_inputs}
 
@@ -228,7 +230,9 @@ class _RunText:
         original = self.border.original.get(own)
         if original is not None:
             return python_text(original, lambda s: self._input(s.id if s.id is not None else 0))
-        number, axis = own.name[1:].split("s")
+        found = STRIDE_NAME.fullmatch(own.name)
+        assert found is not None
+        number, axis = found.groups()
         array = self._input(self.index_map[int(number)])
         return f"({array}.strides[{axis}] // {self.border.part.written.values[int(number)].dtype.itemsize})"
 
@@ -260,6 +264,7 @@ def _program(segmentation: Segmentation, compiled: Sequence[CompiledSegment]) ->
 
 def _allocation(fusion: Fusion, number: int) -> Allocation:
     value = fusion.values[number]
-    shape = [python_text(fusion.canonical(e), lambda s: f"v[{s.id}]") for e in value.shape]
+    extents = fusion.shape_of(number)
+    shape = [python_text(extent, lambda s: f"v[{s.id}]") for extent in extents]
     text = f"lambda v: ({''.join(f'{e}, ' for e in shape)})"
-    return Allocation(value.dtype, eval(text, {"min": min, "max": max}), str(value.type))
+    return Allocation(value.dtype, extents, eval(text, {"min": min, "max": max}), str(value.type))

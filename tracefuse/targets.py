@@ -11,12 +11,17 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
 
 from tracefuse.device import cpu, cuda
 from tracefuse.dtypes import DType
+from tracefuse.errors import DeviceError
 from tracefuse.kernel.compile_cpu import compile_cpu
 from tracefuse.kernel.compile_cuda import CudaCompiler
+from tracefuse.kernel.cuda import emit_cuda
 from tracefuse.kernel.ir import Kernel
 from tracefuse.schedule.lower import Target
 
@@ -25,6 +30,10 @@ class Backend(ABC):
     """A target with its compiler and its memory (segments.Device)."""
 
     target: Target
+    array_type: type
+    """What an argument is, exactly; `as_array` makes it so."""
+    uses_alignment: bool = False
+    """Whether kernels are made for arguments that start at a multiple of 16 bytes (`is_wide`)."""
 
     @abstractmethod
     def compile(self, kernel: Kernel) -> Any:
@@ -39,8 +48,24 @@ class Backend(ABC):
         """A fresh array with unspecified content."""
 
     @abstractmethod
+    def as_array(self, value: Any) -> Any:
+        """An argument as an array of `array_type` that shares its memory. Raises DeviceError for what is none."""
+
+    @abstractmethod
     def is_plain(self, array: Any) -> bool:
         """Whether an argument is C-contiguous, with aligned elements."""
+
+    def plain_text(self, name: str) -> str:
+        """`is_plain` of the array called `name` as a Python expression, which calls pay for; it may call `is_plain`."""
+        return f"is_plain({name})"
+
+    def wide_text(self, name: str) -> str:
+        """`is_wide` likewise."""
+        return f"is_wide({name})"
+
+    def elsewhere_text(self) -> str | None:
+        """Whether the current device of the thread is another one, as a Python expression; None where there is one."""
+        return None
 
     @abstractmethod
     def is_wide(self, array: Any) -> bool:
@@ -49,6 +74,14 @@ class Backend(ABC):
     @abstractmethod
     def is_aligned(self, array: Any) -> bool:
         """Whether an argument's elements are at multiples of their size."""
+
+    def names(self) -> dict[str, Any]:
+        """What the texts refer to."""
+        return {"is_plain": self.is_plain, "is_wide": self.is_wide, "array_type": self.array_type, "empty": self.empty}
+
+    def on_device(self, call: Callable[[Any], Any], arguments: Any) -> Any:
+        """call(arguments) with this backend's device as the current one."""
+        return call(arguments)
 
     def allocate(self, spec: Any, values: Mapping[int, Any]) -> Any:
         return self.empty(spec.shape(values), spec.dtype)
@@ -60,8 +93,14 @@ class Backend(ABC):
         """Memory goes back when the last reference does."""
 
 
+# C-contiguous and aligned: NPY_ARRAY_C_CONTIGUOUS (1) and NPY_ARRAY_ALIGNED (0x100) of NumPy's C interface.
+_PLAIN = 0x101
+
+
 class CpuBackend(Backend):
     """LLVM kernels on NumPy arrays."""
+
+    array_type = np.ndarray
 
     def __init__(self) -> None:
         self.target = Target("cpu")
@@ -75,9 +114,21 @@ class CpuBackend(Backend):
     def empty(self, shape: tuple[int, ...], dtype: DType) -> Any:
         return cpu.empty(shape, dtype)
 
+    def as_array(self, value: Any) -> Any:
+        if cuda.is_array(value):
+            raise DeviceError(
+                f"a CuPy array of device {cuda.device_of(value)} is given to a function for the CPU",
+                hint="leave target= out, or pass x.get()",
+            )
+        if not isinstance(value, np.ndarray):
+            raise DeviceError(f"{type(value).__name__} is no NumPy array", hint="pass np.asarray(x)")
+        return np.asarray(value)
+
     def is_plain(self, array: Any) -> bool:
-        flags = array.flags
-        return flags.c_contiguous and flags.aligned  # type: ignore[no-any-return]
+        return array.flags.num & _PLAIN == _PLAIN  # type: ignore[no-any-return]
+
+    def plain_text(self, name: str) -> str:
+        return f"{name}.flags.num & {_PLAIN} == {_PLAIN}"
 
     def is_wide(self, array: Any) -> bool:
         return False
@@ -89,10 +140,14 @@ class CpuBackend(Backend):
 class CudaBackend(Backend):
     """CUDA kernels on CuPy arrays of one device, on the current stream."""
 
+    uses_alignment = True
+
     def __init__(self, device: int) -> None:
         architecture = cuda.architecture(device)
+        self.device = device
         self.target = Target("cuda", architecture, cuda.multiprocessor_count(device))
         self.compiler = CudaCompiler(architecture)
+        self.array_type = cuda.array_type()
 
     def compile(self, kernel: Kernel) -> Any:
         return self.compiler.compile(kernel)
@@ -103,14 +158,90 @@ class CudaBackend(Backend):
     def empty(self, shape: tuple[int, ...], dtype: DType) -> Any:
         return cuda.empty(shape, dtype)
 
+    def as_array(self, value: Any) -> Any:
+        if not cuda.is_array(value):
+            name = type(value).__name__
+            raise DeviceError(
+                f"{name} is no CuPy array, and the function is for CUDA device {self.device}",
+                hint="pass cupy.asarray(x)",
+            )
+        if cuda.device_of(value) != self.device:
+            raise DeviceError(
+                f"an array of device {cuda.device_of(value)} is given to kernels of device {self.device}",
+                hint="copy it: with cupy.cuda.Device(k): y = cupy.asarray(x)",
+            )
+        return value.view(self.array_type)
+
     def is_plain(self, array: Any) -> bool:
-        return array._c_contiguous  # type: ignore[no-any-return]
+        return array._c_contiguous and self.is_aligned(array)
+
+    def plain_text(self, name: str) -> str:
+        # The element size is the dtype's; a power of two, but for complex128, whose alignment is that of its parts.
+        return f"{name}._c_contiguous and is_aligned({name})"
 
     def is_wide(self, array: Any) -> bool:
         return array.data.ptr % 16 == 0  # type: ignore[no-any-return]
 
+    def wide_text(self, name: str) -> str:
+        return f"{name}.data.ptr % 16 == 0"
+
     def is_aligned(self, array: Any) -> bool:
         return array.data.ptr % array.dtype.itemsize == 0  # type: ignore[no-any-return]
+
+    def elsewhere_text(self) -> str | None:
+        return f"current_device() != {self.device}"
+
+    def names(self) -> dict[str, Any]:
+        return {**super().names(), "is_aligned": self.is_aligned, "current_device": cuda.current_device_function()}
+
+    def on_device(self, call: Callable[[Any], Any], arguments: Any) -> Any:
+        with cuda.on_device(self.device):
+            return call(arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedKernel:
+    """A CUDA kernel that was written but not compiled."""
+
+    kernel: Kernel
+    source: str
+
+
+class CudaTextBackend(Backend):
+    """CUDA kernels written and not compiled, for a machine with no GPU: to be read. Launching raises DeviceError."""
+
+    array_type = np.ndarray
+    uses_alignment = True
+
+    def __init__(self, architecture: str, multiprocessors: int) -> None:
+        self.target = Target("cuda", architecture, multiprocessors)
+
+    def _refuse(self, *arguments: Any) -> NoReturn:
+        raise DeviceError(
+            f"CUDA kernels cannot run here: {str(cuda.unavailable()).splitlines()[0]}",
+            hint="f.segments(*args) shows them; target='cpu' or 'auto' runs NumPy arrays on the CPU",
+        )
+
+    def compile(self, kernel: Kernel) -> Any:
+        return EmittedKernel(kernel, emit_cuda(kernel))
+
+    def entry(self, function: Any) -> Callable[..., None]:
+        return self._refuse
+
+    def empty(self, shape: tuple[int, ...], dtype: DType) -> Any:
+        self._refuse()
+
+    def as_array(self, value: Any) -> Any:
+        self._refuse()
+
+    def is_plain(self, array: Any) -> bool:
+        return bool(array.flags.num & _PLAIN == _PLAIN)
+
+    def is_wide(self, array: Any) -> bool:
+        return bool(array.ctypes.data % 16 == 0)
+
+    def is_aligned(self, array: Any) -> bool:
+        return bool(array.flags.aligned)
 
 
 @functools.cache
@@ -123,3 +254,25 @@ def cpu_backend() -> CpuBackend:
 def cuda_backend(device: int) -> CudaBackend:
     """The backend of one GPU. Raises DeviceError where there is none."""
     return CudaBackend(device)
+
+
+@functools.cache
+def cuda_text_backend(architecture: str = "sm_90", multiprocessors: int = 132) -> CudaTextBackend:
+    """CUDA kernels as texts; by default for an H100 or H200 (compute capability 9.0, 132 multiprocessors)."""
+    return CudaTextBackend(architecture, multiprocessors)
+
+
+def resolve_target(target: str, device: int | None) -> tuple[str, int | None]:
+    """(target, GPU) for the option `target` and the GPU that holds the arrays, None for the host."""
+    if target in ("auto", "reference"):
+        return ("cpu", None) if device is None else ("cuda", device)
+    if target == "cpu":
+        return target, None
+    return target, (cuda.current_device() if device is None and cuda.unavailable() is None else device)
+
+
+def backend_for(target: str, device: int = 0) -> Backend:
+    """The backend of a target ("cpu" or "cuda"); CUDA kernels are only written where no GPU can be used."""
+    if target == "cpu":
+        return cpu_backend()
+    return cuda_backend(device) if cuda.unavailable() is None else cuda_text_backend()

@@ -137,6 +137,12 @@ class Trace:
             facts[number] = by_value[number]
         return facts
 
+    def never_one(self) -> tuple[Guard, ...]:
+        """What the key of the trace says of the axes of arguments that are symbolic: their extents are not 1."""
+        reason = "an extent of 1 is another trace"
+        symbolic = (self.fusion.values[v].shape[axis] for _, v, axis in self.fusion.axis_ids())
+        return tuple(Guard(extent, "!=", 1, reason) for extent in symbolic if not isinstance(extent, int))
+
     def guard_function(self) -> Callable[[Sequence[Any]], bool] | None:
         """Whether the facts that were used hold, as a function of the arguments in the fusion's order."""
         if not self.guards:

@@ -1,0 +1,104 @@
+"""A segmented fusion on every device that it is called on: one executable each, made when it is first needed.
+
+Arrays say where they are. They come in as NumPy or CuPy arrays that share their memory and results leave as the kind
+that came in.
+
+Knows: executables, kinds of arrays, options. Must not know: how a fusion was recorded, what is printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracefuse import arrays, config
+from tracefuse.call_facts import check_arguments
+from tracefuse.compiler import Executable
+from tracefuse.evaluate import evaluate
+from tracefuse.ir import Fusion
+from tracefuse.plan import Plan
+from tracefuse.segmentation import Segmentation
+from tracefuse.targets import backend_for, resolve_target
+
+
+class PlacedFusion:
+    """A segmentation that can be called with arrays of any kind, anywhere."""
+
+    def __init__(self, segmentation: Segmentation) -> None:
+        self.segmentation = segmentation
+        self._executables: dict[tuple[str, int | None, bool], Executable] = {}
+        # Of NumPy and CuPy arrays alone, whose calls need no look at what the arrays are.
+        self._own: list[Executable] = []
+
+    @classmethod
+    def from_executable(cls, executable: Executable, device: int | None) -> PlacedFusion:
+        """What is compiled already, as it is."""
+        made = cls(executable.segmentation)
+        made._executables[executable.backend.target.name, device, executable.contract] = executable
+        return made
+
+    @property
+    def fusion(self) -> Fusion:
+        return self.segmentation.original
+
+    def __call__(self, arguments: Sequence[Any]) -> list[Any]:
+        """The outputs, in the order of the fusion. Raises as `Executable`, DeviceError for arrays on two devices."""
+        if len(arguments) == len(self.fusion.inputs) and config.overrides() is None:
+            for executable in self._own:
+                outputs = executable.attempt(arguments)
+                if outputs is not None:
+                    return outputs
+        return self._called(arguments)
+
+    def _called(self, arguments: Sequence[Any]) -> list[Any]:
+        check_arguments(self.fusion, arguments)
+        kind, device = self._place(arguments)
+        entered = [self._entered(kind, argument) for argument in arguments]
+        if config.resolve().target == "reference":
+            outputs = evaluate(self.fusion, entered)
+        else:
+            executable = self._executable(device)
+            outputs = executable(entered)
+            if kind in ("numpy", "cupy") and config.overrides() is None and executable not in self._own:
+                self._own = [executable, *self._own]
+        return list(map(arrays.leaving(kind), outputs))
+
+    def steps(self, arguments: Sequence[Any]) -> Generator[dict[int, Any], None, list[Any]]:
+        """Runs, yielding what is live before the first segment and after each one; returns the outputs.
+
+        What is yielded are NumPy or CuPy arrays.
+        """
+        check_arguments(self.fusion, arguments)
+        kind, device = self._place(arguments)
+        entered = [self._entered(kind, argument) for argument in arguments]
+        outputs = yield from self._executable(device).steps(entered)
+        return list(map(arrays.leaving(kind), outputs))
+
+    def plan_for(self, arguments: Sequence[Any]) -> tuple[Plan, Mapping[int, int]]:
+        """The plan of a call with arguments like these (arrays or ShapeDtypes), and the extent values; nothing runs."""
+        check_arguments(self.fusion, arguments)
+        return self._executable(self._place(arguments)[1]).plan_for(arguments)
+
+    def _place(self, arguments: Sequence[Any]) -> tuple[str, int | None]:
+        numbered = zip(self.fusion.inputs, arguments, strict=True)
+        return arrays.place_of([(a, f"input T{n}") for n, a in numbered if self.fusion.values[n].is_tensor])
+
+    def _entered(self, kind: str, argument: Any) -> Any:
+        return (
+            argument
+            if isinstance(argument, bool | int | float | complex | np.generic)
+            else arrays.entering(kind)(argument)
+        )
+
+    def _executable(self, device: int | None) -> Executable:
+        options = config.resolve()
+        target, device = resolve_target(options.target, device)
+        key = (target, device, options.contract)
+        found = self._executables.get(key)
+        if found is None:
+            backend = backend_for(target, device or 0)
+            found = Executable(self.segmentation, backend, contract=options.contract)
+            self._executables[key] = found
+        return found
