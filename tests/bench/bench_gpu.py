@@ -4,9 +4,10 @@
 
 Needs CuPy and tracefuse; jax and torch only where their flag asks for them. tracefuse and torch are timed with CUDA
 events around a batch of calls, jax by the wall clock of a batch that is waited for at its end; batches of the peers
-take turns and the table gives medians. Calls go round several sets of inputs, together larger than the L2 cache. `fraction`
-is the row's bytes (each input once, each output once) over the time, as a part of the rate of a device-to-device copy.
-The first table checks every row, at a small and an odd size, against NumPy in float64. The last one is the summary.
+take turns and the table gives medians. Calls go round several sets of inputs, together larger than the L2 cache. The
+fraction is the row's bytes (each input once, each output once) over the time, as a part of the rate of a
+device-to-device copy. The first table checks every row, at a small and an odd size, against NumPy in float64. The last
+one is the summary.
 """
 
 from __future__ import annotations
