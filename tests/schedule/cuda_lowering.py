@@ -16,7 +16,7 @@ from tracefuse.extract import step_graph
 from tracefuse.ir import Fusion
 from tracefuse.kernel import ir
 from tracefuse.kernel.interpret import interpret
-from tracefuse.layouts import strided, stride_name, symbolic_strides
+from tracefuse.layouts import stride_name, strided, symbolic_strides
 from tracefuse.schedule.launches import LaunchSpec, Lowered
 from tracefuse.schedule.lower import Target, lower
 from tracefuse.schedule.nest import contiguous_strides
@@ -88,7 +88,7 @@ class Case:
 
 
 def case(function: Callable[..., Any], *arguments: Any, wide: bool = True, target: Target = H200) -> Case:
-    """`function` lowered for these arguments. wide: inputs whose memory starts at a multiple of 16 bytes are known to."""
+    """`function` lowered for these arguments. wide: whether memory starts at a multiple of 16 bytes is looked at."""
     leaves = [classify(argument, f"argument {k}") for k, argument in enumerate(arguments)]
     traced = trace(function, leaves, lambda given: (tuple(given), {}), None)
     arguments = tuple(arguments[k] for k in traced.sources)

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tracefuse.dtypes import DType, int32, int64
-from tracefuse.extents import Extent, Symbol, is_nonnegative, product, substitute
+from tracefuse.extents import Expression, Extent, Symbol, is_nonnegative, product, substitute, symbols
 from tracefuse.guards import Guard
 from tracefuse.ir import Fusion, Shape
 from tracefuse.schedule.body import LanesNotPossible
@@ -80,8 +80,17 @@ def index_dtype(region: Region, sizes: Sizes) -> DType:
     for number, strides in region.memory.strides.items():
         spans.append(_span(region.fusion.shape_of(number), strides, sizes))
     spans += [product(region.fusion.shape_of(output)) for output in every_output(region)]
-    fits = [sizes.at_most(s, NARROW_INDEX, "positions fit 32 bits") for s in dict.fromkeys(spans)]
+    spans = [s for k, s in enumerate(spans) if not any(_covers(other, s) for other in spans[:k])]
+    fits = [sizes.at_most(s, NARROW_INDEX, "positions fit 32 bits") for s in spans]
     return int32 if all(fits) else int64
+
+
+def _covers(larger: Extent, span: Extent) -> bool:
+    """Whether span <= larger wherever no extent is 0; where one is, nothing runs."""
+    difference = larger - span
+    if any(s.id is None for s in symbols(difference)):  # strides, which may be negative
+        return False
+    return is_nonnegative(substitute(difference, {s: Expression((((s,), 1),)) + 1 for s in symbols(difference)}))
 
 
 def _span(shape: Shape, strides: Shape, sizes: Sizes) -> Extent:

@@ -37,14 +37,17 @@ from tracefuse.schedule.sizes import Sizes
 THREADS = 256
 """Threads of a block: eight blocks fill a multiprocessor."""
 
-TILES = (256, 128, 64)
-"""Threads of a block that takes a part of some rows, the first that divides the row."""
+LEAST_ACROSS = 8
+"""At least this many threads of a tiled block stand next to each other: 128 bytes in a row."""
 
 FLIGHT_BYTES = 32
 """A thread asks for at least this much before it waits."""
 
 ROWS_FLIGHT_BYTES = 64
 """The same where the groups of a thread share a column: more of them spread what they share."""
+
+HELD_BYTES = 128
+"""What a thread asks for at once takes no more registers than these."""
 
 MOST_GROUPS = 4
 
@@ -57,7 +60,6 @@ class _Grid:
     end: the first place after the block's. moving: the loops whose indices change with the step.
     """
 
-    threads: int
     steps: int
     step: Extent
     bind: Callable[[], None]
@@ -72,40 +74,42 @@ def lower_pointwise(region: Region, setting: Setting, sizes: Sizes) -> tuple[Lau
     body, lanes = new_body(region, setting), setting.lanes
     loops = region.nest.loops or (Loop(symbol("k", extent=1), 1, False),)
     positions = Positions(loops, lanes)
-    threads = _tile(positions, sizes)
-    total, blocks = symbol("rows" if threads else "groups"), symbol("blocks")
+    across = _tile(positions, sizes)
+    total, blocks = symbol("rows" if across else "groups"), symbol("blocks")
     block = open_block(body, blocks)
-    thread, variable = open_threads(body, threads or THREADS)
+    thread, variable = open_threads(body, THREADS)
     part = region.placed(positions.values(body.lane))
-    count = _groups_of_thread(region, lanes, ROWS_FLIGHT_BYTES if threads else FLIGHT_BYTES)
+    count = _groups_of_thread(region, lanes, ROWS_FLIGHT_BYTES if across else FLIGHT_BYTES)
     elements: Extent = positions.total * lanes
-    if threads:
+    if across:
         rows = product(loop.extent for loop in loops[:-1])
-        tiles = positions.inner // threads
-        derived = {symbol_of(total): rows, symbol_of(blocks): ceildiv(rows, count) * tiles}
-        grid = _rows(body, positions, block, thread, threads, tiles, count, total)
+        tiles = positions.inner // across
+        rows_of_block = count * (THREADS // across)
+        derived = {symbol_of(total): rows, symbol_of(blocks): ceildiv(rows, rows_of_block) * tiles}
+        grid = _rows(body, positions, block, thread, across, tiles, count, total)
     else:
         if lanes > 1 and is_flat(region):
             elements = loops[0].extent
         derived = {symbol_of(total): positions.total, symbol_of(blocks): ceildiv(elements, THREADS * count * lanes)}
         grid = _flat(body, positions, block, thread, count, total)
     _emit(body, region, part, positions, grid)
-    if not threads and lanes > 1 and is_flat(region):
+    if not across and lanes > 1 and is_flat(region):
         _rest(body, region, loops[0], total * lanes, block, thread)
     launch = make_launch(
         body, f"{setting.name}_pointwise", "cuda", [(block, blocks)], contract=setting.contract,
-        threads=grid.threads, thread=variable,
+        threads=THREADS, thread=variable,
     )  # fmt: skip
     return launch, derived
 
 
 def _tile(positions: Positions, sizes: Sizes) -> int:
-    """The threads that share a part of a row, or 0 where blocks do not divide rows."""
+    """How many threads stand next to each other on a row, or 0 where no such number divides rows."""
     if len(positions.loops) < 2:
         return 0
-    groups = positions.inner
-    found = next((t for t in TILES if sizes.hint(groups) % t == 0), TILES[-1])
-    return found if sizes.is_multiple(groups, found, "a row is made of whole blocks") else 0
+    across = THREADS
+    while across > LEAST_ACROSS and sizes.hint(positions.inner) % across:
+        across //= 2
+    return across if sizes.is_multiple(positions.inner, across, "a row is made of whole tiles") else 0
 
 
 def _groups_of_thread(region: Region, lanes: int, wanted: int) -> int:
@@ -113,10 +117,12 @@ def _groups_of_thread(region: Region, lanes: int, wanted: int) -> int:
     loops = region.nest.loops
     if not loops:
         return 1
-    full = {n for n, offset in read_offsets(region) if all(coefficient(offset, k.symbol) != 0 for k in loops)}
+    moving = [(n, offset) for n, offset in read_offsets(region) if coefficient(offset, loops[-1].symbol) != 0]
+    full = {n for n, offset in moving if all(coefficient(offset, k.symbol) != 0 for k in loops)}
     read = lanes * sum(region.fusion.values[n].dtype.itemsize for n in full)
+    held = lanes * sum(region.fusion.values[n].dtype.itemsize for n, _ in moving)
     count = 1
-    while count < MOST_GROUPS and read * count < wanted:
+    while count < MOST_GROUPS and read * count < wanted and 2 * count * held <= HELD_BYTES:
         count *= 2
     return count
 
@@ -126,26 +132,28 @@ def _flat(body: Body, positions: Positions, block: Extent, thread: Extent, count
     place = block * (THREADS * count) + step * THREADS + thread
     end = (block + 1) * (THREADS * count)
     moving = frozenset(loop.symbol for loop in positions.loops)
-    return _Grid(THREADS, count, step, lambda: positions.bind(body, place), place, end, total, moving)
+    return _Grid(count, step, lambda: positions.bind(body, place), place, end, total, moving)
 
 
 def _rows(
-    body: Body, positions: Positions, block: Extent, thread: Extent, threads: int, tiles: Extent, count: int,
+    body: Body, positions: Positions, block: Extent, thread: Extent, across: int, tiles: Extent, count: int,
     total: Extent,
 ) -> _Grid:  # fmt: skip
+    down = THREADS // across
     step = symbol("step", extent=count)
-    first = bind_position(body, "first", block // tiles * count, total + count)
-    group = block % tiles * threads + thread
+    start = bind_position(body, "start", block // tiles * (count * down), total + count * down)
+    first = start if down == 1 else bind_position(body, "first", start + thread // across, total + count * down)
+    group = block % tiles * across + (thread if down == 1 else thread % across)
     inner = positions.loops[-1] if positions.lanes == 1 else Loop(positions.group, positions.inner, False)
     body.bind(inner.index, body.index.code(group))
     outer = positions.loops[:-1]
+    place = first + step * down
 
     def bind() -> None:
-        place = first + step if len(outer) == 1 else bind_position(body, "row", first + step, total)
-        bind_loops(body, outer, place)
+        bind_loops(body, outer, place if len(outer) == 1 else bind_position(body, "row", place, total))
 
     moving = frozenset(loop.symbol for loop in outer)
-    return _Grid(threads, count, step, bind, first + step, first + count, total, moving)
+    return _Grid(count, step, bind, place, start + count * down, total, moving)
 
 
 def _emit(body: Body, region: Region, part: Region, positions: Positions, grid: _Grid) -> None:

@@ -46,30 +46,26 @@ _SCRATCH_ALIGNMENT = 16
 
 @dataclass(slots=True)
 class Chunks:
-    """R cut into `count` chunks of `length` positions of `total`; derived: what the symbols are."""
+    """`total` positions of R in `count` chunks of equal length, a multiple of `multiple`; the last ones may be shorter,
+    or even empty. derived: what the symbols are."""
 
     total: Extent
-    length: Extent
     count: Extent
+    multiple: int
     derived: dict[Symbol, Extent]
 
     @classmethod
     def make(cls, total: Extent, wanted: Extent, multiple: int) -> Chunks:
-        """About `wanted` chunks, each a multiple of `multiple` positions long."""
-        length, count = symbol("chunk_length", minimum=1), symbol("chunks", minimum=1)
-        whole = symbol("positions")
-        lengths = maximum(ceildiv(ceildiv(total, maximum(wanted, 1)), multiple), 1) * multiple
-        derived = {
-            symbol_of(whole): total,
-            symbol_of(length): lengths,
-            symbol_of(count): maximum(ceildiv(total, lengths), 1),
-        }
-        return cls(whole, length, count, derived)
+        """At most `wanted` chunks, and no more than there are multiples."""
+        whole, count = symbol("positions"), symbol("chunks", minimum=1)
+        counts = maximum(minimum(wanted, ceildiv(total, multiple)), 1)
+        return cls(whole, count, multiple, {symbol_of(whole): total, symbol_of(count): counts})
 
     def bounds(self, body: Body, chunk: Extent) -> tuple[Extent, Extent]:
         """The first position of a chunk, and the one after its last."""
-        first = bind_position(body, "first", chunk * self.length, self.total + 1)
-        return first, bind_position(body, "stop", minimum(first + self.length, self.total), self.total + 1)
+        length = ceildiv(ceildiv(self.total, self.count), self.multiple) * self.multiple
+        first = bind_position(body, "first", minimum(chunk * length, self.total), self.total + 1)
+        return first, bind_position(body, "stop", minimum(first + length, self.total), self.total + 1)
 
 
 @dataclass(slots=True)
