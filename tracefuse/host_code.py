@@ -166,7 +166,7 @@ class _Writer:
         inputs = "".join(f"{name_of(value)}, " for value in launch.inputs)
         outputs = "".join(f"{name_of(value)}, " for value in launch.outputs)
         if segment.lowered is None:
-            return f"    {outputs}= {run}(({inputs}), ())"
+            return f"    {outputs or '()'} = {run}(({inputs}), ())"
         return f"    {run}(({inputs}), ({outputs}))"
 
 

@@ -237,9 +237,14 @@ class _RunText:
         return f"({array}.strides[{axis}] // {self.border.part.written.values[int(number)].dtype.itemsize})"
 
 
+def _nothing(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[()]:
+    return ()
+
+
 def _library_segment(part: Part, position: int, backend: Backend) -> CompiledSegment:
     assert part.library is not None
-    run = library_launch(part.fusion, part.library, backend)
+    # A result that nothing reads is not computed.
+    run = library_launch(part.fusion, part.library, backend) if part.segment.outputs else _nothing
     inputs = part.segment.original_inputs
     return CompiledSegment(part, None, (), run, inputs, f"{part.library.op.name}{position}")
 
