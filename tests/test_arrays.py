@@ -21,7 +21,7 @@ def on_gpu(library: str, number: int) -> Any:
     elif library == "torch":
         value.device = SimpleNamespace(type="cuda", index=number)
     else:
-        value.devices = lambda: {SimpleNamespace(platform="gpu", local_hardware_id=number)}
+        value.devices = lambda: (SimpleNamespace(platform="gpu", local_hardware_id=number),)
     return value
 
 
