@@ -74,6 +74,18 @@ POINTWISE: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "nothing": (lambda x: x * 2, (numbers(0, 8),)),
 }
 
+TRANSPOSED: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "transposed and added": (lambda x, y: x.T + y, (numbers(60, 100), numbers(100, 60))),
+    "odd extents": (lambda x, y: x.T + y, (numbers(67, 90), numbers(90, 67))),
+    "halves": (lambda x, y: x.T + y, (numbers(64, 72, dtype=BF16), numbers(72, 64, dtype=BF16))),
+    "doubles": (lambda x: np.exp(x.T), (numbers(20, 70, dtype=np.float64),)),
+    "a transposed input": (lambda x: x * 2, (numbers(70, 20).T,)),
+    "both orders": (lambda x, y: (x.T + y, x * 2), (numbers(48, 48), numbers(48, 48))),
+    "two inputs": (lambda x, y: x.T * y.T, (numbers(48, 24), numbers(48, 24))),
+    "channels last to channels first": (lambda x: np.transpose(x, (0, 3, 1, 2)) + 1, (numbers(3, 5, 8, 48),)),
+    "axes reversed": (lambda x: np.transpose(x, (2, 1, 0)) * 2, (numbers(30, 5, 48),)),
+}
+
 REDUCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "softmax of a long row": (softmax(1), (numbers(2, 4096),), "row"),
     "softmax of bfloat16": (softmax(1), (numbers(5, 1024, dtype=BF16),), "row"),
@@ -124,6 +136,12 @@ REDUCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
 def test_pointwise_regions_compute_what_numpy_does(name: str) -> None:
     function, arguments = POINTWISE[name]
     assert case(function, *arguments).check().lowered.template == "pointwise" or name == "one element"
+
+
+@pytest.mark.parametrize("name", TRANSPOSED)
+def test_transposed_inputs_go_through_tiles(name: str) -> None:
+    function, arguments = TRANSPOSED[name]
+    assert case(function, *arguments).check().lowered.template == "transpose"
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)
@@ -185,6 +203,7 @@ TABLE: dict[str, Callable[[Any], Case]] = {
     "swiglu": lambda t: case(
         lambda x, y: x / (1 + np.exp(-x)) * y, numbers(9, 4096, dtype=t), numbers(9, 4096, dtype=t)
     ),
+    "transpose and add": lambda t: case(lambda x, y: x.T + y, numbers(64, 128, dtype=t), numbers(128, 64, dtype=t)),
     "long softmax": lambda t: case(softmax(1), np.broadcast_to(numbers(1, 32768, dtype=t), (300, 32768)).copy()),
 }
 
@@ -220,7 +239,8 @@ def test_another_length_of_row_is_another_plan_only_where_the_schedule_changes()
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 def test_all_kernels_compile(architecture: str) -> None:
-    cases = [case(f, *a) for f, a in POINTWISE.values()] + [case(f, *a) for f, a, _ in REDUCTIONS.values()]
+    cases = [case(f, *a) for f, a in (POINTWISE | TRANSPOSED).values()]
+    cases += [case(f, *a) for f, a, _ in REDUCTIONS.values()]
     kernels = [kernel for one in cases for kernel in one.kernels]
     assert len(kernels) > len(cases)
     assert all(compile_many(kernels, architecture=architecture))

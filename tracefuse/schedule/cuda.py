@@ -1,6 +1,7 @@
 """Which GPU template a region gets, and the facts that all of them use.
 
-pointwise (cuda_pointwise.py): no reduction. row (cuda_row.py): the innermost loop is reduced; a row in registers, or
+pointwise (cuda_pointwise.py): no reduction; transpose (cuda_transpose.py): the same where an input lies in another
+order than the output. row (cuda_row.py): the innermost loop is reduced; a row in registers, or
 looped. column (cuda_column.py): the innermost loop is kept. Few long rows, and columns too few to fill the chip, are
 split over the grid and finished by further launches (cuda_split.py).
 
@@ -25,6 +26,7 @@ from tracefuse.schedule.cuda_lanes import Widening, every_output, widen
 from tracefuse.schedule.cuda_pointwise import lower_pointwise
 from tracefuse.schedule.cuda_row import lower_long_row, lower_row, row_shape, worth_keeping
 from tracefuse.schedule.cuda_split import lower_split_row, splits_rows
+from tracefuse.schedule.cuda_transpose import is_worth_tiles, lower_transposed, transposed_reads
 from tracefuse.schedule.launches import LaunchSpec, Lowered, Scratch
 from tracefuse.schedule.phases import Memory, Region, build_region
 from tracefuse.schedule.region import Facts
@@ -58,6 +60,10 @@ Chosen = tuple[str, Sequence[LaunchSpec], Sequence[Scratch], Mapping[Symbol, Ext
 def _choose(region: Region, setting: Setting, sizes: Sizes) -> Chosen:
     nest = region.nest
     if not nest.reduced:
+        transposed = transposed_reads(region)
+        if transposed is not None and is_worth_tiles(region, transposed, sizes):
+            launch, derived = lower_transposed(region, setting, transposed)
+            return "transpose", (launch,), (), derived
         launch, derived = lower_pointwise(region, setting, sizes)
         return "pointwise", (launch,), (), derived
     if not nest.loops[-1].reduced:

@@ -158,6 +158,13 @@ def _widen(region: Region, inner: Loop, lanes: int, widening: Widening) -> bool:
         return False
     for _, offset in unit_offsets(region, inner):
         _strides_multiple(offset - inner.index, region.nest.loops[:-1], lanes, widening)
+    for _, offset in read_offsets(region):
+        # An input that lies along another loop is read along that one, in tiles.
+        for loop in region.nest.loops[:-1]:
+            if coefficient(offset, inner.symbol) not in (0, 1) and coefficient(offset, loop.symbol) == 1:
+                others = [k for k in region.nest.loops if k is not loop]
+                widening.make_multiple(loop.extent, lanes)
+                _strides_multiple(offset - loop.index, others, lanes, widening)
     return True
 
 

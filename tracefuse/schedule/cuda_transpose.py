@@ -1,0 +1,189 @@
+"""The pointwise template for the GPU where an input lies in another order than the output: tiles through shared memory.
+
+A block takes a square tile of two loops: the innermost one, along which the output lies in memory, and the one along
+which the input does. It reads the input's tile with neighbouring threads along the input's memory, leaves it in shared
+memory, and works with neighbouring threads along the output's.
+
+Knows: regions without a reduction, loops, kernel IR. Must not know: CUDA's notation, arrays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tracefuse.extents import Expression, Extent, Symbol, ceildiv, product, substitute, symbol, symbols
+from tracefuse.ir import Shape
+from tracefuse.kernel.ir import Allocate, Barrier, Buffer, Store
+from tracefuse.schedule.body import Body
+from tracefuse.schedule.cuda_frame import (
+    Setting,
+    bind_loops,
+    bind_position,
+    new_body,
+    open_block,
+    open_threads,
+    symbol_of,
+    when,
+)
+from tracefuse.schedule.cuda_lanes import is_known, read_offsets
+from tracefuse.schedule.launches import LaunchSpec, make_launch
+from tracefuse.schedule.nest import Loop, coefficient
+from tracefuse.schedule.phases import Region, store_output
+from tracefuse.schedule.sizes import Sizes
+
+THREADS = 256
+SIDE = {1: 32, 2: 64, 4: 64, 8: 64}
+"""Elements of a tile's side, by lanes."""
+
+MOST_TILES = 2
+"""Inputs of a kernel that go through shared memory: 16 KiB each, so that eight blocks fit on a multiprocessor."""
+
+LEAST_EXTENT = 16
+"""A loop with fewer elements makes no tile that is worth it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transposed:
+    """Reads (input, coordinates) that lie in memory along `loop`, where the output lies along the innermost."""
+
+    loop: Loop
+    reads: tuple[tuple[int, Shape], ...]
+
+
+def transposed_reads(region: Region) -> Transposed | None:
+    """What to read through shared memory, if anything."""
+    loops = region.nest.loops
+    if len(loops) < 2 or region.nest.reduced:
+        return None
+    inner = loops[-1]
+    found: dict[Symbol, list[tuple[int, Shape]]] = {}
+    for key, (_, offset) in zip(region.probe.reads, read_offsets(region), strict=True):
+        if key not in region.probe.unconditional or not is_known(region, key[1]):
+            continue
+        if coefficient(offset, inner.symbol) in (0, 1):
+            continue
+        for loop in loops[:-1]:
+            if coefficient(offset, loop.symbol) == 1 and _is_linear(offset, (loop.symbol, inner.symbol)):
+                found.setdefault(loop.symbol, []).append(key)
+                break
+    if not found:
+        return None
+    best = max(found, key=lambda s: len(found[s]))
+    reads = tuple(dict.fromkeys(found[best]))[:MOST_TILES]
+    return Transposed(next(loop for loop in loops if loop.symbol == best), reads)
+
+
+def _is_linear(offset: Extent, indices: Sequence[Symbol]) -> bool:
+    """Whether the indices are factors of terms only, not inside quotients."""
+    rest = offset
+    for index in indices:
+        rest = rest - coefficient(offset, index) * Expression((((index,), 1),))
+    return not any(s in indices for s in symbols(rest))
+
+
+def is_worth_tiles(region: Region, transposed: Transposed, sizes: Sizes) -> bool:
+    """Whether both loops are long enough for tiles; guarded."""
+    extents = (transposed.loop.extent, region.nest.loops[-1].extent)
+    return not any(sizes.at_most(e, LEAST_EXTENT - 1, "a loop too short for tiles") for e in extents)
+
+
+def tile_lanes(transposed: Transposed, lanes: int) -> int:
+    """The lanes of both loops: those of the innermost where they divide the other one too, else 1."""
+    extent = transposed.loop.extent
+    terms = extent.terms if isinstance(extent, Expression) else (((), extent),)
+    return lanes if all(factor % lanes == 0 for _, factor in terms) else 1
+
+
+class _Square:
+    """A block's threads over a square tile: groups of lanes across, and several rows at once."""
+
+    def __init__(self, body: Body, side: int, lanes: int, thread: Extent) -> None:
+        self.body, self.side, self.lanes = body, side, lanes
+        groups = side // lanes
+        self.rows = THREADS // groups
+        self.pitch = side + 1  # an odd number of words, so that a column lies in different banks
+        self.across = bind_position(body, "across", thread % groups, groups)
+        self.down = bind_position(body, "down", thread // groups, self.rows)
+
+    def shared(self, number: int) -> Buffer:
+        """Shared memory for a tile of an input."""
+        dtype = self.body.fusion.values[number].dtype.compute
+        buffer = Buffer(self.body.fresh(f"tile{number}"), dtype, "shared", self.side * self.pitch)
+        self.body.append(Allocate(buffer))
+        return buffer
+
+    def _group(self, loop: Loop) -> Extent:
+        return symbol(f"{loop.symbol.name}g", extent=loop.extent // self.lanes)
+
+    def values(self, loop: Loop) -> dict[Symbol, Extent]:
+        """What the index of the loop along which threads are neighbours is."""
+        return {} if self.lanes == 1 else {loop.symbol: self._group(loop) * self.lanes + self.body.lane}
+
+    @contextlib.contextmanager
+    def each(self, along: Loop, rows: Loop, tile: Extent, tile_of_rows: Extent) -> Iterator[Extent]:
+        """Opens a loop over the tile with neighbouring threads along one loop; gives the row's place in the tile."""
+        body = self.body
+        step = symbol("step", extent=self.side // self.rows)
+        place = self.down + step * self.rows
+        group = tile * (self.side // self.lanes) + self.across
+        row = tile_of_rows * self.side + place
+        with body.loop(step, self.side // self.rows, "unroll"), contextlib.ExitStack() as inside:
+            exists = [
+                body.index.compare("lt", group, along.extent // self.lanes),
+                body.index.compare("lt", row, rows.extent),
+            ]
+            inside.enter_context(when(body, exists))
+            body.bind(along.index if self.lanes == 1 else self._group(along), body.index.code(group))
+            body.bind(rows.index, body.index.code(row))
+            yield place
+
+
+def lower_transposed(
+    region: Region, setting: Setting, transposed: Transposed
+) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
+    """The launch, and what its integer parameters are."""
+    lanes = tile_lanes(transposed, setting.lanes)
+    body = new_body(region, replace(setting, lanes=lanes))
+    other, inner = transposed.loop, region.nest.loops[-1]
+    outside = [loop for loop in region.nest.loops if loop.symbol not in (other.symbol, inner.symbol)]
+    side = SIDE[lanes]
+    tiles, wide, blocks = symbol("tiles", minimum=1), symbol("tiles_across", minimum=1), symbol("blocks")
+    derived = {
+        symbol_of(wide): ceildiv(inner.extent, side),
+        symbol_of(tiles): ceildiv(other.extent, side),
+        symbol_of(blocks): product(k.extent for k in outside)
+        * ceildiv(other.extent, side)
+        * ceildiv(inner.extent, side),
+    }
+    block = open_block(body, blocks)
+    thread, variable = open_threads(body, THREADS)
+    square = _Square(body, side, lanes, thread)
+    column = bind_position(body, "tile_column", block % wide, wide)
+    rest = bind_position(body, "tiles_before", block // wide, blocks)
+    row = bind_position(body, "tile_row", rest % tiles, tiles)
+    bind_loops(body, outside, bind_position(body, "place", rest // tiles, product(k.extent for k in outside)))
+    held = [(key, square.shared(key[0])) for key in transposed.reads]
+
+    values = square.values(other)
+    with square.each(other, inner, row, column) as place:
+        for (number, coordinates), buffer in held:
+            lanes_read = body.value(number, tuple(substitute(c, values) for c in coordinates))
+            for lane, element in enumerate(body.spread(lanes_read)):
+                at = (square.across * lanes + lane) * square.pitch + place
+                body.append(Store(buffer, body.index.code(at), element))
+    body.append(Barrier())
+    values = square.values(inner)
+    part = region.placed(values)
+    with square.each(inner, other, column, row) as place:
+        for (number, coordinates), buffer in held:
+            at = place * square.pitch + square.across * lanes + (body.lane if lanes > 1 else 0)
+            body.cached[(number, tuple(substitute(c, values) for c in coordinates))] = (buffer, at)
+        for output in part.full[0]:
+            store_output(body, part, output)
+    launch = make_launch(
+        body, f"{setting.name}_transpose", "cuda", [(block, blocks)], contract=setting.contract, threads=THREADS,
+        thread=variable,
+    )  # fmt: skip
+    return launch, derived
