@@ -19,19 +19,17 @@ from typing import Any
 import numpy as np
 
 from tracefuse import dtypes, source
+from tracefuse.assumptions import Assumptions
 from tracefuse.dtypes import DType, dtype_of, promote_numpy
-from tracefuse.errors import DtypeError, ScalarError, ShapeError, TraceError, TracefuseError
-from tracefuse.extents import Expression, Extent, as_symbol, evaluate, is_nonnegative, substitute, symbols
-from tracefuse.guards import Guard
+from tracefuse.errors import DtypeError, ShapeError, TraceError
+from tracefuse.extents import Expression, Extent, evaluate, symbols
 from tracefuse.ir import Fusion, FusionBuilder, Literal, Op, Operand, Shape, Value
+from tracefuse.operands import Facts, Resolved, check_literals, located_error, numpy_types, reader_of
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
 from tracefuse.sizes import SymbolicSize, wrap
 
 current: ContextVar[Recorder | None] = ContextVar("tracefuse_recorder", default=None)
 """The trace in progress, for functions that are given no traced value (`xp.zeros`)."""
-
-Facts = Mapping[int, Any]
-"""Extent values by negative id and scalar arguments by value number, in one call."""
 
 
 class ViewGroup:
@@ -130,22 +128,17 @@ class _Builder(FusionBuilder):
         return start - 1, ""
 
 
-class Recorder:
-    """One trace. `traced_type` is the class of the names that it hands out.
-
-    hints: the sizes and scalars of the call that is being traced.
-    """
+class Recorder(Assumptions):
+    """One trace. `traced_type` is the class of the names that it hands out."""
 
     def __init__(self, traced_type: type[Traced], function: str = "the function") -> None:
-        self.builder = _Builder(self)
+        super().__init__()
+        self.builder: _Builder = _Builder(self)
         self.traced_type = traced_type
         self.function = function
-        self.hints: dict[int, Any] = {}
-        self.guards: dict[Guard, None] = {}
         self.scalar_guards: list[ScalarGuard] = []
         self.captures: dict[int, Capture] = {}
         self.alive = True
-        self._pinned: dict[Any, Extent] = {}
         self._scalars: dict[Extent, int] = {}
         self._axes = 0
 
@@ -190,60 +183,6 @@ class Recorder:
                 f"a traced value of {self.function} is used after its trace ended",
                 hint="return it from the fused function instead of storing it", where=source.user_line(),
             )  # fmt: skip
-
-    def simplify(self, extent: Extent) -> Extent:
-        """`extent` with every size whose value is guarded replaced by that value."""
-        return substitute(extent, self._pinned) if self._pinned and not isinstance(extent, int) else extent
-
-    def known(self, extent: Extent) -> int:
-        """The value in the call at hand, with nothing recorded."""
-        return evaluate(extent, self.hints)
-
-    def decide(self, left: Extent, relation: str, right: Extent, reason: str) -> bool:
-        """left == right or left <= right: proved, or as in the call at hand and guarded."""
-        self.check_alive()
-        left, right = self.simplify(left), self.simplify(right)
-        difference = right - left
-        if relation == "==":
-            if difference == 0:
-                return True
-            if is_nonnegative(difference - 1) or is_nonnegative(-difference - 1) or self._never_one(left, right):
-                return False
-            outcome = self.known(left) == self.known(right)
-            self._guard(left, "==" if outcome else "!=", right, reason)
-            return outcome
-        if is_nonnegative(difference):
-            return True
-        if is_nonnegative(-difference - 1):
-            return False
-        outcome = self.known(left) <= self.known(right)
-        if outcome:
-            self._guard(left, "<=", right, reason)
-        else:
-            self._guard(right, "<", left, reason)
-        return outcome
-
-    def _never_one(self, left: Extent, right: Extent) -> bool:
-        """An axis of an input that is symbolic is not of extent 1: that is in the key of the trace."""
-        symbol = as_symbol(left) if right == 1 else as_symbol(right) if left == 1 else None
-        return symbol is not None and symbol.id is not None and symbol.id < 0
-
-    def _guard(self, left: Extent, relation: str, right: Extent, reason: str) -> None:
-        self.guards[Guard(left, relation, right, reason, source.user_line())] = None
-
-    def pin(self, extent: Extent, reason: str) -> int:
-        """The value of an extent; guarded, and from here on a constant of the trace."""
-        self.check_alive()
-        extent = self.simplify(extent)
-        if isinstance(extent, int):
-            return extent
-        value = self.known(extent)
-        self._guard(extent, "==", value, reason)
-        self.builder.require(extent, "==", value, f"{extent} is {{left}}", f"it was {value} while tracing")
-        symbol = as_symbol(extent)
-        if symbol is not None:
-            self._pinned[symbol] = value
-        return value
 
     def scalar(self, extent: Extent) -> Traced:
         """An extent as a weak scalar of the graph."""
@@ -292,7 +231,7 @@ class Recorder:
 
     # -- operands ---------------------------------------------------------------------------------------------------
 
-    def resolve(self, value: Any) -> _Resolved:
+    def resolve(self, value: Any) -> Resolved:
         """What an operand is: a value of the fusion or a literal, with its part in promotion."""
         if isinstance(value, Traced):
             if value.recorder is not self:
@@ -302,19 +241,19 @@ class Recorder:
                     hint="pass it as an argument", where=source.user_line(),
                 )  # fmt: skip
             found = value.value
-            return _Resolved(value.number, found.dtype, value.weak, value.extents, value, value.read, value.sized)
+            return Resolved(value.number, found.dtype, value.weak, value.extents, value, value.read, value.sized)
         if isinstance(value, SymbolicSize):
             extent = self.simplify(value.extent)
             return self.resolve(extent if isinstance(extent, int) else self.scalar(extent))
         if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
             kind = dtypes.python_kind(value)
-            return _Resolved(Literal(value), None, kind, (), None, lambda facts: value, True)
+            return Resolved(Literal(value), None, kind, (), None, lambda facts: value, True)
         if isinstance(value, np.generic):
             item = value.item()
-            return _Resolved(Literal(item), dtype_of(value.dtype), None, (), None, lambda facts: item, False)
+            return Resolved(Literal(item), dtype_of(value.dtype), None, (), None, lambda facts: item, False)
         return self._resolve_array(value)
 
-    def _resolve_array(self, value: Any) -> _Resolved:
+    def _resolve_array(self, value: Any) -> Resolved:
         if isinstance(value, (list, tuple)):
             if any(isinstance(v, Traced) for v in value):
                 raise TraceError(
@@ -339,21 +278,21 @@ class Recorder:
         resolved = [self.resolve(o) for o in operands]
         promoted = resolved[1:] if row.promotion == "where" else resolved
         try:
-            row, promoted_types, weak = _numpy_types(row, promoted)
+            row, promoted_types, weak = numpy_types(row, promoted)
             compute, result = row.types(promoted_types, weak, "numpy")
             if compute_in is not None and row.result != "bool":
                 compute, result = compute_in, compute_in
         except DtypeError as error:
-            raise _located(error, self, resolved, where) from None
+            raise located_error(error, self.describe, resolved, where) from None
         result = attributes["dtype"] if row.result == "dtype" else result
-        _check_literals(row, resolved, compute)
+        check_literals(row, resolved, compute)
         weak_kind = None
         if row.result != "dtype" and all(r.weak is not None for r in resolved):
             weak_kind = "int" if result.is_integer else result.kind
         return self._apply(row, self._settled(resolved), attributes, compute, result, weak_kind, where)
 
     def _apply(
-        self, row: Op, resolved: Sequence[_Resolved], attributes: Mapping[str, Any], compute: DType, result: DType,
+        self, row: Op, resolved: Sequence[Resolved], attributes: Mapping[str, Any], compute: DType, result: DType,
         weak: str | None, where: str | None,
     ) -> Any:  # fmt: skip
         self.check_alive()
@@ -369,10 +308,10 @@ class Recorder:
             self.builder.reading, self.builder.named = (), ()
         read = None
         if not self.builder.values[number].is_tensor and isinstance(row, Pointwise):
-            read = _reader(row, [r.read for r in resolved], compute, result, weak)
+            read = reader_of(row, [r.read for r in resolved], compute, result, weak)
         return self.traced_type(self, number, weak, read, weak is not None and all(r.sized for r in resolved))
 
-    def _settled(self, resolved: Sequence[_Resolved]) -> Sequence[_Resolved]:
+    def _settled(self, resolved: Sequence[Resolved]) -> Sequence[Resolved]:
         """Operands whose computed extents are compared with others: whether such an extent is 1 is guarded.
 
         (For an axis of an argument that is in the key of the trace.)
@@ -410,7 +349,7 @@ class Recorder:
         try:
             result = row.result_type(own, "numpy", dtype)
         except DtypeError as error:
-            raise _located(error, self, [resolved], where) from None
+            raise located_error(error, self.describe, [resolved], where) from None
         compute = dtypes.bool_ if row.result == "bool" else result
         attributes = {"dims": tuple(axes), "keepdim": keepdims, **attributes}
         return self._apply(row, [resolved], attributes, compute, result, None, where)
@@ -451,10 +390,12 @@ class Recorder:
         common = promote_numpy([r.dtype for r in resolved if r.dtype is not None])
         assert isinstance(row, Library)
         if common not in row.domain:
-            raise _located(DtypeError(f"{row.name} does not take {common}", hint="cast first"), self, resolved, where)
+            raise located_error(
+                DtypeError(f"{row.name} does not take {common}", hint="cast first"), self.describe, resolved, where
+            )
         return self._apply(row, self._settled_batch(resolved), {}, common, common, None, where)
 
-    def _settled_batch(self, resolved: Sequence[_Resolved]) -> Sequence[_Resolved]:
+    def _settled_batch(self, resolved: Sequence[Resolved]) -> Sequence[Resolved]:
         """As _settled for the leading axes of a matrix product."""
         batch = [replace(r, shape=r.shape[:-2]) for r in resolved]
         settled = self._settled(batch)
@@ -483,78 +424,3 @@ class Recorder:
         fusion = self.builder.build()
         self.alive = False
         return fusion
-
-
-@dataclass(frozen=True, slots=True)
-class _Resolved:
-    operand: Operand
-    dtype: DType | None
-    weak: str | None
-    shape: Shape
-    traced: Traced | None
-    read: Callable[[Facts], Any] | None
-    sized: bool
-
-
-_OF_BOOLS = {"add": "logical_or", "mul": "logical_and", "maximum": "logical_or", "minimum": "logical_and"}
-_NOT_OF_BOOLS = {"sub": "use ^ or np.logical_xor", "neg": "use ~ or np.logical_not"}
-_BOOLS_AS_INT8 = ("floor_divide", "remainder", "pow")
-
-
-def _numpy_types(row: Pointwise, operands: Sequence[_Resolved]) -> tuple[Pointwise, list[DType], list[str]]:
-    """The row and the types that take part in promotion; of bools, NumPy's arithmetic is logic or none."""
-    strong = [r.dtype for r in operands if r.weak is None and r.dtype is not None]
-    weak = [r.weak for r in operands if r.weak is not None]
-    if operands and all(d is dtypes.bool_ for d in strong) and all(k == "bool" for k in weak):
-        if row.name in _NOT_OF_BOOLS:
-            raise DtypeError(f"{row.name} does not take bool", hint=_NOT_OF_BOOLS[row.name])
-        if row.name in _OF_BOOLS:
-            row = REGISTRY[_OF_BOOLS[row.name]]  # type: ignore[assignment]
-        elif row.name in _BOOLS_AS_INT8:
-            strong, weak = [dtypes.int8], []
-    return row, strong, weak
-
-
-def _check_literals(row: Pointwise, resolved: Sequence[_Resolved], compute: DType) -> None:
-    """NumPy refuses a Python integer that the other operand's type cannot hold."""
-    if not compute.is_integer or row.result in ("dtype", "bool"):
-        return
-    limits = np.iinfo(compute.name)
-    for operand in resolved:
-        if isinstance(operand.operand, Literal) and type(operand.operand.value) is int:
-            value = operand.operand.value
-            if not limits.min <= value <= limits.max:
-                raise ScalarError(
-                    f"Python integer {value} out of bounds for {compute}",
-                    hint="cast the array with astype first", where=source.user_line(),
-                )  # fmt: skip
-
-
-def _located(error: TracefuseError, recorder: Recorder, resolved: Sequence[_Resolved], where: str | None) -> Exception:
-    kinds = []
-    for operand in resolved:
-        if isinstance(operand.operand, int):
-            type_name = operand.weak if operand.weak is not None else str(operand.dtype)
-            kinds.append(f"{type_name} ({recorder.describe(operand.operand, operand.traced)})")
-        else:
-            kinds.append(repr(operand.operand.value))
-    return type(error)(f"{error.message}: operands {', '.join(kinds)}", hint=error.hint, where=where)
-
-
-def _reader(
-    row: Pointwise, reads: Sequence[Callable[[Facts], Any] | None], compute: DType, result: DType, weak: str | None
-) -> Callable[[Facts], Any] | None:
-    """The value of a host scalar as a function of a call's facts: the row's NumPy meaning."""
-    if any(r is None for r in reads):
-        return None
-    known = [r for r in reads if r is not None]
-
-    def read(facts: Facts) -> Any:
-        with np.errstate(all="ignore"):
-            operands = [np.asarray(r(facts)).astype(compute.compute.numpy) for r in known]
-            if row.promotion == "where":
-                operands[0] = np.asarray(known[0](facts)).astype(np.bool_)
-            value = np.asarray(row.numpy(*operands)).astype(result.numpy)
-        return value.item() if weak is not None else value[()]
-
-    return read

@@ -14,10 +14,22 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
-from tracefuse import numpy_functions, operations, source
+from tracefuse import (
+    arithmetic,
+    cupy_hook,
+    numpy_elements,
+    numpy_elementwise,
+    numpy_functions,
+    numpy_reductions,
+    numpy_ufuncs,
+    operations,
+    shaping,
+    source,
+)
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, TraceError, UnsupportedError
 from tracefuse.extents import product
+from tracefuse.in_place import into
 from tracefuse.recorder import Traced
 from tracefuse.sizes import SymbolicSize, wrap
 
@@ -32,7 +44,7 @@ def _binary(name: str, *, swap: bool = False) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         if not _is_operand(other):
             return NotImplemented
-        return operations.binary(name, other, self) if swap else operations.binary(name, self, other)
+        return arithmetic.binary(name, other, self) if swap else arithmetic.binary(name, self, other)
 
     return method
 
@@ -42,8 +54,8 @@ def _in_place(name: str) -> Callable[[Any, Any], Any]:
         if not _is_operand(other):
             return NotImplemented
         if self.on_host and self.weak is not None:
-            return operations.binary(name, self, other)  # a Python number: the name is bound anew
-        return operations.into(self, operations.binary(name, self, other))
+            return arithmetic.binary(name, self, other)  # a Python number: the name is bound anew
+        return into(self, arithmetic.binary(name, self, other))
 
     return method
 
@@ -84,21 +96,21 @@ class Tracer(Traced):
 
     @property
     def T(self) -> Any:
-        return operations.transpose(self)
+        return shaping.transpose(self)
 
     @property
     def mT(self) -> Any:
-        return operations.swapaxes(self, -1, -2)
+        return shaping.swapaxes(self, -1, -2)
 
     @property
     def real(self) -> Any:
         if self.value.dtype.kind != "complex":
             return self
-        return operations.real(self)
+        return arithmetic.real(self)
 
     @property
     def imag(self) -> Any:
-        return operations.imag(self)
+        return arithmetic.imag(self)
 
     @property
     def flat(self) -> NoReturn:
@@ -146,27 +158,27 @@ class Tracer(Traced):
         return operations.std(self, axis, dtype, out, ddof, keepdims, **more)
 
     def ptp(self, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
-        return numpy_functions.ptp(self, axis, out, keepdims)
+        return numpy_reductions.ptp(self, axis, out, keepdims)
 
     def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Any:
-        return operations.reshape(self, shape[0] if len(shape) == 1 else shape, order)
+        return shaping.reshape(self, shape[0] if len(shape) == 1 else shape, order)
 
     def ravel(self, order: str = "C") -> Any:
-        return operations.reshape(self, -1, "C" if order in ("K", "A") else order)
+        return shaping.reshape(self, -1, "C" if order in ("K", "A") else order)
 
     def flatten(self, order: str = "C") -> Any:
         return operations.copy(self.ravel(order))
 
     def transpose(self, *axes: Any) -> Any:
         if not axes or axes == (None,):
-            return operations.transpose(self)
-        return operations.transpose(self, axes[0] if isinstance(axes[0], (tuple, list)) else axes)
+            return shaping.transpose(self)
+        return shaping.transpose(self, axes[0] if isinstance(axes[0], (tuple, list)) else axes)
 
     def swapaxes(self, axis1: int, axis2: int) -> Any:
-        return operations.swapaxes(self, axis1, axis2)
+        return shaping.swapaxes(self, axis1, axis2)
 
     def squeeze(self, axis: Any = None) -> Any:
-        return operations.squeeze(self, axis)
+        return shaping.squeeze(self, axis)
 
     def astype(
         self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
@@ -180,36 +192,36 @@ class Tracer(Traced):
         return operations.astype(self, dtype, copy=copy)
 
     def clip(self, min: Any = None, max: Any = None, out: Any = None, **more: Any) -> Any:
-        return numpy_functions.clip(self, min, max, out, **more)
+        return numpy_elementwise.clip(self, min, max, out, **more)
 
     def copy(self, order: str = "C") -> Any:
         return operations.copy(self)
 
     def conj(self) -> Any:
-        return operations.conjugate(self)
+        return arithmetic.conjugate(self)
 
     conjugate = conj
 
     def dot(self, b: Any, out: Any = None) -> Any:
-        return operations.dot(self, b)
+        return arithmetic.dot(self, b)
 
     def take(self, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any:
-        return numpy_functions.take(self, indices, axis, out, mode)
+        return numpy_elements.take(self, indices, axis, out, mode)
 
     def repeat(self, repeats: Any, axis: Any = None) -> Any:
-        return numpy_functions.repeat(self, repeats, axis)
+        return numpy_elements.repeat(self, repeats, axis)
 
     def round(self, decimals: int = 0, out: Any = None) -> Any:
-        return numpy_functions.round_(self, decimals, out)
+        return numpy_elementwise.round_(self, decimals, out)
 
     def argmax(self, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
-        return numpy_functions.by_row("argmax", self, axis, keepdims)
+        return numpy_reductions.by_row("argmax", self, axis, keepdims)
 
     def argmin(self, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
-        return numpy_functions.by_row("argmin", self, axis, keepdims)
+        return numpy_reductions.by_row("argmin", self, axis, keepdims)
 
     def cumsum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-        return numpy_functions.by_row("cumsum", self, axis, False)
+        return numpy_reductions.by_row("cumsum", self, axis, False)
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Any:
         return self
@@ -261,7 +273,7 @@ class Tracer(Traced):
         return operations.apply("bitwise_not", self)
 
     def __getitem__(self, key: Any) -> Any:
-        return operations.getitem(self, key)
+        return shaping.getitem(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
         raise UnsupportedError(
@@ -343,7 +355,7 @@ class Tracer(Traced):
     # -- protocols ----------------------------------------------------------------------------------------------------
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
-        return numpy_functions.call_ufunc(ufunc, method, inputs, keywords)
+        return numpy_ufuncs.call_ufunc(ufunc, method, inputs, keywords)
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:
         return numpy_functions.call(function, arguments, keywords)
@@ -352,7 +364,7 @@ class Tracer(Traced):
         return self.namespace
 
     def __cupy_override_elementwise_kernel__(self, kernel: Any, *arguments: Any, **keywords: Any) -> Any:
-        return numpy_functions.call_cupy_kernel(kernel, arguments, keywords)
+        return cupy_hook.call_cupy_kernel(kernel, arguments, keywords)
 
     def __format__(self, specification: str) -> str:
         return str(self) if not specification else format(float(self), specification)

@@ -17,13 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse import arrays, dtypes, operations
+from tracefuse import arrays, dtypes, operations, shaping
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import ShapeError
 from tracefuse.extents import ceildiv
 from tracefuse.fused import FusedFunction
-from tracefuse.numpy_functions import iota
-from tracefuse.operations import apply
+from tracefuse.operations import apply, iota
 from tracefuse.recorder import Recorder, Traced, current
 from tracefuse.sizes import SymbolicSize
 from tracefuse.trace import Tracer
@@ -104,7 +103,7 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
     if recorder is None:
         return np.full(shape, fill_value, dtype)
     target = None if dtype is None else dtype_of(dtype)
-    return recorder.movement("full", [fill_value], shape=operations.new_shape(shape, recorder), dtype=target)
+    return recorder.movement("full", [fill_value], shape=shaping.new_shape(shape, recorder), dtype=target)
 
 
 def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Any:
@@ -162,8 +161,8 @@ def eye(n_rows: Any, n_cols: Any = None, /, *, k: Any = 0, dtype: Any = None, de
     recorder = _recorder(n_rows, n_cols, k)
     if recorder is None:
         return np.eye(n_rows, n_cols, k, np.float64 if dtype is None else dtype)
-    rows = operations.expand_dims(iota(recorder, 0, 1, n_rows, dtypes.int64), 1)
-    columns = operations.expand_dims(iota(recorder, 0, 1, n_cols, dtypes.int64), 0)
+    rows = shaping.expand_dims(iota(recorder, 0, 1, n_rows, dtypes.int64), 1)
+    columns = shaping.expand_dims(iota(recorder, 0, 1, n_cols, dtypes.int64), 0)
     return operations.astype(apply("eq", apply("add", rows, k), columns), np.float64 if dtype is None else dtype)
 
 
@@ -185,7 +184,7 @@ def meshgrid(*vectors: Any, indexing: str = "xy") -> list[Any]:
     if indexing == "xy" and len(parts) > 1:
         order[:2] = [1, 0]
     lined = [
-        operations.expand_dims(part, tuple(k for k in range(len(parts)) if k != order[place]))
+        shaping.expand_dims(part, tuple(k for k in range(len(parts)) if k != order[place]))
         for place, part in enumerate(parts)
     ]
     broadcast: list[Any] = list(globals()["broadcast_arrays"](*lined))

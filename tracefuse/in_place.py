@@ -1,0 +1,63 @@
+"""Changing a traced value in place: `y += x`, `np.add(x, y, out=t)`.
+
+The name is bound to the result, so that every use of it sees the change as in NumPy. Where that would differ from NumPy
+(an argument of the function, a value of which a view is alive) it is refused.
+
+Knows: the recorder, names and views. Must not know: which operation made the result.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracefuse import source
+from tracefuse.errors import DtypeError, ShapeError, UnsupportedError
+from tracefuse.ops import REGISTRY, Pointwise
+from tracefuse.recorder import Traced
+
+
+def into(target: Any, result: Traced) -> Any:
+    """Binds `target` to a result, as an in-place operation on an intermediate: every name of it sees the change."""
+    if not isinstance(target, Traced):
+        raise UnsupportedError(
+            f"out= is a {type(target).__name__} that is not traced", hint="return the result instead",
+            where=source.user_line(),
+        )  # fmt: skip
+    recorder = target.recorder
+    group = target.group
+    if group is not None and group.of_argument is not None:
+        raise UnsupportedError(
+            f"in-place change of the argument {group.of_argument}",
+            hint="return the new value: write y = x + 1, not x += 1",
+            where=source.user_line(),
+        )  # fmt: skip
+    if group is not None and group.others(target):
+        raise UnsupportedError(
+            "in-place change of a value of which a view is alive", hint="change a copy: y = y + 1 or y.copy()",
+            where=source.user_line(),
+        )  # fmt: skip
+    dtype = target.value.dtype
+    if result.weak is None and not np.can_cast(result.value.dtype.numpy, dtype.numpy, "same_kind"):
+        raise DtypeError(
+            f"an in-place operation gives {result.value.dtype}, which does not go into {dtype}",
+            hint="write y = y + x", where=source.user_line(),
+        )  # fmt: skip
+    own, new = target.extents, result.extents
+    if len(own) != len(new):
+        raise ShapeError(
+            f"an in-place operation on {len(own)} axes gives {len(new)}",
+            hint="write y = y + x",
+            where=source.user_line(),
+        )
+    for axis, (mine, theirs) in enumerate(zip(own, new, strict=True)):
+        message = f"an in-place operation changes axis {axis} from {{left}} to {{right}}"
+        recorder.builder.require(mine, "==", theirs, message, "write y = y + x", source.user_line())
+    if result.value.dtype is not dtype:
+        cast = REGISTRY["cast"]
+        assert isinstance(cast, Pointwise)
+        result = recorder.pointwise(cast, [result], dtype=dtype)
+    target.number, target.weak, target.read = result.number, None if result.weak is None else target.weak, result.read
+    target.group = None
+    return target
