@@ -21,7 +21,6 @@ from tracefuse.schedule.cuda_frame import (
     Steps,
     Strides,
     Walk,
-    bind_loops,
     bind_position,
     new_body,
     open_block,
@@ -31,7 +30,6 @@ from tracefuse.schedule.cuda_frame import (
 from tracefuse.schedule.cuda_phase import State, accumulate_phase, hold, kept_words, run_phases, store_kept
 from tracefuse.schedule.cuda_split import Chunks, Partials
 from tracefuse.schedule.launches import LaunchSpec, Scratch, make_launch
-from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.phases import Region, finish
 from tracefuse.schedule.sizes import Sizes
 
@@ -61,42 +59,35 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """A thread's place: its group of columns, whether it exists, its row of threads, and the chunk that it works on."""
+    """A thread's place: its group of columns among all, whether it exists, where it stands in its block, its chunk."""
 
     group: Extent
-    outer: Extent
     inside: Expression
     down: Extent
     across: Extent
     chunk: Extent
 
 
-def _inner(region: Region) -> Loop:
-    return region.nest.loops[-1]
-
-
-def _outer(region: Region) -> list[Loop]:
-    return [loop for loop in region.nest.kept if loop is not region.nest.loops[-1]]
+def _kept(region: Region, lanes: int) -> Positions:
+    """The columns: groups of lanes over all K loops."""
+    return Positions(region.nest.kept, lanes)
 
 
 def choose_tile(region: Region, sizes: Sizes, lanes: int) -> Tile:
     """How many threads go across and down, by guarded buckets of the extents."""
     rows = product(loop.extent for loop in region.nest.reduced)
-    groups = _inner(region).extent // lanes
-    across = WARP
+    if sizes.at_most(rows, FEW_ROWS, "a thread takes few rows alone"):
+        return Tile(THREADS, 1)
+    groups, across = _kept(region, lanes).total, WARP
     while across > 1 and sizes.hint(groups) <= across // 2:
         across //= 2
     if across < WARP:
         sizes.at_most(groups, across, "the threads across the columns")
     if across > 1:
         sizes.at_most(groups, across // 2, "the threads across the columns")
-    if sizes.at_most(rows, FEW_ROWS, "a thread takes few rows alone"):
-        return Tile(THREADS, 1) if across == WARP else Tile(across, THREADS // across)
     down = THREADS // across
-    words = kept_words(region, lanes)
-    if not region.probe.kept or not sizes.at_most(
-        rows, down * min(MOST_STEPS, max(1, MOST_WORDS // words)), "a column fits in the registers of a block"
-    ):
+    longest = down * min(MOST_STEPS, max(1, MOST_WORDS // kept_words(region, lanes)))
+    if not region.probe.kept or not sizes.at_most(rows, longest, "a column fits in the registers of a block"):
         return Tile(across, down)
     steps = 1
     while steps * down < sizes.hint(rows):
@@ -110,50 +101,40 @@ def lower_column(
 ) -> tuple[tuple[LaunchSpec, ...], tuple[Scratch, ...], dict[Symbol, Extent]]:
     """One launch, or one a phase where R is split."""
     tile = choose_tile(region, sizes, setting.lanes)
-    groups = _inner(region).extent // setting.lanes
-    outer = product(loop.extent for loop in _outer(region))
-    tiles = symbol("tiles", minimum=1)
-    derived = {symbol_of(tiles): ceildiv(groups, tile.across)}
-    blocks = outer * ceildiv(groups, tile.across)
+    groups, tiles = _kept(region, setting.lanes).total, symbol("tiles", minimum=1)
+    count = ceildiv(groups, tile.across)
+    derived = {symbol_of(tiles): count}
     rows = product(loop.extent for loop in region.nest.reduced)
     split = (
         tile.steps is None
         and not sizes.at_most(rows, 2 * UNROLL * tile.down, "a column too short to split")
-        and sizes.at_most(blocks, FEW_TILES * setting.multiprocessors, "too few columns to fill the GPU")
+        and sizes.at_most(count, FEW_TILES * setting.multiprocessors, "too few columns to fill the GPU")
     )
     if not split:
-        return (_single(region, setting, tile, tiles, outer),), (), derived
-    wanted = (BLOCKS * setting.multiprocessors) // maximum(blocks, 1)
+        return (_single(region, setting, tile, tiles),), (), derived
+    wanted = (BLOCKS * setting.multiprocessors) // maximum(count, 1)
     chunks = Chunks.make(rows, wanted, UNROLL * tile.down)
     partials = Partials(product(loop.extent for loop in region.nest.kept))
     launches = tuple(
-        _launch(region, setting, tile, tiles, outer, phase, chunks, partials) for phase in range(len(region.full))
+        _launch(region, setting, tile, tiles, phase, chunks, partials) for phase in range(len(region.full))
     )
     return launches, tuple(partials.scratch), {**derived, **chunks.derived}
 
 
 def _place(
-    body: Body, region: Region, tile: Tile, block: Extent, thread: Extent, tiles: Extent, outer: Extent, chunks: Extent
+    body: Body, region: Region, tile: Tile, block: Extent, thread: Extent, tiles: Extent, chunks: Extent
 ) -> Columns:
     """Binds the K loops for a thread; one without a column of its own follows the last column, and stores nothing."""
-    inner, lanes = _inner(region), body.lanes
-    groups = inner.extent // lanes
-    across = bind_position(body, "across", thread % tile.across, tile.across)
-    down = bind_position(body, "down", thread // tile.across, tile.down)
-    column = bind_position(body, "column", block % tiles * tile.across + across, tiles * tile.across)
-    group = bind_position(body, "group", minimum(column, groups - 1), groups)
-    inside = body.index.compare("lt", column, groups)
-    rest = block // tiles
-    place = bind_position(body, "place", rest if chunks == 1 else rest % outer, outer)
-    chunk = 0 if chunks == 1 else bind_position(body, "chunk", rest // outer, chunks)
-    bind_loops(body, _outer(region), place)
-    if lanes == 1:
-        body.bind(inner.index, body.index.code(group))
-    return Columns(group, place, inside, down, across, chunk)
-
-
-def _values(region: Region, body: Body, columns: Columns) -> dict[Symbol, Extent]:
-    return {} if body.lanes == 1 else {_inner(region).symbol: columns.group * body.lanes + body.lane}
+    kept = _kept(region, body.lanes)
+    across = thread if tile.down == 1 else bind_position(body, "across", thread % tile.across, tile.across)
+    down = 0 if tile.down == 1 else bind_position(body, "down", thread // tile.across, tile.down)
+    chunk = 0 if chunks == 1 else bind_position(body, "chunk", block // tiles, chunks)
+    first = (block if chunks == 1 else block % tiles) * tile.across
+    column = bind_position(body, "column", first + across, tiles * tile.across)
+    inside = body.index.compare("lt", column, kept.total)
+    group = bind_position(body, "group", minimum(column, kept.total - 1), kept.total)
+    kept.bind(body, group)
+    return Columns(group, inside, down, across, chunk)
 
 
 def _join(body: Body, states: Sequence[State], tile: Tile, columns: Columns) -> None:
@@ -179,13 +160,13 @@ def _join(body: Body, states: Sequence[State], tile: Tile, columns: Columns) -> 
             body.append(Assign(accumulator.variable, accumulator.combined(accumulator.variable, other)))
 
 
-def _single(region: Region, setting: Setting, tile: Tile, tiles: Extent, outer: Extent) -> LaunchSpec:
+def _single(region: Region, setting: Setting, tile: Tile, tiles: Extent) -> LaunchSpec:
     body = new_body(region, setting)
-    block = open_block(body, outer * tiles)
+    block = open_block(body, tiles)
     thread, variable = open_threads(body, tile.across * tile.down)
-    columns = _place(body, region, tile, block, thread, tiles, outer, 1)
+    columns = _place(body, region, tile, block, thread, tiles, 1)
     positions = Positions(region.nest.reduced, 1)
-    values = _values(region, body, columns)
+    values = _kept(region, body.lanes).values(body.lane)
     part = region.placed(values)
     walk: Walk = Strides(0, positions.total, columns.down, tile.down, UNROLL)
     kept = None
@@ -202,7 +183,7 @@ def _single(region: Region, setting: Setting, tile: Tile, tiles: Extent, outer: 
     )  # fmt: skip
     store_kept(body, part, _first(body, columns, tile))
     return make_launch(
-        body, f"{setting.name}_column", "cuda", [(block, outer * tiles)], contract=setting.contract,
+        body, f"{setting.name}_column", "cuda", [(block, tiles)], contract=setting.contract,
         threads=tile.across * tile.down, thread=variable,
     )  # fmt: skip
 
@@ -218,21 +199,19 @@ def _first(body: Body, columns: Columns, tile: Tile) -> list[Expression]:
 
 
 def _launch(
-    region: Region, setting: Setting, tile: Tile, tiles: Extent, outer: Extent, phase: int, chunks: Chunks,
-    partials: Partials,
+    region: Region, setting: Setting, tile: Tile, tiles: Extent, phase: int, chunks: Chunks, partials: Partials
 ) -> LaunchSpec:  # fmt: skip
     """One phase of columns whose rows are split."""
     body = new_body(region, setting)
     last = phase + 1 == len(region.full)
     chunked = not last or bool(region.full[phase])
-    blocks = outer * tiles * chunks.count if chunked else outer * tiles
+    blocks = tiles * chunks.count if chunked else tiles
     block = open_block(body, blocks)
     thread, variable = open_threads(body, tile.across * tile.down)
-    columns = _place(body, region, tile, block, thread, tiles, outer, chunks.count if chunked else 1)
+    columns = _place(body, region, tile, block, thread, tiles, chunks.count if chunked else 1)
     positions = Positions(region.nest.reduced, 1)
-    part = region.placed(_values(region, body, columns))
-    lane = body.lane if body.lanes > 1 else 0
-    place = columns.outer * _inner(region).extent + columns.group * body.lanes + lane
+    part = region.placed(_kept(region, body.lanes).values(body.lane))
+    place = columns.group * body.lanes + (body.lane if body.lanes > 1 else 0)
     earlier, read = partials.read(body, part, chunks.count, columns.down, tile.down, place, body.lanes)
     _join(body, earlier, tile, columns)
     for state in earlier:
