@@ -170,3 +170,14 @@ def test_source_and_assembly_can_be_read() -> None:
     assert "define internal void @body(" in function.source
     assert "%in0" in function.source
     assert "body:" in function.assembly()
+
+
+def test_kernels_in_cycles_are_freed_by_the_garbage_collector_in_any_order() -> None:
+    for dtype in (dtypes.float32, dtypes.float64, dtypes.int32):
+        cycle: list[Any] = [compile_cpu(primitives_kernel(("neg",), dtype))]
+        cycle += [cycle, cycle[0].launch]
+        found = weakref.ref(cycle[0].launch.__self__)
+        clear_cache()
+        del cycle
+        gc.collect()
+        assert found() is None

@@ -13,6 +13,7 @@ import functools
 import hashlib
 import re
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -71,14 +72,13 @@ class Machine:
         target = binding.Target.from_default_triple()
         return target.create_target_machine(cpu=self.cpu, features=self.features, opt=3, jit=True)
 
-    def optimise(self, text: str) -> tuple[Any, Any]:
-        """The module after LLVM's passes, and the target machine that it was made for."""
+    def optimise(self, text: str, context: Any) -> tuple[Any, Any]:
+        """The module after LLVM's passes, in `context`, and the target machine that it was made for."""
         from llvmlite import binding
 
         target_machine = self.target_machine()
         try:
-            # A context of its own goes with the kernel; the global one would keep its types and constants for good.
-            module = binding.parse_assembly(text, binding.create_context())
+            module = binding.parse_assembly(text, context)
             module.verify()
         except RuntimeError as error:
             raise CompileError(f"LLVM refuses a kernel: {error}", hint="report this with the kernel's text") from error
@@ -105,10 +105,15 @@ class CompiledModule:
 
         machine = get_machine()
         with machine.lock:
-            module, target_machine = machine.optimise(source)
-            self.engine = binding.create_mcjit_compiler(module, target_machine)
-            self.engine.finalize_object()
-            address = self.engine.get_function_address("launch")
+            # A context of its own goes with the kernel; the global one would keep its types and constants for good.
+            context = binding.create_context()
+            module, target_machine = machine.optimise(source, context)
+            engine = binding.create_mcjit_compiler(module, target_machine)
+            engine.finalize_object()
+            address = engine.get_function_address("launch")
+        # The engine owns the module, which must go before the context that it was made in. The garbage collector frees
+        # in any order, so both are held by a finalizer instead of by this object.
+        weakref.finalize(self, _dispose, engine, context).atexit = False
         self.definition = _MethodDefinition(name.encode(), address, _METH_FASTCALL, None)
 
     def function(self) -> Callable[..., None]:
@@ -118,6 +123,12 @@ class CompiledModule:
         make.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
         made: Callable[..., None] = make(ctypes.addressof(self.definition), self, None)
         return made
+
+
+def _dispose(engine: Any, context: Any) -> None:
+    """Frees the machine code, then the context that its module belongs to."""
+    engine.close()
+    context.close()
 
 
 class CpuFunction:
@@ -138,9 +149,11 @@ class CpuFunction:
 
     def assembly(self) -> str:
         """The processor's assembly of the kernel."""
+        from llvmlite import binding
+
         machine = get_machine()
         with machine.lock:
-            module, target_machine = machine.optimise(self.source)
+            module, target_machine = machine.optimise(self.source, binding.create_context())
             return str(target_machine.emit_assembly(module))
 
 
