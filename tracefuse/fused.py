@@ -18,6 +18,7 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
 import numpy as np
 
 from tracefuse import arrays, config, pytrees, source
+from tracefuse.calls import Call, Signature, are_flat
 from tracefuse.captures import Place
 from tracefuse.compiler import Executable, compile_fusion
 from tracefuse.config import Options
@@ -27,9 +28,10 @@ from tracefuse.errors import TraceError, TracefuseError, UnsupportedError
 from tracefuse.evaluated import EvaluatedExecutable
 from tracefuse.explain import Explanation
 from tracefuse.extents import evaluate
+from tracefuse.leaves import array_key
 from tracefuse.placed import PlacedFusion
 from tracefuse.targets import resolve_target
-from tracefuse.tracing import Leaf, Trace, array_key, classify, not_a_function, static_key, trace
+from tracefuse.tracing import Trace, not_a_function, trace
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -63,16 +65,6 @@ class _Entry:
     device: int | None
 
 
-class _Call(NamedTuple):
-    """One call, taken apart."""
-
-    leaves: list[Leaf]
-    key: Any
-    kind: str
-    device: int | None
-    rebuild: Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
-
-
 class FusedFunction(Generic[P, R]):
     """What `@fuse` makes of a function: called like it, compiled once for each trace key."""
 
@@ -92,15 +84,14 @@ class FusedFunction(Generic[P, R]):
         functools.update_wrapper(self, function)
         self.__qualname__: str = getattr(function, "__qualname__", type(function).__name__)
         self._function: Callable[..., Any] = function
-        self._static_argnums, self._static_argnames = _statics(function, static_argnums, static_argnames)
+        self._signature = Signature(function, static_argnums, static_argnames)
         self._options = config.checked(options, "@fuse")
         self._fast: dict[tuple[type, ...], list[_Entry]] = {}
         self._tables: dict[tuple[Options, Any], list[_Entry]] = {}
-        self._paths: dict[Any, list[str]] = {}
         self._lock = threading.RLock()
         self._traces = self._hits = self._dropped = 0
         self._default = config.resolve(self._options)
-        self._takes_flat = not self._static_argnums and not self._static_argnames and not self._default.eager
+        self._takes_flat = not self._signature.has_static and not self._default.eager
 
     # -- calling ------------------------------------------------------------------------------------------------------
 
@@ -133,12 +124,12 @@ class FusedFunction(Generic[P, R]):
         """Lets the next call with flat arguments of these types find its entry without the pytree code."""
         types = tuple(map(type, args))
         is_default = config.overrides() is None and config.resolve(self._options) is self._default
-        if self._takes_flat and is_default and _are_flat(args) and isinstance(entry.executable, Executable):
+        if self._takes_flat and is_default and are_flat(args) and isinstance(entry.executable, Executable):
             entries = self._fast.setdefault(types, [])
             if entry not in entries:
                 self._fast[types] = [entry, *entries][:MOST_TRACES]
 
-    def _entry(self, call: _Call, options: Options, bound: Any) -> tuple[_Entry, list[Any]]:
+    def _entry(self, call: Call, options: Options, bound: Any) -> tuple[_Entry, list[Any]]:
         """The entry whose guards hold, made where there is none, and the arguments of its fusion."""
         with self._lock:
             entries = self._tables.setdefault((options, call.key), [])
@@ -156,7 +147,7 @@ class FusedFunction(Generic[P, R]):
             assert arguments is not None
             return entry, arguments
 
-    def _made(self, call: _Call, options: Options, bound: Any) -> _Entry:
+    def _made(self, call: Call, options: Options, bound: Any) -> _Entry:
         self._traces += 1
         traced = trace(self._function, call.leaves, call.rebuild, bound, dynamic=options.dynamic)
         named = [*((leaf.value, leaf.path) for leaf in call.leaves if leaf.kind == "array")]
@@ -174,7 +165,7 @@ class FusedFunction(Generic[P, R]):
         facts = (*traced.guards, *traced.never_one())
         return compile_fusion(traced.fusion, target=target, device=device or 0, contract=options.contract, facts=facts)
 
-    def _run(self, entry: _Entry, arguments: list[Any], call: _Call) -> Any:
+    def _run(self, entry: _Entry, arguments: list[Any], call: Call) -> Any:
         outputs = entry.executable(arguments) if entry.executable is not None else []
         if entry.kind != "numpy":
             outputs = list(map(arrays.leaving(entry.kind), outputs))
@@ -182,38 +173,10 @@ class FusedFunction(Generic[P, R]):
             return outputs[0]
         return _assembled(entry, [leaf.value for leaf in call.leaves], arguments, outputs)
 
-    # -- arguments ----------------------------------------------------------------------------------------------------
-
-    def _taken_apart(self, args: Sequence[Any], kwargs: dict[str, Any], bound: Any, is_bound: bool) -> _Call:
-        """Leaves, key and kind of the arguments of one call."""
-        offset = int(is_bound)
-        held: dict[Any, Any] = {}
-        traced_args, traced_kwargs = list(args), dict(kwargs)
-        for k in range(len(args)):
-            if k + offset in self._static_argnums or _owns(self, args[k]):
-                held[k], traced_args[k] = args[k], None
-        for name in self._static_argnames.intersection(kwargs):
-            held[name] = traced_kwargs.pop(name)
-        found, structure = pytrees.flatten((traced_args, traced_kwargs))
-        paths = self._paths.get((structure, is_bound))
-        if paths is None:
-            names = pytrees.argument_names(self._function, len(args) + offset)[offset:]
-            paths = self._paths[structure, is_bound] = _paths(structure, names)
-        leaves = [classify(value, path) for value, path in zip(found, paths, strict=True)]
-        statics = tuple((k, static_key(v, f"static argument {k}")) for k, v in held.items())
-        kind, device = arrays.place_of([(leaf.value, leaf.path) for leaf in leaves if leaf.kind == "array"])
-        key = (structure, statics, tuple([leaf.key for leaf in leaves]), type(bound), kind, device)
-
-        def rebuild(given: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-            positional, keywords = pytrees.unflatten(structure, given)
-            for where, value in held.items():
-                if isinstance(where, int):
-                    positional[where] = value
-                else:
-                    keywords[where] = value
-            return ((bound, *positional) if is_bound else tuple(positional)), keywords
-
-        return _Call(leaves, key, kind, device, rebuild)
+    def _taken_apart(self, args: Sequence[Any], kwargs: dict[str, Any], bound: Any, is_bound: bool) -> Call:
+        # A method that is called through its class gets its object as an argument.
+        owners = [k for k, value in enumerate(args) if _owns(self, value)]
+        return self._signature.taken_apart(args, kwargs, bound, is_bound, owners)
 
     # -- what can be asked --------------------------------------------------------------------------------------------
 
@@ -261,7 +224,6 @@ class FusedFunction(Generic[P, R]):
         """Forgets every trace and sets the counts to 0."""
         with self._lock:
             self._fast.clear()
-            self._paths.clear()
             self._tables.clear()
             self._traces = self._hits = self._dropped = 0
 
@@ -336,25 +298,7 @@ def _compiles(entry: _Entry) -> int:
     return 0 if entry.executable is None else entry.executable.compiles
 
 
-def _are_flat(args: Sequence[Any]) -> bool:
-    """Whether each argument is an array with axes, of NumPy or CuPy itself, or a Python number."""
-    return all(
-        type(value) in (bool, int, float, complex) or (arrays.is_own(value) and bool(value.shape)) for value in args
-    )
-
-
-def _paths(structure: Any, names: Sequence[str]) -> list[str]:
-    """The path of each leaf: `x`, `params['w']`, `batch[0].x`."""
-    result = []
-    for path in pytrees.paths(structure, ""):
-        inner = path[1:]  # "[0][2]['w']" is leaf w of positional argument 2, "[1]['k']" the keyword k
-        number, _, rest = inner.partition("]")
-        first, _, rest = rest[1:].partition("]")
-        result.append((names[int(first)] if number == "0" else first.strip("'\"")) + rest)
-    return result
-
-
-def _arguments(entry: _Entry, call: _Call, bound: Any) -> list[Any] | None:
+def _arguments(entry: _Entry, call: Call, bound: Any) -> list[Any] | None:
     """The arguments of the fusion, or None where the trace does not fit this call."""
     traced = entry.trace
     for place in traced.statics:
@@ -387,22 +331,6 @@ def _owns(function: FusedFunction[Any, Any], value: Any) -> bool:
     """Whether `value` is the `self` of a method called through its class."""
     name = getattr(function, "__name__", None)
     return name is not None and vars(type(value)).get(name) is function
-
-
-def _statics(function: Any, numbers: Any, names: Any) -> tuple[frozenset[int], frozenset[str]]:
-    """Both spellings of the static parameters, each completed from the other."""
-    numbers = (numbers,) if isinstance(numbers, int) else tuple(numbers)
-    names = (names,) if isinstance(names, str) else tuple(names)
-    if not numbers and not names:
-        return frozenset(), frozenset()
-    parameters = list(inspect.signature(function).parameters)
-    for name in names:
-        if name not in parameters:
-            raise TraceError(
-                f"static_argnames: there is no parameter {name!r}", hint=f"there are {', '.join(parameters)}"
-            )
-    both = {*(n % len(parameters) if n < 0 else n for n in numbers), *(parameters.index(n) for n in names)}
-    return frozenset(both), frozenset([*names, *(parameters[n] for n in both if n < len(parameters))])
 
 
 @overload
