@@ -69,7 +69,8 @@ class Body:
     strides: per tensor input, elements between neighbours along each axis. lanes: how many neighbouring elements are
     emitted at once; `lane` is the symbol that numbers them. aligned: inputs whose memory starts at a multiple of the
     wide access; misaligned: those whose elements are not at multiples of their size.
-    streaming (to be set): inputs of which nothing is read twice.
+    streaming, streaming_stores (to be set): inputs of which nothing is read twice, and whether results give way in the
+    caches to what is read.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Body:
         self.outputs = frozenset(fusion.outputs)
         self.producers = fusion.producers
         self.streaming: frozenset[int] = frozenset()
+        self.streaming_stores = False
         self.cached: dict[Key, tuple[Buffer, Extent]] = {}
         self.to_cache: dict[Key, tuple[Buffer, Extent]] = {}
         self._counter = 0
@@ -439,6 +441,7 @@ class Body:
     def store(self, buffer: Buffer, offset: Extent, lanes: Lanes, *, aligned: bool = False) -> None:
         """Writes the lanes at `offset` and what follows, as one wide access where memory allows."""
         start = self._at_lane(offset, 0)
+        cache = "streaming" if self.streaming_stores else "default"
         shared = self.lanes > 1 and start == offset  # all lanes are about one element
         spread = tuple(convert(e, buffer.dtype) for e in (lanes[:1] if shared else self.spread(lanes)))
         if self.lanes > 1 and aligned and offset - start == self.lane and self.is_multiple(start):
@@ -446,10 +449,10 @@ class Body:
             self.append(Allocate(held))
             for lane, expression in enumerate(spread):
                 self.append(Store(held, self.index.code(lane), expression))
-            self.append(Copy(buffer, self.index.code(start), held, self.index.code(0), self.lanes))
+            self.append(Copy(buffer, self.index.code(start), held, self.index.code(0), self.lanes, cache))
             return
         for lane, expression in enumerate(spread):
-            self.append(Store(buffer, self.index.code(self._at_lane(offset, lane)), expression))
+            self.append(Store(buffer, self.index.code(self._at_lane(offset, lane)), expression, cache))
 
     # --- lanes ------------------------------------------------------------------------------------------------------
 
