@@ -17,12 +17,13 @@ from tracefuse.ir import Fusion
 from tracefuse.kernel import ir
 from tracefuse.kernel.interpret import interpret
 from tracefuse.layouts import stride_name, strided, symbolic_strides
+from tracefuse.leaves import classify
 from tracefuse.schedule.launches import LaunchSpec, Lowered
 from tracefuse.schedule.lower import Target, lower
 from tracefuse.schedule.nest import contiguous_strides
 from tracefuse.schedule.region import FusionRule
 from tracefuse.schedule.sizes import Sizes
-from tracefuse.tracing import classify, trace
+from tracefuse.tracing import trace
 
 H200 = Target("cuda", "sm_90", 132)
 
