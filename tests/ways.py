@@ -123,7 +123,7 @@ def run_printed(
 ) -> list[Any]:
     """One op a segment (or as `merge` says): what each segment prints is run alone, given what its index map names."""
     fd = FusionDefinition.from_fusion(fusion)
-    segments = fd.segment(merge=rules.one_op_a_segment if merge is None else merge)
+    segments = fd.segment(arguments, merge=rules.one_op_a_segment if merge is None else merge)
     live = live_before(fusion, arguments)
     for segment in segments:
         results = run_alone(segment, live, backend, contract)

@@ -1,0 +1,47 @@
+"""Random fusions for as long as it takes: `python tests/soak.py [backend] [examples] [mode ...]`.
+
+The same property as test_random.py with new examples at every run; the first failure is shrunk and shown with its
+printed definition and arguments.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from random_fusions import fusions
+from test_random import predicates, run
+
+from tracefuse.definition import FusionDefinition
+from tracefuse.ir import Fusion
+
+
+def soak(backend: str, examples: int, mode: str) -> None:
+    """Raises what the first failing example raises."""
+    seen = 0
+
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+    @given(drawn=fusions(mode), merge=predicates())
+    def holds(drawn: tuple[Fusion, list[Any]], merge: Any) -> None:
+        nonlocal seen
+        seen += 1
+        try:
+            run(drawn, merge, backend, mode)
+        except Exception as error:
+            fusion, arguments = drawn
+            error.add_note(f"{FusionDefinition.from_fusion(fusion)!r}\n{arguments}\nmerge={merge}")
+            raise
+
+    holds()
+    print(f"{backend}, {mode}: {seen} fusions, three ways each", flush=True)
+
+
+def main() -> None:
+    backend, examples, *modes = [*sys.argv[1:], *["interpreter", "2000"][len(sys.argv) - 1 :]]
+    for mode in modes or ("exact", "mixed", "general"):
+        soak(backend, int(examples), mode)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Random fusions under random predicates, run three ways on every backend that is here.
+
+Whole numbers with exact ops are compared bit for bit; other numbers under the error bound of `error_bounds`.
+`soak.py` runs many more of them.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from random_fusions import fusions
+from ways import check
+
+import segments
+from tracefuse import rules
+from tracefuse.ir import Fusion
+
+EXAMPLES = {"cpu": 60, "interpreter": 150, "interpreter-cuda": 150, "cuda": 60}
+"""Per mode. The interpreter compiles nothing."""
+
+
+def forbids_one_of(count: int, salt: int) -> segments.Predicate:
+    """Forbids about one merge of `count`, always the same ones."""
+
+    def predicate(first: rules.Group, second: rules.Group) -> bool:
+        spelled = ",".join(sorted((*first.ops, *second.ops)))
+        return zlib.crc32(spelled.encode(), salt) % count != 0
+
+    predicate.__name__ = f"forbids_one_of({count}, {salt})"
+    return predicate
+
+
+def predicates() -> st.SearchStrategy[Any]:
+    """None (each way's own) or a predicate that forbids merges."""
+    chosen = st.builds(forbids_one_of, st.integers(2, 4), st.integers(0, 9))
+    return st.one_of(st.none(), st.just(rules.reduction_ends_segment), chosen)
+
+
+def run(drawn: tuple[Fusion, list[Any]], merge: Any, backend: str, mode: str) -> None:
+    fusion, arguments = drawn
+    check(fusion, arguments, backend, bits=mode == "exact", merge=merge)
+
+
+@pytest.mark.parametrize("mode", ["exact", "general"])
+def test_random_fusions_mean_the_same_however_they_are_segmented(backend: str, mode: str) -> None:
+    @settings(max_examples=EXAMPLES[backend], suppress_health_check=list(HealthCheck))
+    @given(drawn=fusions(mode), merge=predicates())
+    def holds(drawn: tuple[Fusion, list[Any]], merge: Any) -> None:
+        run(drawn, merge, backend, mode)
+
+    holds()
