@@ -12,7 +12,7 @@ import numpy as np
 
 from tracefuse import dtypes, source
 from tracefuse.errors import DtypeError
-from tracefuse.operations import apply, as_tensor, as_traced, astype, located, missing, recorder_of
+from tracefuse.operations import apply, as_tensor, as_traced, astype, missing, recorder_of
 from tracefuse.ops import REGISTRY
 from tracefuse.recorder import Traced
 from tracefuse.sizes import SymbolicSize
@@ -23,18 +23,6 @@ def matmul(a: Any, b: Any) -> Any:
     row = REGISTRY["matmul"]
     recorder = recorder_of((a, b))
     return recorder.library(row, [as_tensor(a), as_tensor(b)])
-
-
-@located
-def dot(a: Any, b: Any) -> Any:
-    """NumPy's dot: a product with scalars, an inner product, a matrix product."""
-    left, right = as_traced(a), as_traced(b)
-    ranks = len(left.extents), len(right.extents)
-    if 0 in ranks:
-        return apply("mul", left, right)
-    if ranks[1] <= 2:
-        return matmul(left, right)
-    raise missing(f"dot of {ranks[0]} and {ranks[1]} axes", "use matmul or einsum")
 
 
 def binary(name: str, a: Any, b: Any) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 from tracefuse import arithmetic, operations, shaping
 from tracefuse.dtypes import dtype_of
 from tracefuse.in_place import into
-from tracefuse.numpy_table import Functions
+from tracefuse.numpy_table import Functions, functions
 from tracefuse.operations import apply, as_tensor, as_traced, missing, refuse
 from tracefuse.ops import REGISTRY
 from tracefuse.recorder import Traced
@@ -83,7 +83,7 @@ def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
     return operations.copy(a)
 
 
-@implements(np.astype)
+@implements(*functions("astype"))
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
     return operations.astype(as_traced(x), dtype, copy=copy)
 

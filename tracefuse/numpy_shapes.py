@@ -13,7 +13,7 @@ import numpy as np
 from tracefuse import shaping, source
 from tracefuse.errors import ShapeError
 from tracefuse.in_place import into
-from tracefuse.numpy_table import Functions
+from tracefuse.numpy_table import Functions, functions
 from tracefuse.operations import as_tensor, as_traced
 from tracefuse.ops.row import normalize_axis
 
@@ -36,7 +36,7 @@ def transpose(a: Any, axes: Any = None) -> Any:
     return shaping.transpose(a, axes)
 
 
-@implements(np.matrix_transpose)
+@implements(np.matrix_transpose, np.linalg.matrix_transpose)
 def matrix_transpose(x: Any, /) -> Any:
     return shaping.swapaxes(x, -1, -2)
 
@@ -193,7 +193,7 @@ def vsplit(ary: Any, indices_or_sections: Any) -> Any:
     return split(ary, indices_or_sections, 0)
 
 
-@implements(np.unstack)
+@implements(*functions("unstack"))
 def unstack(x: Any, /, *, axis: int = 0) -> Any:
     traced = as_tensor(x)
     dim = normalize_axis(axis, len(traced.extents))

@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tracefuse.operations import located
+
+
+def functions(*names: str) -> list[Any]:
+    """Those of these functions that this NumPy has: some came after version 2.0."""
+    return [getattr(np, name) for name in names if hasattr(np, name)]
 
 
 class Functions(dict[Any, Callable[..., Any]]):

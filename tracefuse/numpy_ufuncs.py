@@ -7,6 +7,7 @@ Knows: ufuncs and their parameters. Must not know: NumPy's other functions, how 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -44,6 +45,13 @@ _REDUCES = {
 }  # fmt: skip
 
 
+def vecdot(x1: Any, x2: Any, axis: Any = -1) -> Any:
+    """The sum of the products of conj(x1) and x2 along an axis."""
+    left, right = (shaping.moveaxis(x, operator.index(axis), -1) for x in (x1, x2))
+    made = apply("mul", arithmetic.conjugate(left), right)
+    return operations.sum_of_products(made, (-1,))
+
+
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
     """What a NumPy ufunc does on traced operands."""
     if method == "reduce" and ufunc in _REDUCES:
@@ -59,6 +67,9 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: di
     where = keywords.pop("where", True)
     dtype = keywords.pop("dtype", None)
     keywords.pop("casting", None)
+    if ufunc is np.vecdot and "axis" in keywords:
+        axis = operator.index(keywords.pop("axis"))
+        inputs = [shaping.moveaxis(x, axis, -1) for x in inputs]
     refuse(f"np.{ufunc.__name__}", where=None if where is True else where, **keywords)
     result = call_row(ufunc, inputs, dtype)
     if out is None or out == (None,):
@@ -146,6 +157,15 @@ def _degrees(factor: float) -> Callable[[Any], Any]:
     return call
 
 
+def _matvec(matrix: Any, vector: Any) -> Any:
+    return shaping.squeeze(arithmetic.matmul(matrix, shaping.expand_dims(vector, -1)), -1)
+
+
+def _vecmat(vector: Any, matrix: Any) -> Any:
+    row = shaping.expand_dims(arithmetic.conjugate(vector), -2)
+    return shaping.squeeze(arithmetic.matmul(row, matrix), -2)
+
+
 _COMPOSED: dict[np.ufunc, Callable[..., Any]] = {
     np.square: _square, np.reciprocal: _reciprocal, np.sign: _sign, np.power: arithmetic.power,
     np.float_power: lambda a, b: arithmetic.power(operations.astype(as_traced(a), dtypes.float64), b),
@@ -160,5 +180,8 @@ for _other, _written in ((np.isinf, _isinf), (np.fmax, _fmax("maximum")), (np.fm
         _COMPOSED[_other] = _written
 
 
+for _name, _meaning in (("vecdot", vecdot), ("matvec", _matvec), ("vecmat", _vecmat)):
+    if hasattr(np, _name):  # the last two came with NumPy 2.2
+        _COMPOSED[getattr(np, _name)] = _meaning
 for _ufunc in [f for f in _COMPOSED if f in ROWS and f not in (np.power, np.matmul)]:
     del _COMPOSED[_ufunc]

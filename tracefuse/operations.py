@@ -150,6 +150,12 @@ def reduce(
     return result if out is None else into(out, result)
 
 
+def sum_of_products(x: Any, axes: tuple[int, ...]) -> Any:
+    """The sum over axes in the type of x itself, as matrix products have it; of truth values, whether any is true."""
+    dtype = as_tensor(x).value.dtype
+    return reduce("any", x, axes) if dtype.kind == "bool" else reduce("sum", x, axes, dtype)
+
+
 def var(
     x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, *,
     correction: Any = None, mean: Any = None, where: Any = None,

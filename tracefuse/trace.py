@@ -20,6 +20,7 @@ from tracefuse import (
     numpy_elements,
     numpy_elementwise,
     numpy_functions,
+    numpy_products,
     numpy_reductions,
     numpy_ufuncs,
     operations,
@@ -203,7 +204,13 @@ class Tracer(Traced):
     conjugate = conj
 
     def dot(self, b: Any, out: Any = None) -> Any:
-        return arithmetic.dot(self, b)
+        return numpy_products.dot(self, b, out)
+
+    def trace(self, offset: Any = 0, axis1: Any = 0, axis2: Any = 1, dtype: Any = None, out: Any = None) -> Any:
+        return numpy_products.trace(self, offset, axis1, axis2, dtype, out)
+
+    def diagonal(self, offset: Any = 0, axis1: Any = 0, axis2: Any = 1) -> Any:
+        return numpy_products.diagonal(self, offset, axis1, axis2)
 
     def take(self, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any:
         return numpy_elements.take(self, indices, axis, out, mode)
