@@ -205,6 +205,8 @@ class Printer:
 
     def load(self, buffer: ir.Buffer, position: ir.Expression, cache: str) -> Text:
         name, where = self.names[buffer.name], self.index(position)
+        if buffer.packed:
+            return Text(f"{self.use('read_packed')}({name} + {where.at(SUM)})")
         if cache == "streaming" and buffer.space == "global":
             reader = self.use("read_streaming" if buffer.written or not buffer.exclusive else "read_once")
             return Text(f"{reader}({name})" if where.text == "0" else f"{reader}({name} + {where.at(SUM)})")

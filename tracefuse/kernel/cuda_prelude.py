@@ -274,6 +274,13 @@ DEFINITIONS: dict[str, Definition] = {
         "  return bit_cast<T>(__ldcs((const typename Raw<sizeof(T)>::type*)from));\n}",
         ("Raw", "bit_cast"),
     ),
+    "read_packed": Definition(
+        f"{_TEMPLATE} T read_packed(const T* from) {{\n"
+        "  const unsigned char* bytes = (const unsigned char*)from;\n  typename Raw<sizeof(T)>::type raw;\n"
+        "  for (int k = 0; k < (int)sizeof(T); ++k) ((unsigned char*)&raw)[k] = bytes[k];\n"
+        "  return bit_cast<T>(raw);\n}",
+        ("Raw", "bit_cast"),
+    ),
     "write_streaming": Definition(
         f"{_TEMPLATE} void write_streaming(T* to, T value) {{\n"
         "  typedef typename Raw<sizeof(T)>::type raw;\n  __stcs((raw*)to, bit_cast<raw>(value));\n}",

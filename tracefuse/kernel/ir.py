@@ -89,6 +89,7 @@ class Buffer:
     space: "global" (a parameter), "shared" (one for a block) or "local" (one for a thread; constant size: registers).
     size: elements; an int, or an expression of parameters (cpu locals only), or None for a parameter.
     alignment: bytes that the address of element 0 is known to be a multiple of.
+    packed: elements may lie at addresses that are no multiple of their size, as in a slice of raw bytes; read only.
     written: the kernel stores to it. exclusive: nothing else in the kernel refers to the same memory (C's restrict).
     """
 
@@ -99,6 +100,7 @@ class Buffer:
     alignment: int = 1
     written: bool = False
     exclusive: bool = True
+    packed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

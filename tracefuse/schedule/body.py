@@ -412,8 +412,10 @@ class Body:
             dtype = self.fusion.values[number].dtype
             wide = max(min(self.lanes * dtype.itemsize, WIDEST_ACCESS), dtype.itemsize)
             alignment = wide if number in self.aligned else dtype.itemsize
-            alignment = 1 if number in self.misaligned else alignment
-            found = self.buffers[number] = Buffer(f"T{number}", dtype, written=written, alignment=alignment)
+            packed = number in self.misaligned
+            found = self.buffers[number] = Buffer(
+                f"T{number}", dtype, written=written, alignment=1 if packed else alignment, packed=packed
+            )
         return found
 
     def _load_input(self, number: int, coordinates: Shape) -> Lanes:
