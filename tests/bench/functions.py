@@ -156,6 +156,10 @@ def _backward(shape: Shape) -> tuple[Input, ...]:
     return Input(shape), Input(shape), Input(column), Input(column, "positive"), Input((shape[1],))
 
 
+def _transposed(shape: Shape) -> tuple[Input, ...]:
+    return Input(shape), Input(shape[::-1])
+
+
 def _rope(shape: Shape) -> tuple[Input, ...]:
     return Input(shape), Input(shape[-2:]), Input(shape[-2:])
 
@@ -177,7 +181,7 @@ ROWS = (
     Row("sum_broadcast_add", sum_broadcast_add, _same(2), (2048, 2048), (16384, 4096)),
     Row("column_sum", column_sum, _same(1), (4096, 2048), (16384, 4096)),
     Row("full_sum", full_sum, _same(1), (4096, 2048), (16384, 4096)),
-    Row("transpose_add", transpose_add, _same(2), (2048, 2048), (8192, 8192)),
+    Row("transpose_add", transpose_add, _transposed, (2048, 2048), (8192, 8192)),
     Row("rope_residual", rope_residual, _rope, (8, 16, 512, 128), (8, 32, 4096, 128)),
     Row("swiglu", swiglu, _same(2), (2048, 2048), (16384, 4096)),
     Row("cross_entropy", cross_entropy, _labelled, (256, 50304), (8192, 50304)),
