@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# The GPU tests and benchmarks, in one call: tests/gpu/run.sh [selection ...]
+#
+# Selections: kernels (hand-written kernels, every primitive), rows (every op row), random (random fusions),
+# functions (whole functions), arrays (kinds of arrays, streams, large sizes), bench (the table against jax.jit and
+# torch.compile), calls (host time). None: all tests, then the benchmarks without torch. Needs CuPy and a GPU; PYTHON
+# names another interpreter. Exits with the first failure's status after all selections have run.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+python=${PYTHON:-python3}
+export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1 XLA_PYTHON_CLIENT_PREALLOCATE=false
+status=0
+
+run() {
+    printf '\n== %s\n' "$*"
+    "$@" || status=$?
+}
+
+tests() { run "$python" -m pytest -q --maxfail=20 -p no:cacheprovider -m gpu "$@"; }
+
+for selection in "${@:-all}"; do
+    case "$selection" in
+        kernels) tests tests/gpu/test_kernels_on_device.py ;;
+        rows) tests tests/test_rows.py ;;
+        random) tests tests/test_random.py ;;
+        functions) tests tests/test_functions.py ;;
+        arrays) tests tests/gpu/test_arrays_on_device.py ;;
+        bench) run "$python" tests/bench/bench_gpu.py --jax --torch ;;
+        calls) run "$python" tests/bench/bench_calls.py ;;
+        all)
+            tests tests
+            run "$python" tests/bench/bench_gpu.py --jax
+            ;;
+        *) echo "no selection $selection: kernels rows random functions arrays bench calls all" >&2; exit 2 ;;
+    esac
+done
+exit "$status"

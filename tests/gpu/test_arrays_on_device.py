@@ -1,0 +1,144 @@
+"""Arrays of every kind on a GPU: CuPy's, torch's and jax's through DLPack; streams, the pool, CuPy's functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from ways import why_not
+
+from tracefuse import fuse
+
+pytestmark = pytest.mark.gpu
+REASON = why_not("cuda")
+if REASON is not None:
+    pytest.skip(REASON, allow_module_level=True)
+
+import cupy  # noqa: E402
+
+
+@fuse
+def softmax(x: Any) -> Any:
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def expected(x: Any) -> Any:
+    wide = np.asarray(x, np.float64)
+    e = np.exp(wide - wide.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def normal(*shape: int) -> Any:
+    return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+
+
+def test_cupy_arrays_give_cupy_arrays() -> None:
+    x = normal(33, 100)
+    result = softmax(cupy.asarray(x))
+    assert type(result) is cupy.ndarray
+    np.testing.assert_allclose(result.get(), expected(x), rtol=1e-5, atol=1e-7)
+
+
+def test_work_runs_on_the_current_stream_and_waits_for_nothing_else() -> None:
+    x = cupy.asarray(normal(2048, 1024))
+    softmax(x)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        y = softmax(x * 2)
+        assert y.shape == x.shape
+    stream.synchronize()
+    np.testing.assert_allclose(y.get(), expected(2 * x.get()), rtol=2e-5, atol=1e-7)
+
+
+def test_memory_comes_from_cupys_pool_and_goes_back() -> None:
+    x = cupy.asarray(normal(256, 256))
+    softmax(x)
+    pool = cupy.get_default_memory_pool()
+    used = pool.used_bytes()
+    result = softmax(x)
+    assert pool.used_bytes() == used + result.nbytes
+    del result
+    assert pool.used_bytes() == used
+
+
+@pytest.mark.parametrize("view", ["transposed", "stepped", "reversed", "broadcast", "shifted"])
+def test_views_are_read_where_they_are(view: str) -> None:
+    x = cupy.asarray(normal(64, 96))
+    views = {
+        "transposed": x.T,
+        "stepped": x[::2, 1::3],
+        "reversed": x[::-1, ::-1],
+        "broadcast": cupy.broadcast_to(x[:1], (64, 96)),
+        "shifted": x.ravel()[1:1921].reshape(20, 96),
+    }
+    chosen = views[view]
+    np.testing.assert_allclose(softmax(chosen).get(), expected(chosen.get()), rtol=1e-5, atol=1e-7)
+
+
+def test_elements_that_are_not_aligned_are_read() -> None:
+    raw = cupy.zeros(4 * 640 + 1, cupy.uint8)
+    x = cupy.ndarray((20, 32), np.float32, raw.data + 1)
+    values = normal(20, 32)
+    raw[1 : 1 + values.nbytes] = cupy.asarray(np.frombuffer(values.tobytes(), np.uint8))
+    np.testing.assert_allclose(softmax(x).get(), expected(values), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (3, 1), (1, 1), (1,), (5, 0)])
+def test_small_and_empty_arrays(shape: tuple[int, ...]) -> None:
+    x = normal(*shape)
+    result = fuse(lambda v: np.tanh(v) + 1.0)(cupy.asarray(x))
+    np.testing.assert_allclose(result.get(), np.tanh(x) + 1.0, rtol=1e-6)
+
+
+def test_cupys_own_functions_record() -> None:
+    @fuse
+    def function(x: Any) -> Any:
+        return cupy.sum(cupy.exp(x) * 2, axis=1)
+
+    x = normal(20, 30)
+    np.testing.assert_allclose(function(cupy.asarray(x)).get(), (np.exp(x) * 2).sum(1), rtol=1e-5)
+
+
+def test_one_compile_serves_many_batch_sizes() -> None:
+    function = fuse(lambda x: np.exp(x - x.max(-1, keepdims=True)))
+    for rows in range(100, 200):
+        x = normal(rows, 512)
+        np.testing.assert_allclose(function(cupy.asarray(x)).get(), np.exp(x - x.max(-1, keepdims=True)), rtol=1e-5)
+    assert function.cache_info().compiles <= 2
+
+
+def test_torch_tensors_come_and_go_without_a_copy() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    x = torch.randn(64, 96, device="cuda")
+    result = softmax(x)
+    assert type(result) is torch.Tensor
+    assert result.device == x.device
+    np.testing.assert_allclose(result.cpu().numpy(), expected(x.cpu().numpy()), rtol=1e-5, atol=1e-7)
+    half = torch.randn(64, 96, device="cuda").bfloat16()
+    rounded = softmax(half)
+    assert rounded.dtype == torch.bfloat16
+    np.testing.assert_allclose(
+        rounded.float().cpu().numpy(), expected(half.float().cpu().numpy()), rtol=2e-2, atol=1e-3
+    )
+
+
+def test_jax_arrays_come_and_go() -> None:
+    jax = pytest.importorskip("jax", reason="jax is not installed")
+    x = jax.numpy.asarray(normal(64, 96))
+    if x.device.platform != "gpu":
+        pytest.skip("this jax has no GPU")
+    result = softmax(x)
+    assert isinstance(result, jax.Array)
+    assert result.device.platform == "gpu"
+    np.testing.assert_allclose(np.asarray(result), expected(np.asarray(x)), rtol=1e-5, atol=1e-7)
+
+
+def test_more_than_two_to_the_31_elements() -> None:
+    count = 2**31 + 4099
+    x = (cupy.arange(count, dtype=cupy.uint32) % 251).astype(cupy.uint8)
+    function = fuse(lambda v: v + v)
+    result = function(x)
+    assert int(result[-1]) == (count - 1) % 251 * 2 % 256
+    assert bool((result == x * 2).all())
