@@ -237,8 +237,8 @@ def _from_torch(tensor: Any) -> Any:
         import cupy
 
         shared = cupy.from_dlpack(plain)
-        return shared
-    shared = plain.numpy()
+    else:
+        shared = plain.numpy()
     return shared.view(ml_dtypes.bfloat16) if half else shared
 
 
