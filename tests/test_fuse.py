@@ -451,3 +451,11 @@ def test_arrays_that_are_refused_are_named(array: Any, message: str) -> None:
     with pytest.raises(tracefuse.TracefuseError) as error:
         fuse(lambda x: x)(array)
     assert str(error.value).startswith(message)
+
+
+def test_a_fused_function_within_another_is_part_of_its_trace() -> None:
+    inner = fuse(lambda x: x + 1)
+    outer = fuse(lambda x: inner(x * 2) * 3)
+    np.testing.assert_array_equal(outer(A), (A * 2 + 1) * 3)
+    assert inner.cache_info().traces == 0
+    assert len(outer.segments(A)) == 1

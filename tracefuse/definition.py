@@ -201,6 +201,7 @@ class FusionDefinition(Recording):
 
     # -- running ----------------------------------------------------------------------------------------------------
 
+    @source.hides_own_frames
     def execute(
         self, inputs: Sequence[Any], *, device: Any = None, save_repro_inputs: bool = False,
         _enable_options: Sequence[str] = (), _disable_options: Sequence[str] = (),
@@ -237,6 +238,7 @@ class FusionDefinition(Recording):
 
     # -- segments ---------------------------------------------------------------------------------------------------
 
+    @source.hides_own_frames
     def segment(
         self, inputs: Sequence[Any] | None = None, merge: Predicate | None = None
     ) -> list[DefinitionSegment[FusionDefinition]]:
@@ -257,6 +259,7 @@ class FusionDefinition(Recording):
             raise FusionError("the definition is not segmented", hint="call fd.segment() first")
         return list(self._segments)
 
+    @source.hides_own_frames
     def setup_segmentation(self, inputs: Sequence[Any] | None = None, merge: Predicate | None = None) -> int:
         """First phase: how many segments there are."""
         placed, plan = self._placed, None
@@ -296,6 +299,7 @@ class FusionDefinition(Recording):
             raise FusionError("no segmentation is in progress", hint="call fd.setup_segmentation() first")
         return self._state
 
+    @source.hides_own_frames
     def explain(self, inputs: Sequence[Any] | None = None) -> Explanation | str:
         """The segments as a table, and why they are not one.
 

@@ -24,12 +24,13 @@ from tracefuse.compiler import Executable, compile_fusion
 from tracefuse.config import Options
 from tracefuse.definition import FusionDefinition
 from tracefuse.definition_segment import DefinitionSegment
-from tracefuse.errors import TraceError, TracefuseError, UnsupportedError
+from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.evaluated import EvaluatedExecutable
 from tracefuse.explain import Explanation
 from tracefuse.extents import evaluate
 from tracefuse.leaves import array_key
 from tracefuse.placed import PlacedFusion
+from tracefuse.recorder import current
 from tracefuse.targets import resolve_target
 from tracefuse.tracing import Trace, not_a_function, trace
 
@@ -96,29 +97,30 @@ class FusedFunction(Generic[P, R]):
     # -- calling ------------------------------------------------------------------------------------------------------
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if not kwargs and self._takes_flat and config.overrides() is None:
-            for entry in self._fast.get(tuple(map(type, args)), ()):
-                if entry.trace.statics and not _unchanged(entry.trace.statics):
-                    continue
-                outputs = entry.executable.attempt(args)  # type: ignore[union-attr]
-                if outputs is not None:
-                    self._hits += 1
-                    return cast("R", outputs[0] if entry.single else _assembled(entry, args, args, outputs))
-        return cast("R", self._call(args, kwargs, None, False))
+        try:
+            if not kwargs and self._takes_flat and config.overrides() is None:
+                for entry in self._fast.get(tuple(map(type, args)), ()):
+                    if entry.trace.statics and not _unchanged(entry.trace.statics):
+                        continue
+                    outputs = entry.executable.attempt(args)  # type: ignore[union-attr]
+                    if outputs is not None:
+                        self._hits += 1
+                        return cast("R", outputs[0] if entry.single else _assembled(entry, args, args, outputs))
+            return cast("R", self._call(args, kwargs, None, False))
+        except Exception as error:
+            source.hide_own_frames(error)
+            raise
 
     def _call(self, args: Sequence[Any], kwargs: dict[str, Any], bound: Any, is_bound: bool) -> Any:
-        try:
-            options = config.resolve(self._options)
-            if options.eager:
-                return self._function(*((bound, *args) if is_bound else args), **kwargs)
-            call = self._taken_apart(args, kwargs, bound, is_bound)
-            entry, arguments = self._entry(call, options, bound)
-            result = self._run(entry, arguments, call)
-            if entry.plain and not is_bound and not kwargs:
-                self._remember(args, entry)
-            return result
-        except TracefuseError as error:
-            raise error.with_traceback(source.without_own_frames(error.__traceback__)) from None
+        options = config.resolve(self._options)
+        if options.eager or current.get() is not None:  # within another trace it is part of that one
+            return self._function(*((bound, *args) if is_bound else args), **kwargs)
+        call = self._taken_apart(args, kwargs, bound, is_bound)
+        entry, arguments = self._entry(call, options, bound)
+        result = self._run(entry, arguments, call)
+        if entry.plain and not is_bound and not kwargs:
+            self._remember(args, entry)
+        return result
 
     def _remember(self, args: Sequence[Any], entry: _Entry) -> None:
         """Lets the next call with flat arguments of these types find its entry without the pytree code."""
@@ -181,11 +183,8 @@ class FusedFunction(Generic[P, R]):
     # -- what can be asked --------------------------------------------------------------------------------------------
 
     def _asked(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[_Entry, list[Any]]:
-        try:
-            call = self._taken_apart(args, kwargs, None, False)
-            return self._entry(call, config.resolve(self._options), None)
-        except TracefuseError as error:
-            raise error.with_traceback(source.without_own_frames(error.__traceback__)) from None
+        call = self._taken_apart(args, kwargs, None, False)
+        return self._entry(call, config.resolve(self._options), None)
 
     def _placed(self, entry: _Entry) -> PlacedFusion:
         executable = entry.executable
@@ -195,6 +194,7 @@ class FusedFunction(Generic[P, R]):
             executable = compile_fusion(entry.trace.fusion)
         return PlacedFusion.from_executable(executable, entry.device)
 
+    @source.hides_own_frames
     def definition(self, *args: Any, **kwargs: Any) -> FusionDefinition:
         """The definition of what is run for these arguments (arrays or ShapeDtypes); nothing runs."""
         entry, _ = self._asked(args, kwargs)
@@ -202,11 +202,13 @@ class FusedFunction(Generic[P, R]):
             return FusionDefinition.from_fusion(entry.trace.fusion)
         return FusionDefinition.from_placed(self._placed(entry))
 
+    @source.hides_own_frames
     def segments(self, *args: Any, **kwargs: Any) -> list[DefinitionSegment[FusionDefinition]]:
         """The segments in order, with their kernels, for these arguments (arrays or ShapeDtypes); nothing runs."""
         entry, arguments = self._asked(args, kwargs)
         return FusionDefinition.from_placed(self._placed(entry)).segment(arguments)
 
+    @source.hides_own_frames
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """Why it was split as it was, what was captured and what was guarded; nothing runs."""
         entry, arguments = self._asked(args, kwargs)
@@ -253,6 +255,7 @@ class BoundFusedFunction:
     def __init__(self, function: FusedFunction[Any, Any], instance: object) -> None:
         self.__func__, self.__self__ = function, instance
 
+    @source.hides_own_frames
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.__func__._call(args, kwargs, self.__self__, True)
 

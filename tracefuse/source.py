@@ -8,12 +8,18 @@ Knows: frames, tracebacks, code objects. Must not know: what is being traced.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
+from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, TracebackType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
+
+from tracefuse.errors import InternalError, TracefuseError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep
@@ -61,10 +67,45 @@ def local_name(value: Any) -> str | None:
 
 
 def without_own_frames(traceback: TracebackType | None) -> TracebackType | None:
-    """The traceback with the frames of tracefuse left out."""
-    if traceback is None:
-        return None
-    rest = without_own_frames(traceback.tb_next)
-    if traceback.tb_frame.f_code.co_filename.startswith(_OWN):
-        return rest
-    return TracebackType(rest, traceback.tb_frame, traceback.tb_lasti, traceback.tb_lineno)
+    """The traceback with the frames of tracefuse, and of what it was called through, left out."""
+    frames = list(_entries(traceback))
+    rest: TracebackType | None = None
+    for entry in reversed(frames):
+        if not is_internal(entry.tb_frame.f_code.co_filename):
+            rest = TracebackType(rest, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return rest
+
+
+def _entries(traceback: TracebackType | None) -> Iterator[TracebackType]:
+    while traceback is not None:
+        yield traceback
+        traceback = traceback.tb_next
+
+
+def hide_own_frames(error: BaseException) -> None:
+    """Takes the frames of tracefuse out of the traceback of an error that is about the user's code.
+
+    A bug of tracefuse keeps all of its frames: an InternalError, and any other error that began in tracefuse. To be
+    called where an error leaves tracefuse, followed by a bare `raise`, which adds no frame.
+    """
+    if isinstance(error, TracefuseError):
+        is_own_bug = isinstance(error, InternalError)
+    else:
+        *_, innermost = _entries(error.__traceback__)
+        is_own_bug = innermost.tb_frame.f_code.co_filename.startswith(_OWN)
+    if not is_own_bug:
+        error.__traceback__ = without_own_frames(error.__traceback__)
+
+
+def hides_own_frames(function: Function) -> Function:
+    """A public function whose errors show the user's frames only."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        try:
+            return function(*arguments, **keywords)
+        except Exception as error:
+            hide_own_frames(error)
+            raise
+
+    return cast("Function", call)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse import arrays, dtypes, operations, shaping
+from tracefuse import arrays, dtypes, operations, shaping, source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import ShapeError
 from tracefuse.extents import ceildiv
@@ -63,6 +63,7 @@ def _operation(function: Callable[..., Any]) -> Callable[..., Any]:
 
     fused: FusedFunction[..., Any] = FusedFunction(functools.wraps(function)(recorded))
 
+    @source.hides_own_frames
     @functools.wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:
         if current.get() is None and not _has_traced([*arguments, *keywords.values()]):
