@@ -26,11 +26,12 @@ from tracefuse.schedule.cuda_lanes import Widening, every_output, widen
 from tracefuse.schedule.cuda_pointwise import lower_pointwise
 from tracefuse.schedule.cuda_row import lower_long_row, lower_row, row_shape, worth_keeping
 from tracefuse.schedule.cuda_split import lower_split_row, splits_rows
-from tracefuse.schedule.cuda_transpose import is_worth_tiles, lower_transposed, transposed_reads
+from tracefuse.schedule.cuda_transpose import lower_transposed
 from tracefuse.schedule.launches import LaunchSpec, Lowered, Scratch
 from tracefuse.schedule.phases import Memory, Region, build_region
 from tracefuse.schedule.region import Facts
 from tracefuse.schedule.sizes import Sizes
+from tracefuse.schedule.transposed import is_worth_tiles, transposed_reads
 
 NARROW_INDEX = 2**31 - 2**17
 """Positions below this are counted in 32 bits; what a block reaches beyond the end still fits."""

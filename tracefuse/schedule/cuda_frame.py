@@ -17,9 +17,9 @@ from tracefuse.dtypes import DType
 from tracefuse.extents import Extent, Symbol, as_symbol, product, symbol
 from tracefuse.kernel.ir import Expression, Variable, call
 from tracefuse.schedule.body import Body
-from tracefuse.schedule.cuda_lanes import read_offsets
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import Region
+from tracefuse.schedule.transposed import read_offsets
 
 Bind = Callable[[Extent], None]
 Emit = Callable[[], None]

@@ -13,34 +13,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from tracefuse.extents import Atom, Binary, Expression, Extent, Symbol, as_symbol, substitute, symbol, symbols
-from tracefuse.ir import Fusion, Shape
+from tracefuse.extents import Atom, Binary, Expression, Extent, Symbol, as_symbol, substitute, symbol
+from tracefuse.ir import Fusion
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import Memory, Region
 from tracefuse.schedule.region import Facts
 from tracefuse.schedule.sizes import Sizes
+from tracefuse.schedule.transposed import read_offsets
 
 MOST_LANES = 8
 WIDE_BYTES = 16
 MOST_BYTES = 32
 """A thread takes 16 bytes of the narrowest array at once, no more than 32 of the widest, and at most 8 elements."""
-
-
-def read_offsets(region: Region) -> list[tuple[int, Extent]]:
-    """(input, position in elements) of every read, in terms of the loops."""
-    result = []
-    for number, coordinates in region.probe.reads:
-        offset: Extent = 0
-        for coordinate, stride in zip(coordinates, region.memory.strides[number], strict=True):
-            offset = offset + coordinate * stride
-        result.append((number, offset))
-    return result
-
-
-def is_known(region: Region, coordinates: Shape) -> bool:
-    """Whether coordinates follow from the loops alone, not from data."""
-    loops = {loop.symbol for loop in region.nest.loops}
-    return all(s.extent is None or s in loops for c in coordinates for s in symbols(c))
 
 
 def every_output(region: Region) -> list[int]:

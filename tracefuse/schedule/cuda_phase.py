@@ -16,8 +16,8 @@ from tracefuse.ir import Shape
 from tracefuse.kernel.ir import Accumulate, Allocate, Buffer, Combiner, Expression, GroupReduce, Variable
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cuda_frame import Bind, Walk, when
-from tracefuse.schedule.cuda_lanes import is_known
 from tracefuse.schedule.phases import Accumulator, Region, accumulate, declare, finish, lifted, store_output
+from tracefuse.schedule.transposed import is_known
 
 State: TypeAlias = tuple[Accumulator, ...]
 """A reduction's state in one thread: one for all lanes of a row, or one for each lane of a group of columns."""

@@ -28,11 +28,12 @@ from tracefuse.schedule.cuda_frame import (
     symbol_of,
     when,
 )
-from tracefuse.schedule.cuda_lanes import is_flat, is_known, read_offsets
+from tracefuse.schedule.cuda_lanes import is_flat
 from tracefuse.schedule.launches import LaunchSpec, make_launch
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import Region, store_output
 from tracefuse.schedule.sizes import Sizes
+from tracefuse.schedule.transposed import is_known, read_offsets
 
 THREADS = 256
 """Threads of a block: eight blocks fill a multiprocessor."""

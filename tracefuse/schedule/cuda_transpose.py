@@ -10,11 +10,10 @@ Knows: regions without a reduction, loops, kernel IR. Must not know: CUDA's nota
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
-from tracefuse.extents import Expression, Extent, Symbol, ceildiv, product, substitute, symbol, symbols
-from tracefuse.ir import Shape
+from tracefuse.extents import Expression, Extent, Symbol, ceildiv, product, substitute, symbol
 from tracefuse.kernel.ir import Allocate, Barrier, Buffer, Store
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cuda_frame import (
@@ -27,66 +26,14 @@ from tracefuse.schedule.cuda_frame import (
     symbol_of,
     when,
 )
-from tracefuse.schedule.cuda_lanes import is_known, read_offsets
 from tracefuse.schedule.launches import LaunchSpec, make_launch
-from tracefuse.schedule.nest import Loop, coefficient
+from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.phases import Region, store_output
-from tracefuse.schedule.sizes import Sizes
+from tracefuse.schedule.transposed import Transposed
 
 THREADS = 256
 SIDE = {1: 32, 2: 64, 4: 64, 8: 64}
 """Elements of a tile's side, by lanes."""
-
-MOST_TILES = 2
-"""Inputs of a kernel that go through shared memory: 16 KiB each, so that eight blocks fit on a multiprocessor."""
-
-LEAST_EXTENT = 16
-"""A loop with fewer elements makes no tile that is worth it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Transposed:
-    """Reads (input, coordinates) that lie in memory along `loop`, where the output lies along the innermost."""
-
-    loop: Loop
-    reads: tuple[tuple[int, Shape], ...]
-
-
-def transposed_reads(region: Region) -> Transposed | None:
-    """What to read through shared memory, if anything."""
-    loops = region.nest.loops
-    if len(loops) < 2 or region.nest.reduced:
-        return None
-    inner = loops[-1]
-    found: dict[Symbol, list[tuple[int, Shape]]] = {}
-    for key, (_, offset) in zip(region.probe.reads, read_offsets(region), strict=True):
-        if key not in region.probe.unconditional or not is_known(region, key[1]):
-            continue
-        if coefficient(offset, inner.symbol) in (0, 1):
-            continue
-        for loop in loops[:-1]:
-            if coefficient(offset, loop.symbol) == 1 and _is_linear(offset, (loop.symbol, inner.symbol)):
-                found.setdefault(loop.symbol, []).append(key)
-                break
-    if not found:
-        return None
-    best = max(found, key=lambda s: len(found[s]))
-    reads = tuple(dict.fromkeys(found[best]))[:MOST_TILES]
-    return Transposed(next(loop for loop in loops if loop.symbol == best), reads)
-
-
-def _is_linear(offset: Extent, indices: Sequence[Symbol]) -> bool:
-    """Whether the indices are factors of terms only, not inside quotients."""
-    rest = offset
-    for index in indices:
-        rest = rest - coefficient(offset, index) * Expression((((index,), 1),))
-    return not any(s in indices for s in symbols(rest))
-
-
-def is_worth_tiles(region: Region, transposed: Transposed, sizes: Sizes) -> bool:
-    """Whether both loops are long enough for tiles; guarded."""
-    extents = (transposed.loop.extent, region.nest.loops[-1].extent)
-    return not any(sizes.at_most(e, LEAST_EXTENT - 1, "a loop too short for tiles") for e in extents)
 
 
 def tile_lanes(transposed: Transposed, lanes: int) -> int:

@@ -18,12 +18,14 @@ from tracefuse.ir import Fusion, Shape
 from tracefuse.schedule.cpu import lower_pointwise, lower_row
 from tracefuse.schedule.cpu_column import lower_column
 from tracefuse.schedule.cpu_split import lower_split
+from tracefuse.schedule.cpu_transpose import lower_transpose
 from tracefuse.schedule.cuda import lower_cuda
 from tracefuse.schedule.launches import Lowered
 from tracefuse.schedule.phases import Memory, Region, build_region
 from tracefuse.schedule.probe import weights
 from tracefuse.schedule.region import Facts, FusionRule, judge_region
 from tracefuse.schedule.sizes import Sizes
+from tracefuse.schedule.transposed import is_worth_tiles, transposed_reads
 
 KEPT_ELEMENTS = 1 << 15
 """A row's values are kept between phases while the row has at most this many elements: 256 KiB of the L2 cache."""
@@ -71,6 +73,10 @@ def lower(
 def _lower_cpu(region: Region, sizes: Sizes, name: str, contract: bool) -> Lowered:
     nest = region.nest
     if not nest.reduced:
+        transposed = transposed_reads(region)
+        if transposed is not None and is_worth_tiles(region, transposed, sizes):
+            launch = lower_transpose(region, transposed, f"{name}_transpose", contract)
+            return Lowered("transpose", (launch,), tuple(sizes.guards))
         launch = lower_pointwise(region, f"{name}_pointwise", contract)
         return Lowered("pointwise", (launch,), tuple(sizes.guards))
     rows = product(loop.extent for loop in nest.kept)

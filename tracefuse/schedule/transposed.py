@@ -1,0 +1,83 @@
+"""Reads that lie in memory in another order than the output: what both targets take through tiles.
+
+Knows: regions, loops, strides. Must not know: targets, kernel IR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tracefuse.extents import Expression, Extent, Symbol, symbols
+from tracefuse.ir import Shape
+from tracefuse.schedule.nest import Loop, coefficient
+from tracefuse.schedule.phases import Region
+from tracefuse.schedule.sizes import Sizes
+
+MOST_TILES = 2
+"""Inputs of a kernel that go through tiles: on a GPU 16 KiB each, so that eight blocks fit on a multiprocessor."""
+
+LEAST_EXTENT = 16
+"""A loop with fewer elements makes no tile that is worth it."""
+
+
+def read_offsets(region: Region) -> list[tuple[int, Extent]]:
+    """(input, position in elements) of every read, in terms of the loops."""
+    result = []
+    for number, coordinates in region.probe.reads:
+        offset: Extent = 0
+        for coordinate, stride in zip(coordinates, region.memory.strides[number], strict=True):
+            offset = offset + coordinate * stride
+        result.append((number, offset))
+    return result
+
+
+def is_known(region: Region, coordinates: Shape) -> bool:
+    """Whether coordinates follow from the loops alone, not from data."""
+    loops = {loop.symbol for loop in region.nest.loops}
+    return all(s.extent is None or s in loops for c in coordinates for s in symbols(c))
+
+
+@dataclass(frozen=True, slots=True)
+class Transposed:
+    """Reads (input, coordinates) that lie in memory along `loop`, where the output lies along the innermost."""
+
+    loop: Loop
+    reads: tuple[tuple[int, Shape], ...]
+
+
+def transposed_reads(region: Region) -> Transposed | None:
+    """What to read through shared memory, if anything."""
+    loops = region.nest.loops
+    if len(loops) < 2 or region.nest.reduced:
+        return None
+    inner = loops[-1]
+    found: dict[Symbol, list[tuple[int, Shape]]] = {}
+    for key, (_, offset) in zip(region.probe.reads, read_offsets(region), strict=True):
+        if key not in region.probe.unconditional or not is_known(region, key[1]):
+            continue
+        if coefficient(offset, inner.symbol) in (0, 1):
+            continue
+        for loop in loops[:-1]:
+            if coefficient(offset, loop.symbol) == 1 and _is_linear(offset, (loop.symbol, inner.symbol)):
+                found.setdefault(loop.symbol, []).append(key)
+                break
+    if not found:
+        return None
+    best = max(found, key=lambda s: len(found[s]))
+    reads = tuple(dict.fromkeys(found[best]))[:MOST_TILES]
+    return Transposed(next(loop for loop in loops if loop.symbol == best), reads)
+
+
+def _is_linear(offset: Extent, indices: Sequence[Symbol]) -> bool:
+    """Whether the indices are factors of terms only, not inside quotients."""
+    rest = offset
+    for index in indices:
+        rest = rest - coefficient(offset, index) * Expression((((index,), 1),))
+    return not any(s in indices for s in symbols(rest))
+
+
+def is_worth_tiles(region: Region, transposed: Transposed, sizes: Sizes) -> bool:
+    """Whether both loops are long enough for tiles; guarded."""
+    extents = (transposed.loop.extent, region.nest.loops[-1].extent)
+    return not any(sizes.at_most(e, LEAST_EXTENT - 1, "a loop too short for tiles") for e in extents)
