@@ -167,6 +167,7 @@ def tracefuse_timer(cupy: Any, fused: Callable[..., Any], sets: list[list[Any]])
 
 
 def torch_timer(cupy: Any, torch: Any, row: Row, sets: list[list[Any]]) -> Timer:
+    torch._dynamo.reset()  # all rows are one function to it, and it stops compiling one after eight times
     compiled = torch.compile(row.closed(TorchNamespace(torch)), dynamic=False)
 
     def crossed(array: Any) -> Any:

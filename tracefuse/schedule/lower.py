@@ -81,11 +81,12 @@ def _lower_cpu(region: Region, sizes: Sizes, name: str, contract: bool) -> Lower
         return Lowered("pointwise", (launch,), tuple(sizes.guards))
     rows = product(loop.extent for loop in nest.kept)
     length = product(loop.extent for loop in nest.reduced)
-    few = sizes.at_most(rows, FEW_ROWS, "few rows are split over the workers")
-    if few and not sizes.at_most(length, LONG_ROW, "a short row is not split"):
+    # The length first: where rows are short, nothing depends on how many there are, and one plan serves every batch.
+    short = sizes.at_most(length, KEPT_ELEMENTS, "a row stays in cache between passes")
+    long = not short and not sizes.at_most(length, LONG_ROW, "a short row is not split")
+    if long and sizes.at_most(rows, FEW_ROWS, "few rows are split over the workers"):
         launches, split = lower_split(region, f"{name}_split", contract)
         return Lowered("split", launches, tuple(sizes.guards), tuple(split.scratch), split.derived)
     if nest.loops[-1].reduced:
-        keep = sizes.at_most(length, KEPT_ELEMENTS, "a row stays in cache between passes")
-        return Lowered("row", (lower_row(region, f"{name}_row", contract, keep),), tuple(sizes.guards))
+        return Lowered("row", (lower_row(region, f"{name}_row", contract, keep=short),), tuple(sizes.guards))
     return Lowered("column", (lower_column(region, f"{name}_column", contract),), tuple(sizes.guards))
