@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import ml_dtypes
 import numpy as np
 
+from tracefuse.device import cuda
 from tracefuse.dtypes import DType, dtype_of
 from tracefuse.errors import DeviceError, DtypeError, ShapeError, UnsupportedError
 
@@ -183,6 +184,28 @@ def place_of(named: Sequence[tuple[Any, str]]) -> tuple[str, int | None]:
             hint="copy one of them to the other's device",
         )
     return kind, next(iter(found), None)
+
+
+def device_number(device: Any) -> int | None:
+    """The GPU that a `device=` names, None for the host: "cpu", "cuda", "cuda:1", a number, or a device of CuPy.
+
+    "cuda" is the current GPU. Raises DeviceError for anything else.
+    """
+    if device is None or device == "cpu":
+        return None
+    if device == "cuda":
+        return cuda.current_device()
+    if isinstance(device, str) and device.startswith("cuda:") and device[5:].isdigit():
+        return int(device[5:])
+    number = getattr(device, "id", device)
+    if isinstance(number, int) and not isinstance(number, bool):
+        return number
+    raise DeviceError(f"unknown device {device!r}", hint="write 'cpu', 'cuda' or 'cuda:0'")
+
+
+def device_name(device: int | None) -> str:
+    """What `device=` takes."""
+    return "cpu" if device is None else f"cuda:{device}"
 
 
 def _spelled(device: int | None) -> str:

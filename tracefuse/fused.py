@@ -151,9 +151,12 @@ class FusedFunction(Generic[P, R]):
 
     def _made(self, call: Call, options: Options, bound: Any) -> _Entry:
         self._traces += 1
-        traced = trace(self._function, call.leaves, call.rebuild, bound, dynamic=options.dynamic)
-        named = [*((leaf.value, leaf.path) for leaf in call.leaves if leaf.kind == "array")]
-        kind, device = arrays.place_of([*named, *((c.array, c.path) for c in traced.captured)])
+        traced = trace(self._function, call.leaves, call.rebuild, bound, dynamic=options.dynamic, device=call.device)
+        named = [(leaf.value, leaf.path) for leaf in call.leaves if leaf.kind == "array"]
+        named += [(capture.array, capture.path) for capture in traced.captured]
+        kind, device = arrays.place_of(named)
+        if not named and traced.device is not None:
+            kind, device = "cupy", traced.device
         executable = self._compiled(traced, options, device) if traced.fusion.outputs else None
         in_order = traced.sources == tuple(range(len(call.leaves)))
         single = traced.structure.num_nodes == 1 and traced.results == (("output", 0),)

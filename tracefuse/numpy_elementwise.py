@@ -119,9 +119,10 @@ def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
     return np.result_type(*plain)
 
 
-def _like(prototype: Any, value: Any, dtype: Any, shape: Any) -> Any:
+def _like(prototype: Any, value: Any, dtype: Any, shape: Any, device: Any) -> Any:
     traced = as_traced(prototype)
     recorder = traced.recorder
+    recorder.require_device(device)
     target = traced.value.dtype if dtype is None else dtype_of(dtype)
     extents = traced.extents if shape is None else shaping.new_shape(shape, recorder)
     filled = value if not isinstance(value, (np.ndarray, list, tuple)) else as_tensor(value)
@@ -132,19 +133,19 @@ def _like(prototype: Any, value: Any, dtype: Any, shape: Any) -> Any:
 
 @implements(np.zeros_like)
 def zeros_like(a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:  # fmt: skip # noqa: E501
-    return _like(a, 0, dtype, shape)
+    return _like(a, 0, dtype, shape, device)
 
 
 @implements(np.ones_like)
 def ones_like(a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:  # fmt: skip # noqa: E501
-    return _like(a, 1, dtype, shape)
+    return _like(a, 1, dtype, shape, device)
 
 
 @implements(np.empty_like)
 def empty_like(prototype: Any, /, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:  # fmt: skip # noqa: E501
-    return _like(prototype, 0, dtype, shape)
+    return _like(prototype, 0, dtype, shape, device)
 
 
 @implements(np.full_like)
 def full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:  # fmt: skip # noqa: E501
-    return _like(a, fill_value, dtype, shape)
+    return _like(a, fill_value, dtype, shape, device)

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse import dtypes, source
+from tracefuse import arrays, dtypes, source
 from tracefuse.assumptions import Assumptions
 from tracefuse.dtypes import DType, dtype_of, promote_numpy
-from tracefuse.errors import DtypeError, ShapeError, TraceError
+from tracefuse.errors import DeviceError, DtypeError, ShapeError, TraceError
 from tracefuse.extents import Expression, Extent, evaluate, symbols
 from tracefuse.ir import Fusion, FusionBuilder, Literal, Op, Operand, Shape, Value
 from tracefuse.operands import Facts, Resolved, check_literals, located_error, numpy_types, reader_of
@@ -129,7 +129,10 @@ class _Builder(FusionBuilder):
 
 
 class Recorder(Assumptions):
-    """One trace. `traced_type` is the class of the names that it hands out."""
+    """One trace. `traced_type` is the class of the names that it hands out.
+
+    device: the GPU of the arguments, None for the host. is_placed: whether an array or a `device=` has said so.
+    """
 
     def __init__(self, traced_type: type[Traced], function: str = "the function") -> None:
         super().__init__()
@@ -138,6 +141,8 @@ class Recorder(Assumptions):
         self.function = function
         self.scalar_guards: list[ScalarGuard] = []
         self.captures: dict[int, Capture] = {}
+        self.device: int | None = None
+        self.is_placed = False
         self.alive = True
         self._scalars: dict[Extent, int] = {}
         self._axes = 0
@@ -174,6 +179,19 @@ class Recorder(Assumptions):
             self.captures[id(array)] = Capture(array, traced.number)
             return traced
         return self.traced_type(self, found.number)
+
+    def require_device(self, device: Any) -> None:
+        """The `device=` of a function that makes an array: that of the arguments, or the one for all where none is."""
+        if device is None:
+            return
+        number = arrays.device_number(device)
+        if not self.is_placed:
+            self.device, self.is_placed = number, True
+        elif number != self.device:
+            raise DeviceError(
+                f"device={device!r} in a function whose arrays are on {arrays.device_name(self.device)!r}",
+                hint="leave device= out, or write device=x.device", where=source.user_line(),
+            )  # fmt: skip
 
     # -- facts ------------------------------------------------------------------------------------------------------
 

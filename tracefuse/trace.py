@@ -16,6 +16,7 @@ import numpy as np
 
 from tracefuse import (
     arithmetic,
+    arrays,
     cupy_hook,
     numpy_elements,
     numpy_elementwise,
@@ -123,7 +124,7 @@ class Tracer(Traced):
 
     @property
     def device(self) -> str:
-        return "cpu"
+        return arrays.device_name(self.recorder.device)
 
     # -- methods, in ndarray's positional order ---------------------------------------------------------------------
 
@@ -231,6 +232,7 @@ class Tracer(Traced):
         return numpy_reductions.by_row("cumsum", self, axis, False)
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Any:
+        self.recorder.require_device(device)
         return self
 
     def __getattr__(self, name: str) -> NoReturn:

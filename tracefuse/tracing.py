@@ -20,6 +20,7 @@ from tracefuse.extents import Symbol, python_text
 from tracefuse.guards import Guard
 from tracefuse.ir import Fusion
 from tracefuse.leaves import Leaf, array_key
+from tracefuse.random_watch import RandomWatch
 from tracefuse.recorder import Recorder, ScalarGuard, Traced, current
 from tracefuse.sizes import SymbolicSize
 from tracefuse.trace import Tracer
@@ -50,7 +51,7 @@ class Trace:
 
     sources: for each input of the fusion the position of its leaf, or -(k + 1) for the k-th capture. results: for each
     leaf of the result ("output", position), ("argument", leaf), ("size", extent), ("number", read) or
-    ("constant", value).
+    ("constant", value). device: the GPU that arguments or `device=` name, or None.
     """
 
     fusion: Fusion
@@ -62,6 +63,7 @@ class Trace:
     results: tuple[tuple[str, Any], ...]
     structure: Any
     names: tuple[str, ...] = field(default=())
+    device: int | None = None
 
     def facts(self, arguments: Sequence[Any]) -> dict[int, Any]:
         """Extents and scalars of a call, for arguments in the order of the fusion's inputs."""
@@ -105,14 +107,24 @@ class _Inputs:
 
 
 def trace(
-    function: Callable[..., Any], leaves: Sequence[Leaf], rebuild: Rebuild, bound: Any, *, dynamic: bool = True
+    function: Callable[..., Any],
+    leaves: Sequence[Leaf],
+    rebuild: Rebuild,
+    bound: Any,
+    *,
+    dynamic: bool = True,
+    device: int | None = None,
 ) -> Trace:
     """Calls `function` with tracers in place of arrays and records what it does.
 
     rebuild: the arguments of the call from its leaves. bound: the object that a method belongs to, or None.
+    device: the GPU of the array arguments, or None for the host.
     """
     name = getattr(function, "__name__", type(function).__name__)
     recorder = Recorder(Tracer, name)
+    if any(leaf.kind == "array" for leaf in leaves):
+        recorder.device, recorder.is_placed = device, True
+    watch = RandomWatch(function, bound)
     inputs = _inputs(recorder, leaves, function, dynamic)
     positional, keywords = rebuild(inputs.given)
     token = current.set(recorder)
@@ -124,6 +136,7 @@ def trace(
         results = tuple(_result(recorder, leaf, inputs) for leaf in found)
         captured, order = _captured(recorder, function, bound)
         fusion = recorder.build()
+        watch.warn()
     finally:
         current.reset(token)
         recorder.alive = False
@@ -132,7 +145,7 @@ def trace(
     statics = tuple(captures.read_places(function, bound, closed_over)) if hasattr(function, "__code__") else ()
     return Trace(
         fusion, tuple(recorder.guards), tuple(recorder.scalar_guards), sources, captured, statics, results, structure,
-        tuple(leaf.path for leaf in leaves),
+        tuple(leaf.path for leaf in leaves), recorder.device,
     )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse import arrays, dtypes, operations, shaping, source
+from tracefuse.device import cuda
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import ShapeError
 from tracefuse.extents import ceildiv
@@ -98,35 +99,47 @@ def _recorder(*values: Any) -> Recorder | None:
     return recorder
 
 
+def _made(device: Any, make: Callable[[Any], Any]) -> Any:
+    """make(numpy), or make(cupy) with the GPU that `device` names as the current one."""
+    number = arrays.device_number(device)
+    if number is None:
+        return make(_numpy)
+    with cuda.on_device(number):
+        return make(cuda.namespace())
+
+
 def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Any:
     """An array of `shape` with every element `fill_value`."""
     recorder = _recorder(shape, fill_value)
     if recorder is None:
-        return np.full(shape, fill_value, dtype)
+        return _made(device, lambda m: m.full(shape, fill_value, dtype))
+    recorder.require_device(device)
     target = None if dtype is None else dtype_of(dtype)
     return recorder.movement("full", [fill_value], shape=shaping.new_shape(shape, recorder), dtype=target)
 
 
 def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Any:
     """An array of zeros; float64 unless `dtype` says otherwise."""
-    return full(shape, 0, dtype=np.float64 if dtype is None else dtype)
+    return full(shape, 0, dtype=np.float64 if dtype is None else dtype, device=device)
 
 
 def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Any:
     """An array of ones; float64 unless `dtype` says otherwise."""
-    return full(shape, 1, dtype=np.float64 if dtype is None else dtype)
+    return full(shape, 1, dtype=np.float64 if dtype is None else dtype, device=device)
 
 
 def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Any:
     """An array whose elements may be anything; here zeros."""
-    return zeros(shape, dtype=dtype)
+    return zeros(shape, dtype=dtype, device=device)
 
 
 def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Any:
     """start, start + step, ... before stop. Sizes may be symbolic; other bounds are asked for their values."""
     recorder = _recorder(start, stop, step)
     if recorder is None:
-        return _numpy.arange(start, stop, step, dtype) if stop is not None else _numpy.arange(0, start, step, dtype)
+        first, last = (0, start) if stop is None else (start, stop)
+        return _made(device, lambda m: m.arange(first, last, step, dtype))
+    recorder.require_device(device)
     start, stop = (0, start) if stop is None else (start, stop)
     whole = [isinstance(v, (int, SymbolicSize)) for v in (start, stop, step)]
     if not builtins.all(whole):
@@ -146,7 +159,8 @@ def linspace(start: Any, stop: Any, /, num: Any, *, dtype: Any = None, device: A
     """`num` numbers from start to stop, evenly spaced."""
     recorder = _recorder(start, stop, num)
     if recorder is None:
-        return np.linspace(start, stop, num, dtype=dtype, endpoint=endpoint)
+        return _made(device, lambda m: m.linspace(start, stop, num, dtype=dtype, endpoint=endpoint))
+    recorder.require_device(device)
     count = int(num)
     step = (stop - start) / builtins.max(count - int(endpoint), 1)
     places = iota(recorder, 0, 1, count, dtypes.float64)
@@ -161,7 +175,8 @@ def eye(n_rows: Any, n_cols: Any = None, /, *, k: Any = 0, dtype: Any = None, de
     n_cols = n_rows if n_cols is None else n_cols
     recorder = _recorder(n_rows, n_cols, k)
     if recorder is None:
-        return np.eye(n_rows, n_cols, k, np.float64 if dtype is None else dtype)
+        return _made(device, lambda m: m.eye(n_rows, n_cols, k, np.float64 if dtype is None else dtype))
+    recorder.require_device(device)
     rows = shaping.expand_dims(iota(recorder, 0, 1, n_rows, dtypes.int64), 1)
     columns = shaping.expand_dims(iota(recorder, 0, 1, n_cols, dtypes.int64), 0)
     return operations.astype(apply("eq", apply("add", rows, k), columns), np.float64 if dtype is None else dtype)
@@ -171,7 +186,12 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = N
     """`obj` as an array; inside a trace it becomes part of it."""
     recorder = _recorder(obj)
     if recorder is None:
-        return np.asarray(obj, dtype, copy=copy)
+        if device is None and arrays.kind_of(obj) == "cupy":
+            device = obj.device
+        if arrays.device_number(device) is None:
+            return np.asarray(obj, dtype, copy=copy)
+        return _made(device, lambda m: m.array(obj, dtype) if copy else m.asarray(obj, dtype))
+    recorder.require_device(device)
     traced = operations.as_tensor(obj)
     return operations.astype(traced, dtype, copy=copy is True) if dtype is not None else traced
 

@@ -48,6 +48,11 @@ def unavailable() -> str | None:
     return None if count else "CUDA reports no device"
 
 
+def namespace() -> Any:
+    """The module cupy. Raises DeviceError where it cannot be imported."""
+    return _cupy()
+
+
 def array_type() -> type:
     """cupy.ndarray."""
     found: type = _cupy().ndarray

@@ -1,0 +1,51 @@
+"""Random numbers drawn while a function is traced are constants from then on, and the trace says so."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tracefuse import fuse
+
+X = np.ones((3, 4))
+GENERATOR = np.random.default_rng(0)
+
+
+def from_global(x: Any) -> Any:
+    return x + np.random.rand(4)
+
+
+def from_reachable(x: Any) -> Any:
+    return x + GENERATOR.standard_normal(4)
+
+
+def from_new(x: Any) -> Any:
+    return x + np.random.default_rng(0).standard_normal(4)
+
+
+@pytest.mark.parametrize(
+    ("function", "source"),
+    [(from_global, "np.random"), (from_reachable, "GENERATOR"), (from_new, r"np.random.default_rng")],
+)
+def test_drawing_in_a_trace_warns_at_the_function(function: Any, source: str) -> None:
+    f = fuse(function)
+    with pytest.warns(UserWarning, match=rf"{function.__name__} draws random numbers from {source} while") as caught:
+        first = f(X)
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(f(X), first)  # the same trace, the same numbers
+
+
+def test_numbers_drawn_outside_do_not_warn() -> None:
+    noise = GENERATOR.standard_normal(4)
+    np.testing.assert_array_equal(fuse(lambda x: x + noise)(X), X + noise)
+    np.testing.assert_array_equal(fuse(lambda x, n: x + n)(X, np.random.rand(4)).shape, X.shape)
+
+
+def test_a_generator_that_is_not_drawn_from_does_not_warn() -> None:
+    f = fuse(lambda x, flag: x + 1 if flag is None else from_reachable(x))
+    np.testing.assert_array_equal(f(X, None), X + 1)
