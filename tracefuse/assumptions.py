@@ -9,12 +9,32 @@ Knows: extents, guards, the builder's requirements. Must not know: operands, row
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tracefuse import source
 from tracefuse.extents import Extent, as_symbol, evaluate, is_nonnegative, substitute
 from tracefuse.guards import Guard
 from tracefuse.ir import FusionBuilder
+from tracefuse.operands import Facts
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarGuard:
+    """A value computed from scalar arguments that the function asked for: `read(facts)` was `expected`."""
+
+    read: Callable[[Facts], Any]
+    expected: Any
+    reason: str
+    where: str | None
+
+    def holds(self, facts: Facts) -> bool:
+        found = self.read(facts)
+        return bool(found == self.expected) or (found != found and self.expected != self.expected)
+
+    def __str__(self) -> str:
+        return f"a scalar is {self.expected!r}: {self.reason}" + (f" ({self.where})" if self.where else "")
 
 
 class Assumptions(ABC):

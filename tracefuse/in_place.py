@@ -25,7 +25,20 @@ def into(target: Any, result: Traced) -> Any:
             f"out= is a {type(target).__name__} that is not traced", hint="return the result instead",
             where=source.user_line(),
         )  # fmt: skip
-    recorder = target.recorder
+    _check_names(target)
+    _check_result(target, result)
+    dtype = target.value.dtype
+    if result.value.dtype is not dtype:
+        cast = REGISTRY["cast"]
+        assert isinstance(cast, Pointwise)
+        result = target.recorder.pointwise(cast, [result], dtype=dtype)
+    target.number, target.weak, target.read = result.number, None if result.weak is None else target.weak, result.read
+    target.group = None
+    return target
+
+
+def _check_names(target: Traced) -> None:
+    """No argument of the function, and nothing of which a view is alive."""
     group = target.group
     if group is not None and group.of_argument is not None:
         raise UnsupportedError(
@@ -38,7 +51,11 @@ def into(target: Any, result: Traced) -> Any:
             "in-place change of a value of which a view is alive", hint="change a copy: y = y + 1 or y.copy()",
             where=source.user_line(),
         )  # fmt: skip
-    dtype = target.value.dtype
+
+
+def _check_result(target: Traced, result: Traced) -> None:
+    """The result goes into the type and the shape of the target."""
+    recorder, dtype = target.recorder, target.value.dtype
     if result.weak is None and not np.can_cast(result.value.dtype.numpy, dtype.numpy, "same_kind"):
         raise DtypeError(
             f"an in-place operation gives {result.value.dtype}, which does not go into {dtype}",
@@ -54,10 +71,3 @@ def into(target: Any, result: Traced) -> Any:
     for axis, (mine, theirs) in enumerate(zip(own, new, strict=True)):
         message = f"an in-place operation changes axis {axis} from {{left}} to {{right}}"
         recorder.builder.require(mine, "==", theirs, message, "write y = y + x", source.user_line())
-    if result.value.dtype is not dtype:
-        cast = REGISTRY["cast"]
-        assert isinstance(cast, Pointwise)
-        result = recorder.pointwise(cast, [result], dtype=dtype)
-    target.number, target.weak, target.read = result.number, None if result.weak is None else target.weak, result.read
-    target.group = None
-    return target

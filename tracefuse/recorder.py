@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse import arrays, dtypes, source
-from tracefuse.assumptions import Assumptions
+from tracefuse.assumptions import Assumptions, ScalarGuard
 from tracefuse.dtypes import DType, dtype_of, promote_numpy
 from tracefuse.errors import DeviceError, DtypeError, ShapeError, TraceError
 from tracefuse.extents import Expression, Extent, evaluate, symbols
@@ -73,23 +73,6 @@ class Traced:
     @property
     def on_host(self) -> bool:
         return not self.value.is_tensor
-
-
-@dataclass(frozen=True, slots=True)
-class ScalarGuard:
-    """A value computed from scalar arguments that the function asked for: `read(facts)` was `expected`."""
-
-    read: Callable[[Facts], Any]
-    expected: Any
-    reason: str
-    where: str | None
-
-    def holds(self, facts: Facts) -> bool:
-        found = self.read(facts)
-        return bool(found == self.expected) or (found != found and self.expected != self.expected)
-
-    def __str__(self) -> str:
-        return f"a scalar is {self.expected!r}: {self.reason}" + (f" ({self.where})" if self.where else "")
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tracefuse import captures, operations, pytrees, source
+from tracefuse.assumptions import ScalarGuard
 from tracefuse.captures import Place
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import TraceError
@@ -21,7 +22,7 @@ from tracefuse.guards import Guard
 from tracefuse.ir import Fusion
 from tracefuse.leaves import Leaf, array_key
 from tracefuse.random_watch import RandomWatch
-from tracefuse.recorder import Recorder, ScalarGuard, Traced, current
+from tracefuse.recorder import Recorder, Traced, current
 from tracefuse.sizes import SymbolicSize
 from tracefuse.trace import Tracer
 
@@ -122,8 +123,7 @@ def trace(
     """
     name = getattr(function, "__name__", type(function).__name__)
     recorder = Recorder(Tracer, name)
-    if any(leaf.kind == "array" for leaf in leaves):
-        recorder.device, recorder.is_placed = device, True
+    recorder.device, recorder.is_placed = device, any(leaf.kind == "array" for leaf in leaves)
     watch = RandomWatch(function, bound)
     inputs = _inputs(recorder, leaves, function, dynamic)
     positional, keywords = rebuild(inputs.given)
