@@ -1,6 +1,7 @@
 """Library segments: ops that BLAS or cuBLAS runs, through NumPy's functions on NumPy or CuPy arrays.
 
-Halves are computed in float32 on the CPU, where BLAS has none; cuBLAS has its own.
+Halves are computed in float32 on the CPU, where BLAS has none. cuBLAS has its own; CuPy takes batches of bfloat16
+matrices to a kernel for integers that does not know the type, so those are computed in float32 too.
 
 Knows: library rows, backends. Must not know: kernels.
 """
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tracefuse.dtypes import bfloat16
 from tracefuse.ir import Fusion, Node
 from tracefuse.ops.row import Library
 from tracefuse.targets import Backend
@@ -26,7 +28,8 @@ def library_launch(
     places = [fusion.inputs.index(o) for o in node.operands if isinstance(o, int)]
     attributes = dict(node.attributes)
     result = fusion.values[node.outputs[0]].dtype
-    in_float32 = node.compute.is_half and backend.target.name == "cpu"
+    batched = any(len(fusion.shape_of(o)) > 2 for o in node.operands)
+    in_float32 = node.compute.is_half and (backend.target.name == "cpu" or (batched and node.compute is bfloat16))
     compute = (node.compute.compute if in_float32 else node.compute).numpy
 
     def run(inputs: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any]:
