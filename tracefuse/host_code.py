@@ -107,6 +107,9 @@ class _Writer:
                 yield f"type({name}) is array_type"
                 yield f"{name}.dtype == {self._name('d', value.dtype.numpy)}"
                 yield f"{name}.ndim == {len(value.shape)}"
+                here = self.backend.here_text(name)
+                if here is not None:
+                    yield here
             else:
                 yield f"type({name}) is {_PYTHON_TYPES[value.dtype.kind]}"
 
@@ -136,13 +139,14 @@ class _Writer:
     def _layouts(self) -> Iterable[str]:
         for number, layout in zip(self.fusion.tensor_inputs, self.plan.layouts, strict=True):
             name = name_of(number)
-            if layout is None:
-                yield self.backend.plain_text(name)
-            else:
-                yield f"not ({self.backend.plain_text(name)})"
-                yield f"layout_of({name}, is_aligned) == {self._name('l', layout)}"
-            if number in self.plan.aligned:
+            wide = number in self.plan.aligned
+            if wide:
                 yield self.backend.wide_text(name)
+            if layout is None:
+                yield self.backend.plain_text(name, wide)
+            else:
+                yield f"not ({self.backend.plain_text(name, wide)})"
+                yield f"layout_of({name}, is_aligned) == {self._name('l', layout)}"
 
     # -- what runs ----------------------------------------------------------------------------------------------------
 

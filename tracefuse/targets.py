@@ -55,8 +55,15 @@ class Backend(ABC):
     def is_plain(self, array: Any) -> bool:
         """Whether an argument is C-contiguous, with aligned elements."""
 
-    def plain_text(self, name: str) -> str:
-        """`is_plain` of the array called `name` as a Python expression, which calls pay for; it may call `is_plain`."""
+    def here_text(self, name: str) -> str | None:
+        """Whether the array called `name` is on this backend's device, as a Python expression; None where it must be."""
+        return None
+
+    def plain_text(self, name: str, wide: bool) -> str:
+        """`is_plain` of the array called `name` as a Python expression, which calls pay for; it may call `is_plain`.
+
+        wide: it is known to start at a multiple of 16 bytes.
+        """
         return f"is_plain({name})"
 
     def wide_text(self, name: str) -> str:
@@ -127,7 +134,7 @@ class CpuBackend(Backend):
     def is_plain(self, array: Any) -> bool:
         return array.flags.num & _PLAIN == _PLAIN  # type: ignore[no-any-return]
 
-    def plain_text(self, name: str) -> str:
+    def plain_text(self, name: str, wide: bool) -> str:
         return f"{name}.flags.num & {_PLAIN} == {_PLAIN}"
 
     def is_wide(self, array: Any) -> bool:
@@ -148,6 +155,8 @@ class CudaBackend(Backend):
         self.target = Target("cuda", architecture, cuda.multiprocessor_count(device))
         self.compiler = CudaCompiler(architecture)
         self.array_type = cuda.array_type()
+        # With one GPU every array is on it, and it is the current one.
+        self._several = cuda.device_count() > 1
 
     def compile(self, kernel: Kernel) -> Any:
         return self.compiler.compile(kernel)
@@ -175,9 +184,11 @@ class CudaBackend(Backend):
     def is_plain(self, array: Any) -> bool:
         return array._c_contiguous and self.is_aligned(array)
 
-    def plain_text(self, name: str) -> str:
-        # The element size is the dtype's; a power of two, but for complex128, whose alignment is that of its parts.
-        return f"{name}._c_contiguous and is_aligned({name})"
+    def here_text(self, name: str) -> str | None:
+        return f"{name}.data.device_id == {self.device}" if self._several else None
+
+    def plain_text(self, name: str, wide: bool) -> str:
+        return f"{name}._c_contiguous" if wide else f"{name}._c_contiguous and is_aligned({name})"
 
     def is_wide(self, array: Any) -> bool:
         return array.data.ptr % 16 == 0  # type: ignore[no-any-return]
@@ -189,7 +200,7 @@ class CudaBackend(Backend):
         return array.data.ptr % array.dtype.itemsize == 0  # type: ignore[no-any-return]
 
     def elsewhere_text(self) -> str | None:
-        return f"current_device() != {self.device}"
+        return f"current_device() != {self.device}" if self._several else None
 
     def names(self) -> dict[str, Any]:
         return {**super().names(), "is_aligned": self.is_aligned, "current_device": cuda.current_device_function()}

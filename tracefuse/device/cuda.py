@@ -139,6 +139,11 @@ def to_numpy(array: Any) -> np.ndarray[Any, Any]:
 # devices and streams
 
 
+def device_count() -> int:
+    """How many GPUs this process sees."""
+    return int(_cupy().cuda.runtime.getDeviceCount())
+
+
 def current_device() -> int:
     """The number of the current device of this thread."""
     return int(_cupy().cuda.runtime.getDevice())
