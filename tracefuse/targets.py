@@ -56,7 +56,7 @@ class Backend(ABC):
         """Whether an argument is C-contiguous, with aligned elements."""
 
     def here_text(self, name: str) -> str | None:
-        """Whether the array called `name` is on this backend's device, as a Python expression; None where it must be."""
+        """Whether the array called `name` is on this device, as a Python expression; None where it must be."""
         return None
 
     def plain_text(self, name: str, wide: bool) -> str:
