@@ -11,16 +11,17 @@ Backends: "cpu" (LLVM), "interpreter" (the CPU's kernels in NumPy), "interpreter
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from error_bounds import bounded_outputs
 
 from tracefuse import rules
 from tracefuse.compiler import Executable, run_passes
 from tracefuse.definition import DefinitionSegment, FusionDefinition
 from tracefuse.device import cuda
+from tracefuse.dtypes import dtype_of
+from tracefuse.error_bounds import bounded_outputs
 from tracefuse.evaluate import evaluate, evaluate_scalars, extent_values
 from tracefuse.ir import Fusion
 from tracefuse.kernel.interpret import interpret
@@ -144,9 +145,7 @@ def live_before(fusion: Fusion, arguments: Sequence[Any]) -> dict[int, Any]:
     return {**values, **{key: value for key, value in extents.items() if key < 0}}
 
 
-def run_alone(
-    segment: DefinitionSegment, live: Mapping[int, Any], backend: Backend, contract: bool
-) -> dict[int, Any]:
+def run_alone(segment: DefinitionSegment, live: Mapping[int, Any], backend: Backend, contract: bool) -> dict[int, Any]:
     """The outputs of one segment's printed definition, by their numbers in the original."""
     again = recorded_again(segment.definition)
     own = segment.definition.fusion
@@ -166,13 +165,17 @@ def crossing(segmentation: Segmentation) -> set[int]:
 # comparing
 
 
-def assert_equal_bits(actual: Any, expected: Any, what: str) -> None:
-    """Equal type, shape and bits; every NaN equals every other."""
+def assert_equal_bits(actual: Any, expected: Any, what: str, *, signed_zeros: bool = True) -> None:
+    """Equal type, shape and bits; every NaN equals every other. signed_zeros: -0 is not 0."""
     assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape), what
-    np.testing.assert_array_equal(actual, expected, err_msg=what)
-    if np.issubdtype(expected.dtype, np.floating) or expected.dtype.kind == "V":
-        signs = np.signbit(actual.astype(np.float64)) == np.signbit(expected.astype(np.float64))
-        assert (signs | np.isnan(expected.astype(np.float64))).all(), f"{what}: signs of zeros differ"
+    if not dtype_of(expected.dtype).is_floating:
+        np.testing.assert_array_equal(actual, expected, err_msg=what)
+        return
+    # Every float64 holds every half and float32: nothing is lost, and NumPy knows its NaN.
+    own, wanted = actual.astype(np.float64), expected.astype(np.float64)
+    np.testing.assert_array_equal(own, wanted, err_msg=what)
+    if signed_zeros:
+        assert ((np.signbit(own) == np.signbit(wanted)) | np.isnan(wanted)).all(), f"{what}: signs of zeros differ"
 
 
 def assert_within(actual: Any, expected: Any, bound: Any, what: str) -> None:
@@ -200,21 +203,30 @@ def check(
     bits: the results are those of the native reading, bit for bit; else they are those of the wide one under the error
     bound that follows from it. merge: a predicate for the ways that segment. without: ways left out, with the reason.
     """
+    fusion = definition if isinstance(definition, Fusion) else definition.fusion
+    bounded = None if bits else bounded_outputs(fusion, arguments)
+    for way, actual in results(fusion, arguments, backend, contract=contract, merge=merge, without=without):
+        predicate = None if way == "whole" else merge
+        compare(fusion, arguments, actual, bounded, f"{backend}, {way}", predicate)
+
+
+def results(
+    fusion: Fusion, arguments: Sequence[Any], backend: str, *, contract: bool = True, merge: Any = None,
+    without: Mapping[str, str] | None = None,
+) -> Iterator[tuple[str, list[Any]]]:  # fmt: skip
+    """(way, its outputs as NumPy arrays) for each way that is not left out."""
     unknown = set(without or ()) - set(WAYS)
     assert not unknown, f"no such ways: {unknown}"
-    fusion = definition if isinstance(definition, Fusion) else definition.fusion
     given = [on_backend(backend, argument) for argument in arguments]
-    runs: dict[str, tuple[Callable[[], list[Any]], Any]] = {
-        "whole": (lambda: run_whole(fusion, given, backend_of(backend), contract), None),
-        "segments": (lambda: run_segments(fusion, given, backend_of(backend), contract, merge), merge),
-        "printed": (lambda: run_printed(fusion, given, backend_of(backend), contract, merge), merge),
+    target = backend_of(backend)
+    runs: dict[str, Callable[[], list[Any]]] = {
+        "whole": lambda: run_whole(fusion, given, target, contract),
+        "segments": lambda: run_segments(fusion, given, target, contract, merge),
+        "printed": lambda: run_printed(fusion, given, target, contract, merge),
     }
-    bounded = None if bits else bounded_outputs(fusion, arguments)
-    for way, (run, predicate) in runs.items():
-        if way in (without or ()):
-            continue
-        actual = [on_host(result) for result in run()]
-        compare(fusion, arguments, actual, bounded, f"{backend}, {way}", predicate if way != "printed" else merge)
+    for way, run in runs.items():
+        if way not in (without or ()):
+            yield way, [on_host(result) for result in run()]
 
 
 def compare(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from error_bounds import bounded_outputs
+from tracefuse.error_bounds import bounded_outputs
 
 from tracefuse.decompose import decompose
 from tracefuse.evaluate import evaluate_scalars, extent_values
