@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 
 import pytest
 from hypothesis import settings
@@ -11,6 +13,14 @@ from ways import BACKENDS, why_not
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("soak", deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+# The suite never touches the user's own folder of compiled kernels; set before any test module is imported.
+_CACHE_DIR = tempfile.mkdtemp(prefix="tracefuse-tests-")
+os.environ["TRACEFUSE_CACHE_DIR"] = _CACHE_DIR
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(_CACHE_DIR, ignore_errors=True)
 
 
 @pytest.fixture(

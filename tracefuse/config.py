@@ -74,6 +74,7 @@ TABLE: dict[str, Option] = {
         Option("dump_dir", "", "folder of what dump writes", changes_code=False),
         Option("disable", "", "comma list of features to turn off", changes_code=False),
         Option("cache_dir", "", "folder of compiled kernels; empty is the user's cache folder", changes_code=False),
+        Option("cache_limit", 1 << 30, "bytes of compiled kernels on disk at most; 0 is none", changes_code=False),
     )
 }  # fmt: skip
 
@@ -100,6 +101,7 @@ class Options:
     dump_dir: str
     disable: str
     cache_dir: str
+    cache_limit: int
 
     @property
     def code_key(self) -> tuple[object, ...]:

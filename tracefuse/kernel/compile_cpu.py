@@ -1,33 +1,30 @@
-"""Compiles the LLVM text of a CPU kernel in memory and makes it callable from Python.
+"""Compiles CPU kernels and makes them callable from Python.
 
 The callable is a C function object over the machine code: a launch costs no Python and no ctypes. Kernels whose texts
-differ in names and comments only share one compilation.
+differ in names and comments only share one compilation, in memory and on disk.
 
-Knows: llvmlite, CPython's way to make a function object. Must not know: how the text is made, what a kernel means.
+Knows: the kernel caches, CPython's way to make a function object. Must not know: LLVM, what a kernel means.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import re
-import threading
-import weakref
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tracefuse.errors import CompileError
-from tracefuse.kernel import ir, pool
+from tracefuse.kernel import disk_cache, ir, pool
+from tracefuse.kernel.disk_cache import DiskCache
+from tracefuse.kernel.kernel_cache import KernelCache, Statistics
 from tracefuse.kernel.llvm import emit_llvm
 from tracefuse.kernel.llvm_launch import HEADER_BYTES
+from tracefuse.kernel.machine_code import get_machine
 
 _METH_FASTCALL = 0x80
-# Kernels that the cache keeps compiled; beyond, the one that was longest not asked for is forgotten.
-MOST_KERNELS = 2048
 
 
 class _MethodDefinition(ctypes.Structure):
@@ -50,71 +47,16 @@ def _reads_arrays() -> bool:
     return True
 
 
-class Machine:
-    """Code generation for this processor, and the symbols that kernels refer to."""
-
-    def __init__(self) -> None:
-        from llvmlite import __version__, binding
-
-        binding.initialize_native_target()
-        binding.initialize_native_asmprinter()
-        binding.initialize_native_asmparser()
-        self.cpu = binding.get_host_cpu_name()
-        self.features = binding.get_host_cpu_features().flatten()
-        self.version = __version__
-        self.lock = threading.Lock()
-        binding.add_symbol("tracefuse_array_type", id(np.ndarray))
-        binding.add_symbol("tracefuse_parallel_for", pool.get_pool().address)
-
-    def target_machine(self) -> Any:
-        from llvmlite import binding
-
-        target = binding.Target.from_default_triple()
-        return target.create_target_machine(cpu=self.cpu, features=self.features, opt=3, jit=True)
-
-    def optimise(self, text: str, context: Any) -> tuple[Any, Any]:
-        """The module after LLVM's passes, in `context`, and the target machine that it was made for."""
-        from llvmlite import binding
-
-        target_machine = self.target_machine()
-        try:
-            module = binding.parse_assembly(text, context)
-            module.verify()
-        except RuntimeError as error:
-            raise CompileError(f"LLVM refuses a kernel: {error}", hint="report this with the kernel's text") from error
-        tuning = binding.create_pipeline_tuning_options(speed_level=3)
-        tuning.loop_vectorization = True
-        tuning.slp_vectorization = True
-        tuning.loop_interleaving = True
-        builder = binding.create_pass_builder(target_machine, tuning)
-        builder.getModulePassManager().run(module, builder)
-        return module, target_machine
-
-
-@functools.cache
-def get_machine() -> Machine:
-    """The one Machine of the process."""
-    return Machine()
-
-
 class CompiledModule:
     """Machine code of one kernel; lives as long as something refers to it."""
 
-    def __init__(self, source: str, name: str) -> None:
-        from llvmlite import binding
-
-        machine = get_machine()
-        with machine.lock:
-            # A context of its own goes with the kernel; the global one would keep its types and constants for good.
-            context = binding.create_context()
-            module, target_machine = machine.optimise(source, context)
-            engine = binding.create_mcjit_compiler(module, target_machine)
-            engine.finalize_object()
-            address = engine.get_function_address("launch")
-        # The engine owns the module, which must go before the context that it was made in. The garbage collector frees
-        # in any order, so both are held by a finalizer instead of by this object.
-        weakref.finalize(self, _dispose, engine, context).atexit = False
-        self.definition = _MethodDefinition(name.encode(), address, _METH_FASTCALL, None)
+    def __init__(self, code: bytes, name: str, disk: DiskCache | None = None) -> None:
+        symbols = {
+            "tracefuse_array_type": id(np.ndarray),
+            "tracefuse_parallel_for": pool.get_pool(disk).address,
+        }
+        self._code = get_machine().link(code, symbols, ("launch",))
+        self.definition = _MethodDefinition(name.encode(), self._code.addresses["launch"], _METH_FASTCALL, None)
 
     def function(self) -> Callable[..., None]:
         """A function object over `launch`; it keeps this module alive."""
@@ -123,12 +65,6 @@ class CompiledModule:
         make.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
         made: Callable[..., None] = make(ctypes.addressof(self.definition), self, None)
         return made
-
-
-def _dispose(engine: Any, context: Any) -> None:
-    """Frees the machine code, then the context that its module belongs to."""
-    engine.close()
-    context.close()
 
 
 class CpuFunction:
@@ -149,12 +85,7 @@ class CpuFunction:
 
     def assembly(self) -> str:
         """The processor's assembly of the kernel."""
-        from llvmlite import binding
-
-        machine = get_machine()
-        with machine.lock:
-            module, target_machine = machine.optimise(self.source, binding.create_context())
-            return str(target_machine.emit_assembly(module))
+        return get_machine().assembly(self.source)
 
 
 def _launch_by_address(function: Callable[..., None], *arguments: Any) -> None:
@@ -179,38 +110,45 @@ def canonical(text: str) -> str:
     return _NAME.sub(number, text)
 
 
-_cache: OrderedDict[str, CompiledModule] = OrderedDict()
-_cache_lock = threading.Lock()
+_cache: KernelCache[CompiledModule] = KernelCache()
 
 
 def cache_key(source: str) -> str:
-    """What a compiled kernel depends on: its canonical text, the processor and its features, llvmlite's version."""
-    machine = get_machine()
-    parts = (canonical(source), machine.cpu, machine.features, machine.version)
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    """What a compiled kernel depends on: its canonical text, the compiler and its settings, the processor."""
+    return disk_cache.hashed("cpu", (canonical(source), *get_machine().key))
 
 
-def compile_cpu(kernel: ir.Kernel) -> CpuFunction:
-    """Compiles `kernel` (target "cpu") or takes an equal one from memory. Thread-safe.
+def compile_cpu(kernel: ir.Kernel, disk: DiskCache | None = None) -> CpuFunction:
+    """Compiles `kernel` (target "cpu"), or takes an equal one from memory or from `disk`. Thread-safe, in parallel.
 
     Raises CompileError where the kernel uses what the CPU kernels do not support.
     """
     source = emit_llvm(kernel)
     key = cache_key(source)
-    with _cache_lock:
-        module = _cache.get(key)
-        if module is not None:
-            _cache.move_to_end(key)
-    if module is None:
-        module = CompiledModule(source, kernel.name)
-        with _cache_lock:
-            module = _cache.setdefault(key, module)
-            if len(_cache) > MOST_KERNELS:
-                _cache.popitem(last=False)
+    module = _cache.get(key, lambda: _made(source, kernel.name, key, disk))
     return CpuFunction(kernel, source, module.function())
+
+
+def _made(source: str, name: str, key: str, disk: DiskCache | None) -> tuple[CompiledModule, bool]:
+    """The machine code of a kernel, and whether it was on disk."""
+    code = None if disk is None else disk.load(key)
+    if disk is not None and code is not None:
+        try:
+            return CompiledModule(code, name, disk), True
+        except CompileError as error:
+            disk.discard(key, f"cannot be used: {error}")
+    code = get_machine().compile(source)
+    module = CompiledModule(code, name, disk)
+    if disk is not None:
+        disk.store(key, code)
+    return module, False
+
+
+def statistics() -> Statistics:
+    """How many CPU kernels were compiled, read from disk and found in memory since the process started."""
+    return _cache.statistics()
 
 
 def clear_cache() -> None:
     """Forgets the compiled kernels; functions that exist keep working."""
-    with _cache_lock:
-        _cache.clear()
+    _cache.clear()

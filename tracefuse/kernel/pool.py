@@ -5,18 +5,20 @@ by an atomic counter, then takes the tickets back and waits until every worker t
 worker refers to the job. Workers spin for some tens of microseconds after a job, then sleep on a futex. A second caller
 at the same time runs its grid alone. A child of fork starts with no workers.
 
-Knows: threads and ranges of integers. Must not know: kernels, arrays.
+Knows: threads and ranges of integers, the kernel cache on disk. Must not know: kernels, arrays.
 """
 
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
 import platform
 import threading
 from collections.abc import Callable
 from typing import Any
+
+from tracefuse.kernel.disk_cache import DiskCache, hashed
+from tracefuse.kernel.machine_code import get_machine
 
 # A worker looks for the next job for this long before it sleeps.
 SPIN_NANOSECONDS = 40_000
@@ -269,6 +271,21 @@ def _text() -> str:
     )
 
 
+_FUNCTIONS = ("parallel_for", "set_threads", "count_workers", "forget_workers")
+
+
+def _code(disk: DiskCache | None) -> bytes:
+    """The pool's machine code, from `disk` or compiled and kept there."""
+    machine, text = get_machine(), _text()
+    key = hashed("pool", (text, *machine.key))
+    code = None if disk is None else disk.load(key)
+    if code is None:
+        code = machine.compile(text)
+        if disk is not None:
+            disk.store(key, code)
+    return code
+
+
 def has_workers() -> bool:
     """Whether this system has the futex call that workers sleep on; elsewhere every grid runs on the calling thread."""
     return platform.system() == "Linux" and platform.machine() in _FUTEX
@@ -284,28 +301,19 @@ def available_threads() -> int:
 class Pool:
     """The compiled pool. Its machine code is never freed: sleeping workers are in it until the process ends."""
 
-    def __init__(self) -> None:
-        from llvmlite import binding
-
-        binding.initialize_native_target()
-        binding.initialize_native_asmprinter()
-        binding.initialize_native_asmparser()
-        machine = binding.Target.from_default_triple().create_target_machine(opt=2, jit=True)
-        module = binding.parse_assembly(_text())
-        module.verify()
-        engine = binding.create_mcjit_compiler(module, machine)
-        engine.finalize_object()
-        self.address: int = engine.get_function_address("parallel_for")
+    def __init__(self, disk: DiskCache | None = None) -> None:
+        code = get_machine().link(_code(disk), {}, _FUNCTIONS)
+        self.address = code.addresses["parallel_for"]
 
         def function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
-            return ctypes.CFUNCTYPE(result, *arguments)(engine.get_function_address(name))
+            return ctypes.CFUNCTYPE(result, *arguments)(code.addresses[name])
 
         self._set_threads = function("set_threads", None, ctypes.c_int64)
         self._count_workers = function("count_workers", ctypes.c_int64)
         self._forget_workers = function("forget_workers", None)
         self._parallel_for = function("parallel_for", None, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2)
-        # Without this the engine would free the code when the interpreter takes its modules down.
-        engine.detach()
+        # Else the code would be freed with this object, when the interpreter takes its modules down.
+        code.keep()
         self.thread_count = 1
         self.set_thread_count(available_threads())
         if hasattr(os, "register_at_fork"):
@@ -330,15 +338,16 @@ class Pool:
 _lock = threading.Lock()
 
 
-@functools.cache
-def _make_pool() -> Pool:
-    return Pool()
+_pool: Pool | None = None
 
 
-def get_pool() -> Pool:
-    """The process's one pool, made at the first call."""
+def get_pool(disk: DiskCache | None = None) -> Pool:
+    """The process's one pool, made at the first call, of machine code kept in `disk`."""
+    global _pool
     with _lock:
-        return _make_pool()
+        if _pool is None:
+            _pool = Pool(disk)
+        return _pool
 
 
 def set_thread_count(count: int) -> None:

@@ -1,0 +1,76 @@
+"""Compiled kernels in memory: each key is made once, whoever asks, and the one longest unused goes first.
+
+Several threads may make different kernels at the same time; a thread that asks for one in the making waits for it.
+
+Knows: keys and opaque values. Must not know: kernels, compilers, files.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+# Kernels that a cache keeps; beyond, the one that was longest not asked for is forgotten.
+MOST_KERNELS = 2048
+
+
+class Statistics(NamedTuple):
+    """How many kernels were compiled, read from disk, and found in memory."""
+
+    compiled: int
+    from_disk: int
+    from_memory: int
+
+
+@dataclass(slots=True)
+class _Place(Generic[T]):
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    value: T | None = None
+
+
+class KernelCache(Generic[T]):
+    """Values by key. `make` tells where its value came from: (value, whether it was read from disk)."""
+
+    def __init__(self, most: int = MOST_KERNELS) -> None:
+        self.most = most
+        self._lock = threading.Lock()
+        self._places: OrderedDict[str, _Place[T]] = OrderedDict()
+        self._compiled = self._from_disk = self._from_memory = 0
+
+    def get(self, key: str, make: Callable[[], tuple[T, bool]]) -> T:
+        """The value of `key`, made at the first request. Raises what `make` raises; the next request tries again."""
+        with self._lock:
+            place = self._places.setdefault(key, _Place())
+            self._places.move_to_end(key)
+            while len(self._places) > self.most:
+                self._places.popitem(last=False)
+        with place.lock:
+            if place.value is not None:
+                with self._lock:
+                    self._from_memory += 1
+                return place.value
+            place.value, from_disk = make()
+            with self._lock:
+                self._from_disk += from_disk
+                self._compiled += not from_disk
+            return place.value
+
+    def keys(self) -> list[str]:
+        """The keys, the one longest unused first."""
+        with self._lock:
+            return list(self._places)
+
+    def statistics(self) -> Statistics:
+        """Counts since the process started; `clear` keeps them."""
+        with self._lock:
+            return Statistics(self._compiled, self._from_disk, self._from_memory)
+
+    def clear(self) -> None:
+        """Forgets every value; those still held elsewhere go on working."""
+        with self._lock:
+            self._places.clear()
