@@ -221,22 +221,21 @@ def _all_fit(matching: _Matching, pairs: list[tuple[int, int | None]]) -> bool:
 
 
 def _match_by_extent(a: Facts, b: Facts, matching: _Matching) -> None:
-    """Loops that no crossing value identifies are taken to be the same where their extents are equal, in order.
+    """Loops that no crossing value identifies are taken to be the same where their extents are equal.
 
+    Equal extents go in order; distinct ones in any, so that it does not matter which of several siblings merge first.
     R loops of one side go with R loops of the other first: two sums over the same axes share their loops.
     """
     for prefer_role in (True, False):
-        start = 0
         for first, extent in enumerate(a.loops):
             if first in matching.forward:
                 continue
-            for second in range(start, len(b.loops)):
+            for second in range(len(b.loops)):
                 if second in matching.backward or b.loops[second] != extent:
                     continue
                 if prefer_role and not _same_role(a, first, b, second):
                     continue
                 matching.add(first, second)
-                start = second + 1
                 break
 
 
