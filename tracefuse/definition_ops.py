@@ -27,7 +27,12 @@ from tracefuse.ops.row import normalize_axes, normalize_axis
 from tracefuse.printing import clamped, predicted_types
 
 # nvFuser's names of what is a row under another name here.
-ALIASES = {"truediv": "div", "bitwise_left_shift": "left_shift", "bitwise_right_shift": "right_shift"}
+ALIASES = {
+    "truediv": "div",
+    "mod": "fmod",
+    "bitwise_left_shift": "left_shift",
+    "bitwise_right_shift": "right_shift",
+}
 
 
 class UnknownOperation(UnsupportedError, AttributeError):
@@ -201,9 +206,17 @@ class Operations:
         values = [self._fd._kind(o) for o in (a, b)]
         if dtype is not None or compute is not None or not {"float", "complex"}.isdisjoint(values):
             return self._pointwise(REGISTRY["div"], a, b, dtype=dtype, compute=compute)  # type: ignore[arg-type]
-        quotient = self.floor_divide(a, b)
-        inexact = self.ne(self.mul(quotient, b), a)
-        return self.where(self.logical_and(inexact, self.lt(quotient, 0)), self.add(quotient, 1), quotient)
+        return self.trunc_divide(a, b)
+
+    @located
+    def clamp(self, a: Any, min: Any = None, max: Any = None, *, dtype: Any = None, compute: Any = None) -> Any:
+        """a, no smaller than min and no larger than max; None is no limit."""
+        types = {"dtype": dtype, "compute": compute}
+        if min is None:
+            return self.set(a, **types) if max is None else self.minimum(a, max, **types)
+        if max is None:
+            return self.maximum(a, min, **types)
+        return self._pointwise(REGISTRY["clamp"], a, min, max, **types)  # type: ignore[arg-type]
 
     @located
     def var(

@@ -159,6 +159,8 @@ def _operand(
     compute = dtypes.float64 if wide and node.compute.is_floating else node.compute.compute
     if isinstance(op, Pointwise) and op.result == "dtype":
         return array
+    if isinstance(op, Pointwise) and op.native:
+        compute = node.compute
     return _converted(array, compute)
 
 

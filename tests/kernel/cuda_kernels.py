@@ -74,8 +74,8 @@ def takes(name: str, dtype: DType) -> bool:
     if dtype is bool_:
         return name in ("and", "or", "xor", "not", "select", "eq", "ne", "lt", "le", "gt", "ge")
     if dtype.is_floating:
-        return name not in _BITS_ONLY | {"and", "or", "xor", "not"}
-    return name not in _FLOAT_ONLY
+        return name not in _BITS_ONLY | {"and", "or", "xor", "not", "gcd"}
+    return name == "pow" or name not in _FLOAT_ONLY
 
 
 _BITCAST = {int32: float32, int64: float64, float32: int32, float64: int64, **dict.fromkeys(HALVES, dtypes.uint16)}

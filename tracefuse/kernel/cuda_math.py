@@ -49,6 +49,12 @@ _COMPARISONS = {
 _BITS = {"and": ("&", BIT_AND), "or": ("|", BIT_OR), "xor": ("^", BIT_XOR)}
 _LOGIC = {"and": ("&&", LOGICAL_AND), "or": ("||", LOGICAL_OR), "xor": ("!=", EQUALITY)}
 _SHIFTS = {"shl": "shift_left", "shr": "shift_right", "shr_logical": "shift_right_logical"}
+_INTEGER_FUNCTIONS = {
+    "minimum": "minimum",
+    "maximum": "maximum",
+    "pow": "integer_power",
+    "gcd": "greatest_divisor",
+}
 _PREDICATES = {"isnan": "is_nan", "isinf": "is_infinite", "isfinite": "is_finite", "signbit": "is_negative"}
 # Functions of CUDA's math library, named for double; float's have an f at the end.
 _MATH = {
@@ -56,8 +62,8 @@ _MATH = {
         name: name
         for name in (
             *("sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin"),
-            *("acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "lgamma"),
-            *("floor", "ceil", "trunc", "pow", "atan2", "nextafter", "copysign", "fma"),
+            *("acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "erfcinv"),
+            *("lgamma", "floor", "ceil", "trunc", "pow", "atan2", "nextafter", "copysign", "fma"),
         )
     },
     "round": "rint",
@@ -316,7 +322,7 @@ class Printer:
             return texts[0] if kind.kind == "uint" else function(self.use("wrapping_absolute"), *texts)
         if name in ("shr", "shl") and self.shifts_plainly(name, arguments[1], kind):
             return self.narrowed(infix(">>" if name == "shr" else "<<", SHIFT, texts[0], texts[1]), kind)
-        helpers = {**_INTEGER_DIVISION, **_SHIFTS, "minimum": "minimum", "maximum": "maximum"}
+        helpers = {**_INTEGER_DIVISION, **_SHIFTS, **_INTEGER_FUNCTIONS}
         if name not in helpers:
             raise InternalError(f"kernel IR: {name} of {kind}")
         return function(self.use(helpers[name]), *texts)

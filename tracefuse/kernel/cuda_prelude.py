@@ -212,6 +212,22 @@ DEFINITIONS: dict[str, Definition] = {
             "  return quotient - whole > ({T})0.5 ? whole + 1 : whole;\n}"
         )
     ),
+    # By squaring, wrapping; a negative exponent gives the reciprocal cut off.
+    "integer_power": Definition(
+        f"{_TEMPLATE} T integer_power(T base, T exponent) {{\n"
+        "  if (exponent < 0 && base != (T)1 && base != (T)(-1)) return (T)0;\n"
+        "  unsigned long long left = (unsigned long long)(exponent < 0 ? (T)(exponent & 1) : exponent);\n"
+        "  unsigned long long square = (unsigned long long)base, result = 1;\n"
+        "  for (; left != 0; left >>= 1, square *= square)\n    if (left & 1) result *= square;\n"
+        "  return (T)result;\n}"
+    ),
+    "greatest_divisor": Definition(
+        f"{_TEMPLATE} T greatest_divisor(T a, T b) {{\n"
+        "  unsigned long long first = a < 0 ? 0ull - (unsigned long long)a : (unsigned long long)a;\n"
+        "  unsigned long long second = b < 0 ? 0ull - (unsigned long long)b : (unsigned long long)b;\n"
+        "  while (second != 0) {\n    const unsigned long long rest = first % second;\n"
+        "    first = second;\n    second = rest;\n  }\n  return (T)first;\n}"
+    ),
     # NaN on either side is passed on.
     "minimum": Definition(
         f"{_TEMPLATE} T minimum(T a, T b) {{ return a < b || a != a ? a : b; }}\n"

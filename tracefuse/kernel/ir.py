@@ -48,11 +48,15 @@ PRIMITIVES: dict[str, int] = {
         (
             *("sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p"),
             *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
-            *("erf", "erfc", "erfinv", "lgamma", "floor", "ceil", "round", "trunc"),
+            *("erf", "erfc", "erfinv", "erfcinv", "lgamma", "floor", "ceil", "round", "trunc"),
         ),
         1,
     ),
-    **dict.fromkeys(("pow", "atan2", "nextafter", "copysign"), 2),
+    **dict.fromkeys(("atan2", "nextafter", "copysign"), 2),
+    # floats and integers; of integers it wraps, and a negative exponent gives the reciprocal cut off, of 0 too: 0
+    "pow": 2,
+    # integers; the largest that divides both, not negative but for the smallest integer's own magnitude
+    "gcd": 2,
     **dict.fromkeys(("isnan", "isinf", "isfinite", "signbit"), 1),
     # `fma(a, b, c)` is a * b + c rounded once, whatever `contract` says
     "fma": 3,

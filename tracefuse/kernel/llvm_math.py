@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 
-from tracefuse.kernel import llvm_half, llvm_math_double, llvm_math_wide
+from tracefuse.kernel import llvm_half, llvm_integer, llvm_math_double, llvm_math_wide
 from tracefuse.kernel.llvm_build import FLOAT_BITS, Builder, Definitions, Value
 
 _NARROW = Definitions()
@@ -183,7 +183,13 @@ for _type in FLOAT_BITS:
     for _name, _build in (("nextafter", _nextafter), ("mod", _mod), ("floordiv", _floordiv)):
         _NARROW.define(f"tf.{_name}.{_type}", _type, _type, _type)(_build)
 
-FUNCTIONS = {**llvm_half.FUNCTIONS, **llvm_math_double.FUNCTIONS, **llvm_math_wide.FUNCTIONS, **_NARROW}
+FUNCTIONS = {
+    **llvm_half.FUNCTIONS,
+    **llvm_integer.FUNCTIONS,
+    **llvm_math_double.FUNCTIONS,
+    **llvm_math_wide.FUNCTIONS,
+    **_NARROW,
+}
 
 
 @functools.cache

@@ -124,7 +124,11 @@ def power(x: Value, y: Value) -> Value:
 
 
 def _arc(y: Value, x: Value) -> Value:
-    """atan2 to 6e-11: atan(t) / t in t**2 on [0, 1], then the octants."""
+    return x.builder.intrinsic("copysign", _angle(y, x), y)
+
+
+def _angle(y: Value, x: Value) -> Value:
+    """The magnitude of atan2 to 6e-11: atan(t) / t in t**2 on [0, 1], then the octants."""
     builder = x.builder
     ay, ax = y.absolute(), x.absolute()
     steep = ay.compare("ogt", ax)
@@ -144,8 +148,7 @@ def _arc(y: Value, x: Value) -> Value:
     )
     angle = (z * t).fused(p, t)
     angle = steep.select(math.pi / 2 - angle, angle)
-    angle = x.bits().compare("slt", 0).select(math.pi - angle, angle)
-    return builder.intrinsic("copysign", angle, y)
+    return x.bits().compare("slt", 0).select(math.pi - angle, angle)
 
 
 _wide("atan2", 2)(_arc)
@@ -163,7 +166,7 @@ def asin(x: Value) -> Value:
 
 @_wide("acos")
 def acos(x: Value) -> Value:
-    return _arc(_sqrt((1.0 - x) * (x + 1.0)), x)
+    return _angle(_sqrt((1.0 - x) * (x + 1.0)), x)
 
 
 @functools.cache
@@ -312,6 +315,44 @@ def _erfinv(x: Value) -> Value:
 
 FUNCTIONS.define("tf.erfinv.double", "double", "double")(_erfinv)
 _wide("erfinv")(_erfinv)
+
+
+def _erfcinv_of_tiny(a: Value) -> Value:
+    """From the asymptotic series of log(erfc), where erfc itself has few digits: each round gains three."""
+    logarithm = -_log(a)
+    y = _sqrt(logarithm)
+    for _ in range(6):
+        z = 0.5 / (y * y)
+        series = a.builder.polynomial(z, (1.0, -1.0, 3.0, -15.0, 105.0, -945.0))
+        y = _sqrt(logarithm - _log(y * math.sqrt(math.pi) / series))
+    return y
+
+
+def _erfcinv(x: Value) -> Value:
+    """As erfinv, for the smaller of x and 2 - x: Halley's steps on erfc, which is steep in the logarithm only, so that
+    the last of them still counts for the smallest arguments."""
+    builder = x.builder
+    a = x.compare("ogt", 1.0).select(2.0 - x, x)
+    logarithm = _log(a * (2.0 - a))
+    c = 0.147
+    half = logarithm.fused(0.5, 2 / (math.pi * c))
+    y = _sqrt(_sqrt(half * half - logarithm * (1 / c)) - half)
+    y = a.compare("ogt", 0.9).select((1.0 - a) * (math.sqrt(math.pi) / 2), y)
+    near = a.compare("ogt", 0.5)
+    for _ in range(6):
+        below = builder.external("erf", "double", y) - (1.0 - a)
+        above = a - builder.external("erfc", "double", y)
+        slope = _exp(-(y * y))
+        moved = near.select(below, above) * (math.sqrt(math.pi) / 2) / slope
+        step = slope.compare("oeq", 0.0).select(0.0, moved)
+        y = y - step / y.fused(step, 1.0)
+    y = a.compare("olt", 1e-290).select(_erfcinv_of_tiny(a), y)
+    y = a.compare("oeq", 0.0).select(_INFINITY, y)
+    return x.compare("ogt", 1.0).select(-y, y)
+
+
+FUNCTIONS.define("tf.erfcinv.double", "double", "double")(_erfcinv)
+_wide("erfcinv")(_erfcinv)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

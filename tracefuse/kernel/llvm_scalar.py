@@ -217,6 +217,8 @@ def _integer(name: str, dtype: DType, arguments: list[Value]) -> Value | None:
             return _divide_integers(name, a, rest[0], signed)
         case "shl" | "shr" | "shr_logical":
             return _shift(name, a, rest[0], signed)
+        case "pow" | "gcd":
+            return a.builder.function(f"tf.{name}.{sign}{a.type[1:]}", a.type, a, rest[0])
         case "lt" | "le" | "gt" | "ge":
             return a.compare(sign + name, rest[0])
         case "isnan" | "isinf":

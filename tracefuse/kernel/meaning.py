@@ -212,6 +212,52 @@ def _inverse_erf(x: float) -> float:
     return math.copysign(guess, x)
 
 
+def _inverse_erfc_of_tiny(x: float) -> float:
+    """erfcinv of the smallest numbers, where erfc itself has few digits: from its asymptotic series, log(erfc(y)) =
+    -y**2 - log(y sqrt(pi)) + log(1 - 1/(2 y**2) + 3/(4 y**4) - ...); each round gains three digits."""
+    y = math.sqrt(-math.log(x))
+    for _ in range(7):
+        z = 0.5 / (y * y)
+        series = 1.0 - z * (1.0 - 3.0 * z * (1.0 - 5.0 * z * (1.0 - 7.0 * z * (1.0 - 9.0 * z))))
+        y = math.sqrt(-math.log(x) - math.log(y * math.sqrt(math.pi) / series))
+    return y
+
+
+def _inverse_erfc(x: float) -> float:
+    """By halves of the interval in which erfc falls through x; above 1 by symmetry."""
+    if math.isnan(x) or not 0.0 <= x <= 2.0:
+        return math.nan
+    if x in (0.0, 2.0):
+        return math.inf if x == 0.0 else -math.inf
+    if x > 0.5:
+        return _inverse_erf(1.0 - x)
+    if x < 1e-290:
+        return _inverse_erfc_of_tiny(x)
+    low, high = 0.0, 28.0
+    for _ in range(70):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if math.erfc(middle) > x else (low, middle)
+    return (low + high) / 2.0
+
+
+def _power(x: Any, y: Any) -> Any:
+    return _float_power(x, y) if _is_float(x) else _integer_power(x, y)
+
+
+def _integer_power(x: Any, y: Any) -> Any:
+    """By squaring, wrapping; a negative exponent gives the reciprocal cut off."""
+    base, exponent = (np.asarray(v) for v in np.broadcast_arrays(x, y))
+    kind = base.dtype
+    negative = exponent < 0
+    left = np.where(negative, exponent & kind.type(1), exponent).astype(kind)
+    result, square = np.ones_like(base), base
+    while np.any(left != 0):
+        result = np.where(left & kind.type(1) != 0, result * square, result).astype(kind)
+        square, left = square * square, left >> kind.type(1)
+    unit = (base == 1) | (base == (-1 if kind.kind == "i" else 1))
+    return np.where(negative & ~unit, kind.type(0), result).astype(kind)[()]
+
+
 def _exact_fma(a: float, b: float, c: float) -> float:
     if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(c)):
         return float(np.float64(a) * np.float64(b) + np.float64(c))
@@ -239,6 +285,8 @@ def _fma(a: Any, b: Any, c: Any) -> Any:
     away = np.nextafter(total, np.where(error > 0, np.inf, -np.inf))
     return np.where(inexact, away, total).astype(np.float32)
 
+
+_float_power = _rounded_once(np.power)
 
 MEANING: dict[str, Function] = {
     "add": np.add,
@@ -291,12 +339,14 @@ MEANING: dict[str, Function] = {
     "erf": _by_element(math.erf),
     "erfc": _by_element(math.erfc),
     "erfinv": _by_element(_inverse_erf),
+    "erfcinv": _by_element(_inverse_erfc),
     "lgamma": _by_element(_log_gamma),
     "floor": np.floor,
     "ceil": np.ceil,
     "round": np.rint,
     "trunc": np.trunc,
-    "pow": _rounded_once(np.power),
+    "pow": _power,
+    "gcd": np.gcd,
     "atan2": _rounded_once(np.arctan2),
     "nextafter": np.nextafter,
     "copysign": np.copysign,

@@ -6,37 +6,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from tracefuse.dtypes import ALL, FLOATS, INTEGERS, NUMBERS, REALS, bool_
+from tracefuse.ops import meanings
 from tracefuse.ops.row import Pointwise, binary, register, ternary, unary
 
 LOGICAL = (bool_, *INTEGERS)
 ORDERED = (bool_, *REALS)
-
-
-def _erf(x: Any) -> Any:
-    return np.vectorize(math.erf, otypes=[np.float64])(x).astype(np.asarray(x).dtype)
-
-
-def _sigmoid(x: Any) -> Any:
-    # exp of the negative magnitude only: no overflow at either end.
-    e = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1 / (1 + e), e / (1 + e)).astype(np.asarray(x).dtype)
-
-
-def _floor_divide(x: Any, y: Any) -> Any:
-    return np.where(y == 0, 0, np.floor_divide(x, np.where(y == 0, 1, y))) if _integer(x) else np.floor_divide(x, y)
-
-
-def _remainder(x: Any, y: Any) -> Any:
-    return np.where(y == 0, 0, np.remainder(x, np.where(y == 0, 1, y))) if _integer(x) else np.remainder(x, y)
-
-
-def _integer(x: Any) -> bool:
-    return bool(np.issubdtype(np.asarray(x).dtype, np.integer))
 
 
 # arithmetic
@@ -46,9 +24,9 @@ mul = binary("mul", NUMBERS, scalar="a * b", numpy=np.multiply, exact=True, doc=
 div = binary(
     "div", FLOATS, scalar="a / b", numpy=np.divide, promotion="divide", exact=True, doc="Quotient, elementwise."
 )
-floor_divide = binary("floor_divide", REALS, scalar="a // b", numpy=_floor_divide, exact=True, doc="Quotient rounded to minus infinity; integers by zero give 0.")  # fmt: skip
-remainder = binary("remainder", REALS, scalar="a % b", numpy=_remainder, exact=True, doc="Remainder with the sign of the divisor; integers by zero give 0.")  # fmt: skip
-pow = binary("pow", FLOATS, scalar="pow(a, b)", numpy=np.power, expensive=True, doc="a to the power b, elementwise.")
+floor_divide = binary("floor_divide", REALS, scalar="a // b", numpy=meanings.floor_divide, exact=True, doc="Quotient rounded to minus infinity; integers by zero give 0.")  # fmt: skip
+remainder = binary("remainder", REALS, scalar="a % b", numpy=meanings.remainder, exact=True, doc="Remainder with the sign of the divisor; integers by zero give 0.")  # fmt: skip
+pow = binary("pow", REALS, scalar="pow(a, b)", numpy=meanings.power, expensive=True, doc="a to the power b; integers wrap, and negative exponents give the reciprocal cut off.")  # fmt: skip
 maximum = binary("maximum", ORDERED, scalar="maximum(a, b)", numpy=np.maximum, exact=True, doc="The larger; NaN where either is.")  # fmt: skip
 minimum = binary("minimum", ORDERED, scalar="minimum(a, b)", numpy=np.minimum, exact=True, doc="The smaller; NaN where either is.")  # fmt: skip
 neg = unary("neg", NUMBERS, scalar="-a", numpy=np.negative, exact=True, doc="Negation, elementwise.")
@@ -62,8 +40,65 @@ log = unary("log", FLOATS, scalar="log(a)", numpy=np.log, promotion="float", exp
 sin = unary("sin", FLOATS, scalar="sin(a)", numpy=np.sin, promotion="float", expensive=True, doc="Sine of radians.")
 cos = unary("cos", FLOATS, scalar="cos(a)", numpy=np.cos, promotion="float", expensive=True, doc="Cosine of radians.")
 tanh = unary("tanh", FLOATS, scalar="tanh(a)", numpy=np.tanh, promotion="float", expensive=True, doc="Hyperbolic tangent.")  # fmt: skip
-erf = unary("erf", FLOATS, scalar="erf(a)", numpy=_erf, promotion="float", expensive=True, doc="Error function.")
-sigmoid = unary("sigmoid", FLOATS, scalar="1 / (1 + exp(-a))", numpy=_sigmoid, promotion="float", expensive=True, doc="1 / (1 + exp(-a)).")  # fmt: skip
+erf = unary(
+    "erf",
+    FLOATS,
+    scalar="erf(a)",
+    numpy=meanings.each(math.erf),
+    promotion="float",
+    expensive=True,
+    doc="Error function.",
+)
+sigmoid = unary("sigmoid", FLOATS, scalar="1 / (1 + exp(-a))", numpy=meanings.sigmoid, promotion="float", expensive=True, doc="1 / (1 + exp(-a)).")  # fmt: skip
+
+exp2 = unary("exp2", FLOATS, scalar="exp2(a)", numpy=np.exp2, promotion="float", expensive=True, doc="2 to the power a.")  # fmt: skip
+expm1 = unary("expm1", FLOATS, scalar="expm1(a)", numpy=np.expm1, promotion="float", expensive=True, doc="Exponential minus 1, exact near 0.")  # fmt: skip
+log2 = unary("log2", FLOATS, scalar="log2(a)", numpy=np.log2, promotion="float", expensive=True, doc="Logarithm to base 2.")  # fmt: skip
+log10 = unary("log10", FLOATS, scalar="log10(a)", numpy=np.log10, promotion="float", expensive=True, doc="Logarithm to base 10.")  # fmt: skip
+log1p = unary("log1p", FLOATS, scalar="log1p(a)", numpy=np.log1p, promotion="float", expensive=True, doc="Natural logarithm of 1 + a, exact near 0.")  # fmt: skip
+tan = unary("tan", FLOATS, scalar="tan(a)", numpy=np.tan, promotion="float", expensive=True, doc="Tangent of radians.")
+asin = unary("asin", FLOATS, scalar="asin(a)", numpy=np.arcsin, promotion="float", expensive=True, doc="Inverse sine, in radians.")  # fmt: skip
+acos = unary("acos", FLOATS, scalar="acos(a)", numpy=np.arccos, promotion="float", expensive=True, doc="Inverse cosine, in radians.")  # fmt: skip
+atan = unary("atan", FLOATS, scalar="atan(a)", numpy=np.arctan, promotion="float", expensive=True, doc="Inverse tangent, in radians.")  # fmt: skip
+sinh = unary("sinh", FLOATS, scalar="sinh(a)", numpy=np.sinh, promotion="float", expensive=True, doc="Hyperbolic sine.")
+cosh = unary("cosh", FLOATS, scalar="cosh(a)", numpy=np.cosh, promotion="float", expensive=True, doc="Hyperbolic cosine.")  # fmt: skip
+asinh = unary("asinh", FLOATS, scalar="asinh(a)", numpy=np.arcsinh, promotion="float", expensive=True, doc="Inverse hyperbolic sine.")  # fmt: skip
+acosh = unary("acosh", FLOATS, scalar="acosh(a)", numpy=np.arccosh, promotion="float", expensive=True, doc="Inverse hyperbolic cosine.")  # fmt: skip
+atanh = unary("atanh", FLOATS, scalar="atanh(a)", numpy=np.arctanh, promotion="float", expensive=True, doc="Inverse hyperbolic tangent.")  # fmt: skip
+erfc = unary("erfc", FLOATS, scalar="erfc(a)", numpy=meanings.each(math.erfc), promotion="float", expensive=True, doc="1 minus the error function.")  # fmt: skip
+erfinv = unary("erfinv", FLOATS, scalar="erfinv(a)", numpy=meanings.each(meanings.erfinv), promotion="float", expensive=True, doc="Inverse of the error function.")  # fmt: skip
+erfcinv = unary("erfcinv", FLOATS, scalar="erfcinv(a)", numpy=meanings.each(meanings.erfcinv), promotion="float", expensive=True, doc="Inverse of 1 minus the error function.")  # fmt: skip
+lgamma = unary("lgamma", FLOATS, scalar="lgamma(a)", numpy=meanings.each(meanings.lgamma), promotion="float", expensive=True, doc="Logarithm of the magnitude of the gamma function.")  # fmt: skip
+silu = unary("silu", FLOATS, scalar="a / (1 + exp(-a))", numpy=lambda x: x * meanings.sigmoid(x), promotion="float", expensive=True, doc="a * sigmoid(a).")  # fmt: skip
+reciprocal = unary("reciprocal", FLOATS, scalar="1 / a", numpy=lambda x: 1 / x, promotion="float", exact=True, doc="1 / a.")  # fmt: skip
+frac = unary("frac", FLOATS, scalar="a - trunc(a)", numpy=lambda x: x - np.trunc(x), promotion="float", exact=True, doc="What follows the decimal point, with the sign of a.")  # fmt: skip
+rint = unary("rint", FLOATS, scalar="round(a)", numpy=np.rint, promotion="float", exact=True, doc="Nearest integer as a float; halves to the even one.")  # fmt: skip
+atan2 = binary("atan2", FLOATS, scalar="atan2(a, b)", numpy=np.arctan2, promotion="float", expensive=True, doc="Angle of the point (b, a), in radians.")  # fmt: skip
+copysign = binary("copysign", FLOATS, scalar="copysign(a, b)", numpy=np.copysign, promotion="float", exact=True, doc="The magnitude of a with the sign of b.")  # fmt: skip
+nextafter = binary("nextafter", FLOATS, scalar="nextafter(a, b)", numpy=np.nextafter, promotion="float", native=True, exact=True, doc="The number of the type next to a towards b.")  # fmt: skip
+lerp = ternary("lerp", FLOATS, scalar="a + c * (b - a) if c < 0.5 else b - (b - a) * (1 - c)", numpy=meanings.lerp, promotion="float", doc="From a to b by the weight c.")  # fmt: skip
+
+# integers and floats
+floor = unary("floor", ORDERED, scalar="floor(a)", integer="a", numpy=np.floor, exact=True, doc="Rounded to minus infinity.")  # fmt: skip
+ceil = unary("ceil", ORDERED, scalar="ceil(a)", integer="a", numpy=np.ceil, exact=True, doc="Rounded to infinity.")
+trunc = unary("trunc", ORDERED, scalar="trunc(a)", integer="a", numpy=np.trunc, exact=True, doc="Rounded towards zero.")
+round = unary("round", REALS, scalar="round(a)", integer="a", numpy=np.round, exact=True, doc="Rounded to the nearest integer; halves to the even one.")  # fmt: skip
+sign = unary("sign", REALS, scalar="1 if a > 0 else (-1 if a < 0 else (0 if a == 0 else a))", numpy=np.sign, exact=True, doc="-1, 0 or 1 by the sign; NaN stays.")  # fmt: skip
+relu = unary("relu", REALS, scalar="0 if a <= 0 else a", numpy=lambda x: np.where(x <= 0, np.zeros_like(x), x), exact=True, doc="a where it is positive, else 0; NaN stays.")  # fmt: skip
+fmod = binary("fmod", REALS, scalar="truncmod(a, b)", numpy=np.fmod, exact=True, doc="Remainder with the sign of the dividend; integers by zero give 0.")  # fmt: skip
+trunc_divide = binary("trunc_divide", REALS, scalar="trunc(a / b)", integer="truncdiv(a, b)", numpy=meanings.trunc_divide, exact=True, doc="Quotient rounded towards zero; integers by zero give 0.")  # fmt: skip
+gcd = binary("gcd", INTEGERS, scalar="gcd(a, b)", numpy=np.gcd, exact=True, doc="Greatest common divisor.")
+clamp = ternary("clamp", REALS, scalar="minimum(maximum(a, b), c)", numpy=lambda x, low, high: np.minimum(np.maximum(x, low), high), exact=True, doc="a, no smaller than b and no larger than c; NaN stays.")  # fmt: skip
+threshold = ternary("threshold", REALS, scalar="c if a <= b else a", numpy=lambda x, limit, value: np.where(x <= limit, value, x), exact=True, doc="a where it is above b, else c.")  # fmt: skip
+addcmul = register(
+    Pointwise(
+        name="addcmul", arity=4, domain=NUMBERS, scalar="a + d * b * c", numpy=lambda a, b, c, value: a + value * b * c,
+        exact=True, doc="a + d * b * c.",
+    )
+)  # fmt: skip
+left_shift = binary("left_shift", INTEGERS, scalar="a << b", numpy=np.left_shift, exact=True, doc="Bits moved up; by the width or more gives 0.")  # fmt: skip
+right_shift = binary("right_shift", INTEGERS, scalar="a >> b", numpy=np.right_shift, exact=True, doc="Bits moved down; the sign fills up.")  # fmt: skip
+logical_right_shift = binary("logical_right_shift", INTEGERS, scalar="shr_logical(a, b)", numpy=meanings.logical_right_shift, exact=True, doc="Bits moved down; zeros fill up.")  # fmt: skip
 
 # comparisons and logic
 eq = binary("eq", ALL, scalar="a == b", numpy=np.equal, result="bool", exact=True, doc="a == b.")
@@ -83,6 +118,12 @@ logical_or = binary("logical_or", (bool_,), scalar="a | b", numpy=np.logical_or,
 logical_not = unary("logical_not", (bool_,), scalar="~a", numpy=np.logical_not, promotion="bool", exact=True, doc="Not true.")  # fmt: skip
 isnan = unary("isnan", FLOATS, scalar="isnan(a)", numpy=np.isnan, result="bool", promotion="float", exact=True, doc="Whether a is not a number.")  # fmt: skip
 isfinite = unary("isfinite", FLOATS, scalar="isfinite(a)", numpy=np.isfinite, result="bool", promotion="float", exact=True, doc="Whether a is neither infinite nor NaN.")  # fmt: skip
+
+isinf = unary("isinf", FLOATS, scalar="isinf(a)", numpy=np.isinf, result="bool", promotion="float", exact=True, doc="Whether a is infinite.")  # fmt: skip
+isposinf = unary("isposinf", FLOATS, scalar="isinf(a) & (a > 0)", numpy=np.isposinf, result="bool", promotion="float", exact=True, doc="Whether a is infinity.")  # fmt: skip
+isneginf = unary("isneginf", FLOATS, scalar="isinf(a) & (a < 0)", numpy=np.isneginf, result="bool", promotion="float", exact=True, doc="Whether a is minus infinity.")  # fmt: skip
+isreal = unary("isreal", ALL, scalar="imag(a) == 0", numpy=np.isreal, result="bool", exact=True, doc="Whether a has no imaginary part.")  # fmt: skip
+signbit = unary("signbit", FLOATS, scalar="signbit(a)", numpy=np.signbit, result="bool", promotion="float", exact=True, doc="Whether the sign is negative, of zero and NaN too.")  # fmt: skip
 
 # selection and conversion
 where = ternary("where", ALL, scalar="b if a else c", numpy=np.where, promotion="where", exact=True, doc="b where a is true, else c.")  # fmt: skip

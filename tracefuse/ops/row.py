@@ -86,7 +86,8 @@ class Pointwise(Op):
     scalar: its code. domain: the types that it computes in. promotion: how operand types make the compute type:
     "common"; "float" (integers go to floats); "divide" (integers go to the default float); "bool"; "where" (the first
     operand is a condition). result: "same" as the compute type, "bool", or "dtype" (the attribute).
-    expensive: worth keeping rather than computing again. exact: bit-equal to NumPy where the compute type is.
+    integer: the code where the compute type is an integer or bool, if it is another. native: halves are computed as
+    they are, not in float32. expensive: worth keeping rather than computing again. exact: bit-equal to NumPy where the compute type is.
     ends_segment: what it makes is stored, and what reads it is in another segment.
     """
 
@@ -95,6 +96,8 @@ class Pointwise(Op):
     domain: tuple[DType, ...]
     promotion: str = "common"
     result: str = "same"
+    integer: str | None = None
+    native: bool = False
     expensive: bool = False
     exact: bool = False
     ends_segment: bool = False
@@ -123,6 +126,15 @@ class Pointwise(Op):
             names = ", ".join(d.name for d in self.domain)
             raise DtypeError(f"{self.name} does not take {compute}", hint=f"cast to one of: {names}")
         return compute, dtypes.bool_ if self.result == "bool" else compute
+
+    def code(self, compute: DType) -> str:
+        """The scalar code for a compute type."""
+        floating = compute.kind in ("float", "complex")
+        return self.scalar if floating or self.integer is None else self.integer
+
+    def arithmetic(self, compute: DType) -> DType:
+        """The type that kernels compute in for a compute type."""
+        return compute if self.native else compute.compute
 
     def _adjusted(self, compute: DType, table: str) -> DType:
         if self.promotion not in ("float", "divide") or compute.kind in ("float", "complex"):

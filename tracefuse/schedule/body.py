@@ -256,7 +256,7 @@ class Body:
         result = []
         for lane in range(width):
             terms = {k: v[lane if len(v) > 1 else 0] for k, v in names.items()}
-            out = apply(op.scalar, terms, node.compute.compute)
+            out = apply(op.code(node.compute), terms, op.arithmetic(node.compute))
             result.append(convert(out, self._arithmetic(node.outputs[0])))
         return tuple(result)
 
@@ -281,7 +281,7 @@ class Body:
     def _operand(self, node: Node, position: int, coordinates: Shape) -> Lanes:
         """An operand in the type that the node computes in."""
         operand, op = node.operands[position], node.op
-        target = node.compute.compute
+        target = op.arithmetic(node.compute) if isinstance(op, Pointwise) else node.compute.compute
         if isinstance(op, Pointwise) and op.promotion == "where" and position == 0:
             target = bool_
         if isinstance(operand, Literal):

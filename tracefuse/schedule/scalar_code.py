@@ -99,6 +99,9 @@ def _translate(node: ast.expr, names: Mapping[str, Term], dtype: DType) -> Term:
         case ast.IfExp(test=test, body=body, orelse=orelse):
             terms = [_translate(part, names, dtype) for part in (test, body, orelse)]
             return _primitive("select", terms, dtype)
+        case ast.Call(func=ast.Name(id=("real" | "imag") as part), args=[argument]):
+            term = _translate(argument, names, dtype)
+            return term if part == "real" else 0
         case ast.Call(func=ast.Name(id=function), args=arguments) if function in PRIMITIVES:
             return _primitive(function, [_translate(a, names, dtype) for a in arguments], dtype)
     raise InternalError(f"scalar code: {ast.unparse(node)} is not part of the language")
