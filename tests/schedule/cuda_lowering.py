@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tracefuse.error_bounds import bounded_outputs
 
 from tracefuse.decompose import decompose
+from tracefuse.error_bounds import bounded_outputs
 from tracefuse.evaluate import evaluate_scalars, extent_values
 from tracefuse.extents import Expression, Extent, evaluate, substitute, symbols
 from tracefuse.extract import step_graph
