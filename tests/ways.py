@@ -24,6 +24,7 @@ from tracefuse.dtypes import dtype_of
 from tracefuse.error_bounds import bounded_outputs
 from tracefuse.evaluate import evaluate, evaluate_scalars, extent_values
 from tracefuse.ir import Fusion
+from tracefuse.kernel.disk_cache import DiskCache
 from tracefuse.kernel.interpret import interpret
 from tracefuse.kernel.ir import Kernel
 from tracefuse.schedule.lower import Target
@@ -40,7 +41,7 @@ class Interpreted(CpuBackend):
     def __init__(self, target: Target) -> None:
         self.target = target
 
-    def compile(self, kernel: Kernel) -> Any:
+    def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
         return kernel
 
     def entry(self, function: Any) -> Callable[..., None]:

@@ -20,6 +20,8 @@ from tracefuse.evaluate import check_requirements, evaluate_scalars
 from tracefuse.guards import Guard, compile_guards
 from tracefuse.host_code import Call, compile_call
 from tracefuse.ir import Fusion
+from tracefuse.kernel import disk_cache
+from tracefuse.kernel.disk_cache import DiskCache
 from tracefuse.plan import Plan, build_plan
 from tracefuse.rewrite import drop_dead, fold_constants, merge_common, separate_outputs
 from tracefuse.segmentation import Segmentation, for_sizes, segment_fusion
@@ -43,15 +45,16 @@ def run_passes(fusion: Fusion) -> Fusion:
 
 def compile_fusion(
     fusion: Fusion, *, target: str = "cpu", merge: segments.Predicate | None = None, contract: bool = True,
-    device: int = 0, facts: Sequence[Guard] = (),
+    device: int = 0, facts: Sequence[Guard] = (), disk: DiskCache | None = None,
 ) -> Executable:  # fmt: skip
     """`fusion`, rewritten, split and ready to be called; kernels are compiled for the first sizes that come.
 
     target: "cpu" (NumPy arrays) or "cuda" (CuPy arrays of GPU `device`; where there is no GPU, kernels are only
     written, to be read). merge: see `segment_fusion`. facts: under which it was recorded; see `Executable.attempt`.
+    disk: where compiled kernels are kept; by default as the options in force say.
     """
     segmentation = segment_fusion(run_passes(fusion), merge=merge)
-    return Executable(segmentation, backend_for(target, device), contract=contract, facts=facts)
+    return Executable(segmentation, backend_for(target, device), contract=contract, facts=facts, disk=disk)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +77,10 @@ class Executable:
 
     def __init__(
         self, segmentation: Segmentation, backend: Backend | None = None, *, contract: bool = True,
-        facts: Sequence[Guard] = (),
+        facts: Sequence[Guard] = (), disk: DiskCache | None = None,
     ) -> None:  # fmt: skip
         self.segmentation, self.contract, self.facts = segmentation, contract, tuple(facts)
+        self.disk = disk_cache.in_force() if disk is None else disk
         self.backend = cpu_backend() if backend is None else backend
         self.fusion = fusion = segmentation.original
         self.compiles = 0
@@ -153,7 +157,7 @@ class Executable:
             segmentation, guards = for_sizes(self.segmentation, facts.values)
             plan = build_plan(
                 segmentation, self.backend, facts.layouts, facts.values, facts.strides, guards=guards,
-                aligned=facts.aligned, contract=self.contract,
+                aligned=facts.aligned, contract=self.contract, disk=self.disk,
             )  # fmt: skip
             self.compiles += 1
             call, text = compile_call(plan, self.backend, self.facts, self._scalars)

@@ -14,10 +14,12 @@ from typing import Any
 
 import segments
 from segments import Program, Runner
+from tracefuse.compile_all import compile_all
 from tracefuse.dtypes import DType
 from tracefuse.extents import Expression, Extent, Symbol, as_symbol, evaluate, python_text, substitute, symbol, symbols
 from tracefuse.guards import Guard
 from tracefuse.ir import Fusion, Shape
+from tracefuse.kernel.disk_cache import DiskCache
 from tracefuse.layouts import STRIDE_NAME, LayoutKey, stride_name, symbolic_strides
 from tracefuse.library import library_launch
 from tracefuse.schedule.launches import LaunchSpec, Lowered
@@ -79,20 +81,20 @@ class Plan:
 def build_plan(
     segmentation: Segmentation, backend: Backend, layouts: LayoutKey, values: Mapping[int, int],
     strides: Mapping[str, int], *, guards: Sequence[Guard] = (), aligned: frozenset[int] = frozenset(),
-    contract: bool = True,
+    contract: bool = True, disk: DiskCache | None = None,
 ) -> Plan:  # fmt: skip
-    """Lowers and compiles every segment for the sizes of a call.
+    """Lowers and compiles every segment for the sizes of a call; several segments compile at once.
 
     values: extents and integer scalars by id. strides: of arguments that are not contiguous, by symbol name.
     guards: those of the segmentation itself. aligned: arguments whose memory starts at a multiple of 16 bytes.
+    disk: where compiled kernels are kept. Raises CompileError, naming the segment.
     """
     fusion = segmentation.fusion
     layout_of = dict(zip(fusion.tensor_inputs, layouts, strict=True))
-    compiled: list[CompiledSegment] = []
     found = list(guards)
+    lowerings: dict[int, tuple[_Border, Lowered]] = {}
     for position, part in enumerate(segmentation.segments):
         if part.library is not None:
-            compiled.append(_library_segment(part, position, backend))
             continue
         border = _Border(segmentation, part, layout_of)
         sizes = border.sizes(values, strides)
@@ -101,7 +103,14 @@ def build_plan(
             aligned=border.aligned(aligned), misaligned=border.misaligned(),
         )  # fmt: skip
         found += [border.original_guard(guard) for guard in lowered.guards]
-        compiled.append(_kernel_segment(border, lowered, position, backend))
+        lowerings[position] = border, lowered
+    functions = compile_all({k: lowered for k, (_, lowered) in lowerings.items()}, backend, disk)
+    compiled = [
+        _kernel_segment(*lowerings[position], functions[position], position, backend)
+        if position in lowerings
+        else _library_segment(part, position, backend)
+        for position, part in enumerate(segmentation.segments)
+    ]
     program = _program(segmentation, compiled)
     runner = Runner(program, backend)
     return Plan(segmentation, layouts, aligned, tuple(dict.fromkeys(found)), tuple(compiled), program, runner)
@@ -176,8 +185,9 @@ class _Border:
         return Sizes(own, named)
 
 
-def _kernel_segment(border: _Border, lowered: Lowered, position: int, backend: Backend) -> CompiledSegment:
-    functions = tuple(backend.compile(launch.kernel) for launch in lowered.launches)
+def _kernel_segment(
+    border: _Border, lowered: Lowered, functions: tuple[Any, ...], position: int, backend: Backend
+) -> CompiledSegment:
     inputs, text = _RunText(border, lowered).write()
     names: dict[str, Any] = {f"k{k}": backend.entry(function) for k, function in enumerate(functions)}
     names |= {f"d{k}": scratch.dtype for k, scratch in enumerate(lowered.scratch)}

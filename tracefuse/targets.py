@@ -22,6 +22,7 @@ from tracefuse.errors import DeviceError
 from tracefuse.kernel.compile_cpu import compile_cpu
 from tracefuse.kernel.compile_cuda import CudaCompiler
 from tracefuse.kernel.cuda import emit_cuda
+from tracefuse.kernel.disk_cache import DiskCache
 from tracefuse.kernel.ir import Kernel
 from tracefuse.schedule.lower import Target
 
@@ -36,8 +37,8 @@ class Backend(ABC):
     """Whether kernels are made for arguments that start at a multiple of 16 bytes (`is_wide`)."""
 
     @abstractmethod
-    def compile(self, kernel: Kernel) -> Any:
-        """The compiled kernel; equal kernels are compiled once."""
+    def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
+        """The compiled kernel; equal kernels are compiled once, or taken from `disk`. Several threads may call it."""
 
     @abstractmethod
     def entry(self, function: Any) -> Callable[..., None]:
@@ -112,8 +113,8 @@ class CpuBackend(Backend):
     def __init__(self) -> None:
         self.target = Target("cpu")
 
-    def compile(self, kernel: Kernel) -> Any:
-        return compile_cpu(kernel)
+    def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
+        return compile_cpu(kernel, disk)
 
     def entry(self, function: Any) -> Callable[..., None]:
         return function.launch  # type: ignore[no-any-return]
@@ -158,8 +159,8 @@ class CudaBackend(Backend):
         # With one GPU every array is on it, and it is the current one.
         self._several = cuda.device_count() > 1
 
-    def compile(self, kernel: Kernel) -> Any:
-        return self.compiler.compile(kernel)
+    def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
+        return self.compiler.compile(kernel, disk)
 
     def entry(self, function: Any) -> Callable[..., None]:
         return function.launch  # type: ignore[no-any-return]
@@ -233,7 +234,7 @@ class CudaTextBackend(Backend):
             hint="f.segments(*args) shows them; target='cpu' or 'auto' runs NumPy arrays on the CPU",
         )
 
-    def compile(self, kernel: Kernel) -> Any:
+    def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
         return EmittedKernel(kernel, emit_cuda(kernel))
 
     def entry(self, function: Any) -> Callable[..., None]:

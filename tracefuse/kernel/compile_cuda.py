@@ -1,11 +1,11 @@
 """CUDA kernels compiled once and launched through CuPy at little host cost.
 
-`CudaCompiler` turns a kernel into a `CudaFunction` for one architecture and keeps it: kernels that differ in names and
-comments only share one compilation. A `CudaFunction` holds machine code, loads it on each device at its first launch
-there, and launches on CuPy's current stream: all parameters are packed into one buffer by one call of `struct`, next to
-a prepared array of their addresses.
+`CudaCompiler` turns a kernel into a `CudaFunction` for one architecture and keeps it, on disk as a cubin (never PTX):
+kernels that differ in names and comments only share one compilation, and one found on disk needs no NVRTC. A
+`CudaFunction` holds machine code, loads it on each device at its first launch there, and launches on CuPy's current
+stream: all parameters are packed into one buffer by one call of `struct`, next to a prepared array of their addresses.
 
-Knows: CUDA sources, NVRTC, CuPy's driver interface. Must not know: ops, fusions, disk caches.
+Knows: CUDA sources, NVRTC, CuPy's driver interface. Must not know: ops, fusions.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,9 +22,11 @@ import numpy as np
 
 from tracefuse.dtypes import DType
 from tracefuse.errors import CompileError, DeviceError, InternalError
-from tracefuse.kernel import ir
+from tracefuse.kernel import disk_cache, ir
 from tracefuse.kernel.cuda import canonical_cuda, emit_cuda, emit_unit, entry_name, shared_bytes
-from tracefuse.kernel.nvrtc import compile_source
+from tracefuse.kernel.disk_cache import DiskCache
+from tracefuse.kernel.kernel_cache import KernelCache, Statistics
+from tracefuse.kernel.nvrtc import BASE_OPTIONS, compile_source, identity
 
 __all__ = ["CudaCompiler", "CudaFunction", "compile_kernel", "compile_many", "compile_source", "options_of"]
 
@@ -150,8 +153,8 @@ class CudaFunction:
     `source` is readable CUDA C++, `cubin` the machine code, `entry` the function's name in both.
     """
 
-    def __init__(self, kernel: ir.Kernel, source: str, cubin: bytes, entry: str, architecture: str) -> None:
-        self.kernel, self.source, self.cubin = kernel, source, cubin
+    def __init__(self, kernel: ir.Kernel, source: str | None, cubin: bytes, entry: str, architecture: str) -> None:
+        self.kernel, self._source, self.cubin = kernel, source, cubin
         self.entry, self.architecture = entry, architecture
         self.shared_bytes = shared_bytes(kernel)
         self.grid = grid_function(kernel)
@@ -164,6 +167,13 @@ class CudaFunction:
         self._lock = threading.Lock()
         self._loaded: dict[int, tuple[Any, int]] = {}
         self._runtime: _Runtime | None = None
+
+    @property
+    def source(self) -> str:
+        """Readable CUDA C++; written when it is asked for where the machine code was found on disk."""
+        if self._source is None:
+            self._source = emit_cuda(self.kernel)
+        return self._source
 
     @staticmethod
     def _slot(parameter: ir.Buffer | ir.Variable) -> str:
@@ -266,10 +276,8 @@ def compile_many(kernels: Sequence[ir.Kernel], *, architecture: str) -> list[byt
     return cubins
 
 
-@dataclass(slots=True)
-class _Pending:
-    lock: threading.Lock
-    function: CudaFunction | None = None
+# Every compiler of the process, so that all can be cleared and counted.
+_compilers: weakref.WeakSet[CudaCompiler] = weakref.WeakSet()
 
 
 class CudaCompiler:
@@ -277,27 +285,51 @@ class CudaCompiler:
 
     def __init__(self, architecture: str) -> None:
         self.architecture = architecture
-        self.compiled = 0
-        self._lock = threading.Lock()
-        self._functions: dict[tuple[str, tuple[str, ...]], _Pending] = {}
+        self._cache: KernelCache[CudaFunction] = KernelCache()
+        _compilers.add(self)
 
-    def key(self, kernel: ir.Kernel) -> tuple[str, tuple[str, ...]]:
-        """What decides the machine code for this architecture."""
-        return canonical_cuda(kernel), options_of(kernel)
+    @property
+    def compiled(self) -> int:
+        """Kernels that NVRTC compiled so far."""
+        return self._cache.statistics().compiled
 
-    def compile(self, kernel: ir.Kernel) -> CudaFunction:
-        """The kernel's function, compiled at the first request. Raises CompileError."""
+    def key(self, kernel: ir.Kernel) -> str:
+        """What decides the machine code: the canonical source, architecture, options and compiler."""
+        options = (*BASE_OPTIONS, *options_of(kernel))
+        return disk_cache.hashed("cuda", (canonical_cuda(kernel), self.architecture, *options, identity()))
+
+    def compile(self, kernel: ir.Kernel, disk: DiskCache | None = None) -> CudaFunction:
+        """The kernel's function, compiled or taken from `disk` at the first request. Raises CompileError."""
         key = self.key(kernel)
-        with self._lock:
-            pending = self._functions.setdefault(key, _Pending(threading.Lock()))
-        with pending.lock:
-            if pending.function is None:
-                pending.function = compile_kernel(kernel, architecture=self.architecture)
-                with self._lock:
-                    self.compiled += 1
-            return pending.function
+        return self._cache.get(key, lambda: self._made(kernel, key, disk))
+
+    def _made(self, kernel: ir.Kernel, key: str, disk: DiskCache | None) -> tuple[CudaFunction, bool]:
+        """The function, and whether its machine code was on disk: after the name of its entry and a zero byte."""
+        content = None if disk is None else disk.load(key)
+        if content is not None:
+            entry, _, cubin = content.partition(b"\0")
+            return CudaFunction(kernel, None, cubin, entry.decode(), self.architecture), True
+        function = compile_kernel(kernel, architecture=self.architecture)
+        if disk is not None:
+            disk.store(key, function.entry.encode() + b"\0" + function.cubin)
+        return function, False
+
+    def statistics(self) -> Statistics:
+        """How many kernels were compiled, read from disk and found in memory."""
+        return self._cache.statistics()
 
     def clear(self) -> None:
         """Forgets every function; those still held elsewhere go on working."""
-        with self._lock:
-            self._functions.clear()
+        self._cache.clear()
+
+
+def statistics() -> Statistics:
+    """How many CUDA kernels were compiled, read from disk and found in memory since the process started."""
+    counts = [compiler.statistics() for compiler in _compilers]
+    return Statistics(*(sum(c[k] for c in counts) for k in range(3)))
+
+
+def clear_cache() -> None:
+    """Forgets the compiled kernels of every GPU; functions that exist keep working."""
+    for compiler in list(_compilers):
+        compiler.clear()

@@ -278,4 +278,5 @@ def canonical_cuda(kernel: ir.Kernel) -> str:
     Meant as a key: with `kernel.contract` and the architecture it decides the machine code but for the entry's name.
     """
     emitter = _Emitter(kernel, anonymous=True)
-    return emitter.function()
+    function = emitter.function()
+    return prelude(sorted(emitter.printer.used)) + function

@@ -51,13 +51,13 @@ def hashed(kind: str, parts: Sequence[str]) -> str:
 
 
 class DiskCache:
-    """The files of one folder, at most `limit` bytes. Thread-safe; nothing is touched before the first use."""
+    """The files of one folder: at most `limit` bytes, none for 0. Thread-safe; looks at nothing before its use."""
 
     def __init__(self, folder: str, limit: int) -> None:
         self.folder, self.limit = folder, limit
         self._lock = threading.Lock()
-        self._checked = False
-        self._reads = self._writes = True
+        self._checked = limit <= 0
+        self._reads = self._writes = limit > 0
         self._bytes: int | None = None
 
     # -- the folder ---------------------------------------------------------------------------------------------------
@@ -264,14 +264,14 @@ def default_folder() -> str:
     return platformdirs.user_cache_dir("tracefuse", appauthor=False)
 
 
-def for_options(options: Options) -> DiskCache | None:
-    """The cache of the folder that options name; None where `cache_limit` turns it off."""
+def for_options(options: Options) -> DiskCache:
+    """The cache of the folder that options name; it keeps nothing where `cache_limit` turns it off."""
     if options.cache_limit <= 0:
-        return None
+        return _cache(os.devnull, 0)
     folder = os.path.abspath(os.path.expanduser(options.cache_dir)) if options.cache_dir else default_folder()
     return _cache(folder, options.cache_limit)
 
 
-def in_force() -> DiskCache | None:
+def in_force() -> DiskCache:
     """The cache of the options in force here."""
     return for_options(config.resolve())

@@ -147,6 +147,18 @@ def nvrtc() -> Nvrtc:
     )
 
 
+@functools.cache
+def identity() -> str:
+    """Which NVRTC compiles here, for keys of caches; told without loading it where its files are known.
+
+    The files' own names and sizes: a toolkit's name has the version in it, and two versions differ in size.
+    """
+    files = {Path(path).resolve() for path in library_candidates() if os.path.isabs(path)}
+    if files:
+        return ", ".join(sorted(f"{path.name} of {path.stat().st_size} bytes" for path in files))
+    return ".".join(map(str, nvrtc().version))
+
+
 def _compile(source: str, name: str, architecture: str, options: Sequence[str], kind: str) -> tuple[bytes, str]:
     number = re.fullmatch(r"sm_(\d+)[af]?", architecture)
     if number is None or int(number[1]) < _MINIMUM_ARCHITECTURE:
