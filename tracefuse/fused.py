@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
@@ -28,6 +29,7 @@ from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.evaluated import EvaluatedExecutable
 from tracefuse.explain import Explanation
 from tracefuse.extents import evaluate
+from tracefuse.kernel import disk_cache
 from tracefuse.leaves import array_key
 from tracefuse.placed import PlacedFusion
 from tracefuse.recorder import current
@@ -39,6 +41,10 @@ R = TypeVar("R")
 
 MOST_TRACES = 64
 """Traces kept for one key; the oldest goes first."""
+
+
+FUNCTIONS: weakref.WeakSet[FusedFunction[..., Any]] = weakref.WeakSet()
+"""Every fused function that is alive, so that all their caches can be cleared."""
 
 
 class CacheInfo(NamedTuple):
@@ -93,6 +99,7 @@ class FusedFunction(Generic[P, R]):
         self._traces = self._hits = self._dropped = 0
         self._default = config.resolve(self._options)
         self._takes_flat = not self._signature.has_static and not self._default.eager
+        FUNCTIONS.add(self)
 
     # -- calling ------------------------------------------------------------------------------------------------------
 
@@ -168,7 +175,10 @@ class FusedFunction(Generic[P, R]):
             return EvaluatedExecutable(traced.fusion)
         target, device = resolve_target(options.target, device)
         facts = (*traced.guards, *traced.never_one())
-        return compile_fusion(traced.fusion, target=target, device=device or 0, contract=options.contract, facts=facts)
+        return compile_fusion(
+            traced.fusion, target=target, device=device or 0, contract=options.contract, facts=facts,
+            disk=disk_cache.for_options(options),
+        )  # fmt: skip
 
     def _run(self, entry: _Entry, arguments: list[Any], call: Call) -> Any:
         outputs = entry.executable(arguments) if entry.executable is not None else []
