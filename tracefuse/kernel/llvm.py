@@ -13,6 +13,7 @@ from tracefuse.errors import InternalError
 from tracefuse.kernel import ir, llvm_launch, llvm_math
 from tracefuse.kernel.llvm_body import Emitter, Metadata, is_scratch
 from tracefuse.kernel.llvm_build import Processor, Value, host_processor
+from tracefuse.kernel.llvm_half import TRUNCATE
 from tracefuse.kernel.llvm_scalar import register_type
 
 
@@ -68,7 +69,11 @@ def emit_llvm(kernel: ir.Kernel, processor: Processor | None = None) -> str:
     outer = Emitter(kernel, processor, metadata)
     texts += llvm_launch.emit(kernel, scratch, outer)
     declarations = {**body.builder.declarations, **outer.builder.declarations}
-    texts += llvm_math.functions((*body.builder.functions, *outer.builder.functions), declarations)
+    narrows = any("fptrunc float" in line and line.endswith("to half") for line in body.builder.lines)
+    support = (TRUNCATE,) if narrows else ()
+    texts += llvm_math.functions((*body.builder.functions, *outer.builder.functions, *support), declarations)
+    if narrows:
+        texts.append(f'@llvm.compiler.used = appending global [1 x ptr] [ptr @{TRUNCATE}], section "llvm.metadata"')
     width = f'"prefer-vector-width"="{processor.vector_bits}"'
     attributes = [f"attributes #0 = {{ noinline nounwind {width} }}", f"attributes #1 = {{ nounwind {width} }}"]
     return (

@@ -67,3 +67,16 @@ def double_to_float_odd(x: Value) -> Value:
     inexact = error.compare("one", 0.0) & (near.bits() & 1).compare("eq", 0)
     outward = x.absolute().compare("ogt", back.absolute())
     return _float(near.bits() + inexact.select(outward.select(near.bits().like(1), -1), 0))
+
+
+TRUNCATE = "__truncdfhf2"
+"""What LLVM's code generator calls where it makes one conversion of two, from float64 through float32 to float16.
+
+The compiler's own library, which has it, is not part of the process: a module with such conversions brings it along.
+"""
+
+
+@FUNCTIONS.define(TRUNCATE, "half", "double")
+def double_to_half(x: Value) -> Value:
+    """Rounds once."""
+    return double_to_float_odd(x).convert("fptrunc", "half")
