@@ -36,7 +36,9 @@ from tracefuse.errors import (
 
 if TYPE_CHECKING:
     from tracefuse.arrays import ShapeDtype
+    from tracefuse.caches import clear_caches
     from tracefuse.config import options
+    from tracefuse.configuration import show_config
     from tracefuse.dtypes import DataType
     from tracefuse.fused import fuse
     from tracefuse.pytrees import register_pytree_node
@@ -60,10 +62,12 @@ __all__ = [
     "TracefuseError",
     "UnsupportedError",
     "__version__",
+    "clear_caches",
     "fuse",
     "options",
     "register_pytree_node",
     "rules",
+    "show_config",
     "xp",
 ]
 
@@ -72,10 +76,12 @@ _WHERE = {
     "DataType": "dtypes",
     "FusionDefinition": "definition",
     "ShapeDtype": "arrays",
+    "clear_caches": "caches",
     "fuse": "fused",
     "options": "config",
     "register_pytree_node": "pytrees",
     "rules": None,
+    "show_config": "configuration",
     "xp": None,
 }
 

@@ -236,3 +236,21 @@ def synchronize() -> None:
         cupy.cuda.get_current_stream().synchronize()
     except cupy.cuda.runtime.CUDARuntimeError as error:
         raise DeviceError(f"work on device {current_device()} failed: {error}") from error
+
+
+def versions() -> dict[str, str]:
+    """CUDA's versions: of the runtime that CuPy uses and of the driver."""
+    runtime = _cupy().cuda.runtime
+    numbers = {"CUDA runtime": runtime.runtimeGetVersion(), "CUDA driver": runtime.driverGetVersion()}
+    return {name: f"{number // 1000}.{number % 1000 // 10}" for name, number in numbers.items()}
+
+
+def described_devices() -> tuple[str, ...]:
+    """Name, architecture and memory of each GPU."""
+    runtime = _cupy().cuda.runtime
+    described = []
+    for number in range(runtime.getDeviceCount()):
+        facts = runtime.getDeviceProperties(number)
+        memory = f"{facts['totalGlobalMem'] / 2**30:.0f} GiB"
+        described.append(f"{facts['name'].decode()}, {architecture(number)}, {memory}")
+    return tuple(described)
