@@ -23,7 +23,7 @@ for selection in "${@:-all}"; do
         kernels) tests tests/gpu/test_kernels_on_device.py ;;
         rows) tests tests/test_rows.py ;;
         random) tests tests/test_random.py ;;
-        functions) tests tests/test_functions.py ;;
+        functions) tests tests/test_templates.py ;;
         arrays) tests tests/gpu/test_arrays_on_device.py ;;
         bench) run "$python" tests/bench/bench_gpu.py --jax --torch ;;
         calls) run "$python" tests/bench/bench_calls.py ;;
