@@ -1,0 +1,375 @@
+"""Compiled kernels on disk: found again, checked before use, bounded, and refused where others could write them."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cpu_kernels import primitives_kernel
+from cuda_kernels import group_reduce
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracefuse import config, dtypes
+from tracefuse.kernel import compile_cpu as cpu_module
+from tracefuse.kernel import disk_cache, ir, nvrtc
+from tracefuse.kernel.compile_cpu import CpuFunction, clear_cache, compile_cpu
+from tracefuse.kernel.compile_cuda import CudaCompiler
+from tracefuse.kernel.disk_cache import DiskCache, hashed
+from tracefuse.kernel.kernel_cache import Statistics
+from tracefuse.kernel.machine_code import get_machine
+
+KEY, OTHER = hashed("cpu", ("a",)), hashed("cpu", ("b",))
+NEGATE = primitives_kernel(("neg",), dtypes.float32)
+LARGE = 1 << 20
+
+
+def cache_in(folder: Path, limit: int = LARGE) -> DiskCache:
+    return DiskCache(str(folder), limit)
+
+
+def negates(function: CpuFunction) -> bool:
+    x, out = np.arange(5, dtype=np.float32), np.empty(5, np.float32)
+    function(x, out, 5)
+    return np.array_equal(out, -x)
+
+
+def fresh(kernel: ir.Kernel, disk: DiskCache) -> tuple[CpuFunction, Statistics]:
+    """The kernel as a new process would get it, and what that took."""
+    clear_cache()
+    before = cpu_module.statistics()
+    function = compile_cpu(kernel, disk)
+    after = cpu_module.statistics()
+    return function, Statistics(*(b - a for a, b in zip(before, after, strict=True)))
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+@given(st.binary(max_size=300))
+def test_what_was_stored_is_what_is_loaded(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    disk = cache_in(tmp_path_factory.mktemp("cache"))
+    assert disk.load(KEY) is None
+    disk.store(KEY, content)
+    assert disk.load(KEY) == content
+    assert disk.load(OTHER) is None
+    assert [path.name for path in disk.kernels()] == [f"{KEY}.kernel"]
+
+
+def test_the_parts_of_a_key_are_told_apart() -> None:
+    assert len({hashed("cpu", parts) for parts in (("ab", "c"), ("a", "bc"), ("abc",), ("abc", ""))}) == 4
+    assert hashed("cuda", ("a",)) != hashed("cpu", ("a",))
+
+
+def test_the_folder_and_its_files_are_the_users_alone(tmp_path: Path) -> None:
+    disk = cache_in(tmp_path / "new" / "cache")
+    disk.store(KEY, b"code")
+    (file,) = disk.kernels()
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda b: b[:20], "is cut off after 20 bytes"),
+        (lambda b: b"", "is cut off after 0 bytes"),
+        (lambda b: b[:-1], "holds 3 bytes of machine code instead of 4"),
+        (lambda b: b[:-1] + b"X", "is damaged: its checksum differs"),
+        (lambda b: b"something else" + b[14:], "has another kernel's header"),
+    ],
+)
+def test_a_damaged_file_is_named_in_a_warning_and_removed(tmp_path: Path, damage: Any, message: str) -> None:
+    disk = cache_in(tmp_path)
+    disk.store(KEY, b"code")
+    (file,) = disk.kernels()
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.warns(RuntimeWarning) as caught:
+        assert disk.load(KEY) is None
+    assert str(caught[0].message) == f"the cached kernel {file} {message}; it is compiled again"
+    assert disk.kernels() == []
+
+
+def test_a_file_under_another_kernels_name_is_not_taken(tmp_path: Path) -> None:
+    disk = cache_in(tmp_path)
+    disk.store(KEY, b"code")
+    (file,) = disk.kernels()
+    file.rename(tmp_path / f"{OTHER}.kernel")
+    with pytest.warns(RuntimeWarning, match="has another kernel's header"):
+        assert disk.load(OTHER) is None
+
+
+def test_a_folder_that_was_removed_is_made_again(tmp_path: Path) -> None:
+    disk = cache_in(tmp_path / "cache")
+    disk.store(KEY, b"code")
+    disk.kernels()[0].unlink()
+    (tmp_path / "cache").rmdir()
+    assert disk.load(KEY) is None
+    disk.store(KEY, b"code")
+    assert disk.load(KEY) == b"code"
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702])
+def test_a_folder_that_others_can_write_is_refused_with_a_warning(tmp_path: Path, mode: int) -> None:
+    cache_in(tmp_path).store(KEY, b"planted")
+    tmp_path.chmod(mode)
+    disk = cache_in(tmp_path)
+    with pytest.warns(RuntimeWarning) as caught:
+        assert disk.load(KEY) is None
+    disk.store(OTHER, b"code")
+    assert str(caught[0].message) == (
+        f"tracefuse keeps compiled kernels in memory only: the cache folder {tmp_path} is writable by others "
+        f"(mode {mode:o}), and what it holds would be executed\n"
+        f"  hint: chmod 700 {tmp_path}, or set TRACEFUSE_CACHE_DIR to a folder of your own"
+    )
+    assert len(disk.kernels()) == 1
+
+
+def test_a_folder_of_another_user_is_refused_with_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache_in(tmp_path).store(KEY, b"planted")
+    owner = os.getuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    disk = cache_in(tmp_path)
+    with pytest.warns(RuntimeWarning, match=f"owned by user {owner}, and what it holds would be executed"):
+        assert disk.load(KEY) is None
+    assert disk.load(KEY) is None
+    disk.clear()
+    assert len(disk.kernels()) == 1
+
+
+def test_a_file_that_others_can_write_is_not_executed(tmp_path: Path) -> None:
+    disk = cache_in(tmp_path)
+    disk.store(KEY, b"planted")
+    disk.kernels()[0].chmod(0o666)
+    with pytest.warns(RuntimeWarning, match=r"is writable by others \(mode 666\); it is compiled again"):
+        assert disk.load(KEY) is None
+
+
+def test_a_folder_that_cannot_be_made_is_warned_of_once_and_kernels_stay_in_memory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    disk = cache_in(tmp_path / "file" / "cache")
+    with pytest.warns(RuntimeWarning, match="in memory only: the cache folder .* cannot be made: .*Not a directory"):
+        function, counts = fresh(NEGATE, disk)
+    assert negates(function)
+    assert counts.compiled == 1
+    function, counts = fresh(NEGATE, disk)
+    assert counts.compiled == 1
+
+
+def test_a_folder_that_cannot_be_written_is_warned_of_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = cache_in(tmp_path)
+    disk.store(KEY, b"code")
+
+    def full(*arguments: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.warns(RuntimeWarning, match="cannot be written: .*No space left on device"):
+        disk.store(OTHER, b"code")
+    disk.store(OTHER, b"code")
+    assert [path.name for path in tmp_path.iterdir()] == [f"{KEY}.kernel"]
+    assert disk.load(KEY) == b"code"
+
+
+# -- size -------------------------------------------------------------------------------------------------------------
+
+
+def _aged(disk: DiskCache, key: str, seconds: float) -> None:
+    then = time.time() - seconds
+    os.utime(Path(disk.folder, f"{key}.kernel"), (then, then))
+
+
+def test_the_kernels_used_longest_ago_go_first(tmp_path: Path) -> None:
+    disk = cache_in(tmp_path, 5000)
+    keys = [hashed("cpu", (str(k),)) for k in range(4)]
+    for position, key in enumerate(keys):
+        disk.store(key, b"x" * 1000)
+        _aged(disk, key, 100_000 - 1000 * position)
+    assert disk.load(keys[0]) is not None  # used now
+    disk.store(OTHER, b"x" * 1000)
+    assert disk.nbytes() <= 5000
+    assert [disk.load(key) is not None for key in (*keys, OTHER)] == [True, False, True, True, True]
+
+
+def test_other_files_in_the_folder_stay(tmp_path: Path) -> None:
+    disk = cache_in(tmp_path, 2000)
+    (tmp_path / "notes.txt").write_text("x" * 5000)
+    (tmp_path / ".new-left").write_text("half written")
+    for key in (KEY, OTHER):
+        disk.store(key, b"x" * 1500)
+    assert len(disk.kernels()) == 1
+    disk.clear()
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_kernel_larger_than_the_limit_is_not_stored(tmp_path: Path) -> None:
+    disk = cache_in(tmp_path, 100)
+    disk.store(KEY, b"x" * 101)
+    assert disk.kernels() == []
+
+
+def test_a_limit_of_nothing_touches_no_disk(tmp_path: Path) -> None:
+    with config.options(cache_dir=str(tmp_path / "cache"), cache_limit=0):
+        disk = disk_cache.in_force()
+    function, _ = fresh(NEGATE, disk)
+    assert negates(function)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_the_folder_is_the_options_or_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with config.options(cache_dir="~/kernels"):
+        assert disk_cache.in_force().folder == os.path.expanduser("~/kernels")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    disk_cache.default_folder.cache_clear()
+    with config.options(cache_dir=""):
+        assert disk_cache.in_force().folder == str(tmp_path / "tracefuse")
+    disk_cache.default_folder.cache_clear()
+
+
+# -- kernels ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_kernel_on_disk_is_linked_and_not_compiled(tmp_path: Path) -> None:
+    disk = cache_in(tmp_path)
+    function, counts = fresh(NEGATE, disk)
+    assert negates(function)
+    assert counts == Statistics(1, 0, 0)
+    function, counts = fresh(replace(NEGATE, name="other", body=(ir.Comment("elsewhere"), *NEGATE.body)), disk)
+    assert negates(function)
+    assert counts == Statistics(0, 1, 0)
+    compile_cpu(NEGATE, disk)
+    assert len([path for path in disk.kernels() if path.name.startswith("cpu-")]) == 1
+
+
+def test_what_changes_the_code_changes_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = get_machine()
+    text = "define void @launch() { ret void }"
+    keys = {cpu_module.cache_key(text), cpu_module.cache_key(text.replace("void @launch", "i64 @launch"))}
+    for name in ("cpu", "features", "version", "triple"):
+        with monkeypatch.context() as patch:
+            patch.setattr(machine, name, "another")
+            keys.add(cpu_module.cache_key(text))
+    assert len(keys) == 6
+
+
+def test_a_damaged_kernel_is_compiled_again_and_replaced(tmp_path: Path) -> None:
+    disk = cache_in(tmp_path)
+    fresh(NEGATE, disk)
+    (file,) = [path for path in disk.kernels() if path.name.startswith("cpu-")]
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-5])
+    with pytest.warns(RuntimeWarning, match=str(file)):
+        function, counts = fresh(NEGATE, disk)
+    assert negates(function)
+    assert counts.compiled == 1
+    assert file.read_bytes() == whole
+
+
+def test_code_that_cannot_be_linked_is_compiled_again(tmp_path: Path) -> None:
+    disk = cache_in(tmp_path)
+    key = cpu_module.cache_key(compile_cpu(NEGATE).source)
+    disk.store(
+        key,
+        get_machine().compile(
+            "declare void @unheard_of()\ndefine void @launch() {\n call void @unheard_of()\n ret void\n}"
+        ),
+    )
+    with pytest.warns(RuntimeWarning, match="cannot be used: machine code cannot be linked"):
+        function, counts = fresh(NEGATE, disk)
+    assert negates(function)
+    assert counts.compiled == 1
+    assert fresh(NEGATE, disk)[1].from_disk == 1
+
+
+def test_a_cubin_on_disk_needs_no_nvrtc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = cache_in(tmp_path)
+    kernel = group_reduce(dtypes.float32, 32, 64)
+    try:
+        nvrtc.nvrtc()
+    except nvrtc.CompileError as error:
+        pytest.skip(str(error))
+    compiler = CudaCompiler("sm_90")
+    first = compiler.compile(kernel, disk)
+    assert compiler.statistics() == Statistics(1, 0, 0)
+    assert b".target" not in disk.kernels()[0].read_bytes()  # PTX begins with it
+
+    def refused(*arguments: Any, **named: Any) -> Any:
+        raise AssertionError("NVRTC was asked")
+
+    monkeypatch.setattr(nvrtc, "nvrtc", refused)
+    again = CudaCompiler("sm_90")
+    second = again.compile(replace(kernel, name="other"), disk)
+    assert again.statistics() == Statistics(0, 1, 0)
+    assert (second.cubin, second.entry) == (first.cubin, first.entry)
+    assert "other" in second.source
+    assert len(disk.kernels()) == 1
+    assert CudaCompiler("sm_100").key(kernel) != again.key(kernel) != again.key(replace(kernel, contract=False))
+
+
+# -- processes --------------------------------------------------------------------------------------------------------
+
+_PROGRAM = """
+import sys, time
+import numpy as np
+from tracefuse import fuse
+from tracefuse.kernel import compile_cpu
+
+@fuse
+def rows(x):
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+x = np.random.default_rng(0).normal(size=(7, 33))
+print("ready", flush=True)
+sys.stdin.readline()
+y = rows(x)
+assert np.allclose(y, np.exp(x) / np.exp(x).sum(axis=-1, keepdims=True)), y
+print(*compile_cpu.statistics(), flush=True)
+"""
+
+
+def _started(folder: Path, program: str = _PROGRAM) -> subprocess.Popen[str]:
+    environment = {**os.environ, "TRACEFUSE_CACHE_DIR": str(folder)}
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", program], env=environment, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def _finished(processes: list[subprocess.Popen[str]]) -> list[list[int]]:
+    """Lets processes that are ready go at once; their counts of compiled, loaded and shared kernels."""
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    counts = []
+    for process in processes:
+        output, errors = process.communicate(timeout=60)
+        assert (process.returncode, errors) == (0, "")
+        counts.append(list(map(int, output.split())))
+    return counts
+
+
+def test_processes_that_start_at_once_get_right_values_and_leave_one_file_a_kernel(tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    counts = _finished([_started(folder) for _ in range(8)])
+    assert all(compiled + loaded == 1 for compiled, loaded, _ in counts)
+    kinds = sorted(path.name.partition("-")[0] for path in folder.iterdir())
+    assert kinds == ["cpu", "pool"]
+    # A later process, with the function some lines further down, compiles nothing.
+    assert _finished([_started(folder, "\n\n# moved\n" + _PROGRAM)]) == [[0, 1, 0]]
+    assert len(list(folder.iterdir())) == 2
