@@ -20,7 +20,8 @@ DTYPES = [np.float32, ml_dtypes.bfloat16]
 UNIT = {"float32": 2.0**-23, "bfloat16": 2.0**-7}
 
 ONE: dict[str, Callable[[Any], Any]] = {
-    "neg": jnp.negative, "abs": jnp.abs, "sqrt": lambda x: jnp.sqrt(jnp.abs(x)), "rsqrt": lambda x: jax.lax.rsqrt(jnp.abs(x)),
+    "neg": jnp.negative, "abs": jnp.abs, "sqrt": lambda x: jnp.sqrt(jnp.abs(x)),
+    "rsqrt": lambda x: jax.lax.rsqrt(jnp.abs(x)),
     "exp": jnp.exp, "log": lambda x: jnp.log(jnp.abs(x)), "sin": jnp.sin, "cos": jnp.cos, "tanh": jnp.tanh,
     "erf": jax.scipy.special.erf, "sigmoid": jax.nn.sigmoid, "isnan": jnp.isnan, "isfinite": jnp.isfinite,
     "set": jnp.copy, "segment_set": jnp.copy,
@@ -59,7 +60,8 @@ MOVES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 }
 
 WITHOUT = {
-    "take_along_axis": "compared below, with positions", "logical_and": "jax.numpy's are compared as bitwise ones", "logical_or": "see logical_and",
+    "take_along_axis": "compared below, with positions",
+    "logical_and": "jax.numpy's are compared as bitwise ones", "logical_or": "see logical_and",
     "logical_not": "see bitwise_not", "bitwise_not": "tested in test_rows", "pow": "compared below, on magnitudes",
     "extent": "a host scalar, which JAX does not have", "linear": "JAX has no such function; it is matmul and add",
 }  # fmt: skip
