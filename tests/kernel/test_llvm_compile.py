@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import sys
 import threading
@@ -17,6 +18,7 @@ from cpu_kernels import primitives_kernel
 from tracefuse import dtypes
 from tracefuse.errors import CompileError
 from tracefuse.kernel import compile_cpu as module
+from tracefuse.kernel import machine_code
 from tracefuse.kernel.compile_cpu import cache_key, canonical, clear_cache, compile_cpu, statistics
 from tracefuse.kernel.ir import Buffer, Comment, Kernel, Load, Store, Variable, walk_statements
 from tracefuse.kernel.llvm import emit_llvm
@@ -173,3 +175,20 @@ def test_kernels_in_cycles_are_freed_by_the_garbage_collector_in_any_order() -> 
         del cycle
         gc.collect()
         assert found() is None
+
+
+def test_linkers_are_replaced_and_go_with_the_last_of_their_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_code, "KERNELS_OF_LINKER", 3)
+    machine = machine_code.Machine()
+    code = machine.compile("define i64 @launch() {\n ret i64 3\n}")
+    linked, linkers = [], []
+    for _ in range(7):
+        linked.append(machine.link(code, {}, ("launch",)))
+        linkers.append(weakref.ref(machine._linker))
+    assert len({id(linker()) for linker in linkers}) == 3
+    del linked[4]
+    gc.collect()
+    assert [ctypes.CFUNCTYPE(ctypes.c_int64)(one.addresses["launch"])() for one in linked] == [3] * 6
+    del linked[:3]
+    gc.collect()
+    assert [linker() is None for linker in linkers] == [True] * 3 + [False] * 4
