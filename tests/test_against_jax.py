@@ -61,11 +61,6 @@ MOVES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 
 WITHOUT = {
     "take_along_axis": "compared with positions in a test of its own",
-    **dict.fromkeys(
-        ("erfcinv", "frac", "lerp", "trunc_divide", "clamp", "threshold", "addcmul"), "PyTorch's: test_rows"
-    ),
-    **dict.fromkeys(("logical_right_shift", "left_shift", "right_shift", "gcd", "isreal"), "exact: test_rows"),
-    **dict.fromkeys(("atan2", "copysign", "nextafter", "fmod", "acosh"), "compared with NumPy alone, in test_rows"),
     "extent": "a host scalar, which jax does not have",
     "linear": "jax has no such function; it is matmul and add",
 }
@@ -140,15 +135,6 @@ def test_pointwise_rows_of_floats(dtype: Any) -> None:
     exact = dtype is np.float32
     ops = [op for op in POINTWISE if float32 in op.domain and (exact or op.name not in NOT_IN_BFLOAT16)]
     compare_rows(ops, [operands_of(op, dtype) for op in ops], dtype)
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: np.dtype(d).name)
-def test_pointwise_rows_of_fractions(dtype: Any) -> None:
-    x = np.linspace(0.05, 0.95, 48).reshape(6, 8).astype(dtype)
-    own = fuse(lambda x: [operations.apply(name, x) for name in FRACTIONS])(x)
-    wanted = jax.jit(lambda x: [function(x) for function in FRACTIONS.values()])(x)
-    for name, a, b in zip(FRACTIONS, own, wanted, strict=True):
-        close(a, b, dtype, name, ulps=16)
 
 
 def test_pointwise_rows_of_integers() -> None:
