@@ -48,7 +48,7 @@ MOVED = (bool_, float16, bfloat16, float32, float64)
 ULPS = {"pow": 8, "lgamma": 8, "erf": 4, "tanh": 4, "sigmoid": 4}
 """Units in the last place that a row may be off where it is not exact; 3 for the others."""
 
-ZEROS_ARE_EQUAL = ("nextafter", "maximum", "minimum", "max", "min", "floor_divide", "remainder")
+ZEROS_ARE_EQUAL = ("nextafter", "clamp", "maximum", "minimum", "max", "min", "floor_divide", "remainder")
 """NumPy itself gives either zero here, as the vector unit has it."""
 
 

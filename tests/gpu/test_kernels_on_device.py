@@ -36,6 +36,7 @@ ULPS = {
     **dict.fromkeys(("asin", "acos", "atan", "sinh", "atan2"), 4),
     **dict.fromkeys(("tan", "asinh", "acosh", "atanh"), 5),
     "erfc": 6,
+    "erfcinv": 9,
     "erfinv": 9,
     "pow": 9,
     "lgamma": 12,
