@@ -26,14 +26,21 @@ HALVES = {DataType.Half: 2048.0, DataType.BFloat16: 256.0}
 """The half types, with the largest whole number up to which they hold all."""
 
 
+LONG = (5, 8, 33, 64, 130, 1030)
+"""Extents that fill vectors, warps and blocks, or nearly."""
+
+ELEMENTS = 10_000
+"""Larger tensors are not read further."""
+
+
 class _Program:
     """A definition while it is drawn: every tensor with the shape that it has for the arguments.
 
     largest: a bound of each tensor's magnitude, by number. inexact: the numbers of tensors that rounding has touched.
     """
 
-    def __init__(self, draw: Draw, mode: str) -> None:
-        self.draw, self.mode = draw, mode
+    def __init__(self, draw: Draw, mode: str, long: bool) -> None:
+        self.draw, self.mode, self.long = draw, mode, long
         self.fd = FusionDefinition()
         self.tensors: list[tuple[Any, tuple[int, ...]]] = []
         self.sizes: list[tuple[Any, int]] = []
@@ -49,8 +56,12 @@ class _Program:
 
     def inputs(self) -> None:
         pool = [self.number(1, 4) for _ in range(3)]
+        if self.long:
+            pool[0] = self.pick(*LONG)
         for _ in range(self.number(1, 3)):
             shape = tuple(self.draw(st.sampled_from(pool)) for _ in range(self.number(1, 3)))
+            # One long axis at most.
+            shape = tuple(e if e < 5 or e not in shape[:k] else 2 for k, e in enumerate(shape))
             spelled = [1 if e == 1 else e if self.number(0, 4) == 0 else -1 for e in shape]
             self.add(self.fd.define_tensor(spelled, True), shape, 3.0)
             random = np.random.default_rng(self.number(0, 99))
@@ -62,6 +73,8 @@ class _Program:
             self.arguments.append(size)
 
     def add(self, tensor: Any, shape: tuple[int, ...], largest: float, *, inexact: bool = False) -> None:
+        if np.prod(shape) > ELEMENTS:
+            return
         self.tensors.append((tensor, shape))
         self.largest[tensor.index] = largest
         if inexact and self.mode == "general":
@@ -173,7 +186,9 @@ class _Program:
         names = ["sum", "max", "min", "prod", "any", "all"] + ["mean", "var"] * (self.mode != "exact")
         name = self.draw(st.sampled_from(names))
         own, count = self.bound(tensor), int(np.prod([shape[k] for k in axes]))
-        bounds = {"sum": own * count, "prod": max(own, 1.0) ** count, "var": 4 * own * own, "any": 1.0, "all": 1.0}
+        # 40 factors are as good as more: anything above 1 is too large by then, or stays small.
+        product = max(own, 1.0) ** min(count, 40)
+        bounds = {"sum": own * count, "prod": product, "var": 4 * own * own, "any": 1.0, "all": 1.0}
         if bounds.get(name, own) > MOST or (name in ("any", "all") and self.touched(tensor)):
             name = "max"
         more = {"correction": 0} if name == "var" else {}
@@ -208,7 +223,7 @@ class _Program:
             if self.sizes and self.number(0, 1):
                 size, value = self.draw(st.sampled_from(self.sizes))
                 target = [size if k == axis else -1 for k in range(len(wide))]
-                made = self.fd.ops.expand(self.tensors[-1][0], target)
+                made = self.fd.ops.expand(self.fd.ops.broadcast(tensor, flags), target)
                 self.moved(made, tensor, tuple(value if k == axis else e for k, e in enumerate(wide)))
         elif shape:
             order = self.draw(st.permutations(range(len(shape))))
@@ -273,9 +288,12 @@ class _Program:
 
 
 @st.composite
-def definitions(draw: Draw, mode: str = "mixed") -> tuple[FusionDefinition, list[Any]]:
-    """(definition, arguments) with one output or more; no reduction is over an empty axis."""
-    program = _Program(draw, mode)
+def definitions(draw: Draw, mode: str = "mixed", long: bool = False) -> tuple[FusionDefinition, list[Any]]:
+    """(definition, arguments) with one output or more; no reduction is over an empty axis.
+
+    long: one extent may be among LONG; else extents are small.
+    """
+    program = _Program(draw, mode, long)
     with program.fd:
         program.inputs()
         for _ in range(program.number(1, 8)):
@@ -289,6 +307,6 @@ def definitions(draw: Draw, mode: str = "mixed") -> tuple[FusionDefinition, list
     return program.fd, program.arguments
 
 
-def fusions(mode: str = "mixed") -> st.SearchStrategy[tuple[Fusion, list[Any]]]:
+def fusions(mode: str = "mixed", long: bool = False) -> st.SearchStrategy[tuple[Fusion, list[Any]]]:
     """(fusion, arguments)."""
-    return definitions(mode).map(lambda drawn: (drawn[0].fusion, drawn[1]))
+    return definitions(mode, long).map(lambda drawn: (drawn[0].fusion, drawn[1]))

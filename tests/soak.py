@@ -1,4 +1,4 @@
-"""Random fusions for as long as it takes: `python tests/soak.py [backend] [examples] [mode ...]`.
+"""Random fusions for as long as it takes: `python tests/soak.py [backend] [examples] [mode[-long] ...]`.
 
 The same property as test_random.py with new examples at every run; the first failure is shrunk and shown with its
 printed definition and arguments.
@@ -22,12 +22,12 @@ def soak(backend: str, examples: int, mode: str) -> None:
     seen = 0
 
     @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
-    @given(drawn=fusions(mode), merge=predicates())
+    @given(drawn=fusions(mode.removesuffix("-long"), mode.endswith("-long")), merge=predicates())
     def holds(drawn: tuple[Fusion, list[Any]], merge: Any) -> None:
         nonlocal seen
         seen += 1
         try:
-            run(drawn, merge, backend, mode)
+            run(drawn, merge, backend, mode.removesuffix("-long"))
         except Exception as error:
             fusion, arguments = drawn
             error.add_note(f"{FusionDefinition.from_fusion(fusion)!r}\n{arguments}\nmerge={merge}")
@@ -39,7 +39,7 @@ def soak(backend: str, examples: int, mode: str) -> None:
 
 def main() -> None:
     backend, examples, *modes = [*sys.argv[1:], *["interpreter", "2000"][len(sys.argv) - 1 :]]
-    for mode in modes or ("exact", "mixed", "general"):
+    for mode in modes or ("exact", "mixed", "general", "exact-long", "general-long"):
         soak(backend, int(examples), mode)
 
 
