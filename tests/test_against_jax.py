@@ -56,6 +56,15 @@ MOVES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "cast": (lambda x: x.astype(np.int32), lambda x: x.astype(np.int32)),
     "iota": (lambda x: x + TRACED.arange(8), lambda x: x + jnp.arange(8).astype(x.dtype)),
     "matmul": (lambda x: x @ x.T, lambda x: x @ x.T),
+    "take": (lambda x: np.take(x, TRACED.arange(3) * 2, 1), lambda x: jnp.take(x, jnp.arange(3) * 2, 1)),
+    "triu": (lambda x: np.triu(x, 1), lambda x: jnp.triu(x, 1)),
+    "tril": (lambda x: np.tril(x, -1), lambda x: jnp.tril(x, -1)),
+    "cumsum": (lambda x: np.cumsum(x, 1), lambda x: jnp.cumsum(x, 1)),
+    "cumprod": (lambda x: np.cumprod(x, 0), lambda x: jnp.cumprod(x, 0)),
+    "cummax": (lambda x: np.maximum.accumulate(x, 1), lambda x: jax.lax.cummax(x, 1)),
+    "cummin": (lambda x: np.minimum.accumulate(x, 1), lambda x: jax.lax.cummin(x, 1)),
+    "sort": (lambda x: np.sort(x, 0), lambda x: jnp.sort(x, 0)),
+    "argsort": (lambda x: np.argsort(x, 1), lambda x: jnp.argsort(x, 1)),
 }
 """Rows that take more than operands, as both libraries write them."""
 
@@ -63,6 +72,8 @@ WITHOUT = {
     "take_along_axis": "compared with positions in a test of its own",
     "extent": "a host scalar, which jax does not have",
     "linear": "jax has no such function; it is matmul and add",
+    "sum_of_squares": "a part of welford, which jax does not have",
+    **dict.fromkeys(("scatter", "index_put_accumulate"), "jax writes them as methods of x.at, compared with NumPy"),
 }
 """Rows that no table compares, with the reason."""
 
@@ -73,7 +84,9 @@ NOT_IN_BFLOAT16 = {
     "nextafter": "computed in float32, as every op of halves: the next number there rounds to the number itself",
 }
 
-REDUCTIONS = {op.name: getattr(jnp, op.name) for op in REGISTRY.values() if isinstance(op, Reduction)}
+REDUCTIONS = {
+    op.name: getattr(jnp, op.name) for op in REGISTRY.values() if isinstance(op, Reduction) and op.name not in WITHOUT
+}
 
 
 def counterpart(op: Pointwise) -> Callable[..., Any] | None:

@@ -241,6 +241,7 @@ MOVEMENTS: dict[str, Callable[[Any, Any], Any]] = {
     "take_along_axis": lambda fd, x: fd.ops.take_along_axis(x, fd.ops.cast(x, DataType.Int), 1),
     "matmul": lambda fd, x: fd.ops.matmul(x, fd.ops.permute(x, [1, 0])),
     "linear": lambda fd, x: fd.ops.linear(x, fd.ops.full([3, x.size(1)], 1.0), fd.ops.full([3], 1.0)),
+    "index_put_accumulate": lambda fd, x: fd.ops.index_put_accumulate(x, fd.ops.iota(x.size(0)), x),
 }
 
 
@@ -514,11 +515,20 @@ def test_an_unknown_operation_names_the_close_ones() -> None:
     assert "add" in dir(fd.ops)
 
 
-def test_an_alias_is_refused_until_it_can_be_kept() -> None:
+def test_an_output_that_updates_an_input_is_not_returned_and_others_read_the_old_values() -> None:
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1])
-        with pytest.raises(UnsupportedError, match="alias_input"):
-            fd.add_output(fd.ops.neg(x), alias_input=x)
+        fd.add_output(fd.ops.add(x, fd.ops.roll(x, 1, 0)), alias_input=x)
+        fd.add_output(fd.ops.mul(x, 2.0))
+    array = np.arange(5, dtype=np.float32)
+    (doubled,) = fd.execute([array])
+    np.testing.assert_array_equal(doubled, [0, 2, 4, 6, 8])
+    np.testing.assert_array_equal(array, [4, 1, 3, 5, 7])
+
+
+def test_an_output_stored_in_another_order_is_refused() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
         with pytest.raises(UnsupportedError, match="C-contiguous"):
             fd.add_output(fd.ops.neg(x), stride_order=[1])
 

@@ -192,6 +192,23 @@ MAKERS: dict[str, Maker] = {
     "take_along_axis": lambda fd, operands, dtype: [
         fd.ops.take_along_axis(operands[0], operands[2], 1), fd.ops.take_along_axis(operands[0], operands[2], 0)
     ],
+    "take": lambda fd, operands, dtype: [
+        fd.ops.take(operands[0], operands[2], 1), fd.ops.take(operands[0], operands[2], 0)
+    ],
+    "triu": lambda fd, operands, dtype: [fd.ops.triu(operands[0], d) for d in (-2, 0, 3)],
+    "tril": lambda fd, operands, dtype: [fd.ops.tril(operands[0], d) for d in (-2, 0, 3)],
+    **{
+        name: call(name, 1) for name in ("cumsum", "cumprod", "cummax", "cummin", "sort", "argsort")
+    },
+    "scatter": lambda fd, operands, dtype: [
+        fd.ops.scatter(operands[0], fd.ops.argsort(operands[1], 1), operands[1], 1)
+    ],
+    "index_put_accumulate": lambda fd, operands, dtype: [
+        fd.ops.index_put_accumulate(
+            operands[0], fd.ops.index_select(fd.ops.argsort(operands[1], 0), fd.ops.full([], 0, DataType.Int), 1),
+            operands[1],
+        )
+    ],
     "matmul": lambda fd, operands, dtype: [fd.ops.matmul(operands[0], fd.ops.permute(operands[1], [1, 0]))],
     "linear": lambda fd, operands, dtype: [fd.ops.linear(operands[0], operands[1])],
 }  # fmt: skip
@@ -287,8 +304,8 @@ def test_rows_of_arrays_without_elements(backend: str, kind: type[Op]) -> None:
         with FusionDefinition() as fd:
             inputs = [fd.define_tensor([-1, -1], True, d) for d in (dtype, dtype, int64)]
             for op in rows(kind, dtype):
-                # Bounds of slices and widths that cut are for arrays with elements.
-                if op.name not in ("slice", "pad", "where", "take_along_axis"):
+                # Bounds of slices, widths that cut and positions are for arrays with elements.
+                if op.name not in ("slice", "pad", "where", "take_along_axis", "take", "index_put_accumulate"):
                     for result in maker_of(op)(fd, inputs, dtype):
                         fd.add_output(result)
         arguments = [np.zeros((4, 0), d.numpy) for d in (dtype, dtype, int64)]

@@ -24,7 +24,7 @@ from tracefuse.extract import extents_in
 from tracefuse.ir import Fusion, Literal, Op, Operand, Shape
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
 from tracefuse.ops.row import normalize_axes, normalize_axis
-from tracefuse.printing import clamped, predicted_types
+from tracefuse.printing import clamped, data_operands, moved_types, predicted_types
 
 # nvFuser's names of what is a row under another name here.
 ALIASES = {
@@ -32,6 +32,7 @@ ALIASES = {
     "mod": "fmod",
     "bitwise_left_shift": "left_shift",
     "bitwise_right_shift": "right_shift",
+    "index_select": "take",
 }
 
 
@@ -149,7 +150,8 @@ class Operations:
         """Operands, then attributes in the order of the row, by position or keyword."""
         operands, rest = self._split(row, arguments)
         names = [name for name, _ in row.attributes]
-        full: dict[str, Any] = {**dict(zip(names, rest, strict=False)), **attributes}
+        defaults = {name: value for name, value in row.attributes if name == "dim" and value is not None}
+        full: dict[str, Any] = {**defaults, **dict(zip(names, rest, strict=False)), **attributes}
         unknown = [name for name in full if name not in names]
         if unknown or len(rest) > len(names):
             raise TypeError(f"{row.name} takes {', '.join(names) or 'no attributes'}, not {unknown or list(rest)}")
@@ -184,13 +186,12 @@ class Operations:
     def _moved(
         self, row: Op, given: Sequence[Operand], attributes: Mapping[str, Any], dtype: Any = None, compute: Any = None
     ) -> Any:
-        data = row.data if isinstance(row, Movement) and row.data else len(given)
-        own = self._fd._dtypes([o for o in given[:data] if isinstance(o, int)])
-        result = _type_or_none(dtype) or promote_nvfuser(*own)
-        inner = _type_or_none(compute) or result
-        if isinstance(row, Library) and result not in row.domain:
-            names = ", ".join(d.name for d in row.domain)
-            raise DtypeError(f"{row.name} does not take {result}", hint=f"cast to one of: {names}")
+        own = self._fd._dtypes([o for o in data_operands(row, given) if isinstance(o, int)])
+        chosen = _type_or_none(dtype)
+        inner, result = moved_types(row, promote_nvfuser(*own))
+        if chosen is not None and not (isinstance(row, Library) and row.result == "index"):
+            inner = result = moved_types(row, chosen)[1] if isinstance(row, Library) else chosen
+        inner = _type_or_none(compute) or inner
         return self._fd._apply(row, given, attributes, inner, (result,))[0]
 
     # -- what nvFuser spells otherwise than the row -----------------------------------------------------------------
@@ -393,6 +394,46 @@ class Operations:
                 cut = {"start_indices": (0,) * len(own), "end_indices": tuple(ends), "strides": (1,) * len(own)}
                 arg = self._moved(REGISTRY["slice"], [self._fd._operand(arg)], cut)
         return self.take_along_axis(arg, index, axis)
+
+    @located
+    def stack(self, tensors: Sequence[Tensor], dim: int = 0) -> Any:
+        """Tensors of one shape along a new axis `dim`."""
+        rank = tensors[0].ndim + 1
+        axis = normalize_axis(dim, rank, "stack: axis")
+        return self.cat([self.broadcast(t, [k == axis for k in range(rank)]) for t in tensors], axis)
+
+    @located
+    def select(self, arg: Tensor, index: Any, dim: int) -> Any:
+        """The slice at one position along `dim`, which the result lacks."""
+        position = index if isinstance(index, Tensor) else self.full([], index, DataType.Int)
+        return self.take(arg, position, dim)
+
+    @located
+    def embedding_fwd(
+        self, input: Tensor, weight: Tensor, padding_idx: Any = None, max_norm: Any = None, norm_type: Any = None,
+        scale_grad_by_freq: Any = None, sparse: Any = None,
+    ) -> Any:  # fmt: skip
+        """Rows of `weight` at the positions that `input` holds; what is about gradients changes nothing here."""
+        if max_norm is not None:
+            raise UnsupportedError("embedding_fwd: max_norm changes the weight in place", hint="scale the weight first")
+        return self.take(weight, input, 0)
+
+    @located
+    def topk(self, arg: Tensor, k: Any, dim: int = -1, largest: bool = True, sorted: bool = False) -> tuple[Any, Any]:
+        """(values, positions) of the k largest or smallest along `dim`, always in order."""
+        axis = normalize_axis(dim, arg.ndim, "topk: axis")
+        order = self.argsort(arg, axis, largest)
+        ends = [self._plain(k) if a == axis else e for a, e in enumerate(order._value.shape)]
+        places = self.slice(order, [0] * arg.ndim, ends, manual_normalization=True)
+        return self.take_along_axis(arg, places, axis), places
+
+    @located
+    def welford(self, arg: Tensor, dims: Any, keepdim: bool = False) -> tuple[Any, Any, Any]:
+        """(mean, sum of squared deviations, number of elements) over `dims`."""
+        axes = normalize_axes(tuple([dims] if isinstance(dims, int) else dims), arg.ndim, "welford: axis")
+        average = self.mean(arg, axes, keepdim)
+        count = self.extent(product(arg._value.shape[a] for a in axes))
+        return average, self.sum_of_squares(arg, axes, keepdim), count
 
     @located
     def stride_order(self, arg: Tensor, stride_order: Sequence[int]) -> Any:

@@ -86,6 +86,8 @@ def _node_bound(
         case Movement():
             return _movement(node.op, operands, attributes)
         case Library():
+            if node.op.attributes or node.op.indices:
+                return _along_axis(node.op, operands, attributes, unit)
             return _product(node, operands, unit)
     raise AssertionError(f"no bound for an op of kind {node.op.kind}")
 
@@ -235,6 +237,16 @@ def _movement(op: Movement, operands: Sequence[Bounded], attributes: Mapping[str
 def _no_value(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """What is padded is exact."""
     return {"value": 0.0} if "value" in attributes else {}
+
+
+def _along_axis(op: Library, operands: Sequence[Bounded], attributes: Mapping[str, Any], unit: float) -> Any:
+    """Scans, sorting and scattering: of exact operands, up to n terms of the size of what the magnitudes give."""
+    unsure = any(np.any(error > 0) for _, error in operands)
+    value = op.numpy(*(a for a, _ in operands), **attributes)
+    if unsure or op.exact or not np.issubdtype(value.dtype, np.floating):
+        return np.full(value.shape, np.inf if unsure else 0.0)
+    large = op.numpy(*(np.abs(a) for a, _ in operands), **attributes)
+    return 2 * operands[0][0].shape[attributes.get("dim", 0)] * unit * large
 
 
 def _product(node: Node, operands: Sequence[Bounded], unit: float) -> Any:

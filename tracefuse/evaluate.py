@@ -152,6 +152,8 @@ def _operand(
     op = node.op
     if isinstance(op, Movement) and position >= (op.data or len(node.operands)):
         return array
+    if isinstance(op, Library) and position in op.indices:
+        return array
     if isinstance(op, Pointwise) and op.promotion == "where" and position == 0:
         return array.astype(np.bool_)
     if isinstance(op, Reduction) and op.result == "bool":

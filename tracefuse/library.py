@@ -1,6 +1,6 @@
 """Library segments: ops that BLAS or cuBLAS runs, through NumPy's functions on NumPy or CuPy arrays.
 
-Halves are computed in float32 on the CPU, where BLAS has none. cuBLAS has its own; CuPy takes batches of bfloat16
+Halves are computed in float32 where the row or the CPU has none. cuBLAS has its own; CuPy takes batches of bfloat16
 matrices to a kernel for integers that does not know the type, so those are computed in float32 too.
 
 Knows: library rows, backends. Must not know: kernels.
@@ -25,16 +25,17 @@ def library_launch(
     """A launch that calls the row's function on its operands and returns the fresh, contiguous result."""
     op = node.op
     assert isinstance(op, Library)
-    places = [fusion.inputs.index(o) for o in node.operands if isinstance(o, int)]
+    places = [(fusion.inputs.index(o), k in op.indices) for k, o in enumerate(node.operands) if isinstance(o, int)]
     attributes = dict(node.attributes)
     result = fusion.values[node.outputs[0]].dtype
     batched = any(len(fusion.shape_of(o)) > 2 for o in node.operands)
-    in_float32 = node.compute.is_half and (backend.target.name == "cpu" or (batched and node.compute is bfloat16))
+    has_halves = op.in_halves and backend.target.name != "cpu" and not (batched and node.compute is bfloat16)
+    in_float32 = node.compute.is_half and not has_halves
     compute = (node.compute.compute if in_float32 else node.compute).numpy
 
     def run(inputs: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any]:
-        operands = [inputs[place] for place in places]
-        operands = [o if o.dtype == compute else o.astype(compute) for o in operands]
+        given = [(inputs[place], position) for place, position in places]
+        operands = [o if position or o.dtype == compute else o.astype(compute) for o, position in given]
         made = op.numpy(*operands, **attributes)
         made = made if made.dtype == result.numpy else made.astype(result.numpy)
         return (np.ascontiguousarray(made) if isinstance(made, np.ndarray) else _contiguous(made),)

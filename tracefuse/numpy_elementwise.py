@@ -15,7 +15,7 @@ from tracefuse.dtypes import dtype_of
 from tracefuse.in_place import into
 from tracefuse.numpy_table import Functions, functions
 from tracefuse.operations import apply, as_tensor, as_traced, missing, refuse
-from tracefuse.ops import REGISTRY
+from tracefuse.ops import REGISTRY, Pointwise
 from tracefuse.recorder import Traced
 
 FUNCTIONS = Functions()
@@ -149,3 +149,19 @@ def empty_like(prototype: Any, /, dtype: Any = None, order: str = "K", subok: bo
 @implements(np.full_like)
 def full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:  # fmt: skip # noqa: E501
     return _like(a, fill_value, dtype, shape, device)
+
+
+def _by_row(name: str) -> Any:
+    def elementwise(*operands: Any) -> Any:
+        return apply(name, *operands)
+
+    return elementwise
+
+
+# A row whose meaning is one of NumPy's functions, and no ufunc, needs no entry here.
+for _row in REGISTRY.values():
+    _function = _row.numpy if isinstance(_row, Pointwise) else None
+    _public = None if _function is None else getattr(np, getattr(_function, "__name__", ""), None)
+    _is_other = _public is not None and _public is _function and not isinstance(_function, np.ufunc)
+    if _is_other and _function not in FUNCTIONS:
+        implements(_function)(_by_row(_row.name))

@@ -5,15 +5,19 @@ Knows: NumPy's functions that reduce axes. Must not know: how values are recorde
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
 
-from tracefuse import operations
+from tracefuse import operations, shaping
+from tracefuse.dtypes import dtype_of
+from tracefuse.errors import ShapeError
 from tracefuse.in_place import into
 from tracefuse.numpy_table import Functions
-from tracefuse.operations import apply, as_traced, located, missing, refuse
+from tracefuse.operations import apply, as_tensor, as_traced, located, missing, refuse
 from tracefuse.ops import REGISTRY, Reduction
+from tracefuse.ops.row import normalize_axis
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
@@ -85,7 +89,62 @@ def by_row(name: str, a: Any, axis: Any, keepdims: Any) -> Any:
     return operations.reduce(name, a, axis, None, None, keepdims)
 
 
-for _later in (np.argmax, np.argmin, np.cumsum, np.cumprod, np.median, np.sort, np.argsort):
+def scan(name: str, a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    """A running reduction along one axis, of all elements in row-major order where none is given."""
+    x = as_tensor(a)
+    if axis is None:
+        x, axis = shaping.reshape(x, -1), 0
+    dim = normalize_axis(operator.index(axis), len(x.extents))
+    result = x.recorder.library(REGISTRY[name], [x], dtype=None if dtype is None else dtype_of(dtype), dim=dim)
+    return result if out is None else into(out, result)
+
+
+@implements(np.cumsum)
+def cumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    return scan("cumsum", a, axis, dtype, out)
+
+
+@implements(np.cumprod)
+def cumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    return scan("cumprod", a, axis, dtype, out)
+
+
+def _cumulative(name: str) -> Any:
+    def cumulative(x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None, include_initial: bool = False) -> Any:  # fmt: skip # noqa: E501
+        refuse(f"np.{name}", include_initial=include_initial or None)
+        if axis is None and len(as_tensor(x).extents) != 1:
+            raise ShapeError(f"{name} of an array with several axes needs an axis", hint="name one, as axis=0")
+        return scan({"cumulative_sum": "cumsum", "cumulative_prod": "cumprod"}[name], x, axis, dtype, out)
+
+    return cumulative
+
+
+for _name in ("cumulative_sum", "cumulative_prod"):
+    if hasattr(np, _name):  # with NumPy 2.1
+        FUNCTIONS[getattr(np, _name)] = located(_cumulative(_name))
+
+
+def _along(name: str, a: Any, axis: Any, kind: Any, order: Any, **attributes: Any) -> Any:
+    """Sorting by a library row; every kind of sort is stable."""
+    refuse(f"np.{name}", order=order)
+    x = as_tensor(a)
+    if axis is None:
+        x, axis = shaping.reshape(x, -1), 0
+    dim = normalize_axis(operator.index(axis), len(x.extents))
+    return x.recorder.library(REGISTRY[name], [x], dim=dim, **attributes)
+
+
+@implements(np.sort)
+def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+    return _along("sort", a, axis, kind, order)
+
+
+@implements(np.argsort)
+def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+    return _along("argsort", a, axis, kind, order)
+
+
+for _later in (np.argmax, np.argmin, np.median):
 
     def _absent(a: Any, axis: Any = None, *more: Any, _row: str = _later.__name__, keepdims: Any = False, **rest: Any) -> Any:  # fmt: skip # noqa: E501
         return by_row(_row, a, axis, keepdims)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse import arithmetic, dtypes, operations, shaping, source
+from tracefuse import arithmetic, dtypes, numpy_reductions, operations, shaping, source
 from tracefuse.errors import DtypeError
 from tracefuse.in_place import into
 from tracefuse.operations import apply, as_tensor, as_traced, missing, recorder_of, refuse
@@ -45,6 +45,9 @@ _REDUCES = {
 }  # fmt: skip
 
 
+_ACCUMULATES = {np.add: "cumsum", np.multiply: "cumprod", np.maximum: "cummax", np.minimum: "cummin"}
+
+
 def vecdot(x1: Any, x2: Any, axis: Any = -1) -> Any:
     """The sum of the products of conj(x1) and x2 along an axis."""
     left, right = (shaping.moveaxis(x, operator.index(axis), -1) for x in (x1, x2))
@@ -57,6 +60,9 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: di
     if method == "reduce" and ufunc in _REDUCES:
         keywords.pop("out", None)
         return operations.reduce(_REDUCES[ufunc], inputs[0], keywords.pop("axis", 0), **keywords)
+    if method == "accumulate" and ufunc in _ACCUMULATES:
+        (out,) = keywords.pop("out", (None,))
+        return numpy_reductions.scan(_ACCUMULATES[ufunc], inputs[0], keywords.pop("axis", 0), out=out, **keywords)
     if method == "outer" and len(inputs) == 2:
         left, right = as_tensor(inputs[0]), as_tensor(inputs[1])
         widened = shaping.reshape(left, (*recorder_of((left,)).sizes(left.extents), *[1] * len(right.extents)))
@@ -114,7 +120,7 @@ def _square(x: Any) -> Any:
 
 def _reciprocal(x: Any) -> Any:
     traced = as_traced(x)
-    return apply("floor_divide" if traced.value.dtype.is_integer else "div", 1, traced)
+    return apply("trunc_divide" if traced.value.dtype.is_integer else "div", 1, traced)
 
 
 def _sign(x: Any) -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 from tracefuse.dtypes import DType, bool_, data_type_of, promote_nvfuser, python_kind
 from tracefuse.errors import DtypeError, UnsupportedError
 from tracefuse.extents import Binary, Expression, Extent, Symbol, as_symbol, minimum
-from tracefuse.ir import Fusion, Literal, Node, Operand, Value
+from tracefuse.ir import Fusion, Literal, Node, Op, Operand, Value
 from tracefuse.ops import Library, Movement, Pointwise, Reduction
 
 
@@ -38,7 +38,10 @@ def definition_text(fusion: Fusion, name: str, vectors: Mapping[int, VectorValue
     lines = [f"def {name}(fd : FusionDefinition) -> None :"]
     printer = _Printer(fusion, vectors)
     lines.extend(f"    {line}" for line in printer.lines())
-    lines.extend(f"    fd.add_output({printer.name(number)})" for number in fusion.outputs)
+    for number in fusion.outputs:
+        owner = fusion.aliases.get(number)
+        alias = "" if owner is None else f", alias_input={printer.name(owner)}"
+        lines.append(f"    fd.add_output({printer.name(number)}{alias})")
     if len(lines) == 1:
         lines.append("    pass")
     return "\n".join(lines)
@@ -246,20 +249,37 @@ def _reduction(printer: _Printer, node: Node, row: Reduction) -> str:
     return _text(printer, node, [printer.operand(node.operands[0]), *attributes], spelled)
 
 
-def movement_type(fusion: Fusion, node: Node) -> DType | None:
-    """The type of a movement's or library's result by nvFuser's promotion of what carries data."""
-    data = node.op.data if isinstance(node.op, Movement) and node.op.data else len(node.operands)
-    values = [fusion.values[o] for o in node.operands[:data] if isinstance(o, int)]
+def data_operands(row: Op, operands: Sequence[Operand]) -> Sequence[Operand]:
+    """The operands of a movement or library row that carry data, not positions."""
+    if isinstance(row, Library):
+        return [o for k, o in enumerate(operands) if k not in row.indices]
+    return operands[: row.data] if isinstance(row, Movement) and row.data else operands
+
+
+def moved_types(row: Op, common: DType) -> tuple[DType, DType]:
+    """(compute, result) of a movement or library row for data of a common type."""
+    return row.types(common, "nvfuser") if isinstance(row, Library) else (common, common)
+
+
+def movement_types(fusion: Fusion, node: Node) -> tuple[DType | None, DType | None]:
+    """(compute, result) of a movement or library node by nvFuser's promotion of what carries data."""
+    values = [fusion.values[o] for o in data_operands(node.op, node.operands) if isinstance(o, int)]
+    if not values:
+        return None, None
     tensors = [v.dtype for v in values if v.is_tensor]
-    return promote_nvfuser(tensors, [v.dtype for v in values if not v.is_tensor]) if values else None
+    common = promote_nvfuser(tensors, [v.dtype for v in values if not v.is_tensor])
+    try:
+        return moved_types(node.op, common)
+    except DtypeError:
+        return None, None
 
 
 def _movement(printer: _Printer, node: Node) -> str:
-    expected = movement_type(printer.fusion, node)
+    compute, result = movement_types(printer.fusion, node)
     operands = [printer.operand(o) for o in node.operands]
     if node.op.arity is None and isinstance(node.op, Movement):
         operands = [f"[{', '.join(operands)}]"]
-    return _text(printer, node, [*operands, *_attributes(printer, node)], printer.types(node, expected, expected))
+    return _text(printer, node, [*operands, *_attributes(printer, node)], printer.types(node, compute, result))
 
 
 def _full(printer: _Printer, node: Node) -> str:
@@ -279,7 +299,7 @@ def _iota(printer: _Printer, node: Node) -> str:
 def _pad(printer: _Printer, node: Node) -> str:
     widths = node.attributes["pad_widths"]
     backwards = tuple(w for axis in reversed(range(len(widths) // 2)) for w in widths[2 * axis : 2 * axis + 2])
-    expected = movement_type(printer.fusion, node)
+    _, expected = movement_types(printer.fusion, node)
     arguments = [printer.operand(node.operands[0]), f"pad_widths={printer.attribute(backwards)}"]
     arguments.append(f"value={printer.attribute(node.attributes['value'])}")
     return _text(printer, node, arguments, printer.types(node, expected, expected))
@@ -300,7 +320,7 @@ def _slice(printer: _Printer, node: Node) -> str:
     pairs = clamped(printer.fusion.values[operand].shape, starts, ends)
     manual = pairs != list(zip(starts, ends, strict=True))
     more = ["manual_normalization=True"] if manual else []
-    expected = movement_type(printer.fusion, node)
+    _, expected = movement_types(printer.fusion, node)
     arguments = [printer.operand(operand), *_attributes(printer, node), *more]
     return _text(printer, node, arguments, printer.types(node, expected, expected))
 

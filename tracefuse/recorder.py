@@ -124,6 +124,8 @@ class Recorder(Assumptions):
         self.function = function
         self.scalar_guards: list[ScalarGuard] = []
         self.captures: dict[int, Capture] = {}
+        # Arguments that the function changes in place, by the number of their input: the name of what they become.
+        self.updated: dict[int, Traced] = {}
         self.device: int | None = None
         self.is_placed = False
         self.alive = True
@@ -384,17 +386,20 @@ class Recorder(Assumptions):
         view.group.members.append(weakref.ref(view))
         return view
 
-    def library(self, row: Op, operands: Sequence[Any]) -> Any:
-        """Applies a library row; operands are promoted to their common type."""
+    def library(self, row: Op, operands: Sequence[Any], *, dtype: DType | None = None, **attributes: Any) -> Any:
+        """Applies a library row; operands that hold data are promoted to their common type. dtype: the user's own."""
         where = source.user_line()
         resolved = [self.resolve(o) for o in operands]
-        common = promote_numpy([r.dtype for r in resolved if r.dtype is not None])
         assert isinstance(row, Library)
-        if common not in row.domain:
-            raise located_error(
-                DtypeError(f"{row.name} does not take {common}", hint="cast first"), self.describe, resolved, where
-            )
-        return self._apply(row, self._settled_batch(resolved), {}, common, common, None, where)
+        data = [r for k, r in enumerate(resolved) if k not in row.indices]
+        try:
+            compute, result = row.types(dtype or promote_numpy([r.dtype for r in data if r.dtype is not None]), "numpy")
+        except DtypeError as error:
+            raise located_error(error, self.describe, resolved, where) from None
+        if dtype is not None and row.result == "sum":
+            compute = result = dtype
+        settled = resolved if row.attributes else self._settled_batch(resolved)
+        return self._apply(row, settled, attributes, compute, result, None, where)
 
     def _settled_batch(self, resolved: Sequence[Resolved]) -> Sequence[Resolved]:
         """As _settled for the leading axes of a matrix product."""

@@ -229,7 +229,7 @@ class Tracer(Traced):
         return numpy_reductions.by_row("argmin", self, axis, keepdims)
 
     def cumsum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-        return numpy_reductions.by_row("cumsum", self, axis, False)
+        return numpy_reductions.scan("cumsum", self, axis, dtype, out)
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Any:
         self.recorder.require_device(device)

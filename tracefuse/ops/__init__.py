@@ -1,6 +1,6 @@
 """The op rows: one row an op, in one file a kind. REGISTRY holds them all by name."""
 
-from tracefuse.ops import library, movement, pointwise, reduction
+from tracefuse.ops import library, movement, ordering, pointwise, reduction
 from tracefuse.ops.row import REGISTRY, Library, Movement, Pointwise, Reduction, Source, Within
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Within",
     "library",
     "movement",
+    "ordering",
     "pointwise",
     "reduction",
 ]

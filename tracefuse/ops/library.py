@@ -27,8 +27,9 @@ def _matmul_shape(shapes: Sequence[Shape], attributes: Attributes, require: Requ
 
 
 matmul = library(
-    "matmul", NUMBERS, shape=_matmul_shape, numpy=np.matmul, arity=2, doc="Matrix product, as NumPy's matmul."
-)
+    "matmul", NUMBERS, shape=_matmul_shape, numpy=np.matmul, arity=2, in_halves=True,
+    doc="Matrix product, as NumPy's matmul.",
+)  # fmt: skip
 
 
 def _linear_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
@@ -47,5 +48,6 @@ def _linear(a: Any, weight: Any, bias: Any = None) -> Any:
 
 
 linear = library(
-    "linear", NUMBERS, shape=_linear_shape, numpy=_linear, arity=None, doc="a @ weight.T, plus bias where there is one."
-)
+    "linear", NUMBERS, shape=_linear_shape, numpy=_linear, arity=None, in_halves=True,
+    doc="a @ weight.T, plus bias where there is one.",
+)  # fmt: skip

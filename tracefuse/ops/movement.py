@@ -380,3 +380,50 @@ take_along_axis = movement(
     numpy=lambda x, index, dim: np.take_along_axis(x, index.astype(np.int64), dim),
     doc="Elements at the positions that an integer operand holds, along axis `dim`; negative ones count from the end.",
 )  # fmt: skip
+
+
+def _take_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
+    data, index = shapes
+    dim = normalize_axis(attributes["dim"], len(data))
+    return (*data[:dim], *index, *data[dim + 1 :])
+
+
+def _take_pull(
+    out: Shape, shapes: Sequence[Shape], result: Shape, attributes: Attributes, index_of: IndexOf
+) -> tuple[Source, ...]:
+    dim, (_, index) = attributes["dim"], shapes
+    inner = out[dim : dim + len(index)]
+    taken = index_of(1, tuple(0 if e == 1 else c for c, e in zip(inner, index, strict=True)))
+    return (Source(0, (*out[:dim], taken, *out[dim + len(index) :])),)
+
+
+take = movement(
+    "take", shape=_take_shape, pull=_take_pull, arity=2, data=1, attributes=(("dim", 0),),
+    numpy=lambda x, index, dim: np.take(x, index.astype(np.int64), dim),
+    doc="Slices at the positions along axis `dim` that an integer operand holds, whose axes take the place of `dim`.",
+)  # fmt: skip
+
+# ---------------------------------------------------------------------------------------------------------------------
+# triangles
+
+
+def _matrix_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
+    if len(shapes[0]) < 2:
+        raise ShapeError(f"a triangle of an array with {len(shapes[0])} axes", hint="give a matrix")
+    return shapes[0]
+
+
+def _triu_pull(
+    out: Shape, shapes: Sequence[Shape], result: Shape, attributes: Attributes, index_of: IndexOf
+) -> tuple[Source, ...]:
+    return (Source(0, out, (Within(out[-1] - out[-2], attributes["diagonal"], shapes[0][-1]),)),)
+
+
+def _tril_pull(
+    out: Shape, shapes: Sequence[Shape], result: Shape, attributes: Attributes, index_of: IndexOf
+) -> tuple[Source, ...]:
+    return (Source(0, out, (Within(out[-1] - out[-2], -shapes[0][-2], attributes["diagonal"] + 1),)),)
+
+
+triu = movement("triu", shape=_matrix_shape, pull=_triu_pull, numpy=lambda x, diagonal: np.triu(x, diagonal), attributes=(("diagonal", 0),), doc="Matrices with zeros below a diagonal.")  # fmt: skip
+tril = movement("tril", shape=_matrix_shape, pull=_tril_pull, numpy=lambda x, diagonal: np.tril(x, diagonal), attributes=(("diagonal", 0),), doc="Matrices with zeros above a diagonal.")  # fmt: skip

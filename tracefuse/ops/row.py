@@ -166,6 +166,13 @@ def normalize_axes(axes: Sequence[int], rank: int, what: str = "axis") -> tuple[
     return tuple(sorted(result))
 
 
+def widened_sum(operand: DType, table: str) -> DType:
+    """The type of a sum of elements: small integers widen."""
+    if operand.kind == "bool" or (operand.kind == "int" and (operand.itemsize < 8 or table == "nvfuser")):
+        return dtypes.int64
+    return dtypes.uint64 if operand.kind == "uint" and table == "numpy" else operand
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Reduction(Op):
     """An op over the axes `dims`, which stay with extent 1 under `keepdim`.
@@ -210,9 +217,7 @@ class Reduction(Op):
         if self.result == "bool":
             return dtypes.bool_
         if self.result == "sum":
-            if operand.kind == "bool" or (operand.kind == "int" and (operand.itemsize < 8 or table == "nvfuser")):
-                return dtypes.int64
-            return dtypes.uint64 if operand.kind == "uint" and table == "numpy" else operand
+            return widened_sum(operand, table)
         if self.result == "float" and (operand.is_integer or operand.kind == "bool"):
             return dtypes.float64 if table == "numpy" else dtypes.float32
         if operand not in self.domain:
@@ -272,12 +277,31 @@ class Movement(Op):
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Library(Op):
     """An op that a library runs: BLAS through NumPy, cuBLAS through CuPy. `numpy(*arrays, **attributes)` is called with
-    arrays of either; halves without hardware support are computed in float32 by the device."""
+    arrays of either; halves without hardware support are computed in float32 by the device.
+
+    indices: the operands that hold positions, which no promotion touches. result: "same", "sum" (small integers widen)
+    or "index" (int64). exact: what it gives is made of its operands' elements, unrounded. in_halves: CuPy's function
+    computes halves with an accumulator of float32; other rows get halves as float32.
+    """
 
     shape: ShapeRule
     numpy: NumPyMeaning
     domain: tuple[DType, ...]
+    indices: tuple[int, ...] = ()
+    result: str = "same"
+    exact: bool = False
+    in_halves: bool = False
     kind: str = field(default="library", init=False)
+
+    def types(self, operand: DType, table: str) -> tuple[DType, DType]:
+        """(compute, result) types for data of the common type `operand`."""
+        if operand not in self.domain:
+            names = ", ".join(d.name for d in self.domain)
+            raise DtypeError(f"{self.name} does not take {operand}", hint=f"cast to one of: {names}")
+        if self.result == "index":
+            return operand, dtypes.int64
+        result = widened_sum(operand, table) if self.result == "sum" else operand
+        return result, result
 
     def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
         return (self.shape(shapes, attributes, require),)

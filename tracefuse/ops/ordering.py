@@ -1,0 +1,161 @@
+"""Library rows along one axis: scans, sorting, and writing to positions that are data.
+
+Their results depend on all elements before or around each one, which no kernel template here computes; NumPy's or
+CuPy's functions do. A sort is stable, and NaN comes after all numbers (first where the order is descending).
+
+Knows: NumPy's functions, on NumPy and CuPy arrays. Must not know: kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracefuse.dtypes import ALL, NUMBERS, REALS, bool_
+from tracefuse.errors import ShapeError
+from tracefuse.ir import Attributes, Require, Shape
+from tracefuse.ops.row import Library, library, normalize_axis
+
+ORDERED = (bool_, *REALS)
+
+
+def _same_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
+    normalize_axis(attributes["dim"], len(shapes[0]))
+    return shapes[0]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# scans
+
+
+def _running(ufunc: np.ufunc) -> Callable[..., Any]:
+    """ufunc.accumulate; where an array type has none, in about log2(n) passes over doubling distances."""
+
+    def scan(x: Any, dim: int) -> Any:
+        if isinstance(x, np.ndarray):
+            return ufunc.accumulate(x, axis=dim)
+        result, distance = x.copy(), 1
+        before = (slice(None),) * dim
+        while distance < x.shape[dim]:
+            later = ufunc(result[(*before, slice(distance, None))], result[(*before, slice(None, -distance))])
+            result[(*before, slice(distance, None))] = later
+            distance *= 2
+        return result
+
+    return scan
+
+
+def _scan(name: str, numpy: Callable[..., Any], doc: str, **more: Any) -> Library:
+    return library(
+        name, more.pop("domain", ALL), shape=_same_shape, numpy=numpy, attributes=(("dim", 0),), doc=doc, **more
+    )
+
+
+cumsum = _scan("cumsum", lambda x, dim: np.cumsum(x, axis=dim), "Sums of the elements so far along `dim`.", result="sum")  # fmt: skip
+cumprod = _scan("cumprod", lambda x, dim: np.cumprod(x, axis=dim), "Products of the elements so far along `dim`.", result="sum")  # fmt: skip
+cummax = _scan("cummax", _running(np.maximum), "Largest of the elements so far along `dim`; NaN from the first one on.", domain=ORDERED, exact=True)  # fmt: skip
+cummin = _scan("cummin", _running(np.minimum), "Smallest of the elements so far along `dim`; NaN from the first one on.", domain=ORDERED, exact=True)  # fmt: skip
+
+# ---------------------------------------------------------------------------------------------------------------------
+# order
+
+
+def _argsort(x: Any, dim: int, descending: bool, stable: bool) -> Any:
+    if not descending:
+        return np.argsort(x, axis=dim, kind="stable")
+    # Sorted backwards and turned round, equal elements keep their order.
+    order = np.argsort(np.flip(x, dim), axis=dim, kind="stable")
+    return x.shape[dim] - 1 - np.flip(order, dim)
+
+
+sort = library("sort", ALL, shape=_same_shape, numpy=lambda x, dim: np.sort(x, axis=dim), attributes=(("dim", -1),), exact=True, doc="Elements in ascending order along `dim`.")  # fmt: skip
+argsort = library(
+    "argsort", ALL, shape=_same_shape, numpy=_argsort, result="index", exact=True,
+    attributes=(("dim", -1), ("descending", False), ("stable", False)),
+    doc="Positions of the elements in order along `dim`; equal ones keep theirs, whether `stable` asks for it or not.",
+)  # fmt: skip
+
+# ---------------------------------------------------------------------------------------------------------------------
+# writing to positions that are data
+
+
+def _scatter_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
+    data, index, source = shapes
+    dim = normalize_axis(attributes["dim"], len(data))
+    if not len(data) == len(index) == len(source):
+        raise ShapeError(
+            f"scatter: {len(data)}, {len(index)} and {len(source)} axes", hint="data, index and source have one rank"
+        )
+    for axis, extent in enumerate(index):
+        message = f"the index has {{left}} elements on axis {axis}, more than {{right}}"
+        require(extent, "<=", source[axis], message, "the source covers the index")
+        if axis != dim:
+            require(extent, "<=", data[axis], message, f"only along axis {dim} may the index be longer than the data")
+    return data
+
+
+def _places(index: Any, dim: int, extent: int) -> tuple[Any, ...]:
+    """Index arrays of the elements that `index` names along `dim`. Raises IndexError for one outside the axis."""
+    _check_inside(index, extent)
+    places = []
+    for axis, length in enumerate(index.shape):
+        shape = [1] * index.ndim
+        shape[axis] = length
+        places.append(index if axis == dim else np.arange(length, like=index).reshape(shape))
+    return tuple(places)
+
+
+def _check_inside(index: Any, extent: int) -> None:
+    if isinstance(index, np.ndarray) and index.size and (index.min() < -extent or index.max() >= extent):
+        raise IndexError(f"an index lies outside an axis of {extent} elements")
+
+
+def _scatter(x: Any, index: Any, source: Any, dim: int) -> Any:
+    result = x.copy()
+    covered = source[tuple(slice(0, e) for e in index.shape)]
+    result[_places(index.astype(np.int64), dim, x.shape[dim])] = covered
+    return result
+
+
+scatter = library(
+    "scatter", ALL, shape=_scatter_shape, numpy=_scatter, arity=3, indices=(1,), attributes=(("dim", 0),), exact=True,
+    doc="The first operand with the third's elements written to the positions along `dim` that the second holds.",
+)  # fmt: skip
+
+
+def _index_put_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
+    data, index, values = shapes
+    if len(index) != 1 or len(values) != len(data):
+        raise ShapeError(
+            f"index_put_accumulate: an index of {len(index)} axes, values of {len(values)}",
+            hint="give one row of values for each element of an index with one axis",
+        )
+    for axis, extent in enumerate(values):
+        message = f"extents differ on axis {axis}: {{left}} and {{right}}"
+        require(extent, "==", data[axis] if axis else index[0], message, "values are rows of the data, one an index")
+    return data
+
+
+def _index_put_accumulate(x: Any, index: Any, values: Any) -> Any:
+    """Rows are added in the order of the index: with equal inputs the bits are equal, on a GPU as well."""
+    result, index = x.copy(), index.astype(np.int64)
+    _check_inside(index, x.shape[0])
+    index = index % max(x.shape[0], 1)
+    if isinstance(x, np.ndarray):
+        np.add.at(result, index, values)
+        return result
+    order = np.argsort(index, kind="stable")
+    ordered = index[order]
+    rank = np.arange(len(order), like=index) - np.searchsorted(ordered, ordered, side="left")
+    for turn in range(int(rank.max()) + 1 if len(order) else 0):
+        chosen = order[rank == turn]  # no two of these go to one row
+        result[index[chosen]] += values[chosen]
+    return result
+
+
+index_put_accumulate = library(
+    "index_put_accumulate", NUMBERS, shape=_index_put_shape, numpy=_index_put_accumulate, arity=3, indices=(1,),
+    doc="The first operand with rows of the third added to the rows that the second names.",
+)  # fmt: skip
