@@ -12,12 +12,12 @@ the standard library, so that every step of the way can be tested by itself:
 """
 
 from segments.arguments import ArgumentManager
-from segments.execute import Device, Runner, execute, execute_steps
+from segments.execute import CopyingDevice, Device, Runner, execute, execute_steps
 from segments.graph import Graph, GraphError, MergePlan, Quotient, SegmentsError, Step
 from segments.index_map import ExtentsOf, Segment, build_segment, build_segments
 from segments.liveness import build_program, last_uses, releases
 from segments.partition import Partition, partition
-from segments.program import Allocate, Instruction, Launch, Program, ProgramError, Release
+from segments.program import Alias, Allocate, Copy, Instruction, Launch, Program, ProgramError, Release
 from segments.rules import (
     Edge,
     Predicate,
@@ -36,8 +36,11 @@ from segments.rules import (
 from segments.units import View
 
 __all__ = [
+    "Alias",
     "Allocate",
     "ArgumentManager",
+    "Copy",
+    "CopyingDevice",
     "Device",
     "Edge",
     "ExtentsOf",

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, cast
 
 from segments.arguments import ArgumentManager
-from segments.program import Allocate, Launch, Program, ProgramError, Release, names_of
+from segments.program import Alias, Allocate, Copy, Instruction, Launch, Program, ProgramError, Release, names_of
 
 
 class Device(Protocol):
@@ -34,7 +34,18 @@ class Device(Protocol):
         ...
 
     def release(self, buffer: object) -> None:
-        """Take back what `allocate` or `launch` returned; never called for an input of the program."""
+        """Take back what `allocate` or `launch` returned; never called for an input of the program.
+
+        Memory with several names is taken back with the last of them.
+        """
+        ...
+
+
+class CopyingDevice(Device, Protocol):
+    """What a program with Copy instructions runs on."""
+
+    def copy(self, source: object, target: object) -> None:
+        """Write what `source` holds into `target`."""
         ...
 
 
@@ -44,11 +55,11 @@ _Action = Callable[[dict[int, object], dict[int, object]], None]
 
 @dataclass(slots=True)
 class _Block:
-    """Instructions that run as one: allocations, at most one launch, releases, in this order."""
+    """Instructions that run as one: what comes before a launch, at most one launch, what comes after it."""
 
-    allocates: list[tuple[int, object]] = field(default_factory=list)
+    before: list[Instruction] = field(default_factory=list)
     launch: Launch | None = None
-    releases: list[int] = field(default_factory=list)
+    after: list[Instruction] = field(default_factory=list)
 
 
 class Runner:
@@ -67,8 +78,8 @@ class Runner:
         self._bound = frozenset(program.inputs)
         self._count = len(program.inputs)
         blocks = _blocks(program)
-        filled = frozenset(value for block in blocks for value, _ in block.allocates)
-        self._actions = [(_action(block, filled, self._bound, device), block.launch is not None) for block in blocks]
+        binding = _Binding(program, device)
+        self._actions = [(binding.action(block), block.launch is not None) for block in blocks]
         launches = [position for position, (_, launches) in enumerate(self._actions) if launches]
         self._first_launch = launches[0] if launches else len(blocks)
 
@@ -138,50 +149,119 @@ def _blocks(program: Program) -> list[_Block]:
     blocks = [_Block()]
     for instruction in program.instructions:
         block = blocks[-1]
-        starts_anew = block.releases or block.launch is not None
-        if starts_anew and not isinstance(instruction, Release):
+        if isinstance(instruction, Release | Copy):
+            block.after.append(instruction)
+            continue
+        if block.after or block.launch is not None:
             block = _Block()
             blocks.append(block)
-        match instruction:
-            case Allocate(value, spec):
-                block.allocates.append((value, spec))
-            case Launch():
-                block.launch = instruction
-            case Release(value):
-                block.releases.append(value)
+        if isinstance(instruction, Launch):
+            block.launch = instruction
+        else:
+            block.before.append(instruction)
     return blocks
 
 
-def _action(block: _Block, allocated: frozenset[int], bound: frozenset[int], device: Device) -> _Action:
-    """Turn a block into a closure over everything that does not change between runs."""
-    before = _allocation(block.allocates, device) if block.allocates else None
-    launch = _launch(block.launch, allocated, device) if block.launch is not None else None
-    after = _release(block.releases, allocated, bound, device) if block.releases else None
-    actions = [action for action in (before, launch, after) if action is not None]
-    if len(actions) == 1:
-        return actions[0]
+class _Binding:
+    """Turns instructions into closures over everything that does not change between runs.
 
-    def run(values: dict[int, object], room: dict[int, object]) -> None:
-        for action in actions:
-            action(values, room)
+    given: the values that are filled rather than made: allocated, or other names of memory. names: how many names of
+    the memory of a value are not released yet.
+    """
 
-    return run
+    def __init__(self, program: Program, device: Device) -> None:
+        self.device = device
+        self.bound = frozenset(program.inputs)
+        self.root: dict[int, int] = {}
+        given: set[int] = set()
+        filled: set[int] = set()
+        for instruction in program.instructions:
+            match instruction:
+                case Allocate(value):
+                    given.add(value)
+                case Alias(value, original):
+                    given.add(value)
+                    self.root[value] = self.root.get(original, original)
+                case Launch(_, _, outputs):
+                    filled.update(outputs)
+        self.given, self.filled = frozenset(given), frozenset(filled)
+        self.names: dict[int, int] = {}
+        for root in self.root.values():
+            self.names[root] = self.names.get(root, 1) + 1
+
+    def action(self, block: _Block) -> _Action:
+        actions = [*self._before(block.before)]
+        if block.launch is not None:
+            actions.append(_launch(block.launch, self.given, self.device))
+        actions.extend(self._after(block.after))
+        if len(actions) == 1:
+            return actions[0]
+
+        def run(values: dict[int, object], room: dict[int, object]) -> None:
+            for action in actions:
+                action(values, room)
+
+        return run
+
+    def _before(self, instructions: Sequence[Instruction]) -> list[_Action]:
+        actions: list[_Action] = []
+        for instruction in instructions:
+            match instruction:
+                case Allocate(value, spec):
+                    actions.append(_allocation(value, spec, self.device))
+                case Alias(value, original):
+                    actions.append(_alias(value, original, value in self.filled))
+        return actions
+
+    def _after(self, instructions: Sequence[Instruction]) -> list[_Action]:
+        actions: list[_Action] = []
+        for instruction in instructions:
+            match instruction:
+                case Copy(source, target):
+                    actions.append(_copy(source, target, cast("CopyingDevice", self.device)))
+                case Release(value):
+                    actions.append(_release(value, self._returns(value), self.device))
+        return actions
+
+    def _returns(self, value: int) -> bool:
+        """Whether the device gets the memory back with this name: it is the last one, and of no input."""
+        root = self.root.get(value, value)
+        self.names[root] = self.names.get(root, 1) - 1
+        return root not in self.bound and self.names[root] == 0
 
 
-def _allocation(allocates: Sequence[tuple[int, object]], device: Device) -> _Action:
+def _allocation(value: int, spec: object, device: Device) -> _Action:
     allocate = device.allocate
 
     def run(values: dict[int, object], room: dict[int, object]) -> None:
-        for value, spec in allocates:
-            room[value] = allocate(spec, values)
+        room[value] = allocate(spec, values)
 
     return run
 
 
-def _launch(launch: Launch, allocated: frozenset[int], device: Device) -> _Action:
+def _alias(value: int, original: int, is_filled: bool) -> _Action:
+    def run(values: dict[int, object], room: dict[int, object]) -> None:
+        memory = values[original] if original in values else room[original]
+        (room if is_filled else values)[value] = memory
+
+    return run
+
+
+def _copy(source: int, target: int, device: CopyingDevice) -> _Action:
+    copy = device.copy
+
+    def run(values: dict[int, object], room: dict[int, object]) -> None:
+        if target in room:
+            values[target] = room.pop(target)
+        copy(values[source], values[target])
+
+    return run
+
+
+def _launch(launch: Launch, given: frozenset[int], device: Device) -> _Action:
     step, label, inputs, call = launch.step, launch.label, launch.inputs, device.launch
-    filled = tuple(value for value in launch.outputs if value in allocated)
-    made = tuple(value for value in launch.outputs if value not in allocated)
+    filled = tuple(value for value in launch.outputs if value in given)
+    made = tuple(value for value in launch.outputs if value not in given)
 
     def run(values: dict[int, object], room: dict[int, object]) -> None:
         results = call(step, label, [values[value] for value in inputs], [room[value] for value in filled])
@@ -196,15 +276,12 @@ def _launch(launch: Launch, allocated: frozenset[int], device: Device) -> _Actio
     return run
 
 
-def _release(releases: Sequence[int], allocated: frozenset[int], bound: frozenset[int], device: Device) -> _Action:
+def _release(value: int, returns: bool, device: Device) -> _Action:
     release = device.release
-    dropped = tuple(value for value in releases if value in bound)
-    owned = tuple(value for value in releases if value not in bound)
 
     def run(values: dict[int, object], room: dict[int, object]) -> None:
-        for value in dropped:
-            del values[value]
-        for value in owned:
-            release(values.pop(value) if value in values else room.pop(value))
+        memory = values.pop(value) if value in values else room.pop(value)
+        if returns:
+            release(memory)
 
     return run

@@ -65,7 +65,29 @@ class Release:
         return f"release {name_of(self.value)}"
 
 
-Instruction = Allocate | Launch | Release
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """Make `value` another name of the memory of `original`, which is allocated or live; an alias of one will do."""
+
+    value: int
+    original: int
+
+    def __str__(self) -> str:
+        return f"{name_of(self.value)} = alias({name_of(self.original)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Write what `source` holds into the memory of `target`, which from then on holds it too."""
+
+    source: int
+    target: int
+
+    def __str__(self) -> str:
+        return f"copy {name_of(self.source)} -> {name_of(self.target)}"
+
+
+Instruction = Allocate | Alias | Launch | Copy | Release
 
 
 class Program:
@@ -101,6 +123,9 @@ class Program:
         The rules: nothing is read before it is defined (an allocated value is defined once a launch has filled it)
         or after its release; nothing is allocated, filled or released twice; extents are never allocated, made or
         released; outputs exist at the end and are not released; everything else but extents has been released.
+        Memory with several names: an input is no other value's alias; no memory is written through two names; once it
+        is written through one, no other name of it is read, and after a Copy no name of it at all: the values that
+        they stood for are gone. The launch that writes may read the other names.
         """
         check = _Check(self)
         for position, instruction in enumerate(self.instructions):
@@ -109,33 +134,43 @@ class Program:
 
 
 class _Check:
-    """Where each value stands while a program is gone through: in `allocated`, `live` or `released`, or unknown."""
+    """Where each value stands while a program is gone through: in `allocated`, `live` or `released`, or unknown.
+
+    root: the value whose memory a name means, through all aliases. written: for memory with several names or of an
+    input, the name that it was written through and the position of the instruction.
+    """
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.allocated: set[int] = set()
         self.live: set[int] = set(program.inputs)
         self.released: dict[int, int] = {}
+        self.root: dict[int, int] = {}
+        self.written: dict[int, tuple[int, int]] = {}
+        self.copied: set[int] = set()
+        self.position = 0
         self.place = ""
         if len(self.live) != len(program.inputs):
             raise ProgramError(f"an input is there twice: {names_of(program.inputs)}")
 
     def step(self, position: int, instruction: Instruction) -> None:
-        self.place = f"instruction {position}, `{instruction}`"
+        self.position, self.place = position, f"instruction {position}, `{instruction}`"
         match instruction:
             case Allocate(value):
                 self.new(value, "allocates")
                 self.allocated.add(value)
+            case Alias(value, original):
+                self.alias(value, original)
             case Launch(_, inputs, outputs):
                 for value in inputs:
                     self.read(value)
                 for value in outputs:
-                    if value not in self.allocated:
-                        self.new(value, "makes")
-                    self.allocated.discard(value)
-                    self.live.add(value)
+                    self.fill(value)
+            case Copy(source, target):
+                self.read(source)
+                self.copy(target)
             case Release(value):
-                self.release(value, position)
+                self.release(value)
 
     def new(self, value: int, verb: str) -> None:
         if value < 0:
@@ -147,8 +182,55 @@ class _Check:
         if value in self.released:
             raise ProgramError(f"{self.place}: {verb} {name_of(value)} again, {self.release_of(value)}")
 
+    def alias(self, value: int, original: int) -> None:
+        if value in self.program.inputs:
+            raise ProgramError(f"{self.place}: Inputs cannot be aliased")
+        self.new(value, "aliases")
+        if original < 0:
+            raise ProgramError(f"{self.place}: extents have no memory")
+        if original in self.allocated:
+            self.allocated.add(value)
+        else:
+            self.read(original)
+            self.live.add(value)
+        self.root[value] = self.memory(original)
+
+    def memory(self, value: int) -> int:
+        return self.root.get(value, value)
+
+    def fill(self, value: int) -> None:
+        """What a launch writes: allocated room, the memory of an alias, or a value of its own."""
+        if value in self.root:
+            if value not in self.allocated and value not in self.live:
+                self.new(value, "makes")
+            self.write(value)
+        elif value not in self.allocated:
+            self.new(value, "makes")
+        self.allocated.discard(value)
+        self.live.add(value)
+
+    def copy(self, target: int) -> None:
+        if target not in self.live and target not in self.allocated:
+            self.read(target)
+        if target < 0:
+            raise ProgramError(f"{self.place}: writes {name_of(target)}, an extent of the inputs")
+        self.write(target)
+        self.copied.add(target)
+        self.allocated.discard(target)
+        self.live.add(target)
+
+    def write(self, value: int) -> None:
+        before = self.written.get(self.memory(value))
+        if before is not None:
+            raise ProgramError(
+                f"{self.place}: writes the memory of {name_of(self.memory(value))} through {name_of(value)}, which "
+                f"instruction {before[1]} wrote through {name_of(before[0])}"
+            )
+        self.written[self.memory(value)] = value, self.position
+
     def read(self, value: int) -> None:
         if value in self.live:
+            self.read_written(value)
             return
         if value in self.released:
             raise ProgramError(f"{self.place}: reads {name_of(value)} after its release, {self.release_of(value)}")
@@ -156,7 +238,15 @@ class _Check:
             raise ProgramError(f"{self.place}: reads {name_of(value)}, which is allocated but filled by no launch yet")
         raise ProgramError(f"{self.place}: reads {name_of(value)} before its definition")
 
-    def release(self, value: int, position: int) -> None:
+    def read_written(self, value: int) -> None:
+        """Refuses a name of memory that was written through another one."""
+        before = self.written.get(self.memory(value))
+        if before is not None and (before[0] != value or value in self.copied):
+            raise ProgramError(
+                f"{self.place}: reads {name_of(value)}, whose memory instruction {before[1]} has overwritten"
+            )
+
+    def release(self, value: int) -> None:
         if value < 0:
             raise ProgramError(f"{self.place}: extents are integers and stay to the end")
         if value in self.released:
@@ -167,7 +257,7 @@ class _Check:
             raise ProgramError(f"{self.place}: releases {name_of(value)}, an output of the program")
         self.live.discard(value)
         self.allocated.discard(value)
-        self.released[value] = position
+        self.released[value] = self.position
 
     def release_of(self, value: int) -> str:
         return f"released at instruction {self.released[value]}"
@@ -176,6 +266,11 @@ class _Check:
         for value in self.program.outputs:
             if value not in self.live:
                 raise ProgramError(f"output {name_of(value)} is defined by no instruction and is no input")
+            before = self.written.get(self.memory(value))
+            if before is not None and before[0] != value:
+                raise ProgramError(
+                    f"output {name_of(value)} lies in memory that instruction {before[1]} has overwritten"
+                )
         left = sorted(value for value in self.live | self.allocated if value >= 0 and value not in self.program.outputs)
         if left:
             raise ProgramError(f"never released: {names_of(left)}; a value that nothing reads later must be released")

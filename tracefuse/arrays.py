@@ -217,6 +217,14 @@ def entering(kind: str) -> Callable[[Any], Any]:
     return {"jax": _from_jax, "torch": _from_torch}.get(kind, _as_it_is)
 
 
+def check_can_change(kind: str, what: str) -> None:
+    """UnsupportedError for arrays of a kind that never change."""
+    if kind == "jax":
+        raise UnsupportedError(
+            f"{what}: a JAX array never changes", hint="return the new value, or pass a NumPy or CuPy array"
+        )
+
+
 def leaving(kind: str) -> Callable[[Any], Any]:
     """How a NumPy or CuPy array becomes one of a kind that shares its memory."""
     return {"jax": _to_jax, "torch": _to_torch}.get(kind, _as_it_is)

@@ -33,6 +33,8 @@ class Signature:
         self._function = function
         self.static_argnums, self.static_argnames = _statics(function, static_argnums, static_argnames)
         self._paths: dict[Any, list[str]] = {}
+        self.leaves_out = not _takes(function, "out")
+        """Whether `out=` is none of the function's own keywords."""
 
     @property
     def has_static(self) -> bool:
@@ -70,6 +72,14 @@ class Signature:
             return ((bound, *positional) if is_bound else tuple(positional)), keywords
 
         return Call(leaves, key, kind, device, rebuild)
+
+
+def _takes(function: Any, keyword: str) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # some functions written in C have none
+        return False
+    return keyword in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 def are_flat(args: Sequence[Any]) -> bool:

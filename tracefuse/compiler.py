@@ -17,6 +17,7 @@ import segments
 from tracefuse.call_facts import CallFacts, read_facts
 from tracefuse.errors import InternalError
 from tracefuse.evaluate import check_requirements, evaluate_scalars
+from tracefuse.given import NOTHING_GIVEN, GivenMemory, read_given, returned
 from tracefuse.guards import Guard, compile_guards
 from tracefuse.host_code import Call, compile_call
 from tracefuse.ir import Fusion
@@ -66,10 +67,10 @@ class _Ready:
     text: str
     holds: Callable[[Mapping[Any, int]], bool]
 
-    def fits(self, facts: CallFacts) -> bool:
+    def fits(self, facts: CallFacts, given: GivenMemory) -> bool:
         plan = self.plan
-        layouts = plan.layouts == facts.layouts and plan.aligned <= facts.aligned
-        return layouts and self.holds({**facts.values, **facts.strides})
+        layouts = plan.layouts == facts.layouts and plan.aligned <= facts.aligned and plan.given == given.key
+        return layouts and self.holds({**facts.values, **facts.strides, **(given.strides or {})})
 
 
 class Executable:
@@ -84,24 +85,32 @@ class Executable:
         self.backend = cpu_backend() if backend is None else backend
         self.fusion = fusion = segmentation.original
         self.compiles = 0
+        # Plans of calls that get new memory for their results, which `attempt` tries; and of others.
         self._ready: list[_Ready] = []
+        self._into: list[_Ready] = []
         self._lock = threading.Lock()
         self._host = tuple(n for n in fusion.nodes if not fusion.values[n.outputs[0]].is_tensor)
 
-    def __call__(self, arguments: Sequence[Any]) -> list[Any]:
-        """The outputs, for arguments in the order of the fusion's inputs.
+    def __call__(self, arguments: Sequence[Any], outputs: Sequence[Any] | None = None) -> list[Any]:
+        """The outputs that update no argument, for arguments in the order of the fusion's inputs.
 
+        outputs: the array that each goes into, or None for a new one; what was given is returned. Where an argument is
+        updated, or `outputs` overlap arguments, every argument is read as it was before the call.
         Raises FusionError, ShapeError or DtypeError for arguments that the fusion does not take or whose sizes break
-        what it requires, DeviceError for arrays of another device; nothing has run then.
+        what it requires, and for `outputs` that do not fit, DeviceError for arrays of another device, UnsupportedError
+        for memory that cannot be written; nothing has run then.
         """
-        outputs = self.attempt(arguments)
-        if outputs is None:
+        found = self.attempt(arguments) if outputs is None else None
+        if found is None:
             facts = read_facts(self.fusion, self.backend, arguments)
-            ready = self._for(facts)
-            outputs = ready.call(facts.arguments)
-            if outputs is None:
+            ready, given = self._for(facts, outputs)
+            found = ready.call([*facts.arguments, *given.buffers])
+            if found is None:
                 raise InternalError("a plan does not fit the call that it was made for", hint=ready.text)
-        return outputs
+            if given.objects:
+                objects = zip(returned(self.fusion), found, strict=True)
+                return [given.objects.get(number, made) for number, made in objects]
+        return found
 
     def attempt(self, arguments: Sequence[Any]) -> list[Any] | None:
         """The outputs, or None where no plan that was built fits, or the facts do not hold; nothing has run then.
@@ -119,9 +128,10 @@ class Executable:
     def steps(self, arguments: Sequence[Any]) -> Generator[dict[int, Any], None, list[Any]]:
         """Runs, yielding what is live before the first segment and after each one; returns the outputs."""
         facts = read_facts(self.fusion, self.backend, arguments)
-        plan = self._for(facts).plan
+        ready, given = self._for(facts)
+        plan = ready.plan
         values = [*facts.arguments, *self._scalars(facts.arguments, facts.values)]
-        values += [facts.values[key] for key, _, _ in self.fusion.axis_ids()]
+        values += [facts.values[key] for key, _, _ in self.fusion.axis_ids()] + list(given.buffers)
         named = dict(zip(plan.program.inputs, values, strict=True))
         inputs = {k: v for k, v in named.items() if k >= 0}
         manager = segments.ArgumentManager(inputs, {k: v for k, v in named.items() if k < 0})
@@ -133,11 +143,11 @@ class Executable:
         Arguments may be `ShapeDtype`s, which stand for contiguous, aligned arrays; nothing runs.
         """
         facts = read_facts(self.fusion, self.backend, arguments, described=True)
-        return self._for(facts).plan, facts.values
+        return self._for(facts)[0].plan, facts.values
 
     def call_text(self, arguments: Sequence[Any]) -> str:
         """The Python function that such a call runs; arguments as for `plan_for`."""
-        return self._for(read_facts(self.fusion, self.backend, arguments, described=True)).text
+        return self._for(read_facts(self.fusion, self.backend, arguments, described=True))[0].text
 
     def _scalars(self, arguments: Sequence[Any], values: Mapping[Any, int]) -> list[Any]:
         """The computed host scalars, in order."""
@@ -147,24 +157,38 @@ class Executable:
         known = {k: v for k, v in numbers if not self.fusion.values[k].is_tensor}
         return evaluate_scalars(self.fusion, self._host, known, values)
 
-    def _for(self, facts: CallFacts) -> _Ready:
-        """The plan for a call, built if need be. Raises ShapeError where sizes break what the fusion requires."""
+    def _for(self, facts: CallFacts, outputs: Sequence[Any] | None = None) -> tuple[_Ready, GivenMemory]:
+        """The plan for a call, built if need be, and the memory that its results go into.
+
+        Raises ShapeError where sizes break what the fusion requires, and as `read_given`.
+        """
         check_requirements(self.fusion, facts.values)
+        given = NOTHING_GIVEN
+        if outputs is not None or self.fusion.aliases:
+            given = read_given(self.fusion, self.backend, facts, outputs)
         with self._lock:
-            for ready in self._ready:
-                if ready.fits(facts):
-                    return ready
-            segmentation, guards = for_sizes(self.segmentation, facts.values)
-            plan = build_plan(
-                segmentation, self.backend, facts.layouts, facts.values, facts.strides, guards=guards,
-                aligned=facts.aligned, contract=self.contract, disk=self.disk,
-            )  # fmt: skip
-            self.compiles += 1
-            call, text = compile_call(plan, self.backend, self.facts, self._scalars)
-            made = _Ready(plan, call, text, compile_guards(plan.guards))
+            kept = self._into if given.key else self._ready
+            for ready in kept:
+                if ready.fits(facts, given):
+                    return ready, given
+            made = self._made(facts, given)
             # A new list, so that a reader in another thread never sees one half changed.
-            self._ready = [made, *self._ready][:MOST_PLANS]
-        return made
+            kept = [made, *kept][:MOST_PLANS]
+            if given.key:
+                self._into = kept
+            else:
+                self._ready = kept
+        return made, given
+
+    def _made(self, facts: CallFacts, given: GivenMemory) -> _Ready:
+        segmentation, guards = for_sizes(self.segmentation, facts.values)
+        plan = build_plan(
+            segmentation, self.backend, facts.layouts, facts.values, {**facts.strides, **(given.strides or {})},
+            guards=guards, aligned=facts.aligned, contract=self.contract, disk=self.disk, given=given.key,
+        )  # fmt: skip
+        self.compiles += 1
+        call, text = compile_call(plan, self.backend, self.facts, self._scalars)
+        return _Ready(plan, call, text, compile_guards(plan.guards))
 
     def _use(self, ready: _Ready) -> None:
         """Puts the plan that was used last first: sizes that changed once tend to stay."""

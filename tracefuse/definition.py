@@ -31,6 +31,7 @@ from tracefuse.definition_inputs import (
     on_host,
 )
 from tracefuse.definition_ops import Operations
+from tracefuse.definition_outputs import aliased_input, check_outputs
 from tracefuse.definition_segment import DefinitionSegment
 from tracefuse.definition_values import Recording, Scalar, Tensor, Vector
 from tracefuse.dtypes import DataType, dtype_of, python_kind
@@ -38,6 +39,7 @@ from tracefuse.errors import DtypeError, FusionError, ShapeError, UnsupportedErr
 from tracefuse.evaluate import evaluate, extent_values
 from tracefuse.explain import Explanation
 from tracefuse.extents import Extent, maximum, minimum
+from tracefuse.given import returned
 from tracefuse.ir import Fusion, Layout, Literal
 from tracefuse.ops import REGISTRY
 from tracefuse.placed import PlacedFusion
@@ -106,6 +108,7 @@ class FusionDefinition(Recording):
     ) -> None:
         if kind is None:
             self._fusion = self._builder.build()
+            check_outputs(self._fusion)
 
     @property
     def fusion(self) -> Fusion:
@@ -173,14 +176,14 @@ class FusionDefinition(Recording):
     from_pytorch = from_array
 
     def add_output(self, output: Tensor | Scalar, alias_input: Any = None, stride_order: Any = None) -> None:
-        """Makes a value an output."""
+        """Makes a value an output.
+
+        alias_input: the input tensor whose memory is updated with it; the output is then not in the list that `execute`
+        returns, and everything else of the definition reads the input as it was. Raises FusionError for what is no
+        input or is updated already, ShapeError or DtypeError for another shape or type.
+        """
         if isinstance(alias_input, list | tuple):
             alias_input, stride_order = None, alias_input
-        if alias_input is not None:
-            raise UnsupportedError(
-                "add_output: alias_input cannot update an input in place yet", hint="return the output and copy it",
-                where=source.user_line(),
-            )  # fmt: skip
         if stride_order is not None and list(stride_order) != list(reversed(range(len(stride_order)))):
             raise UnsupportedError(
                 f"add_output: stride_order {list(stride_order)}, but results are C-contiguous",
@@ -189,7 +192,13 @@ class FusionDefinition(Recording):
         number = self._operand(output)
         if isinstance(number, Literal):
             raise FusionError(f"output {number.value!r} is a constant", hint="fill a tensor with it: fd.ops.full")
-        self._record().output(number)
+        builder = self._record()
+        taken = builder.aliases if alias_input is None else (*builder.inputs, *builder.outputs)
+        if number in taken:  # memory that is updated holds a value of its own
+            number = self._operand(self.ops.set(output))
+        assert isinstance(number, int)
+        owner = None if alias_input is None else aliased_input(builder, number, self._operand(alias_input))
+        builder.output(number, owner)
 
     def extent_min(self, a: Extent, b: Extent) -> Extent:
         """The smaller of two symbolic integers (see `extent`)."""
@@ -203,15 +212,20 @@ class FusionDefinition(Recording):
 
     @source.hides_own_frames
     def execute(
-        self, inputs: Sequence[Any], *, device: Any = None, save_repro_inputs: bool = False,
+        self, inputs: Sequence[Any], *, outputs: Sequence[Any] | None = None, device: Any = None,
+        save_repro_inputs: bool = False,
         _enable_options: Sequence[str] = (), _disable_options: Sequence[str] = (),
     ) -> list[Any]:  # fmt: skip
-        """The outputs for `inputs`, in the order of definition; through the segments if the definition has some."""
+        """The outputs for `inputs`, in the order of definition; through the segments if the definition has some.
+
+        outputs: the array that each goes into (None for a new one), which is then what is returned for it; one that
+        overlaps inputs is right, too. Outputs that update an input are not in the list.
+        """
         if device is not None:
             raise UnsupportedError("execute: device= cannot be chosen", hint="the inputs' own device runs the fusion")
         if save_repro_inputs:
             self._saved = [input_text(argument) for argument in inputs]
-        return self._split()(inputs)
+        return self._split()(inputs, outputs)
 
     def execute_steps(self, inputs: Sequence[Any]) -> Generator[dict[int, Any], None, list[Any]]:
         """Runs segment by segment, yielding the live values before the first and after each one.
@@ -227,13 +241,15 @@ class FusionDefinition(Recording):
 
     def validate(self, inputs: Sequence[Any], reference_outputs: Sequence[Any] | None = None) -> None:
         """Raises AssertionError where `execute` is not close to the reference (by default computed in float64)."""
-        outputs = self.execute(inputs)
         known = reference_outputs
         if known is None:
-            known = evaluate(self.fusion, [on_host(i) for i in inputs], wide=True)
+            made = evaluate(self.fusion, [on_host(i) for i in inputs], wide=True)
+            pairs = zip(self.fusion.outputs, made, strict=True)
+            known = [value for number, value in pairs if number not in self.fusion.aliases]
+        outputs = self.execute(inputs)
         if len(outputs) != len(known):
             raise AssertionError(f"{len(outputs)} outputs, {len(known)} reference outputs")
-        for number, output, expected in zip(self.fusion.outputs, outputs, known, strict=True):
+        for number, output, expected in zip(returned(self.fusion), outputs, known, strict=True):
             assert_close(output, expected, self.fusion.values[number].dtype, f"output {number}")
 
     # -- segments ---------------------------------------------------------------------------------------------------

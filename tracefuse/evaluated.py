@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tracefuse.call_facts import read_facts
 from tracefuse.evaluate import evaluate
+from tracefuse.given import read_given, returned
 from tracefuse.ir import Fusion
+from tracefuse.targets import cpu_backend
 
 
 class EvaluatedExecutable:
@@ -22,8 +25,19 @@ class EvaluatedExecutable:
     def __init__(self, fusion: Fusion) -> None:
         self.fusion = fusion
 
-    def __call__(self, arguments: Sequence[Any]) -> list[Any]:
-        """The outputs, for NumPy arrays and Python numbers in the order of the fusion's inputs."""
-        return evaluate(self.fusion, arguments)
+    def __call__(self, arguments: Sequence[Any], outputs: Sequence[Any] | None = None) -> list[Any]:
+        """The outputs, for NumPy arrays and Python numbers in the order of the fusion's inputs; see `Executable`."""
+        if outputs is None and not self.fusion.aliases:
+            return evaluate(self.fusion, arguments)
+        facts = read_facts(self.fusion, cpu_backend(), arguments)
+        given = read_given(self.fusion, cpu_backend(), facts, outputs)
+        made = dict(zip(self.fusion.outputs, evaluate(self.fusion, facts.arguments), strict=True))
+        by_number = dict(zip(self.fusion.inputs, facts.arguments, strict=True))
+        for value, owner in self.fusion.aliases.items():
+            by_number[owner][...] = made[value]
+        for value, buffer in (given.objects or {}).items():
+            buffer[...] = made[value]
+            made[value] = buffer
+        return [made[number] for number in returned(self.fusion)]
 
     attempt = __call__

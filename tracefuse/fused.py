@@ -31,6 +31,7 @@ from tracefuse.explain import Explanation
 from tracefuse.extents import evaluate
 from tracefuse.kernel import disk_cache
 from tracefuse.leaves import array_key
+from tracefuse.out_tree import given_leaves, put_into
 from tracefuse.placed import PlacedFusion
 from tracefuse.recorder import current
 from tracefuse.targets import resolve_target
@@ -113,18 +114,30 @@ class FusedFunction(Generic[P, R]):
                     if outputs is not None:
                         self._hits += 1
                         return cast("R", outputs[0] if entry.single else _assembled(entry, args, args, outputs))
-            return cast("R", self._call(args, kwargs, None, False))
+            out = kwargs.pop("out", None) if self._signature.leaves_out else None
+            return cast("R", self._call(args, kwargs, None, False, out))
         except Exception as error:
             source.hide_own_frames(error)
             raise
 
-    def _call(self, args: Sequence[Any], kwargs: dict[str, Any], bound: Any, is_bound: bool) -> Any:
+    @source.hides_own_frames
+    def into(self, out: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """The result of a call, written into `out`, which is returned; the short form is `f(*args, out=out)`.
+
+        out: an array, or a tree of them like the result, None where a new array is wanted. It may overlap arguments:
+        each is read as it was before the call. Raises ShapeError, DtypeError, DeviceError or UnsupportedError, before
+        anything runs, for an array that the result does not fit or that cannot be written; TraceError for another tree.
+        """
+        return cast("R", self._call(args, kwargs, None, False, out))
+
+    def _call(self, args: Sequence[Any], kwargs: dict[str, Any], bound: Any, is_bound: bool, out: Any = None) -> Any:
         options = config.resolve(self._options)
         if options.eager or current.get() is not None:  # within another trace it is part of that one
-            return self._function(*((bound, *args) if is_bound else args), **kwargs)
+            result = self._function(*((bound, *args) if is_bound else args), **kwargs)
+            return result if out is None else put_into(out, result)
         call = self._taken_apart(args, kwargs, bound, is_bound)
         entry, arguments = self._entry(call, options, bound)
-        result = self._run(entry, arguments, call)
+        result = self._run(entry, arguments, call, out)
         if entry.plain and not is_bound and not kwargs:
             self._remember(args, entry)
         return result
@@ -164,6 +177,8 @@ class FusedFunction(Generic[P, R]):
         kind, device = arrays.place_of(named)
         if not named and traced.device is not None:
             kind, device = "cupy", traced.device
+        if traced.fusion.aliases:
+            arrays.check_can_change(kind, "in-place change of an argument")
         executable = self._compiled(traced, options, device) if traced.fusion.outputs else None
         in_order = traced.sources == tuple(range(len(call.leaves)))
         single = traced.structure.num_nodes == 1 and traced.results == (("output", 0),)
@@ -180,10 +195,20 @@ class FusedFunction(Generic[P, R]):
             disk=disk_cache.for_options(options),
         )  # fmt: skip
 
-    def _run(self, entry: _Entry, arguments: list[Any], call: Call) -> Any:
-        outputs = entry.executable(arguments) if entry.executable is not None else []
+    def _run(self, entry: _Entry, arguments: list[Any], call: Call, out: Any) -> Any:
+        given = None if out is None else given_leaves(entry.trace.structure, entry.trace.results, out)
+        if entry.executable is None:
+            outputs = []
+        elif given is None:
+            outputs = entry.executable(arguments)
+        else:
+            arrays.check_can_change(entry.kind, "out=")
+            enter = arrays.entering(entry.kind)
+            outputs = entry.executable(arguments, [None if array is None else enter(array) for array in given])
         if entry.kind != "numpy":
             outputs = list(map(arrays.leaving(entry.kind), outputs))
+        if given is not None:
+            outputs = [made if array is None else array for made, array in zip(outputs, given, strict=True)]
         if entry.single:
             return outputs[0]
         return _assembled(entry, [leaf.value for leaf in call.leaves], arguments, outputs)
@@ -270,7 +295,13 @@ class BoundFusedFunction:
 
     @source.hides_own_frames
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.__func__._call(args, kwargs, self.__self__, True)
+        out = kwargs.pop("out", None) if self.__func__._signature.leaves_out else None
+        return self.__func__._call(args, kwargs, self.__self__, True, out)
+
+    @source.hides_own_frames
+    def into(self, out: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """As `FusedFunction.into`."""
+        return self.__func__._call(args, kwargs, self.__self__, True, out)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__func__, name)

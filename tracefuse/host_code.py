@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from segments import Allocate, Launch, Release
+from segments import Alias, Allocate, Copy, Launch, Release
 from tracefuse.extents import Extent, Symbol, python_text
 from tracefuse.guards import Guard
 from tracefuse.ir import Fusion, Requirement
@@ -73,10 +73,11 @@ class _Writer:
         found = STRIDE_NAME.fullmatch(symbol.name)
         assert found is not None
         number, axis = map(int, found.groups())
-        return f"(t{number}.strides[{axis}] // {self.fusion.values[number].dtype.itemsize})"
+        memory = next((given.memory for given in self.plan.given if given.value == number), number)
+        return f"(t{memory}.strides[{axis}] // {self.fusion.values[number].dtype.itemsize})"
 
     def write(self, facts: Sequence[Guard]) -> str:
-        inputs = self.fusion.inputs
+        inputs = (*self.fusion.inputs, *self.plan.buffers)
         lines = ["def call(a):"]
         if inputs:
             lines.append(f"    {', '.join(map(name_of, inputs))}, = a")
@@ -91,6 +92,10 @@ class _Writer:
             match instruction:
                 case Allocate(value, spec):
                     lines.append(self._allocate(value, spec))
+                case Alias(value, original):
+                    lines.append(f"    {name_of(value)} = {name_of(original)}")
+                case Copy(source, target):
+                    lines.append(f"    copy({name_of(source)}, {name_of(target)})")
                 case Launch():
                     lines.append(self._launch(instruction))
                 case Release(value) if value not in inputs:

@@ -1,7 +1,8 @@
 """Changing a traced value in place: `y += x`, `np.add(x, y, out=t)`.
 
-The name is bound to the result, so that every use of it sees the change as in NumPy. Where that would differ from NumPy
-(an argument of the function, a value of which a view is alive) it is refused.
+The name is bound to the result, so that every use of it sees the change as in NumPy. An argument of the function is
+updated at every call: what its name is bound to at the end is written into the caller's array. Where that would differ
+from NumPy (a view, a value of which a view is alive) it is refused.
 
 Knows: the recorder, names and views. Must not know: which operation made the result.
 """
@@ -32,23 +33,36 @@ def into(target: Any, result: Traced) -> Any:
         cast = REGISTRY["cast"]
         assert isinstance(cast, Pointwise)
         result = target.recorder.pointwise(cast, [result], dtype=dtype)
+    group = target.group
+    if group is not None and group.of_argument is not None:
+        if not any(name is target for name in target.recorder.updated.values()):
+            target.recorder.updated[target.number] = target
+    else:
+        target.group = None
     target.number, target.weak, target.read = result.number, None if result.weak is None else target.weak, result.read
-    target.group = None
     return target
 
 
 def _check_names(target: Traced) -> None:
-    """No argument of the function, and nothing of which a view is alive."""
-    group = target.group
-    if group is not None and group.of_argument is not None:
+    """No captured array or view of an argument, and nothing of which a view is alive."""
+    if any(capture.number == target.number for capture in target.recorder.captures.values()):
         raise UnsupportedError(
-            f"in-place change of the argument {group.of_argument}",
-            hint="return the new value: write y = x + 1, not x += 1",
+            "in-place change of a captured array", hint="pass the array as an argument", where=source.user_line()
+        )
+    group = target.group
+    if group is None:
+        return
+    argument = group.of_argument
+    if argument is not None and group.members[0]() is not target:
+        raise UnsupportedError(
+            f"in-place change of a view of the argument {argument}",
+            hint=f"change {argument} itself, as in {argument} += np.where(condition, change, 0)",
             where=source.user_line(),
         )  # fmt: skip
-    if group is not None and group.others(target):
+    if group.others(target):
+        what = "a value" if argument is None else f"the argument {argument},"
         raise UnsupportedError(
-            "in-place change of a value of which a view is alive", hint="change a copy: y = y + 1 or y.copy()",
+            f"in-place change of {what} of which a view is alive", hint="change a copy: y = y + 1 or y.copy()",
             where=source.user_line(),
         )  # fmt: skip
 

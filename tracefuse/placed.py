@@ -16,7 +16,7 @@ import numpy as np
 from tracefuse import arrays, config
 from tracefuse.call_facts import check_arguments
 from tracefuse.compiler import Executable
-from tracefuse.evaluate import evaluate
+from tracefuse.evaluated import EvaluatedExecutable
 from tracefuse.ir import Fusion
 from tracefuse.plan import Plan
 from tracefuse.segmentation import Segmentation
@@ -43,27 +43,35 @@ class PlacedFusion:
     def fusion(self) -> Fusion:
         return self.segmentation.original
 
-    def __call__(self, arguments: Sequence[Any]) -> list[Any]:
-        """The outputs, in the order of the fusion. Raises as `Executable`, DeviceError for arrays on two devices."""
-        if len(arguments) == len(self.fusion.inputs) and config.overrides() is None:
-            for executable in self._own:
-                outputs = executable.attempt(arguments)
-                if outputs is not None:
-                    return outputs
-        return self._called(arguments)
+    def __call__(self, arguments: Sequence[Any], outputs: Sequence[Any] | None = None) -> list[Any]:
+        """The outputs, in the order of the fusion, into `outputs` where they are given.
 
-    def _called(self, arguments: Sequence[Any]) -> list[Any]:
+        Raises as `Executable`, DeviceError for arrays on two devices.
+        """
+        if outputs is None and len(arguments) == len(self.fusion.inputs) and config.overrides() is None:
+            for executable in self._own:
+                found = executable.attempt(arguments)
+                if found is not None:
+                    return found
+        return self._called(arguments, outputs)
+
+    def _called(self, arguments: Sequence[Any], outputs: Sequence[Any] | None) -> list[Any]:
         check_arguments(self.fusion, arguments)
         kind, device = self._place(arguments)
         entered = [self._entered(kind, argument) for argument in arguments]
+        if outputs is not None or self.fusion.aliases:
+            arrays.check_can_change(kind, "the memory of a result")
+        given = None if outputs is None else [None if o is None else arrays.entering(kind)(o) for o in outputs]
         if config.resolve().target == "reference":
-            outputs = evaluate(self.fusion, entered)
+            made = EvaluatedExecutable(self.fusion)(entered, given)
         else:
             executable = self._executable(device)
-            outputs = executable(entered)
+            made = executable(entered, given)
             if kind in ("numpy", "cupy") and config.overrides() is None and executable not in self._own:
                 self._own = [executable, *self._own]
-        return list(map(arrays.leaving(kind), outputs))
+        leave = arrays.leaving(kind)
+        own = outputs or [None] * len(made)
+        return [leave(result) if buffer is None else buffer for result, buffer in zip(made, own, strict=True)]
 
     def steps(self, arguments: Sequence[Any]) -> Generator[dict[int, Any], None, list[Any]]:
         """Runs, yielding what is live before the first segment and after each one; returns the outputs.

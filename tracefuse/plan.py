@@ -8,22 +8,24 @@ Knows: segments, lowering, kernels of a device, the host program. Must not know:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import segments
 from segments import Program, Runner
 from tracefuse.compile_all import compile_all
-from tracefuse.dtypes import DType
 from tracefuse.extents import Expression, Extent, Symbol, as_symbol, evaluate, python_text, substitute, symbol, symbols
+from tracefuse.given import Given
 from tracefuse.guards import Guard
-from tracefuse.ir import Fusion, Shape
+from tracefuse.host_program import build_host_program
+from tracefuse.indexing import PULLED
+from tracefuse.ir import Shape
 from tracefuse.kernel.disk_cache import DiskCache
-from tracefuse.layouts import STRIDE_NAME, LayoutKey, stride_name, symbolic_strides
+from tracefuse.layouts import STRIDE_NAME, LayoutKey, Strided, stride_name, symbolic_strides
 from tracefuse.library import library_launch
 from tracefuse.schedule.launches import LaunchSpec, Lowered
-from tracefuse.schedule.lower import lower
+from tracefuse.schedule.lower import facts_of, lower
 from tracefuse.schedule.nest import contiguous_strides
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.segmentation import Part, Segmentation
@@ -49,24 +51,12 @@ class CompiledSegment:
         return self.name
 
 
-@dataclass(frozen=True, slots=True)
-class Allocation:
-    """What to allocate for a value: its type and extents, and its shape from the live values by id."""
-
-    dtype: DType
-    extents: Shape
-    shape: Callable[[Mapping[int, Any]], tuple[int, ...]]
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
     """What runs a call whose layouts are these and whose sizes keep the guards (in the fusion's own extents).
 
-    aligned: the arguments that must start at a multiple of 16 bytes.
+    aligned: the arguments that must start at a multiple of 16 bytes. given: the memory that results go into; direct:
+    those of its values that are written there by the kernel that makes them.
     """
 
     segmentation: Segmentation
@@ -76,34 +66,36 @@ class Plan:
     segments: tuple[CompiledSegment, ...]
     program: Program
     runner: Runner
+    given: tuple[Given, ...] = ()
+    direct: frozenset[int] = frozenset()
+
+    @property
+    def buffers(self) -> tuple[int, ...]:
+        """The numbers of given memory that is no argument, in the order in which a call passes it."""
+        inputs = self.segmentation.fusion.inputs
+        return tuple(given.memory for given in self.given if given.memory not in inputs)
 
 
 def build_plan(
     segmentation: Segmentation, backend: Backend, layouts: LayoutKey, values: Mapping[int, int],
     strides: Mapping[str, int], *, guards: Sequence[Guard] = (), aligned: frozenset[int] = frozenset(),
-    contract: bool = True, disk: DiskCache | None = None,
+    contract: bool = True, disk: DiskCache | None = None, given: Sequence[Given] = (),
 ) -> Plan:  # fmt: skip
     """Lowers and compiles every segment for the sizes of a call; several segments compile at once.
 
-    values: extents and integer scalars by id. strides: of arguments that are not contiguous, by symbol name.
-    guards: those of the segmentation itself. aligned: arguments whose memory starts at a multiple of 16 bytes.
-    disk: where compiled kernels are kept. Raises CompileError, naming the segment.
+    values: extents and integer scalars by id. strides: of arguments and given memory that are not contiguous, by symbol
+    name. guards: those of the segmentation itself. aligned: arguments whose memory starts at a multiple of 16 bytes.
+    disk: where compiled kernels are kept. given: the memory that results go into. Raises CompileError, naming the
+    segment.
     """
     fusion = segmentation.fusion
-    layout_of = dict(zip(fusion.tensor_inputs, layouts, strict=True))
+    lowering = _Lowering(segmentation, backend, layouts, values, strides, aligned, contract, given)
     found = list(guards)
-    lowerings: dict[int, tuple[_Border, Lowered]] = {}
     for position, part in enumerate(segmentation.segments):
-        if part.library is not None:
-            continue
-        border = _Border(segmentation, part, layout_of)
-        sizes = border.sizes(values, strides)
-        lowered = lower(
-            part.written, part.rule, border.strides, sizes, backend.target, name=f"s{position}", contract=contract,
-            aligned=border.aligned(aligned), misaligned=border.misaligned(),
-        )  # fmt: skip
-        found += [border.original_guard(guard) for guard in lowered.guards]
-        lowerings[position] = border, lowered
+        if part.library is None:
+            border, lowered = lowering.lower(position)
+            found += [border.original_guard(guard) for guard in lowered.guards]
+    lowerings, direct = lowering.found, frozenset(lowering.direct)
     functions = compile_all({k: lowered for k, (_, lowered) in lowerings.items()}, backend, disk)
     compiled = [
         _kernel_segment(*lowerings[position], functions[position], position, backend)
@@ -111,9 +103,91 @@ def build_plan(
         else _library_segment(part, position, backend)
         for position, part in enumerate(segmentation.segments)
     ]
-    program = _program(segmentation, compiled)
-    runner = Runner(program, backend)
-    return Plan(segmentation, layouts, aligned, tuple(dict.fromkeys(found)), tuple(compiled), program, runner)
+    launches = [segments.Launch(k, c.inputs, c.part.segment.original_outputs, c) for k, c in enumerate(compiled)]
+    fills = [c.lowered is not None for c in compiled]
+    program = build_host_program(fusion, segmentation.steps.graph, launches, fills, given, direct)
+    return Plan(
+        segmentation, layouts, aligned, tuple(dict.fromkeys(found)), tuple(compiled), program, Runner(program, backend),
+        tuple(given), direct,
+    )  # fmt: skip
+
+
+class _Lowering:
+    """Lowers the segments one by one; knows which results are written into given memory by then.
+
+    found: the border and the launches of each segment. direct: those results.
+    """
+
+    def __init__(
+        self, segmentation: Segmentation, backend: Backend, layouts: LayoutKey, values: Mapping[int, int],
+        strides: Mapping[str, int], aligned: frozenset[int], contract: bool, given: Sequence[Given],
+    ) -> None:  # fmt: skip
+        self.segmentation, self.target = segmentation, backend.target
+        self.values, self.strides, self.aligned, self.contract = values, strides, aligned, contract
+        self.layout_of: dict[int, Strided | None] = dict(zip(segmentation.fusion.tensor_inputs, layouts, strict=True))
+        self.given = {g.value: g for g in given if g.is_alone and (g.layout is None or g.layout.aligned)}
+        self.direct: set[int] = set()
+        self.found: dict[int, tuple[_Border, Lowered]] = {}
+
+    def lower(self, position: int) -> tuple[_Border, Lowered]:
+        part = self.segmentation.segments[position]
+        apart = {v for v in part.segment.original_outputs if v in self.given and not self._read_from(position, v)}
+        read_here = {v for v in apart if self._arguments(part, {v})}
+        inside = in_place(part, self._arguments(part, read_here))
+        if not inside:
+            apart -= read_here
+        border, lowered = self._lowered(position, apart, inside)
+        if inside and (lowered.template != "pointwise" or len(lowered.launches) > 1):
+            apart -= read_here
+            border, lowered = self._lowered(position, apart, frozenset())
+        self.direct |= apart
+        self.layout_of.update((v, self.given[v].layout) for v in apart)
+        self.found[position] = border, lowered
+        return border, lowered
+
+    def _read_from(self, position: int, value: int) -> bool:
+        """Whether a later segment reads an argument that is the memory of `value`."""
+        later = self.segmentation.segments[position + 1 :]
+        return any(not set(self.given[value].same).isdisjoint(part.segment.original_inputs) for part in later)
+
+    def _arguments(self, part: Part, values: Collection[int]) -> frozenset[tuple[int, int]]:
+        """(output, input) of the segment, by its own numbers, for what is one array."""
+        own = {original: local for local, original in part.segment.index_map.items()}
+        pairs = ((value, argument) for value in values for argument in self.given[value].same)
+        return frozenset((own[v], own[a]) for v, a in pairs if a in part.segment.original_inputs)
+
+    def _lowered(self, position: int, apart: Collection[int], shared: frozenset[int]) -> tuple[_Border, Lowered]:
+        part = self.segmentation.segments[position]
+        border = _Border(self.segmentation, part, {**self.layout_of, **{v: self.given[v].layout for v in apart}})
+        placed = border.placed({v for v in apart if self.given[v].layout is not None or not self.given[v].is_wide})
+        lowered = lower(
+            part.written, part.rule, border.strides, border.sizes(self.values, self.strides), self.target,
+            name=f"s{position}", contract=self.contract, aligned=border.aligned(self.aligned | self._wide()),
+            misaligned=border.misaligned(), placed=placed, shared=shared,
+        )  # fmt: skip
+        return border, lowered
+
+    def _wide(self) -> frozenset[int]:
+        """The values of earlier segments that start at a multiple of 16 bytes."""
+        made = (v for part in self.segmentation.segments for v in part.segment.original_outputs)
+        return frozenset(v for v in made if v not in self.direct or self.given[v].is_wide)
+
+
+def in_place(part: Part, pairs: Collection[tuple[int, int]]) -> frozenset[int]:
+    """The tensors of `pairs` (output, input: one array) if a pointwise kernel may write the input where it reads it.
+
+    It may where every read is at the coordinates of the store, which the thread that stores has made before. With one
+    output alone nothing is read after its element is stored.
+    """
+    if not pairs or len(part.segment.outputs) != 1:
+        return frozenset()
+    facts = facts_of(part.rule)
+    if facts.reduced is not None:
+        return frozenset()
+    for output, argument in pairs:
+        if PULLED in facts.outputs[output] or facts.uses.get(argument) != frozenset((facts.outputs[output],)):
+            return frozenset()
+    return frozenset(number for pair in pairs for number in pair)
 
 
 class _Border:
@@ -141,6 +215,12 @@ class _Border:
         extent = self.fusion.values[original].extent
         return 0 if extent is None else self.fusion.canonical(extent)
 
+    def placed(self, values: Collection[int]) -> frozenset[int]:
+        """The outputs among `values` (of the original), whose strides from here on are those of their memory."""
+        own = frozenset(n for n in self.part.segment.outputs if self.part.segment.index_map[n] in values)
+        self.strides.update((n, self._strides(n)) for n in own)
+        return own
+
     def _layout(self, number: int) -> Any:
         return self.layout_of.get(self.part.segment.index_map[number])
 
@@ -149,10 +229,8 @@ class _Border:
         return contiguous_strides(shape) if layout is None else symbolic_strides(layout, shape, number)
 
     def aligned(self, arguments: frozenset[int]) -> frozenset[int]:
-        """The tensor inputs that start at a multiple of 16 bytes: those arguments, and all intermediates."""
-        own = self.part.written.tensor_inputs
-        index_map, inputs = self.part.segment.index_map, set(self.fusion.inputs)
-        return frozenset(n for n in own if index_map[n] in arguments or index_map[n] not in inputs)
+        """The tensor inputs that start at a multiple of 16 bytes, from the values of the original that do."""
+        return frozenset(n for n in self.part.written.tensor_inputs if self.part.segment.index_map[n] in arguments)
 
     def misaligned(self) -> frozenset[int]:
         """The tensor inputs whose elements are not at multiples of their size."""
@@ -221,9 +299,7 @@ class _RunText:
         return tuple(self.inputs), "\n".join(["def run(i, o):", *lines])
 
     def _arguments(self, launch: LaunchSpec) -> list[str]:
-        tensors = [
-            f"o[{self.outputs[t]}]" if t in self.outputs else self._input(self.index_map[t]) for t in launch.tensors
-        ]
+        tensors = [self._tensor(t) for t in launch.tensors]
         scratch = [f"s{k}" for k in launch.scratch]
         integers = [self._extent(Expression((((s,), 1),))) for s in launch.integers]
         scalars = [self._input(self.index_map[number]) for number in launch.scalars]
@@ -243,7 +319,7 @@ class _RunText:
         found = STRIDE_NAME.fullmatch(own.name)
         assert found is not None
         number, axis = found.groups()
-        array = self._input(self.index_map[int(number)])
+        array = self._tensor(int(number))
         return f"({array}.strides[{axis}] // {self.border.part.written.values[int(number)].dtype.itemsize})"
 
 
@@ -257,29 +333,3 @@ def _library_segment(part: Part, position: int, backend: Backend) -> CompiledSeg
     run = library_launch(part.fusion, part.library, backend) if part.segment.outputs else _nothing
     inputs = part.segment.original_inputs
     return CompiledSegment(part, None, (), run, inputs, f"{part.library.op.name}{position}")
-
-
-def _program(segmentation: Segmentation, compiled: Sequence[CompiledSegment]) -> Program:
-    """Allocate, launch, release: with the extents and scalars that each launch takes."""
-    fusion, graph = segmentation.fusion, segmentation.steps.graph
-    ids = tuple(key for key, _, _ in fusion.axis_ids())
-    launches = [segments.Launch(k, c.inputs, c.part.segment.original_outputs, c) for k, c in enumerate(compiled)]
-    bound = tuple(dict.fromkeys((*graph.inputs, *ids)))
-    dying = segments.releases(launches, bound, fusion.outputs)
-    instructions: list[segments.Instruction] = [segments.Release(value) for value in dying[0]]
-    for launch, dead in zip(launches, dying[1:], strict=True):
-        if compiled[launch.step].lowered is not None:
-            instructions += [segments.Allocate(v, _allocation(fusion, v)) for v in launch.outputs]
-        instructions.append(launch)
-        instructions += [segments.Release(value) for value in dead]
-    program = Program(bound, fusion.outputs, instructions)
-    program.verify()
-    return program
-
-
-def _allocation(fusion: Fusion, number: int) -> Allocation:
-    value = fusion.values[number]
-    extents = fusion.shape_of(number)
-    shape = [python_text(extent, lambda s: f"v[{s.id}]") for extent in extents]
-    text = f"lambda v: ({''.join(f'{e}, ' for e in shape)})"
-    return Allocation(value.dtype, extents, eval(text, {"min": min, "max": max}), str(value.type))

@@ -83,9 +83,24 @@ class Backend(ABC):
     def is_aligned(self, array: Any) -> bool:
         """Whether an argument's elements are at multiples of their size."""
 
+    @abstractmethod
+    def is_writable(self, array: Any) -> bool:
+        """Whether an array may be written."""
+
+    @abstractmethod
+    def address(self, array: Any) -> int:
+        """Where element 0 of an array is."""
+
+    def copy(self, source: Any, target: Any) -> None:
+        """Writes the elements of `source` into `target`, of the same shape and type."""
+        target[...] = source
+
     def names(self) -> dict[str, Any]:
         """What the texts refer to."""
-        return {"is_plain": self.is_plain, "is_wide": self.is_wide, "array_type": self.array_type, "empty": self.empty}
+        return {
+            "is_plain": self.is_plain, "is_wide": self.is_wide, "array_type": self.array_type, "empty": self.empty,
+            "copy": self.copy,
+        }  # fmt: skip
 
     def on_device(self, call: Callable[[Any], Any], arguments: Any) -> Any:
         """call(arguments) with this backend's device as the current one."""
@@ -144,6 +159,12 @@ class CpuBackend(Backend):
     def is_aligned(self, array: Any) -> bool:
         return bool(array.flags.aligned)
 
+    def is_writable(self, array: Any) -> bool:
+        return bool(array.flags.writeable)
+
+    def address(self, array: Any) -> int:
+        return int(array.__array_interface__["data"][0])
+
 
 class CudaBackend(Backend):
     """CUDA kernels on CuPy arrays of one device, on the current stream."""
@@ -200,6 +221,12 @@ class CudaBackend(Backend):
     def is_aligned(self, array: Any) -> bool:
         return array.data.ptr % array.dtype.itemsize == 0  # type: ignore[no-any-return]
 
+    def is_writable(self, array: Any) -> bool:
+        return True
+
+    def address(self, array: Any) -> int:
+        return int(array.data.ptr)
+
     def elsewhere_text(self) -> str | None:
         return f"current_device() != {self.device}" if self._several else None
 
@@ -254,6 +281,12 @@ class CudaTextBackend(Backend):
 
     def is_aligned(self, array: Any) -> bool:
         return bool(array.flags.aligned)
+
+    def is_writable(self, array: Any) -> bool:
+        return bool(array.flags.writeable)
+
+    def address(self, array: Any) -> int:
+        return int(array.__array_interface__["data"][0])
 
 
 @functools.cache

@@ -134,6 +134,7 @@ def trace(
             raise not_a_function(function, name)
         found, structure = pytrees.flatten(result)
         results = tuple(_result(recorder, leaf, inputs) for leaf in found)
+        _update_arguments(recorder)
         captured, order = _captured(recorder, function, bound)
         fusion = recorder.build()
         watch.warn()
@@ -198,6 +199,15 @@ def _result(recorder: Recorder, leaf: Any, inputs: _Inputs) -> tuple[str, Any]:
         leaf = recorder.movement("permute", [leaf], dims=tuple(range(len(leaf.extents))))
     recorder.builder.output(leaf.number)
     return ("output", len(recorder.builder.outputs) - 1)
+
+
+def _update_arguments(recorder: Recorder) -> None:
+    """Makes the arguments that were changed in place aliased outputs, after all others."""
+    builder = recorder.builder
+    for argument, traced in recorder.updated.items():
+        if traced.number in builder.inputs or traced.number in builder.outputs:
+            traced = operations.copy(traced)
+        builder.output(traced.number, argument)
 
 
 def _captured(recorder: Recorder, function: Any, bound: Any) -> tuple[tuple[Captured, ...], dict[int, int]]:

@@ -68,7 +68,8 @@ class Body:
 
     strides: per tensor input, elements between neighbours along each axis. lanes: how many neighbouring elements are
     emitted at once; `lane` is the symbol that numbers them. aligned: inputs whose memory starts at a multiple of the
-    wide access; misaligned: those whose elements are not at multiples of their size.
+    wide access; misaligned: those whose elements are not at multiples of their size. shared: tensors that may be one
+    array under two numbers.
     streaming, streaming_stores (to be set): inputs of which nothing is read twice, and whether results give way in the
     caches to what is read.
     """
@@ -76,9 +77,10 @@ class Body:
     def __init__(
         self, fusion: Fusion, strides: Mapping[int, Shape], index_dtype: DType, *, lanes: int = 1,
         aligned: frozenset[int] = frozenset(), misaligned: frozenset[int] = frozenset(),
+        shared: frozenset[int] = frozenset(),
     ) -> None:  # fmt: skip
         self.fusion, self.strides, self.lanes = fusion, strides, lanes
-        self.aligned, self.misaligned = aligned, misaligned
+        self.aligned, self.misaligned, self.shared = aligned, misaligned, shared
         self.lane = symbol("lane", extent=lanes)
         self._lane_symbol = as_symbol(self.lane)
         self.index = IndexCode(index_dtype)
@@ -98,7 +100,7 @@ class Body:
 
     def narrow(self) -> Body:
         """A body for one element at a time that emits into the current scope of this one and shares its parameters."""
-        body = Body(self.fusion, self.strides, self.index.dtype, misaligned=self.misaligned)
+        body = Body(self.fusion, self.strides, self.index.dtype, misaligned=self.misaligned, shared=self.shared)
         body.index, body.buffers, body.scalars, body._counter = self.index, self.buffers, self.scalars, self._counter
         body.levels = [Level(self.levels[-1].statements)]
         return body
@@ -414,7 +416,12 @@ class Body:
             alignment = wide if number in self.aligned else dtype.itemsize
             packed = number in self.misaligned
             found = self.buffers[number] = Buffer(
-                f"T{number}", dtype, written=written, alignment=1 if packed else alignment, packed=packed
+                f"T{number}",
+                dtype,
+                written=written,
+                alignment=1 if packed else alignment,
+                packed=packed,
+                exclusive=number not in self.shared,
             )
         return found
 

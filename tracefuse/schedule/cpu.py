@@ -31,7 +31,8 @@ TILE = 4096
 
 def new_body(region: Region) -> Body:
     """An empty body: one element at a time, which LLVM's loop vectoriser widens; 64-bit indices."""
-    return Body(region.fusion, region.memory.strides, int64, misaligned=region.memory.misaligned)
+    memory = region.memory
+    return Body(region.fusion, memory.strides, int64, misaligned=memory.misaligned, shared=memory.shared)
 
 
 def work(region: Region) -> Extent:

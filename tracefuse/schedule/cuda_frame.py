@@ -48,7 +48,8 @@ def new_body(region: Region, setting: Setting) -> Body:
     memory = region.memory
     body = Body(
         region.fusion, memory.strides, setting.index_dtype, lanes=setting.lanes,
-        aligned=memory.aligned | frozenset(region.fusion.outputs), misaligned=memory.misaligned,
+        aligned=memory.aligned | (frozenset(region.fusion.outputs) - memory.placed), misaligned=memory.misaligned,
+        shared=memory.shared,
     )  # fmt: skip
     body.streaming = read_once(region)
     return body

@@ -55,14 +55,16 @@ def facts_of(rule: FusionRule) -> Facts:
 def lower(
     fusion: Fusion, rule: FusionRule, strides: Mapping[int, Shape], sizes: Sizes, target: Target, *, name: str,
     contract: bool = True, aligned: frozenset[int] = frozenset(), misaligned: frozenset[int] = frozenset(),
+    placed: frozenset[int] = frozenset(), shared: frozenset[int] = frozenset(),
 ) -> Lowered:  # fmt: skip
     """The launches of a segment.
 
     fusion: the segment's own definition, composites decomposed; rule: over that fusion. strides: in elements, per
-    tensor input; aligned, misaligned: the inputs that start at a multiple of 16 bytes, and those whose elements are not
-    even at multiples of their size. Guards on sizes are in terms of the fusion's own extents.
+    tensor input and output of `placed`; aligned, misaligned: the inputs that start at a multiple of 16 bytes, and those
+    whose elements are not even at multiples of their size; placed, shared: see `Memory`. Guards on sizes are in terms
+    of the fusion's own extents.
     """
-    facts, memory = facts_of(rule), Memory(strides, aligned, misaligned)
+    facts, memory = facts_of(rule), Memory(strides, aligned, misaligned, placed, shared)
     if target.name == "cuda":
         return lower_cuda(fusion, facts, memory, sizes, target.multiprocessors, name, contract)
     weight = weights(fusion)

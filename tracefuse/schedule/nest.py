@@ -91,7 +91,10 @@ def contiguous_strides(shape: Shape) -> Shape:
 
 
 def build_nest(fusion: Fusion, facts: Facts, strides: Mapping[int, Shape], sizes: Sizes) -> tuple[Nest, Probe]:
-    """The loops of a region in their final order, joined where they can be, and the probe over the first loops."""
+    """The loops of a region in their final order, joined where they can be, and the probe over the first loops.
+
+    strides: in elements, of the tensor inputs and of the outputs.
+    """
     nest = first_nest(facts)
     probe = probe_outputs(fusion, facts, nest)
     offsets = [_offset(coordinates, strides[number]) for number, coordinates in probe.reads]
@@ -102,7 +105,7 @@ def build_nest(fusion: Fusion, facts: Facts, strides: Mapping[int, Shape], sizes
         watched += [test.index, test.low, test.high]
     for number in fusion.outputs:
         coordinates = nest.coordinates(facts.outputs[number])
-        watched.append(_offset(coordinates, contiguous_strides(fusion.shape_of(number))))
+        watched.append(_offset(coordinates, strides[number]))
     return _joined(nest, watched), probe
 
 

@@ -27,11 +27,22 @@ from tracefuse.schedule.sizes import Sizes
 @dataclass(frozen=True, slots=True)
 class Memory:
     """How the tensor inputs lie in memory: strides in elements; which start at a multiple of 16 bytes; which are not
-    even aligned to their elements."""
+    even aligned to their elements.
+
+    placed: the outputs that go into memory with strides of its own, or that does not start at such a multiple; others
+    are contiguous and wide. shared: tensors that may be one array under two numbers, written in place.
+    """
 
     strides: Mapping[int, Shape]
     aligned: frozenset[int] = frozenset()
     misaligned: frozenset[int] = frozenset()
+    placed: frozenset[int] = frozenset()
+    shared: frozenset[int] = frozenset()
+
+    def output_strides(self, fusion: Fusion, output: int) -> Shape:
+        """Of an output, in elements."""
+        found = self.strides.get(output) if output in self.placed else None
+        return contiguous_strides(fusion.shape_of(output)) if found is None else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +68,9 @@ class Region:
         return self.nest.coordinates(self.facts.outputs[output])
 
     def output_offset(self, output: int) -> Extent:
-        """Where an output's element goes; outputs are contiguous."""
+        """Where an output's element goes."""
         total: Extent = 0
-        strides = contiguous_strides(self.fusion.shape_of(output))
+        strides = self.memory.output_strides(self.fusion, output)
         for coordinate, stride in zip(self.coordinates(output), strides, strict=True):
             total = total + coordinate * stride
         return total
@@ -83,7 +94,8 @@ class Region:
 
 def build_region(fusion: Fusion, facts: Facts, memory: Memory, sizes: Sizes, worth: Callable[[int], bool]) -> Region:
     """Orders and joins the loops, and sorts the work into phases. `worth(value)`: a later phase should find it kept."""
-    nest, first = build_nest(fusion, facts, memory.strides, sizes)
+    written = {output: memory.output_strides(fusion, output) for output in fusion.outputs}
+    nest, first = build_nest(fusion, facts, {**memory.strides, **written}, sizes)
     renamed = {loop.symbol: at for loop, at in zip(first_nest(facts).loops, nest.at, strict=True)}
     depth = depths(fusion)
     everything = frozenset(range(len(facts.loops)))

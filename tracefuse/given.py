@@ -1,0 +1,198 @@
+"""Memory that results go into: buffers given with `out=`, and arguments that are updated in place.
+
+Everything is checked here, before anything runs: shape, element type, device, whether it can be written. What a plan
+depends on is in `Given`: how the memory lies, and which other memory of the call it shares bytes with. Sharing is
+judged by the first and the last byte, so interleaved slices count as overlapping; that costs a copy, never a value.
+
+Knows: fusions, layouts, what a backend says of an array. Must not know: plans, kernels, frontends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tracefuse.arrays import ShapeDtype, dtype_of_array
+from tracefuse.call_facts import CallFacts
+from tracefuse.errors import DtypeError, FusionError, ShapeError, UnsupportedError
+from tracefuse.extents import evaluate
+from tracefuse.ir import Fusion
+from tracefuse.layouts import Strided, stride_name, strided
+from tracefuse.targets import Backend
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Memory that an output goes into, and what a plan depends on of it.
+
+    memory: the number under which a program knows it: the argument that is updated, or one above the fusion's values.
+    layout: None where it is contiguous. is_wide: it starts at a multiple of 16 bytes, where that matters. is_alone: no
+    byte of it belongs to an argument or to other given memory, save to `same`: the arguments that are this very array.
+    """
+
+    value: int
+    memory: int
+    layout: Strided | None
+    is_wide: bool
+    is_alone: bool
+    same: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GivenMemory:
+    """All of a call. key: what a plan depends on. buffers: those that are no arguments, in order. objects: what the
+    caller gave, by value. strides: of what is not contiguous, by symbol name."""
+
+    key: tuple[Given, ...] = ()
+    buffers: tuple[Any, ...] = ()
+    objects: Mapping[int, Any] | None = None
+    strides: Mapping[str, int] | None = None
+
+
+NOTHING_GIVEN = GivenMemory()
+"""Of a call whose results all get new memory."""
+
+
+def returned(fusion: Fusion) -> tuple[int, ...]:
+    """The outputs that a call returns: those that update no argument."""
+    return tuple(number for number in fusion.outputs if number not in fusion.aliases)
+
+
+def read_given(fusion: Fusion, backend: Backend, facts: CallFacts, outputs: Sequence[Any] | None) -> GivenMemory:
+    """What `outputs` (one entry for each output that is returned, None for a new array) and the aliases give.
+
+    Raises FusionError for another count or memory that is given twice, ShapeError, DtypeError or DeviceError for what
+    does not fit the result, UnsupportedError for memory that cannot be written.
+    """
+    arguments = dict(zip(fusion.inputs, facts.arguments, strict=True))
+    taken: list[tuple[int, int, Any]] = []  # value, memory, array
+    objects: dict[int, Any] = {}
+    for value, owner in fusion.aliases.items():
+        _check_writable(backend, arguments[owner], f"input T{owner}, which is updated in place,")
+        taken.append((value, owner, arguments[owner]))
+    free = max(fusion.values, default=-1) + 1
+    for position, (value, given) in enumerate(_pairs(fusion, outputs)):
+        if given is None:
+            continue
+        array = _checked(fusion, backend, facts, value, given, f"out of output {position}")
+        objects[value] = given
+        taken.append((value, free, array))
+        free += 1
+    strides: dict[str, int] = {}
+    key = tuple(_given(fusion, backend, entry, taken, arguments, strides) for entry in taken)
+    return GivenMemory(key, tuple(array for _, memory, array in taken if memory not in arguments), objects, strides)
+
+
+def _pairs(fusion: Fusion, outputs: Sequence[Any] | None) -> list[tuple[int, Any]]:
+    if outputs is None:
+        return []
+    numbers = returned(fusion)
+    if len(outputs) != len(numbers):
+        raise FusionError(
+            f"{len(outputs)} arrays are given for {len(numbers)} results",
+            hint="give one for each output that is returned, None for a new array",
+        )
+    if len(set(numbers)) < len(numbers):
+        raise FusionError("an output is returned twice", hint="return a copy of it to give it memory: fd.ops.set(x)")
+    return list(zip(numbers, outputs, strict=True))
+
+
+def _checked(fusion: Fusion, backend: Backend, facts: CallFacts, value: int, given: Any, name: str) -> Any:
+    """A buffer as an array of the backend; raises for one that the result does not fit."""
+    expected = fusion.values[value]
+    if not expected.is_tensor:
+        raise FusionError(f"{name}: the result is a number", hint="give None for it")
+    if value in fusion.inputs:
+        raise FusionError(f"{name}: the result is input T{value} itself", hint="give None, or return fd.ops.set of it")
+    if not hasattr(given, "shape") or not hasattr(given, "dtype"):
+        raise DtypeError(f"{name} is a {type(given).__name__}, no array", hint="pass an array")
+    shape = tuple(evaluate(extent, facts.values) for extent in fusion.shape_of(value))
+    if tuple(given.shape) != shape:
+        raise ShapeError(f"{name} has shape {tuple(given.shape)}, the result has {shape}", hint="pass another buffer")
+    dtype = dtype_of_array(given)
+    if dtype is not expected.dtype:
+        raise DtypeError(
+            f"{name} is {dtype}, the result is {expected.dtype}", hint="pass another buffer, or cast the result"
+        )
+    array = backend.as_array(given)
+    _check_writable(backend, array, name)
+    return array
+
+
+def _check_writable(backend: Backend, array: Any, name: str) -> None:
+    if isinstance(array, ShapeDtype):
+        return
+    if not backend.is_writable(array):
+        raise UnsupportedError(f"{name} is read-only", hint="pass an array that can be written, such as x.copy()")
+    for axis, (extent, stride) in enumerate(zip(array.shape, array.strides, strict=True)):
+        if extent > 1 and stride == 0:
+            raise UnsupportedError(
+                f"{name} is broadcast: its {extent} elements on axis {axis} are one in memory", hint="pass x.copy()"
+            )
+
+
+def _given(
+    fusion: Fusion, backend: Backend, entry: tuple[int, int, Any], taken: Sequence[tuple[int, int, Any]],
+    arguments: Mapping[int, Any], strides: dict[str, int],
+) -> Given:  # fmt: skip
+    value, memory, array = entry
+    if isinstance(array, ShapeDtype):
+        return Given(value, memory, None, True, True, (memory,))
+    own = _place(backend, array)
+    same: list[int] = []
+    is_alone = _is_nested(array)
+    for number in fusion.tensor_inputs:
+        other = _place(backend, arguments[number])
+        if other == own and arguments[number].dtype == array.dtype:
+            same.append(number)
+        elif _overlap(own, other):
+            is_alone = False
+    for other_value, _, other_array in taken:
+        if other_value != value and _overlap(own, _place(backend, other_array)):
+            if _place(backend, other_array) == own:
+                raise FusionError(
+                    f"the results {_result(other_value)} and {_result(value)} go into the same memory",
+                    hint="pass two arrays",
+                )
+            is_alone = False
+    layout = None
+    if not backend.is_plain(array):
+        layout = strided(array.shape, array.strides, array.dtype.itemsize, backend.is_aligned(array))
+        for axis, stride in enumerate(array.strides):
+            strides[stride_name(value, axis)] = stride // array.dtype.itemsize
+    is_wide = not backend.uses_alignment or backend.is_wide(array)
+    return Given(value, memory, layout, is_wide, is_alone, tuple(same))
+
+
+def _result(value: int) -> str:
+    return f"T{value}"
+
+
+def _place(backend: Backend, array: Any) -> tuple[int, tuple[int, ...], tuple[int, ...], int]:
+    """Address, shape, strides in bytes, bytes of an element; strides of axes of one element say nothing."""
+    strides = tuple(0 if extent == 1 else stride for extent, stride in zip(array.shape, array.strides, strict=True))
+    return backend.address(array), tuple(array.shape), strides, array.dtype.itemsize
+
+
+def _overlap(one: tuple[int, tuple[int, ...], tuple[int, ...], int], two: Any) -> bool:
+    """Whether the ranges from first to last byte meet."""
+    if 0 in one[1] or 0 in two[1]:
+        return False
+    (low, high), (other_low, other_high) = _range(*one), _range(*two)
+    return low < other_high and other_low < high
+
+
+def _range(address: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
+    spans = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
+    return address + sum(s for s in spans if s < 0), address + sum(s for s in spans if s > 0) + itemsize
+
+
+def _is_nested(array: Any) -> bool:
+    """Whether no two elements share bytes, judged by each axis stepping over all that the finer ones span."""
+    span = array.dtype.itemsize
+    for stride, extent in sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True) if n > 1):
+        if stride < span:
+            return False
+        span += (extent - 1) * stride
+    return True
