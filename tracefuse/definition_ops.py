@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tracefuse.definition_values import Recording, Scalar, Tensor, Vector, located
-from tracefuse.dtypes import DataType, DType, bool_, dtype_of, int64, promote_nvfuser
+from tracefuse.dtypes import DataType, DType, dtype_of, int64, promote_nvfuser
 from tracefuse.errors import DtypeError, ShapeError, UnsupportedError
 from tracefuse.evaluate import evaluate
 from tracefuse.extents import Expression, Extent, divide_exactly, floordiv, is_nonnegative, maximum, minimum, product
@@ -140,7 +140,7 @@ class Operations:
         known = normalize_axes(tuple(axes), rank, f"{row.name}: axis")
         own = arg._value.dtype
         result = row.result_type(own, "nvfuser", _type_or_none(dtype))
-        inner = _type_or_none(compute) or (bool_ if row.result == "bool" else result)
+        inner = _type_or_none(compute) or row.compute_type(own, result)
         full = {"dims": known, "keepdim": bool(keepdim), **attributes}
         return self._fd._apply(row, [self._fd._operand(arg)], full, inner, (result,))[0]
 

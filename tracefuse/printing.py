@@ -240,7 +240,8 @@ def _pointwise(printer: _Printer, node: Node, row: Pointwise) -> str:
 def _reduction(printer: _Printer, node: Node, row: Reduction) -> str:
     fusion = printer.fusion
     result = fusion.values[node.outputs[0]].dtype
-    compute = bool_ if row.result == "bool" else result
+    operand = fusion.type_of(node.operands[0])
+    compute = row.compute_type(result if operand is None else operand.dtype, result)
     spelled = [] if row.result == "bool" and result is bool_ else [f"dtype={data_type_of(result)}"]
     spelled += [] if node.compute is compute else [f"compute={data_type_of(node.compute)}"]
     keys = [k for k in node.attributes if k not in ("dims", "keepdim")]

@@ -353,7 +353,7 @@ class Recorder(Assumptions):
             result = row.result_type(own, "numpy", dtype)
         except DtypeError as error:
             raise located_error(error, self.describe, [resolved], where) from None
-        compute = dtypes.bool_ if row.result == "bool" else result
+        compute = row.compute_type(own, result)
         attributes = {"dims": tuple(axes), "keepdim": keepdims, **attributes}
         return self._apply(row, [resolved], attributes, compute, result, None, where)
 

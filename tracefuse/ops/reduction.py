@@ -2,12 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tracefuse.dtypes import FLOATS, NUMBERS, REALS, bool_
-from tracefuse.ops.row import reduction
+from tracefuse.dtypes import FLOATS, NUMBERS, REALS, bool_, int64
+from tracefuse.ops.row import Part, Reduction, reduction
+
+
+def _flat_positions(function: Callable[..., Any]) -> Callable[..., Any]:
+    """np.argmax or np.argmin over several axes at once."""
+
+    def positions(x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+        kept = [k for k in range(x.ndim) if k not in axis]
+        count = int(np.prod([x.shape[k] for k in axis], dtype=np.int64))
+        rows = np.transpose(x, (*kept, *axis)).reshape(*(x.shape[k] for k in kept), count)
+        found = np.asarray(function(rows, axis=-1))
+        return np.expand_dims(found, axis) if keepdims else found
+
+    return positions
+
+
+def register_extreme(name: str, relation: str, numpy: Callable[..., Any], initial: str, doc: str) -> Reduction:
+    """A row that finds where the extreme element is. NaN is more extreme than any number; of equals the first counts,
+    so that the order of combining does not matter."""
+    more = f"(later_a {relation} a) | (later_a != later_a) & (a == a)"
+    equal = "(later_a == a) | (later_a != later_a) & (a != a)"
+    better = f"({more}) | ({equal}) & (later_place < place)"
+    parts = (
+        Part("a", "a", f"later_a if {better} else a", initial),
+        Part("place", "index", f"later_place if {better} else place", 2**63 - 1, int64),
+    )
+    return reduction(
+        name, numpy=_flat_positions(numpy), parts=parts, final="place", initial=initial, result="index",
+        domain=(bool_, *REALS), exact=True, doc=doc,
+    )  # fmt: skip
 
 
 def _sum_of_squares(x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
@@ -30,6 +60,8 @@ max = reduction("max", numpy=np.max, combine="maximum", initial="lowest", domain
 min = reduction("min", numpy=np.min, combine="minimum", initial="highest", domain=(bool_, *REALS), exact=True, doc="Smallest over axes; NaN where there is one.")  # fmt: skip
 any = reduction("any", numpy=np.any, combine="or", initial=False, lift="a != 0", result="bool", exact=True, doc="Whether one is true over axes.")  # fmt: skip
 all = reduction("all", numpy=np.all, combine="and", initial=True, lift="a != 0", result="bool", exact=True, doc="Whether all are true over axes.")  # fmt: skip
+argmax = register_extreme("argmax", ">", np.argmax, "lowest", "Position of the first largest over axes, row-major; of the first NaN where there is one.")  # fmt: skip
+argmin = register_extreme("argmin", "<", np.argmin, "highest", "Position of the first smallest over axes, row-major; of the first NaN where there is one.")  # fmt: skip
 mean = reduction("mean", numpy=np.mean, combine="add", initial=0, final="a / n", result="float", domain=FLOATS, doc="Arithmetic mean over axes.")  # fmt: skip
 sum_of_squares = reduction(
     "sum_of_squares", numpy=_sum_of_squares, result="float", domain=FLOATS, steps="sum((a - mean(a)) * (a - mean(a)))",

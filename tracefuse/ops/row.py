@@ -173,15 +173,32 @@ def widened_sum(operand: DType, table: str) -> DType:
     return dtypes.uint64 if operand.kind == "uint" and table == "numpy" else operand
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of several variables of a reduction's state.
+
+    lift: its value for one element `a` at the row-major position `index` in the reduced axes. combine: scalar code over
+    the parts of the earlier elements by name, and those of the later ones with `later_` before it. initial: as a
+    reduction's. dtype: None for the type of the elements.
+    """
+
+    name: str
+    lift: str
+    combine: str
+    initial: bool | int | float | str
+    dtype: DType | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Reduction(Op):
     """An op over the axes `dims`, which stay with extent 1 under `keepdim`.
 
     A reduction is lift (of an element), combine (associative), final (of the state; `n` is the number of elements).
     combine: "add", "mul", "minimum", "maximum", "and", "or". initial: the neutral element, "lowest"/"highest" of the
-    type, or None where an empty reduction has no meaning. A composite has `steps` instead: how to write it with other
+    type, or None where an empty reduction has no meaning. A state of several variables has `parts` instead of lift and
+    combine; final is then in terms of their names. A composite has `steps` instead: how to write it with other
     rows, so that a kernel makes several passes over a row that it holds; its NumPy meaning is still one function.
-    result: "same", "float" (integers go to floats), "sum" (small integers widen), "bool".
+    result: "same", "float" (integers go to floats), "sum" (small integers widen), "bool", "index" (int64).
     """
 
     numpy: NumPyMeaning
@@ -191,6 +208,7 @@ class Reduction(Op):
     final: str = "a"
     result: str = "same"
     steps: str | None = None
+    parts: tuple[Part, ...] = ()
     domain: tuple[DType, ...] = dtypes.ALL
     exact: bool = False
     kind: str = field(default="reduction", init=False)
@@ -216,6 +234,8 @@ class Reduction(Op):
             return dtype
         if self.result == "bool":
             return dtypes.bool_
+        if self.result == "index" and operand in self.domain:
+            return dtypes.int64
         if self.result == "sum":
             return widened_sum(operand, table)
         if self.result == "float" and (operand.is_integer or operand.kind == "bool"):
@@ -225,14 +245,29 @@ class Reduction(Op):
             raise DtypeError(f"{self.name} does not take {operand}", hint=f"cast to one of: {names}")
         return operand
 
-    def state(self, compute: DType) -> DType:
-        """The type of the running state for elements of `compute`: halves in float32, truth values as themselves."""
-        return dtypes.bool_ if self.result == "bool" else compute.compute
+    def compute_type(self, operand: DType, result: DType) -> DType:
+        """The type that it computes in where nothing else is said."""
+        if self.result == "bool":
+            return dtypes.bool_
+        return operand if self.result == "index" else result
 
-    def neutral(self, dtype: DType) -> bool | int | float:
-        """The neutral element in `dtype`."""
-        if self.initial in ("lowest", "highest"):
-            sign = -1 if self.initial == "lowest" else 1
+    @property
+    def state_parts(self) -> tuple[Part, ...]:
+        """The variables of the running state; one named `a` where the row speaks of no parts."""
+        if self.parts:
+            return self.parts
+        initial = 0 if self.initial is None else self.initial
+        return (Part("a", self.lift, f"{self.combine}(a, later_a)", initial),)
+
+    def state(self, compute: DType) -> tuple[DType, ...]:
+        """The types of the state for elements of `compute`: halves in float32, truth values as themselves."""
+        own = dtypes.bool_ if self.result == "bool" else compute.compute
+        return tuple(part.dtype or own for part in self.state_parts)
+
+    def neutral(self, part: Part, dtype: DType) -> bool | int | float:
+        """The neutral element of a part of the state in `dtype`."""
+        if part.initial in ("lowest", "highest"):
+            sign = -1 if part.initial == "lowest" else 1
             if dtype.is_floating:
                 return sign * math.inf
             if dtype.kind == "bool":
@@ -241,9 +276,9 @@ class Reduction(Op):
             if dtype.kind == "uint":
                 return 0 if sign < 0 else 2**bits - 1
             return -(1 << bits - 1) if sign < 0 else (1 << bits - 1) - 1
-        if self.initial is None or isinstance(self.initial, str):
+        if isinstance(part.initial, str):
             raise ValueError(f"{self.name} has no neutral element")
-        value: bool | int | float = bool(self.initial) if dtype.kind == "bool" else self.initial
+        value: bool | int | float = bool(part.initial) if dtype.kind == "bool" else part.initial
         return value
 
 

@@ -40,7 +40,7 @@ from tracefuse.kernel.ir import (
 )
 from tracefuse.ops.row import Movement, Pointwise, Reduction, Source, Within
 from tracefuse.schedule.index_code import IndexCode
-from tracefuse.schedule.scalar_code import apply, constant, convert, is_trivial
+from tracefuse.schedule.scalar_code import Term, apply, constant, convert, is_trivial
 
 WIDEST_ACCESS = 16
 """Bytes of the widest access of one thread, which is all that memory needs to be aligned to."""
@@ -267,11 +267,14 @@ class Body:
         if reduces(self.fusion, node):
             raise InternalError(f"{op.name} is read at {coordinates}, which no loop has reduced")
         (source,) = sources(self.fusion, node, coordinates, self._no_index)
-        dtype = op.state(node.compute)
+        types = op.state(node.compute)
         result = []
         for element in self._operand(node, 0, source.coordinates):
-            state = convert(apply(op.lift, {"a": element}, element.dtype), dtype)
-            result.append(convert(apply(op.final, {"a": state, "n": 1}, dtype), self._arithmetic(node.outputs[0])))
+            names: dict[str, Term] = {"n": 1}
+            for part, dtype in zip(op.state_parts, types, strict=True):
+                lifted = apply(part.lift, {"a": element, "index": 0}, element.dtype)
+                names[part.name] = convert(lifted, dtype)
+            result.append(convert(apply(op.final, names, types[0]), self._arithmetic(node.outputs[0])))
         return tuple(result)
 
     def _arithmetic(self, number: int) -> DType:
@@ -467,6 +470,10 @@ class Body:
 
     def _at_lane(self, extent: Extent, lane: int) -> Extent:
         return extent if self.lanes == 1 and lane else substitute(extent, {self._lane_symbol: lane})
+
+    def integers(self, extent: Extent) -> Lanes:
+        """An integer as data, for each lane where the lanes differ in it."""
+        return self._per_lane(extent, lambda at: convert(at, int64))
 
     def _per_lane(self, extent: Extent, make: Callable[[Expression], Expression]) -> Lanes:
         if self._lane_symbol not in set(symbols(extent)):

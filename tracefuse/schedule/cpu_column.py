@@ -11,15 +11,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from tracefuse.extents import Extent, ceildiv, floordiv, minimum, symbol
-from tracefuse.ir import Node
-from tracefuse.kernel.ir import Allocate, Buffer, Load, Store, Variable
+from tracefuse.kernel.ir import Allocate, Buffer, Expression, Load, Store
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cpu import new_body, open_grid, work
 from tracefuse.schedule.launches import LaunchSpec, make_launch
 from tracefuse.schedule.nest import Loop
-from tracefuse.schedule.phases import Accumulator, Region, lifted, state_dtype, store_output
+from tracefuse.schedule.phases import Accumulator, Region, State, lifted, new_accumulator, store_output
 from tracefuse.schedule.probe import weights
 
 COLUMNS = 1024
@@ -66,10 +66,11 @@ def lower_column(region: Region, name: str, contract: bool) -> LaunchSpec:
     body.bind(last, body.index.code(minimum(first + COLUMNS, inner.extent)))
     columns = Columns(inner, first, last)
     for phase in range(len(region.full)):
-        totals = [(_accumulator(node), _array(body, node, "total")) for node in region.in_phase(phase)]
+        states = [new_accumulator(body, node) for node in region.in_phase(phase)]
+        totals = [(accumulator, _arrays(body, accumulator, "total")) for accumulator in states]
         _pass(body, region, phase, totals, columns)
-        for accumulator, buffer in totals:
-            _finish(body, region, accumulator, buffer, columns)
+        for accumulator, buffers in totals:
+            _finish(body, region, accumulator, buffers, columns)
     if region.kept:
         columns.each(body, lambda: _store_kept(body, region))
     return make_launch(body, name, "cpu", [grid], work=work(region), contract=contract)
@@ -80,23 +81,35 @@ def _store_kept(body: Body, region: Region) -> None:
         store_output(body, region, output)
 
 
-def _accumulator(node: Node) -> Accumulator:
-    return Accumulator(node, Variable(f"acc{node.outputs[0]}", state_dtype(node)))
+Arrays: TypeAlias = tuple[Buffer, ...]
+"""The states of the columns: one array for each part."""
+
+Totals: TypeAlias = Sequence[tuple[Accumulator, Arrays]]
 
 
-def _array(body: Body, node: Node, stem: str) -> Buffer:
-    buffer = Buffer(body.fresh(f"{stem}{node.outputs[0]}"), state_dtype(node), "local", COLUMNS)
-    body.append(Allocate(buffer))
-    return buffer
+def _arrays(body: Body, accumulator: Accumulator, stem: str) -> Arrays:
+    name = f"{stem}{accumulator.node.outputs[0]}"
+    buffers = tuple(Buffer(body.fresh(name), v.dtype, "local", COLUMNS) for v in accumulator.variables)
+    for buffer in buffers:
+        body.append(Allocate(buffer))
+    return buffers
 
 
-Totals = Sequence[tuple[Accumulator, Buffer]]
+def _load(arrays: Arrays, at: Expression) -> State:
+    return tuple(Load(buffer, at) for buffer in arrays)
+
+
+def _store(body: Body, arrays: Arrays, at: Expression, state: State) -> None:
+    """Stores a state that may be computed from what the arrays hold."""
+    named = body.name("both", state) if len(state) > 1 else state
+    for buffer, value in zip(arrays, named, strict=True):
+        body.append(Store(buffer, at, value))
 
 
 def _fill(body: Body, totals: Totals, columns: Columns) -> None:
     def emit() -> None:
-        for accumulator, buffer in totals:
-            body.append(Store(buffer, body.index.code(columns.place), accumulator.neutral))
+        for accumulator, buffers in totals:
+            _store(body, buffers, body.index.code(columns.place), accumulator.neutral)
 
     if totals:
         columns.each(body, emit)
@@ -108,11 +121,11 @@ def _pass(body: Body, region: Region, phase: int, totals: Totals, columns: Colum
         return
     _fill(body, totals, columns)
     rows = region.nest.reduced[0]
-    in_blocks = [(a, b) for a, b in totals if a.op.combine == "add" and a.variable.dtype.is_floating]
+    in_blocks = [(a, b) for a, b in totals if a.op.combine == "add" and not a.variables[0].dtype.is_integer]
     if not in_blocks:
         _rows(body, region, phase, totals, columns, 0, rows.extent)
         return
-    parts = [(a, _array(body, a.node, "part")) for a, _ in in_blocks]
+    parts = [(a, _arrays(body, a, "part")) for a, _ in in_blocks]
     direct = [pair for pair in totals if pair not in in_blocks]
     count = ceildiv(rows.extent, ROWS_IN_BLOCK)
     block = symbol("block", extent=count)
@@ -124,7 +137,7 @@ def _pass(body: Body, region: Region, phase: int, totals: Totals, columns: Colum
         def join() -> None:
             at = body.index.code(columns.place)
             for (accumulator, total), (_, part) in zip(in_blocks, parts, strict=True):
-                body.append(Store(total, at, accumulator.combined(Load(total, at), Load(part, at))))
+                _store(body, total, at, accumulator.combined(_load(total, at), _load(part, at)))
 
         columns.each(body, join)
 
@@ -165,18 +178,20 @@ def _is_light(region: Region) -> bool:
 def _elements(body: Body, rows: Sequence[Region], phase: int, targets: Totals, columns: Columns) -> None:
     """What one column of some rows adds to the targets, and the full outputs there."""
     at = body.index.code(columns.place)
-    for accumulator, buffer in targets:
+    for accumulator, buffers in targets:
         elements = [lifted(body, row, accumulator.node)[0] for row in rows]
         while len(elements) > 1:
             pairs = zip(elements[::2], elements[1::2], strict=True)
             elements = [accumulator.combined(first, second) for first, second in pairs]
-        body.append(Store(buffer, at, accumulator.combined(Load(buffer, at), elements[0])))
+            if len(buffers) > 1:  # each part of a state is computed from all of both
+                elements = [body.name("pair", element) for element in elements]
+        _store(body, buffers, at, accumulator.combined(_load(buffers, at), elements[0]))
     for row in rows:
         for output in row.full[phase]:
             store_output(body, row, output)
 
 
-def _finish(body: Body, region: Region, accumulator: Accumulator, buffer: Buffer, columns: Columns) -> None:
+def _finish(body: Body, region: Region, accumulator: Accumulator, buffers: Arrays, columns: Columns) -> None:
     """Turns the states into results; a reader finds its column's in the array."""
     number = accumulator.node.outputs[0]
     result = Buffer(body.fresh(f"v{number}"), region.fusion.values[number].dtype.compute, "local", COLUMNS)
@@ -184,7 +199,7 @@ def _finish(body: Body, region: Region, accumulator: Accumulator, buffer: Buffer
 
     def emit() -> None:
         at = body.index.code(columns.place)
-        body.append(Store(result, at, accumulator.final(Load(buffer, at), region, body)))
+        body.append(Store(result, at, accumulator.final(_load(buffers, at), region, body)))
 
     columns.each(body, emit)
     body.cached[(number, region.at[number][0])] = (result, columns.place)

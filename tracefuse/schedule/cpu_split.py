@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from tracefuse.extents import Extent, Symbol, as_symbol, ceildiv, maximum, minimum, product, symbol
 from tracefuse.ir import Node
-from tracefuse.kernel.ir import Accumulate, Buffer, Load, Store
+from tracefuse.kernel.ir import Buffer, Load, Store
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cpu import new_body, open_grid, work
 from tracefuse.schedule.launches import LaunchSpec, Scratch, make_launch
@@ -29,7 +29,7 @@ MOST_CHUNKS = 256
 
 @dataclass(slots=True)
 class _Split:
-    """The chunks, and the scratch buffers of the phases so far (one a reduction)."""
+    """The chunks, and the scratch buffers of the phases so far (one for each part of a state)."""
 
     region: Region
     rows: Loop
@@ -37,7 +37,7 @@ class _Split:
     count: Extent
     derived: dict[Symbol, Extent]
     scratch: list[Scratch] = field(default_factory=list)
-    states: list[tuple[Node, int]] = field(default_factory=list)
+    states: list[tuple[Node, tuple[int, ...]]] = field(default_factory=list)
 
 
 def lower_split(region: Region, name: str, contract: bool) -> tuple[tuple[LaunchSpec, ...], _Split]:
@@ -64,12 +64,12 @@ def _launch(split: _Split, phase: int, name: str, contract: bool) -> LaunchSpec:
     last = phase + 1 == len(region.full)
     chunked = not last or bool(region.full[phase])
     grid, chunk = open_grid(body, region.nest.kept, split.count if chunked else 1)
-    read = [_combine(body, split, node, position) for node, position in split.states]
-    written = []
+    read = [pair for node, positions in split.states for pair in _combine(body, split, node, positions)]
+    written: list[tuple[int, Buffer]] = []
     if chunked:
         states = [declare(body, region, node) for node in region.in_phase(phase)]
         _chunk(body, split, phase, states, chunk)
-        written = [_store_partial(body, split, state, chunk) for state in states]
+        written = [pair for state in states for pair in _store_partial(body, split, state, chunk)]
     if last:
         with _once(body, chunk) if chunked else contextlib.nullcontext():
             for output in region.kept:
@@ -86,16 +86,24 @@ def _place(split: _Split, chunk: Extent) -> Extent:
     return position_in(split.region.nest.kept) * split.count + chunk
 
 
-def _combine(body: Body, split: _Split, node: Node, position: int) -> tuple[int, Buffer]:
+def _combine(body: Body, split: _Split, node: Node, positions: Sequence[int]) -> list[tuple[int, Buffer]]:
     """Makes the result of an earlier phase known: its chunks' states, combined in order."""
     state = declare(body, split.region, node)
-    buffer = Buffer(f"partial{position}", state.variable.dtype, alignment=state.variable.dtype.itemsize)
+    buffers = _partials(state, positions, written=False)
     chunk = symbol("c", extent=split.count)
     with body.loop(chunk, split.count):
-        value = Load(buffer, body.index.code(_place(split, chunk)))
-        body.append(Accumulate(state.variable, state.op.combine, value))
+        at = body.index.code(_place(split, chunk))
+        state.absorb(body, tuple(Load(buffer, at) for buffer in buffers))
     finish(body, split.region, state)
-    return position, buffer
+    return list(zip(positions, buffers, strict=True))
+
+
+def _partials(state: Accumulator, positions: Sequence[int], *, written: bool) -> list[Buffer]:
+    """The scratch parameters of a state: one for each of its parts."""
+    return [
+        Buffer(f"partial{position}", v.dtype, written=written, alignment=v.dtype.itemsize)
+        for position, v in zip(positions, state.variables, strict=True)
+    ]
 
 
 def _chunk(body: Body, split: _Split, phase: int, states: Sequence[Accumulator], chunk: Extent) -> None:
@@ -115,11 +123,12 @@ def _chunk(body: Body, split: _Split, phase: int, states: Sequence[Accumulator],
             store_output(body, region, output)
 
 
-def _store_partial(body: Body, split: _Split, state: Accumulator, chunk: Extent) -> tuple[int, Buffer]:
-    position = len(split.scratch)
+def _store_partial(body: Body, split: _Split, state: Accumulator, chunk: Extent) -> list[tuple[int, Buffer]]:
+    positions = tuple(range(len(split.scratch), len(split.scratch) + len(state.variables)))
     rows = product(loop.extent for loop in split.region.nest.kept)
-    split.scratch.append(Scratch(state.variable.dtype, rows * split.count))
-    split.states.append((state.node, position))
-    buffer = Buffer(f"partial{position}", state.variable.dtype, written=True, alignment=state.variable.dtype.itemsize)
-    body.append(Store(buffer, body.index.code(_place(split, chunk)), state.variable))
-    return position, buffer
+    split.scratch += [Scratch(v.dtype, rows * split.count) for v in state.variables]
+    split.states.append((state.node, positions))
+    buffers = _partials(state, positions, written=True)
+    for buffer, variable in zip(buffers, state.variables, strict=True):
+        body.append(Store(buffer, body.index.code(_place(split, chunk)), variable))
+    return list(zip(positions, buffers, strict=True))

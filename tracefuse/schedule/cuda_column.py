@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tracefuse.extents import Extent, Symbol, ceildiv, maximum, minimum, product, symbol
-from tracefuse.kernel.ir import Allocate, Assign, Barrier, Buffer, Expression, Let, Load, Store, Variable
+from tracefuse.kernel.ir import Allocate, Assign, Barrier, Buffer, Expression, Load, Store
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cuda_frame import (
     Positions,
@@ -144,20 +144,25 @@ def _join(body: Body, states: Sequence[State], tile: Tile, columns: Columns) -> 
     shared = []
     for state in states:
         for accumulator in state:
-            variable = accumulator.variable
-            buffer = Buffer(body.fresh("states"), variable.dtype, "shared", tile.down * tile.across)
-            body.append(Allocate(buffer))
-            body.append(Store(buffer, body.index.code(columns.down * tile.across + columns.across), variable))
-            shared.append((accumulator, buffer))
+            buffers = []
+            for variable in accumulator.variables:
+                buffer = Buffer(body.fresh("states"), variable.dtype, "shared", tile.down * tile.across)
+                body.append(Allocate(buffer))
+                body.append(Store(buffer, body.index.code(columns.down * tile.across + columns.across), variable))
+                buffers.append(buffer)
+            shared.append((accumulator, buffers))
     body.append(Barrier())
-    for accumulator, buffer in shared:
-        total: Expression = Load(buffer, body.index.code(columns.across))
-        body.append(Assign(accumulator.variable, total))
+    for accumulator, buffers in shared:
+        for variable, buffer in zip(accumulator.variables, buffers, strict=True):
+            body.append(Assign(variable, Load(buffer, body.index.code(columns.across))))
         row = symbol("row", extent=tile.down)
         with body.loop(row, tile.down, "unroll", start=1):
-            other = Variable(body.fresh("other"), accumulator.variable.dtype)
-            body.append(Let(other, Load(buffer, body.index.code(row * tile.across + columns.across))))
-            body.append(Assign(accumulator.variable, accumulator.combined(accumulator.variable, other)))
+            at = body.index.code(row * tile.across + columns.across)
+            others = body.name("other", tuple(Load(buffer, at) for buffer in buffers))
+            together = accumulator.combined(accumulator.variables, others)
+            named = body.name("both", together) if len(together) > 1 else together
+            for variable, value in zip(accumulator.variables, named, strict=True):
+                body.append(Assign(variable, value))
 
 
 def _single(region: Region, setting: Setting, tile: Tile, tiles: Extent) -> LaunchSpec:

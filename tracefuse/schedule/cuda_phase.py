@@ -8,12 +8,13 @@ Knows: phases, walks, kernel IR. Must not know: which template, sizes, CUDA's no
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import TypeAlias
 
 from tracefuse.dtypes import DType
 from tracefuse.extents import Extent, Symbol, substitute
 from tracefuse.ir import Shape
-from tracefuse.kernel.ir import Accumulate, Allocate, Buffer, Combiner, Expression, GroupReduce, Variable
+from tracefuse.kernel.ir import Allocate, Buffer, Combiner, Expression, GroupReduce, Variable
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cuda_frame import Bind, Walk, when
 from tracefuse.schedule.phases import Accumulator, Region, accumulate, declare, finish, lifted, store_output
@@ -108,9 +109,8 @@ def _accumulate(body: Body, region: Region, state: State) -> None:
     if len(state) == 1:
         accumulate(body, region, state[0])
         return
-    elements = body.spread(lifted(body, region, state[0].node))
-    for lane, element in zip(state, elements, strict=True):
-        body.append(Accumulate(lane.variable, lane.op.combine, element))
+    for lane, element in zip(state, lifted(body, region, state[0].node), strict=True):
+        lane.absorb(body, element)
 
 
 def _store_full(body: Body, region: Region, phase: int, tests: Sequence[Expression]) -> None:
@@ -135,7 +135,8 @@ def combine_threads(body: Body, states: Sequence[State], group: int) -> None:
     own = [accumulator for state in states for accumulator in state]
     if not own or group == 1:
         return
-    left = [Variable(body.fresh("left"), a.variable.dtype) for a in own]
-    right = [Variable(body.fresh("right"), a.variable.dtype) for a in own]
-    results = tuple(a.combined(x, y) for a, x, y in zip(own, left, right, strict=True))
-    body.append(GroupReduce(tuple(a.variable for a in own), Combiner(tuple(left), tuple(right), results), group))
+    left = [tuple(Variable(body.fresh("left"), v.dtype) for v in a.variables) for a in own]
+    right = [tuple(Variable(body.fresh("right"), v.dtype) for v in a.variables) for a in own]
+    results = [a.combined(x, y) for a, x, y in zip(own, left, right, strict=True)]
+    combiner = Combiner(tuple(chain(*left)), tuple(chain(*right)), tuple(chain(*results)))
+    body.append(GroupReduce(tuple(chain(*(a.variables for a in own))), combiner, group))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from tracefuse.extents import Extent, Symbol, ceildiv, maximum, minimum, product, substitute, symbol
 from tracefuse.ir import Node
-from tracefuse.kernel.ir import Accumulate, Allocate, Buffer, Copy, Expression, Load
+from tracefuse.kernel.ir import Allocate, Buffer, Copy, Expression, Load
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cuda_frame import (
     Positions,
@@ -30,7 +30,7 @@ from tracefuse.schedule.cuda_frame import (
 )
 from tracefuse.schedule.cuda_phase import State, accumulate_phase, combine_threads, store_kept
 from tracefuse.schedule.launches import LaunchSpec, Scratch, make_launch
-from tracefuse.schedule.phases import Region, declare, finish, state_dtype
+from tracefuse.schedule.phases import Region, declare, finish, state_types
 from tracefuse.schedule.sizes import Sizes
 
 THREADS = 512
@@ -77,7 +77,7 @@ class Partials:
 
     count: Extent
     scratch: list[Scratch] = field(default_factory=list)
-    states: list[tuple[Node, int]] = field(default_factory=list)
+    states: list[tuple[Node, tuple[int, ...]]] = field(default_factory=list)
 
     def write(
         self, body: Body, states: Sequence[State], chunks: Extent, place: Extent, tests: Sequence[Expression]
@@ -85,13 +85,15 @@ class Partials:
         """Stores states of one of the chunks at `place` where the tests hold; the scratch parameters of the launch."""
         written = []
         for state in states:
-            position, dtype = len(self.scratch), state[0].variable.dtype
-            buffer = Buffer(f"partial{position}", dtype, written=True, alignment=_SCRATCH_ALIGNMENT)
-            with when(body, tests):
-                body.store(buffer, place, tuple(a.variable for a in state), aligned=True)
-            self.scratch.append(Scratch(dtype, self.count * chunks))
-            self.states.append((state[0].node, position))
-            written.append((position, buffer))
+            first = len(self.scratch)
+            for part, variable in enumerate(state[0].variables):
+                dtype = variable.dtype
+                buffer = Buffer(f"partial{first + part}", dtype, written=True, alignment=_SCRATCH_ALIGNMENT)
+                with when(body, tests):
+                    body.store(buffer, place, tuple(a.variables[part] for a in state), aligned=True)
+                self.scratch.append(Scratch(dtype, self.count * chunks))
+                written.append((first + part, buffer))
+            self.states.append((state[0].node, tuple(range(first, len(self.scratch)))))
         return written
 
     def read(
@@ -103,16 +105,19 @@ class Partials:
         """
         states = [tuple(declare(body, region, node) for _ in range(width)) for node, _ in self.states]
         buffers = [
-            (position, Buffer(f"partial{position}", state_dtype(node), alignment=_SCRATCH_ALIGNMENT))
-            for node, position in self.states
+            (position, Buffer(f"partial{position}", dtype, alignment=_SCRATCH_ALIGNMENT))
+            for node, positions in self.states
+            for position, dtype in zip(positions, state_types(node), strict=True)
         ]
+        by_position = dict(buffers)
         chunk = symbol("c", extent=chunks)
         if states:
             with body.loop(chunk, chunks, start=start, step=step):
-                for state, (_, buffer) in zip(states, buffers, strict=True):
-                    values = _load(body, buffer, chunk * self.count + place, width)
-                    for accumulator, value in zip(state, values, strict=True):
-                        body.append(Accumulate(accumulator.variable, accumulator.op.combine, value))
+                for state, (_, positions) in zip(states, self.states, strict=True):
+                    at = chunk * self.count + place
+                    parts = [_load(body, by_position[position], at, width) for position in positions]
+                    for lane, accumulator in enumerate(state):
+                        accumulator.absorb(body, tuple(part[lane] for part in parts))
         return states, buffers
 
 

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from tracefuse.dtypes import DType
-from tracefuse.extents import Extent, Symbol, substitute
+from tracefuse.extents import Extent, Symbol, product, substitute
 from tracefuse.ir import Fusion, Literal, Node, Shape
-from tracefuse.kernel.ir import Accumulate, Declare, Expression, Statement, Variable, call
+from tracefuse.kernel.ir import Accumulate, Assign, Declare, Expression, Variable, call
+from tracefuse.ops.movement import linearize
 from tracefuse.ops.row import Reduction
 from tracefuse.schedule.body import Body, Lanes
 from tracefuse.schedule.nest import Nest, build_nest, contiguous_strides, first_nest
 from tracefuse.schedule.probe import Probe, depths
 from tracefuse.schedule.region import Facts
-from tracefuse.schedule.scalar_code import apply, constant, convert
+from tracefuse.schedule.scalar_code import Term, apply, constant, convert
 from tracefuse.schedule.sizes import Sizes
 
 
@@ -138,12 +140,16 @@ def _probe_phases(region: Region) -> None:
 # emitting a reduction
 
 
+State: TypeAlias = tuple[Expression, ...]
+"""A reduction's state: one expression for each of its parts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """A reduction's running state in a mutable variable."""
+    """A reduction's running state in mutable variables."""
 
     node: Node
-    variable: Variable
+    variables: tuple[Variable, ...]
 
     @property
     def op(self) -> Reduction:
@@ -151,65 +157,100 @@ class Accumulator:
         return self.node.op
 
     @property
-    def neutral(self) -> Expression:
-        return constant(self.op.neutral(self.variable.dtype), self.variable.dtype)
+    def neutral(self) -> State:
+        pairs = zip(self.op.state_parts, self.variables, strict=True)
+        return tuple(constant(self.op.neutral(part, v.dtype), v.dtype) for part, v in pairs)
 
-    def combined(self, left: Expression, right: Expression) -> Expression:
+    def combined(self, earlier: State, later: State) -> State:
         """The combination of two states."""
-        return call(self.op.combine, left, right)
+        if self.op.combine:
+            return (call(self.op.combine, earlier[0], later[0]),)
+        parts = self.op.state_parts
+        names: dict[str, Term] = {part.name: e for part, e in zip(parts, earlier, strict=True)}
+        names |= {f"later_{part.name}": e for part, e in zip(parts, later, strict=True)}
+        return tuple(apply(part.combine, names, v.dtype) for part, v in zip(parts, self.variables, strict=True))
 
-    def final(self, state: Expression, region: Region, body: Body) -> Expression:
+    def absorb(self, body: Body, state: State) -> None:
+        """Makes the variables the combination of themselves and a later state."""
+        if self.op.combine:
+            body.append(Accumulate(self.variables[0], self.op.combine, state[0]))
+            return
+        state = body.name("later", state)
+        for variable, value in zip(
+            self.variables, body.name("both", self.combined(self.variables, state)), strict=True
+        ):
+            body.append(Assign(variable, value))
+
+    def final(self, state: State, region: Region, body: Body) -> Expression:
         """The result of the reduction from its state."""
         if self.op.final == "a":
-            result = state
+            result = state[0]
         else:
-            dims, shape = self.node.attributes["dims"], region.fusion.shape_of(self.node.operands[0])
-            count: Extent = 1
-            for axis in dims:
-                count = count * shape[axis]
-            result = apply(self.op.final, {"a": state, "n": body.index.code(count)}, state.dtype)
+            names: dict[str, Term] = {part.name: e for part, e in zip(self.op.state_parts, state, strict=True)}
+            names["n"] = body.index.code(product(e for _, e in _reduced_axes(region, self.node)))
+            result = apply(self.op.final, names, state[0].dtype)
         return convert(result, region.fusion.values[self.node.outputs[0]].dtype.compute)
 
 
-def state_dtype(node: Node) -> DType:
-    """The type of a reduction's running state."""
+def _reduced_axes(region: Region, node: Node) -> list[tuple[int, Extent]]:
+    """(axis, extent) of what a reduction reduces."""
+    shape = region.fusion.shape_of(node.operands[0])
+    return [(axis, shape[axis]) for axis in node.attributes["dims"]]
+
+
+def state_types(node: Node) -> tuple[DType, ...]:
+    """The types of a reduction's running state."""
     assert isinstance(node.op, Reduction)
     return node.op.state(node.compute)
 
 
+def new_accumulator(body: Body, node: Node) -> Accumulator:
+    """A reduction's state under new names."""
+    names = (Variable(body.fresh(f"acc{node.outputs[0]}"), dtype) for dtype in state_types(node))
+    return Accumulator(node, tuple(names))
+
+
 def declare(body: Body, region: Region, node: Node) -> Accumulator:
     """Declares a reduction's state in the current scope, at its neutral element."""
-    name = body.fresh(f"acc{node.outputs[0]}")
-    accumulator = Accumulator(node, Variable(name, state_dtype(node)))
-    body.append(Declare(accumulator.variable, accumulator.neutral))
+    accumulator = new_accumulator(body, node)
+    for variable, value in zip(accumulator.variables, accumulator.neutral, strict=True):
+        body.append(Declare(variable, value))
     return accumulator
 
 
-def lifted(body: Body, region: Region, node: Node) -> Lanes:
-    """The elements that a reduction combines, at the current loop indices."""
+def lifted(body: Body, region: Region, node: Node) -> list[State]:
+    """The states that a reduction combines at the current loop indices, one a lane."""
     op, operand = node.op, node.operands[0]
     assert isinstance(op, Reduction)
-    dtype = state_dtype(node)
+    types, coordinates = state_types(node), region.at[node.outputs[0]][1]
     if isinstance(operand, Literal):
-        return (apply(op.lift, {"a": constant(operand.value, dtype)}, dtype),)
-    elements = body.value(operand, region.at[node.outputs[0]][1])
-    if op.lift == "a":
-        return tuple(convert(e, dtype) for e in elements)
-    return tuple(convert(apply(op.lift, {"a": e}, e.dtype), dtype) for e in elements)
+        elements: Lanes = (constant(operand.value, types[0]),)
+    else:
+        elements = body.value(operand, coordinates)
+    places: Lanes = ()
+    if any(part.lift == "index" for part in op.state_parts):
+        axes = _reduced_axes(region, node)
+        places = body.spread(body.integers(linearize([coordinates[a] for a, _ in axes], [e for _, e in axes])))
+    states = []
+    for lane, element in enumerate(body.spread(elements)):
+        names: dict[str, Term] = {"a": element}
+        if places:
+            names["index"] = places[lane]
+        made = (apply(part.lift, names, element.dtype) for part in op.state_parts)
+        states.append(tuple(convert(e, dtype) for e, dtype in zip(made, types, strict=True)))
+    return states
 
 
 def accumulate(body: Body, region: Region, accumulator: Accumulator) -> None:
     """Adds the elements at the current loop indices, every lane."""
-    elements = lifted(body, region, accumulator.node)
-    for element in body.spread(elements):
-        statement: Statement = Accumulate(accumulator.variable, accumulator.op.combine, element)
-        body.append(statement)
+    for state in lifted(body, region, accumulator.node):
+        accumulator.absorb(body, state)
 
 
 def finish(body: Body, region: Region, *lanes: Accumulator) -> None:
     """Makes a reduction's result known in the current scope: one state for all lanes, or one a lane."""
     number = lanes[0].node.outputs[0]
-    result = body.name(f"v{number}", tuple(lane.final(lane.variable, region, body) for lane in lanes))
+    result = body.name(f"v{number}", tuple(lane.final(lane.variables, region, body) for lane in lanes))
     dtype = region.fusion.values[number].dtype
     if dtype.is_half and number in body.outputs:
         result = body.name(f"v{number}", tuple(convert(convert(e, dtype), dtype.compute) for e in result))
