@@ -70,7 +70,7 @@ def test_iteration_and_length_need_an_axis() -> None:
         (lambda x: np.float32(x), "np.asarray() of a traced array, which depends on x (test_trace.py:"),
         (lambda x: x.tolist(), "tolist() of a traced array, which depends on x (test_trace.py:"),
         (lambda x: 1.0 in x, "'in' of a traced array, which depends on x (test_trace.py:"),
-        (lambda x: np.sort(x), "np.sort cannot be fused yet (test_trace.py:"),
+        (lambda x: np.partition(x, 1), "np.partition cannot be fused yet (test_trace.py:"),
         (lambda x: np.linalg.svd(x), "np.linalg.svd cannot be fused yet (test_trace.py:"),
         (lambda x: x.sort(), "x.sort cannot be fused (test_trace.py:"),
         (lambda x: np.add.at(x, 0, 1), "np.add.at cannot be fused yet (test_trace.py:"),
@@ -159,11 +159,7 @@ def test_in_place_keeps_the_type_and_the_shape() -> None:
     assert message(f, A[0], A).startswith("an in-place operation on 1 axes gives 2")
 
 
-def test_in_place_on_an_argument_or_beside_a_view_raises() -> None:
-    def argument(x: Any) -> Any:
-        x += 1
-        return x
-
+def test_in_place_on_a_view_of_an_argument_or_beside_a_view_raises() -> None:
     def view_of_argument(x: Any) -> Any:
         y = x.T
         y += 1
@@ -186,8 +182,7 @@ def test_in_place_on_an_argument_or_beside_a_view_raises() -> None:
         y += 1
         return y
 
-    assert message(argument, A).startswith("in-place change of the argument x (test_trace.py:")
-    assert message(view_of_argument, A).startswith("in-place change of the argument x (test_trace.py:")
+    assert message(view_of_argument, A).startswith("in-place change of a view of the argument x (test_trace.py:")
     assert message(viewed, A).startswith("in-place change of a value of which a view is alive (test_trace.py:")
     assert message(view, A).startswith("in-place change of a value of which a view is alive (test_trace.py:")
     np.testing.assert_array_equal(fuse(target="reference")(dead_view)(A), dead_view(A))
