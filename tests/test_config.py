@@ -63,7 +63,7 @@ def test_a_value_of_another_kind_raises() -> None:
     ("variable", "text", "message"),
     [
         ("TRACEFUSE_CONTRAKT", "1", "unknown option 'contrakt' (TRACEFUSE_CONTRAKT)\n  hint: did you mean contract?"),
-        ("TRACEFUSE_DEBUG", "x", "option debug cannot be 'x' (TRACEFUSE_DEBUG)\n  hint: give an integer"),
+        ("TRACEFUSE_DEBUG", "x", "option debug cannot be 'x' (TRACEFUSE_DEBUG)\n  hint: give an integer from 0 to 4"),
         ("TRACEFUSE_EAGER", "maybe", "option eager cannot be 'maybe' (TRACEFUSE_EAGER)\n  hint: give True or False"),
     ],
 )

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse import rules
+from tracefuse import config, rules
 from tracefuse.compiler import Executable, run_passes
 from tracefuse.definition import DefinitionSegment, FusionDefinition
 from tracefuse.device import cuda
@@ -100,14 +100,18 @@ def on_host(array: Any) -> Any:
 
 def run_whole(fusion: Fusion, arguments: Sequence[Any], backend: Backend, contract: bool = True) -> list[Any]:
     """As `@fuse` runs it."""
-    return Executable(segment_fusion(run_passes(fusion)), backend, contract=contract)(arguments)
+    return Executable(segment_fusion(run_passes(fusion)), backend, options=config.resolve({"contract": contract}))(
+        arguments
+    )
 
 
 def run_segments(
     fusion: Fusion, arguments: Sequence[Any], backend: Backend, contract: bool = True, merge: Any = None
 ) -> list[Any]:
     """As `fd.segment()` splits it, through the argument manager."""
-    return Executable(segment_fusion(fusion, merge=merge), backend, contract=contract)(arguments)
+    return Executable(segment_fusion(fusion, merge=merge), backend, options=config.resolve({"contract": contract}))(
+        arguments
+    )
 
 
 def recorded_again(definition: FusionDefinition) -> FusionDefinition:
@@ -152,7 +156,7 @@ def run_alone(segment: DefinitionSegment, live: Mapping[int, Any], backend: Back
     own = segment.definition.fusion
     assert (again.fusion.inputs, again.fusion.outputs) == (own.inputs, own.outputs)
     given = [live[segment.index_map[number]] for number in own.inputs]
-    results = Executable(segment_fusion(again.fusion), backend, contract=contract)(given)
+    results = Executable(segment_fusion(again.fusion), backend, options=config.resolve({"contract": contract}))(given)
     return {segment.index_map[number]: result for number, result in zip(own.outputs, results, strict=True)}
 
 

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import segments
+from tracefuse import config, rules
 from tracefuse.call_facts import CallFacts, read_facts
+from tracefuse.config import Options
 from tracefuse.errors import InternalError
 from tracefuse.evaluate import check_requirements, evaluate_scalars
 from tracefuse.given import NOTHING_GIVEN, GivenMemory, read_given, returned
@@ -37,25 +39,33 @@ MOST_PLANS = 64
 """Plans kept by one executable; the one used longest ago goes first."""
 
 
-def run_passes(fusion: Fusion) -> Fusion:
+def run_passes(fusion: Fusion, options: Options | None = None) -> Fusion:
     """`fusion` after all passes; every pass ends in the verification that building a Fusion does."""
+    if options is not None and options.disables("passes"):
+        return separate_outputs(fusion)
     for one in PASSES:
         fusion = one(fusion)
     return fusion
 
 
+def merge_of(options: Options, merge: segments.Predicate | None) -> segments.Predicate | None:
+    """The predicate that a fusion is split with: the user's, unless fusing is turned off."""
+    return rules.one_op_a_segment if options.disables("fusion") else merge
+
+
 def compile_fusion(
-    fusion: Fusion, *, target: str = "cpu", merge: segments.Predicate | None = None, contract: bool = True,
-    device: int = 0, facts: Sequence[Guard] = (), disk: DiskCache | None = None,
+    fusion: Fusion, *, target: str = "cpu", merge: segments.Predicate | None = None,
+    options: Options | None = None, device: int = 0, facts: Sequence[Guard] = (), disk: DiskCache | None = None,
 ) -> Executable:  # fmt: skip
     """`fusion`, rewritten, split and ready to be called; kernels are compiled for the first sizes that come.
 
     target: "cpu" (NumPy arrays) or "cuda" (CuPy arrays of GPU `device`; where there is no GPU, kernels are only
     written, to be read). merge: see `segment_fusion`. facts: under which it was recorded; see `Executable.attempt`.
-    disk: where compiled kernels are kept; by default as the options in force say.
+    options: by default those in force. disk: where compiled kernels are kept; by default as the options say.
     """
-    segmentation = segment_fusion(run_passes(fusion), merge=merge)
-    return Executable(segmentation, backend_for(target, device), contract=contract, facts=facts, disk=disk)
+    options = config.resolve() if options is None else options
+    segmentation = segment_fusion(run_passes(fusion, options), merge=merge_of(options, merge))
+    return Executable(segmentation, backend_for(target, device), options=options, facts=facts, disk=disk)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +87,12 @@ class Executable:
     """A segmented fusion that can be called with arrays. compiles: how many plans were built."""
 
     def __init__(
-        self, segmentation: Segmentation, backend: Backend | None = None, *, contract: bool = True,
+        self, segmentation: Segmentation, backend: Backend | None = None, *, options: Options | None = None,
         facts: Sequence[Guard] = (), disk: DiskCache | None = None,
     ) -> None:  # fmt: skip
-        self.segmentation, self.contract, self.facts = segmentation, contract, tuple(facts)
-        self.disk = disk_cache.in_force() if disk is None else disk
+        self.segmentation, self.facts = segmentation, tuple(facts)
+        self.options = config.resolve() if options is None else options
+        self.disk = disk_cache.for_options(self.options) if disk is None else disk
         self.backend = cpu_backend() if backend is None else backend
         self.fusion = fusion = segmentation.original
         self.compiles = 0
@@ -184,7 +195,7 @@ class Executable:
         segmentation, guards = for_sizes(self.segmentation, facts.values)
         plan = build_plan(
             segmentation, self.backend, facts.layouts, facts.values, {**facts.strides, **(given.strides or {})},
-            guards=guards, aligned=facts.aligned, contract=self.contract, disk=self.disk, given=given.key,
+            guards=guards, aligned=facts.aligned, options=self.options, disk=self.disk, given=given.key,
         )  # fmt: skip
         self.compiles += 1
         call, text = compile_call(plan, self.backend, self.facts, self._scalars)

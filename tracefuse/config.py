@@ -23,25 +23,48 @@ from tracefuse.errors import OptionError
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One row. choices: the values that a string option takes, or none for any string. changes_code: in cache keys."""
+    """One row.
+
+    choices: the values that a string option takes, or none for any string; words: what a comma list may hold. limits:
+    the smallest and the largest value of an integer. changes_code: in cache keys.
+    """
 
     name: str
     default: bool | int | str
     doc: str
     choices: tuple[str, ...] = ()
     changes_code: bool = True
+    words: tuple[str, ...] = ()
+    limits: tuple[int, int] | None = None
 
     def check(self, value: Any, origin: str) -> bool | int | str:
         """The value in the option's kind; OptionError for one that it does not take."""
         kind = type(self.default)
-        if type(value) is kind and (not self.choices or value in self.choices):
+        if type(value) is kind and isinstance(value, str) and self.words:
+            return self._check_words(value, origin)
+        if type(value) is kind and (not self.choices or value in self.choices) and self._is_inside(value):
             return value
         expected = {bool: "True or False", int: "an integer", str: "a string"}[kind]
+        if self.limits is not None:
+            expected += f" from {self.limits[0]} to {self.limits[1]}"
         if self.choices:
             expected = f"one of {', '.join(map(repr, self.choices))}"
             close = difflib.get_close_matches(str(value), self.choices, 1)
             expected += f"; did you mean {close[0]!r}?" if close else ""
         raise OptionError(f"option {self.name} cannot be {value!r} ({origin})", hint=f"give {expected}")
+
+    def _is_inside(self, value: Any) -> bool:
+        return self.limits is None or self.limits[0] <= value <= self.limits[1]
+
+    def _check_words(self, value: str, origin: str) -> str:
+        """A comma list without spaces and repeated words."""
+        found = dict.fromkeys(word for part in value.split(",") if (word := part.strip()))
+        for word in found:
+            if word not in self.words:
+                close = difflib.get_close_matches(word, self.words, 1)
+                hint = f"a comma list of {', '.join(self.words)}" + (f"; did you mean {close[0]!r}?" if close else "")
+                raise OptionError(f"option {self.name} cannot hold {word!r} ({origin})", hint=hint)
+        return ",".join(found)
 
     def parse(self, text: str) -> bool | int | str:
         """The value that an environment variable spells."""
@@ -53,8 +76,15 @@ class Option:
             return self.check(text, origin)
         if isinstance(self.default, int):
             digits = text.strip().removeprefix("-").isdigit()
-            return int(text) if digits else self.check(text, origin)
+            return self.check(int(text) if digits else text, origin)
         return self.check(text, origin)
+
+
+DUMPS = ("fusion", "concretized", "segments", "kernel", "source", "host_ir")
+"""What `dump` can name."""
+
+FEATURES = ("passes", "fusion")
+"""What `disable` can name: the passes over a fusion, and that several ops share a segment."""
 
 
 TABLE: dict[str, Option] = {
@@ -67,12 +97,15 @@ TABLE: dict[str, Option] = {
         Option("dynamic", True, "extents stay symbolic; off compiles for each shape"),
         Option("concretize_resize_extents", "auto", "key resizes by their exact extents", ("auto", "on", "off")),
         Option("eager", False, "call the original function, so that a debugger and print work", changes_code=False),
-        Option("check", False, "indices out of range raise on CUDA too"),
-        Option("threads", 0, "worker threads on the CPU; 0 is one for each core", changes_code=False),
-        Option("debug", 0, "1 segments, times; 2 IR, verdicts; 3 kernel source; 4 every pass", changes_code=False),
-        Option("dump", "", "comma list: fusion, concretized, segments, kernel, source, host_ir", changes_code=False),
-        Option("dump_dir", "", "folder of what dump writes", changes_code=False),
-        Option("disable", "", "comma list of features to turn off", changes_code=False),
+        Option("check", False, "compare every segment with the NumPy meaning; indices out of range raise on CUDA too"),
+        Option("threads", 0, "threads that run a CPU kernel at most; 0 is one for each core", limits=(0, 4096)),
+        Option(
+            "debug", 0, "log 1 segments, times, rebuilt plans; 2 IR, verdicts; 3 kernel source; 4 every pass",
+            limits=(0, 4), changes_code=False,
+        ),
+        Option("dump", "", "what each compilation writes into a folder of its own", words=DUMPS, changes_code=False),
+        Option("dump_dir", "", "folder of what dump writes; empty is tracefuse_dump", changes_code=False),
+        Option("disable", "", "what is turned off, to find out where a difference comes from", words=FEATURES),
         Option("cache_dir", "", "folder of compiled kernels; empty is the user's cache folder", changes_code=False),
         Option("cache_limit", 1 << 30, "bytes of compiled kernels on disk at most; 0 is none", changes_code=False),
     )
@@ -102,6 +135,10 @@ class Options:
     disable: str
     cache_dir: str
     cache_limit: int
+
+    def disables(self, feature: str) -> bool:
+        """Whether `disable` names a feature of FEATURES."""
+        return feature in self.disable.split(",")
 
     @property
     def code_key(self) -> tuple[object, ...]:

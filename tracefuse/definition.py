@@ -20,8 +20,9 @@ from types import TracebackType
 from typing import Any
 
 from segments import Launch, Predicate, releases
-from tracefuse import source, view
+from tracefuse import config, source, view
 from tracefuse.call_facts import check_arguments
+from tracefuse.compiler import merge_of
 from tracefuse.definition_inputs import (
     assert_close,
     contiguity_of,
@@ -236,7 +237,8 @@ class FusionDefinition(Recording):
 
     def _split(self) -> PlacedFusion:
         if self._placed is None:
-            self._placed = PlacedFusion(segment_fusion(self.fusion))
+            merge = merge_of(config.resolve(), None)
+            self._placed = PlacedFusion(segment_fusion(self.fusion, merge=merge))
         return self._placed
 
     def validate(self, inputs: Sequence[Any], reference_outputs: Sequence[Any] | None = None) -> None:
@@ -278,13 +280,14 @@ class FusionDefinition(Recording):
     @source.hides_own_frames
     def setup_segmentation(self, inputs: Sequence[Any] | None = None, merge: Predicate | None = None) -> int:
         """First phase: how many segments there are."""
-        placed, plan = self._placed, None
-        if placed is None or merge is not None or placed.segmentation.merge is not None:
+        placed, plan, merge = self._placed, None, merge_of(config.resolve(), merge)
+        if placed is None or merge is not placed.segmentation.merge or (merge is not None and inputs is not None):
             sizes = None
             if inputs is not None:
                 check_arguments(self.fusion, inputs)
                 sizes = extent_values(self.fusion, inputs)
-            placed = PlacedFusion(segment_fusion(self.fusion, merge=merge, sizes=sizes))
+            decorator = None if placed is None else placed.decorator
+            placed = PlacedFusion(segment_fusion(self.fusion, merge=merge, sizes=sizes), decorator)
         if inputs is not None:
             plan, _ = placed.plan_for(inputs)
         segmentation = placed.segmentation if plan is None else plan.segmentation

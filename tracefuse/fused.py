@@ -29,7 +29,6 @@ from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.evaluated import EvaluatedExecutable
 from tracefuse.explain import Explanation
 from tracefuse.extents import evaluate
-from tracefuse.kernel import disk_cache
 from tracefuse.leaves import array_key
 from tracefuse.out_tree import given_leaves, put_into
 from tracefuse.placed import PlacedFusion
@@ -191,8 +190,7 @@ class FusedFunction(Generic[P, R]):
         target, device = resolve_target(options.target, device)
         facts = (*traced.guards, *traced.never_one())
         return compile_fusion(
-            traced.fusion, target=target, device=device or 0, contract=options.contract, facts=facts,
-            disk=disk_cache.for_options(options),
+            traced.fusion, target=target, device=device or 0, options=options, facts=facts,
         )  # fmt: skip
 
     def _run(self, entry: _Entry, arguments: list[Any], call: Call, out: Any) -> Any:
@@ -229,8 +227,8 @@ class FusedFunction(Generic[P, R]):
         if isinstance(executable, EvaluatedExecutable):
             raise UnsupportedError("target='reference' has no segments", hint="leave target= out to see them")
         if executable is None:
-            executable = compile_fusion(entry.trace.fusion)
-        return PlacedFusion.from_executable(executable, entry.device)
+            executable = compile_fusion(entry.trace.fusion, options=config.resolve(self._options))
+        return PlacedFusion.from_executable(executable, entry.device, self._options)
 
     @source.hides_own_frames
     def definition(self, *args: Any, **kwargs: Any) -> FusionDefinition:
@@ -244,7 +242,8 @@ class FusedFunction(Generic[P, R]):
     def segments(self, *args: Any, **kwargs: Any) -> list[DefinitionSegment[FusionDefinition]]:
         """The segments in order, with their kernels, for these arguments (arrays or ShapeDtypes); nothing runs."""
         entry, arguments = self._asked(args, kwargs)
-        return FusionDefinition.from_placed(self._placed(entry)).segment(arguments)
+        placed = self._placed(entry)
+        return FusionDefinition.from_placed(placed).segment(arguments, merge=placed.segmentation.merge)
 
     @source.hides_own_frames
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:

@@ -16,6 +16,7 @@ import numpy as np
 from tracefuse import arrays, config
 from tracefuse.call_facts import check_arguments
 from tracefuse.compiler import Executable
+from tracefuse.config import Options
 from tracefuse.evaluated import EvaluatedExecutable
 from tracefuse.ir import Fusion
 from tracefuse.plan import Plan
@@ -26,17 +27,21 @@ from tracefuse.targets import backend_for, resolve_target
 class PlacedFusion:
     """A segmentation that can be called with arrays of any kind, anywhere."""
 
-    def __init__(self, segmentation: Segmentation) -> None:
+    def __init__(self, segmentation: Segmentation, decorator: Mapping[str, Any] | None = None) -> None:
         self.segmentation = segmentation
-        self._executables: dict[tuple[str, int | None, bool], Executable] = {}
+        self.decorator = decorator  # the options of the fused function that it comes from
+        self._executables: dict[tuple[str, int | None, Options], Executable] = {}
         # Of NumPy and CuPy arrays alone, whose calls need no look at what the arrays are.
         self._own: list[Executable] = []
 
     @classmethod
-    def from_executable(cls, executable: Executable, device: int | None) -> PlacedFusion:
-        """What is compiled already, as it is."""
-        made = cls(executable.segmentation)
-        made._executables[executable.backend.target.name, device, executable.contract] = executable
+    def from_executable(
+        cls, executable: Executable, device: int | None, decorator: Mapping[str, Any] | None = None
+    ) -> PlacedFusion:
+        """What is compiled already, as it is. decorator: the options of the function, weaker than a `with` block's."""
+        made = cls(executable.segmentation, decorator)
+        target, device = resolve_target(executable.options.target, device)
+        made._executables[target, device, executable.options] = executable
         return made
 
     @property
@@ -62,7 +67,7 @@ class PlacedFusion:
         if outputs is not None or self.fusion.aliases:
             arrays.check_can_change(kind, "the memory of a result")
         given = None if outputs is None else [None if o is None else arrays.entering(kind)(o) for o in outputs]
-        if config.resolve().target == "reference":
+        if config.resolve(self.decorator).target == "reference":
             made = EvaluatedExecutable(self.fusion)(entered, given)
         else:
             executable = self._executable(device)
@@ -101,12 +106,12 @@ class PlacedFusion:
         )
 
     def _executable(self, device: int | None) -> Executable:
-        options = config.resolve()
+        options = config.resolve(self.decorator)
         target, device = resolve_target(options.target, device)
-        key = (target, device, options.contract)
+        key = (target, device, options)
         found = self._executables.get(key)
         if found is None:
             backend = backend_for(target, device or 0)
-            found = Executable(self.segmentation, backend, contract=options.contract)
+            found = Executable(self.segmentation, backend, options=options)
             self._executables[key] = found
         return found

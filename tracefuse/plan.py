@@ -14,7 +14,9 @@ from typing import Any
 
 import segments
 from segments import Program, Runner
+from tracefuse import config
 from tracefuse.compile_all import compile_all
+from tracefuse.config import Options
 from tracefuse.extents import Expression, Extent, Symbol, as_symbol, evaluate, python_text, substitute, symbol, symbols
 from tracefuse.given import Given
 from tracefuse.guards import Guard
@@ -28,7 +30,7 @@ from tracefuse.schedule.launches import LaunchSpec, Lowered
 from tracefuse.schedule.lower import facts_of, lower
 from tracefuse.schedule.nest import contiguous_strides
 from tracefuse.schedule.sizes import Sizes
-from tracefuse.segmentation import Part, Segmentation
+from tracefuse.segmentation import Part, Segmentation, with_exact_halves
 from tracefuse.targets import Backend
 
 
@@ -79,17 +81,19 @@ class Plan:
 def build_plan(
     segmentation: Segmentation, backend: Backend, layouts: LayoutKey, values: Mapping[int, int],
     strides: Mapping[str, int], *, guards: Sequence[Guard] = (), aligned: frozenset[int] = frozenset(),
-    contract: bool = True, disk: DiskCache | None = None, given: Sequence[Given] = (),
+    options: Options | None = None, disk: DiskCache | None = None, given: Sequence[Given] = (),
+    watch: Callable[[CompiledSegment], CompiledSegment] | None = None,
 ) -> Plan:  # fmt: skip
     """Lowers and compiles every segment for the sizes of a call; several segments compile at once.
 
     values: extents and integer scalars by id. strides: of arguments and given memory that are not contiguous, by symbol
     name. guards: those of the segmentation itself. aligned: arguments whose memory starts at a multiple of 16 bytes.
-    disk: where compiled kernels are kept. given: the memory that results go into. Raises CompileError, naming the
-    segment.
+    options: those in force, if none are given. disk: where compiled kernels are kept. given: the memory that results go
+    into. watch: what is run in place of each segment. Raises CompileError, naming the segment.
     """
     fusion = segmentation.fusion
-    lowering = _Lowering(segmentation, backend, layouts, values, strides, aligned, contract, given)
+    options = config.resolve() if options is None else options
+    lowering = _Lowering(segmentation, backend, layouts, values, strides, aligned, options, given)
     found = list(guards)
     for position, part in enumerate(segmentation.segments):
         if part.library is None:
@@ -103,6 +107,7 @@ def build_plan(
         else _library_segment(part, position, backend)
         for position, part in enumerate(segmentation.segments)
     ]
+    compiled = compiled if watch is None else list(map(watch, compiled))
     launches = [segments.Launch(k, c.inputs, c.part.segment.original_outputs, c) for k, c in enumerate(compiled)]
     fills = [c.lowered is not None for c in compiled]
     program = build_host_program(fusion, segmentation.steps.graph, launches, fills, given, direct)
@@ -120,10 +125,10 @@ class _Lowering:
 
     def __init__(
         self, segmentation: Segmentation, backend: Backend, layouts: LayoutKey, values: Mapping[int, int],
-        strides: Mapping[str, int], aligned: frozenset[int], contract: bool, given: Sequence[Given],
+        strides: Mapping[str, int], aligned: frozenset[int], options: Options, given: Sequence[Given],
     ) -> None:  # fmt: skip
         self.segmentation, self.target = segmentation, backend.target
-        self.values, self.strides, self.aligned, self.contract = values, strides, aligned, contract
+        self.values, self.strides, self.aligned, self.options = values, strides, aligned, options
         self.layout_of: dict[int, Strided | None] = dict(zip(segmentation.fusion.tensor_inputs, layouts, strict=True))
         self.given = {g.value: g for g in given if g.is_alone and (g.layout is None or g.layout.aligned)}
         self.direct: set[int] = set()
@@ -160,12 +165,13 @@ class _Lowering:
         part = self.segmentation.segments[position]
         border = _Border(self.segmentation, part, {**self.layout_of, **{v: self.given[v].layout for v in apart}})
         placed = border.placed({v for v in apart if self.given[v].layout is not None or not self.given[v].is_wide})
+        written, rule = (part.written, part.rule) if not self.options.exact_half else with_exact_halves(part)
         lowered = lower(
-            part.written, part.rule, border.strides, border.sizes(self.values, self.strides), self.target,
-            name=f"s{position}", contract=self.contract, aligned=border.aligned(self.aligned | self._wide()),
+            written, rule, border.strides, border.sizes(self.values, self.strides), self.target,
+            name=f"s{position}", contract=self.options.contract, aligned=border.aligned(self.aligned | self._wide()),
             misaligned=border.misaligned(), placed=placed, shared=shared,
         )  # fmt: skip
-        return border, lowered
+        return border, lowered.with_arithmetic(self.options.fast_math, self.options.threads)
 
     def _wide(self) -> frozenset[int]:
         """The values of earlier segments that start at a multiple of 16 bytes."""

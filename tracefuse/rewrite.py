@@ -21,8 +21,9 @@ from tracefuse.evaluate import evaluate
 from tracefuse.extents import Expression, Extent
 from tracefuse.ir import Fusion, FusionBuilder, Literal, Node, Operand
 from tracefuse.ops.movement import broadcast, squeeze
+from tracefuse.ops.pointwise import cast
 from tracefuse.ops.pointwise import set as copy
-from tracefuse.ops.row import Reduction
+from tracefuse.ops.row import Movement, Reduction
 
 
 class Rewriter(FusionBuilder):
@@ -198,6 +199,22 @@ def _folded(fusion: Fusion, node: Node) -> Literal | None:
     if not isinstance(value, bool | int | float | complex):
         raise FusionError(f"{node.op.name} of constants gave {value!r}, which is no scalar", where=node.where)
     return Literal(value)
+
+
+def round_halves(fusion: Fusion) -> Fusion:
+    """Every computed half rounded as if it were stored: a cast to its own type, which takes over its number."""
+    rewriter = Rewriter(fusion)
+    for node in fusion.nodes:
+        number = node.outputs[0]
+        value = fusion.values[number]
+        if len(node.outputs) > 1 or not value.dtype.is_half or isinstance(node.op, Movement):
+            rewriter.keep(node)
+            continue
+        exact = rewriter.new_number()
+        rewriter.values[exact] = replace(value, number=exact, origin=number)
+        rewriter.keep(replace(node, outputs=(exact,)))
+        rewriter.keep(Node(cast, (exact,), {"dtype": value.dtype}, value.dtype, (number,), node.where))
+    return rewriter.build()
 
 
 def separate_outputs(fusion: Fusion) -> Fusion:

@@ -20,6 +20,7 @@ from tracefuse.extract import StepGraph, step_graph
 from tracefuse.guards import Guard
 from tracefuse.ir import Fusion, Node, Requirement
 from tracefuse.ops.row import Library, Pointwise, Reduction
+from tracefuse.rewrite import round_halves
 from tracefuse.schedule.region import PERHAPS_EQUAL, FusionRule
 
 Equality: TypeAlias = tuple[Extent, Extent]
@@ -151,6 +152,13 @@ def kept_boundaries(graph: StepGraph) -> tuple[int, ...]:
     """The values whose makers end their segment."""
     ending = (node for node in graph.nodes if isinstance(node.op, Pointwise) and node.op.ends_segment)
     return tuple(output for node in ending for output in node.outputs)
+
+
+def with_exact_halves(part: Part) -> tuple[Fusion, FusionRule]:
+    """What a kernel is made from where every op on halves rounds, and the rule over it."""
+    written = round_halves(part.written)
+    inner = step_graph(written)
+    return written, FusionRule(written, inner.graph, inner.nodes)
 
 
 def _part(graph: StepGraph, border: segments.Segment) -> Part:

@@ -50,10 +50,10 @@ def _reads_arrays() -> bool:
 class CompiledModule:
     """Machine code of one kernel; lives as long as something refers to it."""
 
-    def __init__(self, code: bytes, name: str, disk: DiskCache | None = None) -> None:
+    def __init__(self, code: bytes, name: str, disk: DiskCache | None = None, workers: int = 0) -> None:
         symbols = {
             "tracefuse_array_type": id(np.ndarray),
-            "tracefuse_parallel_for": pool.get_pool(disk).address,
+            "tracefuse_parallel_for": pool.get_pool(disk).address_for(workers),
         }
         self._code = get_machine().link(code, symbols, ("launch",))
         self.definition = _MethodDefinition(name.encode(), self._code.addresses["launch"], _METH_FASTCALL, None)
@@ -125,20 +125,22 @@ def compile_cpu(kernel: ir.Kernel, disk: DiskCache | None = None) -> CpuFunction
     """
     source = emit_llvm(kernel)
     key = cache_key(source)
-    module = _cache.get(key, lambda: _made(source, kernel.name, key, disk))
+    # The machine code is the same for every number of workers; what it is linked with is not.
+    linked = f"{key} {kernel.workers}" if kernel.workers else key
+    module = _cache.get(linked, lambda: _made(source, kernel, key, disk))
     return CpuFunction(kernel, source, module.function())
 
 
-def _made(source: str, name: str, key: str, disk: DiskCache | None) -> tuple[CompiledModule, bool]:
+def _made(source: str, kernel: ir.Kernel, key: str, disk: DiskCache | None) -> tuple[CompiledModule, bool]:
     """The machine code of a kernel, and whether it was on disk."""
     code = None if disk is None else disk.load(key)
     if disk is not None and code is not None:
         try:
-            return CompiledModule(code, name, disk), True
+            return CompiledModule(code, kernel.name, disk, kernel.workers), True
         except CompileError as error:
             disk.discard(key, f"cannot be used: {error}")
     code = get_machine().compile(source)
-    module = CompiledModule(code, name, disk)
+    module = CompiledModule(code, kernel.name, disk, kernel.workers)
     if disk is not None:
         disk.store(key, code)
     return module, False

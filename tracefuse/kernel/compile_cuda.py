@@ -52,7 +52,8 @@ _SLOTS = {
 
 def options_of(kernel: ir.Kernel) -> tuple[str, ...]:
     """The compiler options that the kernel itself decides."""
-    return (f"--fmad={'true' if kernel.contract else 'false'}",)
+    contraction = f"--fmad={'true' if kernel.contract else 'false'}"
+    return (contraction, "--prec-div=false", "--prec-sqrt=false") if kernel.fast_math else (contraction,)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -261,18 +262,15 @@ def compile_kernel(kernel: ir.Kernel, *, architecture: str) -> CudaFunction:
 
 
 def compile_many(kernels: Sequence[ir.Kernel], *, architecture: str) -> list[bytes]:
-    """Machine code of many kernels, one translation unit for those that contract and one for those that do not.
+    """Machine code of many kernels, one translation unit for those of equal options.
 
     Names are made distinct. Meant for checking that kernels compile; CompileError says what does not.
     """
     cubins: list[bytes] = []
-    for contract in (True, False):
-        chosen = [k for k in kernels if k.contract is contract]
+    for options in dict.fromkeys(map(options_of, kernels)):
+        chosen = [k for k in kernels if options_of(k) == options]
         unit = [replace(k, name=f"{k.name}_{position}") for position, k in enumerate(chosen)]
-        if unit:
-            cubins.append(
-                compile_source(emit_unit(unit), "unit", architecture=architecture, options=options_of(unit[0]))
-            )
+        cubins.append(compile_source(emit_unit(unit), "unit", architecture=architecture, options=options))
     return cubins
 
 

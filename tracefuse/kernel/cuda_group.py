@@ -29,7 +29,7 @@ class Writer:
     def __init__(self, kernel: ir.Kernel, entry: str, names: Mapping[str, str]) -> None:
         self.kernel = kernel
         self.entry = entry
-        self.printer = Printer(names)
+        self.printer = Printer(names, fast_math=kernel.fast_math)
         self.taken = {*RESERVED, entry, *names.values()}
         self.loops: list[ir.For] = []
         self.lines: list[str] = []

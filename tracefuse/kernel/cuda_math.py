@@ -70,6 +70,8 @@ _MATH = {
     "abs": "fabs",
     "truncmod": "fmod",
 }
+# With fast math: what the multiprocessor approximates in hardware, of float alone.
+_APPROXIMATE = {name: f"__{name}f" for name in ("exp", "log", "log2", "log10", "sin", "cos", "tan", "pow")}
 _SMALL_INT = range(-(2**31) + 1, 2**31)
 
 
@@ -143,8 +145,9 @@ def float_text(value: float, dtype: DType) -> Text:
 class Printer:
     """Prints expressions; notes in `used` which prelude entries they need."""
 
-    def __init__(self, names: Mapping[str, str]) -> None:
+    def __init__(self, names: Mapping[str, str], *, fast_math: bool = False) -> None:
         self.names = dict(names)
+        self.fast_math = fast_math
         self.used: set[str] = set()
 
     def use(self, name: str) -> str:
@@ -342,6 +345,8 @@ class Printer:
         texts = [self.print(a, index) for a in arguments]
         if name in _OPERATORS:
             return infix(*_OPERATORS[name], *texts)
+        if self.fast_math and kind is dtypes.float32 and name in _APPROXIMATE:
+            return function(_APPROXIMATE[name], *texts)
         if name == "div":
             return infix("/", PRODUCT, *texts)
         if name == "neg":

@@ -302,7 +302,8 @@ class Kernel:
     grid: parallel axes, outermost first (cuda: at most 3, of which the last is blockIdx.x; cpu: at most 1).
     threads: threads of a block, known at compile time; thread: the variable that numbers them (int32).
     work: elements touched by the whole launch, as an expression of parameters: the CPU runs small work on one thread.
-    contract: multiplies and adds may become fused multiply-adds.
+    contract: multiplies and adds may become fused multiply-adds. fast_math: besides, signs of zeros do not count, and
+    divisions, roots and functions may be approximate. workers: CPU threads that run it at most, 0 for all.
     """
 
     name: str
@@ -315,6 +316,8 @@ class Kernel:
     blocks_per_multiprocessor: int | None = None
     work: Expression | None = None
     contract: bool = True
+    fast_math: bool = False
+    workers: int = 0
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:

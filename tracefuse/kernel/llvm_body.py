@@ -4,7 +4,8 @@ Loop nests stay scalar; LLVM's loop vectoriser makes the vector code, told by me
 that their iterations are independent. Mutable variables are stack slots at the function's entry, which LLVM turns into
 registers.
 
-Floating-point flags: `contract` where the kernel allows it, `reassoc` on a reduction's own accumulator, nothing else.
+Floating-point flags: `contract` where the kernel allows it, `reassoc` on a reduction's own accumulator; with fast math
+`nsz arcp afn`; nothing else.
 
 Knows: the statements of the kernel IR. Must not know: how primitives are computed, how a kernel is launched.
 """
@@ -68,6 +69,7 @@ class Emitter:
 
     def __init__(self, kernel: ir.Kernel, processor: Processor, metadata: Metadata) -> None:
         self.kernel, self.processor, self.metadata = kernel, processor, metadata
+        self.flags = ("nsz arcp afn " if kernel.fast_math else "") + ("contract " if kernel.contract else "")
         self.builder = Builder()
         self.entry: list[str] = []
         self.variables: dict[str, Value | Mutable] = {}
@@ -97,7 +99,7 @@ class Emitter:
                 arguments = [self.expression(argument, index=index) for argument in e.arguments]
                 return llvm_scalar.primitive(
                     *(e.name, arguments, e.arguments[-1].dtype, e.dtype),
-                    contract=self.kernel.contract,
+                    flags=self.flags,
                     processor=self.processor,
                 )
 
@@ -200,11 +202,8 @@ class Emitter:
         current = self._read(s.variable)
         dtype = s.variable.dtype
         if dtype.is_floating and not dtype.is_half and s.operation in _ACCUMULATE:
-            flags = "reassoc contract " if self.kernel.contract else "reassoc "
-            return current.binary(_ACCUMULATE[s.operation], value, flags)
-        return llvm_scalar.primitive(
-            *(s.operation, [current, value], dtype, dtype), contract=False, processor=self.processor
-        )
+            return current.binary(_ACCUMULATE[s.operation], value, f"reassoc {self.flags}")
+        return llvm_scalar.primitive(*(s.operation, [current, value], dtype, dtype), flags="", processor=self.processor)
 
     def _store(self, s: ir.Store) -> None:
         value = self.expression(s.value)

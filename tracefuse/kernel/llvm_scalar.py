@@ -285,9 +285,9 @@ def _float(name: str, arguments: list[Value], flags: str) -> Value | None:
         case "abs":
             return a.absolute()
         case "sqrt" | "fma" | "copysign":
-            return builder.intrinsic(name, *arguments)
+            return builder.intrinsic(name, *arguments, flags=flags if name == "sqrt" else "")
         case "rsqrt":
-            return a.like(1.0) / builder.intrinsic("sqrt", a)
+            return a.like(1.0).binary("fdiv", builder.intrinsic("sqrt", a, flags=flags), flags)
         case "minimum" | "maximum":
             return extremum(name, a, arguments[1])
         case "truncmod":
@@ -337,17 +337,17 @@ def _bitcast(value: Value, source: DType, target: DType) -> Value:
 
 
 def primitive(
-    name: str, arguments: list[Value], dtype: DType, result: DType, *, contract: bool, processor: Processor
+    name: str, arguments: list[Value], dtype: DType, result: DType, *, flags: str, processor: Processor
 ) -> Value:
     """The primitive `name` on values of `dtype` (that of the last argument); `result` matters to bitcast alone.
 
+    flags: LLVM's floating-point flags of arithmetic, each followed by a space.
     Raises InternalError where the primitive has no meaning on that type.
     """
     if name == "select":
         return arguments[0].select(arguments[1], arguments[2])
     if name == "bitcast":
         return _bitcast(arguments[0], dtype, result)
-    flags = "contract " if contract else ""
     families: dict[str, Callable[[], Value | None]] = {
         "bool": lambda: _bool(name, arguments),
         "int": lambda: _integer(name, dtype, arguments),

@@ -170,8 +170,15 @@ done:
 }}
 
 define void @parallel_for(ptr %body, ptr %context, i64 %extent, i64 %wanted_grain) {{
+  tail call void @parallel_for_at_most(ptr %body, ptr %context, i64 %extent, i64 %wanted_grain, i64 {all})
+  ret void
+}}
+
+define void @parallel_for_at_most(ptr %body, ptr %context, i64 %extent, i64 %wanted_grain, i64 %most.threads) {{
 start:
-  %threads = load atomic i64, ptr @threads monotonic, align 8
+  %all = load atomic i64, ptr @threads monotonic, align 8
+  %limited = icmp slt i64 %most.threads, %all
+  %threads = select i1 %limited, i64 %most.threads, i64 %all
   %several = icmp sgt i64 %threads, 1
   %large = icmp slt i64 %wanted_grain, %extent
   %try = and i1 %several, %large
@@ -268,10 +275,22 @@ def _text() -> str:
         spin=SPIN_NANOSECONDS,
         pieces=PIECES_PER_THREAD,
         yield_after=SPINS_BEFORE_YIELD,
+        all=1 << 62,
     )
 
 
-_FUNCTIONS = ("parallel_for", "set_threads", "count_workers", "forget_workers")
+# `parallel_for` with some threads only, for kernels that are linked with it.
+_LIMITED = """
+declare void @parallel_for_at_most(ptr, ptr, i64, i64, i64)
+
+define void @parallel_for(ptr %body, ptr %context, i64 %extent, i64 %wanted_grain) {{
+  tail call void @parallel_for_at_most(ptr %body, ptr %context, i64 %extent, i64 %wanted_grain, i64 {limit})
+  ret void
+}}
+"""
+
+
+_FUNCTIONS = ("parallel_for", "parallel_for_at_most", "set_threads", "count_workers", "forget_workers")
 
 
 def _code(disk: DiskCache | None) -> bytes:
@@ -304,6 +323,8 @@ class Pool:
     def __init__(self, disk: DiskCache | None = None) -> None:
         code = get_machine().link(_code(disk), {}, _FUNCTIONS)
         self.address = code.addresses["parallel_for"]
+        self._at_most = code.addresses["parallel_for_at_most"]
+        self._limited: dict[int, Any] = {}
 
         def function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
             return ctypes.CFUNCTYPE(result, *arguments)(code.addresses[name])
@@ -324,6 +345,21 @@ class Pool:
         allowed = min(count, available_threads()) if has_workers() else 1
         self.thread_count = max(allowed, 1)
         self._set_threads(self.thread_count)
+
+    def address_for(self, limit: int) -> int:
+        """The address of `parallel_for` for kernels that at most `limit` threads run, the caller's included; 0: all."""
+        if limit == 0:
+            return self.address
+        if limit not in self._limited:
+            machine = get_machine()
+            code = machine.link(
+                machine.compile(_LIMITED.format(limit=limit)),
+                {"parallel_for_at_most": self._at_most},
+                ("parallel_for",),
+            )
+            code.keep()
+            self._limited[limit] = code.addresses["parallel_for"]
+        return int(self._limited[limit])
 
     def workers(self) -> int:
         """Worker threads that were started so far in this process."""

@@ -149,6 +149,10 @@ def kernel_text(kernel: ir.Kernel) -> str:
             facts.append(f"{kernel.blocks_per_multiprocessor} blocks a multiprocessor")
     if not kernel.contract:
         facts.append("no contraction")
+    if kernel.fast_math:
+        facts.append("fast math")
+    if kernel.workers:
+        facts.append(f"at most {kernel.workers} workers")
     lines = [f"kernel {kernel.name}({', '.join(map(_parameter, kernel.parameters))})  {', '.join(facts)}"]
     indent = "  "
     for axis in kernel.grid:

@@ -6,7 +6,7 @@ Knows: kernels and what their parameters stand for. Must not know: arrays, devic
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tracefuse.dtypes import DType
 from tracefuse.extents import Extent, Symbol
@@ -47,6 +47,17 @@ class Lowered:
     guards: tuple[Guard, ...] = ()
     scratch: tuple[Scratch, ...] = ()
     derived: Mapping[Symbol, Extent] = field(default_factory=dict)
+
+    def with_arithmetic(self, fast_math: bool, workers: int) -> Lowered:
+        """The same with kernels that may use fast math and, on the CPU, at most so many workers."""
+        if not fast_math and not workers:
+            return self
+        launches = [
+            replace(one, kernel=replace(
+                one.kernel, fast_math=fast_math, workers=workers if one.kernel.target == "cpu" else 0,
+            )) for one in self.launches
+        ]  # fmt: skip
+        return replace(self, launches=tuple(launches))
 
 
 def make_launch(
