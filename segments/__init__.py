@@ -12,12 +12,38 @@ the standard library, so that every step of the way can be tested by itself:
 """
 
 from segments.arguments import ArgumentManager
-from segments.execute import CopyingDevice, Device, Runner, execute, execute_steps
+from segments.device import CommunicatingDevice, CopyingDevice, Device, HostOpDevice, SlicingDevice
+from segments.execute import Runner, execute, execute_steps
 from segments.graph import Graph, GraphError, MergePlan, Quotient, SegmentsError, Step
 from segments.index_map import ExtentsOf, Segment, build_segment, build_segments
+from segments.instructions import (
+    Alias,
+    Allocate,
+    Communicate,
+    Copy,
+    Count,
+    GetStream,
+    HostOp,
+    Instruction,
+    Integer,
+    Launch,
+    Loop,
+    NamedStream,
+    PoolStream,
+    ProgramError,
+    Release,
+    Select,
+    SetStream,
+    Synchronize,
+    Wait,
+    in_order,
+    integer_of,
+    names_of,
+)
+from segments.lanes import Streams, StreamsDevice
 from segments.liveness import build_program, last_uses, releases
 from segments.partition import Partition, partition
-from segments.program import Alias, Allocate, Copy, Instruction, Launch, Program, ProgramError, Release
+from segments.program import Program, ProgramBuilder
 from segments.rules import (
     Edge,
     Predicate,
@@ -33,25 +59,37 @@ from segments.rules import (
     no,
     yes,
 )
+from segments.thread_streams import ThreadStreams
 from segments.units import View
 
 __all__ = [
     "Alias",
     "Allocate",
     "ArgumentManager",
+    "Communicate",
+    "CommunicatingDevice",
     "Copy",
     "CopyingDevice",
+    "Count",
     "Device",
     "Edge",
     "ExtentsOf",
+    "GetStream",
     "Graph",
     "GraphError",
+    "HostOp",
+    "HostOpDevice",
     "Instruction",
+    "Integer",
     "Launch",
+    "Loop",
     "MergePlan",
+    "NamedStream",
     "Partition",
+    "PoolStream",
     "Predicate",
     "Program",
+    "ProgramBuilder",
     "ProgramError",
     "Quotient",
     "Refusal",
@@ -62,9 +100,17 @@ __all__ = [
     "Segment",
     "SegmentationError",
     "SegmentsError",
+    "Select",
+    "SetStream",
+    "SlicingDevice",
     "Step",
+    "Streams",
+    "StreamsDevice",
+    "Synchronize",
+    "ThreadStreams",
     "Verdict",
     "View",
+    "Wait",
     "any_of",
     "as_verdict",
     "both",
@@ -73,7 +119,10 @@ __all__ = [
     "build_segments",
     "execute",
     "execute_steps",
+    "in_order",
+    "integer_of",
     "last_uses",
+    "names_of",
     "negate",
     "no",
     "partition",

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from segments.index_map import Segment
-from segments.program import ProgramError, name_of, names_of
+from segments.instructions import ProgramError, name_of, names_of
 
 
 class ArgumentManager:

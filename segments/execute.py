@@ -4,62 +4,36 @@ A `Runner` turns a verified program once into a few closures, so that a call cos
 the numbers to gather, what to allocate and what to drop are all known before the first call. `execute` and
 `execute_steps` are for a single run.
 
-This module knows the order of instructions and a device by its three methods. It must not know what a buffer, a
-specification or a label is.
+Knows: the order of instructions, arguments, a device by its methods. Must not know: what a buffer, a specification or
+a label is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol, cast
+from collections.abc import Generator, Iterable, Sequence
+from typing import cast
 
+from segments.actions import Action, Binding, Run
 from segments.arguments import ArgumentManager
-from segments.program import Alias, Allocate, Copy, Instruction, Launch, Program, ProgramError, Release, names_of
-
-
-class Device(Protocol):
-    """What a program runs on. Buffers, specifications and labels pass through unlooked at.
-
-    A device must not depend on `release` to get its memory back: when a launch raises, buffers are dropped by
-    reference alone, since work that was begun may still write to them.
-    """
-
-    def allocate(self, spec: object, values: Mapping[int, object]) -> object:
-        """Return a fresh buffer for `spec`; `values` are all live values by original number, extents among them."""
-        ...
-
-    def launch(self, step: int, label: object, inputs: list[object], outputs: list[object]) -> Sequence[object] | None:
-        """Run a segment. `outputs` are the allocated ones, in order; the others are returned, in order."""
-        ...
-
-    def release(self, buffer: object) -> None:
-        """Take back what `allocate` or `launch` returned; never called for an input of the program.
-
-        Memory with several names is taken back with the last of them.
-        """
-        ...
-
-
-class CopyingDevice(Device, Protocol):
-    """What a program with Copy instructions runs on."""
-
-    def copy(self, source: object, target: object) -> None:
-        """Write what `source` holds into `target`."""
-        ...
-
-
-# Runs a few instructions on the live values and the buffers that are allocated but not filled yet.
-_Action = Callable[[dict[int, object], dict[int, object]], None]
-
-
-@dataclass(slots=True)
-class _Block:
-    """Instructions that run as one: what comes before a launch, at most one launch, what comes after it."""
-
-    before: list[Instruction] = field(default_factory=list)
-    launch: Launch | None = None
-    after: list[Instruction] = field(default_factory=list)
+from segments.device import Device
+from segments.instructions import (
+    Communicate,
+    Copy,
+    GetStream,
+    HostOp,
+    Instruction,
+    Launch,
+    Loop,
+    ProgramError,
+    Release,
+    SetStream,
+    Synchronize,
+    Wait,
+    in_order,
+    names_of,
+)
+from segments.lanes import Lanes, StreamsDevice, resolved
+from segments.program import Program
 
 
 class Runner:
@@ -69,7 +43,7 @@ class Runner:
     program does not verify.
     """
 
-    __slots__ = ("_actions", "_bound", "_count", "_first_launch", "device", "program")
+    __slots__ = ("_actions", "_awaited", "_bound", "_count", "_first_step", "_on_streams", "device", "program")
 
     def __init__(self, program: Program, device: Device) -> None:
         program.verify()
@@ -77,22 +51,21 @@ class Runner:
         self.device = device
         self._bound = frozenset(program.inputs)
         self._count = len(program.inputs)
-        blocks = _blocks(program)
-        binding = _Binding(program, device)
-        self._actions = [(binding.action(block), block.launch is not None) for block in blocks]
-        launches = [position for position, (_, launches) in enumerate(self._actions) if launches]
-        self._first_launch = launches[0] if launches else len(blocks)
+        everything = in_order(program.instructions)
+        self._on_streams = any(isinstance(i, GetStream | SetStream | Synchronize | Wait) for i in everything)
+        self._awaited = frozenset(i.value for i in everything if isinstance(i, Wait))
+        binding = Binding(program, device)
+        blocks = _blocks(program.instructions)
+        self._actions = [(binding.action(block), any(map(_is_step, block))) for block in blocks]
+        steps = [position for position, (_, is_step) in enumerate(self._actions) if is_step]
+        self._first_step = steps[0] if steps else len(blocks)
 
     def __call__(self, arguments: Sequence[object]) -> tuple[object, ...]:
         """Run on `arguments`, in the order of the program's inputs, and return its outputs."""
         if len(arguments) != self._count:
             names = names_of(self.program.inputs)
             raise ProgramError(f"the program takes {self._count} arguments ({names}), got {len(arguments)}")
-        values = dict(zip(self.program.inputs, arguments, strict=True))
-        room: dict[int, object] = {}
-        for action, _ in self._actions:
-            action(values, room)
-        return tuple([values[value] for value in self.program.outputs])
+        return self._run(dict(zip(self.program.inputs, arguments, strict=True)))
 
     def run(self, manager: ArgumentManager) -> tuple[object, ...]:
         """Run on what is bound in `manager`, and return the outputs, which stay live there.
@@ -100,27 +73,48 @@ class Runner:
         When a launch raises, the manager holds what was live before it, and no value that was not made.
         Raises ProgramError when the manager holds other values than the program's inputs.
         """
-        values = self._values(manager)
-        room: dict[int, object] = {}
-        for action, _ in self._actions:
-            action(values, room)
+        return self._run(self._values(manager))
+
+    def _run(self, values: dict[int, object]) -> tuple[object, ...]:
+        run = self._opened(values)
+        try:
+            for action, _ in self._actions:
+                action(run)
+        except BaseException:
+            _abandon(run)
+            raise
+        _finish(run)
         return tuple([values[value] for value in self.program.outputs])
 
     def steps(self, manager: ArgumentManager) -> Generator[dict[int, object], None, tuple[object, ...]]:
         """Run, yielding what is live (`manager.live`) right before the first launch and after each one.
 
-        Inputs that nothing reads are gone in the first state. The generator returns the outputs.
+        A loop counts as one launch. Inputs that nothing reads are gone in the first state. The generator returns the
+        outputs.
         """
-        values = self._values(manager)
-        room: dict[int, object] = {}
-        for action, _ in self._actions[: self._first_launch]:
-            action(values, room)
-        yield manager.live
-        for action, launches in self._actions[self._first_launch :]:
-            action(values, room)
-            if launches:
-                yield manager.live
+        run = self._opened(self._values(manager))
+        done = False
+        try:
+            self._act(run, self._actions[: self._first_step])
+            yield manager.live
+            for action, is_step in self._actions[self._first_step :]:
+                action(run)
+                if is_step:
+                    yield manager.live
+            done = True
+        finally:
+            (_finish if done else _abandon)(run)
         return manager.outputs(self.program.outputs)
+
+    @staticmethod
+    def _act(run: Run, actions: Iterable[tuple[Action, bool]]) -> None:
+        for action, _ in actions:
+            action(run)
+
+    def _opened(self, values: dict[int, object]) -> Run:
+        if not self._on_streams:
+            return Run(values)
+        return Run(values, Lanes(cast("StreamsDevice", self.device).open_streams(), self._awaited))
 
     def _values(self, manager: ArgumentManager) -> dict[int, object]:
         values = manager.values
@@ -131,6 +125,18 @@ class Runner:
                 f"missing {names_of(sorted(missing)) or 'nothing'}, besides them {names_of(sorted(extra)) or 'nothing'}"
             )
         return values
+
+
+def _finish(run: Run) -> None:
+    if run.lanes is not None:
+        run.lanes.finish()
+        for value, held in run.values.items():
+            run.values[value] = resolved(held)
+
+
+def _abandon(run: Run) -> None:
+    if run.lanes is not None:
+        run.lanes.abandon()
 
 
 def execute(program: Program, manager: ArgumentManager, device: Device) -> tuple[object, ...]:
@@ -145,143 +151,16 @@ def execute_steps(
     return Runner(program, device).steps(manager)
 
 
-def _blocks(program: Program) -> list[_Block]:
-    blocks = [_Block()]
-    for instruction in program.instructions:
-        block = blocks[-1]
-        if isinstance(instruction, Release | Copy):
-            block.after.append(instruction)
-            continue
-        if block.after or block.launch is not None:
-            block = _Block()
-            blocks.append(block)
-        if isinstance(instruction, Launch):
-            block.launch = instruction
-        else:
-            block.before.append(instruction)
+def _is_step(instruction: Instruction) -> bool:
+    return isinstance(instruction, Launch | HostOp | Communicate | Loop)
+
+
+def _blocks(instructions: Sequence[Instruction]) -> list[list[Instruction]]:
+    """What runs as one: what comes before a launch, at most one launch or loop, the copies and releases after it."""
+    blocks: list[list[Instruction]] = [[]]
+    for instruction in instructions:
+        closed = any(isinstance(other, Release | Copy) or _is_step(other) for other in blocks[-1])
+        if closed and not isinstance(instruction, Release | Copy):
+            blocks.append([])
+        blocks[-1].append(instruction)
     return blocks
-
-
-class _Binding:
-    """Turns instructions into closures over everything that does not change between runs.
-
-    given: the values that are filled rather than made: allocated, or other names of memory. names: how many names of
-    the memory of a value are not released yet.
-    """
-
-    def __init__(self, program: Program, device: Device) -> None:
-        self.device = device
-        self.bound = frozenset(program.inputs)
-        self.root: dict[int, int] = {}
-        given: set[int] = set()
-        filled: set[int] = set()
-        for instruction in program.instructions:
-            match instruction:
-                case Allocate(value):
-                    given.add(value)
-                case Alias(value, original):
-                    given.add(value)
-                    self.root[value] = self.root.get(original, original)
-                case Launch(_, _, outputs):
-                    filled.update(outputs)
-        self.given, self.filled = frozenset(given), frozenset(filled)
-        self.names: dict[int, int] = {}
-        for root in self.root.values():
-            self.names[root] = self.names.get(root, 1) + 1
-
-    def action(self, block: _Block) -> _Action:
-        actions = [*self._before(block.before)]
-        if block.launch is not None:
-            actions.append(_launch(block.launch, self.given, self.device))
-        actions.extend(self._after(block.after))
-        if len(actions) == 1:
-            return actions[0]
-
-        def run(values: dict[int, object], room: dict[int, object]) -> None:
-            for action in actions:
-                action(values, room)
-
-        return run
-
-    def _before(self, instructions: Sequence[Instruction]) -> list[_Action]:
-        actions: list[_Action] = []
-        for instruction in instructions:
-            match instruction:
-                case Allocate(value, spec):
-                    actions.append(_allocation(value, spec, self.device))
-                case Alias(value, original):
-                    actions.append(_alias(value, original, value in self.filled))
-        return actions
-
-    def _after(self, instructions: Sequence[Instruction]) -> list[_Action]:
-        actions: list[_Action] = []
-        for instruction in instructions:
-            match instruction:
-                case Copy(source, target):
-                    actions.append(_copy(source, target, cast("CopyingDevice", self.device)))
-                case Release(value):
-                    actions.append(_release(value, self._returns(value), self.device))
-        return actions
-
-    def _returns(self, value: int) -> bool:
-        """Whether the device gets the memory back with this name: it is the last one, and of no input."""
-        root = self.root.get(value, value)
-        self.names[root] = self.names.get(root, 1) - 1
-        return root not in self.bound and self.names[root] == 0
-
-
-def _allocation(value: int, spec: object, device: Device) -> _Action:
-    allocate = device.allocate
-
-    def run(values: dict[int, object], room: dict[int, object]) -> None:
-        room[value] = allocate(spec, values)
-
-    return run
-
-
-def _alias(value: int, original: int, is_filled: bool) -> _Action:
-    def run(values: dict[int, object], room: dict[int, object]) -> None:
-        memory = values[original] if original in values else room[original]
-        (room if is_filled else values)[value] = memory
-
-    return run
-
-
-def _copy(source: int, target: int, device: CopyingDevice) -> _Action:
-    copy = device.copy
-
-    def run(values: dict[int, object], room: dict[int, object]) -> None:
-        if target in room:
-            values[target] = room.pop(target)
-        copy(values[source], values[target])
-
-    return run
-
-
-def _launch(launch: Launch, given: frozenset[int], device: Device) -> _Action:
-    step, label, inputs, call = launch.step, launch.label, launch.inputs, device.launch
-    filled = tuple(value for value in launch.outputs if value in given)
-    made = tuple(value for value in launch.outputs if value not in given)
-
-    def run(values: dict[int, object], room: dict[int, object]) -> None:
-        results = call(step, label, [values[value] for value in inputs], [room[value] for value in filled])
-        if made or results is not None:
-            if results is None or len(results) != len(made):
-                count = "nothing" if results is None else f"{len(results)} values"
-                raise ProgramError(f"`{launch}` returned {count}, expected {len(made)} ({names_of(made)})")
-            values.update(zip(made, results, strict=True))
-        for value in filled:
-            values[value] = room.pop(value)
-
-    return run
-
-
-def _release(value: int, returns: bool, device: Device) -> _Action:
-    release = device.release
-
-    def run(values: dict[int, object], room: dict[int, object]) -> None:
-        memory = values.pop(value) if value in values else room.pop(value)
-        if returns:
-            release(memory)
-
-    return run

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from segments.index_map import Segment
-from segments.program import Allocate, Instruction, Launch, Program, Release
+from segments.instructions import Allocate, Instruction, Launch, Release
+from segments.program import Program
 
 
 def last_uses(launches: Sequence[Launch], inputs: Sequence[int]) -> dict[int, int]:

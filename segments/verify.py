@@ -1,0 +1,312 @@
+"""The rules of a host program, checked with no device in sight, so that a wrong release is found on paper.
+
+Knows: instructions and the rules of their order. Must not know: when a value dies (that is liveness), how anything is
+run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from segments.instructions import (
+    Alias,
+    Allocate,
+    Communicate,
+    Copy,
+    GetStream,
+    HostOp,
+    Instruction,
+    Launch,
+    Loop,
+    ProgramError,
+    Release,
+    Select,
+    SetStream,
+    Synchronize,
+    Wait,
+    inputs_of,
+    name_of,
+    names_of,
+    outputs_of,
+)
+from segments.stream_order import CALLER, Part, StreamOrder, part_of
+
+
+def verify(inputs: Sequence[int], outputs: Sequence[int], instructions: Sequence[Instruction]) -> None:
+    """Raise ProgramError, with the number and text of the instruction, at the first rule of `Program.verify` broken."""
+    check = _Check(inputs, outputs)
+    for position, instruction in enumerate(instructions):
+        check.step(str(position), instruction)
+    check.end()
+
+
+class _Check:
+    """Where each value stands while a program is gone through: in `allocated`, `live` or `released`, or unknown.
+
+    root: the value whose memory a name means, through all aliases and slices. slices: the value that each slice is of,
+    and which part of the memory it is. filling: values that slices fill in the loops that are being gone through.
+    written: for memory with several names or of an input, the name that it was written through and the place.
+    """
+
+    def __init__(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
+        self.allocated: set[int] = set()
+        self.live: set[int] = set(inputs)
+        self.released: dict[int, str] = {}
+        self.root: dict[int, int] = {}
+        self.slices: dict[int, tuple[int, Part]] = {}
+        self.filling: set[int] = set()
+        self.written: dict[int, tuple[int, str]] = {}
+        self.copied: set[int] = set()
+        self.loops: dict[int, int] = {}
+        self.locals: list[set[int]] = []
+        self.order = StreamOrder()
+        self.number = self.place = ""
+        if len(self.live) != len(self.inputs):
+            raise ProgramError(f"an input is there twice: {names_of(self.inputs)}")
+        self.order.work()
+        for value in self.inputs:
+            self.order.access(value, None, True, "the caller", "")
+
+    def at(self, number: str, instruction: Instruction) -> None:
+        first = str(instruction).partition("\n")[0]
+        self.number, self.place = number, f"instruction {number}, `{first}`"
+
+    def step(self, number: str, instruction: Instruction) -> None:
+        self.at(number, instruction)
+        for value in inputs_of(instruction):
+            self.read(value)
+        if isinstance(instruction, Launch | HostOp | Communicate | Copy):
+            self.order.work()
+            self.touch(inputs_of(instruction), writes=False)
+        match instruction:
+            case Allocate(value):
+                self.new(value, "allocates")
+                self.allocated.add(value)
+                self.order.work()
+                self.touch((value,), writes=True)
+            case Alias(value, original):
+                self.alias(value, original)
+            case Select():
+                self.select(instruction)
+            case Launch() | HostOp() | Communicate():
+                for value in outputs_of(instruction):
+                    self.fill(value)
+                self.touch(outputs_of(instruction), writes=True)
+            case Copy(_, target):
+                self.copy(target)
+                self.touch((target,), writes=True)
+            case Release(value):
+                self.release(value)
+            case Loop():
+                self.loop(number, instruction)
+            case GetStream() | SetStream() | Synchronize() | Wait():
+                self.stream(instruction)
+
+    # -- values -------------------------------------------------------------------------------------------------------
+
+    def new(self, value: int, verb: str) -> None:
+        if value < 0:
+            raise ProgramError(f"{self.place}: {verb} {name_of(value)}, an extent of the inputs")
+        if value in self.allocated:
+            raise ProgramError(f"{self.place}: {name_of(value)} is allocated already")
+        if value in self.live:
+            raise ProgramError(f"{self.place}: {verb} {name_of(value)}, which is defined already")
+        if value in self.released:
+            raise ProgramError(f"{self.place}: {verb} {name_of(value)} again, {self.release_of(value)}")
+        if self.locals:
+            self.locals[-1].add(value)
+
+    def alias(self, value: int, original: int) -> None:
+        if value in self.inputs:
+            raise ProgramError(f"{self.place}: Inputs cannot be aliased")
+        self.another_name(value, original, "aliases")
+
+    def another_name(self, value: int, original: int, verb: str) -> None:
+        self.new(value, verb)
+        if original < 0:
+            raise ProgramError(f"{self.place}: extents have no memory")
+        if original in self.allocated:
+            self.allocated.add(value)
+        else:
+            self.read(original)
+            self.live.add(value)
+        self.root[value] = self.memory(original)
+
+    def select(self, select: Select) -> None:
+        value, original = select.value, select.original
+        if value in self.inputs:
+            raise ProgramError(f"{self.place}: {name_of(value)} is an input and no slice of anything")
+        filling = original in self.filling
+        if filling:  # a slice of what a loop fills is there to be filled
+            self.new(value, "selects")
+            self.allocated.add(value)
+            self.root[value] = self.memory(original)
+        else:
+            self.another_name(value, original, "selects")
+        outer = self.slices.get(original)
+        part = part_of(select.axis, select.index, self.loops)
+        self.slices[value] = (original, part if outer is None else outer[1])
+
+    def memory(self, value: int) -> int:
+        return self.root.get(value, value)
+
+    def fill(self, value: int) -> None:
+        """What a launch writes: allocated room, the memory of an alias or a slice, or a value of its own."""
+        if value in self.slices:
+            self.fill_slice(value)
+        elif value in self.root:
+            if value not in self.allocated and value not in self.live:
+                self.new(value, "makes")
+            self.write(value)
+        elif value not in self.allocated:
+            self.new(value, "makes")
+        self.allocated.discard(value)
+        self.live.add(value)
+
+    def fill_slice(self, value: int) -> None:
+        if value not in self.allocated and value not in self.live:
+            self.new(value, "makes")
+        whole = self.slices[value][0]
+        while whole in self.allocated:
+            self.allocated.discard(whole)
+            (self.filling if self.locals else self.live).add(whole)
+            if whole not in self.slices:
+                break
+            whole = self.slices[whole][0]
+        if self.memory(value) in self.inputs:
+            self.write(value)
+
+    def copy(self, target: int) -> None:
+        if target not in self.live and target not in self.allocated:
+            self.read(target)
+        if target < 0:
+            raise ProgramError(f"{self.place}: writes {name_of(target)}, an extent of the inputs")
+        if target in self.slices:
+            self.fill_slice(target)
+        else:
+            self.write(target)
+            self.copied.add(target)
+        self.allocated.discard(target)
+        self.live.add(target)
+
+    def write(self, value: int) -> None:
+        before = self.written.get(self.memory(value))
+        if before is not None:
+            raise ProgramError(
+                f"{self.place}: writes the memory of {name_of(self.memory(value))} through {name_of(value)}, which "
+                f"instruction {before[1]} wrote through {name_of(before[0])}"
+            )
+        self.written[self.memory(value)] = value, self.number
+
+    def read(self, value: int) -> None:
+        if value in self.live:
+            self.read_written(value)
+            return
+        if value in self.released:
+            raise ProgramError(f"{self.place}: reads {name_of(value)} after its release, {self.release_of(value)}")
+        if value in self.allocated:
+            raise ProgramError(f"{self.place}: reads {name_of(value)}, which is allocated but filled by no launch yet")
+        if value in self.filling:
+            raise ProgramError(f"{self.place}: reads {name_of(value)}, of which the loop fills one slice at a time")
+        raise ProgramError(f"{self.place}: reads {name_of(value)} before its definition")
+
+    def read_written(self, value: int) -> None:
+        """Refuses a name of memory that was written through another one."""
+        before = self.written.get(self.memory(value))
+        if before is not None and (before[0] != value or value in self.copied):
+            raise ProgramError(
+                f"{self.place}: reads {name_of(value)}, whose memory instruction {before[1]} has overwritten"
+            )
+
+    def release(self, value: int) -> None:
+        if value < 0:
+            raise ProgramError(f"{self.place}: extents are integers and stay to the end")
+        if value in self.released:
+            raise ProgramError(f"{self.place}: {name_of(value)} is released twice, {self.release_of(value)}")
+        if value not in self.live and value not in self.allocated:
+            raise ProgramError(f"{self.place}: releases {name_of(value)} before its definition")
+        if value in self.outputs:
+            raise ProgramError(f"{self.place}: releases {name_of(value)}, an output of the program")
+        if self.locals and value not in self.locals[-1]:
+            raise ProgramError(f"{self.place}: a loop releases {name_of(value)}, which it does not define")
+        self.order.work()
+        if value not in self.slices:
+            self.touch((value,), writes=True, verb="releases")
+        self.live.discard(value)
+        self.allocated.discard(value)
+        self.released[value] = self.number
+
+    def release_of(self, value: int) -> str:
+        return f"released at instruction {self.released[value]}"
+
+    # -- loops and streams --------------------------------------------------------------------------------------------
+
+    def loop(self, number: str, loop: Loop) -> None:
+        """Goes through the body twice, as two iterations, since one may meet what the other has left behind."""
+        self.new(loop.index, "counts in")
+        before = set(self.filling)
+        for iteration in (0, 1):
+            self.loops[loop.index] = iteration
+            self.live.add(loop.index)
+            self.locals.append(set())
+            for position, instruction in enumerate(loop.body):
+                self.step(f"{number}.{position}", instruction)
+            self.forget(self.locals.pop() | {loop.index})
+        del self.loops[loop.index]
+        for value in self.filling - before:
+            if not self.locals or value in self.locals[-1]:  # else a loop around this one fills it on
+                self.filling.discard(value)
+                self.live.add(value)
+        self.at(number, loop)
+
+    def forget(self, values: Iterable[int]) -> None:
+        """What an iteration has defined is gone with it."""
+        for value in values:
+            if value in self.outputs:
+                raise ProgramError(f"{self.place}: output {name_of(value)} ends with the iteration that defines it")
+            for held in (self.live, self.allocated, self.filling):
+                held.discard(value)
+            for table in (self.released, self.root, self.slices):
+                table.pop(value, None)
+            self.order.forget(value)
+
+    def stream(self, instruction: GetStream | SetStream | Synchronize | Wait) -> None:
+        match instruction:
+            case GetStream(number):
+                self.order.name(number)
+            case SetStream(stream):
+                self.order.current = self.order.key(stream, self.loops, self.place)
+            case Synchronize(stream):
+                self.order.synchronize(self.order.key(stream, self.loops, self.place))
+            case Wait(value):
+                self.read(value)
+                self.order.wait(value)
+
+    def touch(self, values: Iterable[int], writes: bool, verb: str = "") -> None:
+        for value in dict.fromkeys(values):
+            if value < 0 or value in self.loops:
+                continue
+            part = self.slices[value][1] if value in self.slices else None
+            verb = verb or ("writes" if writes else "reads")
+            self.order.access(self.memory(value), part, writes, self.place, f"{verb} {name_of(value)}")
+            if writes:
+                self.order.made(value)
+
+    def end(self) -> None:
+        for value in self.outputs:
+            if value not in self.live:
+                raise ProgramError(f"output {name_of(value)} is defined by no instruction and is no input")
+            before = self.written.get(self.memory(value))
+            if before is not None and before[0] != value:
+                raise ProgramError(
+                    f"output {name_of(value)} lies in memory that instruction {before[1]} has overwritten"
+                )
+        left = sorted(value for value in self.live | self.allocated if value >= 0 and value not in self.outputs)
+        if left:
+            raise ProgramError(f"never released: {names_of(left)}; a value that nothing reads later must be released")
+        if self.order.current != CALLER:
+            raise ProgramError("the program ends on another stream than the caller's")
+        self.place = "the end"
+        self.order.work()
+        self.touch(self.outputs, writes=False)

@@ -1,0 +1,387 @@
+"""Loops, slices, streams, host operations and exchanges: their text, their rules, what they do over NumPy arrays."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from segments import (
+    Alias,
+    Allocate,
+    Communicate,
+    Copy,
+    GetStream,
+    HostOp,
+    Instruction,
+    Integer,
+    Launch,
+    Loop,
+    NamedStream,
+    PoolStream,
+    Program,
+    ProgramBuilder,
+    ProgramError,
+    Release,
+    Runner,
+    Select,
+    SetStream,
+    Streams,
+    Synchronize,
+    ThreadStreams,
+    Wait,
+    integer_of,
+)
+
+OWN = NamedStream(0)
+
+
+class ArrayDevice:
+    """NumPy arrays; labels are functions. allocations: how many arrays it made."""
+
+    def __init__(self) -> None:
+        self.allocations = 0
+        self.threads: set[int] = set()
+        self.released = 0
+
+    def allocate(self, spec: Any, values: Mapping[int, Any]) -> object:
+        self.allocations += 1
+        return np.full(spec(values) if callable(spec) else spec, np.nan)
+
+    def launch(self, step: int, label: Any, inputs: list[Any], outputs: list[Any]) -> Sequence[object] | None:
+        self.threads.add(threading.get_ident())
+        result = label(*inputs)
+        if not outputs:
+            return (result,)
+        outputs[0][...] = result
+        return None
+
+    def release(self, buffer: object) -> None:
+        assert isinstance(buffer, np.ndarray)
+        self.released += 1
+
+    def copy(self, source: Any, target: Any) -> None:
+        target[...] = source
+
+    def select(self, buffer: Any, axis: int, index: int, size: int | None) -> object:
+        where = index if size is None else slice(index * size, (index + 1) * size)
+        return buffer[(*(slice(None),) * axis, where, ...)]
+
+    def host_op(self, label: Any, inputs: list[Any], output: Any) -> object:
+        return label(*inputs, out=output)
+
+    def communicate(self, label: Any, source: Any, target: Any) -> object:
+        return label(source)
+
+    def open_streams(self) -> Streams:
+        return ThreadStreams()
+
+
+def twice(x: Any) -> Any:
+    return 2 * x
+
+
+def index_stream(index: int, count: int = 3) -> PoolStream:
+    return PoolStream(Integer(f"t{index} % {count}", (index,), lambda values: values[index] % count))  # type: ignore[operator]
+
+
+def on_streams(index: int, stop: Any, body: Sequence[Instruction]) -> Loop:
+    """A loop whose iterations go to the streams of the pool."""
+    stream = index_stream(index)
+    begin = [GetStream(0), SetStream(stream), Synchronize(OWN)]
+    return Loop(index, 0, stop, 1, (*begin, *body, SetStream(OWN), Synchronize(stream)))
+
+
+EXTENT = integer_of(-1)
+ROWS = [Select(4, 0, 0, integer_of(3)), Select(5, 1, 0, integer_of(3)), Launch(0, (4,), (5,), twice)]
+
+
+def rows_program(loop: Loop, outputs: Sequence[int] = (1,)) -> Program:
+    shape = Allocate(1, lambda values: (values[-1], 3))
+    return Program([0, -1], outputs, [shape, loop, Release(0)])
+
+
+def test_a_loop_prints_with_its_body_indented() -> None:
+    program = Program(
+        [0, -1], [1], [Allocate(1, "f32[n, 3]"), on_streams(3, EXTENT, [*ROWS[:2], Launch(0, (4,), (5,))]), Release(0)]
+    )
+    program.verify()
+    assert str(program) == (
+        "program(t0, e1):\n"
+        "  t1 = allocate(f32[n, 3])\n"
+        "  for t3 in range(0, e1, 1):\n"
+        "    s0 = current stream\n"
+        "    set stream stream (t3 % 3)\n"
+        "    synchronize s0\n"
+        "    t4 = select(t0, axis 0, index t3)\n"
+        "    t5 = select(t1, axis 0, index t3)\n"
+        "    launch segment_0(t4) -> t5\n"
+        "    set stream s0\n"
+        "    synchronize stream (t3 % 3)\n"
+        "  release t0\n"
+        "  return t1"
+    )
+    assert str(HostOp("add", (1, 2), 3)) == "t3 = add(t1, t2)"
+    assert str(Communicate("allgather", 1, 2)) == "t2 = communicate allgather(t1)"
+    assert str(Select(4, 0, 1, 2, size=5)) == "t4 = select(t0, axis 1, index 2, size 5)"
+    assert str(Wait(3)) == "wait for t3"
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 7])
+def test_a_loop_over_slices_on_streams_gives_what_one_stream_gives(rows: int) -> None:
+    device = ArrayDevice()
+    x = np.arange(rows * 3.0).reshape(rows, 3)
+    (result,) = Runner(rows_program(on_streams(3, EXTENT, ROWS)), device)([x, rows])
+    np.testing.assert_array_equal(result, 2 * x)
+    assert device.allocations == 1
+    assert len(device.threads) == min(rows, 3)
+    assert threading.get_ident() not in device.threads
+
+
+def test_slices_of_several_elements_are_cut_to_the_axis() -> None:
+    body = [Select(4, 0, 0, integer_of(3), 4), Select(5, 1, 0, integer_of(3), 4), Launch(0, (4,), (5,), twice)]
+    x = np.arange(30.0).reshape(10, 3)
+    (result,) = Runner(rows_program(on_streams(3, 3, body)), ArrayDevice())([x, 10])
+    np.testing.assert_array_equal(result, 2 * x)
+
+
+def test_slices_of_slices_fill_their_value() -> None:
+    inner = Loop(
+        6, 0, 3, 1, (Select(7, 4, 0, integer_of(6)), Select(8, 5, 0, integer_of(6)), Launch(0, (7,), (8,), twice))
+    )
+    x = np.arange(12.0).reshape(4, 3)
+    (result,) = Runner(rows_program(Loop(3, 0, EXTENT, 1, (*ROWS[:2], inner))), ArrayDevice())([x, 4])
+    np.testing.assert_array_equal(result, 2 * x)
+
+
+def test_what_work_on_a_stream_raises_reaches_the_caller() -> None:
+    def fails(x: Any) -> Any:
+        if x[0] == 6:
+            raise ZeroDivisionError("row 2")
+        return x
+
+    x = np.arange(30.0).reshape(10, 3)
+    runner = Runner(rows_program(on_streams(3, EXTENT, [*ROWS[:2], Launch(0, (4,), (5,), fails)])), ArrayDevice())
+    before = threading.active_count()
+    with pytest.raises(ZeroDivisionError, match="row 2"):
+        runner([x, 10])
+    assert threading.active_count() == before
+    np.testing.assert_array_equal(runner([x[:2], 2])[0], x[:2])
+
+
+def test_results_made_on_a_stream_are_there_for_others_after_a_wait() -> None:
+    instructions: list[Instruction] = [
+        GetStream(0), SetStream(PoolStream(0)), Synchronize(OWN), Launch(0, (0,), (1,), twice),
+        SetStream(PoolStream(1)), Synchronize(OWN), Launch(1, (0,), (2,), np.square),
+        Wait(1), Launch(2, (1, 2), (3,), np.add), SetStream(OWN), Wait(3), Release(1), Release(2), Release(0),
+    ]  # fmt: skip
+    instructions[-3:] = [Synchronize(PoolStream(0)), Synchronize(PoolStream(1)), *instructions[-3:]]
+    x = np.arange(5.0)
+    (result,) = Runner(Program([0], [3], instructions), ArrayDevice())([x])
+    np.testing.assert_array_equal(result, 2 * x + x * x)
+
+
+@pytest.mark.parametrize(
+    ("bound", "allocations"),
+    [(True, 1), (False, 0)],
+)
+def test_a_host_operation_writes_what_it_is_bound_to(bound: bool, allocations: int) -> None:
+    device = ArrayDevice()
+    before = [Allocate(2, (3,))] if bound else []
+    program = Program([0, 1], [2], [*before, HostOp(np.add, (0, 1), 2), Release(0), Release(1)])
+    (result,) = Runner(program, device)([np.ones(3), np.arange(3.0)])
+    np.testing.assert_array_equal(result, [1, 2, 3])
+    assert device.allocations == allocations
+
+
+def test_a_host_operation_writes_a_slice() -> None:
+    body = (*ROWS[:2], HostOp(np.negative, (4,), 5))
+    x = np.arange(6.0).reshape(2, 3)
+    (result,) = Runner(rows_program(Loop(3, 0, EXTENT, 1, body)), ArrayDevice())([x, 2])
+    np.testing.assert_array_equal(result, -x)
+
+
+def test_an_exchange_is_an_instruction() -> None:
+    program = Program([0], [1], [Communicate(np.sum, 0, 1), Release(0)])
+    assert Runner(program, ArrayDevice())([np.arange(4.0)]) == (6.0,)
+
+
+REUSED = Integer("t3 % 2", (3,), lambda values: values[3] % 2)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ([*ROWS[:2], Launch(0, (4, 1), (5,))],
+         "`launch segment_0(t4, t1) -> t5`: reads t1, which is allocated but filled by no launch yet"),
+        ([*ROWS, Launch(1, (1,), (9,)), Release(9)],
+         "`launch segment_1(t1) -> t9`: reads t1, of which the loop fills one slice at a time"),
+        ([*ROWS, Release(0)], "`release t0`: a loop releases t0, which it does not define"),
+        ([*ROWS[:2], Launch(0, (4,), (1,))], "`launch segment_0(t4) -> t1`: makes t1, which is defined already"),
+        ([Select(0, 1, 0, 0)], "`t0 = select(t1, axis 0, index 0)`: t0 is an input and no slice of anything"),
+        ([Select(4, -1, 0, 0)], "`t4 = select(e1, axis 0, index 0)`: extents have no memory"),
+        ([Select(4, 0, 0, integer_of(8))], "`t4 = select(t0, axis 0, index t8)`: reads t8 before its definition"),
+        ([Wait(7)], "`wait for t7`: reads t7 before its definition"),
+    ],
+)  # fmt: skip
+def test_loops_have_rules(body: list[Instruction], message: str) -> None:
+    with pytest.raises(ProgramError) as caught:
+        rows_program(Loop(3, 0, EXTENT, 1, tuple(body))).verify()
+    assert message in str(caught.value)
+    assert str(caught.value).startswith("instruction 1.")
+
+
+def without(loop: Loop, kind: type) -> Loop:
+    return Loop(loop.index, loop.start, loop.stop, loop.step, tuple(i for i in loop.body if not isinstance(i, kind)))
+
+
+@pytest.mark.parametrize(
+    ("instructions", "message"),
+    [
+        ([Allocate(1), without(on_streams(3, EXTENT, ROWS), Synchronize), Release(0)],
+         "reads t4 with no wait for another stream, on which the caller wrote that memory"),
+        ([Allocate(1), Loop(3, 0, EXTENT, 1, on_streams(3, EXTENT, ROWS).body[:-1]), Release(0)],
+         "`release t0`: releases t0 with no wait for another stream"),
+        ([GetStream(0), SetStream(PoolStream(0)), Synchronize(OWN), Launch(0, (0,), (1,)), SetStream(PoolStream(1)),
+          Synchronize(OWN), Launch(1, (1,), (2,))],
+         "instruction 6, `launch segment_1(t1) -> t2`: reads t1 with no wait for another stream, on which instruction "
+         "3, `launch segment_0(t0) -> t1` wrote that memory"),
+        ([GetStream(0), SetStream(PoolStream(0)), Synchronize(OWN), Launch(0, (0,), (1,)), Release(0),
+          SetStream(OWN)],
+         "the end: reads t1 with no wait for another stream"),
+        ([SetStream(OWN)], "instruction 0, `set stream s0`: s0 has not been named by any instruction before"),
+        ([GetStream(0), SetStream(PoolStream(0)), Synchronize(OWN), Launch(0, (0,), (1,)), Release(0)],
+         "the program ends on another stream than the caller's"),
+    ],
+)  # fmt: skip
+def test_a_stream_reads_what_another_made_after_a_wait(instructions: list[Instruction], message: str) -> None:
+    with pytest.raises(ProgramError) as caught:
+        Program([0, -1], [1], instructions).verify()
+    assert message in str(caught.value)
+
+
+def test_slots_are_written_in_the_order_of_their_stream() -> None:
+    """A slot that two iterations share is right where they share a stream, and refused where they do not."""
+    slot = Integer("t3 % 3", (3,), lambda values: values[3] % 3)  # type: ignore[operator]
+
+    def program(index: Integer) -> Program:
+        body = [
+            Select(4, 0, 0, integer_of(3)), Select(5, 2, 0, index), Launch(0, (4,), (5,), twice),
+            Select(6, 1, 0, integer_of(3)), Launch(1, (5,), (6,), twice),
+        ]  # fmt: skip
+        slots, result = Allocate(2, (3, 3)), Allocate(1, lambda values: (values[-1], 3))
+        return Program([0, -1], [1], [slots, result, on_streams(3, EXTENT, body), Release(0), Release(2)])
+
+    x = np.arange(30.0).reshape(10, 3)
+    np.testing.assert_array_equal(Runner(program(slot), ArrayDevice())([x, 10])[0], 4 * x)
+    with pytest.raises(ProgramError, match=r"writes t5 with no wait for another stream"):
+        program(REUSED).verify()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# other names
+
+
+def test_names_resolve_through_chains() -> None:
+    builder = ProgramBuilder()
+    builder.add_input(0)
+    builder.mark_alias(2, 3)
+    builder.mark_alias(1, 2)
+    builder.append(Allocate(1, (3,)), HostOp(np.negative, (0,), 3), HostOp(np.square, (2,), 4), Release(0), Release(3))
+    builder.add_output(4)
+    program = builder.build()
+    assert program.instructions[1] == HostOp(np.negative, (0,), 1)
+    assert program.instructions[-1] == Release(1)
+    np.testing.assert_array_equal(Runner(program, ArrayDevice())([np.arange(3.0)])[0], [0, 1, 4])
+
+
+def test_an_input_may_get_another_name() -> None:
+    builder = ProgramBuilder()
+    builder.mark_alias(0, 1)
+    builder.add_input(0)
+    builder.append(HostOp(np.negative, (1,), 2), Release(1))
+    builder.add_output(2)
+    np.testing.assert_array_equal(Runner(builder.build(), ArrayDevice())([np.ones(2)])[0], [-1, -1])
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_an_input_is_no_other_name_of_anything(first: bool) -> None:
+    builder = ProgramBuilder()
+    steps: list[Callable[[], None]] = [lambda: builder.add_input(0), lambda: builder.mark_alias(1, 0)]
+    for step in steps if first else reversed(steps):
+        step()
+    with pytest.raises(ProgramError) as caught:
+        builder.build()
+    assert str(caught.value) == "Inputs cannot be aliased"
+
+
+def test_names_are_given_once_and_to_tensors() -> None:
+    builder = ProgramBuilder()
+    builder.mark_alias(0, 1)
+    with pytest.raises(ProgramError, match="t1 is a name of t0 already"):
+        builder.mark_alias(2, 1)
+    with pytest.raises(ProgramError, match="t0 would be a name of itself"):
+        builder.mark_alias(1, 0)
+    with pytest.raises(ProgramError, match="only tensors can be aliased"):
+        builder.mark_alias(-1, 3)
+    builder.append(Allocate(1))
+    with pytest.raises(ProgramError, match="t1 is a name of t0, and is made besides"):
+        builder.build()
+
+
+def test_a_name_in_a_loop_is_resolved() -> None:
+    builder = ProgramBuilder()
+    builder.add_input(0)
+    builder.add_input(-1)
+    builder.mark_alias(0, 7)
+    builder.append(
+        Allocate(1, lambda values: (values[-1], 3)),
+        Loop(3, 0, EXTENT, 1, (Select(4, 7, 0, integer_of(3)), *ROWS[1:])),
+        Release(7),
+    )
+    builder.add_output(1)
+    x = np.arange(6.0).reshape(2, 3)
+    np.testing.assert_array_equal(Runner(builder.build(), ArrayDevice())([x, 2])[0], 2 * x)
+
+
+def test_alias_and_copy_work_on_streams() -> None:
+    program = Program(
+        [0, 1], [1], [Launch(0, (0,), (2,), twice), GetStream(0), SetStream(PoolStream(1)), Synchronize(OWN),
+                      Copy(2, 1), SetStream(OWN), Synchronize(PoolStream(1)), Release(2), Release(0)]
+    )  # fmt: skip
+    target = np.zeros(3)
+    (result,) = Runner(program, ArrayDevice())([np.arange(3.0), target])
+    assert result is target
+    np.testing.assert_array_equal(target, [0, 2, 4])
+    Program([0], [2], [Alias(1, 0), Launch(0, (1,), (2,)), Release(1), Release(0)]).verify()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# any program on streams
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_program_on_streams_gives_what_it_gives_on_one(data: st.DataObject) -> None:
+    """Each step reads some earlier values on a stream of its own choice, with a wait for each that crosses."""
+    count = data.draw(st.integers(1, 12))
+    steps = [
+        (data.draw(st.lists(st.integers(0, k), min_size=1, max_size=3)), data.draw(st.integers(0, 3)))
+        for k in range(count)
+    ]
+    instructions: list[Instruction] = [GetStream(0)]
+    for k, (inputs, stream) in enumerate(steps):
+        instructions += [SetStream(PoolStream(stream)), Synchronize(OWN), *(Wait(v) for v in sorted(set(inputs)))]
+        instructions += [Launch(k, tuple(inputs), (k + 1,), lambda *values: sum(values) % 97)]
+    instructions += [SetStream(OWN), *(Synchronize(PoolStream(k)) for k in sorted({s for _, s in steps}))]
+    instructions += [Release(v) for v in range(count)]
+    program = Program([0], [count], instructions)
+    serial = [i for i in instructions if isinstance(i, Launch | Release)]
+    x = np.arange(4.0)
+    expected = Runner(Program([0], [count], serial), ArrayDevice())([x])[0]
+    np.testing.assert_array_equal(Runner(program, ArrayDevice())([x])[0], expected)
