@@ -62,6 +62,8 @@ class _Program:
             shape = tuple(self.draw(st.sampled_from(pool)) for _ in range(self.number(1, 3)))
             # One long axis at most.
             shape = tuple(e if e < 5 or e not in shape[:k] else 2 for k, e in enumerate(shape))
+            if np.prod(shape) > ELEMENTS:
+                shape = shape[:2]
             spelled = [1 if e == 1 else e if self.number(0, 4) == 0 else -1 for e in shape]
             self.add(self.fd.define_tensor(spelled, True), shape, 3.0)
             random = np.random.default_rng(self.number(0, 99))
@@ -286,12 +288,23 @@ class _Program:
         else:
             self.add(self.fd.ops.iota(size, 1, 2), (value,), 2.0 * value + 1)
 
+    def update(self) -> None:
+        """Updates some of the inputs, each with a tensor of its shape and type."""
+        inputs = [t for t, _ in self.tensors if t.index in self.fd._builder.inputs]
+        shapes = {t.index: shape for t, shape in self.tensors}
+        for owner in inputs:
+            fitting = [t for t, s in self.tensors if s == shapes[owner.index] and t.dtype is DataType.Float]
+            if fitting and self.number(0, 3):
+                self.fd.add_output(self.draw(st.sampled_from(fitting)), alias_input=owner)
+
 
 @st.composite
-def definitions(draw: Draw, mode: str = "mixed", long: bool = False) -> tuple[FusionDefinition, list[Any]]:
+def definitions(
+    draw: Draw, mode: str = "mixed", long: bool = False, updates: bool = False
+) -> tuple[FusionDefinition, list[Any]]:
     """(definition, arguments) with one output or more; no reduction is over an empty axis.
 
-    long: one extent may be among LONG; else extents are small.
+    long: one extent may be among LONG; else extents are small. updates: outputs may update inputs.
     """
     program = _Program(draw, mode, long)
     with program.fd:
@@ -304,6 +317,8 @@ def definitions(draw: Draw, mode: str = "mixed", long: bool = False) -> tuple[Fu
         for tensor, _ in program.tensors:
             if tensor.index in outputs:
                 program.fd.add_output(tensor)
+        if updates:
+            program.update()
     return program.fd, program.arguments
 
 

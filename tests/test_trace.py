@@ -183,8 +183,9 @@ def test_in_place_on_a_view_of_an_argument_or_beside_a_view_raises() -> None:
         return y
 
     assert message(view_of_argument, A).startswith("in-place change of a view of the argument x (test_trace.py:")
-    assert message(viewed, A).startswith("in-place change of a value of which a view is alive (test_trace.py:")
-    assert message(view, A).startswith("in-place change of a value of which a view is alive (test_trace.py:")
+    changed = "a name of memory that was changed in place through another name (test_trace.py:"
+    assert message(viewed, A).startswith(changed)
+    assert message(view, A).startswith(changed)
     np.testing.assert_array_equal(fuse(target="reference")(dead_view)(A), dead_view(A))
 
 

@@ -40,6 +40,7 @@ class Interpreted(CpuBackend):
 
     def __init__(self, target: Target) -> None:
         self.target = target
+        self.uses_alignment = target.name == "cuda"
 
     def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
         return kernel

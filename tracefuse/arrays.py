@@ -217,7 +217,7 @@ def entering(kind: str) -> Callable[[Any], Any]:
     return {"jax": _from_jax, "torch": _from_torch}.get(kind, _as_it_is)
 
 
-def check_can_change(kind: str, what: str) -> None:
+def check_can_change(kind: str | None, what: str) -> None:
     """UnsupportedError for arrays of a kind that never change."""
     if kind == "jax":
         raise UnsupportedError(

@@ -161,10 +161,10 @@ class Executable:
         return self._for(read_facts(self.fusion, self.backend, arguments, described=True))[0].text
 
     def _scalars(self, arguments: Sequence[Any], values: Mapping[Any, int]) -> list[Any]:
-        """The computed host scalars, in order."""
+        """The computed host scalars, in order; `arguments` may go on with the memory of results."""
         if not self._host:
             return []
-        numbers = zip(self.fusion.inputs, arguments, strict=True)
+        numbers = zip(self.fusion.inputs, arguments, strict=False)
         known = {k: v for k, v in numbers if not self.fusion.values[k].is_tensor}
         return evaluate_scalars(self.fusion, self._host, known, values)
 

@@ -12,7 +12,7 @@ import functools
 import inspect
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
 
@@ -33,7 +33,8 @@ from tracefuse.leaves import array_key
 from tracefuse.out_tree import given_leaves, put_into
 from tracefuse.placed import PlacedFusion
 from tracefuse.recorder import current
-from tracefuse.targets import resolve_target
+from tracefuse.shared_arguments import check_apart, same_leaves
+from tracefuse.targets import Backend, cpu_backend, resolve_target
 from tracefuse.tracing import Trace, not_a_function, trace
 
 P = ParamSpec("P")
@@ -70,6 +71,11 @@ class _Entry:
     single: bool
     kind: str
     device: int | None
+
+    @property
+    def backend(self) -> Backend:
+        """What the arguments are arrays of."""
+        return self.executable.backend if isinstance(self.executable, Executable) else cpu_backend()
 
 
 class FusedFunction(Generic[P, R]):
@@ -153,24 +159,36 @@ class FusedFunction(Generic[P, R]):
     def _entry(self, call: Call, options: Options, bound: Any) -> tuple[_Entry, list[Any]]:
         """The entry whose guards hold, made where there is none, and the arguments of its fusion."""
         with self._lock:
-            entries = self._tables.setdefault((options, call.key), [])
-            for entry in entries:
-                arguments = _arguments(entry, call, bound)
-                if arguments is not None:
-                    self._hits += 1
-                    return entry, arguments
-            entry = self._made(call, options, bound)
-            # The newest first: sizes that changed once tend to stay.
-            entries.insert(0, entry)
-            self._dropped += sum(map(_compiles, entries[MOST_TRACES:]))
-            del entries[MOST_TRACES:]
-            arguments = _arguments(entry, call, bound)
-            assert arguments is not None
+            entry, arguments = self._found(call, options, bound, {})
+            if entry.trace.fusion.aliases:
+                same = same_leaves(entry.trace, entry.backend, arguments)
+                if same:
+                    entry, arguments = self._found(call, options, bound, same)
+                check_apart(entry.trace, entry.backend, arguments)
             return entry, arguments
 
-    def _made(self, call: Call, options: Options, bound: Any) -> _Entry:
+    def _found(self, call: Call, options: Options, bound: Any, same: Mapping[int, int]) -> tuple[_Entry, list[Any]]:
+        """See `_entry`. same: leaves that are the memory of an earlier one, where one of them is changed in place."""
+        entries = self._tables.setdefault((options, (call.key, *same.items())), [])
+        for entry in entries:
+            arguments = _arguments(entry, call, bound)
+            if arguments is not None:
+                self._hits += 1
+                return entry, arguments
+        entry = self._made(call, options, bound, same)
+        # The newest first: sizes that changed once tend to stay.
+        entries.insert(0, entry)
+        self._dropped += sum(map(_compiles, entries[MOST_TRACES:]))
+        del entries[MOST_TRACES:]
+        arguments = _arguments(entry, call, bound)
+        assert arguments is not None
+        return entry, arguments
+
+    def _made(self, call: Call, options: Options, bound: Any, same: Mapping[int, int]) -> _Entry:
         self._traces += 1
-        traced = trace(self._function, call.leaves, call.rebuild, bound, dynamic=options.dynamic, device=call.device)
+        traced = trace(
+            self._function, call.leaves, call.rebuild, bound, dynamic=options.dynamic, device=call.device, same=same
+        )
         named = [(leaf.value, leaf.path) for leaf in call.leaves if leaf.kind == "array"]
         named += [(capture.array, capture.path) for capture in traced.captured]
         kind, device = arrays.place_of(named)

@@ -1,8 +1,7 @@
 """Memory that results go into: buffers given with `out=`, and arguments that are updated in place.
 
 Everything is checked here, before anything runs: shape, element type, device, whether it can be written. What a plan
-depends on is in `Given`: how the memory lies, and which other memory of the call it shares bytes with. Sharing is
-judged by the first and the last byte, so interleaved slices count as overlapping; that costs a copy, never a value.
+depends on is in `Given`: how the memory lies, and which other memory of the call it shares bytes with.
 
 Knows: fusions, layouts, what a backend says of an array. Must not know: plans, kernels, frontends.
 """
@@ -13,12 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tracefuse.arrays import ShapeDtype, dtype_of_array
+from tracefuse.arrays import ShapeDtype, check_can_change, dtype_of_array, kind_of
 from tracefuse.call_facts import CallFacts
 from tracefuse.errors import DtypeError, FusionError, ShapeError, UnsupportedError
 from tracefuse.extents import evaluate
 from tracefuse.ir import Fusion
 from tracefuse.layouts import Strided, stride_name, strided
+from tracefuse.spans import span
 from tracefuse.targets import Backend
 
 
@@ -69,7 +69,8 @@ def read_given(fusion: Fusion, backend: Backend, facts: CallFacts, outputs: Sequ
     taken: list[tuple[int, int, Any]] = []  # value, memory, array
     objects: dict[int, Any] = {}
     for value, owner in fusion.aliases.items():
-        _check_writable(backend, arguments[owner], f"input T{owner}, which is updated in place,")
+        name = fusion.values[owner].name or f"input T{owner}"
+        _check_writable(backend, arguments[owner], f"{name}, which is updated in place,")
         taken.append((value, owner, arguments[owner]))
     free = max(fusion.values, default=-1) + 1
     for position, (value, given) in enumerate(_pairs(fusion, outputs)):
@@ -107,6 +108,7 @@ def _checked(fusion: Fusion, backend: Backend, facts: CallFacts, value: int, giv
         raise FusionError(f"{name}: the result is input T{value} itself", hint="give None, or return fd.ops.set of it")
     if not hasattr(given, "shape") or not hasattr(given, "dtype"):
         raise DtypeError(f"{name} is a {type(given).__name__}, no array", hint="pass an array")
+    check_can_change(kind_of(given), name)
     shape = tuple(evaluate(extent, facts.values) for extent in fusion.shape_of(value))
     if tuple(given.shape) != shape:
         raise ShapeError(f"{name} has shape {tuple(given.shape)}, the result has {shape}", hint="pass another buffer")
@@ -126,7 +128,7 @@ def _check_writable(backend: Backend, array: Any, name: str) -> None:
     if not backend.is_writable(array):
         raise UnsupportedError(f"{name} is read-only", hint="pass an array that can be written, such as x.copy()")
     for axis, (extent, stride) in enumerate(zip(array.shape, array.strides, strict=True)):
-        if extent > 1 and stride == 0:
+        if extent > 1 and stride == 0 and array.size:
             raise UnsupportedError(
                 f"{name} is broadcast: its {extent} elements on axis {axis} are one in memory", hint="pass x.copy()"
             )
@@ -139,23 +141,20 @@ def _given(
     value, memory, array = entry
     if isinstance(array, ShapeDtype):
         return Given(value, memory, None, True, True, (memory,))
-    own = _place(backend, array)
+    own = span(backend, array)
     same: list[int] = []
-    is_alone = _is_nested(array)
+    is_alone = own.is_nested
     for number in fusion.tensor_inputs:
-        other = _place(backend, arguments[number])
+        other = span(backend, arguments[number])
         if other == own and arguments[number].dtype == array.dtype:
             same.append(number)
-        elif _overlap(own, other):
+        elif own.shares_bytes_with(other):
             is_alone = False
     for other_value, _, other_array in taken:
-        if other_value != value and _overlap(own, _place(backend, other_array)):
-            if _place(backend, other_array) == own:
-                raise FusionError(
-                    f"the results {_result(other_value)} and {_result(value)} go into the same memory",
-                    hint="pass two arrays",
-                )
-            is_alone = False
+        if other_value != value and own.shares_bytes_with(span(backend, other_array)):
+            raise FusionError(
+                f"the results T{other_value} and T{value} go into the same memory", hint="pass two arrays"
+            )
     layout = None
     if not backend.is_plain(array):
         layout = strided(array.shape, array.strides, array.dtype.itemsize, backend.is_aligned(array))
@@ -163,36 +162,3 @@ def _given(
             strides[stride_name(value, axis)] = stride // array.dtype.itemsize
     is_wide = not backend.uses_alignment or backend.is_wide(array)
     return Given(value, memory, layout, is_wide, is_alone, tuple(same))
-
-
-def _result(value: int) -> str:
-    return f"T{value}"
-
-
-def _place(backend: Backend, array: Any) -> tuple[int, tuple[int, ...], tuple[int, ...], int]:
-    """Address, shape, strides in bytes, bytes of an element; strides of axes of one element say nothing."""
-    strides = tuple(0 if extent == 1 else stride for extent, stride in zip(array.shape, array.strides, strict=True))
-    return backend.address(array), tuple(array.shape), strides, array.dtype.itemsize
-
-
-def _overlap(one: tuple[int, tuple[int, ...], tuple[int, ...], int], two: Any) -> bool:
-    """Whether the ranges from first to last byte meet."""
-    if 0 in one[1] or 0 in two[1]:
-        return False
-    (low, high), (other_low, other_high) = _range(*one), _range(*two)
-    return low < other_high and other_low < high
-
-
-def _range(address: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
-    spans = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
-    return address + sum(s for s in spans if s < 0), address + sum(s for s in spans if s > 0) + itemsize
-
-
-def _is_nested(array: Any) -> bool:
-    """Whether no two elements share bytes, judged by each axis stepping over all that the finer ones span."""
-    span = array.dtype.itemsize
-    for stride, extent in sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True) if n > 1):
-        if stride < span:
-            return False
-        span += (extent - 1) * stride
-    return True

@@ -1,8 +1,9 @@
 """Changing a traced value in place: `y += x`, `np.add(x, y, out=t)`.
 
 The name is bound to the result, so that every use of it sees the change as in NumPy. An argument of the function is
-updated at every call: what its name is bound to at the end is written into the caller's array. Where that would differ
-from NumPy (a view, a value of which a view is alive) it is refused.
+updated at every call: what its name is bound to at the end is written into the caller's array. A view of an argument is
+not changed, and other names of what was changed (its views, what it is a view of) are refused when they are used: NumPy
+would show the change there.
 
 Knows: the recorder, names and views. Must not know: which operation made the result.
 """
@@ -27,6 +28,7 @@ def into(target: Any, result: Traced) -> Any:
             where=source.user_line(),
         )  # fmt: skip
     _check_names(target)
+    target.recorder.resolve(target)
     _check_result(target, result)
     dtype = target.value.dtype
     if result.value.dtype is not dtype:
@@ -34,17 +36,17 @@ def into(target: Any, result: Traced) -> Any:
         assert isinstance(cast, Pointwise)
         result = target.recorder.pointwise(cast, [result], dtype=dtype)
     group = target.group
-    if group is not None and group.of_argument is not None:
-        if not any(name is target for name in target.recorder.updated.values()):
-            target.recorder.updated[target.number] = target
-    else:
-        target.group = None
+    if group is not None:
+        updated = target.recorder.updated
+        if group.of_argument is not None and not any(name is target for name in updated.values()):
+            updated[target.number] = target
+        group.change_through(target, source.user_line() or "an earlier line")
     target.number, target.weak, target.read = result.number, None if result.weak is None else target.weak, result.read
     return target
 
 
 def _check_names(target: Traced) -> None:
-    """No captured array or view of an argument, and nothing of which a view is alive."""
+    """No captured array, view of an argument or number that an array holds."""
     if any(capture.number == target.number for capture in target.recorder.captures.values()):
         raise UnsupportedError(
             "in-place change of a captured array", hint="pass the array as an argument", where=source.user_line()
@@ -53,16 +55,15 @@ def _check_names(target: Traced) -> None:
     if group is None:
         return
     argument = group.of_argument
+    if target.on_host:
+        raise UnsupportedError(
+            f"in-place change of {argument}, an array without axes, which is read as a number",
+            hint="return the new value, or pass an array with one element", where=source.user_line(),
+        )  # fmt: skip
     if argument is not None and group.members[0]() is not target:
         raise UnsupportedError(
             f"in-place change of a view of the argument {argument}",
             hint=f"change {argument} itself, as in {argument} += np.where(condition, change, 0)",
-            where=source.user_line(),
-        )  # fmt: skip
-    if group.others(target):
-        what = "a value" if argument is None else f"the argument {argument},"
-        raise UnsupportedError(
-            f"in-place change of {what} of which a view is alive", hint="change a copy: y = y + 1 or y.copy()",
             where=source.user_line(),
         )  # fmt: skip
 

@@ -22,7 +22,8 @@ _INT64 = range(-(2**63), 2**63)
 class Leaf:
     """What one leaf of the arguments is.
 
-    kind: "array", "scalar" or "static". key: its part in the key of the trace. path: as Python spells it.
+    kind: "array", "scalar" or "static". key: its part in the key of the trace. path: as Python spells it. of_array: a
+    scalar that is held by an array without axes, which an in-place operation would change.
     """
 
     kind: str
@@ -31,6 +32,7 @@ class Leaf:
     value: Any
     dtype: DType | None = None
     weak: str | None = None
+    of_array: bool = False
 
 
 def array_key(value: Any, dtype: DType) -> tuple[Any, ...]:
@@ -44,7 +46,7 @@ def classify(value: Any, path: str) -> Leaf:
     if kind is not None:
         dtype = arrays.dtype_of_argument(value, path)
         if kind == "numpy" and not value.shape:
-            return Leaf("scalar", ("strong", dtype), path, value[()], dtype)
+            return Leaf("scalar", ("in an array", dtype), path, value[()], dtype, of_array=True)
         return Leaf("array", array_key(value, dtype), path, value, dtype)
     if (isinstance(value, np.generic) and not isinstance(value, (float, complex))) or type(value) in _NUMPY_FLOATS:
         dtype = dtype_of(value.dtype)

@@ -58,8 +58,8 @@ def vecdot(x1: Any, x2: Any, axis: Any = -1) -> Any:
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
     """What a NumPy ufunc does on traced operands."""
     if method == "reduce" and ufunc in _REDUCES:
-        keywords.pop("out", None)
-        return operations.reduce(_REDUCES[ufunc], inputs[0], keywords.pop("axis", 0), **keywords)
+        (out,) = keywords.pop("out", (None,))
+        return operations.reduce(_REDUCES[ufunc], inputs[0], keywords.pop("axis", 0), out=out, **keywords)
     if method == "accumulate" and ufunc in _ACCUMULATES:
         (out,) = keywords.pop("out", (None,))
         return numpy_reductions.scan(_ACCUMULATES[ufunc], inputs[0], keywords.pop("axis", 0), out=out, **keywords)
@@ -69,7 +69,7 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: di
         return call_ufunc(ufunc, "__call__", (widened, right), keywords)
     if method != "__call__":
         raise missing(f"np.{ufunc.__name__}.{method}", "use the function itself or a reduction")
-    out = keywords.pop("out", None)
+    (target,) = keywords.pop("out", (None,))
     where = keywords.pop("where", True)
     dtype = keywords.pop("dtype", None)
     keywords.pop("casting", None)
@@ -78,10 +78,7 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: di
         inputs = [shaping.moveaxis(x, axis, -1) for x in inputs]
     refuse(f"np.{ufunc.__name__}", where=None if where is True else where, **keywords)
     result = call_row(ufunc, inputs, dtype)
-    if out is None or out == (None,):
-        return result
-    (target,) = out if isinstance(out, tuple) else (out,)
-    return into(target, result)
+    return result if target is None else into(target, result)
 
 
 def call_row(ufunc: np.ufunc, inputs: Sequence[Any], dtype: Any) -> Any:

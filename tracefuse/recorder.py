@@ -21,7 +21,7 @@ import numpy as np
 from tracefuse import arrays, dtypes, source
 from tracefuse.assumptions import Assumptions, ScalarGuard
 from tracefuse.dtypes import DType, dtype_of, promote_numpy
-from tracefuse.errors import DeviceError, DtypeError, ShapeError, TraceError
+from tracefuse.errors import DeviceError, DtypeError, ShapeError, TraceError, UnsupportedError
 from tracefuse.extents import Expression, Extent, evaluate, symbols
 from tracefuse.ir import Fusion, FusionBuilder, Literal, Op, Operand, Shape, Value
 from tracefuse.operands import Facts, Resolved, check_literals, located_error, numpy_types, reader_of
@@ -41,19 +41,24 @@ class ViewGroup:
         self.of_argument = of_argument
         self.members: list[weakref.ref[Traced]] = []
 
-    def others(self, traced: Traced) -> list[Traced]:
-        alive = (member() for member in self.members)
-        return [m for m in alive if m is not None and m is not traced]
+    def change_through(self, traced: Traced, line: str) -> None:
+        """The memory was changed in place through one name: the others may be used no more."""
+        for member in self.members:
+            other = member()
+            if other is not None and other is not traced:
+                other.changed = line
+        self.members = [weakref.ref(traced)]
 
 
 class Traced:
     """A name for a value of the fusion that is being recorded.
 
     weak: the kind of Python scalar that it is in promotion, or None. sized: made from sizes, so weak also under NumPy's
-    functions. read: for host scalars, the value as a function of the facts of a call.
+    functions. read: for host scalars, the value as a function of the facts of a call. changed: the line that changed
+    its memory in place through another name; it stands for nothing from then on.
     """
 
-    __slots__ = ("__weakref__", "group", "number", "read", "recorder", "sized", "weak")
+    __slots__ = ("__weakref__", "changed", "group", "number", "read", "recorder", "sized", "weak")
 
     def __init__(
         self, recorder: Recorder, number: int, weak: str | None = None, read: Callable[[Facts], Any] | None = None,
@@ -61,6 +66,7 @@ class Traced:
     ) -> None:  # fmt: skip
         self.recorder, self.number, self.weak, self.read, self.sized = recorder, number, weak, read, sized
         self.group: ViewGroup | None = None
+        self.changed: str | None = None
 
     @property
     def value(self) -> Value:
@@ -242,6 +248,12 @@ class Recorder(Assumptions):
                 raise TraceError(
                     f"a traced value of {value.recorder.function} is used inside {self.function}",
                     hint="pass it as an argument", where=source.user_line(),
+                )  # fmt: skip
+            if value.changed is not None:
+                raise UnsupportedError(
+                    f"a name of memory that was changed in place through another name ({value.changed})",
+                    hint="take the view after the change, or copy it before, as in y = x[1:].copy()",
+                    where=source.user_line(),
                 )  # fmt: skip
             found = value.value
             return Resolved(value.number, found.dtype, value.weak, value.extents, value, value.read, value.sized)

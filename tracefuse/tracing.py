@@ -6,8 +6,9 @@ Knows: the recorder, captures, what each leaf of the arguments is. Must not know
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,7 +23,7 @@ from tracefuse.guards import Guard
 from tracefuse.ir import Fusion
 from tracefuse.leaves import Leaf, array_key
 from tracefuse.random_watch import RandomWatch
-from tracefuse.recorder import Recorder, Traced, current
+from tracefuse.recorder import Recorder, Traced, ViewGroup, current
 from tracefuse.sizes import SymbolicSize
 from tracefuse.trace import Tracer
 
@@ -115,17 +116,18 @@ def trace(
     *,
     dynamic: bool = True,
     device: int | None = None,
+    same: Mapping[int, int] = MappingProxyType({}),
 ) -> Trace:
     """Calls `function` with tracers in place of arrays and records what it does.
 
     rebuild: the arguments of the call from its leaves. bound: the object that a method belongs to, or None.
-    device: the GPU of the array arguments, or None for the host.
+    device: the GPU of the array arguments, or None for the host. same: leaves that get the tracer of an earlier one.
     """
     name = getattr(function, "__name__", type(function).__name__)
     recorder = Recorder(Tracer, name)
     recorder.device, recorder.is_placed = device, any(leaf.kind == "array" for leaf in leaves)
     watch = RandomWatch(function, bound)
-    inputs = _inputs(recorder, leaves, function, dynamic)
+    inputs = _inputs(recorder, leaves, function, dynamic, same)
     positional, keywords = rebuild(inputs.given)
     token = current.set(recorder)
     try:
@@ -157,13 +159,18 @@ def not_a_function(function: Any, name: str) -> TraceError:
     )
 
 
-def _inputs(recorder: Recorder, leaves: Sequence[Leaf], function: Any, dynamic: bool) -> _Inputs:
+def _inputs(
+    recorder: Recorder, leaves: Sequence[Leaf], function: Any, dynamic: bool, same: Mapping[int, int]
+) -> _Inputs:
     code = getattr(function, "__code__", None)
     where = None if code is None else source.line_of(code)
     inputs = _Inputs()
     for position, leaf in enumerate(leaves):
         if leaf.kind == "static":
             inputs.given.append(leaf.value)
+            continue
+        if position in same:
+            inputs.given.append(inputs.given[same[position]])
             continue
         assert leaf.dtype is not None
         if leaf.kind == "array":
@@ -174,6 +181,8 @@ def _inputs(recorder: Recorder, leaves: Sequence[Leaf], function: Any, dynamic: 
         else:
             value = leaf.value.item() if isinstance(leaf.value, np.generic) else leaf.value
             traced = recorder.scalar_argument(value, leaf.dtype, leaf.weak, leaf.path, where)
+            if leaf.of_array:
+                traced.group = ViewGroup(leaf.path)
         inputs.numbers[recorder.builder.inputs[-1]] = position
         inputs.given.append(traced)
     return inputs

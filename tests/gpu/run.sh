@@ -2,9 +2,10 @@
 # The GPU tests and benchmarks, in one call: tests/gpu/run.sh [selection ...]
 #
 # Selections: kernels (hand-written kernels, every primitive), rows (every op row), random (random fusions),
-# functions (whole functions), arrays (kinds of arrays, streams, large sizes), bench (the table against jax.jit and
-# torch.compile), calls (host time). None: all tests, then the benchmarks without torch. Needs CuPy and a GPU; PYTHON
-# names another interpreter. Exits with the first failure's status after all selections have run.
+# functions (whole functions), arrays (kinds of arrays, streams, large sizes), memory (results in given memory), bench
+# (the table against jax.jit and torch.compile), calls (host time). None: all tests, then the benchmarks without torch.
+# Needs CuPy and a GPU; PYTHON names another interpreter. Exits with the first failure's status after all selections
+# have run.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 python=${PYTHON:-python3}
@@ -25,13 +26,14 @@ for selection in "${@:-all}"; do
         random) tests tests/test_random.py ;;
         functions) tests tests/test_templates.py ;;
         arrays) tests tests/gpu/test_arrays_on_device.py ;;
+        memory) tests tests/gpu/test_memory_on_device.py tests/test_given_memory_random.py ;;
         bench) run "$python" tests/bench/bench_gpu.py --jax --torch ;;
         calls) run "$python" tests/bench/bench_calls.py ;;
         all)
             tests tests
             run "$python" tests/bench/bench_gpu.py --jax
             ;;
-        *) echo "no selection $selection: kernels rows random functions arrays bench calls all" >&2; exit 2 ;;
+        *) echo "no selection $selection: kernels rows random functions arrays memory bench calls all" >&2; exit 2 ;;
     esac
 done
 exit "$status"

@@ -1,0 +1,148 @@
+"""Memory of results on a GPU: updates of arguments, given buffers, what the pool is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from ways import why_not
+
+from tracefuse import FusionDefinition, fuse, rules
+from tracefuse.errors import DeviceError, UnsupportedError
+
+pytestmark = pytest.mark.gpu
+REASON = why_not("cuda")
+if REASON is not None:
+    pytest.skip(REASON, allow_module_level=True)
+
+import cupy  # noqa: E402
+
+
+class Counted(cupy.cuda.MemoryHook):  # type: ignore[misc]
+    """Counts what is asked of CuPy's pool."""
+
+    name = "counted"
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def malloc_preprocess(self, **given: Any) -> None:
+        self.count += 1
+
+
+@contextmanager
+def counted() -> Iterator[Counted]:
+    with Counted() as hook:
+        yield hook
+
+
+def values(*shape: int) -> Any:
+    return cupy.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+
+
+def adds(x: Any, y: Any) -> None:
+    x += y
+
+
+def test_an_argument_is_updated_by_its_kernel() -> None:
+    fused = fuse(adds)
+    x, y = values(33, 64), values(33, 64)
+    fused(x, y)
+    with counted() as pool:
+        fused(x, y)
+    assert pool.count == 0
+    cupy.testing.assert_array_equal(x, 3 * y)
+
+
+@pytest.mark.parametrize("merge", [None, rules.one_op_a_segment])
+@pytest.mark.parametrize("n", [1000, 1 << 20])
+def test_an_update_from_other_coordinates_of_the_same_input(n: int, merge: Any) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1], True)
+        fd.add_output(fd.ops.add(x, fd.ops.roll(x, 1, 0)), alias_input=x)
+    fd.segment(merge=merge)
+    array = cupy.arange(n, dtype=np.float32)
+    expected = array + cupy.roll(array, 1)
+    for _ in range(3):
+        own = cupy.arange(n, dtype=np.float32)
+        assert fd.execute([own]) == []
+        cupy.testing.assert_array_equal(own, expected)
+
+
+MEMORY: dict[str, Callable[[tuple[int, ...]], Any]] = {
+    "new": lambda shape: cupy.empty(shape, np.float32),
+    "every second": lambda shape: cupy.empty((*shape[:-1], 2 * shape[-1]), np.float32)[..., ::2],
+    "backwards": lambda shape: cupy.empty(shape, np.float32)[::-1],
+    "turned": lambda shape: cupy.empty(shape[::-1], np.float32).T,
+    "at 4 bytes": lambda shape: cupy.empty(int(np.prod(shape)) + 1, np.float32)[1:].reshape(shape),
+}
+
+
+@pytest.mark.parametrize("memory", MEMORY)
+def test_every_template_writes_any_layout(memory: str) -> None:
+    x, y = values(48, 260) % 7, values(48, 260) % 5
+    functions: list[Callable[[Any, Any], Any]] = [
+        lambda x, y: x * y, lambda x, y: x.T - y.T, lambda x, y: x - x.max(1, keepdims=True),
+        lambda x, y: (x * y).sum(0), lambda x, y: (x * y).sum(1), lambda x, y: x - x.sum(0),
+        lambda x, y: np.concatenate([x, y[::-1]]), lambda x, y: x @ y.T,
+    ]  # fmt: skip
+    for function in functions:
+        expected = function(x.get(), y.get())
+        out = MEMORY[memory](expected.shape)
+        assert fuse(function)(x, y, out=out) is out
+        np.testing.assert_array_equal(out.get(), expected)
+
+
+def test_a_given_buffer_is_written_directly() -> None:
+    fused = fuse(lambda x, y: (x * y).sum(1))
+    x, out = values(64, 64) % 3, cupy.empty(64, np.float32)
+    fused(x, x, out=out)
+    with counted() as pool:
+        fused(x, x, out=out)
+    assert pool.count == 0
+
+
+@pytest.mark.parametrize("shift", [-1, 0, 1, 7])
+def test_a_buffer_that_overlaps_an_argument_reads_it_as_it_was(shift: int) -> None:
+    memory = cupy.arange(5000, dtype=np.float32)
+    x, out = memory[10:4010], memory[10 + shift : 4010 + shift]
+    expected = x * 2 + x[::-1]
+    fuse(lambda x: x * 2 + x[::-1])(x, out=out)
+    cupy.testing.assert_array_equal(out, expected)
+
+
+def test_arrays_elsewhere_are_refused() -> None:
+    fused = fuse(lambda x: x + 1)
+    with pytest.raises(DeviceError, match="no CuPy array"):
+        fused(values(4), out=np.empty(4, np.float32))
+    with pytest.raises(DeviceError, match="is given to a function for the CPU"):
+        fused(np.ones(4, np.float32), out=values(4))
+    memory = values(8)
+    with pytest.raises(UnsupportedError, match="lies in the same memory"):
+        fuse(adds)(memory[:5], memory[3:])
+
+
+def test_updates_and_buffers_on_another_stream() -> None:
+    fused = fuse(adds)
+    x, y = values(1 << 20), values(1 << 20)
+    fused(x.copy(), y)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    cupy.cuda.get_current_stream().synchronize()
+    with stream:
+        fused(x, y)
+    stream.synchronize()
+    cupy.testing.assert_array_equal(x, 2 * y)
+
+
+def test_torch_tensors_are_updated() -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.ones(100, device="cuda")
+    fuse(adds)(x, x.clone())
+    out = torch.empty(100, device="cuda")
+    assert fuse(lambda x: x * 2)(x, out=out) is out
+    torch.cuda.synchronize()
+    assert bool((out == 4).all())
+    assert bool((x == 2).all())
