@@ -198,7 +198,7 @@ class Executable:
             guards=guards, aligned=facts.aligned, options=self.options, disk=self.disk, given=given.key,
         )  # fmt: skip
         self.compiles += 1
-        call, text = compile_call(plan, self.backend, self.facts, self._scalars)
+        call, text = compile_call(plan, self.backend, self.facts, self._scalars, self.options.graph)
         return _Ready(plan, call, text, compile_guards(plan.guards))
 
     def _use(self, ready: _Ready) -> None:

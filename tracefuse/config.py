@@ -97,6 +97,7 @@ TABLE: dict[str, Option] = {
         Option("dynamic", True, "extents stay symbolic; off compiles for each shape"),
         Option("concretize_resize_extents", "auto", "key resizes by their exact extents", ("auto", "on", "off")),
         Option("eager", False, "call the original function, so that a debugger and print work", changes_code=False),
+        Option("graph", False, "launch the kernels of a call as one CUDA graph"),
         Option("check", False, "compare every segment with the NumPy meaning; indices out of range raise on CUDA too"),
         Option("threads", 0, "threads that run a CPU kernel at most; 0 is one for each core", limits=(0, 4096)),
         Option(
@@ -127,6 +128,7 @@ class Options:
     dynamic: bool
     concretize_resize_extents: str
     eager: bool
+    graph: bool
     check: bool
     threads: int
     debug: int

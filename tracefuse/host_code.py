@@ -2,24 +2,27 @@
 
 The function takes the arguments, reads their extents once, tests everything that the plan depends on (types, layouts,
 facts about sizes) and returns None where something differs; else it allocates, launches and returns the outputs. Values
-are local variables: t3 for value 3, e1 for extent -1. It does what `segments.Runner` does with the same program.
+are local variables: t3 for value 3, e1 for extent -1, and on a GPU p3 for the address of value 3. It does what
+`segments.Runner` does with the same program.
 
 Knows: programs, the texts that a backend gives. Must not know: how a plan is chosen or built.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from segments import Alias, Allocate, Copy, Launch, Release
-from tracefuse.extents import Extent, Symbol, python_text
+from segments import Alias, Allocate, Copy, Instruction, Launch, Release
+from tracefuse.extents import Extent, Symbol, product, python_text
 from tracefuse.guards import Guard
 from tracefuse.ir import Fusion, Requirement
+from tracefuse.launch_code import Names
 from tracefuse.layouts import STRIDE_NAME, Strided, strided
 from tracefuse.plan import CompiledSegment, Plan
+from tracefuse.rooms import Room, choose_rooms, for_kernels_alone, span_of
 from tracefuse.targets import Backend
 
 Call: TypeAlias = Callable[[Sequence[Any]], "list[Any] | None"]
@@ -29,14 +32,15 @@ _PYTHON_TYPES = {"bool": "bool", "int": "int", "uint": "int", "float": "float", 
 
 
 def compile_call(
-    plan: Plan, backend: Backend, facts: Sequence[Guard], scalars: Callable[[Sequence[Any], Mapping[int, int]], Any]
-) -> tuple[Call, str]:
+    plan: Plan, backend: Backend, facts: Sequence[Guard], scalars: Callable[[Sequence[Any], Mapping[int, int]], Any],
+    graph: bool = False,
+) -> tuple[Call, str]:  # fmt: skip
     """(the function, its text).
 
     facts: under which the fusion was recorded, beside the plan's own. scalars: the computed host scalars, in order,
-    from the arguments and the extents.
+    from the arguments and the extents. graph: kernels that follow each other are launched as one graph.
     """
-    writer = _Writer(plan, backend)
+    writer = _Writer(plan, backend, graph)
     text = writer.write(facts)
     names = {**writer.names, **backend.names(), "scalars": scalars, "layout_of": _layout_of, "min": min, "max": max}
     names["other_device"] = backend.on_device
@@ -54,10 +58,24 @@ def name_of(number: int) -> str:
 
 
 class _Writer:
-    def __init__(self, plan: Plan, backend: Backend) -> None:
-        self.plan, self.backend = plan, backend
+    def __init__(self, plan: Plan, backend: Backend, graph: bool) -> None:
+        if graph:
+            backend.require_graphs()
+        self.plan, self.backend, self.graph = plan, backend, graph
         self.fusion: Fusion = plan.segmentation.fusion
         self.names: dict[str, Any] = {"is_aligned": backend.is_aligned}
+        is_library = [segment.lowered is None for segment in plan.segments]
+        self.groups = _groups(plan.program.instructions, is_library, graph)
+        alone = for_kernels_alone(plan.program, is_library) if backend.addresses else frozenset()
+        scratch = {} if not backend.addresses else {k: self._spans(s) for k, s in enumerate(plan.segments)}
+        self.alone, self.rooms = alone, choose_rooms(self.groups, alone, scratch)
+
+    @staticmethod
+    def _spans(segment: CompiledSegment) -> list[Extent]:
+        if segment.code is None or segment.lowered is None:
+            return []
+        sizes = zip(segment.code.scratch_extents(), segment.lowered.scratch, strict=True)
+        return [span_of(size, scratch.dtype.itemsize) for size, scratch in sizes]
 
     def _name(self, prefix: str, value: Any) -> str:
         name = f"{prefix}{len(self.names)}"
@@ -83,25 +101,60 @@ class _Writer:
             lines.append(f"    {', '.join(map(name_of, inputs))}, = a")
         lines += _unless(self._types())
         lines += self._shapes()
+        lines += self._addresses((*self.fusion.tensor_inputs, *self.plan.buffers))
         lines += _unless([*self._sizes(facts), *self._layouts()])
         elsewhere = self.backend.elsewhere_text()
         if elsewhere is not None:
             lines += [f"    if {elsewhere}:", "        return other_device(call, a)"]
         lines += self._scalars()
-        for instruction in self.plan.program.instructions:
-            match instruction:
-                case Allocate(value, spec):
-                    lines.append(self._allocate(value, spec))
-                case Alias(value, original):
-                    lines.append(f"    {name_of(value)} = {name_of(original)}")
-                case Copy(source, target):
-                    lines.append(f"    copy({name_of(source)}, {name_of(target)})")
-                case Launch():
-                    lines.append(self._launch(instruction))
-                case Release(value) if value not in inputs:
-                    lines.append(f"    {name_of(value)} = None")
+        stream = self.backend.stream_text()
+        if stream is not None:
+            lines.append(f"    stream = {stream}")
+        for position, room in enumerate(self.rooms.rooms):
+            if room.spans:
+                lines += self._room(position, room)
+        for group in self.groups:
+            lines += self._group(group, frozenset(inputs))
         outputs = [name_of(number) for number in self.plan.program.outputs]
         return "\n".join([*lines, f"    return [{', '.join(outputs)}]", ""])
+
+    def _group(self, group: Sequence[Instruction], inputs: frozenset[int]) -> Iterator[str]:
+        """The instructions in order; of a graph, its one launch after all allocations and before all releases."""
+        before: list[str] = []
+        launches: list[Launch] = []
+        after: list[str] = []
+        is_graph = self._is_graph(group)
+        for instruction in group:
+            match instruction:
+                case Allocate(value, spec):
+                    before += self._allocate(value, spec)
+                case Alias(value, original):
+                    before.append(f"    {name_of(value)} = {name_of(original)}")
+                    before += self._addresses((value,))
+                case Copy(source, target):
+                    before.append(f"    copy({name_of(source)}, {name_of(target)})")
+                case Launch():
+                    launches.append(instruction)
+                    if not is_graph:
+                        before += self._launch(instruction)
+                case Release(value) if value not in inputs and value not in self.rooms.slots:
+                    (after if is_graph else before).append(f"    {self._holder(value)} = None")
+        yield from before
+        if is_graph:
+            yield from self._graph(launches)
+        yield from after
+
+    def _is_graph(self, group: Sequence[Instruction]) -> bool:
+        return self.graph and sum(isinstance(i, Launch) for i in group) > 1
+
+    def _holder(self, value: int) -> str:
+        """The variable that keeps the memory of a value alive."""
+        return f"m{value}" if value in self.alone else name_of(value)
+
+    def _addresses(self, values: Iterable[int]) -> list[str]:
+        if not self.backend.addresses:
+            return []
+        return [f"    {_address_of(value)} = {self.backend.argument_text(name_of(value))}" for value in values]
 
     # -- conditions ---------------------------------------------------------------------------------------------------
 
@@ -143,14 +196,15 @@ class _Writer:
 
     def _layouts(self) -> Iterable[str]:
         for number, layout in zip(self.fusion.tensor_inputs, self.plan.layouts, strict=True):
-            name = name_of(number)
+            name, address = name_of(number), _address_of(number)
             wide = number in self.plan.aligned
             if wide:
-                yield self.backend.wide_text(name)
+                yield self.backend.wide_text(name, address)
+            plain = self.backend.plain_text(name, address, 1 if wide else self.fusion.values[number].dtype.itemsize)
             if layout is None:
-                yield self.backend.plain_text(name, wide)
+                yield plain
             else:
-                yield f"not ({self.backend.plain_text(name, wide)})"
+                yield f"not ({plain})"
                 yield f"layout_of({name}, is_aligned) == {self._name('l', layout)}"
 
     # -- what runs ----------------------------------------------------------------------------------------------------
@@ -164,19 +218,103 @@ class _Writer:
         extents = ", ".join(f"{key}: {name_of(key)}" for key in known)
         return [f"    {', '.join(map(name_of, made))}, = scalars(a, {{{extents}}})"]
 
-    def _allocate(self, value: int, spec: Any) -> str:
-        shape = "".join(f"{self._extent(extent)}, " for extent in spec.extents)
-        return f"    {name_of(value)} = empty(({shape}), {self._name('d', spec.dtype)})"
+    def _allocate(self, value: int, spec: Any) -> list[str]:
+        size = self._extent(product(spec.extents) * spec.dtype.itemsize)
+        if value in self.rooms.slots:
+            return [f"    {_address_of(value)} = {_slot(self.rooms.slots[value])}"]
+        if value in self.alone:
+            return [f"    m{value} = room({size})", f"    {_address_of(value)} = m{value}.ptr"]
+        shape = f"({''.join(f'{self._extent(extent)}, ' for extent in spec.extents)})"
+        made = self.backend.empty_text(shape, self._name("d", spec.dtype), size)
+        return [f"    {name_of(value)} = {made}", *self._addresses((value,))]
 
-    def _launch(self, launch: Launch) -> str:
+    def _room(self, position: int, room: Room) -> Iterator[str]:
+        """One allocation, and the address of each slot."""
+        spans = {span: f"n{position}_{k}" for k, span in enumerate(dict.fromkeys(room.spans))}
+        for span, name in spans.items():
+            yield f"    {name} = {self._extent(span)}"
+        size = " + ".join(spans[span] for span in room.spans)
+        # What the driver has in order in a graph, launched from wherever, needs one memory for all launches.
+        make = self._name("kept", self.backend.kept_room()) if self._is_graph(self.groups[position]) else "room"
+        yield f"    r{position} = {make}({size})"
+        address = f"r{position}.ptr"
+        for slot, span in enumerate(room.spans):
+            yield f"    {_slot((position, slot))} = {address}"
+            address = f"{_slot((position, slot))} + {spans[span]}"
+
+    def _launch(self, launch: Launch) -> Iterator[str]:
         segment = launch.label
         assert isinstance(segment, CompiledSegment)
-        run = self._name("run", segment.run)
-        inputs = "".join(f"{name_of(value)}, " for value in launch.inputs)
-        outputs = "".join(f"{name_of(value)}, " for value in launch.outputs)
-        if segment.lowered is None:
-            return f"    {outputs or '()'} = {run}(({inputs}), ())"
-        return f"    {run}(({inputs}), ({outputs}))"
+        if segment.code is None:
+            run = self._name("run", segment.run)
+            inputs = "".join(f"{name_of(value)}, " for value in launch.inputs)
+            outputs = "".join(f"{name_of(value)}, " for value in launch.outputs)
+            yield f"    {outputs or '()'} = {run}(({inputs}), ())"
+            yield from self._addresses(launch.outputs)
+            return
+        yield from self._scratch(launch.step, segment)
+        stream = [] if self.backend.stream_text() is None else ["stream"]
+        for function, arguments in zip(segment.functions, self._arguments(launch), strict=True):
+            run = self._name(f"run_{segment}_", self.backend.entry(function))
+            yield f"    {run}({', '.join([*stream, *arguments])})"
+
+    def _arguments(self, launch: Launch) -> list[list[str]]:
+        segment = launch.label
+        assert isinstance(segment, CompiledSegment)
+        assert segment.code is not None
+        tensor = _address_of if self.backend.addresses else name_of
+        return list(segment.code.arguments(Names(tensor, name_of, name_of, lambda k: self._buffer(launch.step, k))))
+
+    def _buffer(self, step: int, position: int) -> str:
+        found = self.rooms.scratch.get((step, position))
+        return f"b{step}_{position}" if found is None else _slot(found)
+
+    def _scratch(self, step: int, segment: CompiledSegment) -> Iterator[str]:
+        """Buffers that have no slot."""
+        assert segment.code is not None
+        assert segment.lowered is not None
+        sizes = segment.code.scratch(Names(name_of, name_of, name_of, str))
+        for k, (size, scratch) in enumerate(zip(sizes, segment.lowered.scratch, strict=True)):
+            if (step, k) in self.rooms.scratch:
+                continue
+            held = f"s{step}_{k}"
+            shape, dtype = f"({size},)", self._name("d", scratch.dtype)
+            yield f"    {held} = {self.backend.empty_text(shape, dtype, f'({size}) * {scratch.dtype.itemsize}')}"
+            yield f"    {self._buffer(step, k)} = {self.backend.argument_text(held)}"
+
+    def _graph(self, launches: Sequence[Launch]) -> Iterator[str]:
+        functions: list[Any] = []
+        given: list[str] = []
+        for launch in launches:
+            segment = launch.label
+            assert isinstance(segment, CompiledSegment)
+            yield from self._scratch(launch.step, segment)
+            functions += segment.functions
+            given += [f"({''.join(f'{one}, ' for one in arguments)})" for arguments in self._arguments(launch)]
+        run = self._name("graph", self.backend.graph(functions))
+        yield f"    {run}(stream, ({''.join(f'{one}, ' for one in given)}))"
+
+
+def _address_of(number: int) -> str:
+    return f"p{number}"
+
+
+def _slot(slot: tuple[int, int]) -> str:
+    return f"q{slot[0]}_{slot[1]}"
+
+
+def _groups(instructions: Sequence[Instruction], is_library: Sequence[bool], graph: bool) -> list[list[Instruction]]:
+    """All instructions, or those of each graph and what stands between graphs: library calls and copies."""
+    if not graph:
+        return [list(instructions)]
+    groups: list[list[Instruction]] = [[]]
+    for instruction in instructions:
+        alone = isinstance(instruction, Copy) or (isinstance(instruction, Launch) and is_library[instruction.step])
+        if alone:
+            groups += [[instruction], []]
+        else:
+            groups[-1].append(instruction)
+    return [group for group in groups if group]
 
 
 def _unless(conditions: Iterable[str]) -> list[str]:

@@ -17,16 +17,17 @@ from segments import Program, Runner
 from tracefuse import config
 from tracefuse.compile_all import compile_all
 from tracefuse.config import Options
-from tracefuse.extents import Expression, Extent, Symbol, as_symbol, evaluate, python_text, substitute, symbol, symbols
+from tracefuse.extents import Extent, Symbol, as_symbol, evaluate, substitute, symbol, symbols
 from tracefuse.given import Given
 from tracefuse.guards import Guard
 from tracefuse.host_program import build_host_program
 from tracefuse.indexing import PULLED
 from tracefuse.ir import Shape
 from tracefuse.kernel.disk_cache import DiskCache
-from tracefuse.layouts import STRIDE_NAME, LayoutKey, Strided, stride_name, symbolic_strides
+from tracefuse.launch_code import LaunchCode, Names
+from tracefuse.layouts import LayoutKey, Strided, stride_name, symbolic_strides
 from tracefuse.library import library_launch
-from tracefuse.schedule.launches import LaunchSpec, Lowered
+from tracefuse.schedule.launches import Lowered
 from tracefuse.schedule.lower import facts_of, lower
 from tracefuse.schedule.nest import contiguous_strides
 from tracefuse.schedule.sizes import Sizes
@@ -36,7 +37,8 @@ from tracefuse.targets import Backend
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledSegment:
-    """A segment with its kernels. lowered is None for a library call; functions: one compiled kernel a launch."""
+    """A segment with its kernels. functions: one compiled kernel a launch. run: the segment alone, from its inputs and
+    the memory of its outputs. code: what its kernels are given; that and lowered are None for a library call."""
 
     part: Part
     lowered: Lowered | None
@@ -44,6 +46,7 @@ class CompiledSegment:
     run: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any] | None]
     inputs: tuple[int, ...]
     name: str
+    code: LaunchCode | None = None
 
     @property
     def template(self) -> str:
@@ -272,61 +275,31 @@ class _Border:
 def _kernel_segment(
     border: _Border, lowered: Lowered, functions: tuple[Any, ...], position: int, backend: Backend
 ) -> CompiledSegment:
-    inputs, text = _RunText(border, lowered).write()
-    names: dict[str, Any] = {f"k{k}": backend.entry(function) for k, function in enumerate(functions)}
-    names |= {f"d{k}": scratch.dtype for k, scratch in enumerate(lowered.scratch)}
-    names |= {"empty": backend.empty, "min": min, "max": max}
-    exec(text, names)
-    return CompiledSegment(border.part, lowered, functions, names["run"], inputs, f"{lowered.template}{position}")
+    code = LaunchCode(border, lowered)
+    inputs = code.inputs()
+    run = _run(code, inputs, functions, backend)
+    name = f"{lowered.template}{position}"
+    return CompiledSegment(border.part, lowered, functions, run, inputs, name, code)
 
 
-class _RunText:
-    """Writes the Python function that launches a segment's kernels, all argument arithmetic in it."""
-
-    def __init__(self, border: _Border, lowered: Lowered) -> None:
-        self.border, self.lowered = border, lowered
-        segment = border.part.segment
-        self.index_map = segment.index_map
-        self.outputs = {number: position for position, number in enumerate(segment.outputs)}
-        self.inputs: dict[int, int] = {}
-
-    def _input(self, original: int) -> str:
-        return f"i[{self.inputs.setdefault(original, len(self.inputs))}]"
-
-    def write(self) -> tuple[tuple[int, ...], str]:
-        """(the values to pass, by original number; the source of `run(i, o)`)."""
-        for number in self.border.part.written.tensor_inputs:
-            self._input(self.index_map[number])
-        lines = [
-            f"    s{k} = empty(({self._extent(scratch.size)},), d{k})" for k, scratch in enumerate(self.lowered.scratch)
-        ]
-        for k, launch in enumerate(self.lowered.launches):
-            lines.append(f"    k{k}({', '.join(self._arguments(launch))})")
-        return tuple(self.inputs), "\n".join(["def run(i, o):", *lines])
-
-    def _arguments(self, launch: LaunchSpec) -> list[str]:
-        tensors = [self._tensor(t) for t in launch.tensors]
-        scratch = [f"s{k}" for k in launch.scratch]
-        integers = [self._extent(Expression((((s,), 1),))) for s in launch.integers]
-        scalars = [self._input(self.index_map[number]) for number in launch.scalars]
-        return [*tensors, *scratch, *integers, *scalars]
-
-    def _tensor(self, number: int) -> str:
-        place = self.outputs.get(number)
-        return self._input(self.index_map[number]) if place is None else f"o[{place}]"
-
-    def _extent(self, extent: Extent) -> str:
-        return python_text(substitute(extent, self.lowered.derived), self._symbol)
-
-    def _symbol(self, own: Symbol) -> str:
-        original = self.border.original.get(own)
-        if original is not None:
-            return python_text(original, lambda s: self._input(s.id if s.id is not None else 0))
-        found = STRIDE_NAME.fullmatch(own.name)
-        assert found is not None
-        number, axis = found.groups()
-        array = self._tensor(int(number))
-        return f"({array}.strides[{axis}] // {self.border.part.written.values[int(number)].dtype.itemsize})"
+def _run(
+    code: LaunchCode, inputs: tuple[int, ...], functions: tuple[Any, ...], backend: Backend
+) -> Callable[[Sequence[Any], Sequence[Any]], Sequence[Any] | None]:
+    """The segment alone: a function of its inputs and of the memory of its outputs."""
+    where = {number: f"i[{k}]" for k, number in enumerate(inputs)}
+    where |= {number: f"o[{k}]" for k, number in enumerate(code.border.part.segment.original_outputs)}
+    names = Names(lambda n: backend.argument_text(where[n]), where.__getitem__, where.__getitem__, lambda k: f"b{k}")
+    lines = ["def run(i, o):"]
+    for k, size in enumerate(code.scratch(names)):
+        lines += [f"    s{k} = empty(({size},), d{k})", f"    b{k} = {backend.argument_text(f's{k}')}"]
+    stream = backend.stream_text()
+    for k, arguments in enumerate(code.arguments(names)):
+        lines.append(f"    k{k}({', '.join([*([] if stream is None else [stream]), *arguments])})")
+    scope: dict[str, Any] = {f"k{k}": backend.entry(function) for k, function in enumerate(functions)}
+    scope |= {f"d{k}": scratch.dtype for k, scratch in enumerate(code.lowered.scratch)}
+    scope |= {**backend.names(), "min": min, "max": max}
+    exec("\n".join(lines), scope)
+    return scope["run"]  # type: ignore[no-any-return]
 
 
 def _nothing(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[()]:

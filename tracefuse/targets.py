@@ -18,10 +18,11 @@ import numpy as np
 
 from tracefuse.device import cpu, cuda
 from tracefuse.dtypes import DType
-from tracefuse.errors import DeviceError
+from tracefuse.errors import DeviceError, UnsupportedError
 from tracefuse.kernel.compile_cpu import compile_cpu
 from tracefuse.kernel.compile_cuda import CudaCompiler
 from tracefuse.kernel.cuda import emit_cuda
+from tracefuse.kernel.cuda_graph import CudaGraph
 from tracefuse.kernel.disk_cache import DiskCache
 from tracefuse.kernel.ir import Kernel
 from tracefuse.schedule.lower import Target
@@ -42,7 +43,23 @@ class Backend(ABC):
 
     @abstractmethod
     def entry(self, function: Any) -> Callable[..., None]:
-        """What launches a compiled kernel: called with arrays and numbers in the order of its parameters."""
+        """What launches a compiled kernel: called with the stream where there is one (`stream_text`), then tensors as
+        `argument_text` writes them and numbers in the order of the kernel's parameters."""
+
+    def require_graphs(self) -> None:
+        """Raises UnsupportedError where kernels cannot be launched as a graph."""
+        raise UnsupportedError(
+            "graph=True launches kernels as one CUDA graph, and these run on the CPU",
+            hint="pass CuPy arrays, or leave graph= out",
+        )
+
+    def graph(self, functions: Sequence[Any]) -> Callable[..., None]:
+        """What launches several kernels at once: called with the stream and the arguments of each."""
+        raise NotImplementedError
+
+    def kept_room(self) -> Callable[[int], Any]:
+        """What gives one memory at every call, for what graphs keep between their kernels; it grows as it must."""
+        raise NotImplementedError
 
     @abstractmethod
     def empty(self, shape: tuple[int, ...], dtype: DType) -> Any:
@@ -60,16 +77,31 @@ class Backend(ABC):
         """Whether the array called `name` is on this device, as a Python expression; None where it must be."""
         return None
 
-    def plain_text(self, name: str, wide: bool) -> str:
+    addresses: bool = False
+    """Whether kernels are given addresses, not arrays."""
+
+    def argument_text(self, name: str) -> str:
+        """What a kernel is given for the array called `name`."""
+        return name
+
+    def stream_text(self) -> str | None:
+        """The stream of a call, as a Python expression, where there are streams."""
+        return None
+
+    def plain_text(self, name: str, address: str, itemsize: int) -> str:
         """`is_plain` of the array called `name` as a Python expression, which calls pay for; it may call `is_plain`.
 
-        wide: it is known to start at a multiple of 16 bytes.
+        address: the name of its address; itemsize: 1 where that is known to be a multiple of all that matters.
         """
         return f"is_plain({name})"
 
-    def wide_text(self, name: str) -> str:
+    def wide_text(self, name: str, address: str) -> str:
         """`is_wide` likewise."""
         return f"is_wide({name})"
+
+    def empty_text(self, shape: str, dtype: str, size: str) -> str:
+        """A fresh array, from texts of its shape, type and bytes."""
+        return f"empty({shape}, {dtype})"
 
     def elsewhere_text(self) -> str | None:
         """Whether the current device of the thread is another one, as a Python expression; None where there is one."""
@@ -150,7 +182,7 @@ class CpuBackend(Backend):
     def is_plain(self, array: Any) -> bool:
         return array.flags.num & _PLAIN == _PLAIN  # type: ignore[no-any-return]
 
-    def plain_text(self, name: str, wide: bool) -> str:
+    def plain_text(self, name: str, address: str, itemsize: int) -> str:
         return f"{name}.flags.num & {_PLAIN} == {_PLAIN}"
 
     def is_wide(self, array: Any) -> bool:
@@ -170,6 +202,7 @@ class CudaBackend(Backend):
     """CUDA kernels on CuPy arrays of one device, on the current stream."""
 
     uses_alignment = True
+    addresses = True
 
     def __init__(self, device: int) -> None:
         architecture = cuda.architecture(device)
@@ -184,7 +217,24 @@ class CudaBackend(Backend):
         return self.compiler.compile(kernel, disk)
 
     def entry(self, function: Any) -> Callable[..., None]:
-        return function.launch  # type: ignore[no-any-return]
+        with cuda.on_device(self.device):
+            return function.launcher(self.device)  # type: ignore[no-any-return]
+
+    def require_graphs(self) -> None:
+        """Every GPU has them."""
+
+    def kept_room(self) -> Callable[[int], Any]:
+        return cuda.KeptRoom()
+
+    def graph(self, functions: Sequence[Any]) -> Callable[..., None]:
+        with cuda.on_device(self.device):
+            return CudaGraph(functions, self.device)
+
+    def argument_text(self, name: str) -> str:
+        return f"{name}.data.ptr"
+
+    def stream_text(self) -> str | None:
+        return "current_stream().ptr"
 
     def empty(self, shape: tuple[int, ...], dtype: DType) -> Any:
         return cuda.empty(shape, dtype)
@@ -209,14 +259,17 @@ class CudaBackend(Backend):
     def here_text(self, name: str) -> str | None:
         return f"{name}.data.device_id == {self.device}" if self._several else None
 
-    def plain_text(self, name: str, wide: bool) -> str:
-        return f"{name}._c_contiguous" if wide else f"{name}._c_contiguous and is_aligned({name})"
+    def plain_text(self, name: str, address: str, itemsize: int) -> str:
+        return f"{name}._c_contiguous" + (f" and {address} % {itemsize} == 0" if itemsize > 1 else "")
 
     def is_wide(self, array: Any) -> bool:
         return array.data.ptr % 16 == 0  # type: ignore[no-any-return]
 
-    def wide_text(self, name: str) -> str:
-        return f"{name}.data.ptr % 16 == 0"
+    def wide_text(self, name: str, address: str) -> str:
+        return f"{address} % 16 == 0"
+
+    def empty_text(self, shape: str, dtype: str, size: str) -> str:
+        return f"new({shape}, {dtype}, {size})"
 
     def is_aligned(self, array: Any) -> bool:
         return array.data.ptr % array.dtype.itemsize == 0  # type: ignore[no-any-return]
@@ -231,7 +284,10 @@ class CudaBackend(Backend):
         return f"current_device() != {self.device}" if self._several else None
 
     def names(self) -> dict[str, Any]:
-        return {**super().names(), "is_aligned": self.is_aligned, "current_device": cuda.current_device_function()}
+        return {
+            **super().names(), "current_device": cuda.current_device_function(), "room": cuda.room, "new": cuda.new,
+            "current_stream": cuda.current_stream_function(),
+        }  # fmt: skip
 
     def on_device(self, call: Callable[[Any], Any], arguments: Any) -> Any:
         with cuda.on_device(self.device):
@@ -265,6 +321,12 @@ class CudaTextBackend(Backend):
         return EmittedKernel(kernel, emit_cuda(kernel))
 
     def entry(self, function: Any) -> Callable[..., None]:
+        return self._refuse
+
+    def require_graphs(self) -> None:
+        """They are shown as they are without."""
+
+    def graph(self, functions: Sequence[Any]) -> Callable[..., None]:
         return self._refuse
 
     def empty(self, shape: tuple[int, ...], dtype: DType) -> Any:

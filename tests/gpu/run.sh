@@ -1,11 +1,18 @@
 #!/usr/bin/env bash
 # The GPU tests and benchmarks, in one call: tests/gpu/run.sh [selection ...]
 #
-# Selections: kernels (hand-written kernels, every primitive), rows (every op row), random (random fusions),
-# functions (whole functions), arrays (kinds of arrays, streams, large sizes), memory (results in given memory), bench
-# (the table against jax.jit and torch.compile), calls (host time). None: all tests, then the benchmarks without torch.
-# Needs CuPy and a GPU; PYTHON names another interpreter. Exits with the first failure's status after all selections
-# have run.
+# None: all tests, then the benchmarks without torch. Needs CuPy and a GPU; PYTHON names another interpreter. Exits with
+# the first failure's status after all selections have run. Selections:
+#   kernels    hand-written kernels, every primitive
+#   rows       every op row
+#   random     random fusions
+#   functions  whole functions
+#   arrays     kinds of arrays, streams, large sizes
+#   memory     results in given memory
+#   graphs     CUDA graphs
+#   bench      the table against jax.jit and torch.compile
+#   host       host time of a call on GPU arrays, beside both
+#   calls      host time and first calls on the CPU
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 python=${PYTHON:-python3}
@@ -27,13 +34,15 @@ for selection in "${@:-all}"; do
         functions) tests tests/test_templates.py ;;
         arrays) tests tests/gpu/test_arrays_on_device.py ;;
         memory) tests tests/gpu/test_memory_on_device.py tests/test_given_memory_random.py ;;
+        graphs) tests tests/gpu/test_graphs_on_device.py ;;
         bench) run "$python" tests/bench/bench_gpu.py --jax --torch ;;
+        host) run "$python" tests/bench/bench_host.py ;;
         calls) run "$python" tests/bench/bench_calls.py ;;
         all)
             tests tests
             run "$python" tests/bench/bench_gpu.py --jax
             ;;
-        *) echo "no selection $selection: kernels rows random functions arrays memory bench calls all" >&2; exit 2 ;;
+        *) echo "no selection $selection: $(sed -n 's/^#   \([a-z]*\) .*/\1/p' "$0" | tr '\n' ' ')all" >&2; exit 2 ;;
     esac
 done
 exit "$status"

@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import math
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -99,23 +100,61 @@ def empty(shape: tuple[int, ...], dtype: DType) -> Any:
 
     Raises DeviceError when the device is out of memory, DtypeError for a type that this CuPy does not have.
     """
-    cupy = _cupy()
-    size = math.prod(shape) * dtype.itemsize
+    return new(shape, dtype, math.prod(shape) * dtype.itemsize)
+
+
+def new(shape: tuple[int, ...], dtype: DType, size: int) -> Any:
+    """`empty`, where the bytes are known."""
+    array, allocate = _makers()
     try:
-        return cupy.ndarray(shape, dtype.numpy, _allocator()(size))
-    except cupy.cuda.memory.OutOfMemoryError as error:
-        raise DeviceError(
-            f"out of memory on device {current_device()}: {size} bytes for {dtype.short}{list(shape)}: {error}",
-            hint="free arrays, or give cached memory back with cupy.get_default_memory_pool().free_all_blocks()",
-        ) from error
+        return array(shape, dtype.numpy, allocate(size))
+    except MemoryError as error:
+        raise _out_of_memory(size, f"{dtype.short}{list(shape)}", error) from error
     except (TypeError, ValueError) as error:
         raise DtypeError(f"this CuPy makes no arrays of {dtype.name}: {error}") from error
 
 
+def room(size: int) -> Any:
+    """New memory from CuPy's pool on the current device, with its address as `ptr`; raises as `empty`."""
+    try:
+        return _makers()[1](size)
+    except MemoryError as error:
+        raise _out_of_memory(size, "intermediate results", error) from error
+
+
+class KeptRoom:
+    """One memory for every call, which grows to the largest size asked for.
+
+    What it was before is kept, since kernels in flight may use it; each is at least half as large again as the last.
+    """
+
+    def __init__(self) -> None:
+        self._rooms: list[Any] = []
+        self._size = -1
+        self._lock = threading.Lock()
+
+    def __call__(self, size: int) -> Any:
+        if size > self._size:
+            with self._lock:
+                if size > self._size:
+                    larger = max(size, self._size + self._size // 2)
+                    self._rooms.append(room(larger))
+                    self._size = larger
+        return self._rooms[-1]
+
+
+def _out_of_memory(size: int, what: str, error: Exception) -> DeviceError:
+    return DeviceError(
+        f"out of memory on device {current_device()}: {size} bytes for {what}: {error}",
+        hint="free arrays, or give cached memory back with cupy.get_default_memory_pool().free_all_blocks()",
+    )
+
+
 @functools.cache
-def _allocator() -> Any:
-    """CuPy's current allocator: its pool, unless the user has set another."""
-    return _cupy().cuda.alloc
+def _makers() -> tuple[Any, Any]:
+    """CuPy's array type, and its current allocator: its pool, unless the user has set another."""
+    cupy = _cupy()
+    return cupy.ndarray, cupy.cuda.alloc
 
 
 def pointer(array: Any) -> int:
@@ -152,6 +191,12 @@ def current_device() -> int:
 def current_device_function() -> Callable[[], int]:
     """What `current_device` calls: CuPy's own function, for callers that count each call."""
     found: Callable[[], int] = _cupy().cuda.runtime.getDevice
+    return found
+
+
+def current_stream_function() -> Callable[[], Any]:
+    """What `current_stream` calls, likewise."""
+    found: Callable[[], Any] = _cupy().cuda.get_current_stream
     return found
 
 

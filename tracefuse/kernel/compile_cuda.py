@@ -103,14 +103,10 @@ def _python_text(expression: ir.Expression, names: dict[str, str]) -> str:
     raise InternalError(f"a grid extent is made of integer parameters, got {expression}")
 
 
-def grid_function(kernel: ir.Kernel) -> Callable[..., tuple[int, int, int]]:
-    """A Python function of the kernel's parameters, in order, that gives (blocks in x, y, z)."""
-    names = {p.name: f"p{k}" for k, p in enumerate(kernel.parameters)}
-    scalars = {p.name: names[p.name] for p in kernel.scalars}
-    extents = [_python_text(axis.extent, scalars) for axis in reversed(kernel.grid)]
-    source = f"lambda {', '.join(names.values())}: ({', '.join([*extents, '1', '1', '1'][:3])})"
-    function: Callable[..., tuple[int, int, int]] = eval(compile(source, f"<grid of {kernel.name}>", "eval"))
-    return function
+def grid_texts(kernel: ir.Kernel, names: Sequence[str]) -> list[str]:
+    """The blocks in x, y, z (at least x) as Python text over the names of the kernel's parameters, given in order."""
+    scalars = {p.name: name for p, name in zip(kernel.parameters, names, strict=True) if isinstance(p, ir.Variable)}
+    return [_python_text(axis.extent, scalars) for axis in reversed(kernel.grid)] or ["1"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -133,7 +129,7 @@ class _Packed(threading.local):
 
 @dataclass(frozen=True, slots=True)
 class _Runtime:
-    """What a launch calls of CuPy, looked up once."""
+    """What launches call of CuPy, looked up once."""
 
     launch: Callable[..., None]
     stream: Callable[[], Any]
@@ -158,15 +154,12 @@ class CudaFunction:
         self.kernel, self._source, self.cubin = kernel, source, cubin
         self.entry, self.architecture = entry, architecture
         self.shared_bytes = shared_bytes(kernel)
-        self.grid = grid_function(kernel)
-        self._pack = struct.Struct("=" + "".join(self._slot(p) for p in kernel.parameters)).pack_into
+        self.pack = struct.Struct("=" + "".join(self._slot(p) for p in kernel.parameters)).pack_into
         self._buffers = tuple(k for k, p in enumerate(kernel.parameters) if isinstance(p, ir.Buffer))
-        halves = ((k, p) for k, p in enumerate(kernel.parameters) if isinstance(p, ir.Variable) and p.dtype.is_half)
-        self._halves = tuple((k, _half_bits(p.dtype)) for k, p in halves)
         self._count = len(kernel.parameters)
-        self._packed = _Packed(self._count)
         self._lock = threading.Lock()
         self._loaded: dict[int, tuple[Any, int]] = {}
+        self._launchers: dict[int, Callable[..., None]] = {}
         self._runtime: _Runtime | None = None
 
     @property
@@ -197,44 +190,85 @@ class CudaFunction:
         for k in self._buffers:
             if type(values[k]) is not int:
                 values[k] = values[k].data.ptr
-        self.launch_values(values)
+        runtime = self._driver()
+        self.launcher(runtime.device())(runtime.stream().ptr, *values)
 
-    def launch_values(self, values: Sequence[Any]) -> None:
-        """As `launch`, with addresses for buffers; nothing is checked but the grid."""
-        x, y, z = self.grid(*values)
-        if x <= 0 or y <= 0 or z <= 0:
-            return
-        if x > GRID_LIMITS[0] or y > GRID_LIMITS[1] or z > GRID_LIMITS[2]:
+    def launcher(self, device: int) -> Callable[..., None]:
+        """A function that launches on a GPU, which must be the current one: what a call that counts goes through.
+
+        It takes the address of a stream, then addresses for buffers and numbers for scalars in parameter order; it
+        checks the grid and that the numbers fit, and raises as `launch`. The kernel stays loaded as long as it lives.
+        """
+        found = self._launchers.get(device)
+        if found is None:
+            found = self._launchers[device] = self._written_launcher(device)
+        return found
+
+    def packing(self) -> tuple[list[str], list[str], dict[str, Any]]:
+        """(names of the parameters, what is packed of each, as Python text; what that text refers to)."""
+        names = [f"p{k}" for k in range(self._count)]
+        packed, bits = list(names), {}
+        for k, parameter in enumerate(self.kernel.parameters):
+            if isinstance(parameter, ir.Variable) and parameter.dtype.is_half:
+                packed[k] = f"bits{k}(p{k})"
+                bits[f"bits{k}"] = _half_bits(parameter.dtype)
+        return names, packed, bits
+
+    def _written_launcher(self, device: int) -> Callable[..., None]:
+        names, packed, bits = self.packing()
+        grid = grid_texts(self.kernel, names)
+        axes = "xyz"[: len(grid)]
+        blocks = ", ".join([*axes, "1", "1", "1"][:3])
+        lines = [f"def launch({', '.join(['stream', *names])}):"]
+        lines += [f"    {axis} = {text}" for axis, text in zip(axes, grid, strict=True)]
+        inside = " and ".join(f"0 < {axis} <= {most}" for axis, most in zip(axes, GRID_LIMITS, strict=False))
+        values = "".join(f"{name}, " for name in names)
+        shape = f"{blocks}, {self.kernel.threads}, 1, 1, {self.shared_bytes}"
+        lines += [
+            f"    if not ({inside}):",
+            f"        return no_grid({blocks})",
+            "    try:",
+            f"        pack(packed.buffer, 0, {', '.join(packed)})",
+            f"        run(function, {shape}, stream, packed.address, 0)",
+            "    except failures as error:",
+            f"        raise failed(error, ({blocks}), ({values})) from error",
+        ]
+        runtime, (module, function) = self._driver(), self.load(device)
+        scope = {
+            "run": runtime.launch, "function": function, "module": module, "pack": self.pack, "failed": self._failed,
+            "packed": _Packed(self._count), "no_grid": self.no_grid, "failures": (struct.error, runtime.error), **bits,
+        }  # fmt: skip
+        exec(compile("\n".join(lines), f"<launch of {self.kernel.name}>", "exec"), scope)
+        return scope["launch"]  # type: ignore[no-any-return]
+
+    def _driver(self) -> _Runtime:
+        if self._runtime is None:
+            self._runtime = _runtime()
+        return self._runtime
+
+    def no_grid(self, x: int, y: int, z: int) -> None:
+        """Returns where a grid has no blocks; raises DeviceError for one that the hardware does not take."""
+        if x > 0 and y > 0 and z > 0:
             most = " x ".join(map(str, GRID_LIMITS))
             raise DeviceError(f"kernel {self.kernel.name}: a grid of {x} x {y} x {z} blocks, the most is {most}")
-        for k, bits in self._halves:
-            values = [*values[:k], bits(values[k]), *values[k + 1 :]]
-        runtime = self._runtime
-        if runtime is None:
-            runtime = self._runtime = _runtime()
-        loaded = self._loaded.get(runtime.device())
-        function = self._load(runtime.device()) if loaded is None else loaded[1]
-        packed = self._packed
-        try:
-            self._pack(packed.buffer, 0, *values)
-        except struct.error as error:
-            raise DeviceError(f"kernel {self.kernel.name}: arguments {values} do not fit: {error}") from None
-        stream = runtime.stream().ptr
-        try:
-            runtime.launch(function, x, y, z, self.kernel.threads, 1, 1, self.shared_bytes, stream, packed.address, 0)
-        except runtime.error as error:
-            raise DeviceError(
-                f"kernel {self.kernel.name}: the driver refused a launch of {x} x {y} x {z} blocks of "
-                f"{self.kernel.threads} threads with {self.shared_bytes} bytes of dynamic shared memory: {error}"
-            ) from error
 
-    def _load(self, device: int) -> int:
-        from cupy.cuda.function import Module
-        from cupy_backends.cuda.api import driver
+    def _failed(self, error: Exception, grid: tuple[int, int, int], values: tuple[Any, ...]) -> DeviceError:
+        if isinstance(error, struct.error):
+            return DeviceError(f"kernel {self.kernel.name}: arguments {list(values)} do not fit: {error}")
+        x, y, z = grid
+        return DeviceError(
+            f"kernel {self.kernel.name}: the driver refused a launch of {x} x {y} x {z} blocks of "
+            f"{self.kernel.threads} threads with {self.shared_bytes} bytes of dynamic shared memory: {error}"
+        )
 
+    def load(self, device: int) -> tuple[Any, int]:
+        """(what keeps the kernel loaded, the driver's handle of it) on a GPU."""
         with self._lock:
             if device in self._loaded:
-                return self._loaded[device][1]
+                return self._loaded[device]
+            from cupy.cuda.function import Module
+            from cupy_backends.cuda.api import driver
+
             module = Module()
             try:
                 module.load(self.cubin)
@@ -246,12 +280,13 @@ class CudaFunction:
                     f"kernel {self.kernel.name}, compiled for {self.architecture}, cannot be loaded: {error}"
                 ) from error
             self._loaded[device] = (function, int(function.ptr))  # the function keeps its module loaded
-            return int(function.ptr)
+            return self._loaded[device]
 
     def unload(self) -> None:
-        """Gives the machine code on the devices back; a later launch loads it again."""
+        """Forgets the machine code on the devices, which goes when the last launcher does; it is loaded again."""
         with self._lock:
             self._loaded.clear()
+            self._launchers.clear()
 
 
 def compile_kernel(kernel: ir.Kernel, *, architecture: str) -> CudaFunction:

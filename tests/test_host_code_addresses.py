@@ -1,0 +1,157 @@
+"""Calls that pass addresses, as on a GPU, run with the CPU's kernels: slots of one allocation, and graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_fusions import fusions
+from ways import assert_equal_bits
+
+from tracefuse import FusionDefinition, UnsupportedError, fuse, options, rules
+from tracefuse.compiler import Executable
+from tracefuse.config import resolve
+from tracefuse.device import cpu
+from tracefuse.dtypes import DType
+from tracefuse.segmentation import segment_fusion
+from tracefuse.targets import CpuBackend
+
+
+@dataclass
+class Memory:
+    array: Any
+
+    @property
+    def ptr(self) -> int:
+        start = int(self.array.ctypes.data)
+        return start + -start % 256
+
+
+class Addressed(CpuBackend):
+    """Counts allocations and launches of graphs; fills new memory with what no value is."""
+
+    addresses = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rooms: list[int] = []
+        self.arrays = 0
+        self.graphs: list[int] = []
+
+    def entry(self, function: Any) -> Callable[..., None]:
+        return lambda stream, *arguments: function.launch(*arguments)
+
+    def argument_text(self, name: str) -> str:
+        return f"{name}.ctypes.data"
+
+    def stream_text(self) -> str | None:
+        return "7"
+
+    def empty_text(self, shape: str, dtype: str, size: str) -> str:
+        return f"new({shape}, {dtype}, {size})"
+
+    def require_graphs(self) -> None:
+        pass
+
+    def graph(self, functions: Sequence[Any]) -> Callable[..., None]:
+        def launch(stream: int, arguments: Sequence[tuple[Any, ...]]) -> None:
+            self.graphs.append(len(functions))
+            for function, own in zip(functions, arguments, strict=True):
+                function.launch(*own)
+
+        return launch
+
+    def kept_room(self) -> Callable[[int], Any]:
+        return self.room
+
+    def room(self, size: int) -> Memory:
+        self.rooms.append(size)
+        memory = np.empty(size + 256, np.uint8)
+        memory.fill(0xA5)
+        return Memory(memory)
+
+    def new(self, shape: tuple[int, ...], dtype: DType, size: int) -> Any:
+        self.arrays += 1
+        array = cpu.empty(shape, dtype)
+        assert array.nbytes == size
+        return array
+
+    def names(self) -> dict[str, Any]:
+        return {**super().names(), "room": self.room, "new": self.new}
+
+
+def chain(count: int) -> FusionDefinition:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True)
+        for step in range(count):
+            x = fd.ops.add(fd.ops.neg(x), float(step))
+        fd.add_output(x)
+    return fd
+
+
+def executable(fusion: Any, backend: Addressed, merge: Any = None, graph: bool = False) -> Executable:
+    with options(graph=graph):
+        return Executable(segment_fusion(fusion, merge=merge), backend, options=resolve())
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data(), st.booleans())
+def test_random_fusions_give_the_same_bits_from_addresses(data: st.DataObject, graph: bool) -> None:
+    fusion, arguments = data.draw(fusions("mixed"))
+    merge = data.draw(st.sampled_from([None, rules.one_op_a_segment, rules.reduction_ends_segment]))
+    expected = Executable(segment_fusion(fusion, merge=merge))(arguments)
+    for _ in range(2):
+        for own, wanted in zip(executable(fusion, Addressed(), merge, graph)(arguments), expected, strict=True):
+            assert_equal_bits(np.asarray(own), np.asarray(wanted), "from addresses")
+
+
+def test_a_chain_of_twenty_segments_needs_the_room_of_two_intermediates() -> None:
+    backend = Addressed()
+    run = executable(chain(10).fusion, backend, rules.one_op_a_segment)
+    x = np.ones((30, 40), np.float32)
+    (result,) = run([x])
+    assert len(run.plan_for([x])[0].segments) == 20
+    assert (backend.rooms, backend.arrays) == ([2 * 4864], 1)  # 4,800 bytes, up to a multiple of 256
+    np.testing.assert_array_equal(result, np.full((30, 40), 6, np.float32))
+
+
+def test_a_graph_takes_all_kernels_between_library_calls() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True)
+        y = fd.ops.exp(fd.ops.neg(x))
+        z = fd.ops.abs(fd.ops.sin(fd.ops.matmul(y, y)))
+        fd.add_output(fd.ops.neg(z))
+        fd.add_output(y)
+    backend = Addressed()
+    run = executable(fd.fusion, backend, rules.one_op_a_segment, graph=True)
+    x = np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32)
+    first = run([x])
+    again = run([x * 2])
+    assert backend.graphs == [2, 3, 2, 3]
+    y = np.exp(-x)
+    np.testing.assert_allclose(first[1], y, rtol=1e-6)
+    np.testing.assert_allclose(first[0], -np.abs(np.sin(y @ y)), rtol=1e-4, atol=1e-6)
+    assert not np.array_equal(first[0], again[0])
+
+
+def test_sizes_of_many_kinds_are_allocated_one_by_one() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1], True)
+        for count in range(1, 8):
+            x = fd.ops.neg(fd.ops.cat([x, fd.ops.full([count], 1.0)], 0))
+        fd.add_output(x)
+    backend = Addressed()
+    (result,) = executable(fd.fusion, backend, rules.one_op_a_segment)([np.zeros(5, np.float32)])
+    assert len(backend.rooms) > 6
+    assert result.shape == (33,)
+
+
+def test_graphs_are_refused_on_the_cpu() -> None:
+    with pytest.raises(UnsupportedError, match="graph=True launches kernels as one CUDA graph") as caught:
+        fuse(lambda x: x + 1, graph=True)(np.ones(3))
+    assert "pass CuPy arrays, or leave graph= out" in str(caught.value)
