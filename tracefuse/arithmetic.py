@@ -101,7 +101,9 @@ def real(x: Any) -> Any:
 
 def imag(x: Any) -> Any:
     traced = as_traced(x)
-    return _by_name("imag", traced) if traced.value.dtype.kind == "complex" else apply("mul", traced, 0)
+    if traced.value.dtype.kind == "complex":
+        return _by_name("imag", traced)
+    return traced.recorder.movement("full", [0], shape=traced.extents, dtype=traced.value.dtype)
 
 
 def _by_name(name: str, x: Traced) -> Any:

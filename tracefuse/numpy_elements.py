@@ -6,12 +6,13 @@ Knows: NumPy's functions and parameters. Must not know: how values are recorded.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tracefuse import dtypes, operations, shaping, source
-from tracefuse.errors import DtypeError, ShapeError
+from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.in_place import into
 from tracefuse.numpy_table import Functions
 from tracefuse.operations import apply, as_tensor, iota, missing, refuse
@@ -59,30 +60,63 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
 
 @implements(np.pad)
 def pad(array: Any, pad_width: Any, mode: Any = "constant", **keywords: Any) -> Any:
-    if mode != "constant":
-        raise missing(f"np.pad with mode={mode!r}", "use mode='constant'")
-    value = keywords.pop("constant_values", 0)
-    refuse("np.pad", **keywords)
+    """Modes constant (one value, or one for each side), edge, reflect, symmetric, wrap and empty (here zeros)."""
     traced = as_tensor(array)
     rank = len(traced.extents)
-    if isinstance(value, (tuple, list, np.ndarray)):
-        flat = np.unique(np.asarray(value))
-        if flat.size != 1:
-            raise missing("np.pad with several constant_values", "pad one axis after the other")
-        value = flat[0]
-    value = operations.as_number(value)
-    value = value.item() if isinstance(value, (np.generic, np.ndarray)) else value
-    entries = shaping.new_shape_entries(_pad_pairs(pad_width, rank), traced.recorder)
+    values = _pairs(keywords.pop("constant_values", 0), rank) if mode in ("constant", "empty") else []
+    kind = keywords.pop("reflect_type", "even")
+    refuse("np.pad", reflect_type=None if kind == "even" else kind, **keywords)
+    entries = shaping.new_shape_entries(_pairs(pad_width, rank), traced.recorder)
     for entry in entries:
         message = "pad: a width of {right} is negative"
         traced.recorder.builder.require(0, "<=", entry, message, "slice to remove elements", source.user_line())
-    return traced.recorder.movement(
-        "pad", [traced], pad_widths=entries, value=traced.value.dtype.numpy.type(value).item()
-    )
+    if mode in _PADDED_BY:
+        for axis in range(rank):
+            if entries[2 * axis : 2 * axis + 2] != (0, 0):
+                traced = _taken_beyond(traced, axis, entries[2 * axis], entries[2 * axis + 1], _PADDED_BY[mode])
+        return traced
+    if not values:
+        raise missing(f"np.pad with mode={mode!r}", f"use one of 'constant', {', '.join(map(repr, _PADDED_BY))}")
+    numbers = [_pad_value(traced, value) for value in values]
+    if len({repr(number) for number in numbers}) <= 1:
+        return traced.recorder.movement("pad", [traced], pad_widths=entries, value=numbers[0] if numbers else 0)
+    for position, (width, number) in enumerate(zip(entries, numbers, strict=True)):
+        widths: list[Any] = [0] * (2 * rank)
+        widths[position] = width
+        traced = traced.recorder.movement("pad", [traced], pad_widths=tuple(widths), value=number)
+    return traced
 
 
-def _pad_pairs(width: Any, rank: int) -> list[Any]:
-    """NumPy's spellings of pad widths (n, (n,), (before, after), one pair an axis) as before, after per axis."""
+def _pad_value(traced: Any, value: Any) -> Any:
+    value = operations.as_number(value)
+    value = value.item() if isinstance(value, (np.generic, np.ndarray)) else value
+    return traced.value.dtype.numpy.type(value).item()
+
+
+# Where the element at place i of the widened axis comes from, of n elements.
+_PADDED_BY: dict[str, Callable[[Any, Any], Any]] = {
+    "edge": lambda i, n: np.minimum(np.maximum(i, 0), n - 1),
+    "wrap": lambda i, n: i % n,
+    "symmetric": lambda i, n: np.where(i % (2 * n) < n, i % (2 * n), 2 * n - 1 - i % (2 * n)),
+    "reflect": lambda i, n: _reflected(i, max(2 * n - 2, 1), n),
+}
+
+
+def _reflected(i: Any, period: Any, n: Any) -> Any:
+    return np.where(i % period < n, i % period, period - i % period)
+
+
+def _taken_beyond(traced: Any, axis: int, before: Any, after: Any, place: Callable[[Any, Any], Any]) -> Any:
+    recorder = traced.recorder
+    message = f"pad: axis {axis} has no elements to repeat"
+    recorder.builder.require(1, "<=", traced.extents[axis], message, "use mode='constant'", source.user_line())
+    length = recorder.simplify(traced.extents[axis] + before + after)
+    places = iota(recorder, 0, 1, length, dtypes.int64) - recorder.sizes((before,))[0]
+    return shaping.take(traced, place(places, traced.shape[axis]), axis)
+
+
+def _pairs(width: Any, rank: int) -> list[Any]:
+    """NumPy's spellings of what each side gets (n, (n,), (before, after), a pair an axis), for every axis in turn."""
     if isinstance(width, dict):
         pairs = {normalize_axis(k, rank): v for k, v in width.items()}
         return [e for k in range(rank) for e in _pair(pairs.get(k, 0))]
@@ -117,7 +151,14 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
 
 @implements(np.take)
 def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any:
-    refuse("np.take", mode=None if mode == "raise" else mode)
+    """mode 'clip' moves positions into the axis, 'wrap' counts round it."""
+    if mode in ("clip", "wrap"):
+        traced: Any = as_tensor(a)
+        size = traced.size if axis is None else traced.shape[normalize_axis(operator.index(axis), len(traced.extents))]
+        places: Any = as_tensor(indices)
+        indices = places % size if mode == "wrap" else np.minimum(np.maximum(places, 0), size - 1)
+    elif mode != "raise":
+        raise ScalarError(f"{mode!r} is no mode of np.take", hint="use 'raise', 'wrap' or 'clip'")
     result = shaping.take(a, indices, axis)
     return result if out is None else into(out, result)
 
@@ -127,11 +168,16 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
     """Each element `repeats` times: a new axis, expanded and joined with the one before."""
     if isinstance(repeats, (list, tuple, np.ndarray)) and np.size(repeats) == 1:
         repeats = np.asarray(repeats).item()
-    if isinstance(repeats, (list, tuple, np.ndarray)) or (isinstance(repeats, Traced) and not repeats.on_host):
-        raise missing("np.repeat with one count per element", "use one count")
+    if isinstance(repeats, Traced) and not repeats.on_host:
+        raise missing("np.repeat with traced counts: the size of the result depends on the data", "give known counts")
     traced = as_tensor(a) if axis is not None else shaping.reshape(as_tensor(a), -1)
     recorder = traced.recorder
     dim = normalize_axis(0 if axis is None else operator.index(axis), len(traced.extents))
+    if isinstance(repeats, (list, tuple, np.ndarray)):
+        message = f"repeat: {len(repeats)} counts for {{left}} elements"
+        hint = "give one count for each element"
+        recorder.builder.require(traced.extents[dim], "==", len(repeats), message, hint, source.user_line())
+        return shaping.take(traced, np.repeat(np.arange(len(repeats)), repeats), dim)
     own = recorder.sizes(traced.extents)
     wide = shaping.broadcast_to(shaping.expand_dims(traced, dim + 1), (*own[: dim + 1], repeats, *own[dim + 1 :]))
     return shaping.reshape(wide, (*own[:dim], own[dim] * repeats, *own[dim + 1 :]))
@@ -153,15 +199,29 @@ def tile(A: Any, reps: Any) -> Any:
 
 @implements(np.diff)
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
-    refuse("np.diff", prepend=prepend, append=append)
     result = as_tensor(a)
     dim = normalize_axis(axis, len(result.extents))
+    parts = [_one_row(prepend, result, dim), result, _one_row(append, result, dim)]
+    given = [part for part in parts if part is not None]
+    result = shaping.concatenate(given, dim) if len(given) > 1 else result
     before = (slice(None),) * dim
     for _ in range(n):
         later = shaping.getitem(result, (*before, slice(1, None)))
         earlier = shaping.getitem(result, (*before, slice(None, -1)))
         result = apply("ne" if result.value.dtype.kind == "bool" else "sub", later, earlier)
     return result
+
+
+def _one_row(values: Any, x: Any, dim: int) -> Any:
+    """What np.diff gets in front or behind: a number is as wide as the other axes."""
+    if values is None or values is np._NoValue:
+        return None
+    row = as_tensor(values)
+    if row.extents:
+        return row
+    sizes = list(x.recorder.sizes(x.extents))
+    sizes[dim] = 1
+    return shaping.broadcast_to(row, tuple(sizes))
 
 
 @implements(np.tril)

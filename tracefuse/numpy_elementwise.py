@@ -5,6 +5,7 @@ Knows: NumPy's functions and parameters. Must not know: how values are recorded.
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import ml_dtypes
@@ -73,9 +74,50 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
 
 @implements(np.round, np.around)
 def round_(a: Any, decimals: int = 0, out: Any = None) -> Any:
-    if "round" not in REGISTRY or decimals:
-        raise missing(f"np.round(decimals={decimals})", "compute it outside the fused function")
-    return apply("round", a)
+    """To `decimals` digits after the point, as NumPy: scaled, rounded to even, scaled back."""
+    x = as_traced(a)
+    digits = operator.index(decimals)
+    if x.value.dtype.kind == "complex":
+        raise missing("np.round of complex numbers", "round np.real and np.imag")
+    if x.value.dtype.is_integer:
+        if digits < 0:
+            raise missing(f"np.round(decimals={digits}) of integers", "cast them to float64 first")
+        result = operations.copy(x)
+    elif digits == 0:
+        result = apply("round", x)
+    else:
+        scale = 10.0 ** abs(digits)
+        there, back = ("mul", "div") if digits > 0 else ("div", "mul")
+        result = apply(back, apply("round", apply(there, x, scale)), scale)
+    return result if out is None else into(out, result)
+
+
+@implements(np.fix)
+def fix(x: Any, out: Any = None) -> Any:
+    result = apply("trunc", x)
+    return result if out is None else into(out, result)
+
+
+@implements(np.sinc)
+def sinc(x: Any) -> Any:
+    traced = as_traced(x)
+    traced = traced if traced.value.dtype.kind in ("float", "complex") else operations.astype(traced, np.float64)
+    y = apply("mul", apply("where", apply("eq", traced, 0), 1e-20, traced), np.pi)
+    return apply("div", apply("sin", y), y)
+
+
+@implements(np.angle)
+def angle(z: Any, deg: bool = False) -> Any:
+    traced = as_traced(z)
+    if traced.value.dtype.kind not in ("float", "complex"):
+        traced = operations.astype(traced, np.float64)
+    result = apply("atan2", arithmetic.imag(traced), arithmetic.real(traced))
+    return apply("mul", result, 180 / np.pi) if deg else result
+
+
+@implements(np.iscomplex)
+def iscomplex(x: Any) -> Any:
+    return apply("ne", arithmetic.imag(x), 0)
 
 
 @implements(np.copy)

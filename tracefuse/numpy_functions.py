@@ -8,13 +8,29 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tracefuse import numpy_elements, numpy_elementwise, numpy_products, numpy_reductions, numpy_shapes
+from tracefuse import (
+    numpy_calculus,
+    numpy_elements,
+    numpy_elementwise,
+    numpy_grids,
+    numpy_nan,
+    numpy_norms,
+    numpy_order,
+    numpy_products,
+    numpy_reductions,
+    numpy_refusals,
+    numpy_selection,
+    numpy_shapes,
+)
 from tracefuse.operations import missing
 
+_MODULES = (
+    numpy_elementwise, numpy_reductions, numpy_shapes, numpy_elements, numpy_products, numpy_nan, numpy_order,
+    numpy_calculus, numpy_grids, numpy_selection, numpy_norms,
+)  # fmt: skip
+
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    function: meaning
-    for module in (numpy_elementwise, numpy_reductions, numpy_shapes, numpy_elements, numpy_products)
-    for function, meaning in module.FUNCTIONS.items()
+    function: meaning for module in _MODULES for function, meaning in module.FUNCTIONS.items()
 }
 """What `__array_function__` calls, by NumPy's function object."""
 
@@ -25,5 +41,5 @@ def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> A
     if implementation is None:
         name = getattr(function, "__name__", str(function))
         module = getattr(function, "__module__", "numpy").replace("numpy", "np")
-        raise missing(f"{module}.{name}", "compute it outside the fused function, or write it with supported functions")
+        raise missing(f"{module}.{name}", numpy_refusals.INSTEAD.get(name, numpy_refusals.OUTSIDE))
     return implementation(*arguments, **keywords)

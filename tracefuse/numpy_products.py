@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse import arithmetic, dtypes, operations, shaping
+from tracefuse import arithmetic, operations, shaping
 from tracefuse.contraction import contract
 from tracefuse.errors import ShapeError
 from tracefuse.in_place import into
+from tracefuse.numpy_composed import vecdot
 from tracefuse.numpy_table import Functions
-from tracefuse.numpy_ufuncs import vecdot
-from tracefuse.operations import apply, as_tensor, as_traced, missing, refuse
+from tracefuse.operations import apply, as_tensor, as_traced, refuse
 from tracefuse.ops.row import normalize_axis
 
 FUNCTIONS = Functions()
@@ -90,11 +90,6 @@ def einsum(*operands: Any, out: Any = None, dtype: Any = None, optimize: Any = F
     letters, result = _spelled_out(subscripts, [len(a.extents) for a in given])
     made = contract(list(zip(given, letters, strict=True)), result)
     return made if out is None else into(out, made)
-
-
-@implements(np.einsum_path)
-def einsum_path(*operands: Any, **keywords: Any) -> Any:
-    raise missing("np.einsum_path", "call it outside the fused function; einsum needs no path here")
 
 
 _LETTERS = string.ascii_letters
@@ -186,13 +181,3 @@ def linalg_diagonal(x: Any, /, *, offset: int = 0) -> Any:
 @implements(np.linalg.trace)
 def linalg_trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
     return trace(x, offset, -2, -1, dtype)
-
-
-@implements(np.linalg.norm)
-def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    traced = as_tensor(x)
-    if ord not in (None, 2, "fro") or (ord == 2 and axis is None and len(traced.extents) > 1):
-        raise missing(f"np.linalg.norm with ord={ord!r}", "write it with np.abs, np.sum and np.max")
-    if not traced.value.dtype.is_floating:
-        traced = operations.astype(traced, dtypes.float64)
-    return apply("sqrt", operations.reduce("sum", apply("mul", traced, traced), axis, None, None, keepdims))

@@ -144,7 +144,7 @@ def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stab
     return _along("argsort", a, axis, kind, order)
 
 
-for _later in (np.argmax, np.argmin, np.median):
+for _later in (np.argmax, np.argmin):
 
     def _absent(a: Any, axis: Any = None, *more: Any, _row: str = _later.__name__, keepdims: Any = False, **rest: Any) -> Any:  # fmt: skip # noqa: E501
         return by_row(_row, a, axis, keepdims)

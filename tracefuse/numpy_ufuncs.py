@@ -1,4 +1,4 @@
-"""NumPy's ufuncs on traced values.
+"""NumPy's ufuncs on traced values, with their methods.
 
 A ufunc finds its row by identity (`row.numpy is np.exp`), so a new row that is a NumPy ufunc needs no entry here.
 
@@ -8,12 +8,12 @@ Knows: ufuncs and their parameters. Must not know: NumPy's other functions, how 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tracefuse import arithmetic, dtypes, numpy_reductions, operations, shaping, source
+from tracefuse import numpy_composed, numpy_reductions, operations, shaping, source
 from tracefuse.errors import DtypeError
 from tracefuse.in_place import into
 from tracefuse.operations import apply, as_tensor, as_traced, missing, recorder_of, refuse
@@ -37,7 +37,7 @@ def _ufunc_rows() -> dict[np.ufunc, Pointwise]:
 
 
 ROWS = _ufunc_rows()
-
+COMPOSED = numpy_composed.without_rows(list(ROWS))
 
 _REDUCES = {
     np.add: "sum", np.multiply: "prod", np.maximum: "max", np.minimum: "min",
@@ -46,49 +46,117 @@ _REDUCES = {
 
 
 _ACCUMULATES = {np.add: "cumsum", np.multiply: "cumprod", np.maximum: "cummax", np.minimum: "cummin"}
-
-
-def vecdot(x1: Any, x2: Any, axis: Any = -1) -> Any:
-    """The sum of the products of conj(x1) and x2 along an axis."""
-    left, right = (shaping.moveaxis(x, operator.index(axis), -1) for x in (x1, x2))
-    made = apply("mul", arithmetic.conjugate(left), right)
-    return operations.sum_of_products(made, (-1,))
+_ACCUMULATES_BOOLS = {np.logical_and: "cummin", np.logical_or: "cummax"}
 
 
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
-    """What a NumPy ufunc does on traced operands."""
-    if method == "reduce" and ufunc in _REDUCES:
-        (out,) = keywords.pop("out", (None,))
-        return operations.reduce(_REDUCES[ufunc], inputs[0], keywords.pop("axis", 0), out=out, **keywords)
-    if method == "accumulate" and ufunc in _ACCUMULATES:
-        (out,) = keywords.pop("out", (None,))
-        return numpy_reductions.scan(_ACCUMULATES[ufunc], inputs[0], keywords.pop("axis", 0), out=out, **keywords)
+    """What a NumPy ufunc, or a method of it, does on traced operands."""
+    (out,) = _targets(keywords.pop("out", None), 1) if method in ("reduce", "accumulate") else (None,)
+    if method == "reduce":
+        return _reduce(ufunc, out, *inputs, **keywords)
+    if method == "accumulate":
+        return _accumulate(ufunc, out, *inputs, **keywords)
     if method == "outer" and len(inputs) == 2:
         left, right = as_tensor(inputs[0]), as_tensor(inputs[1])
         widened = shaping.reshape(left, (*recorder_of((left,)).sizes(left.extents), *[1] * len(right.extents)))
         return call_ufunc(ufunc, "__call__", (widened, right), keywords)
+    if method == "at" and ufunc in (np.add, np.subtract) and len(inputs) == 3:
+        return _at(ufunc, *inputs)
     if method != "__call__":
         raise missing(f"np.{ufunc.__name__}.{method}", "use the function itself or a reduction")
-    (target,) = keywords.pop("out", (None,))
+    return _call(ufunc, inputs, keywords)
+
+
+def _call(ufunc: np.ufunc, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
+    targets = _targets(keywords.pop("out", None), ufunc.nout)
     where = keywords.pop("where", True)
     dtype = keywords.pop("dtype", None)
-    keywords.pop("casting", None)
-    if ufunc is np.vecdot and "axis" in keywords:
+    for name in ("casting", "order", "subok"):  # they change where and how NumPy stores a result, not its values
+        keywords.pop(name, None)
+    if ufunc in (getattr(np, "vecdot", None),) and "axis" in keywords:
         axis = operator.index(keywords.pop("axis"))
         inputs = [shaping.moveaxis(x, axis, -1) for x in inputs]
-    refuse(f"np.{ufunc.__name__}", where=None if where is True else where, **keywords)
-    result = call_row(ufunc, inputs, dtype)
-    return result if target is None else into(target, result)
+    refuse(f"np.{ufunc.__name__}", **keywords)
+    made = call_row(ufunc, inputs, dtype)
+    results = made if isinstance(made, tuple) else (made,)
+    if where is not True:
+        if any(target is None for target in targets):
+            raise missing(f"np.{ufunc.__name__} with where= and no out=: elements of its result are not set",
+                          "choose elements with np.where(mask, result, other)")  # fmt: skip
+        results = tuple(apply("where", where, r, t) for r, t in zip(results, targets, strict=True))
+    stored = tuple(r if t is None else into(t, r) for r, t in zip(results, targets, strict=True))
+    return stored if isinstance(made, tuple) else stored[0]
+
+
+def _targets(out: Any, count: int) -> tuple[Any, ...]:
+    """What `out=` names, one entry a result."""
+    if out is None:
+        return (None,) * count
+    return out if isinstance(out, tuple) else (out,)
+
+
+def _reduce(
+    ufunc: np.ufunc, out: Any, array: Any, axis: Any = 0, dtype: Any = None, _out: Any = None, keepdims: Any = False,
+    initial: Any = None, where: Any = True,
+) -> Any:  # fmt: skip
+    if ufunc in _REDUCES:
+        return operations.reduce(_REDUCES[ufunc], array, axis, dtype, out, keepdims, initial=initial, where=where)
+    refuse(f"np.{ufunc.__name__}.reduce", dtype=dtype, initial=initial, where=None if where is True else where)
+    if ufunc is np.logical_xor:
+        result = operations.reduce("sum", apply("ne", array, 0), axis, None, None, keepdims) % 2 == 1
+    elif ufunc in (np.logaddexp, np.logaddexp2):
+        result = _log_of_sum(ufunc, array, axis, keepdims)
+    else:
+        raise missing(f"np.{ufunc.__name__}.reduce", "write it with sums, products, maxima and minima")
+    return result if out is None else into(out, result)
+
+
+def _log_of_sum(ufunc: np.ufunc, array: Any, axis: Any, keepdims: Any) -> Any:
+    """log(sum(exp(x))), with the largest element taken out so that no exponential overflows."""
+    power, logarithm = (np.exp, np.log) if ufunc is np.logaddexp else (np.exp2, np.log2)
+    x = numpy_composed.operands_of(ufunc, as_tensor(array), as_tensor(array))[0]
+    largest = operations.reduce("max", x, axis, None, None, True)
+    shift = np.where(np.isfinite(largest), largest, 0)
+    total = operations.reduce("sum", power(x - shift), axis, None, None, keepdims)
+    if not keepdims:
+        shift = shaping.squeeze(shift, tuple(operations.axes_of(axis, len(x.extents))))
+    return logarithm(total) + shift
+
+
+def _accumulate(ufunc: np.ufunc, out: Any, array: Any, axis: Any = 0, dtype: Any = None) -> Any:
+    if ufunc in _ACCUMULATES_BOOLS:
+        return numpy_reductions.scan(_ACCUMULATES_BOOLS[ufunc], apply("ne", array, 0), axis, out=out)
+    if ufunc not in _ACCUMULATES:
+        raise missing(f"np.{ufunc.__name__}.accumulate", "write it with np.cumsum or np.cumprod")
+    return numpy_reductions.scan(_ACCUMULATES[ufunc], array, axis, dtype, out)
+
+
+def _at(ufunc: np.ufunc, target: Any, indices: Any, values: Any) -> None:
+    """np.add.at and np.subtract.at: rows of the first axis, several times the same one included."""
+    if isinstance(indices, tuple):
+        raise missing(f"np.{ufunc.__name__}.at with several indices", "flatten the axes that they index")
+    x, index = as_tensor(target), as_tensor(np.asarray(indices) if isinstance(indices, (list, int)) else indices)
+    if not index.value.dtype.is_integer:
+        raise DtypeError(f"an index array has dtype {index.value.dtype}", hint="cast it to an integer type")
+    recorder, rest = x.recorder, x.extents[1:]
+    rows = shaping.broadcast_to(values, recorder.sizes((*index.extents, *rest)))
+    rows = shaping.reshape(operations.astype(rows, x.value.dtype, copy=False), recorder.sizes((-1, *rest)))
+    rows = apply("neg", rows) if ufunc is np.subtract else rows
+    flat = shaping.reshape(index, -1)
+    into(target, recorder.library(REGISTRY["index_put_accumulate"], [x, flat, rows]))
 
 
 def call_row(ufunc: np.ufunc, inputs: Sequence[Any], dtype: Any) -> Any:
-    composed = _COMPOSED.get(ufunc)
+    """The result of a ufunc by its row, or by how it is written with others."""
+    composed = COMPOSED.get(ufunc)
     if composed is not None:
-        return composed(*inputs) if dtype is None else operations.astype(composed(*inputs), dtype)
+        if dtype is not None:
+            inputs = [operations.astype(as_traced(x), dtype, copy=False) for x in inputs]
+        return composed(*inputs)
     row = ROWS.get(ufunc)
     if row is None:
         name = ufunc.__name__
-        raise missing(f"np.{name}", _INSTEAD.get(name, f"compute np.{name} outside the fused function"))
+        raise missing(f"np.{name}", INSTEAD.get(name, f"compute np.{name} outside the fused function"))
     result = apply(row.name, *inputs, compute_in=dtype)
     if ufunc is np.fabs and result.value.dtype.kind not in ("float",):
         raise DtypeError(f"fabs does not take {result.value.dtype}", hint="use np.abs", where=source.user_line())
@@ -102,89 +170,9 @@ def _strong(result: Any) -> Any:
     return result
 
 
-_INSTEAD = {
-    "expm1": "write np.exp(x) - 1 where the loss of digits near 0 does not matter",
-    "log1p": "write np.log(1 + x) where the loss of digits near 0 does not matter",
-    "hypot": "write np.sqrt(x * x + y * y)",
-    "divmod": "write x // y and x % y",
-    "modf": "write x % 1 and x // 1",
+INSTEAD = {
+    "frexp": "write e = np.floor(np.log2(abs(x))) + 1 and m = x / np.exp2(e)",
+    "isnat": "traced arrays hold no dates; compare numbers",
+    "ldexp": "write x * np.exp2(n)",
 }
-
-
-def _square(x: Any) -> Any:
-    return apply("mul", x, x)
-
-
-def _reciprocal(x: Any) -> Any:
-    traced = as_traced(x)
-    return apply("trunc_divide" if traced.value.dtype.is_integer else "div", 1, traced)
-
-
-def _sign(x: Any) -> Any:
-    if "sign" in REGISTRY:
-        return apply("sign", x)
-    traced = as_traced(x)
-    if traced.value.dtype.kind in ("complex", "bool"):
-        raise missing(f"np.sign of {traced.value.dtype}", "compute it outside the fused function")
-    ones = apply("where", apply("gt", traced, 0), 1, apply("where", apply("lt", traced, 0), -1, traced))
-    if traced.value.dtype.kind == "uint":
-        ones = apply("minimum", traced, 1)
-    return ones
-
-
-def _logical_xor(a: Any, b: Any) -> Any:
-    return apply("ne", apply("ne", a, 0), apply("ne", b, 0))
-
-
-def _isinf(x: Any) -> Any:
-    x = as_traced(x)
-    return apply("logical_not", apply("logical_or", apply("isfinite", x), apply("isnan", x)))
-
-
-def _fmax(name: str) -> Callable[[Any, Any], Any]:
-    def call(a: Any, b: Any) -> Any:
-        chosen = apply(name, a, b)
-        if not chosen.value.dtype.is_floating:
-            return chosen
-        return apply("where", apply("isnan", a), b, apply("where", apply("isnan", b), a, chosen))
-
-    return call
-
-
-def _degrees(factor: float) -> Callable[[Any], Any]:
-    def call(x: Any) -> Any:
-        traced = as_traced(x)
-        floating = traced if traced.value.dtype.is_floating else operations.astype(traced, dtypes.float64)
-        return apply("mul", floating, factor)
-
-    return call
-
-
-def _matvec(matrix: Any, vector: Any) -> Any:
-    return shaping.squeeze(arithmetic.matmul(matrix, shaping.expand_dims(vector, -1)), -1)
-
-
-def _vecmat(vector: Any, matrix: Any) -> Any:
-    row = shaping.expand_dims(arithmetic.conjugate(vector), -2)
-    return shaping.squeeze(arithmetic.matmul(row, matrix), -2)
-
-
-_COMPOSED: dict[np.ufunc, Callable[..., Any]] = {
-    np.square: _square, np.reciprocal: _reciprocal, np.sign: _sign, np.power: arithmetic.power,
-    np.float_power: lambda a, b: arithmetic.power(operations.astype(as_traced(a), dtypes.float64), b),
-    np.matmul: arithmetic.matmul, np.logical_xor: _logical_xor, np.conjugate: arithmetic.conjugate,
-    np.degrees: _degrees(180 / np.pi), np.rad2deg: _degrees(180 / np.pi), np.radians: _degrees(np.pi / 180),
-    np.deg2rad: _degrees(np.pi / 180),
-}  # fmt: skip
-
-
-for _other, _written in ((np.isinf, _isinf), (np.fmax, _fmax("maximum")), (np.fmin, _fmax("minimum"))):
-    if _other not in ROWS:
-        _COMPOSED[_other] = _written
-
-
-for _name, _meaning in (("vecdot", vecdot), ("matvec", _matvec), ("vecmat", _vecmat)):
-    if hasattr(np, _name):  # the last two came with NumPy 2.2
-        _COMPOSED[getattr(np, _name)] = _meaning
-for _ufunc in [f for f in _COMPOSED if f in ROWS and f not in (np.power, np.matmul)]:
-    del _COMPOSED[_ufunc]
+"""What to write for a ufunc that does not record."""

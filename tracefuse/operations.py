@@ -95,7 +95,12 @@ def as_tensor(value: Any) -> Traced:
     return traced.recorder.movement("full", [traced], shape=()) if traced.on_host else traced
 
 
-def astype(x: Traced, dtype: Any, *, copy: bool = True) -> Any:
+def as_array(value: Any) -> Any:
+    """As as_tensor, for code that goes on with NumPy's functions and operators."""
+    return as_tensor(value)
+
+
+def astype(x: Any, dtype: Any, *, copy: bool = True) -> Any:
     """x converted; the same value where it has the type already."""
     target = dtype_of(dtype)
     if x.value.dtype is target and x.weak is None:

@@ -322,7 +322,9 @@ class Recorder(Assumptions):
         finally:
             self.builder.reading, self.builder.named = (), ()
         read = None
-        if not self.builder.values[number].is_tensor and isinstance(row, Pointwise):
+        if self.builder.values[number].is_tensor:
+            weak = None  # an array promotes by its type, also one that is made of Python's numbers
+        elif isinstance(row, Pointwise):
             read = reader_of(row, [r.read for r in resolved], compute, result, weak)
         return self.traced_type(self, number, weak, read, weak is not None and all(r.sized for r in resolved))
 
