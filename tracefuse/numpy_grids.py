@@ -190,7 +190,8 @@ def logspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, base: 
 
 @implements(np.geomspace)
 def geomspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype: Any = None, axis: Any = 0) -> Any:
-    """Positive numbers at equal ratios, negative ones likewise."""
+    """Positive numbers at equal ratios, negative ones likewise; float64, as NumPy's."""
+    start = apply("mul", start, np.float64(1))
     first, last, _, count, places = _steps(start, stop, num, endpoint, axis)
     if first.value.dtype.kind == "complex" or last.value.dtype.kind == "complex":
         raise missing("np.geomspace of complex numbers", "write np.exp of np.linspace of their logarithms")
