@@ -241,6 +241,7 @@ MOVEMENTS: dict[str, Callable[[Any, Any], Any]] = {
     "take_along_axis": lambda fd, x: fd.ops.take_along_axis(x, fd.ops.cast(x, DataType.Int), 1),
     "matmul": lambda fd, x: fd.ops.matmul(x, fd.ops.permute(x, [1, 0])),
     "linear": lambda fd, x: fd.ops.linear(x, fd.ops.full([3, x.size(1)], 1.0), fd.ops.full([3], 1.0)),
+    "grouped_mm": lambda fd, x: fd.ops.grouped_mm(x, fd.ops.permute(x, [1, 0]), fd.ops.iota(2, x.size(0), 0)),
     "index_put_accumulate": lambda fd, x: fd.ops.index_put_accumulate(x, fd.ops.iota(x.size(0)), x),
 }
 
@@ -257,6 +258,10 @@ def define_with(row: Any, fd: FusionDefinition) -> Any:
             return getattr(fd.ops, row.name)(*[x] * (row.arity or 2))
         case Pointwise(name="iota"):
             return fd.ops.iota(x.size(0), 0, 2, DataType.Int32)
+        case Pointwise(name="random_bits"):
+            return fd.ops.random_bits(fd.ops.fresh_seed(), 3, [x.size(0), 2], 1)
+        case Pointwise(name="fresh_seed"):
+            return fd.ops.full([2], fd.ops.fresh_seed(), DataType.Int)
         case Pointwise(name="extent"):
             return fd.ops.full([fd.ops.extent(fd.extent(-1) * 2 + fd.extent_max(fd.extent(-2), 3))], 1.0)
         case Pointwise(name="cast"):

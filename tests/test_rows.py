@@ -169,6 +169,10 @@ MAKERS: dict[str, Maker] = {
     "addcmul": lambda fd, operands, dtype: [fd.ops.addcmul(*operands, 2)],
     "cast": lambda fd, operands, dtype: [fd.ops.cast(operands[0], d) for d in REAL],
     "iota": lambda fd, operands, dtype: [fd.ops.iota(operands[0].size(0), 1, 2, dtype)],
+    "random_bits": lambda fd, operands, dtype: [
+        fd.ops.random_bits(3, 2**40 + 1, [operands[0].size(0), 2], half) for half in (0, 1)
+    ],
+    "fresh_seed": lambda fd, operands, dtype: [],  # another value each time: tests/test_random_rows.py
     "extent": lambda fd, operands, dtype: [fd.ops.full([2], operands[0].size(0), DataType.Int)],
     "broadcast": call("broadcast", [False, True, False]),
     "expand": lambda fd, operands, dtype: [
@@ -211,6 +215,9 @@ MAKERS: dict[str, Maker] = {
     ],
     "matmul": lambda fd, operands, dtype: [fd.ops.matmul(operands[0], fd.ops.permute(operands[1], [1, 0]))],
     "linear": lambda fd, operands, dtype: [fd.ops.linear(operands[0], operands[1])],
+    "grouped_mm": lambda fd, operands, dtype: [
+        fd.ops.grouped_mm(operands[0], fd.ops.permute(operands[1], [1, 0]), fd.ops.iota(2, 3, 4))
+    ],
 }  # fmt: skip
 """How rows are called that take more than operands. A row that has attributes is named here."""
 
@@ -290,7 +297,11 @@ def check_rows(
 def test_pointwise_rows_of_arrays_without_axes(backend: str, dtype: DType) -> None:
     with FusionDefinition() as fd:
         inputs = [fd.define_tensor([], True, dtype) for _ in range(3)]
-        made_by = [op for op in rows(Pointwise, dtype) if op.name not in ("iota", "extent", "cast")]
+        made_by = [
+            op
+            for op in rows(Pointwise, dtype)
+            if op.name not in ("iota", "extent", "cast", "random_bits", "fresh_seed")
+        ]
         for op in made_by:
             fd.add_output(maker_of(op)(fd, inputs, dtype)[0])
     arguments = [np.array(v, dtype.numpy) for v in (3, 2, 1)]
@@ -305,7 +316,15 @@ def test_rows_of_arrays_without_elements(backend: str, kind: type[Op]) -> None:
             inputs = [fd.define_tensor([-1, -1], True, d) for d in (dtype, dtype, int64)]
             for op in rows(kind, dtype):
                 # Bounds of slices, widths that cut and positions are for arrays with elements.
-                if op.name not in ("slice", "pad", "where", "take_along_axis", "take", "index_put_accumulate"):
+                if op.name not in (
+                    "slice",
+                    "pad",
+                    "where",
+                    "take_along_axis",
+                    "take",
+                    "index_put_accumulate",
+                    "grouped_mm",
+                ):
                     for result in maker_of(op)(fd, inputs, dtype):
                         fd.add_output(result)
         arguments = [np.zeros((4, 0), d.numpy) for d in (dtype, dtype, int64)]

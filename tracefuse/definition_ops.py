@@ -15,8 +15,9 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tracefuse import definition_attention, definition_random
 from tracefuse.definition_values import Recording, Scalar, Tensor, Vector, located
-from tracefuse.dtypes import DataType, DType, dtype_of, int64, promote_nvfuser
+from tracefuse.dtypes import DataType, DType, dtype_of, int64, promote_nvfuser, uint64
 from tracefuse.errors import DtypeError, ShapeError, UnsupportedError
 from tracefuse.evaluate import evaluate
 from tracefuse.extents import Expression, Extent, divide_exactly, floordiv, is_nonnegative, maximum, minimum, product
@@ -256,6 +257,32 @@ class Operations:
         return self._fd._apply(REGISTRY["iota"], given, {"length": extent}, inner, (chosen,))[0]
 
     @located
+    def random_bits(
+        self, seed: Any, offset: Any, shape: Any, half: int = 0, dtype: Any = DataType.UInt64, compute: Any = None
+    ) -> Any:
+        """64 random bits an element; seed and offset: integers, as scalars or tensors.
+
+        half: 0 or 1, which are different bits of one draw.
+        """
+        given = [self._fd._operand(seed), self._fd._operand(offset)]
+        attributes = {"shape": self._sizes(shape, "random_bits"), "half": half}
+        inner = _type_or_none(compute) or uint64
+        return self._fd._apply(REGISTRY["random_bits"], given, attributes, inner, (dtype_of(dtype),))[0]
+
+    @located
+    def fresh_seed(self, dtype: Any = DataType.Int) -> Scalar:
+        """A host scalar: an integer from the operating system's generator, another one in each call."""
+        chosen = dtype_of(dtype)
+        return self._fd._apply(REGISTRY["fresh_seed"], [], {}, chosen, (chosen,))[0]  # type: ignore[return-value]
+
+    uniform = located(definition_random.uniform)
+    normal = located(definition_random.normal)
+    rand_like = located(definition_random.rand_like)
+    randn_like = located(definition_random.randn_like)
+    sdpfa_fwd = located(definition_attention.sdpfa_fwd)
+    sdpfa_bwd = located(definition_attention.sdpfa_bwd)
+
+    @located
     def extent(self, value: Any, dtype: Any = None) -> Scalar:
         """A symbolic integer (see `fd.extent`) as a scalar."""
         extent = self._fd._attribute(value)
@@ -353,14 +380,23 @@ class Operations:
 
     def _constant(self, value: Any, what: str) -> bool | int | float | complex:
         """A Python number, or the one that a scalar made of constants is."""
+        number = self._number(value)
+        if number is None:
+            raise UnsupportedError(f"{what} must be a constant", hint="give a number or fd.define_scalar(number)")
+        return number
+
+    def _number(self, value: Any) -> bool | int | float | complex | None:
+        """As `_constant`; None for what is known in a call only."""
         operand = self._fd._operand(value)
         if isinstance(operand, Literal):
             return operand.value
         builder = self._fd._builder
         node = next((n for n in builder.nodes if operand in n.outputs), None)
-        constant = node is not None and all(isinstance(o, Literal) for o in node.operands)
-        if node is None or not constant or builder.values[operand].is_tensor or list(extents_in(node.attributes)):
-            raise UnsupportedError(f"{what} must be a constant", hint="give a number or fd.define_scalar(number)")
+        if node is None or builder.values[operand].is_tensor or list(extents_in(node.attributes)):
+            return None
+        varies = isinstance(node.op, Pointwise) and node.op.varies
+        if varies or not all(isinstance(o, Literal) for o in node.operands):
+            return None
         (result,) = evaluate(Fusion({operand: builder.values[operand]}, (), (node,), (operand,)), [])
         return result.item()  # type: ignore[no-any-return]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse.dtypes import DType
+from tracefuse.dtypes import DType, float64
 from tracefuse.evaluate import evaluate, extent_values
 from tracefuse.extents import Expression
 from tracefuse.extents import evaluate as evaluate_extent
@@ -187,7 +187,9 @@ def _pointwise(node: Node, operands: Sequence[Bounded], value: Any, unit: float)
         return bound
     units = 2.0 if name in ROUNDED_ONCE or name == "iota" else FUNCTION_UNITS
     computed = value.astype(node.compute.compute.numpy).astype(np.float64)
-    exact = name in ROUNDED_ONCE and np.all(bound == 0) and np.array_equal(computed, value)
+    # A value in float64 says nothing about float64's own rounding, which a fused multiply-add leaves out.
+    rounds = name not in ROUNDED_ONCE or node.compute is float64 or not np.array_equal(computed, value)
+    exact = not rounds and bool(np.all(bound == 0))
     smallest = SMALLEST[node.compute.compute.name]
     return bound if exact else bound + units * (unit * (np.abs(value) + bound) + smallest)
 
@@ -246,7 +248,8 @@ def _along_axis(op: Library, operands: Sequence[Bounded], attributes: Mapping[st
     if unsure or op.exact or not np.issubdtype(value.dtype, np.floating):
         return np.full(value.shape, np.inf if unsure else 0.0)
     large = op.numpy(*(np.abs(a) for a, _ in operands), **attributes)
-    return 2 * operands[0][0].shape[attributes.get("dim", 0)] * unit * large
+    shape = operands[0][0].shape
+    return 2 * (shape[attributes["dim"]] if "dim" in attributes else max(shape)) * unit * large
 
 
 def _product(node: Node, operands: Sequence[Bounded], unit: float) -> Any:

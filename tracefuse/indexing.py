@@ -16,7 +16,8 @@ from typing import TypeAlias
 
 from tracefuse.extents import Expression, Extent, Symbol, as_symbol, symbol
 from tracefuse.ir import Fusion, Node, Shape
-from tracefuse.ops.row import IndexOf, Library, Movement, Reduction, Source
+from tracefuse.ops.movement import linearize
+from tracefuse.ops.row import IndexOf, Library, Movement, Pointwise, Reduction, Source
 
 PULLED = -1
 """The entry of an axis that is read at other coordinates than those of the loops."""
@@ -46,6 +47,15 @@ def sources(fusion: Fusion, node: Node, coordinates: Shape, index_of: IndexOf) -
         pulled = node.op.pull(coordinates, shapes, result, attributes, index_of)
         return tuple(replace(source, coordinates=_inside(source, shapes[source.operand])) for source in pulled)
     return tuple(Source(k, operand_coordinates(shape, result, coordinates)) for k, shape in enumerate(shapes))
+
+
+def position_of(fusion: Fusion, node: Node, coordinates: Shape) -> Extent | None:
+    """For a row with a shape of its own, what its code calls `index`: the row-major position in that shape."""
+    op = node.op
+    if not isinstance(op, Pointwise) or op.extra_shape is None:
+        return None
+    shape = tuple(fusion.canonical(extent) for extent in op.extra_shape(node.attributes))
+    return linearize(operand_coordinates(shape, fusion.shape_of(node.outputs[0]), coordinates), shape)
 
 
 def _inside(source: Source, shape: Shape) -> Shape:

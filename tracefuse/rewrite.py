@@ -23,7 +23,7 @@ from tracefuse.ir import Fusion, FusionBuilder, Literal, Node, Operand
 from tracefuse.ops.movement import broadcast, squeeze
 from tracefuse.ops.pointwise import cast
 from tracefuse.ops.pointwise import set as copy
-from tracefuse.ops.row import Movement, Reduction
+from tracefuse.ops.row import Movement, Pointwise, Reduction
 
 
 class Rewriter(FusionBuilder):
@@ -190,6 +190,8 @@ def _folded(fusion: Fusion, node: Node) -> Literal | None:
     operands: tuple[Operand, ...] = node.operands
     symbolic = any(isinstance(_canonical(fusion, a), Expression) for a in node.attributes.values())
     if output.is_tensor or symbolic or not all(isinstance(o, Literal) for o in operands):
+        return None
+    if isinstance(node.op, Pointwise) and node.op.varies:
         return None
     if output.dtype.is_half or node.compute.is_half:
         return None

@@ -1,6 +1,6 @@
 """The op rows: one row an op, in one file a kind. REGISTRY holds them all by name."""
 
-from tracefuse.ops import library, movement, ordering, pointwise, reduction
+from tracefuse.ops import library, movement, ordering, pointwise, random, reduction
 from tracefuse.ops.row import REGISTRY, Library, Movement, Pointwise, Reduction, Source, Within
 
 __all__ = [
@@ -15,5 +15,6 @@ __all__ = [
     "movement",
     "ordering",
     "pointwise",
+    "random",
     "reduction",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,4 +51,45 @@ def _linear(a: Any, weight: Any, bias: Any = None) -> Any:
 linear = library(
     "linear", NUMBERS, shape=_linear_shape, numpy=_linear, arity=None, in_halves=True,
     doc="a @ weight.T, plus bias where there is one.",
+)  # fmt: skip
+
+
+def _grouped_mm_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
+    a, b, offsets = shapes
+    if {len(a), len(b)} - {2, 3} or len(a) == len(b) == 3 or len(offsets) != 1:
+        raise ShapeError(
+            f"grouped_mm: operands with {len(a)} and {len(b)} axes, offsets with {len(offsets)}",
+            hint="give two matrices, or a matrix and a stack of them, and one offset a group",
+        )
+    require(
+        a[-1], "==", b[-2], "inner extents differ: {left} and {right}", "columns of the first are rows of the second"
+    )
+    if len(a) == len(b):
+        return (offsets[0], a[0], b[1])
+    stack = a if len(a) == 3 else b
+    require(stack[0], "==", offsets[0], "{left} matrices and {right} offsets", "give one offset a group")
+    return (a[-2], b[-1])
+
+
+def _grouped_mm(a: Any, b: Any, offsets: Any) -> Any:
+    """The offsets come to the host: where a group ends decides which product is asked for."""
+    grouped = a.shape[-2] if a.ndim < b.ndim else b.shape[-1] if b.ndim < a.ndim else a.shape[-1]
+    ends = [0, *offsets.astype(np.int64).tolist()]
+    if sorted(ends) != ends or ends[-1] > grouped:
+        raise IndexError(f"offsets {ends[1:]} are no ascending positions in an axis of {grouped} elements")
+    outer = (len(ends) - 1,) if a.ndim == b.ndim else ()
+    made = np.zeros_like(a, shape=(*outer, a.shape[-2], b.shape[-1]))
+    for group, (start, end) in enumerate(itertools.pairwise(ends)):
+        if a.ndim < b.ndim:
+            made[start:end] = a[start:end] @ b[group]
+        elif b.ndim < a.ndim:
+            made[:, start:end] = a[group] @ b[:, start:end]
+        else:
+            made[group] = a[:, start:end] @ b[start:end]
+    return made
+
+
+grouped_mm = library(
+    "grouped_mm", NUMBERS, shape=_grouped_mm_shape, numpy=_grouped_mm, arity=3, indices=(2,), in_halves=True,
+    doc="Matrix products of groups: offsets say where each group of rows, columns or inner positions ends; 0 elsewhere.",
 )  # fmt: skip

@@ -3,7 +3,7 @@
 A row says everything about an op in one place: its result type and shape, its scalar code, its NumPy meaning, its
 attributes and its docstring. Namespaces, documentation, tests and both emitters follow from it. Scalar code is a
 Python expression over the operands a, b, c, ... and the attributes by name, made of Python's operators, the kernel
-primitives and `x if c else y`; it is parsed once, for every target.
+primitives and `x if c else y`, after lines that name steps if it has any; it is parsed once, for every target.
 
 Knows: how ops are described. Must not know: which ops there are, how kernels run them.
 """
@@ -88,7 +88,8 @@ class Pointwise(Op):
     operand is a condition). result: "same" as the compute type, "bool", or "dtype" (the attribute).
     integer: the code where the compute type is an integer or bool, if it is another. native: halves are computed as
     they are, not in float32. expensive: worth keeping rather than computing again. exact: bit-equal to NumPy where the compute type is.
-    ends_segment: what it makes is stored, and what reads it is in another segment.
+    ends_segment: what it makes is stored, and what reads it is in another segment. varies: a host scalar that is another
+    one in each call. extra_shape: a shape of its own, from its attributes; `index` in the code is the row-major position.
     """
 
     scalar: str
@@ -101,6 +102,7 @@ class Pointwise(Op):
     expensive: bool = False
     exact: bool = False
     ends_segment: bool = False
+    varies: bool = False
     extra_shape: Callable[[Attributes], Shape] | None = None
     kind: str = field(default="pointwise", init=False)
 

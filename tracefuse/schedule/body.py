@@ -18,7 +18,7 @@ from tracefuse.dtypes import DType, bool_, int64
 from tracefuse.errors import InternalError
 from tracefuse.extents import Expression as IndexExpression
 from tracefuse.extents import Extent, Symbol, as_symbol, is_nonnegative, substitute, symbol, symbols
-from tracefuse.indexing import reduces, sources
+from tracefuse.indexing import position_of, reduces, sources
 from tracefuse.ir import Fusion, Literal, Node, Shape
 from tracefuse.kernel.ir import (
     Allocate,
@@ -252,15 +252,20 @@ class Body:
         width = max((len(o) for o in operands), default=1)
         names: dict[str, Lanes] = {"abcdefgh"[k]: o for k, o in enumerate(operands)}
         names |= {k: (self.index.code(v),) for k, v in node.attributes.items() if isinstance(v, int | IndexExpression)}
-        if op.extra_shape is not None:
-            index = self._per_lane(coordinates[0], lambda at: convert(at, node.compute.compute))
+        position = position_of(self.fusion, node, coordinates)
+        if position is not None:
+            index = self._per_lane(position, lambda at: convert(at, node.compute.compute))
             names["index"], width = index, max(width, len(index))
         result = []
         for lane in range(width):
             terms = {k: v[lane if len(v) > 1 else 0] for k, v in names.items()}
-            out = apply(op.code(node.compute), terms, op.arithmetic(node.compute))
+            out = apply(op.code(node.compute), terms, op.arithmetic(node.compute), self._step)
             result.append(convert(out, self._arithmetic(node.outputs[0])))
         return tuple(result)
+
+    def _step(self, expression: Expression) -> Expression:
+        """A named step of a row's code."""
+        return self.name("step", (expression,))[0]
 
     def _one_element(self, node: Node, op: Reduction, coordinates: Shape) -> Lanes:
         """A reduction over axes of extent 1 alone: the element itself, lifted and finished."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from tracefuse.errors import InternalError
 from tracefuse.extents import Extent, Symbol, symbol, symbols
-from tracefuse.indexing import reduced_coordinates, reduces, sources
+from tracefuse.indexing import position_of, reduced_coordinates, reduces, sources
 from tracefuse.ir import Fusion, Literal, Node, Shape
 from tracefuse.ops.row import Pointwise, Within
 
@@ -82,8 +82,9 @@ class Probe:
         return True
 
     def _walk(self, node: Node, coordinates: Shape) -> None:
-        if isinstance(node.op, Pointwise) and node.op.extra_shape is not None:
-            self.positions.extend(coordinates)
+        position = position_of(self.fusion, node, coordinates)
+        if position is not None:
+            self.positions.append(position)
 
         def index_of(position: int, at: Shape) -> Extent:
             operand = node.operands[position]

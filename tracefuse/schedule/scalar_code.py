@@ -1,7 +1,8 @@
 """Scalar code of the op rows, as kernel expressions.
 
-A row's code is a Python expression such as `1 / (1 + exp(-a))`. It is parsed once, and applied to operands that are
-kernel expressions; constants take the type of what they meet. One reading serves both targets.
+A row's code is a Python expression such as `1 / (1 + exp(-a))`, or lines `name = expression` and an expression last. It
+is parsed once, and applied to operands that are kernel expressions; constants take the type of what they meet. One
+reading serves both targets.
 
 Knows: the little language and the kernel primitives. Must not know: which ops exist.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from tracefuse.dtypes import DType, bool_
@@ -45,8 +46,19 @@ _UNARY: dict[type[ast.unaryop], str] = {ast.USub: "neg", ast.Invert: "not", ast.
 
 
 @functools.lru_cache(maxsize=512)
-def _parsed(code: str) -> ast.expr:
-    return ast.parse(code, mode="eval").body
+def _parsed(code: str) -> tuple[tuple[tuple[str, ast.expr], ...], ast.expr]:
+    """The named steps of the code, in order, and its last line."""
+    *lines, last = ast.parse(code).body
+    steps = []
+    for line in lines:
+        match line:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                steps.append((name, value))
+            case _:
+                raise InternalError(f"scalar code: {ast.unparse(line)} names no step")
+    if not isinstance(last, ast.Expr):
+        raise InternalError(f"scalar code: {ast.unparse(last)} is no result")
+    return tuple(steps), last.value
 
 
 def constant(value: Number, dtype: DType) -> Constant:
@@ -76,9 +88,19 @@ def convert(expression: Expression, dtype: DType) -> Expression:
     return Cast(expression, dtype)
 
 
-def apply(code: str, names: Mapping[str, Term], dtype: DType) -> Expression:
-    """The code with `names` put in; a result that is a plain number becomes a literal of `dtype`."""
-    result = _translate(_parsed(code), names, dtype)
+def apply(
+    code: str, names: Mapping[str, Term], dtype: DType, keep: Callable[[Expression], Expression] | None = None
+) -> Expression:
+    """The code with `names` put in; a result that is a plain number becomes a literal of `dtype`.
+
+    keep: gives the value of a step a variable, so that what reads it twice does not compute it twice.
+    """
+    steps, last = _parsed(code)
+    known = dict(names)
+    for name, step in steps:
+        made = _translate(step, known, dtype)
+        known[name] = made if keep is None or isinstance(made, bool | int | float | complex) else keep(made)
+    result = _translate(last, known, dtype)
     return constant(result, dtype) if isinstance(result, bool | int | float | complex) else result
 
 
