@@ -16,6 +16,8 @@ from typing import Any, TypeAlias
 import segments
 from tracefuse import config, rules
 from tracefuse.call_facts import CallFacts, read_facts
+from tracefuse.concretization import Concretization
+from tracefuse.concretizations import Concretizations
 from tracefuse.config import Options
 from tracefuse.errors import InternalError
 from tracefuse.evaluate import check_requirements, evaluate_scalars
@@ -92,6 +94,7 @@ class Executable:
     ) -> None:  # fmt: skip
         self.segmentation, self.facts = segmentation, tuple(facts)
         self.options = config.resolve() if options is None else options
+        self.concretizations = Concretizations(segmentation, self.options.resizes)
         self.disk = disk_cache.for_options(self.options) if disk is None else disk
         self.backend = cpu_backend() if backend is None else backend
         self.fusion = fusion = segmentation.original
@@ -181,6 +184,7 @@ class Executable:
             kept = self._into if given.key else self._ready
             for ready in kept:
                 if ready.fits(facts, given):
+                    check_requirements(ready.plan.segmentation.original, facts.values)
                     return ready, given
             made = self._made(facts, given)
             # A new list, so that a reader in another thread never sees one half changed.
@@ -191,14 +195,23 @@ class Executable:
                 self._ready = kept
         return made, given
 
+    def concretization(self, arguments: Sequence[Any]) -> Concretization:
+        """What the fusion becomes for such a call; arguments as for `plan_for`, and nothing is compiled."""
+        facts = read_facts(self.fusion, self.backend, arguments, described=True)
+        check_requirements(self.fusion, facts.values)
+        return self.concretizations.peek(facts.values)
+
     def _made(self, facts: CallFacts, given: GivenMemory) -> _Ready:
-        segmentation, guards = for_sizes(self.segmentation, facts.values)
+        segmentation, concrete = self.concretizations.at(facts.values)
+        segmentation, guards = for_sizes(segmentation, facts.values)
         plan = build_plan(
             segmentation, self.backend, facts.layouts, facts.values, {**facts.strides, **(given.strides or {})},
-            guards=guards, aligned=facts.aligned, options=self.options, disk=self.disk, given=given.key,
+            guards=(*concrete.guards, *guards), aligned=facts.aligned, options=self.options, disk=self.disk,
+            given=given.key,
         )  # fmt: skip
         self.compiles += 1
-        call, text = compile_call(plan, self.backend, self.facts, self._scalars, self.options.graph)
+        facts_used = (*self.facts, *concrete.guards)
+        call, text = compile_call(plan, self.backend, facts_used, self._scalars, self.options.graph)
         return _Ready(plan, call, text, compile_guards(plan.guards))
 
     def _use(self, ready: _Ready) -> None:

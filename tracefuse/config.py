@@ -83,8 +83,8 @@ class Option:
 DUMPS = ("fusion", "concretized", "segments", "kernel", "source", "host_ir")
 """What `dump` can name."""
 
-FEATURES = ("passes", "fusion")
-"""What `disable` can name: the passes over a fusion, and that several ops share a segment."""
+FEATURES = ("passes", "fusion", "concretize_resize_extents")
+"""What `disable` can name: the passes over a fusion, that several ops share a segment, that resized axes are static."""
 
 
 TABLE: dict[str, Option] = {
@@ -146,6 +146,11 @@ class Options:
     def code_key(self) -> tuple[object, ...]:
         """The values that change what is compiled, for cache keys."""
         return tuple(getattr(self, name) for name, option in TABLE.items() if option.changes_code)
+
+    @property
+    def resizes(self) -> str:
+        """How resized axes are keyed: "auto", "on" or "off", the last also where `disable` names the feature."""
+        return "off" if self.disables("concretize_resize_extents") else self.concretize_resize_extents
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("options do not change; use 'with tracefuse.options(...)'")

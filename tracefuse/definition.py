@@ -23,6 +23,7 @@ from segments import Launch, Predicate, releases
 from tracefuse import config, source, view
 from tracefuse.call_facts import check_arguments
 from tracefuse.compiler import merge_of
+from tracefuse.concretization import Concretization
 from tracefuse.definition_inputs import (
     assert_close,
     contiguity_of,
@@ -220,12 +221,17 @@ class FusionDefinition(Recording):
         """The outputs for `inputs`, in the order of definition; through the segments if the definition has some.
 
         outputs: the array that each goes into (None for a new one), which is then what is returned for it; one that
-        overlaps inputs is right, too. Outputs that update an input are not in the list.
+        overlaps inputs is right, too. Outputs that update an input are not in the list. _enable_options,
+        _disable_options: "concretize_resize_extents" sets that option for this call; other names change nothing.
         """
         if device is not None:
             raise UnsupportedError("execute: device= cannot be chosen", hint="the inputs' own device runs the fusion")
         if save_repro_inputs:
             self._saved = [input_text(argument) for argument in inputs]
+        for names, mode in ((_enable_options, "on"), (_disable_options, "off")):
+            if "concretize_resize_extents" in names:
+                with config.options(concretize_resize_extents=mode):
+                    return self._split()(inputs, outputs)
         return self._split()(inputs, outputs)
 
     def execute_steps(self, inputs: Sequence[Any]) -> Generator[dict[int, Any], None, list[Any]]:
@@ -317,6 +323,14 @@ class FusionDefinition(Recording):
         if self._state is None:
             raise FusionError("no segmentation is in progress", hint="call fd.setup_segmentation() first")
         return self._state
+
+    @source.hides_own_frames
+    def concretization(self, inputs: Sequence[Any]) -> Concretization:
+        """What the definition becomes for these inputs (arrays or ShapeDtypes): static extents, splits and merges.
+
+        Nothing is compiled or run. Raises ShapeError for sizes that have no meaning.
+        """
+        return self._split().concretization(inputs)
 
     @source.hides_own_frames
     def explain(self, inputs: Sequence[Any] | None = None) -> Explanation | str:

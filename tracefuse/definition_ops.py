@@ -309,8 +309,13 @@ class Operations:
         return self.extent(vector.elements[normalize_axis(index, len(vector.elements), "at: element")])
 
     @located
-    def reshape(self, arg: Tensor, new_shape: Any, dtype: Any = None, compute: Any = None) -> Any:
-        """The same elements with another shape; one entry may be -1."""
+    def reshape(
+        self, arg: Tensor, new_shape: Any, dtype: Any = None, compute: Any = None, *, groups: Any = ()
+    ) -> Any:  # fmt: skip
+        """The same elements with another shape; one entry may be -1, also a scalar that turns out to be.
+
+        groups: pairs of axes (of the operand, of the result) with equal products, where that is known.
+        """
         own = arg._value.shape
         target = list(self._plain(list(_entries(new_shape))))
         unknown = [k for k, e in enumerate(target) if e == -1]
@@ -319,8 +324,12 @@ class Operations:
         if unknown:
             others = product(e for e in target if e != -1)
             target[unknown[0]] = self._left_over(product(own), others)
-        extents = self._sizes(target, "reshape")
-        return self._moved(REGISTRY["reshape"], [self._fd._operand(arg)], {"new_shape": extents}, dtype, compute)
+        inferable = () if groups else tuple(k for k, e in enumerate(target) if not is_nonnegative(e))
+        kept = [1 if k in inferable else e for k, e in enumerate(target)]
+        sizes = self._sizes(kept, "reshape")
+        shape = tuple(target[k] if k in inferable else e for k, e in enumerate(sizes))
+        attributes = {"new_shape": shape, "groups": self._plain(list(groups)), "inferable": inferable}
+        return self._moved(REGISTRY["reshape"], [self._fd._operand(arg)], attributes, dtype, compute)
 
     def _left_over(self, total: Extent, others: Extent) -> Extent:
         """What -1 stands for: total / others, which must divide."""

@@ -230,6 +230,7 @@ class Recording:
 
     def __init__(self) -> None:
         self._builder = FusionBuilder()
+        self._builder.decides_later = True
         self._vectors: dict[int, VectorValue] = {}
         self._fusion: Fusion | None = None
 

@@ -22,6 +22,7 @@ from tracefuse import arrays, config, pytrees, source
 from tracefuse.calls import Call, Signature, are_flat
 from tracefuse.captures import Place
 from tracefuse.compiler import Executable, compile_fusion
+from tracefuse.concretization import Concretization
 from tracefuse.config import Options
 from tracefuse.definition import FusionDefinition
 from tracefuse.definition_segment import DefinitionSegment
@@ -270,6 +271,12 @@ class FusedFunction(Generic[P, R]):
         captured = tuple(capture.path for capture in entry.trace.captured)
         traced = tuple(map(str, (*entry.trace.guards, *entry.trace.scalar_guards)))
         return Explanation(*self._placed(entry).plan_for(arguments), captured, traced)
+
+    @source.hides_own_frames
+    def concretization(self, *args: Any, **kwargs: Any) -> Concretization:
+        """What is run for these arguments: static extents, splits and merges; nothing is compiled or runs."""
+        entry, arguments = self._asked(args, kwargs)
+        return self._placed(entry).concretization(arguments)
 
     def cache_info(self) -> CacheInfo:
         """Counts of traces, of plans compiled (one for each set of guards), and of calls that found a trace."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from tracefuse.dtypes import DType
-from tracefuse.errors import FusionError, ShapeError
+from tracefuse.errors import ConcretizationError, FusionError, ShapeError
 from tracefuse.extents import (
     Extent,
     Symbol,
@@ -163,7 +163,11 @@ class Node:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fusion:
-    """A recorded function. `values` by number; `aliases` maps an output to the input whose memory it updates."""
+    """A recorded function. `values` by number; `aliases` maps an output to the input whose memory it updates.
+
+    concrete: it was made for the sizes of calls, so that an extent which needs a run-time scalar is known to be 1 (and
+    is then spelled so) or not.
+    """
 
     values: Mapping[int, Value]
     inputs: tuple[int, ...]
@@ -171,6 +175,7 @@ class Fusion:
     outputs: tuple[int, ...]
     requirements: tuple[Requirement, ...] = ()
     aliases: Mapping[int, int] = field(default_factory=dict)
+    concrete: bool = False
     _representatives: dict[Symbol, Extent] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -190,6 +195,15 @@ class Fusion:
     def canonical(self, extent: Extent) -> Extent:
         """`extent` with every symbol replaced by the first one that is required to equal it."""
         return substitute(extent, self._representatives) if self._representatives else extent
+
+    @property
+    def symbolic_axes(self) -> tuple[tuple[int, int], ...]:
+        """(value, axis) whose extent needs a run-time scalar and is not settled: 1, or another number of elements."""
+        if self.concrete:
+            return ()
+        made = (self.values[number] for node in self.nodes for number in node.outputs)
+        extents = ((v.number, axis, self.canonical(e)) for v in made for axis, e in enumerate(v.shape))
+        return tuple((n, axis) for n, axis, e in extents if any(s.id is not None and s.id >= 0 for s in symbols(e)))
 
     @property
     def producers(self) -> dict[int, Node]:
@@ -243,8 +257,23 @@ def _age(symbol: Symbol) -> tuple[bool, int]:
     return (number >= 0, abs(number))
 
 
-def verify(fusion: Fusion) -> None:
-    """Raises FusionError unless every value is made once, before it is read, and every output exists."""
+def is_given(extent: Extent) -> bool:
+    """Whether an extent is a constant or an axis of an input; any other may turn out to be 1, and broadcast."""
+    own = as_symbol(extent)
+    return isinstance(extent, int) or (own is not None and own.id is not None and own.id < 0)
+
+
+def verify(fusion: Fusion, *, lowerable: bool = False) -> None:
+    """Raises FusionError unless every value is made once, before it is read, and every output exists.
+
+    lowerable: also ConcretizationError for the first axis whose size needs a run-time scalar that was not looked at.
+    """
+    for number, axis in fusion.symbolic_axes if lowerable else ():
+        symbolic = fusion.values[number]
+        raise ConcretizationError(
+            f"axis {axis} of value {number} has {symbolic.shape[axis]} elements, which a run-time scalar decides",
+            hint="concretize the fusion for the sizes of a call first", where=symbolic.where,
+        )  # fmt: skip
     made: set[int] = set()
     for value in fusion.inputs:
         if value in made:
@@ -293,7 +322,11 @@ def _attribute_text(value: object) -> str:
 
 
 class FusionBuilder:
-    """Collects values and nodes; `build` verifies and freezes. Numbers are given in order unless `number` says."""
+    """Collects values and nodes; `build` verifies and freezes. Numbers are given in order unless `number` says.
+
+    decides_later: whether a computed extent is 1, and broadcasts, is not asked while recording but for the sizes of a
+    call (see `concretize`).
+    """
 
     def __init__(self) -> None:
         self.values: dict[int, Value] = {}
@@ -302,6 +335,7 @@ class FusionBuilder:
         self.outputs: list[int] = []
         self.requirements: list[Requirement] = []
         self.aliases: dict[int, int] = {}
+        self.decides_later = False
         self._axes = 0
         self._next = 0
 
@@ -369,7 +403,8 @@ class FusionBuilder:
         shapes = [() if isinstance(o, Literal) else self.values[o].shape for o in operands]
 
         def require(left: Extent, relation: str, right: Extent, message: str, hint: str) -> None:
-            self.require(left, relation, right, f"{op.name}: {message}", hint, where)
+            if not (self.decides_later and op.kind == "pointwise" and is_given(left) != is_given(right)):
+                self.require(left, relation, right, f"{op.name}: {message}", hint, where)
 
         result_shapes = op.shapes(shapes, full, require)
         on_host = op.kind == "pointwise" and not any(

@@ -16,6 +16,7 @@ import numpy as np
 from tracefuse import arrays, config
 from tracefuse.call_facts import check_arguments
 from tracefuse.compiler import Executable
+from tracefuse.concretization import Concretization
 from tracefuse.config import Options
 from tracefuse.evaluated import EvaluatedExecutable
 from tracefuse.ir import Fusion
@@ -47,6 +48,11 @@ class PlacedFusion:
     @property
     def fusion(self) -> Fusion:
         return self.segmentation.original
+
+    @property
+    def executables(self) -> tuple[Executable, ...]:
+        """One for each device and set of options that it was called with."""
+        return tuple(self._executables.values())
 
     def __call__(self, arguments: Sequence[Any], outputs: Sequence[Any] | None = None) -> list[Any]:
         """The outputs, in the order of the fusion, into `outputs` where they are given.
@@ -93,6 +99,11 @@ class PlacedFusion:
         """The plan of a call with arguments like these (arrays or ShapeDtypes), and the extent values; nothing runs."""
         check_arguments(self.fusion, arguments)
         return self._executable(self._place(arguments)[1]).plan_for(arguments)
+
+    def concretization(self, arguments: Sequence[Any]) -> Concretization:
+        """What the fusion becomes for arguments like these (arrays or ShapeDtypes); nothing is compiled or run."""
+        check_arguments(self.fusion, arguments)
+        return self._executable(self._place(arguments)[1]).concretization(arguments)
 
     def _place(self, arguments: Sequence[Any]) -> tuple[str, int | None]:
         numbered = zip(self.fusion.inputs, arguments, strict=True)

@@ -306,6 +306,13 @@ def _pad(printer: _Printer, node: Node) -> str:
     return _text(printer, node, arguments, printer.types(node, expected, expected))
 
 
+def _reshape(printer: _Printer, node: Node) -> str:
+    """What may be -1 follows from the shape; groups are there only where a pass found them."""
+    left_out = ("inferable",) if node.attributes["groups"] else ("inferable", "groups")
+    arguments = [printer.operand(node.operands[0]), *_attributes(printer, node, *left_out)]
+    return _text(printer, node, arguments, printer.types(node, *movement_types(printer.fusion, node)))
+
+
 def clamped(shape: Sequence[Extent], starts: Sequence[Extent], ends: Sequence[Extent]) -> list[tuple[Extent, Extent]]:
     """Slice bounds cut to the axis, as nvFuser does unless it is told not to."""
     pairs = []
@@ -361,6 +368,7 @@ _SPECIAL: dict[str, Callable[[_Printer, Node], str]] = {
     "full": _full,
     "iota": _iota,
     "pad": _pad,
+    "reshape": _reshape,
     "slice": _slice,
     "set": _set,
     "extent": _extent,

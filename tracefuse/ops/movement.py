@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from tracefuse.errors import ShapeError
-from tracefuse.extents import Extent, ceildiv, divide_exactly, product
+from tracefuse.extents import Extent, ceildiv, divide_exactly, maximum, product
 from tracefuse.ir import Attributes, Require, Shape
-from tracefuse.ops.row import IndexOf, Source, Within, movement, normalize_axes, normalize_axis
+from tracefuse.ops.row import IndexOf, Resize, Source, Within, movement, normalize_axes, normalize_axis
 
 # ---------------------------------------------------------------------------------------------------------------------
 # axes made, dropped and reordered
@@ -121,10 +121,36 @@ squeeze = movement(
 
 
 def _reshape_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
-    target = tuple(attributes["new_shape"])
-    message = "{left} elements do not fill a shape of {right}"
-    require(product(shapes[0]), "==", product(target), message, "the number of elements must stay the same")
-    return target
+    if attributes["groups"]:  # made for sizes for which the products of the groups are known to be equal
+        return tuple(attributes["new_shape"])
+    entries, inferable, total = tuple(attributes["new_shape"]), attributes["inferable"], product(shapes[0])
+    message, hint = "{left} elements do not fill a shape of {right}", "the number of elements must stay the same"
+    if inferable:
+        return _inferred(entries, inferable, total, require, message, hint)
+    require(total, "==", product(entries), message, hint)
+    return entries
+
+
+def _inferred(
+    entries: Shape, inferable: Sequence[int], total: Extent, require: Require, message: str, hint: str
+) -> Shape:
+    """The shape where the entries `inferable` may turn out to be -1, which stands for what the others leave over."""
+    sizes = "an entry is a size, or -1 for what the others leave over"
+    for axis in inferable:
+        require(-1, "<=", entries[axis], f"axis {axis} would get {{right}} elements", sizes)
+    is_unknown = {axis: maximum(0, -entries[axis]) for axis in inferable}  # 1 for -1, and 0 for a size
+    unknown = sum(is_unknown.values())
+    require(unknown, "<=", 1, "{left} entries are -1", "one entry can be -1: spell out the others")
+    whole = product(entries)
+    result = list(entries)
+    for axis in inferable:
+        others = product(e for k, e in enumerate(entries) if k != axis)
+        require(is_unknown[axis], "<=", maximum(0, others), "-1 beside an extent of 0 stands for no size", sizes)
+        result[axis] = entries[axis] + (total // maximum(1, others) + 1) * is_unknown[axis]
+    rest = total % maximum(1, -whole)
+    require(rest, "==", 0, "-1 beside the other entries leaves {left} elements over", hint)
+    require(total, "==", whole + unknown * (total - whole), message, hint)
+    return tuple(result)
 
 
 def axis_groups(source: Shape, target: Shape) -> list[tuple[range, range]]:
@@ -175,7 +201,7 @@ def _reshape_pull(
 ) -> tuple[Source, ...]:
     own = shapes[0]
     coordinates: list[Extent] = [0] * len(own)
-    for mine, theirs in axis_groups(own, result):
+    for mine, theirs in attributes["groups"] or axis_groups(own, result):
         position = linearize([out[k] for k in theirs], [result[k] for k in theirs])
         for axis, coordinate in zip(mine, delinearize(position, [own[k] for k in mine]), strict=True):
             coordinates[axis] = coordinate
@@ -183,8 +209,10 @@ def _reshape_pull(
 
 
 reshape = movement(
-    "reshape", shape=_reshape_shape, pull=_reshape_pull, numpy=lambda x, new_shape: np.reshape(x, new_shape), attributes=(("new_shape", ()),),
-    doc="The same elements in row-major order with another shape.",
+    "reshape", shape=_reshape_shape, pull=_reshape_pull, numpy=lambda x, new_shape, groups, inferable: np.reshape(x, new_shape), regroups=True,
+    attributes=(("new_shape", ()), ("groups", ()), ("inferable", ())),
+    doc="The same elements in row-major order with another shape. groups: pairs of axes (of the operand, of the result) with "
+    "equal products. inferable: entries that are known at the call alone, and may be -1 there.",
 )  # fmt: skip
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -223,8 +251,13 @@ def _slice_numpy(x: Any, start_indices: Sequence[int], end_indices: Sequence[int
     return x[tuple(builtins.slice(*bounds) for bounds in zip(start_indices, end_indices, strides, strict=True))]
 
 
+def _slice_resize(shapes: Sequence[Shape], attributes: Attributes) -> tuple[Resize, ...]:
+    bounds = zip(shapes[0], *(attributes[k] for k in ("start_indices", "end_indices", "strides")), strict=True)
+    return tuple(Resize(0, k, -start, end - extent, step) for k, (extent, start, end, step) in enumerate(bounds))
+
+
 slice = movement(
-    "slice", shape=_slice_shape, pull=_slice_pull, numpy=_slice_numpy,
+    "slice", shape=_slice_shape, pull=_slice_pull, numpy=_slice_numpy, resize=_slice_resize,
     attributes=(("start_indices", ()), ("end_indices", ()), ("strides", ())),
     doc="Elements start, start + step, ... before end, on every axis.",
 )  # fmt: skip
@@ -255,8 +288,13 @@ def _pad_numpy(x: Any, pad_widths: Sequence[int], value: Any) -> Any:
     return np.pad(kept, [(max(0, b), max(0, a)) for b, a in pairs], constant_values=value)
 
 
+def _pad_resize(shapes: Sequence[Shape], attributes: Attributes) -> tuple[Resize, ...]:
+    widths = attributes["pad_widths"]
+    return tuple(Resize(0, axis, widths[2 * axis], widths[2 * axis + 1]) for axis in range(len(shapes[0])))
+
+
 pad = movement(
-    "pad", shape=_pad_shape, pull=_pad_pull, numpy=_pad_numpy, attributes=(("pad_widths", ()), ("value", 0)),
+    "pad", shape=_pad_shape, pull=_pad_pull, numpy=_pad_numpy, resize=_pad_resize, attributes=(("pad_widths", ()), ("value", 0)),
     doc="`value` before and after each axis: pad_widths is before, after per axis, first axis first; negative widths cut.",
 )  # fmt: skip
 
@@ -291,8 +329,16 @@ def _cat_pull(
     return tuple(sources)
 
 
+def _cat_resize(shapes: Sequence[Shape], attributes: Attributes) -> tuple[Resize, ...]:
+    dim = attributes["dim"]
+    lengths = [shape[dim] for shape in shapes]
+    total = sum(lengths)
+    before = [sum(lengths[:k]) for k in range(len(lengths))]
+    return tuple(Resize(k, dim, b, total - b - own) for k, (b, own) in enumerate(zip(before, lengths, strict=True)))
+
+
 cat = movement(
-    "cat", shape=_cat_shape, pull=_cat_pull, numpy=lambda *xs, dim: np.concatenate(xs, axis=dim), attributes=(("dim", 0),),
+    "cat", shape=_cat_shape, pull=_cat_pull, resize=_cat_resize, numpy=lambda *xs, dim: np.concatenate(xs, axis=dim), attributes=(("dim", 0),),
     arity=None, doc="Operands one after another along axis `dim`.",
 )  # fmt: skip
 
@@ -334,8 +380,14 @@ def _roll_shape(shapes: Sequence[Shape], attributes: Attributes, require: Requir
     return shapes[0]
 
 
+def _roll_resize(shapes: Sequence[Shape], attributes: Attributes) -> tuple[Resize, ...]:
+    dim = attributes["dim"]
+    shift = attributes["shift"] % maximum(1, shapes[0][dim])
+    return (Resize(0, dim, shift, -shift, moves=True),)
+
+
 roll = movement(
-    "roll", shape=_roll_shape, pull=_roll_pull, numpy=lambda x, shift, dim: np.roll(x, shift, dim), attributes=(("shift", 0), ("dim", 0)),
+    "roll", shape=_roll_shape, pull=_roll_pull, resize=_roll_resize, numpy=lambda x, shift, dim: np.roll(x, shift, dim), attributes=(("shift", 0), ("dim", 0)),
     doc="Moves elements by `shift` along axis `dim`; what leaves at one end enters at the other.",
 )  # fmt: skip
 

@@ -19,7 +19,7 @@ from tracefuse import dtypes
 from tracefuse.dtypes import DType
 from tracefuse.errors import DtypeError, ShapeError
 from tracefuse.extents import Extent
-from tracefuse.ir import Attributes, Op, Require, Shape
+from tracefuse.ir import Attributes, Op, Require, Shape, is_given
 
 NumPyMeaning: TypeAlias = Callable[..., Any]
 IndexOf: TypeAlias = Callable[[int, Shape], Extent]
@@ -73,7 +73,7 @@ def broadcast_shapes(shapes: Sequence[Shape], require: Require) -> Shape:
             else:
                 message = f"extents differ on axis {axis}: {{left}} and {{right}}"
                 require(extent, "==", shape[own], message, "broadcasting needs one of them to be 1")
-                if isinstance(shape[own], int):
+                if isinstance(shape[own], int) or (is_given(shape[own]) and not is_given(extent)):
                     extent = shape[own]
         result.append(extent)
     return tuple(result)
@@ -291,6 +291,24 @@ ShapeRule: TypeAlias = Callable[[Sequence[Shape], Attributes, Require], Shape]
 PullRule: TypeAlias = Callable[[Shape, Sequence[Shape], Shape, Attributes, IndexOf], tuple[Source, ...]]
 
 
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """How a row changes one axis of one operand: what it adds at the two ends (less than 0: it cuts), and its step.
+
+    moves: what leaves at one end enters at the other, so that the axis keeps its extent.
+    """
+
+    operand: int
+    axis: int
+    left: Extent
+    right: Extent
+    step: Extent = 1
+    moves: bool = False
+
+
+ResizeRule: TypeAlias = Callable[[Sequence[Shape], Attributes], tuple[Resize, ...]]
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Movement(Op):
     """An op that only says where each element of the result comes from.
@@ -299,12 +317,16 @@ class Movement(Op):
     conditions hold is read; where none does, the element is the attribute `value`. `index_of(operand, coordinates)` is
     the integer that an index operand holds there, wrapped once and kept inside the axis that it indexes.
     data: how many operands carry data (all but index operands); the result has the type of the data.
+    resize: for rows that change the extents of axes one by one, how. regroups: whether elements keep their row-major
+    order while axes are merged and split, as the attribute `new_shape` says.
     """
 
     shape: ShapeRule
     pull: PullRule
     numpy: NumPyMeaning
     data: int | None = None
+    resize: ResizeRule | None = None
+    regroups: bool = False
     kind: str = field(default="movement", init=False)
 
     def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
