@@ -31,6 +31,7 @@ from tracefuse.plan import Plan, build_plan
 from tracefuse.rewrite import drop_dead, fold_constants, merge_common, separate_outputs
 from tracefuse.segmentation import Segmentation, for_sizes, segment_fusion
 from tracefuse.targets import Backend, backend_for, cpu_backend
+from tracefuse.watching import watching
 
 Pass: TypeAlias = Callable[[Fusion], Fusion]
 
@@ -204,15 +205,23 @@ class Executable:
     def _made(self, facts: CallFacts, given: GivenMemory) -> _Ready:
         segmentation, concrete = self.concretizations.at(facts.values)
         segmentation, guards = for_sizes(segmentation, facts.values)
+        watch = watching(self.options, self.backend, self._run_alone)
+        # The bounds that check mode compares with hold for IEEE arithmetic.
+        options = self.options.replaced(fast_math=False) if self.options.check else self.options
         plan = build_plan(
             segmentation, self.backend, facts.layouts, facts.values, {**facts.strides, **(given.strides or {})},
-            guards=(*concrete.guards, *guards), aligned=facts.aligned, options=self.options, disk=self.disk,
-            given=given.key,
+            guards=(*concrete.guards, *guards), aligned=facts.aligned, options=options, disk=self.disk,
+            given=given.key, watch=watch,
         )  # fmt: skip
         self.compiles += 1
         facts_used = (*self.facts, *concrete.guards)
         call, text = compile_call(plan, self.backend, facts_used, self._scalars, self.options.graph)
         return _Ready(plan, call, text, compile_guards(plan.guards))
+
+    def _run_alone(self, fusion: Fusion, arguments: Sequence[Any]) -> Sequence[Any]:
+        """Compiles and runs another fusion likewise, with nothing checked."""
+        plain = self.options.replaced(check=False, debug=0, dump="")
+        return Executable(segment_fusion(fusion), self.backend, options=plain, disk=self.disk)(arguments)
 
     def _use(self, ready: _Ready) -> None:
         """Puts the plan that was used last first: sizes that changed once tend to stay."""

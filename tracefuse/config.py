@@ -142,6 +142,10 @@ class Options:
         """Whether `disable` names a feature of FEATURES."""
         return feature in self.disable.split(",")
 
+    def replaced(self, **values: Any) -> Options:
+        """The same with other values."""
+        return _interned_options({**{name: getattr(self, name) for name in TABLE}, **values})
+
     @property
     def code_key(self) -> tuple[object, ...]:
         """The values that change what is compiled, for cache keys."""
@@ -201,6 +205,10 @@ def resolve(decorator: Mapping[str, Any] | None = None) -> Options:
     values.update(_environment or {})
     values.update(decorator or {})
     values.update(_overrides.get() or {})
+    return _interned_options(values)
+
+
+def _interned_options(values: Mapping[str, Any]) -> Options:
     key = tuple(values.values())
     found = _interned.get(key)
     if found is None:

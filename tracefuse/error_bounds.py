@@ -52,14 +52,17 @@ def bounded_outputs(fusion: Fusion, arguments: Sequence[Any]) -> list[Bounded]:
     with np.errstate(all="ignore"):
         for node in fusion.nodes:
             bound = _node_bound(fusion, node, values, errors, extents)
-            number = node.outputs[0]
-            errors[number] = _stored(bound, values[number], fusion.values[number].dtype)
+            for number in node.outputs:
+                of_it = bound if number == node.outputs[0] else np.inf
+                errors[number] = _stored(of_it, values[number], fusion.values[number].dtype)
     return [(values[number], np.broadcast_to(errors[number], values[number].shape)) for number in fusion.outputs]
 
 
 def _stored(bound: Any, value: Any, dtype: DType) -> Any:
     """The bound after rounding to `dtype`; infinite where the value may overflow."""
     bound = np.where(np.isnan(bound), np.inf, bound) * np.ones(np.shape(value))
+    if dtype.kind == "complex":
+        return np.where(bound > 0, np.inf, bound)
     if not dtype.is_floating:
         return np.where(bound > 0, np.inf, 0.0)
     rounding = UNIT[dtype.name] * (np.abs(value) + bound) + SMALLEST[dtype.name]
@@ -80,7 +83,7 @@ def _node_bound(
     unit = UNIT.get(node.compute.compute.name, 0.0)
     match node.op:
         case Pointwise():
-            return _pointwise(node, operands, values[node.outputs[0]], unit)
+            return _pointwise(node, operands, attributes, values[node.outputs[0]], unit)
         case Reduction():
             return _reduction(node, operands[0], attributes, values[node.outputs[0]], unit)
         case Movement():
@@ -158,9 +161,26 @@ POINTWISE: dict[str, Rule] = {
     "log": _through(np.log),
     "sin": _slope(1.0),
     "cos": _slope(1.0),
+    "tan": _through(np.tan),
+    "asin": _through(np.arcsin),
+    "acos": _through(np.arccos),
+    "atan": _slope(1.0),
+    "sinh": _through(np.sinh),
+    "asinh": _slope(1.0),
+    "acosh": _through(np.arccosh),
+    "atanh": _through(np.arctanh),
+    "exp2": _through(np.exp2),
+    "expm1": _through(np.expm1),
+    "log2": _through(np.log2),
+    "log10": _through(np.log10),
+    "log1p": _through(np.log1p),
+    "reciprocal": lambda a, x: _quotient(np.ones(()), 0.0, a, x),
     "tanh": _slope(1.0),
     "erf": _slope(2 / math.sqrt(math.pi)),
     "sigmoid": _slope(0.25),
+    "silu": _slope(1.1),
+    "relu": _slope(1.0),
+    "clamp": lambda a, x, b, y, c, z: np.maximum(x, np.maximum(y, z)),
     "where": _where,
     "iota": lambda a, x, b, y: 0.0,
     "extent": lambda: 0.0,
@@ -168,20 +188,18 @@ POINTWISE: dict[str, Rule] = {
 """The bound of the exact function of operands that are off: (a, error of a, b, error of b, ...)."""
 
 ROUNDED_ONCE = ("add", "sub", "mul", "div", "sqrt")
-NEVER_ROUNDED = ("maximum", "minimum", "neg", "abs", "set", "segment_set", "cast", "where", "extent")
+NEVER_ROUNDED = ("maximum", "minimum", "neg", "abs", "set", "segment_set", "cast", "where", "extent", "relu", "clamp")
 JUMPS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
-def _pointwise(node: Node, operands: Sequence[Bounded], value: Any, unit: float) -> Any:
+def _pointwise(node: Node, operands: Sequence[Bounded], attributes: Mapping[str, Any], value: Any, unit: float) -> Any:
     name = node.op.name
     if name in JUMPS:
         (a, x), (b, y) = operands
         sure = (x + y == 0) | (np.abs(np.subtract(a, b, dtype=np.float64)) > x + y)
         return np.where(sure, 0.0, np.inf)
     if name not in POINTWISE:
-        # Exact operands of an exact op give an exact result; nothing is known of others.
-        inexact = sum(np.asarray(error) for _, error in operands)
-        return np.where(inexact > 0, np.inf, 0.0)
+        return _of_exact_operands(node, operands, attributes, value, unit)
     bound = POINTWISE[name](*(part for pair in operands for part in pair))
     if name in NEVER_ROUNDED or not node.compute.is_floating:
         return bound
@@ -192,6 +210,27 @@ def _pointwise(node: Node, operands: Sequence[Bounded], value: Any, unit: float)
     exact = not rounds and bool(np.all(bound == 0))
     smallest = SMALLEST[node.compute.compute.name]
     return bound if exact else bound + units * (unit * (np.abs(value) + bound) + smallest)
+
+
+def _of_exact_operands(
+    node: Node, operands: Sequence[Bounded], attributes: Mapping[str, Any], value: Any, unit: float
+) -> Any:
+    """Of an op without a rule nothing is known but for exact operands: then it is what NumPy gives in the compute type,
+    off by some units of the largest that goes in or comes out."""
+    inexact = sum(np.asarray(error) for _, error in operands)
+    op = node.op
+    if not isinstance(op, Pointwise) or not node.compute.is_floating:
+        return np.where(inexact > 0, np.inf, 0.0)
+    given = {k: v for k, v in attributes.items() if k != "dtype"}
+    narrow = (a if a.dtype == np.bool_ else a.astype(node.compute.compute.numpy) for a, _ in operands)
+    native = np.asarray(op.numpy(*narrow, **given)).astype(np.float64)
+    largest = np.abs(native)
+    for a, _ in operands:
+        largest = np.maximum(largest, np.abs(a.astype(np.float64)))
+    off = np.where(native == value, 0.0, np.abs(native - np.asarray(value, np.float64)))
+    units = 4.0 if op.exact else FUNCTION_UNITS
+    rounding = units * (unit * largest + SMALLEST[node.compute.compute.name]) if op.result != "bool" else 0.0
+    return np.where(inexact > 0, np.inf, off + rounding)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -208,6 +247,8 @@ def _reduction(node: Node, operand: Bounded, attributes: Mapping[str, Any], valu
         return np.sum(array, axis=axes, keepdims=keep)
 
     name = node.op.name
+    if isinstance(node.op, Reduction) and node.op.result == "index":
+        return np.where(total(x) > 0, np.inf, 0.0)
     if name in ("max", "min"):
         return np.max(x, axis=axes, keepdims=keep)
     if not node.compute.is_floating or name in ("any", "all"):

@@ -19,6 +19,7 @@ __all__ = [
     "FusionError",
     "InternalError",
     "OptionError",
+    "OutOfRangeError",
     "ScalarError",
     "ShapeError",
     "TraceError",
@@ -74,6 +75,10 @@ class CompileError(TracefuseError, RuntimeError):
 
 class OptionError(TracefuseError, ValueError):
     """An unknown option or a value that it does not take."""
+
+
+class OutOfRangeError(TracefuseError, IndexError):
+    """An index outside of the axis that it is for."""
 
 
 class InternalError(TracefuseError, RuntimeError):

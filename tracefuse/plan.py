@@ -85,14 +85,14 @@ def build_plan(
     segmentation: Segmentation, backend: Backend, layouts: LayoutKey, values: Mapping[int, int],
     strides: Mapping[str, int], *, guards: Sequence[Guard] = (), aligned: frozenset[int] = frozenset(),
     options: Options | None = None, disk: DiskCache | None = None, given: Sequence[Given] = (),
-    watch: Callable[[CompiledSegment], CompiledSegment] | None = None,
+    watch: Callable[[CompiledSegment, int], CompiledSegment] | None = None,
 ) -> Plan:  # fmt: skip
     """Lowers and compiles every segment for the sizes of a call; several segments compile at once.
 
     values: extents and integer scalars by id. strides: of arguments and given memory that are not contiguous, by symbol
     name. guards: those of the segmentation itself. aligned: arguments whose memory starts at a multiple of 16 bytes.
     options: those in force, if none are given. disk: where compiled kernels are kept. given: the memory that results go
-    into. watch: what is run in place of each segment. Raises CompileError, naming the segment.
+    into. watch: what runs in place of each segment, from it and its position. Raises CompileError, naming the segment.
     """
     fusion = segmentation.fusion
     options = config.resolve() if options is None else options
@@ -110,7 +110,8 @@ def build_plan(
         else _library_segment(part, position, backend)
         for position, part in enumerate(segmentation.segments)
     ]
-    compiled = compiled if watch is None else list(map(watch, compiled))
+    if watch is not None:
+        compiled = [watch(segment, position) for position, segment in enumerate(compiled)]
     launches = [segments.Launch(k, c.inputs, c.part.segment.original_outputs, c) for k, c in enumerate(compiled)]
     fills = [c.lowered is not None for c in compiled]
     program = build_host_program(fusion, segmentation.steps.graph, launches, fills, given, direct)

@@ -123,6 +123,13 @@ class Backend(ABC):
     def address(self, array: Any) -> int:
         """Where element 0 of an array is."""
 
+    def on_host(self, array: Any) -> Any:
+        """The array as a NumPy array, when the work that makes it is done."""
+        return np.asarray(array)
+
+    def synchronize(self) -> None:  # noqa: B027  (on the CPU a launch returns when it is done)
+        """Waits for all launches. Raises DeviceError where one failed."""
+
     def copy(self, source: Any, target: Any) -> None:
         """Writes the elements of `source` into `target`, of the same shape and type."""
         target[...] = source
@@ -279,6 +286,12 @@ class CudaBackend(Backend):
 
     def address(self, array: Any) -> int:
         return int(array.data.ptr)
+
+    def on_host(self, array: Any) -> Any:
+        return cuda.to_numpy(array)
+
+    def synchronize(self) -> None:
+        cuda.synchronize()
 
     def elsewhere_text(self) -> str | None:
         return f"current_device() != {self.device}" if self._several else None

@@ -1,0 +1,201 @@
+"""Check mode: wrong kernels are found, and named with the op and the user's line; right ones pass."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from random_fusions import fusions
+from ways import backend_of
+
+import tracefuse
+from tracefuse import DataType, FusionDefinition, fuse
+from tracefuse.compiler import Executable
+from tracefuse.config import resolve
+from tracefuse.errors import DeviceError, InternalError, OutOfRangeError
+from tracefuse.kernel import llvm_scalar
+from tracefuse.segmentation import segment_fusion
+from tracefuse.targets import CpuBackend
+
+X = np.random.default_rng(0).normal(size=(8, 12)).astype(np.float32)
+
+
+def two_segments(x: Any, w: Any) -> Any:
+    y = np.exp(x) @ w
+    return (y - y.mean(axis=1, keepdims=True)) * 2
+
+
+def line_of(text: str) -> int:
+    with open(__file__) as file:
+        return next(number for number, line in enumerate(file, 1) if text in line)
+
+
+class Wrong(CpuBackend):
+    """The CPU, but for kernels whose name begins with a given one: they add 1 to the last element of what they make."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.wrong = name
+
+    def entry(self, function: Any) -> Any:
+        def launch(*arguments: Any) -> None:
+            function.launch(*arguments)
+            made = [b for b, p in zip(arguments, function.kernel.parameters, strict=True) if getattr(p, "written", 0)]
+            made[-1].reshape(-1)[-1] += 1
+
+        return launch if function.kernel.name.startswith(self.wrong) else super().entry(function)
+
+
+def test_right_kernels_pass_and_give_what_they_give_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = X.T.copy()
+    np.testing.assert_array_equal(fuse(two_segments, check=True)(X, w), fuse(two_segments)(X, w))
+    with tracefuse.options(check=True):
+        np.testing.assert_array_equal(fuse(two_segments)(X, w), fuse(two_segments)(X, w))
+
+
+def test_a_wrong_kernel_is_named_with_its_segment_the_element_and_the_line() -> None:
+    fusion = fuse(two_segments).definition(X, X.T.copy()).fusion
+    executable = Executable(segment_fusion(fusion), Wrong("s2"), options=resolve({"check": True}))
+    with pytest.raises(InternalError) as error:
+        executable([X, X.T.copy()])
+    (value,) = fusion.outputs
+    assert re.fullmatch(
+        rf"segment 2 \(row\) is not its NumPy meaning, first at \w+: T\d+\[.*7\] is \S+, not \S+ within \S+ "
+        rf"\(1 of \d+ elements\) \(test_checking.py:{line_of('* 2') - 0}\)\n  hint: .*report it.*",
+        str(error.value),
+    ), str(error.value)
+    assert f"T{value}[7, 7]" in str(error.value) or "mean" in str(error.value)
+
+
+def test_the_first_wrong_op_inside_a_segment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = llvm_scalar.primitive
+
+    def wrong(name: str, arguments: Any, *rest: Any, **more: Any) -> Any:
+        result = plain(name, arguments, *rest, **more)
+        return result * 1.001 if name == "exp" else result
+
+    monkeypatch.setattr(llvm_scalar, "primitive", wrong)
+
+    def several(x: Any) -> Any:
+        y = x * 2 + 1
+        z = np.exp(y)  # the wrong one
+        return (z - 3).sum(axis=1)
+
+    with pytest.raises(InternalError) as error:
+        fuse(several, check=True, cache_limit=0)(X)
+    assert "first at exp: T3[0, 0] is " in str(error.value)
+    assert f"(96 of 96 elements) (test_checking.py:{line_of('the wrong one')})" in str(error.value)
+
+
+def test_what_the_call_overwrites_is_compared_with_what_it_was() -> None:
+    def update(x: Any, y: Any) -> Any:
+        x += y
+        x *= 2
+
+    x = X.copy()
+    fuse(update, check=True)(x, X)
+    np.testing.assert_array_equal(x, X * 4)
+
+
+class Spoiling(CpuBackend):
+    """Every kernel also changes the first array that it only reads."""
+
+    def entry(self, function: Any) -> Any:
+        def launch(*arguments: Any) -> None:
+            function.launch(*arguments)
+            arguments[0].reshape(-1)[0] = 7
+
+        return launch
+
+
+def test_a_changed_input_is_found() -> None:
+    fusion = fuse(lambda x: x + 1).definition(X).fusion
+    executable = Executable(segment_fusion(fusion), Spoiling(), options=resolve({"check": True}))
+    with pytest.raises(InternalError, match=r"segment 0 \(pointwise\) changed its input T0 \(test_checking.py:\d+\)"):
+        executable([X.copy()])
+
+
+class Faulty(CpuBackend):
+    """A device whose launches fail when it is waited for."""
+
+    def synchronize(self) -> None:
+        raise DeviceError("work on device 0 failed: an illegal memory access was encountered")
+
+
+def test_a_fault_of_the_device_is_named_with_its_segment() -> None:
+    fusion = fuse(lambda x: x + 1).definition(X).fusion
+    executable = Executable(segment_fusion(fusion), Faulty(), options=resolve({"check": True}))
+    with pytest.raises(DeviceError) as error:
+        executable([X])
+    assert str(error.value) == (
+        "segment 0 (pointwise) failed on the device: work on device 0 failed: an illegal memory access was encountered "
+        f"(test_checking.py:{line_of('Faulty(), options') - 1})\n"
+        "  hint: after a fault of a GPU nothing runs there any more: start a new process"
+    )
+
+
+@pytest.mark.parametrize("backend", ["cpu", "interpreter-cuda"])
+def test_indices_out_of_range_raise_on_both_targets(backend: str) -> None:
+    i = np.array([[0, 12]] * 8)
+    fusion = fuse(lambda x, i: np.take_along_axis(x, i, 1)).definition(X, i).fusion
+    executable = Executable(segment_fusion(fusion), backend_of(backend), options=resolve({"check": True}))
+    np.testing.assert_array_equal(executable([X, i - 1])[0], np.take_along_axis(X, i - 1, 1))
+    with pytest.raises(OutOfRangeError, match=r"take_along_axis: index 12 .* \(test_checking.py:\d+\)"):
+        executable([X, i])
+
+
+def test_definitions_are_checked_too() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], dtype=DataType.Half)
+        fd.add_output(fd.ops.gelu(x) if "gelu" in dir(fd.ops) else fd.ops.silu(x))
+        fd.add_output(fd.ops.var(x, dims=[0]))
+    with tracefuse.options(check=True):
+        outputs = fd.execute([X.astype(np.float16)])
+    assert [o.dtype for o in outputs] == [np.float16, np.float16]
+
+
+def test_without_it_segments_are_not_wrapped() -> None:
+    fused = fuse(lambda x: x + 1)
+    fused(X)
+    (segment,) = fused.explain(X).plan.segments
+    assert segment.run.__name__ == "run"
+    assert segment.inputs == (0, -1, -2) or set(segment.inputs) <= {0, -1, -2}
+
+
+ROUTINES = [
+    lambda x: np.exp(x - x.max(axis=1, keepdims=True)),
+    lambda x: np.log1p(np.abs(x)) ** 2 / np.sqrt(1 + x * x),
+    lambda x: x.std(axis=0) + x.var(axis=0, ddof=1),
+    lambda x: np.floor(x * 3) + np.round(x) - np.trunc(x / 2),
+    lambda x: np.where(x > 0.5, np.tanh(x), np.arctan2(x, 1 - x)),
+    lambda x: np.sort(x, axis=1)[:, ::2].cumsum(axis=1),
+    lambda x: (x @ x.T).argmax(axis=1) + (x[:, ::-1] // 0.25).sum(axis=1),
+    lambda x: np.stack([np.sinh(x), np.expm1(x), np.cosh(x), 1 / x, np.exp2(x)]),
+]
+
+
+@pytest.mark.parametrize(
+    ("backend", "dtype"),
+    [
+        ("cpu", np.float32),
+        ("interpreter", np.float16),
+        ("interpreter-cuda", np.float16),
+        ("interpreter-cuda", np.float64),
+    ],
+)
+def test_right_routines_raise_no_alarm(backend: str, dtype: Any) -> None:
+    x = X.astype(dtype)
+    for routine in ROUTINES:
+        fusion = fuse(routine).definition(x).fusion
+        Executable(segment_fusion(fusion), backend_of(backend), options=resolve({"check": True}))([x])
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_random_fusions_raise_no_alarm(data: st.DataObject) -> None:
+    fusion, arguments = data.draw(fusions("mixed"))
+    Executable(segment_fusion(fusion), backend_of("interpreter"), options=resolve({"check": True}))(arguments)
