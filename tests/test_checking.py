@@ -162,8 +162,8 @@ def test_without_it_segments_are_not_wrapped() -> None:
     fused = fuse(lambda x: x + 1)
     fused(X)
     (segment,) = fused.explain(X).plan.segments
+    assert segment.code is not None
     assert segment.run.__name__ == "run"
-    assert segment.inputs == (0, -1, -2) or set(segment.inputs) <= {0, -1, -2}
 
 
 ROUTINES = [

@@ -178,4 +178,4 @@ class CheckedSegment:
 def checked(segment: CompiledSegment, position: int, backend: Backend, run_alone: RunAlone) -> CompiledSegment:
     """The segment with every run of it compared."""
     check = CheckedSegment(segment, position, backend, run_alone)
-    return replace(segment, run=check, inputs=check.inputs)
+    return replace(segment, run=check, inputs=check.inputs, code=None)

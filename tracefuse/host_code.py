@@ -64,7 +64,7 @@ class _Writer:
         self.plan, self.backend, self.graph = plan, backend, graph
         self.fusion: Fusion = plan.segmentation.fusion
         self.names: dict[str, Any] = {"is_aligned": backend.is_aligned}
-        is_library = [segment.lowered is None for segment in plan.segments]
+        is_library = [segment.code is None for segment in plan.segments]
         self.groups = _groups(plan.program.instructions, is_library, graph)
         alone = for_kernels_alone(plan.program, is_library) if backend.addresses else frozenset()
         scratch = {} if not backend.addresses else {k: self._spans(s) for k, s in enumerate(plan.segments)}
@@ -249,6 +249,9 @@ class _Writer:
             run = self._name("run", segment.run)
             inputs = "".join(f"{name_of(value)}, " for value in launch.inputs)
             outputs = "".join(f"{name_of(value)}, " for value in launch.outputs)
+            if segment.lowered is not None:
+                yield f"    {run}(({inputs}), ({outputs}))"
+                return
             yield f"    {outputs or '()'} = {run}(({inputs}), ())"
             yield from self._addresses(launch.outputs)
             return

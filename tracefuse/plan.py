@@ -38,7 +38,8 @@ from tracefuse.targets import Backend
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledSegment:
     """A segment with its kernels. functions: one compiled kernel a launch. run: the segment alone, from its inputs and
-    the memory of its outputs. code: what its kernels are given; that and lowered are None for a library call."""
+    the memory of its outputs. code: what its kernels are given, None where a call runs the segment by `run`; lowered is
+    None for a library call."""
 
     part: Part
     lowered: Lowered | None

@@ -45,4 +45,4 @@ def _timed(segment: CompiledSegment, position: int, options: Options, backend: B
         say(options, 1, lambda: f"segment {position} ({segment.template}) ran in {1e6 * taken:.1f} us")
         return made
 
-    return replace(segment, run=timed)
+    return replace(segment, run=timed, code=None)
