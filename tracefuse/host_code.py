@@ -10,6 +10,8 @@ Knows: programs, the texts that a backend gives. Must not know: how a plan is ch
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -64,6 +66,7 @@ class _Writer:
         self.plan, self.backend, self.graph = plan, backend, graph
         self.fusion: Fusion = plan.segmentation.fusion
         self.names: dict[str, Any] = {"is_aligned": backend.is_aligned}
+        self.shared: dict[str, str] = {}
         is_library = [segment.code is None for segment in plan.segments]
         self.groups = _groups(plan.program.instructions, is_library, graph)
         alone = for_kernels_alone(plan.program, is_library) if backend.addresses else frozenset()
@@ -116,7 +119,14 @@ class _Writer:
         for group in self.groups:
             lines += self._group(group, frozenset(inputs))
         outputs = [name_of(number) for number in self.plan.program.outputs]
+        lines = _with_shared(lines, self.shared)
         return "\n".join([*lines, f"    return [{', '.join(outputs)}]", ""])
+
+    def _once(self, text: str) -> str:
+        """A mark for arithmetic that is done once a call, also where several places need it."""
+        return (
+            text if text.isidentifier() or text.isdigit() else self.shared.setdefault(text, f"\0{len(self.shared)}\0")
+        )
 
     def _group(self, group: Sequence[Instruction], inputs: frozenset[int]) -> Iterator[str]:
         """The instructions in order; of a graph, its one launch after all allocations and before all releases."""
@@ -219,12 +229,12 @@ class _Writer:
         return [f"    {', '.join(map(name_of, made))}, = scalars(a, {{{extents}}})"]
 
     def _allocate(self, value: int, spec: Any) -> list[str]:
-        size = self._extent(product(spec.extents) * spec.dtype.itemsize)
+        size = self._once(self._extent(product(spec.extents) * spec.dtype.itemsize))
         if value in self.rooms.slots:
             return [f"    {_address_of(value)} = {_slot(self.rooms.slots[value])}"]
         if value in self.alone:
             return [f"    m{value} = room({size})", f"    {_address_of(value)} = m{value}.ptr"]
-        shape = f"({''.join(f'{self._extent(extent)}, ' for extent in spec.extents)})"
+        shape = f"({''.join(f'{self._once(self._extent(extent))}, ' for extent in spec.extents)})"
         made = self.backend.empty_text(shape, self._name("d", spec.dtype), size)
         return [f"    {name_of(value)} = {made}", *self._addresses((value,))]
 
@@ -266,7 +276,8 @@ class _Writer:
         assert isinstance(segment, CompiledSegment)
         assert segment.code is not None
         tensor = _address_of if self.backend.addresses else name_of
-        return list(segment.code.arguments(Names(tensor, name_of, name_of, lambda k: self._buffer(launch.step, k))))
+        names = Names(tensor, name_of, name_of, lambda k: self._buffer(launch.step, k))
+        return [list(map(self._once, arguments)) for arguments in segment.code.arguments(names)]
 
     def _buffer(self, step: int, position: int) -> str:
         found = self.rooms.scratch.get((step, position))
@@ -318,6 +329,24 @@ def _groups(instructions: Sequence[Instruction], is_library: Sequence[bool], gra
         else:
             groups[-1].append(instruction)
     return [group for group in groups if group]
+
+
+_MARK = re.compile("\0\\d+\0")
+
+
+def _with_shared(lines: Sequence[str], shared: Mapping[str, str]) -> list[str]:
+    """The lines with arithmetic in the place of its marks; what several places need is a variable before the first."""
+    texts = {mark: text for text, mark in shared.items()}
+    counts = Counter(mark for line in lines for mark in _MARK.findall(line))
+    written: dict[str, str] = {mark: texts[mark] for mark, count in counts.items() if count == 1}
+    result: list[str] = []
+    for line in lines:
+        for mark in dict.fromkeys(_MARK.findall(line)):
+            if mark not in written:
+                written[mark] = f"x{len(written)}"
+                result.append(f"    {written[mark]} = {texts[mark]}")
+        result.append(_MARK.sub(lambda found: written[found.group()], line))
+    return result
 
 
 def _unless(conditions: Iterable[str]) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse.dtypes import bfloat16
+from tracefuse.dtypes import DType, bfloat16
 from tracefuse.ir import Fusion, Node
 from tracefuse.ops.row import Library
 from tracefuse.targets import Backend
@@ -31,16 +31,30 @@ def library_launch(
     batched = any(len(fusion.shape_of(o)) > 2 for o in node.operands)
     has_halves = op.in_halves and backend.target.name != "cpu" and not (batched and node.compute is bfloat16)
     in_float32 = node.compute.is_half and not has_halves
-    compute = (node.compute.compute if in_float32 else node.compute).numpy
+    kind = node.compute.compute if in_float32 else node.compute
+    compute = kind.numpy
+    product = _product(fusion, node, kind, backend)
 
     def run(inputs: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any]:
         given = [(inputs[place], position) for place, position in places]
         operands = [o if position or o.dtype == compute else o.astype(compute) for o, position in given]
-        made = op.numpy(*operands, **attributes)
+        made = None if product is None else product(*operands)
+        if made is None:
+            made = op.numpy(*operands, **attributes)
         made = made if made.dtype == result.numpy else made.astype(result.numpy)
         return (np.ascontiguousarray(made) if isinstance(made, np.ndarray) else _contiguous(made),)
 
     return run
+
+
+def _product(fusion: Fusion, node: Node, kind: DType, backend: Backend) -> Callable[[Any, Any], Any] | None:
+    """The backend's own product of two matrices, where the node is one and the backend has it."""
+    op = node.op
+    assert isinstance(op, Library)
+    if op.product is None or [len(fusion.shape_of(o)) for o in node.operands] != [2, 2]:
+        return None
+    found, transposed = backend.product(kind), op.product == "ab'"
+    return None if found is None else lambda a, b: found(a, b, transposed)
 
 
 def _contiguous(array: Any) -> Any:

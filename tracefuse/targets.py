@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tracefuse.device import cpu, cuda
+from tracefuse.device import cpu, cublas, cuda
 from tracefuse.dtypes import DType
 from tracefuse.errors import DeviceError, UnsupportedError
 from tracefuse.kernel.compile_cpu import compile_cpu
@@ -60,6 +60,13 @@ class Backend(ABC):
     def kept_room(self) -> Callable[[int], Any]:
         """What gives one memory at every call, for what graphs keep between their kernels; it grows as it must."""
         raise NotImplementedError
+
+    def product(self, dtype: DType) -> Callable[[Any, Any, bool], Any] | None:
+        """A function of two matrices of a type, and whether the second is transposed, that beats NumPy's or CuPy's.
+
+        It gives None where it cannot take them.
+        """
+        return None
 
     @abstractmethod
     def empty(self, shape: tuple[int, ...], dtype: DType) -> Any:
@@ -242,6 +249,9 @@ class CudaBackend(Backend):
 
     def stream_text(self) -> str | None:
         return "current_stream().ptr"
+
+    def product(self, dtype: DType) -> Callable[[Any, Any, bool], Any] | None:
+        return cublas.product_of(dtype)
 
     def empty(self, shape: tuple[int, ...], dtype: DType) -> Any:
         return cuda.empty(shape, dtype)

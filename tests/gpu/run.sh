@@ -10,6 +10,7 @@
 #   arrays     kinds of arrays, streams, large sizes
 #   memory     results in given memory
 #   graphs     CUDA graphs
+#   products   matrices through cuBLAS
 #   bench      the table against jax.jit and torch.compile
 #   host       host time of a call on GPU arrays, beside both
 #   calls      host time and first calls on the CPU
@@ -35,6 +36,7 @@ for selection in "${@:-all}"; do
         arrays) tests tests/gpu/test_arrays_on_device.py ;;
         memory) tests tests/gpu/test_memory_on_device.py tests/test_given_memory_random.py ;;
         graphs) tests tests/gpu/test_graphs_on_device.py ;;
+        products) tests tests/gpu/test_products_on_device.py ;;
         bench) run "$python" tests/bench/bench_gpu.py --jax --torch ;;
         host) run "$python" tests/bench/bench_host.py ;;
         calls) run "$python" tests/bench/bench_calls.py ;;

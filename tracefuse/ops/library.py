@@ -28,7 +28,7 @@ def _matmul_shape(shapes: Sequence[Shape], attributes: Attributes, require: Requ
 
 
 matmul = library(
-    "matmul", NUMBERS, shape=_matmul_shape, numpy=np.matmul, arity=2, in_halves=True,
+    "matmul", NUMBERS, shape=_matmul_shape, numpy=np.matmul, arity=2, in_halves=True, product="ab",
     doc="Matrix product, as NumPy's matmul.",
 )  # fmt: skip
 
@@ -49,7 +49,7 @@ def _linear(a: Any, weight: Any, bias: Any = None) -> Any:
 
 
 linear = library(
-    "linear", NUMBERS, shape=_linear_shape, numpy=_linear, arity=None, in_halves=True,
+    "linear", NUMBERS, shape=_linear_shape, numpy=_linear, arity=None, in_halves=True, product="ab'",
     doc="a @ weight.T, plus bias where there is one.",
 )  # fmt: skip
 

@@ -340,7 +340,8 @@ class Library(Op):
 
     indices: the operands that hold positions, which no promotion touches. result: "same", "sum" (small integers widen)
     or "index" (int64). exact: what it gives is made of its operands' elements, unrounded. in_halves: CuPy's function
-    computes halves with an accumulator of float32; other rows get halves as float32.
+    computes halves with an accumulator of float32; other rows get halves as float32. product: of two matrices it is
+    their product, "ab", or that with the second transposed, "ab'".
     """
 
     shape: ShapeRule
@@ -350,6 +351,7 @@ class Library(Op):
     result: str = "same"
     exact: bool = False
     in_halves: bool = False
+    product: str | None = None
     kind: str = field(default="library", init=False)
 
     def types(self, operand: DType, table: str) -> tuple[DType, DType]:
