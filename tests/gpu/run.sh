@@ -13,6 +13,7 @@
 #   products   matrices through cuBLAS
 #   bench      the table against jax.jit and torch.compile
 #   host       host time of a call on GPU arrays, beside both
+#   modes      RoPE and softmax with static sizes, and symbolic in each resize mode
 #   calls      host time and first calls on the CPU
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -39,6 +40,7 @@ for selection in "${@:-all}"; do
         products) tests tests/gpu/test_products_on_device.py ;;
         bench) run "$python" tests/bench/bench_gpu.py --jax --torch ;;
         host) run "$python" tests/bench/bench_host.py ;;
+        modes) run "$python" tests/bench/bench_modes.py --gpu ;;
         calls) run "$python" tests/bench/bench_calls.py ;;
         all)
             tests tests
