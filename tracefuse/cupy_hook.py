@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from tracefuse import numpy_functions
 from tracefuse.in_place import into
-from tracefuse.numpy_elementwise import clip
+from tracefuse.numpy_elementwise import angle, clip
 from tracefuse.numpy_ufuncs import call_row
 from tracefuse.operations import apply, missing, refuse
 from tracefuse.ops import REGISTRY
@@ -37,13 +38,21 @@ def call_cupy_kernel(kernel: Any, arguments: Sequence[Any], keywords: dict[str, 
     row, ufunc = _CUPY_ROWS.get(name), getattr(np, name.removeprefix("cupy_"), None)
     if name == "cupy_clip":
         result = clip(*inputs)
+    elif name == "cupy_angle_deg":
+        result = angle(*inputs, deg=True)
     elif row in REGISTRY:
         result = apply(str(row), *inputs, compute_in=dtype)
     elif name.startswith("cupy_") and isinstance(ufunc, np.ufunc):
         result = call_row(ufunc, inputs, dtype)
+    elif name.startswith("cupy_") and ufunc in numpy_functions.FUNCTIONS and dtype is None:
+        result = numpy_functions.call(ufunc, inputs, {})
     else:
         raise missing(
             f"the CuPy kernel {name}", "write it with NumPy's functions, or call it outside the fused function"
         )
-    target = (out[0] if isinstance(out, tuple) else out) if out is not None else (outs[0] if outs else None)
-    return result if target is None else into(target, result)
+    targets = (out if isinstance(out, tuple) else (out,)) if out is not None else tuple(outs)
+    if not targets:
+        return result
+    results = result if isinstance(result, tuple) else (result,)
+    stored = tuple(r if t is None else into(t, r) for r, t in zip(results, targets, strict=True))
+    return stored if isinstance(result, tuple) else stored[0]

@@ -39,6 +39,11 @@ def _ufunc_rows() -> dict[np.ufunc, Pointwise]:
 ROWS = _ufunc_rows()
 COMPOSED = numpy_composed.without_rows(list(ROWS))
 
+# scipy.special's ufuncs, by name.
+_SPECIAL = {
+    "erf": "erf", "erfc": "erfc", "erfcinv": "erfcinv", "erfinv": "erfinv", "expit": "sigmoid", "gammaln": "lgamma",
+}  # fmt: skip
+
 _REDUCES = {
     np.add: "sum", np.multiply: "prod", np.maximum: "max", np.minimum: "min",
     np.logical_and: "all", np.logical_or: "any",
@@ -153,9 +158,13 @@ def call_row(ufunc: np.ufunc, inputs: Sequence[Any], dtype: Any) -> Any:
         if dtype is not None:
             inputs = [operations.astype(as_traced(x), dtype, copy=False) for x in inputs]
         return composed(*inputs)
+    name = ufunc.__name__
     row = ROWS.get(ufunc)
+    if row is None and ufunc is not getattr(np, name, None) and _SPECIAL.get(name) in REGISTRY:
+        row = REGISTRY[_SPECIAL[name]]  # type: ignore[assignment]
     if row is None:
-        name = ufunc.__name__
+        if ufunc is not getattr(np, name, None):
+            raise missing(f"the ufunc {name}", "write it with functions of np, on whole arrays")
         raise missing(f"np.{name}", INSTEAD.get(name, f"compute np.{name} outside the fused function"))
     result = apply(row.name, *inputs, compute_in=dtype)
     if ufunc is np.fabs and result.value.dtype.kind not in ("float",):

@@ -50,7 +50,12 @@ def user_frame() -> FrameType | None:
 def user_line() -> str | None:
     """`file.py:12` of the innermost frame of the user's code."""
     frame = user_frame()
-    return None if frame is None else f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+    return None if frame is None else f"{file_name(frame)}:{frame.f_lineno}"
+
+
+def file_name(frame: FrameType) -> str:
+    """The name of the file of a frame, as messages have it."""
+    return os.path.basename(frame.f_code.co_filename)
 
 
 def line_of(code: CodeType) -> str:

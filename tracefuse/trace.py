@@ -21,10 +21,14 @@ from tracefuse import (
     numpy_elements,
     numpy_elementwise,
     numpy_functions,
+    numpy_grids,
+    numpy_order,
     numpy_products,
     numpy_reductions,
+    numpy_selection,
     numpy_ufuncs,
     operations,
+    replacements,
     shaping,
     source,
 )
@@ -222,14 +226,48 @@ class Tracer(Traced):
     def round(self, decimals: int = 0, out: Any = None) -> Any:
         return numpy_elementwise.round_(self, decimals, out)
 
-    def argmax(self, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
-        return numpy_reductions.by_row("argmax", self, axis, keepdims)
+    def argmax(self, axis: Any = None, out: Any = None, keepdims: Any = False, *, dtype: Any = None) -> Any:
+        operations.refuse("argmax", dtype=dtype)
+        result = numpy_reductions.by_row("argmax", self, axis, keepdims)
+        return result if out is None else into(out, result)
 
-    def argmin(self, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
-        return numpy_reductions.by_row("argmin", self, axis, keepdims)
+    def argmin(self, axis: Any = None, out: Any = None, keepdims: Any = False, *, dtype: Any = None) -> Any:
+        operations.refuse("argmin", dtype=dtype)
+        result = numpy_reductions.by_row("argmin", self, axis, keepdims)
+        return result if out is None else into(out, result)
 
     def cumsum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
         return numpy_reductions.scan("cumsum", self, axis, dtype, out)
+
+    def cumprod(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+        return numpy_reductions.scan("cumprod", self, axis, dtype, out)
+
+    def argsort(self, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+        return numpy_reductions.argsort(self, axis, kind, order)
+
+    def argpartition(self, kth: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> Any:
+        return numpy_reductions.argsort(self, axis, None, order)
+
+    def sort(self, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> None:
+        into(self, numpy_reductions.sort(self, axis, kind, order))
+
+    def partition(self, kth: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> None:
+        into(self, numpy_reductions.sort(self, axis, None, order))
+
+    def searchsorted(self, v: Any, side: str = "left", sorter: Any = None) -> Any:
+        return numpy_order.searchsorted(self, v, side, sorter)
+
+    def choose(self, choices: Any, out: Any = None, mode: str = "raise") -> Any:
+        return numpy_selection.choose(self, choices, out, mode)
+
+    def compress(self, condition: Any, axis: Any = None, out: Any = None) -> Any:
+        return numpy_grids.compress(condition, self, axis, out)
+
+    def fill(self, value: Any) -> None:
+        numpy_selection.copyto(self, value, "unsafe")
+
+    def put(self, indices: Any, values: Any, mode: str = "raise") -> None:
+        numpy_selection.put(self, indices, values, mode)
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Any:
         self.recorder.require_device(device)
@@ -327,7 +365,7 @@ class Tracer(Traced):
         raise self._of_elements("tolist()", "return the array and convert it outside")
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        raise self._of_elements("np.asarray()", "use the array's own methods, a function of np or of tracefuse.xp")
+        raise self._of_elements(*replacements.of_elements())
 
     def __dlpack__(self, **keywords: Any) -> Any:
         raise self._of_elements("DLPack export", "return the array and convert it outside")

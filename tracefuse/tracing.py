@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tracefuse import captures, operations, pytrees, source
+from tracefuse import captures, operations, pytrees, replacements, source
 from tracefuse.assumptions import ScalarGuard
 from tracefuse.captures import Place
 from tracefuse.dtypes import dtype_of
@@ -131,7 +131,7 @@ def trace(
     positional, keywords = rebuild(inputs.given)
     token = current.set(recorder)
     try:
-        result = function(*positional, **keywords)
+        result = _called(function, positional, keywords)
         if inspect.isgenerator(result) or inspect.iscoroutine(result) or inspect.isasyncgen(result):
             raise not_a_function(function, name)
         found, structure = pytrees.flatten(result)
@@ -150,6 +150,17 @@ def trace(
         fusion, tuple(recorder.guards), tuple(recorder.scalar_guards), sources, captured, statics, results, structure,
         tuple(leaf.path for leaf in leaves), recorder.device,
     )  # fmt: skip
+
+
+def _called(function: Callable[..., Any], positional: Sequence[Any], keywords: dict[str, Any]) -> Any:
+    """The function's result; a function of CuPy that does not take traced arrays is named, with what to write."""
+    try:
+        return function(*positional, **keywords)
+    except Exception as error:
+        refusal = replacements.of_cupy(error, lambda value: isinstance(value, Traced))
+        if refusal is None:
+            raise
+        raise refusal.with_traceback(error.__traceback__) from None
 
 
 def not_a_function(function: Any, name: str) -> TraceError:
