@@ -1,6 +1,6 @@
 """docs/coverage.md says which functions of NumPy and CuPy record; the test holds it to what is so.
 
-NumPy's part is made from the tables that traced arrays answer with, whose every entry tests/test_numpy_coverage.py calls.
+NumPy's part is made from the tables that traced arrays answer with; tests/test_numpy_coverage.py calls each entry.
 CuPy's part is tried: each of its functions is called on traced arrays where CuPy can be imported, and its list is kept
 elsewhere. After a change:
 
@@ -89,7 +89,7 @@ def numpy_part() -> str:
     return "\n".join(parts)
 
 
-# -- CuPy ---------------------------------------------------------------------------------------------------------------
+# -- CuPy --------------------------------------------------------------------------------------------------------------
 
 
 def _same(found: Any, expected: Any) -> bool:
@@ -168,9 +168,9 @@ def test_the_page_is_current() -> None:
 
 def test_the_counts_of_the_page_are_those_of_its_lists() -> None:
     text = PAGE.read_text()
-    for count, listed in re.findall(
-        r"(\d+)(?: of \d+ record| do:| take CuPy's| record under)[^`]*?:\n\n((?:`.*\n)+)", text
-    ):
+    counted = re.findall(r"(\d+)(?: of \d+ record| do(?=:)| take CuPy| record under)(?s:.*?):\n\n((?:`.*\n)+)", text)
+    assert len(counted) == 6
+    for count, listed in counted:
         assert int(count) == listed.count("`") // 2
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import linecache
 import re
 import subprocess
 import sys
@@ -47,6 +48,8 @@ def run_blocks(path: Path, on_gpu: bool) -> list[str]:
         if block.on_gpu and not on_gpu:
             printed.append("")
             continue
+        lines = block.code.splitlines(keepends=True)
+        linecache.cache["example.py"] = len(block.code), None, lines, "example.py"  # so that messages can read the line
         with contextlib.redirect_stdout(io.StringIO()) as output:
             exec(compile(block.code, "example.py", "exec"), names)
         printed.append("\n".join(line.rstrip() for line in output.getvalue().splitlines()))
