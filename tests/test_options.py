@@ -9,6 +9,7 @@ import pytest
 
 import tracefuse
 from tracefuse import FusionDefinition, ShapeDtype, fuse
+from tracefuse.config import FEATURES
 from tracefuse.evaluate import evaluate
 from tracefuse.kernel import pool
 from tracefuse.kernel.compile_cuda import compile_many
@@ -142,7 +143,7 @@ def test_questions_are_answered_with_the_options_of_the_decorator() -> None:
     [
         (
             {"disable": "fusoin"},
-            "option disable cannot hold 'fusoin' (@fuse)\n  hint: a comma list of passes, fusion; "
+            f"option disable cannot hold 'fusoin' (@fuse)\n  hint: a comma list of {', '.join(FEATURES)}; "
             "did you mean 'fusion'?",
         ),
         (

@@ -9,6 +9,7 @@ Knows: passes, plans, backends. Must not know: tracing, user functions.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -19,6 +20,7 @@ from tracefuse.call_facts import CallFacts, read_facts
 from tracefuse.concretization import Concretization
 from tracefuse.concretizations import Concretizations
 from tracefuse.config import Options
+from tracefuse.dumping import Dump
 from tracefuse.errors import InternalError
 from tracefuse.evaluate import check_requirements, evaluate_scalars
 from tracefuse.given import NOTHING_GIVEN, GivenMemory, read_given, returned
@@ -28,6 +30,7 @@ from tracefuse.ir import Fusion
 from tracefuse.kernel import disk_cache
 from tracefuse.kernel.disk_cache import DiskCache
 from tracefuse.plan import Plan, build_plan
+from tracefuse.progress import say_pass, say_plan, why_made
 from tracefuse.rewrite import drop_dead, fold_constants, merge_common, separate_outputs
 from tracefuse.segmentation import Segmentation, for_sizes, segment_fusion
 from tracefuse.targets import Backend, backend_for, cpu_backend
@@ -44,10 +47,12 @@ MOST_PLANS = 64
 
 def run_passes(fusion: Fusion, options: Options | None = None) -> Fusion:
     """`fusion` after all passes; every pass ends in the verification that building a Fusion does."""
-    if options is not None and options.disables("passes"):
-        return separate_outputs(fusion)
-    for one in PASSES:
-        fusion = one(fusion)
+    options = config.resolve() if options is None else options
+    for one in (separate_outputs,) if options.disables("passes") else PASSES:
+        made = one(fusion)
+        if options.debug >= 4:
+            say_pass(options, one.__name__, fusion, made)
+        fusion = made
     return fusion
 
 
@@ -59,16 +64,18 @@ def merge_of(options: Options, merge: segments.Predicate | None) -> segments.Pre
 def compile_fusion(
     fusion: Fusion, *, target: str = "cpu", merge: segments.Predicate | None = None,
     options: Options | None = None, device: int = 0, facts: Sequence[Guard] = (), disk: DiskCache | None = None,
+    name: str = "fusion",
 ) -> Executable:  # fmt: skip
     """`fusion`, rewritten, split and ready to be called; kernels are compiled for the first sizes that come.
 
     target: "cpu" (NumPy arrays) or "cuda" (CuPy arrays of GPU `device`; where there is no GPU, kernels are only
     written, to be read). merge: see `segment_fusion`. facts: under which it was recorded; see `Executable.attempt`.
     options: by default those in force. disk: where compiled kernels are kept; by default as the options say.
+    name: what the log and dumps call it.
     """
     options = config.resolve() if options is None else options
     segmentation = segment_fusion(run_passes(fusion, options), merge=merge_of(options, merge))
-    return Executable(segmentation, backend_for(target, device), options=options, facts=facts, disk=disk)
+    return Executable(segmentation, backend_for(target, device), options=options, facts=facts, disk=disk, name=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +98,9 @@ class Executable:
 
     def __init__(
         self, segmentation: Segmentation, backend: Backend | None = None, *, options: Options | None = None,
-        facts: Sequence[Guard] = (), disk: DiskCache | None = None,
+        facts: Sequence[Guard] = (), disk: DiskCache | None = None, name: str = "fusion",
     ) -> None:  # fmt: skip
-        self.segmentation, self.facts = segmentation, tuple(facts)
+        self.segmentation, self.facts, self.name = segmentation, tuple(facts), name
         self.options = config.resolve() if options is None else options
         self.concretizations = Concretizations(segmentation, self.options.resizes)
         self.disk = disk_cache.for_options(self.options) if disk is None else disk
@@ -203,7 +210,10 @@ class Executable:
         return self.concretizations.peek(facts.values)
 
     def _made(self, facts: CallFacts, given: GivenMemory) -> _Ready:
+        start = time.perf_counter()
         segmentation, concrete = self.concretizations.at(facts.values)
+        dump = Dump(self.options, self.name)
+        dump.before(self.fusion, facts.arguments, concrete)
         segmentation, guards = for_sizes(segmentation, facts.values)
         watch = watching(self.options, self.backend, self._run_alone)
         # The bounds that check mode compares with hold for IEEE arithmetic.
@@ -216,6 +226,10 @@ class Executable:
         self.compiles += 1
         facts_used = (*self.facts, *concrete.guards)
         call, text = compile_call(plan, self.backend, facts_used, self._scalars, self.options.graph)
+        dump.after(plan, facts.values, text)
+        if self.options.debug:
+            why = why_made([ready.plan for ready in (self._into if given.key else self._ready)], facts, given)
+            say_plan(self.options, self.name, plan, why, time.perf_counter() - start)
         return _Ready(plan, call, text, compile_guards(plan.guards))
 
     def _run_alone(self, fusion: Fusion, arguments: Sequence[Any]) -> Sequence[Any]:

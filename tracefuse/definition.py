@@ -47,6 +47,7 @@ from tracefuse.ops import REGISTRY
 from tracefuse.placed import PlacedFusion
 from tracefuse.plan import Plan
 from tracefuse.printing import definition_text
+from tracefuse.repro import script_text
 from tracefuse.segmentation import Segmentation, segment_fusion
 
 _PROCESS_IDS = itertools.count(1)
@@ -361,8 +362,4 @@ class FusionDefinition(Recording):
         return self._script(self._saved)
 
     def _script(self, arguments: Sequence[str]) -> str:
-        lines = ["import numpy as np", "from tracefuse import *", "", repr(self), ""]
-        lines += ["with FusionDefinition() as fd:", f"    nvfuser_fusion_id{self.id}(fd)", ""]
-        if arguments:
-            lines += ["inputs = [", *(f"    {argument}," for argument in arguments), "]", "fd.execute(inputs)", ""]
-        return "\n".join(lines)
+        return script_text(repr(self), f"nvfuser_fusion_id{self.id}", arguments, config.resolve())

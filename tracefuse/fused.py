@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from tracefuse.extents import evaluate
 from tracefuse.leaves import array_key
 from tracefuse.out_tree import given_leaves, put_into
 from tracefuse.placed import PlacedFusion
+from tracefuse.progress import say_trace
 from tracefuse.recorder import current
 from tracefuse.shared_arguments import check_apart, same_leaves
 from tracefuse.targets import Backend, cpu_backend, resolve_target
@@ -187,9 +189,12 @@ class FusedFunction(Generic[P, R]):
 
     def _made(self, call: Call, options: Options, bound: Any, same: Mapping[int, int]) -> _Entry:
         self._traces += 1
+        start = time.perf_counter()
         traced = trace(
             self._function, call.leaves, call.rebuild, bound, dynamic=options.dynamic, device=call.device, same=same
         )
+        if options.debug:
+            say_trace(options, self.__qualname__, call.leaves, time.perf_counter() - start)
         named = [(leaf.value, leaf.path) for leaf in call.leaves if leaf.kind == "array"]
         named += [(capture.array, capture.path) for capture in traced.captured]
         kind, device = arrays.place_of(named)
@@ -209,7 +214,7 @@ class FusedFunction(Generic[P, R]):
         target, device = resolve_target(options.target, device)
         facts = (*traced.guards, *traced.never_one())
         return compile_fusion(
-            traced.fusion, target=target, device=device or 0, options=options, facts=facts,
+            traced.fusion, target=target, device=device or 0, options=options, facts=facts, name=self.__qualname__,
         )  # fmt: skip
 
     def _run(self, entry: _Entry, arguments: list[Any], call: Call, out: Any) -> Any:
