@@ -12,6 +12,7 @@ import contextlib
 import io
 import json
 import linecache
+import os
 import re
 import subprocess
 import sys
@@ -59,7 +60,8 @@ def run_blocks(path: Path, on_gpu: bool) -> list[str]:
 def printed_by(path: Path, on_gpu: bool = False) -> list[str]:
     """What each block prints, run in a fresh process."""
     command = [sys.executable, "-W", "error", __file__, "run", str(path), str(int(on_gpu))]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}  # this checkout, whatever is installed
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300, env=environment)
     assert done.returncode == 0, f"{path.name}:\n{done.stderr}"
     return list(json.loads(done.stdout))
 
