@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import segments
@@ -29,6 +29,8 @@ from tracefuse.host_code import Call, compile_call
 from tracefuse.ir import Fusion
 from tracefuse.kernel import disk_cache
 from tracefuse.kernel.disk_cache import DiskCache
+from tracefuse.logs import say
+from tracefuse.misses import Miss, Misses, first_miss
 from tracefuse.plan import Plan, build_plan
 from tracefuse.progress import say_pass, say_plan, why_made
 from tracefuse.rewrite import drop_dead, fold_constants, merge_common, separate_outputs
@@ -80,12 +82,16 @@ def compile_fusion(
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """A plan that can be called. holds: whether its guards do, for extents by id and strides by name."""
+    """A plan that can be called. holds: whether its guards do, for extents by id and strides by name.
+
+    values: the extents and integer scalars of the call that it was made for.
+    """
 
     plan: Plan
     call: Call
     text: str
     holds: Callable[[Mapping[Any, int]], bool]
+    values: Mapping[int, int]
 
     def fits(self, facts: CallFacts, given: GivenMemory) -> bool:
         plan = self.plan
@@ -107,6 +113,7 @@ class Executable:
         self.backend = cpu_backend() if backend is None else backend
         self.fusion = fusion = segmentation.original
         self.compiles = 0
+        self.misses = Misses()
         # Plans of calls that get new memory for their results, which `attempt` tries; and of others.
         self._ready: list[_Ready] = []
         self._into: list[_Ready] = []
@@ -194,14 +201,26 @@ class Executable:
                 if ready.fits(facts, given):
                     check_requirements(ready.plan.segmentation.original, facts.values)
                     return ready, given
-            made = self._made(facts, given)
+            cause = self._cause(kept, facts)
+            if cause is not None:
+                say(self.options, 1, lambda: str(cause))
+            made = self._made(facts, given, "" if cause is None else str(cause))
             # A new list, so that a reader in another thread never sees one half changed.
             kept = [made, *kept][:MOST_PLANS]
             if given.key:
                 self._into = kept
             else:
                 self._ready = kept
+        if cause is not None:
+            self.misses.note(cause, warn=self.options.dynamic and self.options.resizes != "on")
         return made, given
+
+    def _cause(self, kept: Sequence[_Ready], facts: CallFacts) -> Miss | None:
+        """Why no plan of these layouts serves the call: the guard that failed of the one that was used last."""
+        for ready in kept:
+            if ready.plan.layouts == facts.layouts:
+                return first_miss(self.fusion, ready.plan.guards, ready.values, facts.values)
+        return None
 
     def concretization(self, arguments: Sequence[Any]) -> Concretization:
         """What the fusion becomes for such a call; arguments as for `plan_for`, and nothing is compiled."""
@@ -209,7 +228,7 @@ class Executable:
         check_requirements(self.fusion, facts.values)
         return self.concretizations.peek(facts.values)
 
-    def _made(self, facts: CallFacts, given: GivenMemory) -> _Ready:
+    def _made(self, facts: CallFacts, given: GivenMemory, cause: str) -> _Ready:
         start = time.perf_counter()
         segmentation, concrete = self.concretizations.at(facts.values)
         dump = Dump(self.options, self.name)
@@ -223,6 +242,7 @@ class Executable:
             guards=(*concrete.guards, *guards), aligned=facts.aligned, options=options, disk=self.disk,
             given=given.key, watch=watch,
         )  # fmt: skip
+        plan = replace(plan, cause=cause)
         self.compiles += 1
         facts_used = (*self.facts, *concrete.guards)
         call, text = compile_call(plan, self.backend, facts_used, self._scalars, self.options.graph)
@@ -230,7 +250,7 @@ class Executable:
         if self.options.debug:
             why = why_made([ready.plan for ready in (self._into if given.key else self._ready)], facts, given)
             say_plan(self.options, self.name, plan, why, time.perf_counter() - start)
-        return _Ready(plan, call, text, compile_guards(plan.guards))
+        return _Ready(plan, call, text, compile_guards(plan.guards), facts.values)
 
     def _run_alone(self, fusion: Fusion, arguments: Sequence[Any]) -> Sequence[Any]:
         """Compiles and runs another fusion likewise, with nothing checked."""

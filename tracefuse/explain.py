@@ -26,13 +26,14 @@ class Explanation:
     """Prints as text; the fields are for programs.
 
     sizes: extent values by id. captured: arrays that the function closed over, as Python spells them. traced: facts
-    under which it was recorded.
+    under which it was recorded. retraced: what changed since the recording before.
     """
 
     plan: Plan
     sizes: Mapping[int, int]
     captured: tuple[str, ...] = ()
     traced: tuple[str, ...] = ()
+    retraced: str = ""
 
     @property
     def segmentation(self) -> Segmentation:
@@ -53,6 +54,11 @@ class Explanation:
     def guards(self) -> tuple[str, ...]:
         """The facts about sizes under which these kernels are right."""
         return tuple(map(str, self.plan.guards))
+
+    @property
+    def missed(self) -> str:
+        """Which guard failed, and what changed, so that this was recorded or compiled anew; "" for the first time."""
+        return self.plan.cause or self.retraced
 
     @cached_property
     def releases(self) -> tuple[tuple[int, ...], ...]:
@@ -110,6 +116,7 @@ class Explanation:
             ("captured, and read at every call:", self.captured),
             ("recorded for every size with:", self.traced),
             ("compiled for every size with:", self.guards),
+            ("made anew, since", (self.missed,) if self.missed else ()),
         ):
             if entries:
                 lines += ["", title, *(f"  {entry}" for entry in entries)]

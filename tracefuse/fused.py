@@ -14,12 +14,9 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
 
-import numpy as np
-
-from tracefuse import arrays, config, pytrees, source
+from tracefuse import arrays, config, source
 from tracefuse.calls import Call, Signature, are_flat
 from tracefuse.captures import Place
 from tracefuse.compiler import Executable, compile_fusion
@@ -27,17 +24,18 @@ from tracefuse.concretization import Concretization
 from tracefuse.config import Options
 from tracefuse.definition import FusionDefinition
 from tracefuse.definition_segment import DefinitionSegment
+from tracefuse.entries import Entry, arguments_of, assembled, missed
 from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.evaluated import EvaluatedExecutable
 from tracefuse.explain import Explanation
-from tracefuse.extents import evaluate
-from tracefuse.leaves import array_key
+from tracefuse.logs import say
+from tracefuse.misses import Misses
 from tracefuse.out_tree import given_leaves, put_into
 from tracefuse.placed import PlacedFusion
 from tracefuse.progress import say_trace
 from tracefuse.recorder import current
 from tracefuse.shared_arguments import check_apart, same_leaves
-from tracefuse.targets import Backend, cpu_backend, resolve_target
+from tracefuse.targets import resolve_target
 from tracefuse.tracing import Trace, not_a_function, trace
 
 P = ParamSpec("P")
@@ -57,28 +55,6 @@ class CacheInfo(NamedTuple):
     traces: int
     compiles: int
     hits: int
-
-
-@dataclass(slots=True, eq=False)
-class _Entry:
-    """A trace with its executable, or None where the result holds no array that is computed.
-
-    plain: the inputs are the leaves in order, with no captures and no guards of computed scalars. single: the result is
-    one output, not in a tree. device: the GPU, or None for the host.
-    """
-
-    trace: Trace
-    executable: Executable | EvaluatedExecutable | None
-    guard: Callable[[Sequence[Any]], bool] | None
-    plain: bool
-    single: bool
-    kind: str
-    device: int | None
-
-    @property
-    def backend(self) -> Backend:
-        """What the arguments are arrays of."""
-        return self.executable.backend if isinstance(self.executable, Executable) else cpu_backend()
 
 
 class FusedFunction(Generic[P, R]):
@@ -102,8 +78,9 @@ class FusedFunction(Generic[P, R]):
         self._function: Callable[..., Any] = function
         self._signature = Signature(function, static_argnums, static_argnames)
         self._options = config.checked(options, "@fuse")
-        self._fast: dict[tuple[type, ...], list[_Entry]] = {}
-        self._tables: dict[tuple[Options, Any], list[_Entry]] = {}
+        self._fast: dict[tuple[type, ...], list[Entry]] = {}
+        self._tables: dict[tuple[Options, Any], list[Entry]] = {}
+        self._misses = Misses()
         self._lock = threading.RLock()
         self._traces = self._hits = self._dropped = 0
         self._default = config.resolve(self._options)
@@ -121,7 +98,7 @@ class FusedFunction(Generic[P, R]):
                     outputs = entry.executable.attempt(args)  # type: ignore[union-attr]
                     if outputs is not None:
                         self._hits += 1
-                        return cast("R", outputs[0] if entry.single else _assembled(entry, args, args, outputs))
+                        return cast("R", outputs[0] if entry.single else assembled(entry, args, args, outputs))
             out = kwargs.pop("out", None) if self._signature.leaves_out else None
             return cast("R", self._call(args, kwargs, None, False, out))
         except Exception as error:
@@ -150,7 +127,7 @@ class FusedFunction(Generic[P, R]):
             self._remember(args, entry)
         return result
 
-    def _remember(self, args: Sequence[Any], entry: _Entry) -> None:
+    def _remember(self, args: Sequence[Any], entry: Entry) -> None:
         """Lets the next call with flat arguments of these types find its entry without the pytree code."""
         types = tuple(map(type, args))
         is_default = config.overrides() is None and config.resolve(self._options) is self._default
@@ -159,7 +136,7 @@ class FusedFunction(Generic[P, R]):
             if entry not in entries:
                 self._fast[types] = [entry, *entries][:MOST_TRACES]
 
-    def _entry(self, call: Call, options: Options, bound: Any) -> tuple[_Entry, list[Any]]:
+    def _entry(self, call: Call, options: Options, bound: Any) -> tuple[Entry, list[Any]]:
         """The entry whose guards hold, made where there is none, and the arguments of its fusion."""
         with self._lock:
             entry, arguments = self._found(call, options, bound, {})
@@ -170,24 +147,31 @@ class FusedFunction(Generic[P, R]):
                 check_apart(entry.trace, entry.backend, arguments)
             return entry, arguments
 
-    def _found(self, call: Call, options: Options, bound: Any, same: Mapping[int, int]) -> tuple[_Entry, list[Any]]:
+    def _found(self, call: Call, options: Options, bound: Any, same: Mapping[int, int]) -> tuple[Entry, list[Any]]:
         """See `_entry`. same: leaves that are the memory of an earlier one, where one of them is changed in place."""
         entries = self._tables.setdefault((options, (call.key, *same.items())), [])
         for entry in entries:
-            arguments = _arguments(entry, call, bound)
+            arguments = arguments_of(entry, call, bound)
             if arguments is not None:
                 self._hits += 1
                 return entry, arguments
+        cause = missed(entries[0], call, bound) if entries else None
+        if cause is not None:
+            say(options, 1, lambda: str(cause))
         entry = self._made(call, options, bound, same)
+        entry.cause = cause
         # The newest first: sizes that changed once tend to stay.
         entries.insert(0, entry)
-        self._dropped += sum(map(_compiles, entries[MOST_TRACES:]))
+        self._dropped += sum(entry.compiles for entry in entries[MOST_TRACES:])
         del entries[MOST_TRACES:]
-        arguments = _arguments(entry, call, bound)
+        arguments = arguments_of(entry, call, bound)
         assert arguments is not None
+        entry.before = entry.trace.facts(arguments)
+        if cause is not None:
+            self._misses.note(cause, warn=options.dynamic)
         return entry, arguments
 
-    def _made(self, call: Call, options: Options, bound: Any, same: Mapping[int, int]) -> _Entry:
+    def _made(self, call: Call, options: Options, bound: Any, same: Mapping[int, int]) -> Entry:
         self._traces += 1
         start = time.perf_counter()
         traced = trace(
@@ -206,7 +190,7 @@ class FusedFunction(Generic[P, R]):
         in_order = traced.sources == tuple(range(len(call.leaves)))
         single = traced.structure.num_nodes == 1 and traced.results == (("output", 0),)
         plain = in_order and not traced.scalar_guards and executable is not None
-        return _Entry(traced, executable, traced.guard_function(), plain, single, kind, device)
+        return Entry(traced, executable, traced.guard_function(), plain, single, kind, device)
 
     def _compiled(self, traced: Trace, options: Options, device: int | None) -> Executable | EvaluatedExecutable:
         if options.target == "reference":
@@ -217,7 +201,7 @@ class FusedFunction(Generic[P, R]):
             traced.fusion, target=target, device=device or 0, options=options, facts=facts, name=self.__qualname__,
         )  # fmt: skip
 
-    def _run(self, entry: _Entry, arguments: list[Any], call: Call, out: Any) -> Any:
+    def _run(self, entry: Entry, arguments: list[Any], call: Call, out: Any) -> Any:
         given = None if out is None else given_leaves(entry.trace.structure, entry.trace.results, out)
         if entry.executable is None:
             outputs = []
@@ -233,7 +217,7 @@ class FusedFunction(Generic[P, R]):
             outputs = [made if array is None else array for made, array in zip(outputs, given, strict=True)]
         if entry.single:
             return outputs[0]
-        return _assembled(entry, [leaf.value for leaf in call.leaves], arguments, outputs)
+        return assembled(entry, [leaf.value for leaf in call.leaves], arguments, outputs)
 
     def _taken_apart(self, args: Sequence[Any], kwargs: dict[str, Any], bound: Any, is_bound: bool) -> Call:
         # A method that is called through its class gets its object as an argument.
@@ -242,11 +226,11 @@ class FusedFunction(Generic[P, R]):
 
     # -- what can be asked --------------------------------------------------------------------------------------------
 
-    def _asked(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[_Entry, list[Any]]:
+    def _asked(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
         call = self._taken_apart(args, kwargs, None, False)
         return self._entry(call, config.resolve(self._options), None)
 
-    def _placed(self, entry: _Entry) -> PlacedFusion:
+    def _placed(self, entry: Entry) -> PlacedFusion:
         executable = entry.executable
         if isinstance(executable, EvaluatedExecutable):
             raise UnsupportedError("target='reference' has no segments", hint="leave target= out to see them")
@@ -275,7 +259,7 @@ class FusedFunction(Generic[P, R]):
         entry, arguments = self._asked(args, kwargs)
         captured = tuple(capture.path for capture in entry.trace.captured)
         traced = tuple(map(str, (*entry.trace.guards, *entry.trace.scalar_guards)))
-        return Explanation(*self._placed(entry).plan_for(arguments), captured, traced)
+        return Explanation(*self._placed(entry).plan_for(arguments), captured, traced, str(entry.cause or ""))
 
     @source.hides_own_frames
     def concretization(self, *args: Any, **kwargs: Any) -> Concretization:
@@ -286,7 +270,7 @@ class FusedFunction(Generic[P, R]):
     def cache_info(self) -> CacheInfo:
         """Counts of traces, of plans compiled (one for each set of guards), and of calls that found a trace."""
         with self._lock:
-            compiles = self._dropped + sum(_compiles(e) for entries in self._tables.values() for e in entries)
+            compiles = self._dropped + sum(e.compiles for entries in self._tables.values() for e in entries)
         return CacheInfo(self._traces, compiles, self._hits)
 
     def cache_clear(self) -> None:
@@ -351,56 +335,6 @@ def _by_name(module: str, name: str) -> Any:
 
 def _unchanged(statics: Sequence[Place]) -> bool:
     return all(place.unchanged(None) for place in statics)
-
-
-def _assembled(entry: _Entry, leaves: Sequence[Any], arguments: Sequence[Any], outputs: Sequence[Any]) -> Any:
-    """The result as a tree, from the leaves of the call, the arguments of the fusion and its outputs."""
-    facts: dict[int, Any] | None = None
-    result: list[Any] = []
-    for kind, what in entry.trace.results:
-        if kind == "output":
-            result.append(outputs[what])
-        elif kind == "argument":
-            result.append(leaves[what])
-        elif kind == "constant":
-            result.append(what)
-        else:
-            facts = entry.trace.facts(arguments) if facts is None else facts
-            result.append(evaluate(what, facts) if kind == "size" else what(facts))
-    return pytrees.unflatten(entry.trace.structure, result)
-
-
-def _compiles(entry: _Entry) -> int:
-    return 0 if entry.executable is None else entry.executable.compiles
-
-
-def _arguments(entry: _Entry, call: Call, bound: Any) -> list[Any] | None:
-    """The arguments of the fusion, or None where the trace does not fit this call."""
-    traced = entry.trace
-    for place in traced.statics:
-        if not place.unchanged(bound):
-            return None
-    captured = []
-    for capture in traced.captured:
-        array = capture.read(bound)
-        if array is not capture.array and (
-            arrays.kind_of(array) is None
-            or array_key(array, arrays.dtype_of_argument(array, capture.path)) != capture.key
-        ):
-            return None
-        captured.append(array)
-    enter = arrays.entering(entry.kind)
-    arguments: list[Any] = []
-    for origin in traced.sources:
-        value = captured[-origin - 1] if origin < 0 else call.leaves[origin].value
-        arguments.append(value.item() if isinstance(value, np.generic) else enter(value))
-    if entry.guard is not None and not entry.guard(arguments):
-        return None
-    if traced.scalar_guards:
-        facts = traced.facts(arguments)
-        if not all(guard.holds(facts) for guard in traced.scalar_guards):
-            return None
-    return arguments
 
 
 def _owns(function: FusedFunction[Any, Any], value: Any) -> bool:

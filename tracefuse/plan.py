@@ -62,7 +62,7 @@ class Plan:
     """What runs a call whose layouts are these and whose sizes keep the guards (in the fusion's own extents).
 
     aligned: the arguments that must start at a multiple of 16 bytes. given: the memory that results go into; direct:
-    those of its values that are written there by the kernel that makes them.
+    those of its values that are written there by the kernel that makes them. cause: what changed since the plan before.
     """
 
     segmentation: Segmentation
@@ -74,6 +74,7 @@ class Plan:
     runner: Runner
     given: tuple[Given, ...] = ()
     direct: frozenset[int] = frozenset()
+    cause: str = ""
 
     @property
     def buffers(self) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ from tracefuse.extents import Symbol, python_text
 from tracefuse.guards import Guard
 from tracefuse.ir import Fusion
 from tracefuse.leaves import Leaf, array_key
+from tracefuse.misses import Miss, first_miss
 from tracefuse.random_watch import RandomWatch
 from tracefuse.recorder import Recorder, Traced, ViewGroup, current
 from tracefuse.sizes import SymbolicSize
@@ -80,6 +81,10 @@ class Trace:
         reason = "an extent of 1 is another trace"
         symbolic = (self.fusion.values[v].shape[axis] for _, v, axis in self.fusion.axis_ids())
         return tuple(Guard(extent, "!=", 1, reason) for extent in symbolic if not isinstance(extent, int))
+
+    def miss(self, arguments: Sequence[Any], before: Mapping[int, Any]) -> Miss | None:
+        """The first guard that does not hold for other arguments; before: the facts that it was recorded with."""
+        return first_miss(self.fusion, self.guards, before, self.facts(arguments))
 
     def guard_function(self) -> Callable[[Sequence[Any]], bool] | None:
         """Whether the facts that were used hold, as a function of the arguments in the fusion's order."""
