@@ -42,6 +42,7 @@ from segments.instructions import (
 )
 from segments.lanes import Streams, StreamsDevice
 from segments.liveness import build_program, last_uses, releases
+from segments.memory_use import MemoryUse, memory_use
 from segments.partition import Partition, partition
 from segments.program import Program, ProgramBuilder
 from segments.rules import (
@@ -83,6 +84,7 @@ __all__ = [
     "Integer",
     "Launch",
     "Loop",
+    "MemoryUse",
     "MergePlan",
     "NamedStream",
     "Partition",
@@ -122,6 +124,7 @@ __all__ = [
     "in_order",
     "integer_of",
     "last_uses",
+    "memory_use",
     "names_of",
     "negate",
     "no",

@@ -19,6 +19,7 @@ __all__ = [
     "FusionError",
     "InternalError",
     "OptionError",
+    "OutOfMemoryError",
     "OutOfRangeError",
     "ScalarError",
     "ShapeError",
@@ -67,6 +68,10 @@ class UnsupportedError(TracefuseError, NotImplementedError):
 
 class DeviceError(TracefuseError, RuntimeError):
     """No such device, arrays on several devices, or a device that failed."""
+
+
+class OutOfMemoryError(DeviceError, MemoryError):
+    """No room for what a call allocates. What the call had allocated is released by then."""
 
 
 class CompileError(TracefuseError, RuntimeError):

@@ -15,8 +15,7 @@ from functools import cached_property
 
 import segments
 from tracefuse import view
-from tracefuse.extents import evaluate as evaluate_extent
-from tracefuse.ir import Fusion
+from tracefuse.memory_plan import memory_of, tensor_bytes
 from tracefuse.plan import Plan
 from tracefuse.segmentation import Segmentation
 
@@ -84,9 +83,14 @@ class Explanation:
         nodes = self.segmentation.steps.nodes
         return sum(self._bytes((*node.inputs, *node.outputs)) for node in nodes)
 
+    @cached_property
+    def memory(self) -> segments.MemoryUse:
+        """The most bytes that a call allocates at one time, in which segment, and what its results keep of them."""
+        return memory_of(self.plan, self.sizes)
+
     def _bytes(self, numbers: tuple[int, ...]) -> int:
         fusion = self.segmentation.fusion
-        return sum(_tensor_bytes(fusion, n, self.sizes) for n in dict.fromkeys(numbers) if n >= 0)
+        return sum(tensor_bytes(fusion, n, self.sizes) for n in dict.fromkeys(numbers) if n >= 0)
 
     def __str__(self) -> str:
         fusion = self.segmentation.fusion
@@ -109,6 +113,7 @@ class Explanation:
         lines = [
             view.table(headers, rows),
             f"{total} moved; one kernel for each op would move {view.bytes_text(self.bytes_unfused)}",
+            self._memory_text(),
         ]
         if self.boundaries:
             lines += ["", "why they are not one:", view.reasons_text(self.boundaries)]
@@ -122,17 +127,12 @@ class Explanation:
                 lines += ["", title, *(f"  {entry}" for entry in entries)]
         return "\n".join(lines)
 
+    def _memory_text(self) -> str:
+        use = self.memory
+        place = "" if use.step is None or len(self.plan.segments) < 2 else f" in segment {use.step}"
+        return f"{view.bytes_text(use.peak)} allocated at most{place}; results keep {view.bytes_text(use.kept)}"
+
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(str(self))}</pre>"
-
-
-def _tensor_bytes(fusion: Fusion, number: int, sizes: Mapping[int, int]) -> int:
-    value = fusion.values[number]
-    if not value.is_tensor:
-        return 0
-    count = value.dtype.itemsize
-    for extent in value.shape:
-        count *= evaluate_extent(fusion.canonical(extent), sizes)
-    return count

@@ -23,8 +23,9 @@ from tracefuse.guards import Guard
 from tracefuse.ir import Fusion, Requirement
 from tracefuse.launch_code import Names
 from tracefuse.layouts import STRIDE_NAME, Strided, strided
+from tracefuse.memory_plan import out_of_memory
 from tracefuse.plan import CompiledSegment, Plan
-from tracefuse.rooms import Room, choose_rooms, for_kernels_alone, span_of
+from tracefuse.rooms import Room
 from tracefuse.targets import Backend
 
 Call: TypeAlias = Callable[[Sequence[Any]], "list[Any] | None"]
@@ -65,20 +66,12 @@ class _Writer:
             backend.require_graphs()
         self.plan, self.backend, self.graph = plan, backend, graph
         self.fusion: Fusion = plan.segmentation.fusion
-        self.names: dict[str, Any] = {"is_aligned": backend.is_aligned}
+        self.names: dict[str, Any] = {"is_aligned": backend.is_aligned, "stopped": self._stopped}
+        self.rooms = plan.rooms
         self.shared: dict[str, str] = {}
-        is_library = [segment.code is None for segment in plan.segments]
-        self.groups = _groups(plan.program.instructions, is_library, graph)
-        alone = for_kernels_alone(plan.program, is_library) if backend.addresses else frozenset()
-        scratch = {} if not backend.addresses else {k: self._spans(s) for k, s in enumerate(plan.segments)}
-        self.alone, self.rooms = alone, choose_rooms(self.groups, alone, scratch)
-
-    @staticmethod
-    def _spans(segment: CompiledSegment) -> list[Extent]:
-        if segment.code is None or segment.lowered is None:
-            return []
-        sizes = zip(segment.code.scratch_extents(), segment.lowered.scratch, strict=True)
-        return [span_of(size, scratch.dtype.itemsize) for size, scratch in sizes]
+        # The variables that hold memory.
+        self.holders: dict[str, None] = {}
+        self.text = ""
 
     def _name(self, prefix: str, value: Any) -> str:
         name = f"{prefix}{len(self.names)}"
@@ -113,14 +106,31 @@ class _Writer:
         stream = self.backend.stream_text()
         if stream is not None:
             lines.append(f"    stream = {stream}")
+        lines += self._run(frozenset(inputs))
+        outputs = [name_of(number) for number in self.plan.program.outputs]
+        lines = _with_shared(lines, self.shared)
+        self.text = "\n".join([*lines, f"    return [{', '.join(outputs)}]", ""])
+        return self.text
+
+    def _run(self, inputs: frozenset[int]) -> list[str]:
+        """All rooms and groups. Where one raises, what was made is let go, also by the frame that a traceback holds."""
+        lines: list[str] = []
         for position, room in enumerate(self.rooms.rooms):
             if room.spans:
                 lines += self._room(position, room)
-        for group in self.groups:
-            lines += self._group(group, frozenset(inputs))
-        outputs = [name_of(number) for number in self.plan.program.outputs]
-        lines = _with_shared(lines, self.shared)
-        return "\n".join([*lines, f"    return [{', '.join(outputs)}]", ""])
+        for group in self.rooms.groups:
+            lines += self._group(group, inputs)
+        if not self.holders:
+            return lines
+        failed = [f"{' = '.join(self.holders)} = None", f"stopped(error, {{{self._known()}}})", "raise"]
+        return [
+            "    try:", *(f"    {line}" for line in lines), "    except BaseException as error:",
+            *(f"        {line}" for line in failed),
+        ]  # fmt: skip
+
+    def _held(self, name: str) -> str:
+        self.holders[name] = None
+        return name
 
     def _once(self, text: str) -> str:
         """A mark for arithmetic that is done once a call, also where several places need it."""
@@ -128,7 +138,7 @@ class _Writer:
             text if text.isidentifier() or text.isdigit() else self.shared.setdefault(text, f"\0{len(self.shared)}\0")
         )
 
-    def _group(self, group: Sequence[Instruction], inputs: frozenset[int]) -> Iterator[str]:
+    def _group(self, group: Sequence[Instruction], inputs: frozenset[int]) -> list[str]:
         """The instructions in order; of a graph, its one launch after all allocations and before all releases."""
         before: list[str] = []
         launches: list[Launch] = []
@@ -139,27 +149,26 @@ class _Writer:
                 case Allocate(value, spec):
                     before += self._allocate(value, spec)
                 case Alias(value, original):
-                    before.append(f"    {name_of(value)} = {name_of(original)}")
+                    before.append(f"    {self._held(name_of(value))} = {name_of(original)}")
                     before += self._addresses((value,))
                 case Copy(source, target):
                     before.append(f"    copy({name_of(source)}, {name_of(target)})")
                 case Launch():
                     launches.append(instruction)
                     if not is_graph:
-                        before += self._launch(instruction)
+                        before += _marked(self._launch(instruction), instruction.step)
                 case Release(value) if value not in inputs and value not in self.rooms.slots:
                     (after if is_graph else before).append(f"    {self._holder(value)} = None")
-        yield from before
         if is_graph:
-            yield from self._graph(launches)
-        yield from after
+            before += _marked(self._graph(launches), launches[0].step)
+        return [*before, *after]
 
     def _is_graph(self, group: Sequence[Instruction]) -> bool:
         return self.graph and sum(isinstance(i, Launch) for i in group) > 1
 
     def _holder(self, value: int) -> str:
         """The variable that keeps the memory of a value alive."""
-        return f"m{value}" if value in self.alone else name_of(value)
+        return f"m{value}" if value in self.rooms.alone else name_of(value)
 
     def _addresses(self, values: Iterable[int]) -> list[str]:
         if not self.backend.addresses:
@@ -223,20 +232,23 @@ class _Writer:
         made = [n.outputs[0] for n in self.fusion.nodes if not self.fusion.values[n.outputs[0]].is_tensor]
         if not made:
             return []
+        return [f"    {', '.join(map(name_of, made))}, = scalars(a, {{{self._known()}}})"]
+
+    def _known(self) -> str:
+        """The extents and integer scalars, as the items of a dict."""
         integers = [n for n in self.fusion.scalar_inputs if self.fusion.values[n].extent is not None]
         known = [key for key, _, _ in self.fusion.axis_ids()] + integers
-        extents = ", ".join(f"{key}: {name_of(key)}" for key in known)
-        return [f"    {', '.join(map(name_of, made))}, = scalars(a, {{{extents}}})"]
+        return ", ".join(f"{key}: {name_of(key)}" for key in known)
 
     def _allocate(self, value: int, spec: Any) -> list[str]:
         size = self._once(self._extent(product(spec.extents) * spec.dtype.itemsize))
         if value in self.rooms.slots:
             return [f"    {_address_of(value)} = {_slot(self.rooms.slots[value])}"]
-        if value in self.alone:
-            return [f"    m{value} = room({size})", f"    {_address_of(value)} = m{value}.ptr"]
+        if value in self.rooms.alone:
+            return [f"    {self._held(f'm{value}')} = room({size})", f"    {_address_of(value)} = m{value}.ptr"]
         shape = f"({''.join(f'{self._once(self._extent(extent))}, ' for extent in spec.extents)})"
         made = self.backend.empty_text(shape, self._name("d", spec.dtype), size)
-        return [f"    {name_of(value)} = {made}", *self._addresses((value,))]
+        return [f"    {self._held(name_of(value))} = {made}", *self._addresses((value,))]
 
     def _room(self, position: int, room: Room) -> Iterator[str]:
         """One allocation, and the address of each slot."""
@@ -245,8 +257,8 @@ class _Writer:
             yield f"    {name} = {self._extent(span)}"
         size = " + ".join(spans[span] for span in room.spans)
         # What the driver has in order in a graph, launched from wherever, needs one memory for all launches.
-        make = self._name("kept", self.backend.kept_room()) if self._is_graph(self.groups[position]) else "room"
-        yield f"    r{position} = {make}({size})"
+        make = self._name("kept", self.backend.kept_room()) if self._is_graph(self.rooms.groups[position]) else "room"
+        yield f"    {self._held(f'r{position}')} = {make}({size})"
         address = f"r{position}.ptr"
         for slot, span in enumerate(room.spans):
             yield f"    {_slot((position, slot))} = {address}"
@@ -258,7 +270,7 @@ class _Writer:
         if segment.code is None:
             run = self._name("run", segment.run)
             inputs = "".join(f"{name_of(value)}, " for value in launch.inputs)
-            outputs = "".join(f"{name_of(value)}, " for value in launch.outputs)
+            outputs = "".join(f"{self._held(name_of(value))}, " for value in launch.outputs)
             if segment.lowered is not None:
                 yield f"    {run}(({inputs}), ({outputs}))"
                 return
@@ -270,6 +282,7 @@ class _Writer:
         for function, arguments in zip(segment.functions, self._arguments(launch), strict=True):
             run = self._name(f"run_{segment}_", self.backend.entry(function))
             yield f"    {run}({', '.join([*stream, *arguments])})"
+        yield from self._scratch_released(launch.step, segment)
 
     def _arguments(self, launch: Launch) -> list[list[str]]:
         segment = launch.label
@@ -293,8 +306,14 @@ class _Writer:
                 continue
             held = f"s{step}_{k}"
             shape, dtype = f"({size},)", self._name("d", scratch.dtype)
-            yield f"    {held} = {self.backend.empty_text(shape, dtype, f'({size}) * {scratch.dtype.itemsize}')}"
-            yield f"    {self._buffer(step, k)} = {self.backend.argument_text(held)}"
+            made = self.backend.empty_text(shape, dtype, f"({size}) * {scratch.dtype.itemsize}")
+            yield f"    {self._held(held)} = {made}"
+            yield f"    {self._held(self._buffer(step, k))} = {self.backend.argument_text(held)}"
+
+    def _scratch_released(self, step: int, segment: CompiledSegment) -> Iterator[str]:
+        for k in range(len(segment.scratch)):
+            if (step, k) not in self.rooms.scratch:
+                yield f"    s{step}_{k} = {self._buffer(step, k)} = None"
 
     def _graph(self, launches: Sequence[Launch]) -> Iterator[str]:
         functions: list[Any] = []
@@ -308,6 +327,15 @@ class _Writer:
         run = self._name("graph", self.backend.graph(functions))
         yield f"    {run}(stream, ({''.join(f'{one}, ' for one in given)}))"
 
+    def _stopped(self, error: BaseException, sizes: Mapping[int, int]) -> None:
+        """Raises what says how much memory was wanted, where there was too little."""
+        if isinstance(error, MemoryError):
+            assert error.__traceback__ is not None
+            later = self.text.splitlines()[error.__traceback__.tb_lineno - 1 :]
+            marks = (_STEP.search(line) for line in later)
+            step = next((int(mark[1]) for mark in marks if mark), None)
+            raise out_of_memory(self.plan, sizes, step, error) from error
+
 
 def _address_of(number: int) -> str:
     return f"p{number}"
@@ -317,18 +345,13 @@ def _slot(slot: tuple[int, int]) -> str:
     return f"q{slot[0]}_{slot[1]}"
 
 
-def _groups(instructions: Sequence[Instruction], is_library: Sequence[bool], graph: bool) -> list[list[Instruction]]:
-    """All instructions, or those of each graph and what stands between graphs: library calls and copies."""
-    if not graph:
-        return [list(instructions)]
-    groups: list[list[Instruction]] = [[]]
-    for instruction in instructions:
-        alone = isinstance(instruction, Copy) or (isinstance(instruction, Launch) and is_library[instruction.step])
-        if alone:
-            groups += [[instruction], []]
-        else:
-            groups[-1].append(instruction)
-    return [group for group in groups if group]
+_STEP = re.compile("  # segment (\\d+)$")
+
+
+def _marked(lines: Iterable[str], step: int) -> list[str]:
+    """The lines of a launch, the last with a comment that says of which segment they are."""
+    *before, last = lines
+    return [*before, f"{last}  # segment {step}"]
 
 
 _MARK = re.compile("\0\\d+\0")
@@ -344,7 +367,8 @@ def _with_shared(lines: Sequence[str], shared: Mapping[str, str]) -> list[str]:
         for mark in dict.fromkeys(_MARK.findall(line)):
             if mark not in written:
                 written[mark] = f"x{len(written)}"
-                result.append(f"    {written[mark]} = {texts[mark]}")
+                indent = line[: len(line) - len(line.lstrip())]
+                result.append(f"{indent}{written[mark]} = {texts[mark]}")
         result.append(_MARK.sub(lambda found: written[found.group()], line))
     return result
 

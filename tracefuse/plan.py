@@ -17,6 +17,7 @@ from segments import Program, Runner
 from tracefuse import config
 from tracefuse.compile_all import compile_all
 from tracefuse.config import Options
+from tracefuse.dtypes import DType
 from tracefuse.extents import Extent, Symbol, as_symbol, evaluate, substitute, symbol, symbols
 from tracefuse.given import Given
 from tracefuse.guards import Guard
@@ -27,6 +28,7 @@ from tracefuse.kernel.disk_cache import DiskCache
 from tracefuse.launch_code import LaunchCode, Names
 from tracefuse.layouts import LayoutKey, Strided, stride_name, symbolic_strides
 from tracefuse.library import library_launch
+from tracefuse.rooms import Rooms, lay_out, span_of
 from tracefuse.schedule.launches import Lowered
 from tracefuse.schedule.lower import facts_of, lower
 from tracefuse.schedule.nest import contiguous_strides
@@ -50,6 +52,14 @@ class CompiledSegment:
     code: LaunchCode | None = None
 
     @property
+    def scratch(self) -> tuple[tuple[DType, Extent], ...]:
+        """The type and the count of elements, in the fusion's extents, of each buffer that it needs while it runs."""
+        if self.code is None or self.lowered is None:
+            return ()
+        sizes = zip(self.code.scratch_extents(), self.lowered.scratch, strict=True)
+        return tuple((scratch.dtype, size) for size, scratch in sizes)
+
+    @property
     def template(self) -> str:
         return "library" if self.lowered is None else self.lowered.template
 
@@ -62,7 +72,8 @@ class Plan:
     """What runs a call whose layouts are these and whose sizes keep the guards (in the fusion's own extents).
 
     aligned: the arguments that must start at a multiple of 16 bytes. given: the memory that results go into; direct:
-    those of its values that are written there by the kernel that makes them. cause: what changed since the plan before.
+    those of its values that are written there by the kernel that makes them. rooms: where intermediates live. cause:
+    what changed since the plan before.
     """
 
     segmentation: Segmentation
@@ -72,6 +83,7 @@ class Plan:
     segments: tuple[CompiledSegment, ...]
     program: Program
     runner: Runner
+    rooms: Rooms
     given: tuple[Given, ...] = ()
     direct: frozenset[int] = frozenset()
     cause: str = ""
@@ -117,10 +129,18 @@ def build_plan(
     launches = [segments.Launch(k, c.inputs, c.part.segment.original_outputs, c) for k, c in enumerate(compiled)]
     fills = [c.lowered is not None for c in compiled]
     program = build_host_program(fusion, segmentation.steps.graph, launches, fills, given, direct)
+    scratch = {k: _spans(one) for k, one in enumerate(compiled)}
+    called = [one.code is None for one in compiled]
+    rooms = lay_out(program, called, scratch, slots=backend.addresses, graph=options.graph)
     return Plan(
         segmentation, layouts, aligned, tuple(dict.fromkeys(found)), tuple(compiled), program, Runner(program, backend),
-        tuple(given), direct,
+        rooms, tuple(given), direct,
     )  # fmt: skip
+
+
+def _spans(segment: CompiledSegment) -> list[Extent]:
+    """The bytes of a slot for each scratch buffer."""
+    return [span_of(size, dtype.itemsize) for dtype, size in segment.scratch]
 
 
 class _Lowering:

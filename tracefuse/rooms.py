@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from segments import Alias, Allocate, Copy, Instruction, Launch, Program, Release
-from tracefuse.extents import Extent, floordiv, product
+from tracefuse.extents import Extent, evaluate, floordiv, product
 from tracefuse.host_program import Allocation
 
 ALIGNMENT = 256
@@ -47,17 +48,50 @@ class Room:
 class Rooms:
     """slots: (group, slot) of values by number; scratch: likewise of each launch's buffers, by step and position.
 
-    rooms: one for each group of instructions, without slots where it needs none.
+    groups: the instructions: all, or those of each graph and what stands between graphs. rooms: one for each group,
+    without slots where it needs none. alone: the allocated values that only kernels read and write.
     """
 
+    groups: tuple[tuple[Instruction, ...], ...]
     rooms: tuple[Room, ...]
     slots: Mapping[int, tuple[int, int]]
     scratch: Mapping[tuple[int, int], tuple[int, int]]
+    alone: frozenset[int]
+
+    def bytes_of(self, sizes: Mapping[Any, int]) -> int:
+        """The bytes of all rooms, for extents by id."""
+        return sum(evaluate(span, sizes) for room in self.rooms for span in room.spans)
 
 
 def span_of(elements: Extent, itemsize: int) -> Extent:
     """The bytes of a slot for so many elements."""
     return floordiv(elements * itemsize + (ALIGNMENT - 1), ALIGNMENT) * ALIGNMENT
+
+
+def lay_out(
+    program: Program, is_library: Sequence[bool], scratch: Mapping[int, Sequence[Extent]], *, slots: bool, graph: bool
+) -> Rooms:
+    """The groups and rooms of a program. is_library: of the launch of each step; scratch: see `choose_rooms`.
+
+    slots: whether values may live in slots. graph: launches that follow each other are one graph, which makes a group.
+    """
+    groups = graph_groups(program.instructions, is_library) if graph else (program.instructions,)
+    alone = for_kernels_alone(program, is_library) if slots else frozenset()
+    return choose_rooms(groups, alone, scratch if slots else {})
+
+
+def graph_groups(
+    instructions: Sequence[Instruction], is_library: Sequence[bool]
+) -> tuple[tuple[Instruction, ...], ...]:
+    """The instructions of each graph and what stands between graphs: library calls and copies."""
+    groups: list[list[Instruction]] = [[]]
+    for instruction in instructions:
+        alone = isinstance(instruction, Copy) or (isinstance(instruction, Launch) and is_library[instruction.step])
+        if alone:
+            groups += [[instruction], []]
+        else:
+            groups[-1].append(instruction)
+    return tuple(tuple(group) for group in groups if group)
 
 
 def for_kernels_alone(program: Program, is_library: Sequence[bool]) -> frozenset[int]:
@@ -106,4 +140,4 @@ def choose_rooms(
         if fits:
             slots |= {value: (position, slot) for value, slot in own.items()}
             buffers |= {key: (position, slot) for key, slot in used.items()}
-    return Rooms(tuple(rooms), slots, buffers)
+    return Rooms(tuple(map(tuple, groups)), tuple(rooms), slots, buffers, alone)

@@ -106,7 +106,7 @@ class BufferCache:
         if owners and (shape, dtype) not in self._known:
             self._known[shape, dtype] = owners
             return self._search(owners, shape, dtype)
-        owner: Bytes = np.empty(kept + ALIGNMENT, np.uint8)
+        owner = self._new(kept + ALIGNMENT)
         offset = -int(owner.__array_interface__["data"][0]) % ALIGNMENT
         view = np.ndarray(shape, dtype.numpy, owner, offset)
         if kept <= self.limit:
@@ -116,6 +116,15 @@ class BufferCache:
                     self._known.clear()
                 self._known[shape, dtype] = self._classes[kept]
         return view
+
+    def _new(self, size: int) -> Bytes:
+        try:
+            return np.empty(size, np.uint8)
+        except MemoryError:
+            pass
+        # What is free here may be what is missing.
+        self.clear()
+        return np.empty(size, np.uint8)
 
     def _keep(self, kept: int, entry: tuple[Bytes, int]) -> None:
         owners = self._classes.pop(kept, None)

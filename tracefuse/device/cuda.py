@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse.dtypes import DType, dtype_of
-from tracefuse.errors import DeviceError, DtypeError
+from tracefuse.errors import DeviceError, DtypeError, OutOfMemoryError
 
 ALIGNMENT = 64  # bytes promised for every array that tracefuse makes; CuPy's pool rounds to 512
 
@@ -98,7 +98,7 @@ def from_foreign(value: object) -> Any:
 def empty(shape: tuple[int, ...], dtype: DType) -> Any:
     """A new C-contiguous array from CuPy's memory pool on the current device; its content is unspecified.
 
-    Raises DeviceError when the device is out of memory, DtypeError for a type that this CuPy does not have.
+    Raises OutOfMemoryError when the device is out of memory, DtypeError for a type that this CuPy does not have.
     """
     return new(shape, dtype, math.prod(shape) * dtype.itemsize)
 
@@ -143,8 +143,8 @@ class KeptRoom:
         return self._rooms[-1]
 
 
-def _out_of_memory(size: int, what: str, error: Exception) -> DeviceError:
-    return DeviceError(
+def _out_of_memory(size: int, what: str, error: Exception) -> OutOfMemoryError:
+    return OutOfMemoryError(
         f"out of memory on device {current_device()}: {size} bytes for {what}: {error}",
         hint="free arrays, or give cached memory back with cupy.get_default_memory_pool().free_all_blocks()",
     )
