@@ -14,11 +14,12 @@ import numpy as np
 
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
-from tracefuse.errors import FusionError
+from tracefuse.errors import FusionError, OutOfRangeError
 from tracefuse.extents import Expression
 from tracefuse.extents import evaluate as evaluate_extent
 from tracefuse.ir import Fusion, Literal, Node, Operand
 from tracefuse.ops.row import Library, Movement, Pointwise, Reduction
+from tracefuse.positions import check_positions, takes_positions
 
 
 def extent_values(fusion: Fusion, arguments: Sequence[Any]) -> dict[int, int]:
@@ -132,6 +133,14 @@ def _apply(
             return (node.op.numpy(*operands, **attributes),)
         case Reduction():
             return (_reduce(node.op, operands[0], attributes),)
+        case Movement() if takes_positions(node):
+            check_positions(node, operands[1], operands[0].shape[attributes["dim"]])
+            return (node.op.numpy(*operands, **attributes),)
+        case Library() if node.op.indices:
+            try:
+                return (node.op.numpy(*operands, **attributes),)
+            except IndexError as error:
+                raise OutOfRangeError(f"{node.op.name}: {error}", where=node.where) from None
         case Movement() | Library():
             return (node.op.numpy(*operands, **attributes),)
     raise FusionError(f"{node.op.name} has no NumPy meaning")

@@ -278,19 +278,25 @@ class _Writer:
             yield from self._addresses(launch.outputs)
             return
         yield from self._scratch(launch.step, segment)
+        if segment.code.noted:
+            yield f"    {_cell(launch)} = {self._name('zeros', np.zeros)}(1, {self._name('d', np.int64)})"
         stream = [] if self.backend.stream_text() is None else ["stream"]
         for function, arguments in zip(segment.functions, self._arguments(launch), strict=True):
             run = self._name(f"run_{segment}_", self.backend.entry(function))
             yield f"    {run}({', '.join([*stream, *arguments])})"
         yield from self._scratch_released(launch.step, segment)
+        yield from segment.code.checks(self._names(launch), self._name("raise_noted", segment.code.raise_noted))
 
     def _arguments(self, launch: Launch) -> list[list[str]]:
         segment = launch.label
         assert isinstance(segment, CompiledSegment)
         assert segment.code is not None
+        given = segment.code.arguments(self._names(launch))
+        return [list(map(self._once, arguments)) for arguments in given]
+
+    def _names(self, launch: Launch) -> Names:
         tensor = _address_of if self.backend.addresses else name_of
-        names = Names(tensor, name_of, name_of, lambda k: self._buffer(launch.step, k))
-        return [list(map(self._once, arguments)) for arguments in segment.code.arguments(names)]
+        return Names(tensor, name_of, name_of, lambda k: self._buffer(launch.step, k), _cell(launch))
 
     def _buffer(self, step: int, position: int) -> str:
         found = self.rooms.scratch.get((step, position))
@@ -335,6 +341,11 @@ class _Writer:
             marks = (_STEP.search(line) for line in later)
             step = next((int(mark[1]) for mark in marks if mark), None)
             raise out_of_memory(self.plan, sizes, step, error) from error
+
+
+def _cell(launch: Launch) -> str:
+    """Where the kernels of a launch note positions outside their axis."""
+    return f"c{launch.step}"
 
 
 def _address_of(number: int) -> str:

@@ -48,12 +48,13 @@ class _Results:
 
 def build_host_program(
     fusion: Fusion, graph: segments.Graph, launches: Sequence[Launch], fills: Sequence[bool], given: Sequence[Given],
-    direct: frozenset[int],
+    direct: frozenset[int], may_raise: Sequence[bool],
 ) -> Program:  # fmt: skip
     """The verified program.
 
     fills: of each launch, whether it fills memory that is allocated for it, or makes its results. given: the memory of
-    results; direct: the values among them that their launch writes there.
+    results; direct: the values among them that their launch writes there. may_raise: of each launch, whether it may
+    refuse what it is given, so that nothing is copied into given memory before.
     """
     results = _Results(
         {g.value: g for g in given if g.value in direct}, tuple(g for g in given if g.value not in direct)
@@ -61,6 +62,7 @@ def build_host_program(
     ids = tuple(key for key, _, _ in fusion.axis_ids())
     bound = tuple(dict.fromkeys((*graph.inputs, *ids, *(g.memory for g in given))))
     last = _last_reader_of_arguments(launches, set(bound), results.copied)
+    last = max([last, *(k for k, raises in enumerate(may_raise) if raises and results.copied)])
     # For the order of releases, a launch also reads the memory that it writes, and the copies are one more launch.
     events = [Launch(k, (*one.inputs, *_memories(one, results)), one.outputs) for k, one in enumerate(launches)]
     copying = Launch(-1, tuple(n for g in results.copied for n in (g.value, g.memory)), ())

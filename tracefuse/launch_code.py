@@ -8,12 +8,14 @@ Knows: lowered segments, how their symbols read in the fusion. Must not know: ke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from tracefuse.extents import Expression, Extent, Symbol, python_text, substitute
+from tracefuse.ir import Node
 from tracefuse.layouts import STRIDE_NAME
+from tracefuse.positions import origin_of_positions, raise_noted
 from tracefuse.schedule.launches import LaunchSpec, Lowered
 from tracefuse.segmentation import Part
 
@@ -33,13 +35,15 @@ class Border(Protocol):
 class Names:
     """How values are written, by their original numbers, and scratch buffers by position.
 
-    tensor: what a kernel is given for one. array: the array itself. value: an extent or a scalar.
+    tensor: what a kernel is given for one. array: the array itself. value: an extent or a scalar. cell: where kernels
+    note positions outside their axis.
     """
 
     tensor: Callable[[int], str]
     array: Callable[[int], str]
     value: Callable[[int], str]
     scratch: Callable[[int], str]
+    cell: str = "c"
 
 
 class LaunchCode:
@@ -61,6 +65,7 @@ class LaunchCode:
         names = Names(lambda n: "" if n in made else noted(n), lambda n: "" if n in made else noted(n), noted, str)
         list(self.scratch(names))
         list(self.arguments(names))
+        list(self.checks(names, ""))
         return tuple(found)
 
     def scratch(self, names: Names) -> Iterator[str]:
@@ -81,9 +86,35 @@ class LaunchCode:
     def _arguments(self, launch: LaunchSpec, names: Names) -> list[str]:
         tensors = [names.tensor(self.index_map[number]) for number in launch.tensors]
         scratch = [names.scratch(k) for k in launch.scratch]
+        cell = [names.cell] if launch.noted else []
         integers = [self._extent(Expression((((s,), 1),)), names) for s in launch.integers]
         scalars = [names.value(self.index_map[number]) for number in launch.scalars]
-        return [*tensors, *scratch, *integers, *scalars]
+        return [*tensors, *scratch, *cell, *integers, *scalars]
+
+    @property
+    def noted(self) -> dict[int, Node]:
+        """By number, the nodes of which kernels note positions outside their axis."""
+        return {number: node for launch in self.lowered.launches for number, node in launch.noted.items()}
+
+    def raise_noted(self, noted: Any, found: Mapping[int, tuple[int, Any]]) -> None:
+        """What `checks` calls."""
+        raise_noted(self.border.part.written, int(noted), found)
+
+    def checks(self, names: Names, call: str) -> Iterator[str]:
+        """The lines after the launches that raise what kernels noted. call: the name of `raise_noted`."""
+        if not self.noted:
+            return
+        yield f"    if {names.cell}[0]:"
+        found = (f"{number}: ({self._checked(node, names)})" for number, node in self.noted.items())
+        yield f"        {call}({names.cell}[0], {{{', '.join(found)}}})"
+
+    def _checked(self, node: Node, names: Names) -> str:
+        """The extent of the axis that is indexed, and the array of positions if it is in memory."""
+        local = self.border.part.written
+        extent = local.shape_of(node.operands[0])[node.attributes["dim"]]
+        positions = origin_of_positions(local, node)
+        array = "None" if positions is None else names.array(self.index_map[positions])
+        return f"{self._extent(extent, names)}, {array}"
 
     def _extent(self, extent: Extent, names: Names) -> str:
         return python_text(substitute(extent, self.lowered.derived), lambda own: self._symbol(own, names))

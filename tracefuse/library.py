@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse.dtypes import DType, bfloat16
+from tracefuse.errors import OutOfRangeError
 from tracefuse.ir import Fusion, Node
 from tracefuse.ops.row import Library
 from tracefuse.targets import Backend
@@ -40,7 +41,10 @@ def library_launch(
         operands = [o if position or o.dtype == compute else o.astype(compute) for o, position in given]
         made = None if product is None else product(*operands)
         if made is None:
-            made = op.numpy(*operands, **attributes)
+            try:
+                made = op.numpy(*operands, **attributes)
+            except IndexError as error:
+                raise OutOfRangeError(f"{op.name}: {error}", where=node.where) from None
         made = made if made.dtype == result.numpy else made.astype(result.numpy)
         return (np.ascontiguousarray(made) if isinstance(made, np.ndarray) else _contiguous(made),)
 

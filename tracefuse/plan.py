@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 import segments
 from segments import Program, Runner
 from tracefuse import config
@@ -28,6 +30,7 @@ from tracefuse.kernel.disk_cache import DiskCache
 from tracefuse.launch_code import LaunchCode, Names
 from tracefuse.layouts import LayoutKey, Strided, stride_name, symbolic_strides
 from tracefuse.library import library_launch
+from tracefuse.positions import may_raise
 from tracefuse.rooms import Rooms, lay_out, span_of
 from tracefuse.schedule.launches import Lowered
 from tracefuse.schedule.lower import facts_of, lower
@@ -128,7 +131,7 @@ def build_plan(
         compiled = [watch(segment, position) for position, segment in enumerate(compiled)]
     launches = [segments.Launch(k, c.inputs, c.part.segment.original_outputs, c) for k, c in enumerate(compiled)]
     fills = [c.lowered is not None for c in compiled]
-    program = build_host_program(fusion, segmentation.steps.graph, launches, fills, given, direct)
+    program = build_host_program(fusion, segmentation.steps.graph, launches, fills, given, direct, lowering.may_raise)
     scratch = {k: _spans(one) for k, one in enumerate(compiled)}
     called = [one.code is None for one in compiled]
     rooms = lay_out(program, called, scratch, slots=backend.addresses, graph=options.graph)
@@ -157,12 +160,16 @@ class _Lowering:
         self.values, self.strides, self.aligned, self.options = values, strides, aligned, options
         self.layout_of: dict[int, Strided | None] = dict(zip(segmentation.fusion.tensor_inputs, layouts, strict=True))
         self.given = {g.value: g for g in given if g.is_alone and (g.layout is None or g.layout.aligned)}
+        in_kernels = backend.target.name == "cpu"
+        self.may_raise = [may_raise(part.fusion, in_kernels=in_kernels) for part in segmentation.segments]
         self.direct: set[int] = set()
         self.found: dict[int, tuple[_Border, Lowered]] = {}
 
     def lower(self, position: int) -> tuple[_Border, Lowered]:
         part = self.segmentation.segments[position]
         apart = {v for v in part.segment.original_outputs if v in self.given and not self._read_from(position, v)}
+        if any(self.may_raise[position:]):
+            apart = set()  # what was passed in is changed after all that may fail
         read_here = {v for v in apart if self._arguments(part, {v})}
         inside = in_place(part, self._arguments(part, read_here))
         if not inside:
@@ -315,12 +322,15 @@ def _run(
     lines = ["def run(i, o):"]
     for k, size in enumerate(code.scratch(names)):
         lines += [f"    s{k} = empty(({size},), d{k})", f"    b{k} = {backend.argument_text(f's{k}')}"]
+    lines += ["    c = zeros(1, int64)"] if code.noted else []
     stream = backend.stream_text()
     for k, arguments in enumerate(code.arguments(names)):
         lines.append(f"    k{k}({', '.join([*([] if stream is None else [stream]), *arguments])})")
+    lines += code.checks(names, "raise_noted")
     scope: dict[str, Any] = {f"k{k}": backend.entry(function) for k, function in enumerate(functions)}
     scope |= {f"d{k}": scratch.dtype for k, scratch in enumerate(code.lowered.scratch)}
-    scope |= {**backend.names(), "min": min, "max": max}
+    scope |= {**backend.names(), "min": min, "max": max, "raise_noted": code.raise_noted}
+    scope |= {"zeros": np.zeros, "int64": np.int64}
     exec("\n".join(lines), scope)
     return scope["run"]  # type: ignore[no-any-return]
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse.errors import ShapeError
-from tracefuse.extents import Extent, ceildiv, divide_exactly, maximum, product
+from tracefuse.extents import Extent, ceildiv, divide_exactly, maximum, minimum, product
 from tracefuse.ir import Attributes, Require, Shape
 from tracefuse.ops.row import IndexOf, Resize, Source, Within, movement, normalize_axes, normalize_axis
 
@@ -395,6 +395,12 @@ roll = movement(
 # indices that are data
 
 
+def _has_elements(data: Shape, dim: int, index: Shape, require: Require) -> None:
+    """Where there are positions there must be something to take, on every target."""
+    message = f"axis {dim} is empty ({{right}} elements) and there are positions in it"
+    require(minimum(1, product(index)), "<=", data[dim], message, "nothing can be taken from an empty axis")
+
+
 def _take_along_axis_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
     data, index = shapes
     dim = normalize_axis(attributes["dim"], len(data))
@@ -411,6 +417,7 @@ def _take_along_axis_shape(shapes: Sequence[Shape], attributes: Attributes, requ
         else:
             message = f"extents differ on axis {axis}: {{left}} and {{right}}"
             require(extent, "==", index[axis], message, f"only axis {dim} may differ")
+    _has_elements(data, dim, index, require)
     return tuple(result)
 
 
@@ -437,6 +444,7 @@ take_along_axis = movement(
 def _take_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
     data, index = shapes
     dim = normalize_axis(attributes["dim"], len(data))
+    _has_elements(data, dim, index, require)
     return (*data[:dim], *index, *data[dim + 1 :])
 
 

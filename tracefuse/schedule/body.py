@@ -14,13 +14,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from tracefuse.dtypes import DType, bool_, int64
+from tracefuse.dtypes import DType, bool_, int64, uint64
 from tracefuse.errors import InternalError
 from tracefuse.extents import Expression as IndexExpression
 from tracefuse.extents import Extent, Symbol, as_symbol, is_nonnegative, substitute, symbol, symbols
 from tracefuse.indexing import position_of, reduces, sources
 from tracefuse.ir import Fusion, Literal, Node, Shape
 from tracefuse.kernel.ir import (
+    Accumulate,
     Allocate,
     Assign,
     Buffer,
@@ -39,11 +40,15 @@ from tracefuse.kernel.ir import (
     call,
 )
 from tracefuse.ops.row import Movement, Pointwise, Reduction, Source, Within
+from tracefuse.positions import number_of
 from tracefuse.schedule.index_code import IndexCode
 from tracefuse.schedule.scalar_code import Term, apply, constant, convert, is_trivial
 
 WIDEST_ACCESS = 16
 """Bytes of the widest access of one thread, which is all that memory needs to be aligned to."""
+
+NOTED = Variable("noted", int64)
+"""In a kernel that notes positions outside their axis: the largest number of a node that has one, or 0."""
 
 Lanes: TypeAlias = tuple[Expression, ...]
 Key: TypeAlias = tuple[int, Shape]
@@ -70,6 +75,7 @@ class Body:
     emitted at once; `lane` is the symbol that numbers them. aligned: inputs whose memory starts at a multiple of the
     wide access; misaligned: those whose elements are not at multiples of their size. shared: tensors that may be one
     array under two numbers.
+    notes_positions: positions outside their axis are noted in the variable NOTED; noted: the nodes of which they are.
     streaming, streaming_stores (to be set): inputs of which nothing is read twice, and whether results give way in the
     caches to what is read.
     """
@@ -77,7 +83,7 @@ class Body:
     def __init__(
         self, fusion: Fusion, strides: Mapping[int, Shape], index_dtype: DType, *, lanes: int = 1,
         aligned: frozenset[int] = frozenset(), misaligned: frozenset[int] = frozenset(),
-        shared: frozenset[int] = frozenset(),
+        shared: frozenset[int] = frozenset(), notes_positions: bool = False,
     ) -> None:  # fmt: skip
         self.fusion, self.strides, self.lanes = fusion, strides, lanes
         self.aligned, self.misaligned, self.shared = aligned, misaligned, shared
@@ -89,6 +95,8 @@ class Body:
         self.scalars: dict[int, Variable] = {}
         self.outputs = frozenset(fusion.outputs)
         self.producers = fusion.producers
+        self.notes_positions = notes_positions
+        self.noted: dict[int, Node] = {}
         self.streaming: frozenset[int] = frozenset()
         self.streaming_stores = False
         self.cached: dict[Key, tuple[Buffer, Extent]] = {}
@@ -388,15 +396,15 @@ class Body:
     def _taken(self, node: Node, position: int, coordinates: Shape) -> Extent:
         """An index operand's element as a coordinate: wrapped once where negative, and kept inside the axis."""
         operand = node.operands[position]
-        if isinstance(operand, Literal):
-            return int(operand.value.real)
-        lanes = self.value(operand, coordinates)
+        lanes = (constant(operand.value, int64),) if isinstance(operand, Literal) else self.value(operand, coordinates)
         if len(lanes) > 1:
             raise LanesNotPossible
         extent = self.fusion.shape_of(node.operands[0])[node.attributes["dim"]]
         limit = convert(self.index.code(extent), int64)
-        raw = convert(lanes[0], int64)
+        raw = _signed(lanes[0])
         zero = Constant(0, int64)
+        if self.notes_positions:
+            self._note(node, raw, limit, coordinates)
         wrapped = call("select", call("lt", raw, zero), call("add", raw, limit), raw)
         inside = call("minimum", call("maximum", wrapped, zero), call("sub", limit, Constant(1, int64)))
         above = self.levels
@@ -405,6 +413,14 @@ class Body:
         self.bind(index, convert(inside, self.index.dtype))
         self.levels = above
         return index
+
+    def _note(self, node: Node, raw: Expression, limit: Expression, coordinates: Shape) -> None:
+        """Notes the node where a position of it is outside."""
+        number = number_of(node)
+        self.noted[number] = node
+        outside = call("or", call("lt", raw, call("neg", limit)), call("ge", raw, limit))
+        value = call("select", outside, Constant(number, int64), Constant(0, int64))
+        self.levels[self._home(coordinates)].statements.append(Accumulate(NOTED, "maximum", value))
 
     # --- memory -----------------------------------------------------------------------------------------------------
 
@@ -490,3 +506,10 @@ class Body:
         if isinstance(extent, int):
             return extent % self.lanes == 0
         return all(coefficient % self.lanes == 0 for _, coefficient in extent.terms)
+
+
+def _signed(position: Expression) -> Expression:
+    """A position as int64; unsigned ones that it does not hold stay beyond every axis."""
+    if position.dtype is uint64:
+        position = call("minimum", position, Constant(2**63 - 1, uint64))
+    return convert(position, int64)

@@ -32,7 +32,9 @@ TILE = 4096
 def new_body(region: Region) -> Body:
     """An empty body: one element at a time, which LLVM's loop vectoriser widens; 64-bit indices."""
     memory = region.memory
-    return Body(region.fusion, memory.strides, int64, misaligned=memory.misaligned, shared=memory.shared)
+    return Body(
+        region.fusion, memory.strides, int64, misaligned=memory.misaligned, shared=memory.shared, notes_positions=True
+    )
 
 
 def work(region: Region) -> Extent:

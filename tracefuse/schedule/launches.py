@@ -8,11 +8,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tracefuse.dtypes import DType
+from tracefuse.dtypes import DType, int64
 from tracefuse.extents import Extent, Symbol
 from tracefuse.guards import Guard
-from tracefuse.kernel.ir import Axis, Buffer, Expression, Kernel, Statement, Variable
-from tracefuse.schedule.body import Body
+from tracefuse.ir import Node
+from tracefuse.kernel.ir import (
+    Axis,
+    Buffer,
+    Constant,
+    Declare,
+    Expression,
+    If,
+    Kernel,
+    Statement,
+    Store,
+    Variable,
+    call,
+)
+from tracefuse.schedule.body import NOTED, Body
+
+CELL = Buffer("positions_outside", int64, written=True, alignment=8)
+"""Where a kernel leaves what it noted."""
+
+_ZERO = Constant(0, int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +46,9 @@ class LaunchSpec:
     """A kernel and what to pass it, in the order of its parameters.
 
     tensors: value numbers of the segment's inputs and outputs; scratch: positions in the list of scratch buffers;
-    integers: the symbols of the integer parameters; scalars: value numbers of host scalars.
+    integers: the symbols of the integer parameters; scalars: value numbers of host scalars. noted: by number, the nodes
+    whose positions the kernel looks at; where there are some, a cell of int64 follows the scratch buffers, which gets
+    the number of a node with a position outside its axis.
     """
 
     kernel: Kernel
@@ -36,6 +56,7 @@ class LaunchSpec:
     scratch: tuple[int, ...]
     integers: tuple[Symbol, ...]
     scalars: tuple[int, ...]
+    noted: Mapping[int, Node] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +102,13 @@ def make_launch(
     parameters: tuple[Buffer | Variable, ...] = (
         *(body.buffers[t] for t in tensors),
         *(buffer for _, buffer in scratch),
+        *([CELL] if body.noted else []),
         *(body.index.parameters[s] for s in symbols),
         *(body.scalars[s] for s in scalars),
     )
     statements: tuple[Statement, ...] = tuple(body.levels[0].statements)
+    if body.noted:
+        statements = (Declare(NOTED, _ZERO), *statements, If(call("ne", NOTED, _ZERO), (Store(CELL, _ZERO, NOTED),)))
     kernel = Kernel(
         name,
         parameters,
@@ -97,4 +121,4 @@ def make_launch(
         work_code,
         contract,
     )
-    return LaunchSpec(kernel, tensors, tuple(k for k, _ in scratch), symbols, scalars)
+    return LaunchSpec(kernel, tensors, tuple(k for k, _ in scratch), symbols, scalars, body.noted)
