@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,13 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tracefuse
+from segments import Allocate, Integer, Launch, Loop, Program, Release, Runner, Select
 from tracefuse import DataType, FusionDefinition, ShapeError, fuse, options
 from tracefuse.compiler import compile_fusion
 from tracefuse.concretize import concretize
+from tracefuse.dtypes import float32
 from tracefuse.evaluate import extent_values
+from tracefuse.fusion_launch import FusionLaunch
+from tracefuse.host_program import Allocation
 from tracefuse.ir import verify
 from tracefuse.kernel import compile_cpu
 from tracefuse.regrouping import transforms_of
+from tracefuse.targets import CpuBackend
 
 
 def ramp(*shape: int) -> Any:
@@ -511,3 +516,64 @@ def test_segments_that_a_new_size_leaves_alone_keep_their_kernels() -> None:
     canonical = compile_cpu.canonical
     changed = [canonical(a[0].source) != canonical(b[0].source) for a, b in zip(old, new, strict=True)]
     assert changed == [False, True]
+
+
+# -- in a loop ----------------------------------------------------------------------------------------------------
+
+
+class SlicingCpu(CpuBackend):
+    """The CPU with slices of buffers."""
+
+    def select(self, buffer: Any, axis: int, index: int, size: int | None) -> Any:
+        assert size is None
+        return buffer[(*[slice(None)] * axis, index)]
+
+
+def in_a_loop(fd: FusionDefinition, length: int, mode: str, *arguments: Any) -> list[Any]:
+    """The result of each of 7 iterations of a host program that launches a definition with the loop's index.
+
+    length: how many elements the definition's result has. The index is the last input.
+    """
+    with options(concretize_resize_extents=mode):
+        launch = FusionLaunch(compile_fusion(fd.fusion), "body")
+    inputs = tuple(range(len(arguments)))
+    results, index, part = 10, 11, 12
+    spec = Allocation(float32, (7, length), lambda values: (7, length), f"f32[7, {length}]")
+    number = Integer(f"t{index}", (index,), lambda values: cast("int", values[index]), index)
+    body = (Select(part, results, 0, number), Launch(0, (*inputs, index), (part,), launch))
+    instructions = [Allocate(results, spec), Loop(index, 0, 7, 1, body), *map(Release, inputs)]
+    program = Program(inputs, (results,), instructions)
+    assert "for t11 in range(0, 7, 1):" in str(program)
+    (made,) = Runner(program, SlicingCpu())(arguments)
+    return list(np.asarray(made))
+
+
+@pytest.mark.parametrize("mode", ["auto", "on", "off"])
+def test_a_slice_that_depends_on_the_index_is_another_one_in_each_iteration(mode: str) -> None:
+    with FusionDefinition() as fd:
+        t2 = fd.define_tensor([-1], contiguity=True)
+        i = fd.define_scalar(dtype=DataType.Int)
+        ops = fd.ops
+        t0 = ops.iota(7, dtype=DataType.Float)
+        a = ops.maximum(0, ops.where(ops.ge(i, 0), i, i + 7))
+        b = ops.maximum(a, ops.minimum(7, ops.where(ops.ge(i + 1, 0), i + 1, i + 8)))
+        t1 = ops.slice(t0, [a], [b])
+        fd.add_output(ops.add(t2, t1))
+    t2_ = ramp(4)
+    for number, made in enumerate(in_a_loop(fd, 4, mode, t2_)):
+        assert np.array_equal(made, t2_ + number)
+    with options(concretize_resize_extents=mode):
+        for number in (-7, -2, 3):  # bounds below 0 count from the end
+            assert np.array_equal(fd.execute([t2_, number])[0], t2_ + number % 7)
+
+
+@pytest.mark.parametrize("mode", ["auto", "on", "off"])
+def test_a_reshape_that_depends_on_the_index_is_another_one_in_each_iteration(mode: str) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1], contiguity=True)
+        i = fd.define_scalar(dtype=DataType.Int)
+        rows = fd.ops.reshape(x, [-1, i + 1])
+        fd.add_output(fd.ops.add(fd.ops.reshape(fd.ops.permute(rows, [1, 0]), [-1]), 0.5))
+    x_ = ramp(420)
+    for number, made in enumerate(in_a_loop(fd, 420, mode, x_)):
+        assert np.array_equal(made, x_.reshape(-1, number + 1).T.reshape(-1) + 0.5)

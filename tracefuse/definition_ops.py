@@ -60,6 +60,22 @@ _ON_EXTENTS: dict[str, Callable[..., Extent | None]] = {
 }
 
 
+def _below(left: Extent, right: Extent) -> Extent:
+    """1 where left < right, else 0."""
+    return minimum(1, maximum(0, right - left))
+
+
+# Comparisons of integers as 1 or 0, for what a host scalar chooses between.
+_TRUTHS: dict[str, Callable[[Extent, Extent], Extent]] = {
+    "lt": _below,
+    "gt": lambda left, right: _below(right, left),
+    "ge": lambda left, right: 1 - _below(left, right),
+    "le": lambda left, right: 1 - _below(right, left),
+    "eq": lambda left, right: 1 - _below(left, right) - _below(right, left),
+    "ne": lambda left, right: _below(left, right) + _below(right, left),
+}
+
+
 class Operations:
     """The operations of one definition. `getattr` finds rows by name; `dir` lists them."""
 
@@ -111,7 +127,12 @@ class Operations:
             result = self._refused(row, given) if row.result != "bool" or inner is None else dtype_of(bool)
             inner = inner or result
         extents = [self._scalar_meaning(row, given, result)]
-        return self._fd._apply(row, given, attributes, inner, (result,), extents=extents)[0]
+        made = self._fd._apply(row, given, attributes, inner, (result,), extents=extents)[0]
+        if row.name in _TRUTHS:
+            known = [self._fd._extent_or_none(o) for o in given]
+            if known[0] is not None and known[1] is not None:
+                self._fd._truths[made.index] = _TRUTHS[row.name](known[0], known[1])
+        return made
 
     def _refused(self, row: Pointwise, given: Sequence[Operand]) -> DType:
         """Raises the row's own DtypeError."""
@@ -122,11 +143,21 @@ class Operations:
 
     def _scalar_meaning(self, row: Pointwise, given: Sequence[Operand], result: DType) -> Extent | None:
         """The integer expression that a scalar result is, where it is one."""
+        if row.name == "where" and result.is_integer and result.itemsize >= 4:
+            return self._chosen(*given)
         meaning = _ON_EXTENTS.get(row.name)
         if meaning is None or not result.is_integer or result.itemsize < 4:
             return None
         extents = [self._fd._extent_or_none(o) for o in given]
         return None if any(e is None for e in extents) else meaning(*extents)
+
+    def _chosen(self, condition: Operand, chosen: Operand, other: Operand) -> Extent | None:
+        """What a comparison of integers chooses between two others."""
+        truth = self._fd._truths.get(condition) if isinstance(condition, int) else None
+        first, second = (self._fd._extent_or_none(o) for o in (chosen, other))
+        if truth is None or first is None or second is None:
+            return None
+        return second + truth * (first - second)
 
     def _reduction(
         self, row: Reduction, arg: Tensor, dims: Any = None, keepdim: Any = False, dtype: Any = None, *,

@@ -232,6 +232,8 @@ class Recording:
         self._builder = FusionBuilder()
         self._builder.decides_later = True
         self._vectors: dict[int, VectorValue] = {}
+        # Of host scalars that compare integers: 1 where it holds, else 0.
+        self._truths: dict[int, Extent] = {}
         self._fusion: Fusion | None = None
 
     def _record(self) -> FusionBuilder:
