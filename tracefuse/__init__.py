@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from tracefuse.caches import clear_caches
     from tracefuse.config import options
     from tracefuse.configuration import show_config
+    from tracefuse.debug_print import debug_print
     from tracefuse.dtypes import DataType
     from tracefuse.fused import fuse
     from tracefuse.pytrees import register_pytree_node
@@ -65,6 +66,7 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "clear_caches",
+    "debug_print",
     "fuse",
     "options",
     "register_pytree_node",
@@ -79,6 +81,7 @@ _WHERE = {
     "FusionDefinition": "definition",
     "ShapeDtype": "arrays",
     "clear_caches": "caches",
+    "debug_print": "debug_print",
     "fuse": "fused",
     "options": "config",
     "register_pytree_node": "pytrees",

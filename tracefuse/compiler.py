@@ -154,10 +154,12 @@ class Executable:
                 return outputs
         return None
 
-    def steps(self, arguments: Sequence[Any]) -> Generator[dict[int, Any], None, list[Any]]:
+    def steps(
+        self, arguments: Sequence[Any], outputs: Sequence[Any] | None = None
+    ) -> Generator[dict[int, Any], None, list[Any]]:
         """Runs, yielding what is live before the first segment and after each one; returns the outputs."""
         facts = read_facts(self.fusion, self.backend, arguments)
-        ready, given = self._for(facts)
+        ready, given = self._for(facts, outputs)
         plan = ready.plan
         values = [*facts.arguments, *self._scalars(facts.arguments, facts.values)]
         values += [facts.values[key] for key, _, _ in self.fusion.axis_ids()] + list(given.buffers)

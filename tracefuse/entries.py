@@ -14,6 +14,8 @@ import numpy as np
 from tracefuse import arrays, pytrees
 from tracefuse.calls import Call
 from tracefuse.compiler import Executable
+from tracefuse.debug_print import print_all, run_and_print
+from tracefuse.given import returned
 from tracefuse.evaluated import EvaluatedExecutable
 from tracefuse.extents import evaluate
 from tracefuse.leaves import array_key
@@ -108,3 +110,21 @@ def _gathered(entry: Entry, call: Call, bound: Any) -> list[Any] | None:
         value = captured[-origin - 1] if origin < 0 else call.leaves[origin].value
         arguments.append(value.item() if isinstance(value, np.generic) else enter(value))
     return arguments
+
+
+def printing(entry: Entry, arguments: Sequence[Any], given: Sequence[Any] | None) -> list[Any]:
+    """The outputs of the user's function, of a run that prints on its way. given: as for `Executable`."""
+    executable, prints, facts = entry.executable, entry.trace.prints, entry.trace.facts(arguments)
+    if executable is None:
+        print_all(prints, {}, (), facts)
+        return []
+    fusion = executable.fusion
+    numbers = returned(fusion)
+    count = sum(kind == "output" for kind, _ in entry.trace.results)
+    room = None if given is None else [*given, *[None] * (len(numbers) - count)]
+    if isinstance(executable, EvaluatedExecutable):
+        outputs = executable(arguments, room)
+        print_all(prints, dict(zip(numbers, outputs, strict=True)), fusion.outputs, facts)
+    else:
+        outputs = run_and_print(prints, executable.steps(arguments, room), fusion.outputs, facts)
+    return outputs[:count]

@@ -24,7 +24,7 @@ from tracefuse.concretization import Concretization
 from tracefuse.config import Options
 from tracefuse.definition import FusionDefinition
 from tracefuse.definition_segment import DefinitionSegment
-from tracefuse.entries import Entry, arguments_of, assembled, missed
+from tracefuse.entries import Entry, arguments_of, assembled, missed, printing
 from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.evaluated import EvaluatedExecutable
 from tracefuse.explain import Explanation
@@ -189,7 +189,7 @@ class FusedFunction(Generic[P, R]):
         executable = self._compiled(traced, options, device) if traced.fusion.outputs else None
         in_order = traced.sources == tuple(range(len(call.leaves)))
         single = traced.structure.num_nodes == 1 and traced.results == (("output", 0),)
-        plain = in_order and not traced.scalar_guards and executable is not None
+        plain = in_order and not traced.scalar_guards and executable is not None and not traced.prints
         return Entry(traced, executable, traced.guard_function(), plain, single, kind, device)
 
     def _compiled(self, traced: Trace, options: Options, device: int | None) -> Executable | EvaluatedExecutable:
@@ -203,14 +203,15 @@ class FusedFunction(Generic[P, R]):
 
     def _run(self, entry: Entry, arguments: list[Any], call: Call, out: Any) -> Any:
         given = None if out is None else given_leaves(entry.trace.structure, entry.trace.results, out)
-        if entry.executable is None:
-            outputs = []
-        elif given is None:
-            outputs = entry.executable(arguments)
-        else:
+        entered = None
+        if given is not None and entry.executable is not None:
             arrays.check_can_change(entry.kind, "out=")
             enter = arrays.entering(entry.kind)
-            outputs = entry.executable(arguments, [None if array is None else enter(array) for array in given])
+            entered = [None if array is None else enter(array) for array in given]
+        if entry.trace.prints:
+            outputs = printing(entry, arguments, entered)
+        else:
+            outputs = [] if entry.executable is None else entry.executable(arguments, entered)
         if entry.kind != "numpy":
             outputs = list(map(arrays.leaving(entry.kind), outputs))
         if given is not None:

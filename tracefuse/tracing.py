@@ -16,6 +16,7 @@ import numpy as np
 from tracefuse import captures, operations, pytrees, replacements, source
 from tracefuse.assumptions import ScalarGuard
 from tracefuse.captures import Place
+from tracefuse.debug_print import Print, printed
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import TraceError
 from tracefuse.extents import Symbol, python_text
@@ -54,7 +55,7 @@ class Trace:
 
     sources: for each input of the fusion the position of its leaf, or -(k + 1) for the k-th capture. results: for each
     leaf of the result ("output", position), ("argument", leaf), ("size", extent), ("number", read) or
-    ("constant", value). device: the GPU that arguments or `device=` name, or None.
+    ("constant", value). device: the GPU that arguments or `device=` name, or None. prints: what a call prints.
     """
 
     fusion: Fusion
@@ -67,6 +68,7 @@ class Trace:
     structure: Any
     names: tuple[str, ...] = field(default=())
     device: int | None = None
+    prints: tuple[Print, ...] = ()
 
     def facts(self, arguments: Sequence[Any]) -> dict[int, Any]:
         """Extents and scalars of a call, for arguments in the order of the fusion's inputs."""
@@ -142,6 +144,7 @@ def trace(
         found, structure = pytrees.flatten(result)
         results = tuple(_result(recorder, leaf, inputs) for leaf in found)
         _update_arguments(recorder)
+        prints = printed(recorder)
         captured, order = _captured(recorder, function, bound)
         fusion = recorder.build()
         watch.warn()
@@ -153,7 +156,7 @@ def trace(
     statics = tuple(captures.read_places(function, bound, closed_over)) if hasattr(function, "__code__") else ()
     return Trace(
         fusion, tuple(recorder.guards), tuple(recorder.scalar_guards), sources, captured, statics, results, structure,
-        tuple(leaf.path for leaf in leaves), recorder.device,
+        tuple(leaf.path for leaf in leaves), recorder.device, prints,
     )  # fmt: skip
 
 
