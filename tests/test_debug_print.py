@@ -87,13 +87,12 @@ def test_lines_come_between_the_segments_in_the_order_of_the_source(capsys: pyte
         LOGGER.setLevel(logging.NOTSET)
     lines = [line.partition(" ran")[0] for line in capsys.readouterr().out.splitlines()]
     order = [line for line in lines if not line.startswith("model")]
-    first, second, third = (
-        next(k for k, line in enumerate(order) if line.startswith(w)) for w in ("first", "sec", "thi")
-    )
+    words = ("first", "second", "third", "(library)")
+    first, second, third, library = (next(k for k, line in enumerate(order) if word in line) for word in words)
     assert order[first] == "first 1.0"
     assert order[second] == "second 4"
     assert order[third].startswith("third 11.107")
-    assert first < order.index("segment 1 (library)") < third
+    assert first < library < third
     assert first < second < third
 
 

@@ -72,8 +72,8 @@ def _kept(recorder: Recorder, value: Any) -> Any:
     if isinstance(value, Traced):
         recorder.resolve(value)
         return recorder.traced_type(recorder, value.number, value.weak, value.read, value.sized)
-    kind = arrays.kind_of(value)
-    return recorder.capture(value) if kind not in (None, "refused") and getattr(value, "shape", ()) else value
+    is_array = arrays.kind_of(value) not in (None, "refused") and bool(value.shape)
+    return recorder.capture(value) if is_array else value
 
 
 def printed(recorder: Recorder) -> tuple[Print, ...]:

@@ -15,9 +15,9 @@ from tracefuse import arrays, pytrees
 from tracefuse.calls import Call
 from tracefuse.compiler import Executable
 from tracefuse.debug_print import print_all, run_and_print
-from tracefuse.given import returned
 from tracefuse.evaluated import EvaluatedExecutable
 from tracefuse.extents import evaluate
+from tracefuse.given import returned
 from tracefuse.leaves import array_key
 from tracefuse.misses import Miss
 from tracefuse.targets import Backend, cpu_backend
