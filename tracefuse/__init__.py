@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from tracefuse.caches import clear_caches
     from tracefuse.config import options
     from tracefuse.configuration import show_config
-    from tracefuse.debug_print import debug_print
     from tracefuse.dtypes import DataType
     from tracefuse.fused import fuse
+    from tracefuse.printed_values import debug_print
     from tracefuse.pytrees import register_pytree_node
 
 __version__ = "0.1.0"
@@ -81,7 +81,7 @@ _WHERE = {
     "FusionDefinition": "definition",
     "ShapeDtype": "arrays",
     "clear_caches": "caches",
-    "debug_print": "debug_print",
+    "debug_print": "printed_values",
     "fuse": "fused",
     "options": "config",
     "register_pytree_node": "pytrees",

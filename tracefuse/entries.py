@@ -14,12 +14,12 @@ import numpy as np
 from tracefuse import arrays, pytrees
 from tracefuse.calls import Call
 from tracefuse.compiler import Executable
-from tracefuse.debug_print import print_all, run_and_print
 from tracefuse.evaluated import EvaluatedExecutable
 from tracefuse.extents import evaluate
 from tracefuse.given import returned
 from tracefuse.leaves import array_key
 from tracefuse.misses import Miss
+from tracefuse.printed_values import print_all, run_and_print
 from tracefuse.targets import Backend, cpu_backend
 from tracefuse.tracing import Trace
 

@@ -16,7 +16,6 @@ import numpy as np
 from tracefuse import captures, operations, pytrees, replacements, source
 from tracefuse.assumptions import ScalarGuard
 from tracefuse.captures import Place
-from tracefuse.debug_print import Print, printed
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import TraceError
 from tracefuse.extents import Symbol, python_text
@@ -24,6 +23,7 @@ from tracefuse.guards import Guard
 from tracefuse.ir import Fusion
 from tracefuse.leaves import Leaf, array_key
 from tracefuse.misses import Miss, first_miss
+from tracefuse.printed_values import Print, printed
 from tracefuse.random_watch import RandomWatch
 from tracefuse.recorder import Recorder, Traced, ViewGroup, current
 from tracefuse.sizes import SymbolicSize
