@@ -57,7 +57,8 @@ def test_level_1_says_segments_times_and_why_a_plan_was_made(caplog: pytest.LogC
     fused(np.asfortranarray(X), W)
     fused(np.ones((2, 40000), np.float32), np.ones((40000, 3), np.float32))
     assert [line for line in lines(caplog) if "compiled" in line] == [
-        f"model: compiled 2 segments (0 {first}, 1 library) in T: the layout of input T0 was {before}, now it is {after}"  # noqa: E501
+        f"model: compiled 2 segments (0 {first}, 1 library) in T: "
+        f"the layout of input T0 was {before}, now it is {after}"
         for first, before, after in (
             ("column", "contiguous", "strided '1s'"),
             ("row", "strided '1s'", "contiguous"),
