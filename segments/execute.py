@@ -60,6 +60,11 @@ class Runner:
         steps = [position for position, (_, is_step) in enumerate(self._actions) if is_step]
         self._first_step = steps[0] if steps else len(blocks)
 
+    @property
+    def is_on_streams(self) -> bool:
+        """Whether the program has instructions about streams."""
+        return self._on_streams
+
     def __call__(self, arguments: Sequence[object]) -> tuple[object, ...]:
         """Run on `arguments`, in the order of the program's inputs, and return its outputs."""
         if len(arguments) != self._count:

@@ -42,8 +42,10 @@ if TYPE_CHECKING:
     from tracefuse.configuration import show_config
     from tracefuse.dtypes import DataType
     from tracefuse.fused import fuse
+    from tracefuse.parallel import ParallelType
     from tracefuse.printed_values import debug_print
     from tracefuse.pytrees import register_pytree_node
+    from tracefuse.traced_streams import stream_parallel
 
 __version__ = "0.1.0"
 
@@ -58,6 +60,7 @@ __all__ = [
     "InternalError",
     "OptionError",
     "OutOfRangeError",
+    "ParallelType",
     "ScalarError",
     "ShapeDtype",
     "ShapeError",
@@ -72,6 +75,7 @@ __all__ = [
     "register_pytree_node",
     "rules",
     "show_config",
+    "stream_parallel",
     "xp",
 ]
 
@@ -79,6 +83,7 @@ __all__ = [
 _WHERE = {
     "DataType": "dtypes",
     "FusionDefinition": "definition",
+    "ParallelType": "parallel",
     "ShapeDtype": "arrays",
     "clear_caches": "caches",
     "debug_print": "printed_values",
@@ -87,6 +92,7 @@ _WHERE = {
     "register_pytree_node": "pytrees",
     "rules": None,
     "show_config": "configuration",
+    "stream_parallel": "traced_streams",
     "xp": None,
 }
 

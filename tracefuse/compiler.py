@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -31,10 +32,12 @@ from tracefuse.kernel import disk_cache
 from tracefuse.kernel.disk_cache import DiskCache
 from tracefuse.logs import say
 from tracefuse.misses import Miss, Misses, first_miss
+from tracefuse.on_slices import Computation
 from tracefuse.plan import Plan, build_plan
 from tracefuse.progress import say_pass, say_plan, why_made
 from tracefuse.rewrite import drop_dead, fold_constants, merge_common, separate_outputs
 from tracefuse.segmentation import Segmentation, for_sizes, segment_fusion
+from tracefuse.slicing import Sliced
 from tracefuse.targets import Backend, backend_for, cpu_backend
 from tracefuse.watching import watching
 
@@ -117,6 +120,7 @@ class Executable:
         # Plans of calls that get new memory for their results, which `attempt` tries; and of others.
         self._ready: list[_Ready] = []
         self._into: list[_Ready] = []
+        self._slices: weakref.WeakKeyDictionary[Sliced, Executable] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
         self._host = tuple(n for n in fusion.nodes if not fusion.values[n.outputs[0]].is_tensor)
 
@@ -242,7 +246,7 @@ class Executable:
         plan = build_plan(
             segmentation, self.backend, facts.layouts, facts.values, {**facts.strides, **(given.strides or {})},
             guards=(*concrete.guards, *guards), aligned=facts.aligned, options=options, disk=self.disk,
-            given=given.key, watch=watch,
+            given=given.key, watch=watch, slices_of=self._slices_of,
         )  # fmt: skip
         plan = replace(plan, cause=cause)
         self.compiles += 1
@@ -258,6 +262,14 @@ class Executable:
         """Compiles and runs another fusion likewise, with nothing checked."""
         plain = self.options.replaced(check=False, debug=0, dump="")
         return Executable(segment_fusion(fusion), self.backend, options=plain, disk=self.disk)(arguments)
+
+    def _slices_of(self, sliced: Sliced) -> Computation:
+        """What computes one slice of a segment."""
+        if sliced not in self._slices:
+            segmentation = segment_fusion(sliced.fusion)
+            plain = self.options.replaced(check=False, debug=0, dump="")
+            self._slices[sliced] = Executable(segmentation, self.backend, options=plain, disk=self.disk)
+        return self._slices[sliced]
 
     def _use(self, ready: _Ready) -> None:
         """Puts the plan that was used last first: sizes that changed once tend to stay."""

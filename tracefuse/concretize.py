@@ -56,6 +56,9 @@ class _Walk:
         for node in self.fusion.nodes:
             self._take(node)
         entries = tuple(axis.entry for axes in self.facts.axes.values() for axis in axes)
+        for number, value in self.fusion.values.items():
+            if value.stream is not None:
+                self.builder.values[number] = replace(self.builder.values[number], stream=value.stream)
         made = replace(self.builder.build() if self.changed else self.fusion, concrete=True, _representatives={})
         verify(made, lowerable=True)
         return Concretization(self.fusion, made, entries, tuple(self.regrouped), tuple(self.facts.guards))
@@ -134,7 +137,7 @@ class _Walk:
         for extent, kept in zip(old.shape, own.shape, strict=True):
             message, hint = "{left} elements and {right}", "these sizes are equal here"
             self.builder.require(self.facts.spelled(extent), "==", kept, message, hint, node.where)
-        if number in self.fusion.outputs or old.dtype is not own.dtype:
+        if number in self.fusion.outputs or old.dtype is not own.dtype or old.stream is not None:
             self.builder.node(
                 copy, (operand,), {}, node.compute, (old.dtype,), where=node.where, names=(old.name,), numbers=(number,)
             )

@@ -83,8 +83,9 @@ class Option:
 DUMPS = ("fusion", "concretized", "segments", "kernel", "source", "host_ir")
 """What `dump` can name."""
 
-FEATURES = ("passes", "fusion", "concretize_resize_extents")
-"""What `disable` can name: the passes over a fusion, that several ops share a segment, that resized axes are static."""
+FEATURES = ("passes", "fusion", "concretize_resize_extents", "loop_buffer_reuse")
+"""What `disable` can name: the passes over a fusion, that several ops share a segment, that resized axes are static,
+that a value which lives only within a loop has room for as many slices as there are streams."""
 
 
 TABLE: dict[str, Option] = {
@@ -107,6 +108,13 @@ TABLE: dict[str, Option] = {
         Option("dump", "", "what each compilation writes into a folder of its own", words=DUMPS, changes_code=False),
         Option("dump_dir", "", "folder of what dump writes; empty is tracefuse_dump", changes_code=False),
         Option("disable", "", "what is turned off, to find out where a difference comes from", words=FEATURES),
+        Option(
+            "number_of_streams", 4, "streams that the slices of a value go to", limits=(1, 1024), changes_code=False
+        ),
+        Option(
+            "streams", 1, "streams that independent segments go to; 1 is the caller's alone", limits=(1, 1024),
+            changes_code=False,
+        ),
         Option("cache_dir", "", "folder of compiled kernels; empty is the user's cache folder", changes_code=False),
         Option("cache_limit", 1 << 30, "bytes of compiled kernels on disk at most; 0 is none", changes_code=False),
     )
@@ -135,6 +143,8 @@ class Options:
     dump: str
     dump_dir: str
     disable: str
+    number_of_streams: int
+    streams: int
     cache_dir: str
     cache_limit: int
 

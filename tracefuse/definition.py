@@ -42,6 +42,7 @@ from tracefuse.evaluate import evaluate, extent_values
 from tracefuse.explain import Explanation
 from tracefuse.extents import Extent, maximum, minimum
 from tracefuse.given import returned
+from tracefuse.host_text import HostProgram
 from tracefuse.ir import Fusion, Layout, Literal
 from tracefuse.ops import REGISTRY
 from tracefuse.placed import PlacedFusion
@@ -216,7 +217,7 @@ class FusionDefinition(Recording):
     @source.hides_own_frames
     def execute(
         self, inputs: Sequence[Any], *, outputs: Sequence[Any] | None = None, device: Any = None,
-        save_repro_inputs: bool = False,
+        save_repro_inputs: bool = False, number_of_streams: int | None = None,
         _enable_options: Sequence[str] = (), _disable_options: Sequence[str] = (),
     ) -> list[Any]:  # fmt: skip
         """The outputs for `inputs`, in the order of definition; through the segments if the definition has some.
@@ -224,15 +225,19 @@ class FusionDefinition(Recording):
         outputs: the array that each goes into (None for a new one), which is then what is returned for it; one that
         overlaps inputs is right, too. Outputs that update an input are not in the list. _enable_options,
         _disable_options: "concretize_resize_extents" sets that option for this call; other names change nothing.
+        number_of_streams: the option of that name, for this call.
         """
         if device is not None:
             raise UnsupportedError("execute: device= cannot be chosen", hint="the inputs' own device runs the fusion")
         if save_repro_inputs:
             self._saved = [input_text(argument) for argument in inputs]
+        given: dict[str, Any] = {} if number_of_streams is None else {"number_of_streams": number_of_streams}
         for names, mode in ((_enable_options, "on"), (_disable_options, "off")):
             if "concretize_resize_extents" in names:
-                with config.options(concretize_resize_extents=mode):
-                    return self._split()(inputs, outputs)
+                given.setdefault("concretize_resize_extents", mode)
+        if given:
+            with config.options(**given):
+                return self._split()(inputs, outputs)
         return self._split()(inputs, outputs)
 
     def execute_steps(self, inputs: Sequence[Any]) -> Generator[dict[int, Any], None, list[Any]]:
@@ -348,6 +353,16 @@ class FusionDefinition(Recording):
         )
         reasons = view.reasons_text(segmentation.partition.boundaries)
         return f"{table}\n{reasons}" if reasons else table
+
+    @source.hides_own_frames
+    def host_program(self, inputs: Sequence[Any], merge: Predicate | None = None) -> HostProgram:
+        """What runs between the launches for `inputs` (arrays or ShapeDtypes), as text and as data; nothing runs.
+
+        merge: as for `segment`, which it calls where it is given.
+        """
+        if merge is not None:
+            self.segment(merge=merge)
+        return HostProgram.of(self._split().plan_for(inputs)[0])
 
     # -- scripts that show a problem --------------------------------------------------------------------------------
 

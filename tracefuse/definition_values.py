@@ -10,14 +10,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, TypeVar
+from dataclasses import replace
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from tracefuse import source
 from tracefuse.dtypes import DataType, DType, data_type_of, dtype_of, python_kind
-from tracefuse.errors import DtypeError, FusionError, ShapeError, TracefuseError
+from tracefuse.errors import DtypeError, FusionError, ShapeError, TracefuseError, UnsupportedError
 from tracefuse.extents import Extent
 from tracefuse.ir import Attributes, Fusion, FusionBuilder, Literal, Op, Operand, Value
+from tracefuse.ops.row import normalize_axis
+from tracefuse.parallel import ParallelType, StreamAxis
 from tracefuse.printing import VectorValue
+
+LoopAxis: TypeAlias = tuple[int, str, int | None]
+"""An axis of a tensor, "whole", or the "outer" or "inner" part of it, and into how many pieces it is split."""
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -176,11 +182,57 @@ class Tensor(Handle):
         """All extents, as `fd.ops.shape`."""
         return self._apply("shape", self)  # type: ignore[no-any-return]
 
+    def outer_split(self, axis: int, pieces: int) -> None:
+        """Splits `axis` in two for `axis(i)`: the pieces, then what each holds (the last may hold less)."""
+        axes = self._fd._loop_axes(self._number)
+        place = normalize_axis(axis, len(axes), "outer_split: axis")
+        if isinstance(pieces, bool) or not isinstance(pieces, int) or pieces < 1:
+            raise ShapeError(f"outer_split: {pieces!r} pieces", hint="give 1 or more", where=source.user_line())
+        own, part, _ = axes[place]
+        if part != "whole":
+            raise UnsupportedError("outer_split: the axis is split already", where=source.user_line())
+        axes[place : place + 1] = [(own, "outer", pieces), (own, "inner", pieces)]
+
+    def axis(self, axis: int) -> Axis:
+        """One axis, after the splits made by `outer_split`, to be spread with `parallelize`."""
+        axes = self._fd._loop_axes(self._number)
+        return Axis(self._fd, self._number, axes[normalize_axis(axis, len(axes), "axis: axis")])
+
     def __matmul__(self, other: Any) -> Any:
         return self._apply("matmul", self, other)
 
     def __repr__(self) -> str:
         return f"Tensor(T{self._number}: {self._value.type})"
+
+
+class Axis:
+    """An axis of a tensor of a definition, or a part of one."""
+
+    __slots__ = ("_fd", "_number", "_place")
+
+    def __init__(self, fd: Recording, number: int, place: LoopAxis) -> None:
+        self._fd, self._number, self._place = fd, number, place
+
+    def parallelize(self, kind: ParallelType) -> None:
+        """Spreads the axis: ParallelType.stream computes its slices, or its pieces after a split, on streams.
+
+        Raises FusionError for an input, which is there whole, UnsupportedError for what cannot be spread so.
+        """
+        axis, part, pieces = self._place
+        builder, where = self._fd._record(), source.user_line()
+        if kind is not ParallelType.stream:
+            raise UnsupportedError(f"parallelize takes ParallelType.stream, not {kind!r}", where=where)
+        if part == "inner":
+            raise UnsupportedError(
+                "parallelize: what a piece holds stays on its stream", hint="spread the outer part of the split",
+                where=where,
+            )  # fmt: skip
+        if self._number in builder.inputs:
+            raise FusionError(
+                f"parallelize: input T{self._number} is there whole", hint="spread a copy: fd.ops.set(x)", where=where
+            )
+        value = builder.values[self._number]
+        builder.values[self._number] = replace(value, stream=StreamAxis(axis, pieces))
 
 
 class Scalar(Handle):
@@ -235,6 +287,7 @@ class Recording:
         # Of host scalars that compare integers: 1 where it holds, else 0.
         self._truths: dict[int, Extent] = {}
         self._fusion: Fusion | None = None
+        self._axes: dict[int, list[LoopAxis]] = {}
 
     def _record(self) -> FusionBuilder:
         """The builder; FusionError once the definition is complete."""
@@ -244,6 +297,11 @@ class Recording:
                 hint="record inside `with FusionDefinition() as fd:`", where=source.user_line(),
             )  # fmt: skip
         return self._builder
+
+    def _loop_axes(self, number: int) -> list[LoopAxis]:
+        """The axes of a tensor as splits have left them."""
+        whole: list[LoopAxis] = [(axis, "whole", None) for axis in range(len(self._builder.values[number].shape))]
+        return self._axes.setdefault(number, whole)
 
     def _handle(self, number: int) -> Tensor | Scalar:
         return (Tensor if self._builder.values[number].is_tensor else Scalar)(self, number)

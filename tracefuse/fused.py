@@ -28,6 +28,7 @@ from tracefuse.entries import Entry, arguments_of, assembled, missed, printing
 from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.evaluated import EvaluatedExecutable
 from tracefuse.explain import Explanation
+from tracefuse.host_text import HostProgram
 from tracefuse.logs import say
 from tracefuse.misses import Misses
 from tracefuse.out_tree import given_leaves, put_into
@@ -253,6 +254,12 @@ class FusedFunction(Generic[P, R]):
         entry, arguments = self._asked(args, kwargs)
         placed = self._placed(entry)
         return FusionDefinition.from_placed(placed).segment(arguments, merge=placed.segmentation.merge)
+
+    @source.hides_own_frames
+    def host_program(self, *args: Any, **kwargs: Any) -> HostProgram:
+        """What runs between the launches for these arguments (arrays or ShapeDtypes), as text and data."""
+        entry, arguments = self._asked(args, kwargs)
+        return HostProgram.of(self._placed(entry).plan_for(arguments)[0])
 
     @source.hides_own_frames
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from segments import Alias, Allocate, Copy, Instruction, Launch, Release
+from tracefuse.errors import UnsupportedError
 from tracefuse.extents import Extent, Symbol, product, python_text
 from tracefuse.guards import Guard
 from tracefuse.ir import Fusion, Requirement
@@ -64,6 +65,8 @@ class _Writer:
     def __init__(self, plan: Plan, backend: Backend, graph: bool) -> None:
         if graph:
             backend.require_graphs()
+            if plan.is_on_streams:
+                raise UnsupportedError("values on streams cannot be launched as a graph", hint="leave graph=True out")
         self.plan, self.backend, self.graph = plan, backend, graph
         self.fusion: Fusion = plan.segmentation.fusion
         self.names: dict[str, Any] = {"is_aligned": backend.is_aligned, "stopped": self._stopped}
@@ -103,6 +106,11 @@ class _Writer:
         if elsewhere is not None:
             lines += [f"    if {elsewhere}:", "        return other_device(call, a)"]
         lines += self._scalars()
+        if self.plan.is_on_streams:
+            values = "".join(f"{name_of(number)}, " for number in self.plan.program.inputs)
+            lines = _with_shared(lines, self.shared)
+            self.text = "\n".join([*lines, f"    return list({self._name('run', self.plan.runner)}(({values})))", ""])
+            return self.text
         stream = self.backend.stream_text()
         if stream is not None:
             lines.append(f"    stream = {stream}")

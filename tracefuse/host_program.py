@@ -40,10 +40,11 @@ class _Results:
     direct: Mapping[int, Given]
     copied: tuple[Given, ...]
 
-    def returned(self, fusion: Fusion) -> tuple[int, ...]:
-        """What the program returns, for every output that updates no argument."""
-        memory = {given.value: given.memory for given in self.copied}
-        return tuple(memory.get(number, number) for number in fusion.outputs if number not in fusion.aliases)
+
+def returned_memory(fusion: Fusion, copied: Sequence[Given]) -> tuple[int, ...]:
+    """What a program returns: an output for each that updates no argument. copied: those in given memory by a copy."""
+    memory = {given.value: given.memory for given in copied}
+    return tuple(memory.get(number, number) for number in fusion.outputs if number not in fusion.aliases)
 
 
 def build_host_program(
@@ -67,7 +68,7 @@ def build_host_program(
     events = [Launch(k, (*one.inputs, *_memories(one, results)), one.outputs) for k, one in enumerate(launches)]
     copying = Launch(-1, tuple(n for g in results.copied for n in (g.value, g.memory)), ())
     events.insert(last + 1, copying)
-    outputs = results.returned(fusion)
+    outputs = returned_memory(fusion, results.copied)
     dying = segments.releases(events, bound, outputs)
     instructions: list[segments.Instruction] = [Release(value) for value in dying[0]]
     for event, dead in zip(events, dying[1:], strict=True):
@@ -105,12 +106,13 @@ def _before(fusion: Fusion, launch: Launch, fills: bool, results: _Results) -> l
     return [
         Alias(value, results.direct[value].memory)
         if value in results.direct
-        else Allocate(value, _allocation(fusion, value))
+        else Allocate(value, allocation(fusion, value))
         for value in launch.outputs
     ]
 
 
-def _allocation(fusion: Fusion, number: int) -> Allocation:
+def allocation(fusion: Fusion, number: int) -> Allocation:
+    """What is allocated for a value."""
     value = fusion.values[number]
     extents = fusion.shape_of(number)
     shape = [python_text(extent, lambda s: f"v[{s.id}]") for extent in extents]

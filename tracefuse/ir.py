@@ -27,6 +27,7 @@ from tracefuse.extents import (
     substitute,
     symbols,
 )
+from tracefuse.parallel import StreamAxis
 
 Shape: TypeAlias = tuple[Extent, ...]
 
@@ -60,7 +61,8 @@ class Value:
 
     kind: "tensor", or "scalar" (on the host: evaluated before the launch that needs it, a kernel argument).
     extent: for an integer scalar, the integer expression that it is. name, where: the user's name and line.
-    origin: the value of the fusion that this one was made from by a pass, if any.
+    origin: the value of the fusion that this one was made from by a pass, if any. stream: the axis whose slices are
+    computed on streams, one by one.
     """
 
     number: int
@@ -71,6 +73,7 @@ class Value:
     name: str | None = None
     where: str | None = None
     origin: int | None = None
+    stream: StreamAxis | None = None
 
     @property
     def dtype(self) -> DType:

@@ -23,6 +23,7 @@ from tracefuse.dtypes import DType
 from tracefuse.extents import Extent, Symbol, as_symbol, evaluate, substitute, symbol, symbols
 from tracefuse.given import Given
 from tracefuse.guards import Guard
+from tracefuse.host_ops import HostCall
 from tracefuse.host_program import build_host_program
 from tracefuse.indexing import PULLED
 from tracefuse.ir import Shape
@@ -30,13 +31,18 @@ from tracefuse.kernel.disk_cache import DiskCache
 from tracefuse.launch_code import LaunchCode, Names
 from tracefuse.layouts import LayoutKey, Strided, stride_name, symbolic_strides
 from tracefuse.library import library_launch
+from tracefuse.on_slices import Computation, OnSlices
 from tracefuse.positions import may_raise
-from tracefuse.rooms import Rooms, lay_out, span_of
+from tracefuse.rooms import NO_ROOMS, Rooms, lay_out, span_of
 from tracefuse.schedule.launches import Lowered
 from tracefuse.schedule.lower import facts_of, lower
 from tracefuse.schedule.nest import contiguous_strides
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.segmentation import Part, Segmentation, with_exact_halves
+from tracefuse.slicing import Sliced
+from tracefuse.stream_plan import host_op_of, segment_call
+from tracefuse.stream_program import build_stream_program
+from tracefuse.streams import on_streams
 from tracefuse.targets import Backend
 
 
@@ -64,6 +70,8 @@ class CompiledSegment:
 
     @property
     def template(self) -> str:
+        if self.part.slices is not None:
+            return "stream"
         return "library" if self.lowered is None else self.lowered.template
 
     def __str__(self) -> str:
@@ -92,6 +100,11 @@ class Plan:
     cause: str = ""
 
     @property
+    def is_on_streams(self) -> bool:
+        """Whether the program has streams, which `runner` runs."""
+        return self.runner.is_on_streams
+
+    @property
     def buffers(self) -> tuple[int, ...]:
         """The numbers of given memory that is no argument, in the order in which a call passes it."""
         inputs = self.segmentation.fusion.inputs
@@ -103,20 +116,25 @@ def build_plan(
     strides: Mapping[str, int], *, guards: Sequence[Guard] = (), aligned: frozenset[int] = frozenset(),
     options: Options | None = None, disk: DiskCache | None = None, given: Sequence[Given] = (),
     watch: Callable[[CompiledSegment, int], CompiledSegment] | None = None,
+    slices_of: Callable[[Sliced], Computation] | None = None,
 ) -> Plan:  # fmt: skip
     """Lowers and compiles every segment for the sizes of a call; several segments compile at once.
 
     values: extents and integer scalars by id. strides: of arguments and given memory that are not contiguous, by symbol
     name. guards: those of the segmentation itself. aligned: arguments whose memory starts at a multiple of 16 bytes.
     options: those in force, if none are given. disk: where compiled kernels are kept. given: the memory that results go
-    into. watch: what runs in place of each segment, from it and its position. Raises CompileError, naming the segment.
+    into. watch: what runs in place of each segment, from it and its position. slices_of: compiles what computes one
+    slice. Raises CompileError, naming the segment.
     """
     fusion = segmentation.fusion
     options = config.resolve() if options is None else options
-    lowering = _Lowering(segmentation, backend, layouts, values, strides, aligned, options, given)
+    streamed = on_streams(fusion)
+    # In a program with streams, results are copied into given memory at the end.
+    own_given = () if streamed else given
+    lowering = _Lowering(segmentation, backend, layouts, values, strides, aligned, options, own_given)
     found = list(guards)
     for position, part in enumerate(segmentation.segments):
-        if part.library is None:
+        if part.library is None and part.slices is None and not (streamed and host_op_of(part)):
             border, lowered = lowering.lower(position)
             found += [border.original_guard(guard) for guard in lowered.guards]
     lowerings, direct = lowering.found, frozenset(lowering.direct)
@@ -124,17 +142,24 @@ def build_plan(
     compiled = [
         _kernel_segment(*lowerings[position], functions[position], position, backend)
         if position in lowerings
-        else _library_segment(part, position, backend)
+        else _called_segment(part, position, backend, slices_of)
         for position, part in enumerate(segmentation.segments)
     ]
     if watch is not None:
-        compiled = [watch(segment, position) for position, segment in enumerate(compiled)]
+        compiled = [c if c.part.slices is not None else watch(c, position) for position, c in enumerate(compiled)]
     launches = [segments.Launch(k, c.inputs, c.part.segment.original_outputs, c) for k, c in enumerate(compiled)]
-    fills = [c.lowered is not None for c in compiled]
-    program = build_host_program(fusion, segmentation.steps.graph, launches, fills, given, direct, lowering.may_raise)
-    scratch = {k: _spans(one) for k, one in enumerate(compiled)}
-    called = [one.code is None for one in compiled]
-    rooms = lay_out(program, called, scratch, slots=backend.addresses, graph=options.graph)
+    fills = [c.lowered is not None or c.part.slices is not None for c in compiled]
+    graph = segmentation.steps.graph
+    if streamed:
+        calls = [segment_call(k, c.part, c.inputs, c, fills[k]) for k, c in enumerate(compiled)]
+        reuses = not options.disables("loop_buffer_reuse")
+        program = build_stream_program(fusion, graph, calls, given, options.number_of_streams, reuses=reuses)
+        rooms = NO_ROOMS
+    else:
+        program = build_host_program(fusion, graph, launches, fills, given, direct, lowering.may_raise)
+        scratch = {k: _spans(one) for k, one in enumerate(compiled)}
+        called = [one.code is None for one in compiled]
+        rooms = lay_out(program, called, scratch, slots=backend.addresses, graph=options.graph)
     return Plan(
         segmentation, layouts, aligned, tuple(dict.fromkeys(found)), tuple(compiled), program, Runner(program, backend),
         rooms, tuple(given), direct,
@@ -337,6 +362,25 @@ def _run(
 
 def _nothing(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[()]:
     return ()
+
+
+def _called_segment(
+    part: Part, position: int, backend: Backend, slices_of: Callable[[Sliced], Computation] | None
+) -> CompiledSegment:
+    """A segment without kernels of its own: slices, one operation of the array library, or a library call."""
+    inputs = part.segment.original_inputs
+    if part.slices is not None:
+        assert slices_of is not None
+        run = OnSlices.of(slices_of(part.slices), part.slices)
+        return CompiledSegment(part, None, (), run, inputs, f"slices{position}")
+    operation = None if part.library is not None else host_op_of(part)
+    if operation is None:
+        return _library_segment(part, position, backend)
+    return CompiledSegment(part, None, (), _made_by(operation, backend), inputs, f"{operation}{position}")
+
+
+def _made_by(operation: HostCall, backend: Backend) -> Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]:
+    return lambda inputs, outputs: (backend.host_op(operation, list(inputs), None),)
 
 
 def _library_segment(part: Part, position: int, backend: Backend) -> CompiledSegment:

@@ -19,6 +19,7 @@ from tracefuse.errors import DtypeError, UnsupportedError
 from tracefuse.extents import Binary, Expression, Extent, Symbol, as_symbol, minimum
 from tracefuse.ir import Fusion, Literal, Node, Op, Operand, Value
 from tracefuse.ops import Library, Movement, Pointwise, Reduction
+from tracefuse.parallel import ParallelType
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,7 @@ class _Printer:
             yield f"{', '.join(map(self.name, node.outputs))} = {_call(self, node)}"
             for output in node.outputs:
                 self._hold(output)
+                yield from self._spread(output)
         yield from self._defined(list(self.pending))
 
     def _defined(self, numbers: Sequence[int]) -> Iterator[str]:
@@ -84,6 +86,14 @@ class _Printer:
             yield f"{self.name(number)} = {self.pending.pop(number)(number)}"
             if number in self.fusion.values:
                 self._hold(number)
+
+    def _spread(self, number: int) -> Iterator[str]:
+        """The lines that put an axis of a value on streams."""
+        stream, name = self.fusion.values[number].stream, self.name(number)
+        if stream is not None:
+            if stream.pieces is not None:
+                yield f"{name}.outer_split({stream.axis}, {stream.pieces})"
+            yield f"{name}.axis({stream.axis}).parallelize({ParallelType.stream!r})"
 
     def _hold(self, number: int) -> None:
         extent = self.fusion.values[number].extent

@@ -129,15 +129,15 @@ def merge_common(fusion: Fusion) -> Fusion:
     """Each value computed once: a node equal to an earlier one goes, and its readers read the earlier one.
 
     Equal means the same row, operands, attributes, compute and result types, extents being compared as the fusion
-    knows them. Rows that are `distinct` are never merged, and a node that makes an output keeps making it. A reduction
-    that differs from an earlier one in `keepdim` alone becomes a movement of that one's result.
+    knows them. Rows that are `distinct` and values on streams are never merged, and a node that makes an output keeps
+    making it. A reduction that differs from an earlier one in `keepdim` alone becomes a movement of that one's result.
     """
     names: dict[int, int] = {}
     seen: dict[Hashable, Node] = {}
     kept: list[Node] = []
     for original in fusion.nodes:
         node = renamed(original, names)
-        if node.op.distinct:
+        if node.op.distinct or any(fusion.values[o].stream for o in node.outputs):
             kept.append(node)
             continue
         node = _as_movement(fusion, node, seen)

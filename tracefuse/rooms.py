@@ -63,6 +63,10 @@ class Rooms:
         return sum(evaluate(span, sizes) for room in self.rooms for span in room.spans)
 
 
+NO_ROOMS = Rooms((), (), {}, {}, frozenset())
+"""Of a program that allocates each value by itself."""
+
+
 def span_of(elements: Extent, itemsize: int) -> Extent:
     """The bytes of a slot for so many elements."""
     return floordiv(elements * itemsize + (ALIGNMENT - 1), ALIGNMENT) * ALIGNMENT

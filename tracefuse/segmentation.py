@@ -22,6 +22,8 @@ from tracefuse.ir import Fusion, Node, Requirement
 from tracefuse.ops.row import Library, Pointwise, Reduction
 from tracefuse.rewrite import round_halves
 from tracefuse.schedule.region import PERHAPS_EQUAL, FusionRule
+from tracefuse.slicing import Sliced
+from tracefuse.streams import sliced_part, with_streams
 
 Equality: TypeAlias = tuple[Extent, Extent]
 
@@ -34,7 +36,8 @@ class Part:
     """One segment.
 
     segment: its border. fusion: its definition, with local numbers. written: the same with composites written out,
-    which is what a kernel is made from. library: the node that a library runs, if that is what the segment is.
+    which is what a kernel is made from. library: the node that a library runs, if that is what the segment is. slices:
+    the definition for one slice, where it is computed on streams.
     """
 
     segment: segments.Segment
@@ -42,6 +45,7 @@ class Part:
     written: Fusion
     rule: FusionRule
     library: Node | None
+    slices: Sliced | None = None
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -126,7 +130,7 @@ def _split(
     split = segments.partition(
         graph.graph,
         FusionRule(fusion, graph.graph, graph.nodes),
-        merge=merge,
+        merge=with_streams(fusion, merge),
         view=rules.viewer(fusion, graph.nodes, sizes),
         keep_boundaries=kept_boundaries(graph),
     )
@@ -166,4 +170,5 @@ def _part(graph: StepGraph, border: segments.Segment) -> Part:
     library = next((node for node in fusion.nodes if isinstance(node.op, Library)), None)
     written = fusion if library is not None else decompose(fusion)
     inner = step_graph(written)
-    return Part(border, fusion, written, FusionRule(written, inner.graph, inner.nodes), library)
+    slices = sliced_part(graph.fusion, border, fusion)
+    return Part(border, fusion, written, FusionRule(written, inner.graph, inner.nodes), library, slices)

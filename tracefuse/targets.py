@@ -16,7 +16,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tracefuse.device import cpu, cublas, cuda
+from segments import Streams, ThreadStreams
+from tracefuse.device import cpu, cublas, cuda, cuda_streams
 from tracefuse.dtypes import DType
 from tracefuse.errors import DeviceError, UnsupportedError
 from tracefuse.kernel.compile_cpu import compile_cpu
@@ -141,6 +142,21 @@ class Backend(ABC):
         """Writes the elements of `source` into `target`, of the same shape and type."""
         target[...] = source
 
+    def select(self, buffer: Any, axis: int, index: int, size: int | None) -> Any:
+        """A slice that shares memory: without the axis, or `size` elements of it from index * size on."""
+        where = index if size is None else slice(index * size, (index + 1) * size)
+        return buffer[(*(slice(None),) * axis, where, ...)]
+
+    def host_op(self, label: Any, inputs: list[Any], output: Any | None) -> Any:
+        """The result of an operation of the array library, in `output` or in a new array."""
+        written = self.empty(label.shape(inputs), label.dtype) if output is None else output
+        label(inputs, written)
+        return written
+
+    @abstractmethod
+    def open_streams(self) -> Streams:
+        """The streams of one run of a host program."""
+
     def names(self) -> dict[str, Any]:
         """What the texts refer to."""
         return {
@@ -192,6 +208,9 @@ class CpuBackend(Backend):
         if not isinstance(value, np.ndarray):
             raise DeviceError(f"{type(value).__name__} is no NumPy array", hint="pass np.asarray(x)")
         return np.asarray(value)
+
+    def open_streams(self) -> Streams:
+        return ThreadStreams()
 
     def is_plain(self, array: Any) -> bool:
         return array.flags.num & _PLAIN == _PLAIN  # type: ignore[no-any-return]
@@ -269,6 +288,9 @@ class CudaBackend(Backend):
                 hint="copy it: with cupy.cuda.Device(k): y = cupy.asarray(x)",
             )
         return value.view(self.array_type)
+
+    def open_streams(self) -> Streams:
+        return cuda_streams.CudaStreams(self.device)
 
     def is_plain(self, array: Any) -> bool:
         return array._c_contiguous and self.is_aligned(array)
@@ -356,6 +378,9 @@ class CudaTextBackend(Backend):
         self._refuse()
 
     def as_array(self, value: Any) -> Any:
+        self._refuse()
+
+    def open_streams(self) -> Streams:
         self._refuse()
 
     def is_plain(self, array: Any) -> bool:

@@ -27,8 +27,17 @@ def _matmul_shape(shapes: Sequence[Shape], attributes: Attributes, require: Requ
     return (*batch, *(a[-2:-1] if len(a) > 1 else ()), *(b[-1:] if len(b) > 1 else ()))
 
 
+def _matmul_slices(axis: int, shapes: Sequence[Shape], attributes: Attributes) -> dict[int, int | None]:
+    a, b = shapes
+    batch = max(len(a), len(b), 2) - 2
+    if axis < batch:
+        own = [axis - batch + max(len(shape) - 2, 0) for shape in (a, b)]
+        return {k: p if p >= 0 and shapes[k][p] != 1 else None for k, p in enumerate(own)}
+    return {0: len(a) - 2, 1: None} if len(a) > 1 and axis == batch else {0: None, 1: len(b) - 1}
+
+
 matmul = library(
-    "matmul", NUMBERS, shape=_matmul_shape, numpy=np.matmul, arity=2, in_halves=True, product="ab",
+    "matmul", NUMBERS, shape=_matmul_shape, slices=_matmul_slices, numpy=np.matmul, arity=2, in_halves=True, product="ab",
     doc="Matrix product, as NumPy's matmul.",
 )  # fmt: skip
 
@@ -48,8 +57,12 @@ def _linear(a: Any, weight: Any, bias: Any = None) -> Any:
     return product if bias is None else product + bias
 
 
+def _linear_slices(axis: int, shapes: Sequence[Shape], attributes: Attributes) -> dict[int, int | None]:
+    return {0: axis} if axis < len(shapes[0]) - 1 else {0: None, 1: 0, 2: 0}
+
+
 linear = library(
-    "linear", NUMBERS, shape=_linear_shape, numpy=_linear, arity=None, in_halves=True, product="ab'",
+    "linear", NUMBERS, shape=_linear_shape, slices=_linear_slices, numpy=_linear, arity=None, in_halves=True, product="ab'",
     doc="a @ weight.T, plus bias where there is one.",
 )  # fmt: skip
 

@@ -26,6 +26,11 @@ def _same_shape(shapes: Sequence[Shape], attributes: Attributes, require: Requir
     return shapes[0]
 
 
+def _along_others(axis: int, shapes: Sequence[Shape], attributes: Attributes) -> dict[int, int | None] | None:
+    """A row along `dim` is one of many: each is computed by itself."""
+    return None if axis == normalize_axis(attributes["dim"], len(shapes[0])) else {0: axis}
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # scans
 
@@ -49,7 +54,14 @@ def _running(ufunc: np.ufunc) -> Callable[..., Any]:
 
 def _scan(name: str, numpy: Callable[..., Any], doc: str, **more: Any) -> Library:
     return library(
-        name, more.pop("domain", ALL), shape=_same_shape, numpy=numpy, attributes=(("dim", 0),), doc=doc, **more
+        name,
+        more.pop("domain", ALL),
+        shape=_same_shape,
+        slices=_along_others,
+        numpy=numpy,
+        attributes=(("dim", 0),),
+        doc=doc,
+        **more,
     )
 
 
@@ -70,9 +82,9 @@ def _argsort(x: Any, dim: int, descending: bool, stable: bool) -> Any:
     return x.shape[dim] - 1 - np.flip(order, dim)
 
 
-sort = library("sort", ALL, shape=_same_shape, numpy=lambda x, dim: np.sort(x, axis=dim), attributes=(("dim", -1),), exact=True, doc="Elements in ascending order along `dim`.")  # fmt: skip
+sort = library("sort", ALL, shape=_same_shape, slices=_along_others, numpy=lambda x, dim: np.sort(x, axis=dim), attributes=(("dim", -1),), exact=True, doc="Elements in ascending order along `dim`.")  # fmt: skip
 argsort = library(
-    "argsort", ALL, shape=_same_shape, numpy=_argsort, result="index", exact=True,
+    "argsort", ALL, shape=_same_shape, slices=_along_others, numpy=_argsort, result="index", exact=True,
     attributes=(("dim", -1), ("descending", False), ("stable", False)),
     doc="Positions of the elements in order along `dim`; equal ones keep theirs, whether `stable` asks for it or not.",
 )  # fmt: skip

@@ -287,6 +287,7 @@ class Reduction(Op):
 # ---------------------------------------------------------------------------------------------------------------------
 # movement and library
 
+SliceRule: TypeAlias = Callable[[int, Sequence[Shape], Attributes], "dict[int, int | None] | None"]
 ShapeRule: TypeAlias = Callable[[Sequence[Shape], Attributes, Require], Shape]
 PullRule: TypeAlias = Callable[[Shape, Sequence[Shape], Shape, Attributes, IndexOf], tuple[Source, ...]]
 
@@ -338,6 +339,8 @@ class Library(Op):
     """An op that a library runs: BLAS through NumPy, cuBLAS through CuPy. `numpy(*arrays, **attributes)` is called with
     arrays of either; halves without hardware support are computed in float32 by the device.
 
+    slices(axis of the result, operand shapes, attributes) gives for each operand the axis whose slice a slice of the
+    result needs, None for all of it; or None where a slice needs more. Without it no axis is cut.
     indices: the operands that hold positions, which no promotion touches. result: "same", "sum" (small integers widen)
     or "index" (int64). exact: what it gives is made of its operands' elements, unrounded. in_halves: CuPy's function
     computes halves with an accumulator of float32; other rows get halves as float32. product: of two matrices it is
@@ -352,6 +355,7 @@ class Library(Op):
     exact: bool = False
     in_halves: bool = False
     product: str | None = None
+    slices: SliceRule | None = None
     kind: str = field(default="library", init=False)
 
     def types(self, operand: DType, table: str) -> tuple[DType, DType]:

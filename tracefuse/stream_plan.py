@@ -1,0 +1,48 @@
+"""The segments of a plan as calls of a program with streams: which are host operations, which run on slices.
+
+In such a program a segment of one operation that the array library has is run by the library, with no kernel.
+
+Knows: compiled segments, host operations, slices. Must not know: how anything was lowered, backends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tracefuse.host_ops import HostCall, host_call
+from tracefuse.on_slices import HostCallOnSlices, cut_axes
+from tracefuse.segmentation import Part
+from tracefuse.stream_program import SegmentCall
+
+
+def host_op_of(part: Part) -> HostCall | None:
+    """The operation that a part is, if the array library runs it."""
+    if len(part.fusion.nodes) != 1:
+        return None
+    (node,) = part.fusion.nodes
+    return host_call(part.fusion, node)
+
+
+def segment_call(position: int, part: Part, inputs: tuple[int, ...], label: Any, fills: bool) -> SegmentCall:
+    """A segment as the program runs it; `label` is what a launch of it is called with."""
+    outputs = part.segment.original_outputs
+    axes = _original_axes(part)
+    operation = host_op_of(part)
+    if operation is None:
+        return SegmentCall(position, inputs, outputs, label, fills, axes=axes)
+    (node,) = part.fusion.nodes
+    index_map = part.segment.index_map
+    read = tuple(index_map[o] for o in node.operands if isinstance(o, int))
+    if part.slices is None:
+        return SegmentCall(position, read, outputs, operation, False, is_host_op=True)
+    places = dict(zip(part.slices.fusion.inputs, cut_axes(part.slices)[0], strict=True))
+    cut = tuple(places[o] for o in node.operands if isinstance(o, int))
+    on_slices = HostCallOnSlices(operation, cut, cut_axes(part.slices)[1][0])
+    return SegmentCall(position, read, outputs, on_slices, True, is_host_op=True, axes=axes)
+
+
+def _original_axes(part: Part) -> Mapping[int, int | None] | None:
+    if part.slices is None:
+        return None
+    return {part.segment.index_map[number]: axis for number, axis in part.slices.axes.items()}
