@@ -120,7 +120,7 @@ class Operations:
                 raise DtypeError(f"{row.name} needs a dtype", hint="name one, as dtype=DataType.Float")
             attributes["dtype"] = result = chosen
         elif chosen is not None:
-            inner = inner or chosen
+            inner = inner or _computing(row, chosen, predicted)
             result = result if row.result == "bool" else chosen
         inner = inner or predicted
         if inner is None or result is None:
@@ -534,6 +534,13 @@ class Operations:
 def _entries(sequence: Any) -> Sequence[Any]:
     elements = getattr(sequence, "elements", None)
     return sequence if elements is None else elements  # type: ignore[no-any-return]
+
+
+def _computing(row: Pointwise, result: DType, predicted: DType | None) -> DType:
+    """The type to compute in for a result of the user's choice."""
+    if row.result == "complex":
+        return result.real
+    return predicted if row.result == "real" and predicted is not None and predicted.is_complex else result
 
 
 def _type_or_none(dtype: Any) -> DType | None:

@@ -56,6 +56,22 @@ class DType:
         """The type that arithmetic on this one is done in inside a kernel: float32 for the half types, else itself."""
         return float32 if self.is_half else self
 
+    @property
+    def is_complex(self) -> bool:
+        return self.kind == "complex"
+
+    @property
+    def real(self) -> DType:
+        """The type of the real part: that of each half of a complex number, else itself."""
+        return _PARTS.get(self, self)
+
+    @property
+    def complex(self) -> DType:
+        """The complex type whose parts have this type: complex64 for the half types, complex128 for integers."""
+        if self.is_complex:
+            return self
+        return complex64 if self.compute is float32 else complex128
+
 
 def _make(name: str, short: str, kind: str) -> DType:
     dtype = np.dtype(getattr(ml_dtypes, name) if name == "bfloat16" else name)
@@ -68,6 +84,8 @@ uint8, uint16, uint32, uint64 = (_make(f"uint{n}", f"u{n}", "uint") for n in (8,
 float16, float32, float64 = (_make(f"float{n}", f"f{n}", "float") for n in (16, 32, 64))
 bfloat16 = _make("bfloat16", "bf16", "float")
 complex64, complex128 = (_make(f"complex{n}", f"c{n}", "complex") for n in (64, 128))
+
+_PARTS = {complex64: float32, complex128: float64}
 
 ALL = (
     *(bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64),

@@ -3,6 +3,7 @@
 A node computes in its compute type (halves in float32) and may be rounded to its own type, if it is stored. Both are
 counted for every value, so one bound holds for every segmentation, with and without contraction. An op that jumps
 (comparison, cast to an integer) has bound 0 where its operands cannot cross the jump, else infinity: not known.
+Of complex numbers the bound is one of the magnitude of the error.
 
 The bounds are the textbook ones (Higham, Accuracy and Stability of Numerical Algorithms, chapters 3 and 4): a sum of n
 terms in any order is off by at most (n - 1) u times the sum of magnitudes.
@@ -16,20 +17,24 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse.dtypes import DType, float64
-from tracefuse.evaluate import evaluate, extent_values
+from tracefuse.dtypes import DType, complex128, float64
+from tracefuse.evaluate import evaluate, extent_values, widest
 from tracefuse.extents import Expression
 from tracefuse.extents import evaluate as evaluate_extent
 from tracefuse.ir import Fusion, Literal, Node
 from tracefuse.ops import Library, Movement, Pointwise, Reduction
 
 UNIT = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-52}
-"""Half the distance of 1 to the next number. For float64 twice that, since the reference rounds as well."""
+UNIT |= {"complex64": 4 * UNIT["float32"], "complex128": 4 * UNIT["float64"]}
+"""Half the distance of 1 to the next number. For float64 twice that, since the reference rounds as well.
+For complex numbers enough for a product or a quotient, which are a few roundings each."""
 
 SMALLEST = {"float16": 2.0**-24, "bfloat16": 2.0**-133, "float32": 2.0**-149, "float64": 5e-324}
+SMALLEST |= {"complex64": 4 * SMALLEST["float32"], "complex128": 4 * SMALLEST["float64"]}
 """The smallest subnormal number."""
 
 LARGEST = {"float16": 65504.0, "bfloat16": 3.38e38, "float32": 3.4e38, "float64": 1.7e308}
+LARGEST |= {"complex64": LARGEST["float32"], "complex128": LARGEST["float64"]}
 
 FUNCTION_UNITS = 16.0
 """Units that exp, log, tanh, ... may be off: 8 in the last place."""
@@ -39,13 +44,13 @@ Rule = Callable[..., Any]
 
 
 def bounded_outputs(fusion: Fusion, arguments: Sequence[Any]) -> list[Bounded]:
-    """(value in float64, bound) of every output. Integer and bool values are exact or not known."""
+    """(value in float64 or complex128, bound) of every output. Integer and bool values are exact or not known."""
     values: dict[int, Any] = {}
     errors: dict[int, Any] = {}
     for number, argument in zip(fusion.inputs, arguments, strict=True):
         array = np.asarray(argument)
         exact = array.astype(fusion.values[number].dtype.numpy)
-        values[number] = exact.astype(np.float64) if fusion.values[number].dtype.is_floating else exact
+        values[number] = exact.astype(widest(fusion.values[number].dtype).numpy)
         errors[number] = np.zeros(array.shape)
     evaluate(fusion, arguments, wide=True, on_value=values.__setitem__)
     extents = extent_values(fusion, arguments)
@@ -58,15 +63,17 @@ def bounded_outputs(fusion: Fusion, arguments: Sequence[Any]) -> list[Bounded]:
     return [(values[number], np.broadcast_to(errors[number], values[number].shape)) for number in fusion.outputs]
 
 
+def _is_inexact(dtype: DType) -> bool:
+    return dtype.is_floating or dtype.is_complex
+
+
 def _stored(bound: Any, value: Any, dtype: DType) -> Any:
     """The bound after rounding to `dtype`; infinite where the value may overflow."""
     bound = np.where(np.isnan(bound), np.inf, bound) * np.ones(np.shape(value))
-    if dtype.kind == "complex":
-        return np.where(bound > 0, np.inf, bound)
-    if not dtype.is_floating:
+    if not _is_inexact(dtype):
         return np.where(bound > 0, np.inf, 0.0)
     rounding = UNIT[dtype.name] * (np.abs(value) + bound) + SMALLEST[dtype.name]
-    exact = (bound == 0) & (value == value.astype(dtype.numpy).astype(np.float64))
+    exact = (bound == 0) & (value == value.astype(dtype.numpy))
     total = np.where(exact, 0.0, bound + rounding)
     return np.where(np.isfinite(value) & (np.abs(value) + total > LARGEST[dtype.name]), np.inf, total)
 
@@ -75,10 +82,11 @@ def _node_bound(
     fusion: Fusion, node: Node, values: Mapping[int, Any], errors: Mapping[int, Any], extents: Mapping[int, int]
 ) -> Any:
     operands = []
-    for operand in node.operands:
+    for position, operand in enumerate(node.operands):
         value = np.asarray(operand.value) if isinstance(operand, Literal) else values[operand]
         error = np.zeros(value.shape) if isinstance(operand, Literal) else errors[operand]
-        operands.append(_converted(value, error, node))
+        holds_places = isinstance(node.op, Library) and position in node.op.indices
+        operands.append((value, error) if holds_places else _converted(value, error, node))
     attributes = {name: _concrete(value, extents) for name, value in node.attributes.items()}
     unit = UNIT.get(node.compute.compute.name, 0.0)
     match node.op:
@@ -100,9 +108,11 @@ def _converted(value: Any, error: Any, node: Node) -> Bounded:
     if value.dtype == np.bool_ or isinstance(node.op, Movement):
         return value, error
     compute = node.compute.compute
-    if compute.is_floating:
-        wide = value.astype(np.float64)
-        exact = wide == wide.astype(compute.numpy).astype(np.float64)
+    if value.dtype.kind == "c" and not compute.is_complex:
+        return _converted(value.real, error, node)
+    if _is_inexact(compute):
+        wide = value.astype(widest(compute).numpy)
+        exact = wide == wide.astype(compute.numpy)
         return wide, error + np.where(exact, 0.0, UNIT[compute.name] * np.abs(wide) + SMALLEST[compute.name])
     return value, error
 
@@ -155,6 +165,10 @@ POINTWISE: dict[str, Rule] = {
     "set": _slope(1.0),
     "segment_set": _slope(1.0),
     "cast": _slope(1.0),
+    "real": _slope(1.0),
+    "imag": _slope(1.0),
+    "conj": _slope(1.0),
+    "complex": lambda a, x, b, y: x + y,
     "sqrt": _through(np.sqrt),
     "rsqrt": _through(lambda a: 1 / np.sqrt(a)),
     "exp": _through(np.exp),
@@ -187,26 +201,47 @@ POINTWISE: dict[str, Rule] = {
 }
 """The bound of the exact function of operands that are off: (a, error of a, b, error of b, ...)."""
 
+ON_COMPLEX = (
+    *("add", "sub", "mul", "div", "neg", "set", "segment_set", "cast", "where", "real", "imag", "conj", "complex"),
+    *("iota", "extent"),
+)
+"""The rows whose bounds above hold for complex numbers."""
+
 ROUNDED_ONCE = ("add", "sub", "mul", "div", "sqrt")
-NEVER_ROUNDED = ("maximum", "minimum", "neg", "abs", "set", "segment_set", "cast", "where", "extent", "relu", "clamp")
+NEVER_ROUNDED = (
+    *("maximum", "minimum", "neg", "abs", "set", "segment_set", "cast", "where", "extent", "relu", "clamp"),
+    *("real", "imag", "conj", "complex"),
+)
 JUMPS = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
+def _function_of_complex(node: Node, operands: Sequence[Bounded], value: Any, unit: float) -> Any:
+    """A function of exact complex numbers; how far it moves with operands that are off is not known."""
+    inexact = sum(np.asarray(error) for _, error in operands)
+    if value.dtype.kind not in "fc":
+        return np.where(inexact > 0, np.inf, 0.0)
+    rounding = FUNCTION_UNITS * (unit * np.abs(value) + SMALLEST[node.compute.compute.name])
+    return np.where(inexact > 0, np.inf, rounding)
 
 
 def _pointwise(node: Node, operands: Sequence[Bounded], attributes: Mapping[str, Any], value: Any, unit: float) -> Any:
     name = node.op.name
     if name in JUMPS:
         (a, x), (b, y) = operands
-        sure = (x + y == 0) | (np.abs(np.subtract(a, b, dtype=np.float64)) > x + y)
+        sure = (x + y == 0) | (np.abs(np.subtract(a, b, dtype=np.result_type(a, b, np.float64))) > x + y)
         return np.where(sure, 0.0, np.inf)
+    if any(np.asarray(a).dtype.kind == "c" for a, _ in operands) and name not in ON_COMPLEX:
+        return _function_of_complex(node, operands, value, unit)
     if name not in POINTWISE:
         return _of_exact_operands(node, operands, attributes, value, unit)
     bound = POINTWISE[name](*(part for pair in operands for part in pair))
-    if name in NEVER_ROUNDED or not node.compute.is_floating:
+    if name in NEVER_ROUNDED or not _is_inexact(node.compute):
         return bound
     units = 2.0 if name in ROUNDED_ONCE or name == "iota" else FUNCTION_UNITS
-    computed = value.astype(node.compute.compute.numpy).astype(np.float64)
+    computed = value.astype(node.compute.compute.numpy)
     # A value in float64 says nothing about float64's own rounding, which a fused multiply-add leaves out.
-    rounds = name not in ROUNDED_ONCE or node.compute is float64 or not np.array_equal(computed, value)
+    widest_already = node.compute in (float64, complex128)
+    rounds = name not in ROUNDED_ONCE or widest_already or not np.array_equal(computed, value)
     exact = not rounds and bool(np.all(bound == 0))
     smallest = SMALLEST[node.compute.compute.name]
     return bound if exact else bound + units * (unit * (np.abs(value) + bound) + smallest)
@@ -251,7 +286,7 @@ def _reduction(node: Node, operand: Bounded, attributes: Mapping[str, Any], valu
         return np.where(total(x) > 0, np.inf, 0.0)
     if name in ("max", "min"):
         return np.max(x, axis=axes, keepdims=keep)
-    if not node.compute.is_floating or name in ("any", "all"):
+    if not _is_inexact(node.compute) or name in ("any", "all"):
         return np.where(total(x) > 0, np.inf, 0.0)
     if name in ("sum", "mean"):
         bound = total(x) + (count + 1) * unit * total(np.abs(a) + x)
@@ -286,7 +321,7 @@ def _along_axis(op: Library, operands: Sequence[Bounded], attributes: Mapping[st
     """Scans, sorting and scattering: of exact operands, up to n terms of the size of what the magnitudes give."""
     unsure = any(np.any(error > 0) for _, error in operands)
     value = op.numpy(*(a for a, _ in operands), **attributes)
-    if unsure or op.exact or not np.issubdtype(value.dtype, np.floating):
+    if unsure or op.exact or not np.issubdtype(value.dtype, np.inexact):
         return np.full(value.shape, np.inf if unsure else 0.0)
     large = op.numpy(*(np.abs(a) for a, _ in operands), **attributes)
     shape = operands[0][0].shape

@@ -50,8 +50,8 @@ def evaluate(
 ) -> list[Any]:
     """The outputs as NumPy arrays, for NumPy arrays and Python scalars in the order of the inputs.
 
-    wide: compute floats in float64 and round nothing. rounded: value numbers that are rounded to their own type as if
-    they were stored; None means all. on_value is called with every value in order.
+    wide: compute floats in float64, complex numbers in complex128, and round nothing. rounded: value numbers that are
+    rounded to their own type as if they were stored; None means all. on_value is called with every value in order.
     """
     if len(arguments) != len(fusion.inputs):
         raise FusionError(f"{len(fusion.inputs)} inputs, got {len(arguments)} arguments")
@@ -73,6 +73,11 @@ def evaluate(
     return [environment[o] if wide else environment[o].astype(fusion.values[o].dtype.numpy) for o in fusion.outputs]
 
 
+def widest(dtype: DType) -> DType:
+    """float64 or complex128 for the types whose numbers these hold, else the type itself."""
+    return dtypes.float64 if dtype.is_floating else dtypes.complex128 if dtype.is_complex else dtype
+
+
 def _rounds(node: Node) -> bool:
     """A cast that the user wrote rounds, also where nothing stores its value."""
     return isinstance(node.op, Pointwise) and node.op.result == "dtype"
@@ -81,15 +86,17 @@ def _rounds(node: Node) -> bool:
 def _widened(array: Any, wide: bool) -> Any:
     """Halves in float32, or every float in float64."""
     dtype = dtypes.dtype_of(array.dtype)
-    if wide and dtype.is_floating:
-        return array.astype(np.float64)
+    if wide and widest(dtype) is not dtype:
+        return array.astype(widest(dtype).numpy)
     return array.astype(np.float32) if dtype.is_half else array
 
 
 def _result(result: Any, dtype: DType, wide: bool, round_it: bool) -> Any:
     array = np.asarray(result)
-    if wide and dtype.is_floating:
-        return array.astype(np.float64)
+    if array.dtype.kind == "c" and dtype.is_floating:
+        array = array.real
+    if wide and (dtype.is_floating or dtype.is_complex):
+        return array.astype(widest(dtype).numpy)
     if dtype.is_half:
         # Kept as float32 that holds the value; rounding goes through the type itself.
         return array.astype(dtype.numpy).astype(np.float32) if round_it else array.astype(np.float32)
@@ -97,7 +104,9 @@ def _result(result: Any, dtype: DType, wide: bool, round_it: bool) -> Any:
 
 
 def _converted(array: Any, dtype: DType) -> Any:
-    """A cast as kernels do it: float to integer saturates and takes NaN to 0."""
+    """A cast as kernels do it: float to integer saturates and takes NaN to 0; the real part of a complex number."""
+    if array.dtype.kind == "c" and not dtype.is_complex:
+        return array != 0 if dtype.kind == "bool" else _converted(array.real, dtype)
     if dtype.is_integer and np.issubdtype(array.dtype, np.floating):
         limits = np.iinfo(dtype.name)
         whole = np.nan_to_num(np.trunc(array.astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf)
@@ -167,7 +176,7 @@ def _operand(
         return array.astype(np.bool_)
     if isinstance(op, Reduction) and op.result == "bool":
         return array
-    compute = dtypes.float64 if wide and node.compute.is_floating else node.compute.compute
+    compute = widest(node.compute) if wide else node.compute.compute
     if isinstance(op, Pointwise) and op.result == "dtype":
         return array
     if isinstance(op, Pointwise) and op.native:

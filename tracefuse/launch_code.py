@@ -88,7 +88,7 @@ class LaunchCode:
         scratch = [names.scratch(k) for k in launch.scratch]
         cell = [names.cell] if launch.noted else []
         integers = [self._extent(Expression((((s,), 1),)), names) for s in launch.integers]
-        scalars = [names.value(self.index_map[number]) for number in launch.scalars]
+        scalars = [text for number in launch.scalars for text in self._scalar(number, names)]
         return [*tensors, *scratch, *cell, *integers, *scalars]
 
     @property
@@ -115,6 +115,12 @@ class LaunchCode:
         positions = origin_of_positions(local, node)
         array = "None" if positions is None else names.array(self.index_map[positions])
         return f"{self._extent(extent, names)}, {array}"
+
+    def _scalar(self, number: int, names: Names) -> list[str]:
+        """The number, or the two parts of a complex one."""
+        text = names.value(self.index_map[number])
+        is_complex = self.border.part.written.values[number].dtype.is_complex
+        return [f"{text}.real", f"{text}.imag"] if is_complex else [text]
 
     def _extent(self, extent: Extent, names: Names) -> str:
         return python_text(substitute(extent, self.lowered.derived), lambda own: self._symbol(own, names))

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from tracefuse.dtypes import DType
+from tracefuse.dtypes import DType, dtype_of
 from tracefuse.errors import InternalError
 from tracefuse.kernel import ir
 from tracefuse.kernel.meaning import convert
@@ -59,6 +59,11 @@ def _flat(array: np.ndarray[Any, Any]) -> tuple[Any, int]:
     return flat, -low
 
 
+def _is_of(given: np.dtype[Any], wanted: DType) -> bool:
+    """Whether an array is one of a buffer's elements; complex numbers are two elements of their parts' type."""
+    return given == wanted.numpy or (given.kind == "c" and dtype_of(given).real is wanted)
+
+
 def unspecified(dtype: DType) -> Any:
     if dtype.kind in ("float", "complex"):
         return dtype.numpy.type(float("nan"))
@@ -78,7 +83,7 @@ def bind(kernel: ir.Kernel, arguments: Sequence[Any]) -> tuple[dict[str, Any], d
         if isinstance(parameter, ir.Variable):
             values[parameter.name] = convert(np.asarray(argument).astype(parameter.dtype.numpy), parameter.dtype)[()]
             continue
-        if not isinstance(argument, np.ndarray) or argument.dtype != parameter.dtype.numpy:
+        if not isinstance(argument, np.ndarray) or not _is_of(argument.dtype, parameter.dtype):
             kind = f"{argument.dtype} array" if isinstance(argument, np.ndarray) else type(argument).__name__
             raise InterpreterError(f"kernel {kernel.name}: {parameter.name} is of {parameter.dtype}, got {kind}")
         if parameter.written and not argument.flags.writeable:
@@ -87,6 +92,8 @@ def bind(kernel: ir.Kernel, arguments: Sequence[Any]) -> tuple[dict[str, Any], d
         if argument.size and argument.ctypes.data % alignment:
             raise InterpreterError(f"kernel {kernel.name}: {parameter.name} is not aligned to {alignment} bytes")
         flat, origin = _flat(argument)
+        if flat.dtype != parameter.dtype.numpy:
+            flat, origin = flat.view(parameter.dtype.numpy), 2 * origin
         memories[parameter.name] = Memory(parameter, flat, origin)
         arrays.append((parameter, flat))
     for (one, first), (two, second) in combinations(arrays, 2):

@@ -63,6 +63,10 @@ PRIMITIVES: dict[str, int] = {
     # the bits of a float as the integer of its width, and back; the result type is the call's own
     "bitcast": 1,
 }
+# Of complex numbers, in kernels that are being made: the parts of one, one from its parts, a / abs(a). There,
+# arithmetic and the functions of floats take complex numbers as well, and `abs` of one is real. What reaches an emitter
+# or the interpreter computes with the parts (schedule/complex_parts.py) and has none of these.
+COMPLEX_PRIMITIVES: dict[str, int] = {"real": 1, "imag": 1, "complex": 2, "sign": 1}
 COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf", "isfinite", "signbit"})
 
 
@@ -142,14 +146,22 @@ Expression: TypeAlias = Constant | Variable | Load | Call | Cast
 
 def call(name: str, *arguments: Expression, dtype: DType | None = None) -> Call:
     """A checked Call; the result type follows from the primitive unless `dtype` gives it (`bitcast` needs it)."""
-    if PRIMITIVES.get(name) != len(arguments):
-        raise InternalError(f"kernel IR: {name} takes {PRIMITIVES.get(name)} arguments, got {len(arguments)}")
+    wanted = PRIMITIVES.get(name, COMPLEX_PRIMITIVES.get(name))
+    if wanted != len(arguments):
+        raise InternalError(f"kernel IR: {name} takes {wanted} arguments, got {len(arguments)}")
     values = arguments[1:] if name == "select" else arguments
     if len({a.dtype for a in values}) > 1:
         raise InternalError(f"kernel IR: {name} of {', '.join(a.dtype.name for a in arguments)}: types differ")
     if dtype is None:
-        dtype = dtypes.bool_ if name in COMPARISONS else values[0].dtype
+        dtype = dtypes.bool_ if name in COMPARISONS else _result_type(name, values[0].dtype)
     return Call(name, arguments, dtype)
+
+
+def _result_type(name: str, argument: DType) -> DType:
+    """Arithmetic keeps the type, but for what leads from complex numbers to real ones and back."""
+    if name == "complex":
+        return argument.complex
+    return argument.real if name in ("real", "imag", "abs") else argument
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -73,6 +73,14 @@ def _erfcinv_of_complement(size: float) -> float:
     return _erfc_tail(1.0 - size)
 
 
+def from_parts(real: Any, imag: Any) -> Any:
+    """Complex numbers from their parts, which a sum with a product by 1j would change where one is infinite."""
+    real, imag = np.broadcast_arrays(real, imag)
+    made = np.empty(real.shape, np.result_type(real, np.complex64))
+    made.real, made.imag = real, imag
+    return made
+
+
 def sigmoid(x: Any) -> Any:
     # exp of the negative magnitude only: no overflow at either end.
     e = np.exp(-np.abs(x))

@@ -9,12 +9,13 @@ import math
 
 import numpy as np
 
-from tracefuse.dtypes import ALL, FLOATS, INTEGERS, NUMBERS, REALS, bool_
+from tracefuse.dtypes import ALL, COMPLEXES, FLOATS, INTEGERS, NUMBERS, REALS, bool_
 from tracefuse.ops import meanings
 from tracefuse.ops.row import Pointwise, binary, register, ternary, unary
 
 LOGICAL = (bool_, *INTEGERS)
 ORDERED = (bool_, *REALS)
+INEXACT = (*FLOATS, *COMPLEXES)
 
 
 # arithmetic
@@ -22,24 +23,24 @@ add = binary("add", NUMBERS, scalar="a + b", numpy=np.add, exact=True, doc="Sum,
 sub = binary("sub", NUMBERS, scalar="a - b", numpy=np.subtract, exact=True, doc="Difference, elementwise.")
 mul = binary("mul", NUMBERS, scalar="a * b", numpy=np.multiply, exact=True, doc="Product, elementwise.")
 div = binary(
-    "div", FLOATS, scalar="a / b", numpy=np.divide, promotion="divide", exact=True, doc="Quotient, elementwise."
+    "div", INEXACT, scalar="a / b", numpy=np.divide, promotion="divide", exact=True, doc="Quotient, elementwise."
 )
 floor_divide = binary("floor_divide", REALS, scalar="a // b", numpy=meanings.floor_divide, exact=True, doc="Quotient rounded to minus infinity; integers by zero give 0.")  # fmt: skip
 remainder = binary("remainder", REALS, scalar="a % b", numpy=meanings.remainder, exact=True, doc="Remainder with the sign of the divisor; integers by zero give 0.")  # fmt: skip
-pow = binary("pow", REALS, scalar="pow(a, b)", numpy=meanings.power, expensive=True, doc="a to the power b; integers wrap, and negative exponents give the reciprocal cut off.")  # fmt: skip
+pow = binary("pow", NUMBERS, scalar="pow(a, b)", numpy=meanings.power, expensive=True, doc="a to the power b; integers wrap, and negative exponents give the reciprocal cut off.")  # fmt: skip
 maximum = binary("maximum", ORDERED, scalar="maximum(a, b)", numpy=np.maximum, exact=True, doc="The larger; NaN where either is.")  # fmt: skip
 minimum = binary("minimum", ORDERED, scalar="minimum(a, b)", numpy=np.minimum, exact=True, doc="The smaller; NaN where either is.")  # fmt: skip
 neg = unary("neg", NUMBERS, scalar="-a", numpy=np.negative, exact=True, doc="Negation, elementwise.")
-abs = unary("abs", REALS, scalar="abs(a)", numpy=np.abs, exact=True, doc="Magnitude, elementwise.")
+abs = unary("abs", NUMBERS, scalar="abs(a)", numpy=np.abs, result="real", exact=True, doc="Magnitude, elementwise.")
 
 # floats
-sqrt = unary("sqrt", FLOATS, scalar="sqrt(a)", numpy=np.sqrt, promotion="float", exact=True, doc="Square root.")
-rsqrt = unary("rsqrt", FLOATS, scalar="rsqrt(a)", numpy=lambda x: 1 / np.sqrt(x), promotion="float", doc="1 / square root.")  # fmt: skip
-exp = unary("exp", FLOATS, scalar="exp(a)", numpy=np.exp, promotion="float", expensive=True, doc="Exponential.")
-log = unary("log", FLOATS, scalar="log(a)", numpy=np.log, promotion="float", expensive=True, doc="Natural logarithm.")
-sin = unary("sin", FLOATS, scalar="sin(a)", numpy=np.sin, promotion="float", expensive=True, doc="Sine of radians.")
-cos = unary("cos", FLOATS, scalar="cos(a)", numpy=np.cos, promotion="float", expensive=True, doc="Cosine of radians.")
-tanh = unary("tanh", FLOATS, scalar="tanh(a)", numpy=np.tanh, promotion="float", expensive=True, doc="Hyperbolic tangent.")  # fmt: skip
+sqrt = unary("sqrt", INEXACT, scalar="sqrt(a)", numpy=np.sqrt, promotion="float", exact=True, doc="Square root.")
+rsqrt = unary("rsqrt", INEXACT, scalar="rsqrt(a)", numpy=lambda x: 1 / np.sqrt(x), promotion="float", doc="1 / square root.")  # fmt: skip
+exp = unary("exp", INEXACT, scalar="exp(a)", numpy=np.exp, promotion="float", expensive=True, doc="Exponential.")
+log = unary("log", INEXACT, scalar="log(a)", numpy=np.log, promotion="float", expensive=True, doc="Natural logarithm.")
+sin = unary("sin", INEXACT, scalar="sin(a)", numpy=np.sin, promotion="float", expensive=True, doc="Sine of radians.")
+cos = unary("cos", INEXACT, scalar="cos(a)", numpy=np.cos, promotion="float", expensive=True, doc="Cosine of radians.")
+tanh = unary("tanh", INEXACT, scalar="tanh(a)", numpy=np.tanh, promotion="float", expensive=True, doc="Hyperbolic tangent.")  # fmt: skip
 erf = unary(
     "erf",
     FLOATS,
@@ -51,39 +52,48 @@ erf = unary(
 )
 sigmoid = unary("sigmoid", FLOATS, scalar="1 / (1 + exp(-a))", numpy=meanings.sigmoid, promotion="float", expensive=True, doc="1 / (1 + exp(-a)).")  # fmt: skip
 
-exp2 = unary("exp2", FLOATS, scalar="exp2(a)", numpy=np.exp2, promotion="float", expensive=True, doc="2 to the power a.")  # fmt: skip
-expm1 = unary("expm1", FLOATS, scalar="expm1(a)", numpy=np.expm1, promotion="float", expensive=True, doc="Exponential minus 1, exact near 0.")  # fmt: skip
-log2 = unary("log2", FLOATS, scalar="log2(a)", numpy=np.log2, promotion="float", expensive=True, doc="Logarithm to base 2.")  # fmt: skip
-log10 = unary("log10", FLOATS, scalar="log10(a)", numpy=np.log10, promotion="float", expensive=True, doc="Logarithm to base 10.")  # fmt: skip
-log1p = unary("log1p", FLOATS, scalar="log1p(a)", numpy=np.log1p, promotion="float", expensive=True, doc="Natural logarithm of 1 + a, exact near 0.")  # fmt: skip
-tan = unary("tan", FLOATS, scalar="tan(a)", numpy=np.tan, promotion="float", expensive=True, doc="Tangent of radians.")
-asin = unary("asin", FLOATS, scalar="asin(a)", numpy=np.arcsin, promotion="float", expensive=True, doc="Inverse sine, in radians.")  # fmt: skip
-acos = unary("acos", FLOATS, scalar="acos(a)", numpy=np.arccos, promotion="float", expensive=True, doc="Inverse cosine, in radians.")  # fmt: skip
-atan = unary("atan", FLOATS, scalar="atan(a)", numpy=np.arctan, promotion="float", expensive=True, doc="Inverse tangent, in radians.")  # fmt: skip
-sinh = unary("sinh", FLOATS, scalar="sinh(a)", numpy=np.sinh, promotion="float", expensive=True, doc="Hyperbolic sine.")
-cosh = unary("cosh", FLOATS, scalar="cosh(a)", numpy=np.cosh, promotion="float", expensive=True, doc="Hyperbolic cosine.")  # fmt: skip
-asinh = unary("asinh", FLOATS, scalar="asinh(a)", numpy=np.arcsinh, promotion="float", expensive=True, doc="Inverse hyperbolic sine.")  # fmt: skip
-acosh = unary("acosh", FLOATS, scalar="acosh(a)", numpy=np.arccosh, promotion="float", expensive=True, doc="Inverse hyperbolic cosine.")  # fmt: skip
-atanh = unary("atanh", FLOATS, scalar="atanh(a)", numpy=np.arctanh, promotion="float", expensive=True, doc="Inverse hyperbolic tangent.")  # fmt: skip
+exp2 = unary("exp2", INEXACT, scalar="exp2(a)", numpy=np.exp2, promotion="float", expensive=True, doc="2 to the power a.")  # fmt: skip
+expm1 = unary("expm1", INEXACT, scalar="expm1(a)", numpy=np.expm1, promotion="float", expensive=True, doc="Exponential minus 1, exact near 0.")  # fmt: skip
+log2 = unary("log2", INEXACT, scalar="log2(a)", numpy=np.log2, promotion="float", expensive=True, doc="Logarithm to base 2.")  # fmt: skip
+log10 = unary("log10", INEXACT, scalar="log10(a)", numpy=np.log10, promotion="float", expensive=True, doc="Logarithm to base 10.")  # fmt: skip
+log1p = unary("log1p", INEXACT, scalar="log1p(a)", numpy=np.log1p, promotion="float", expensive=True, doc="Natural logarithm of 1 + a, exact near 0.")  # fmt: skip
+tan = unary("tan", INEXACT, scalar="tan(a)", numpy=np.tan, promotion="float", expensive=True, doc="Tangent of radians.")
+asin = unary("asin", INEXACT, scalar="asin(a)", numpy=np.arcsin, promotion="float", expensive=True, doc="Inverse sine, in radians.")  # fmt: skip
+acos = unary("acos", INEXACT, scalar="acos(a)", numpy=np.arccos, promotion="float", expensive=True, doc="Inverse cosine, in radians.")  # fmt: skip
+atan = unary("atan", INEXACT, scalar="atan(a)", numpy=np.arctan, promotion="float", expensive=True, doc="Inverse tangent, in radians.")  # fmt: skip
+sinh = unary(
+    "sinh", INEXACT, scalar="sinh(a)", numpy=np.sinh, promotion="float", expensive=True, doc="Hyperbolic sine."
+)
+cosh = unary("cosh", INEXACT, scalar="cosh(a)", numpy=np.cosh, promotion="float", expensive=True, doc="Hyperbolic cosine.")  # fmt: skip
+asinh = unary("asinh", INEXACT, scalar="asinh(a)", numpy=np.arcsinh, promotion="float", expensive=True, doc="Inverse hyperbolic sine.")  # fmt: skip
+acosh = unary("acosh", INEXACT, scalar="acosh(a)", numpy=np.arccosh, promotion="float", expensive=True, doc="Inverse hyperbolic cosine.")  # fmt: skip
+atanh = unary("atanh", INEXACT, scalar="atanh(a)", numpy=np.arctanh, promotion="float", expensive=True, doc="Inverse hyperbolic tangent.")  # fmt: skip
 erfc = unary("erfc", FLOATS, scalar="erfc(a)", numpy=meanings.each(math.erfc), promotion="float", expensive=True, doc="1 minus the error function.")  # fmt: skip
 erfinv = unary("erfinv", FLOATS, scalar="erfinv(a)", numpy=meanings.each(meanings.erfinv), promotion="float", expensive=True, doc="Inverse of the error function.")  # fmt: skip
 erfcinv = unary("erfcinv", FLOATS, scalar="erfcinv(a)", numpy=meanings.each(meanings.erfcinv), promotion="float", expensive=True, doc="Inverse of 1 minus the error function.")  # fmt: skip
 lgamma = unary("lgamma", FLOATS, scalar="lgamma(a)", numpy=meanings.each(meanings.lgamma), promotion="float", expensive=True, doc="Logarithm of the magnitude of the gamma function.")  # fmt: skip
 silu = unary("silu", FLOATS, scalar="a / (1 + exp(-a))", numpy=lambda x: x * meanings.sigmoid(x), promotion="float", expensive=True, doc="a * sigmoid(a).")  # fmt: skip
-reciprocal = unary("reciprocal", FLOATS, scalar="1 / a", numpy=lambda x: 1 / x, promotion="float", exact=True, doc="1 / a.")  # fmt: skip
+reciprocal = unary("reciprocal", INEXACT, scalar="1 / a", numpy=lambda x: 1 / x, promotion="float", exact=True, doc="1 / a.")  # fmt: skip
 frac = unary("frac", FLOATS, scalar="a - trunc(a)", numpy=lambda x: x - np.trunc(x), promotion="float", exact=True, doc="What follows the decimal point, with the sign of a.")  # fmt: skip
-rint = unary("rint", FLOATS, scalar="round(a)", numpy=np.rint, promotion="float", exact=True, doc="Nearest integer as a float; halves to the even one.")  # fmt: skip
+rint = unary("rint", INEXACT, scalar="round(a)", numpy=np.rint, promotion="float", exact=True, doc="Nearest integer as a float; halves to the even one.")  # fmt: skip
 atan2 = binary("atan2", FLOATS, scalar="atan2(a, b)", numpy=np.arctan2, promotion="float", expensive=True, doc="Angle of the point (b, a), in radians.")  # fmt: skip
 copysign = binary("copysign", FLOATS, scalar="copysign(a, b)", numpy=np.copysign, promotion="float", exact=True, doc="The magnitude of a with the sign of b.")  # fmt: skip
 nextafter = binary("nextafter", FLOATS, scalar="nextafter(a, b)", numpy=np.nextafter, promotion="float", native=True, exact=True, doc="The number of the type next to a towards b.")  # fmt: skip
 lerp = ternary("lerp", FLOATS, scalar="a + c * (b - a) if c < 0.5 else b - (b - a) * (1 - c)", numpy=meanings.lerp, promotion="float", doc="From a to b by the weight c.")  # fmt: skip
 
+# complex numbers and their parts
+complex = binary("complex", FLOATS, scalar="complex(a, b)", numpy=meanings.from_parts, promotion="float", result="complex", exact=True, doc="a + i b.")  # fmt: skip
+real = unary("real", NUMBERS, scalar="real(a)", numpy=np.real, result="real", exact=True, doc="The real part.")
+imag = unary("imag", NUMBERS, scalar="imag(a)", numpy=np.imag, result="real", exact=True, doc="The imaginary part: 0 for real numbers.")  # fmt: skip
+conj = unary("conj", NUMBERS, scalar="a", complex="complex(real(a), -imag(a))", numpy=np.conjugate, exact=True, doc="The complex conjugate.")  # fmt: skip
+angle = unary("angle", INEXACT, scalar="atan2(imag(a), real(a))", numpy=np.angle, promotion="float", result="real", expensive=True, doc="The angle to the positive real axis, in radians.")  # fmt: skip
+
 # integers and floats
 floor = unary("floor", ORDERED, scalar="floor(a)", integer="a", numpy=np.floor, exact=True, doc="Rounded to minus infinity.")  # fmt: skip
 ceil = unary("ceil", ORDERED, scalar="ceil(a)", integer="a", numpy=np.ceil, exact=True, doc="Rounded to infinity.")
 trunc = unary("trunc", ORDERED, scalar="trunc(a)", integer="a", numpy=np.trunc, exact=True, doc="Rounded towards zero.")
-round = unary("round", REALS, scalar="round(a)", integer="a", numpy=np.round, exact=True, doc="Rounded to the nearest integer; halves to the even one.")  # fmt: skip
-sign = unary("sign", REALS, scalar="1 if a > 0 else (-1 if a < 0 else (0 if a == 0 else a))", numpy=np.sign, exact=True, doc="-1, 0 or 1 by the sign; NaN stays.")  # fmt: skip
+round = unary("round", NUMBERS, scalar="round(a)", integer="a", numpy=np.round, exact=True, doc="Rounded to the nearest integer; halves to the even one.")  # fmt: skip
+sign = unary("sign", NUMBERS, scalar="1 if a > 0 else (-1 if a < 0 else (0 if a == 0 else a))", complex="sign(a)", numpy=np.sign, exact=True, doc="-1, 0 or 1 by the sign, a / abs(a) of complex numbers; NaN stays.")  # fmt: skip
 relu = unary("relu", REALS, scalar="0 if a <= 0 else a", numpy=lambda x: np.where(x <= 0, np.zeros_like(x), x), exact=True, doc="a where it is positive, else 0; NaN stays.")  # fmt: skip
 fmod = binary("fmod", REALS, scalar="truncmod(a, b)", numpy=np.fmod, exact=True, doc="Remainder with the sign of the dividend; integers by zero give 0.")  # fmt: skip
 trunc_divide = binary("trunc_divide", REALS, scalar="trunc(a / b)", integer="truncdiv(a, b)", numpy=meanings.trunc_divide, exact=True, doc="Quotient rounded towards zero; integers by zero give 0.")  # fmt: skip
@@ -116,10 +126,10 @@ bitwise_not = unary("bitwise_not", LOGICAL, scalar="~a", numpy=np.invert, exact=
 logical_and = binary("logical_and", (bool_,), scalar="a & b", numpy=np.logical_and, promotion="bool", exact=True, doc="Both true.")  # fmt: skip
 logical_or = binary("logical_or", (bool_,), scalar="a | b", numpy=np.logical_or, promotion="bool", exact=True, doc="Either true.")  # fmt: skip
 logical_not = unary("logical_not", (bool_,), scalar="~a", numpy=np.logical_not, promotion="bool", exact=True, doc="Not true.")  # fmt: skip
-isnan = unary("isnan", FLOATS, scalar="isnan(a)", numpy=np.isnan, result="bool", promotion="float", exact=True, doc="Whether a is not a number.")  # fmt: skip
-isfinite = unary("isfinite", FLOATS, scalar="isfinite(a)", numpy=np.isfinite, result="bool", promotion="float", exact=True, doc="Whether a is neither infinite nor NaN.")  # fmt: skip
+isnan = unary("isnan", INEXACT, scalar="isnan(a)", numpy=np.isnan, result="bool", promotion="float", exact=True, doc="Whether a is not a number.")  # fmt: skip
+isfinite = unary("isfinite", INEXACT, scalar="isfinite(a)", numpy=np.isfinite, result="bool", promotion="float", exact=True, doc="Whether a is neither infinite nor NaN.")  # fmt: skip
 
-isinf = unary("isinf", FLOATS, scalar="isinf(a)", numpy=np.isinf, result="bool", promotion="float", exact=True, doc="Whether a is infinite.")  # fmt: skip
+isinf = unary("isinf", INEXACT, scalar="isinf(a)", numpy=np.isinf, result="bool", promotion="float", exact=True, doc="Whether a is infinite.")  # fmt: skip
 isposinf = unary("isposinf", FLOATS, scalar="isinf(a) & (a > 0)", numpy=np.isposinf, result="bool", promotion="float", exact=True, doc="Whether a is infinity.")  # fmt: skip
 isneginf = unary("isneginf", FLOATS, scalar="isinf(a) & (a < 0)", numpy=np.isneginf, result="bool", promotion="float", exact=True, doc="Whether a is minus infinity.")  # fmt: skip
 isreal = unary("isreal", ALL, scalar="imag(a) == 0", numpy=np.isreal, result="bool", exact=True, doc="Whether a has no imaginary part.")  # fmt: skip
@@ -132,7 +142,7 @@ set = unary("set", ALL, scalar="a", numpy=lambda x: x, exact=True, distinct=True
 segment_set = unary("segment_set", ALL, scalar="a", numpy=lambda x: x, exact=True, distinct=True, ends_segment=True, doc="A copy that ends a segment.")  # fmt: skip
 iota = register(
     Pointwise(
-        name="iota", arity=2, domain=REALS, scalar="a + b * index", exact=True,
+        name="iota", arity=2, domain=NUMBERS, scalar="a + b * index", exact=True,
         numpy=lambda start, step, length: start + step * np.arange(length),
         attributes=(("length", 0),), extra_shape=lambda attributes: (attributes["length"],),
         doc="start, start + step, ... : `length` elements.",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse.dtypes import FLOATS, NUMBERS, REALS, bool_, int64
+from tracefuse.dtypes import COMPLEXES, FLOATS, NUMBERS, REALS, bool_, int64
 from tracefuse.ops.row import Part, Reduction, reduction
 
 
@@ -62,7 +62,7 @@ any = reduction("any", numpy=np.any, combine="or", initial=False, lift="a != 0",
 all = reduction("all", numpy=np.all, combine="and", initial=True, lift="a != 0", result="bool", exact=True, doc="Whether all are true over axes.")  # fmt: skip
 argmax = register_extreme("argmax", ">", np.argmax, "lowest", "Position of the first largest over axes, row-major; of the first NaN where there is one.")  # fmt: skip
 argmin = register_extreme("argmin", "<", np.argmin, "highest", "Position of the first smallest over axes, row-major; of the first NaN where there is one.")  # fmt: skip
-mean = reduction("mean", numpy=np.mean, combine="add", initial=0, final="a / n", result="float", domain=FLOATS, doc="Arithmetic mean over axes.")  # fmt: skip
+mean = reduction("mean", numpy=np.mean, combine="add", initial=0, final="a / n", result="float", domain=(*FLOATS, *COMPLEXES), doc="Arithmetic mean over axes.")  # fmt: skip
 sum_of_squares = reduction(
     "sum_of_squares", numpy=_sum_of_squares, result="float", domain=FLOATS, steps="sum((a - mean(a)) * (a - mean(a)))",
     doc="Sum over axes of the squared deviations from the mean.",

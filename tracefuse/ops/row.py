@@ -54,6 +54,17 @@ class Source:
     conditions: tuple[Within, ...] = ()
 
 
+def check_domain(name: str, operand: DType, domain: Sequence[DType]) -> None:
+    """DtypeError where a row does not compute in a type."""
+    if operand in domain:
+        return
+    if operand.is_complex:
+        hint = "complex numbers have no order, and some functions no meaning; use abs(x), x.real or x.imag"
+    else:
+        hint = f"cast to one of: {', '.join(d.name for d in domain)}"
+    raise DtypeError(f"{name} does not take {operand}", hint=hint)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # pointwise
 
@@ -85,8 +96,9 @@ class Pointwise(Op):
 
     scalar: its code. domain: the types that it computes in. promotion: how operand types make the compute type:
     "common"; "float" (integers go to floats); "divide" (integers go to the default float); "bool"; "where" (the first
-    operand is a condition). result: "same" as the compute type, "bool", or "dtype" (the attribute).
-    integer: the code where the compute type is an integer or bool, if it is another. native: halves are computed as
+    operand is a condition). result: "same" as the compute type, "bool", "dtype" (the attribute), "real" (the type of
+    the compute type's real part) or "complex" (the complex type with parts of the compute type).
+    integer: the code where the compute type is an integer or bool, if it is another; complex: likewise. native: halves are computed as
     they are, not in float32. expensive: worth keeping rather than computing again. exact: bit-equal to NumPy where the compute type is.
     ends_segment: what it makes is stored, and what reads it is in another segment. varies: a host scalar that is another
     one in each call. extra_shape: a shape of its own, from its attributes; `index` in the code is the row-major position.
@@ -98,6 +110,7 @@ class Pointwise(Op):
     promotion: str = "common"
     result: str = "same"
     integer: str | None = None
+    complex: str | None = None
     native: bool = False
     expensive: bool = False
     exact: bool = False
@@ -124,15 +137,21 @@ class Pointwise(Op):
         else:
             compute = dtypes.promote_nvfuser(strong, scalars, weak)
         compute = self._adjusted(compute, table)
-        if compute not in self.domain:
-            names = ", ".join(d.name for d in self.domain)
-            raise DtypeError(f"{self.name} does not take {compute}", hint=f"cast to one of: {names}")
-        return compute, dtypes.bool_ if self.result == "bool" else compute
+        check_domain(self.name, compute, self.domain)
+        return compute, self.result_type(compute)
+
+    def result_type(self, compute: DType) -> DType:
+        """The type of the result for a compute type, where it follows from that."""
+        if self.result == "bool":
+            return dtypes.bool_
+        if self.result == "real":
+            return compute.real
+        return compute.complex if self.result == "complex" else compute
 
     def code(self, compute: DType) -> str:
         """The scalar code for a compute type."""
-        floating = compute.kind in ("float", "complex")
-        return self.scalar if floating or self.integer is None else self.integer
+        other = {"float": None, "complex": self.complex}.get(compute.kind, self.integer)
+        return self.scalar if other is None else other
 
     def arithmetic(self, compute: DType) -> DType:
         """The type that kernels compute in for a compute type."""
@@ -242,9 +261,7 @@ class Reduction(Op):
             return widened_sum(operand, table)
         if self.result == "float" and (operand.is_integer or operand.kind == "bool"):
             return dtypes.float64 if table == "numpy" else dtypes.float32
-        if operand not in self.domain:
-            names = ", ".join(d.name for d in self.domain)
-            raise DtypeError(f"{self.name} does not take {operand}", hint=f"cast to one of: {names}")
+        check_domain(self.name, operand, self.domain)
         return operand
 
     def compute_type(self, operand: DType, result: DType) -> DType:
@@ -360,9 +377,7 @@ class Library(Op):
 
     def types(self, operand: DType, table: str) -> tuple[DType, DType]:
         """(compute, result) types for data of the common type `operand`."""
-        if operand not in self.domain:
-            names = ", ".join(d.name for d in self.domain)
-            raise DtypeError(f"{self.name} does not take {operand}", hint=f"cast to one of: {names}")
+        check_domain(self.name, operand, self.domain)
         if self.result == "index":
             return operand, dtypes.int64
         result = widened_sum(operand, table) if self.result == "sum" else operand

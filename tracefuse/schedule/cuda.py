@@ -20,6 +20,7 @@ from tracefuse.extents import Expression, Extent, Symbol, is_nonnegative, produc
 from tracefuse.guards import Guard
 from tracefuse.ir import Fusion, Shape
 from tracefuse.schedule.body import LanesNotPossible
+from tracefuse.schedule.complex_parts import has_complex
 from tracefuse.schedule.cuda_column import lower_column
 from tracefuse.schedule.cuda_frame import Setting
 from tracefuse.schedule.cuda_lanes import Widening, every_output, widen
@@ -88,7 +89,9 @@ def index_dtype(region: Region, sizes: Sizes) -> DType:
         spans.append(_span(region.fusion.shape_of(number), strides, sizes))
     spans += [product(region.fusion.shape_of(output)) for output in every_output(region)]
     spans = [s for k, s in enumerate(spans) if not any(_covers(other, s) for other in spans[:k])]
-    fits = [sizes.at_most(s, NARROW_INDEX, "positions fit 32 bits") for s in spans]
+    # A complex number is two elements of the array that the kernel sees.
+    limit = NARROW_INDEX // 2 if has_complex(region.fusion) else NARROW_INDEX
+    fits = [sizes.at_most(s, limit, "positions fit 32 bits") for s in spans]
     return int32 if all(fits) else int64
 
 

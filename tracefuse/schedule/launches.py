@@ -26,6 +26,7 @@ from tracefuse.kernel.ir import (
     call,
 )
 from tracefuse.schedule.body import NOTED, Body
+from tracefuse.schedule.complex_parts import has_complex, split_complex
 
 CELL = Buffer("positions_outside", int64, written=True, alignment=8)
 """Where a kernel leaves what it noted."""
@@ -46,9 +47,9 @@ class LaunchSpec:
     """A kernel and what to pass it, in the order of its parameters.
 
     tensors: value numbers of the segment's inputs and outputs; scratch: positions in the list of scratch buffers;
-    integers: the symbols of the integer parameters; scalars: value numbers of host scalars. noted: by number, the nodes
-    whose positions the kernel looks at; where there are some, a cell of int64 follows the scratch buffers, which gets
-    the number of a node with a position outside its axis.
+    integers: the symbols of the integer parameters; scalars: value numbers of host scalars, of which a complex one is
+    passed as two numbers. noted: by number, the nodes whose positions the kernel looks at; where there are some, a cell
+    of int64 follows the scratch buffers, which gets the number of a node with a position outside its axis.
     """
 
     kernel: Kernel
@@ -121,4 +122,6 @@ def make_launch(
         work_code,
         contract,
     )
+    if has_complex(body.fusion):
+        kernel = split_complex(kernel)
     return LaunchSpec(kernel, tensors, tuple(k for k, _ in scratch), symbols, scalars, body.noted)

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from tracefuse.dtypes import DType, bool_
 from tracefuse.errors import InternalError
-from tracefuse.kernel.ir import PRIMITIVES, Call, Cast, Constant, Expression, call
+from tracefuse.kernel.ir import COMPLEX_PRIMITIVES, PRIMITIVES, Call, Cast, Constant, Expression, call
 
 Number: TypeAlias = bool | int | float | complex
 Term: TypeAlias = Expression | Number
@@ -123,8 +123,10 @@ def _translate(node: ast.expr, names: Mapping[str, Term], dtype: DType) -> Term:
             return _primitive("select", terms, dtype)
         case ast.Call(func=ast.Name(id=("real" | "imag") as part), args=[argument]):
             term = _translate(argument, names, dtype)
-            return term if part == "real" else 0
-        case ast.Call(func=ast.Name(id=function), args=arguments) if function in PRIMITIVES:
+            if isinstance(term, bool | int | float | complex) or not term.dtype.is_complex:
+                return term if part == "real" else 0
+            return call(part, term)
+        case ast.Call(func=ast.Name(id=function), args=arguments) if function in PRIMITIVES | COMPLEX_PRIMITIVES:
             return _primitive(function, [_translate(a, names, dtype) for a in arguments], dtype)
     raise InternalError(f"scalar code: {ast.unparse(node)} is not part of the language")
 
