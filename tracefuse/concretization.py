@@ -91,8 +91,8 @@ class Concretization:
         return tuple("b1" if extent == 1 else str(extent) for extent in self.fusion.values[value].shape)
 
     def __str__(self) -> str:
-        kept = [n for n in sorted(self.fusion.values) if self.fusion.values[n].is_tensor]
         made = {o: node for node in self.fusion.nodes for o in node.outputs}
+        kept = [n for n in (*self.fusion.inputs, *made) if self.fusion.values[n].is_tensor]
         lines = []
         for number in kept:
             line = f"T{number} [{', '.join(self.extents_of(number))}]"
