@@ -67,7 +67,7 @@ def test_shapes_go_with_arrays_of_any_device() -> None:
 def test_what_does_not_go_together_is_refused(named: list[tuple[Any, str]], message: str) -> None:
     with pytest.raises(DeviceError) as caught:
         arrays.place_of(named)
-    assert str(caught.value) == message
+    assert f"{caught.value.message}\n  hint: {caught.value.hint}" == message
 
 
 def test_another_accelerator_is_refused() -> None:

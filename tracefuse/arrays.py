@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import ml_dtypes
 import numpy as np
 
+from tracefuse import source
 from tracefuse.device import cuda
 from tracefuse.dtypes import DType, dtype_of
 from tracefuse.errors import DeviceError, DtypeError, ShapeError, UnsupportedError
@@ -82,19 +83,28 @@ def _kind_of_class(cls: type) -> str | None:
 
 
 _INSTEAD = {
-    "MaskedArray": "pass x.filled(value) and the mask as arrays", "matrix": "pass np.asarray(x)",
-    "DataFrame": "pass frame.to_numpy()", "Series": "pass series.to_numpy()",
+    "MaskedArray": "pass {0}.filled(value) and the mask as arrays", "matrix": "pass np.asarray({0})",
+    "pandas": "pass {0}.to_numpy()", "polars": "pass {0}.to_numpy()", "xarray": "pass {0}.values",
+    "scipy": "pass {0}.toarray()", "sparse": "pass {0}.todense()",
 }  # fmt: skip
+"""By the name of the class or of the library."""
+
+_INSTEAD_OF_DTYPE = {
+    "O": "pass np.asarray({0}, dtype=float), or the numbers in it", "U": "pass integers that stand for the strings",
+    "S": "pass integers that stand for the strings", "T": "pass integers that stand for the strings",
+    "V": "pass the fields one by one, as in {0}['name']", "M": "pass {0}.astype('int64')",
+    "m": "pass {0}.astype('int64')", "f": "pass {0}.astype('float64')", "c": "pass {0}.astype('complex128')",
+}  # fmt: skip
+"""By the kind of NumPy's dtype."""
 
 
 def dtype_of_argument(value: Any, path: str) -> DType:
     """The element type of an array argument; refuses what tracefuse does not take."""
     name = type(value).__name__
     if kind_of(value) == "refused":
-        raise UnsupportedError(
-            f"{path} is a {type(value).__module__.partition('.')[0]} {name}",
-            hint=_INSTEAD.get(name, "pass a plain array, such as np.asarray(x)"),
-        )
+        library = type(value).__module__.partition(".")[0]
+        instead = _INSTEAD.get(name) or _INSTEAD.get(library, "pass np.asarray({0})")
+        raise UnsupportedError(f"{path} is a {library} {name}", hint=instead.format(path))
     if kind_of(value) == "torch":
         if value.requires_grad:
             raise UnsupportedError(f"{path} is a tensor that requires grad", hint=f"pass {path}.detach()")
@@ -102,12 +112,14 @@ def dtype_of_argument(value: Any, path: str) -> DType:
     dtype = value.dtype
     if not dtype.isnative:
         raise DtypeError(
-            f"{path} has foreign byte order ({dtype!r})", hint=f"pass {path}.astype({dtype.newbyteorder('=')!r})"
+            f"{path} has foreign byte order ({dtype!r})", hint=f"pass {path}.astype({dtype.newbyteorder('=').name!r})"
         )
     try:
         return dtype_of(dtype)
     except DtypeError as error:
-        raise DtypeError(f"{path} has dtype {dtype}, which is not supported", hint=error.hint) from None
+        known = _INSTEAD_OF_DTYPE.get(dtype.kind)
+        hint = error.hint if known is None else known.format(path)
+        raise DtypeError(f"{path} has dtype {dtype}, which is not supported", hint=hint) from None
 
 
 def dtype_of_array(array: Any) -> DType:
@@ -136,8 +148,9 @@ def common_kind(kinds: Sequence[tuple[str, str]]) -> str:
     if "cupy" in found and "numpy" in found:
         path = found["numpy"]
         raise DeviceError(
-            f"{path} is a NumPy array beside CuPy arrays ({found['cupy']})", hint=f"pass cupy.asarray({path})"
-        )
+            f"{path} is a NumPy array beside CuPy arrays ({found['cupy']})", hint=f"pass cupy.asarray({path})",
+            where=source.user_line(),
+        )  # fmt: skip
     if foreign:
         return foreign[0]
     return "cupy" if "cupy" in found else "numpy"

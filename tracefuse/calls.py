@@ -40,15 +40,13 @@ class Signature:
     def has_static(self) -> bool:
         return bool(self.static_argnums or self.static_argnames)
 
-    def taken_apart(
-        self, args: Sequence[Any], kwargs: dict[str, Any], bound: Any, is_bound: bool, owners: Sequence[int] = ()
-    ) -> Call:
-        """Leaves, key and kind of the arguments of one call. owners: positions of arguments that are static."""
+    def taken_apart(self, args: Sequence[Any], kwargs: dict[str, Any], bound: Any, is_bound: bool) -> Call:
+        """Leaves, key and kind of the arguments of one call."""
         offset = int(is_bound)
         held: dict[Any, Any] = {}
         traced_args, traced_kwargs = list(args), dict(kwargs)
         for k in range(len(args)):
-            if k + offset in self.static_argnums or k in owners:
+            if k + offset in self.static_argnums:
                 held[k], traced_args[k] = args[k], None
         for name in self.static_argnames.intersection(kwargs):
             held[name] = traced_kwargs.pop(name)

@@ -11,18 +11,22 @@ from __future__ import annotations
 
 import builtins
 import enum
+import io
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
+from tracefuse.errors import TraceError
+
 Reader = Callable[[Any], Any]
 """The value that a path leads to now, given the object that a method is bound to (or None)."""
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, enum.Enum, slice, type)
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, enum.Enum, slice, range, type)
+_COMPARED = (*_PLAIN, tuple, frozenset)
 _DEPTH = 5
 _ENTRIES = 256
 
@@ -39,11 +43,11 @@ class Place:
         """Whether the same plain value (or the same function) is there now."""
         try:
             now = self.read(bound)
-        except (AttributeError, KeyError, IndexError, ValueError, NameError):
+        except (AttributeError, KeyError, IndexError, ValueError, TypeError, NameError):
             return False
         if now is self.value:
             return True
-        return type(now) is type(self.value) and isinstance(now, _PLAIN) and bool(now == self.value)
+        return type(now) is type(self.value) and isinstance(now, _COMPARED) and bool(now == self.value)
 
 
 def names_of(code: CodeType) -> set[str]:
@@ -92,11 +96,34 @@ def _inside(
     elif isinstance(value, dict):
         for key in list(value)[:_ENTRIES]:
             yield f"{path}[{key!r}]", _item(read, key), value[key], depth, names
-    elif isinstance(value, (list, tuple)):
-        for k, entry in enumerate(value[:_ENTRIES]):
-            yield f"{path}[{k}]", _item(read, k), entry, depth, names
-    elif not isinstance(value, (type, BuiltinFunctionType)) and hasattr(value, "__dict__") and not _is_array(value):
+    elif isinstance(value, (list, tuple, deque)):
+        for k in range(min(len(value), _ENTRIES)):
+            yield f"{path}[{k}]", _item(read, k), value[k], depth, names
+    elif not isinstance(value, (type, BuiltinFunctionType)) and _has_attributes(value) and not _is_array(value):
         yield from _of_object(path, read, value, depth, names)
+
+
+def _has_attributes(value: Any) -> bool:
+    return hasattr(value, "__dict__") or any("__slots__" in vars(cls) for cls in type(value).__mro__)
+
+
+# What of a container is compared beside its entries: how many there are, which keys, which elements.
+_SNAPSHOTS: tuple[tuple[tuple[type, ...], str, Reader], ...] = (
+    ((list, deque), "len({})", len), ((dict,), "tuple({})", tuple), ((set,), "frozenset({})", frozenset),
+    ((bytearray,), "bytes({})", bytes),
+)  # fmt: skip
+
+
+def _snapshot(place: Place) -> Place | None:
+    """The part of a container that its entries do not show; None for what is no container."""
+    for kinds, path, taken in _SNAPSHOTS:
+        if isinstance(place.value, kinds):
+            return Place(path.format(place.path), _taken(place.read, taken), taken(place.value))
+    return None
+
+
+def _taken(read: Reader, taken: Reader) -> Reader:
+    return lambda bound: taken(read(bound))
 
 
 def _is_array(value: Any) -> bool:
@@ -143,8 +170,9 @@ def _of_function(function: FunctionType, depth: int) -> Iterator[tuple[str, Read
 def _of_object(
     path: str, read: Reader, value: Any, depth: int, names: frozenset[str]
 ) -> Iterator[tuple[str, Reader, Any, int, frozenset[str]]]:
-    yield from _attributes(path, read, vars(value), depth, names)
-    for name in sorted(names.difference(vars(value))):
+    own = getattr(value, "__dict__", {})
+    yield from _attributes(path, read, own, depth, names)
+    for name in sorted(names.difference(own)):
         for cls in type(value).__mro__[:-1]:
             if name in vars(cls):
                 yield from _class_attribute(path, read, value, vars(cls)[name], name, depth, names)
@@ -154,7 +182,11 @@ def _of_object(
 def _class_attribute(
     path: str, read: Reader, owner: Any, found: Any, name: str, depth: int, names: frozenset[str]
 ) -> Iterator[tuple[str, Reader, Any, int, frozenset[str]]]:
-    """A constant of the class, or a method or property of it, whose own names are then read from the same object."""
+    """A slot, a constant of the class, or a method or property, whose own names are then read from the same object."""
+    if isinstance(found, MemberDescriptorType):
+        if hasattr(owner, name):
+            yield f"{path}.{name}", _attribute(read, name), getattr(owner, name), depth, names
+        return
     found = found.fget if isinstance(found, property) else getattr(found, "__wrapped__", found)
     found = found.__func__ if isinstance(found, (staticmethod, classmethod)) else found
     if isinstance(found, FunctionType):
@@ -176,11 +208,23 @@ def read_places(function: Any, bound: Any, captured: Sequence[Any]) -> list[Plac
     """The plain values, functions and arrays that a trace of `function` may have read.
 
     Arrays are compared by identity: one that met no tracer may have been computed with by NumPy itself, so another
-    object in its place is another trace. Those that were captured as inputs are left out.
+    object in its place is another trace. Those that were captured as inputs are left out. Of containers the length, the
+    keys or the elements are compared as well. Raises TraceError for an iterator, which changes when it is read.
     """
     inputs = {id(array) for array in captured}
-    found = list(places(function, bound))[1:]
-    return [place for place in found if _matters(place.value) and id(place.value) not in inputs]
+    found: list[Place] = []
+    for place in list(places(function, bound))[1:]:
+        snapshot = _snapshot(place)
+        if snapshot is not None:
+            found.append(snapshot)
+        elif _matters(place.value) and id(place.value) not in inputs:
+            found.append(place)
+        elif hasattr(type(place.value), "__next__") and not isinstance(place.value, io.IOBase):
+            raise TraceError(
+                f"{place.path} is a {type(place.value).__name__}, whose state cannot be compared from call to call",
+                hint="pass what it gives as an argument",
+            )
+    return found
 
 
 def _matters(value: Any) -> bool:

@@ -117,11 +117,13 @@ class FusedFunction(Generic[P, R]):
         return cast("R", self._call(args, kwargs, None, False, out))
 
     def _call(self, args: Sequence[Any], kwargs: dict[str, Any], bound: Any, is_bound: bool, out: Any = None) -> Any:
+        if not is_bound and args and _owns(self, args[0]):  # a method that is called through its class
+            args, bound, is_bound = args[1:], args[0], True
         options = config.resolve(self._options)
         if options.eager or current.get() is not None:  # within another trace it is part of that one
             result = self._function(*((bound, *args) if is_bound else args), **kwargs)
             return result if out is None else put_into(out, result)
-        call = self._taken_apart(args, kwargs, bound, is_bound)
+        call = self._signature.taken_apart(args, kwargs, bound, is_bound)
         entry, arguments = self._entry(call, options, bound)
         result = self._run(entry, arguments, call, out)
         if entry.plain and not is_bound and not kwargs:
@@ -221,16 +223,13 @@ class FusedFunction(Generic[P, R]):
             return outputs[0]
         return assembled(entry, [leaf.value for leaf in call.leaves], arguments, outputs)
 
-    def _taken_apart(self, args: Sequence[Any], kwargs: dict[str, Any], bound: Any, is_bound: bool) -> Call:
-        # A method that is called through its class gets its object as an argument.
-        owners = [k for k, value in enumerate(args) if _owns(self, value)]
-        return self._signature.taken_apart(args, kwargs, bound, is_bound, owners)
-
     # -- what can be asked --------------------------------------------------------------------------------------------
 
     def _asked(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
-        call = self._taken_apart(args, kwargs, None, False)
-        return self._entry(call, config.resolve(self._options), None)
+        is_bound = bool(args) and _owns(self, args[0])
+        bound = args[0] if is_bound else None
+        call = self._signature.taken_apart(args[1:] if is_bound else args, kwargs, bound, is_bound)
+        return self._entry(call, config.resolve(self._options), bound)
 
     def _placed(self, entry: Entry) -> PlacedFusion:
         executable = entry.executable
@@ -306,6 +305,9 @@ class FusedFunction(Generic[P, R]):
         return f"<fused {self.__qualname__}>"
 
 
+_ASKED_OF_A_CALL = ("definition", "segments", "explain", "concretization")
+
+
 class BoundFusedFunction:
     """A fused method of one object. Arrays among the object's attributes are captured, read at every call."""
 
@@ -325,7 +327,8 @@ class BoundFusedFunction:
         return self.__func__._call(args, kwargs, self.__self__, True, out)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__func__, name)
+        found = getattr(self.__func__, name)
+        return functools.partial(found, self.__self__) if name in _ASKED_OF_A_CALL else found
 
     def __repr__(self) -> str:
         return f"<bound fused {self.__func__.__qualname__} of {self.__self__!r}>"

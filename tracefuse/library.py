@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from tracefuse.dtypes import DType, bfloat16
 from tracefuse.errors import OutOfRangeError
 from tracefuse.ir import Fusion, Node
@@ -46,7 +44,7 @@ def library_launch(
             except IndexError as error:
                 raise OutOfRangeError(f"{op.name}: {error}", where=node.where) from None
         made = made if made.dtype == result.numpy else made.astype(result.numpy)
-        return (np.ascontiguousarray(made) if isinstance(made, np.ndarray) else _contiguous(made),)
+        return (backend.as_result(made, result),)
 
     return run
 
@@ -59,7 +57,3 @@ def _product(fusion: Fusion, node: Node, kind: DType, backend: Backend) -> Calla
         return None
     found, transposed = backend.product(kind), op.product == "ab'"
     return None if found is None else lambda a, b: found(a, b, transposed)
-
-
-def _contiguous(array: Any) -> Any:
-    return array if not hasattr(array, "flags") or array.flags.c_contiguous else array.copy(order="C")

@@ -219,7 +219,9 @@ class SymbolicSize:
     # -- the value itself is asked for: it is guarded --------------------------------------------------------------
 
     def __index__(self) -> int:
-        return self._recorder.pin(self.extent, "the value of a size was asked for")
+        return self._recorder.pin(
+            self.extent, "the value of a size was asked for; tracefuse.xp and np.zeros_like keep sizes symbolic"
+        )
 
     __int__ = __index__
     __trunc__ = __index__

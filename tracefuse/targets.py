@@ -69,6 +69,10 @@ class Backend(ABC):
         """
         return None
 
+    def as_result(self, array: Any, dtype: DType) -> Any:
+        """What a library made as a result: C-contiguous, as aligned as the arrays that `empty` gives."""
+        return array if not hasattr(array, "flags") or array.flags.c_contiguous else array.copy(order="C")
+
     @abstractmethod
     def empty(self, shape: tuple[int, ...], dtype: DType) -> Any:
         """A fresh array with unspecified content."""
@@ -195,6 +199,12 @@ class CpuBackend(Backend):
 
     def entry(self, function: Any) -> Callable[..., None]:
         return function.launch  # type: ignore[no-any-return]
+
+    def product(self, dtype: DType) -> Callable[[Any, Any, bool], Any] | None:
+        return cpu.product_of(dtype)
+
+    def as_result(self, array: Any, dtype: DType) -> Any:
+        return cpu.as_result(array, dtype)
 
     def empty(self, shape: tuple[int, ...], dtype: DType) -> Any:
         return cpu.empty(shape, dtype)

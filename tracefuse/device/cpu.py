@@ -13,6 +13,8 @@ import math
 import sys
 import threading
 from collections import deque
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -168,6 +170,26 @@ _cache = BufferCache()
 def empty(shape: tuple[int, ...], dtype: DType) -> npt.NDArray[np.generic]:
     """A new C-contiguous array, 64-byte aligned, with unspecified content, that shares memory with no live array."""
     return _cache.empty(shape, dtype)
+
+
+def as_result(array: Any, dtype: DType) -> npt.NDArray[np.generic]:
+    """An array of NumPy's making where it is C-contiguous and aligned, else a copy that is."""
+    made = np.asarray(array)
+    if made.flags.c_contiguous and address(made) % ALIGNMENT == 0:
+        return made
+    result = empty(made.shape, dtype)
+    result[...] = made
+    return result
+
+
+def product_of(dtype: DType) -> Callable[[Any, Any, bool], Any]:
+    """A function of two matrices of a type and whether the second is transposed: their product, in a new array."""
+
+    def product(a: Any, b: Any, transposed: bool) -> Any:
+        right = b.T if transposed else b
+        return np.matmul(a, right, out=empty((a.shape[0], right.shape[1]), dtype))
+
+    return product
 
 
 def address(array: npt.NDArray[np.generic]) -> int:

@@ -135,11 +135,12 @@ def _ordered(nest: Nest, offsets: Sequence[Extent], sizes: Sizes) -> Nest:
     strides = [coefficient(main, loop.symbol) for loop in nest.loops]
     if any(stride == 0 for stride in strides):
         return nest
-    order = sorted(range(len(nest.loops)), key=lambda k: -abs(sizes.hint(strides[k])))
+    distances = [-stride if sizes.hint(stride) < 0 else stride for stride in strides]  # an axis may be read backwards
+    order = sorted(range(len(nest.loops)), key=lambda k: -sizes.hint(distances[k]))
     if order == list(range(len(order))):
         return nest
     for outer, inner in itertools.pairwise(order):
-        sizes.require(strides[inner], "<=", strides[outer], "loops stand in the order of memory")
+        sizes.require(distances[inner], "<=", distances[outer], "loops stand in the order of memory")
     return replace(nest, loops=tuple(nest.loops[k] for k in order))
 
 
