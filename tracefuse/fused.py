@@ -305,7 +305,7 @@ class FusedFunction(Generic[P, R]):
         return f"<fused {self.__qualname__}>"
 
 
-_ASKED_OF_A_CALL = ("definition", "segments", "explain", "concretization")
+_ASKED_OF_A_CALL = ("definition", "segments", "host_program", "explain", "concretization")
 
 
 class BoundFusedFunction:
