@@ -160,8 +160,8 @@ angle: X | X, deg=True
 any: B
 append: X, I | X, X, 0
 apply_over_axes: np.sum, A, [0, 2]
-argmax: X, 1
-argmin: X, 1
+argmax: X, 1 | N | A, keepdims=True | I, -2 | B, 0 | R | U, axis=0, keepdims=True
+argmin: X, 1 | N | A, 1 | B | R | R[3:5]
 argpartition: S, 3
 argsort: X, 0
 around: X, 1
@@ -172,7 +172,7 @@ astype: X, int
 atleast_1d: X
 atleast_2d: V
 atleast_3d: V | X | A | V, X
-average: X, 0
+average: X, 0 | X, 1, V | A, (2, 1), np.ones((4, 3)) + X.T | X, None, X * X | I, 1, returned=True | I, 0, I * I, True
 block: [[X, X], [V, V]] | [V, 1.0] | X | [[V], [V]]
 broadcast_arrays: X, V
 broadcast_to: V, (3, 4)
@@ -193,8 +193,8 @@ cov: D | X | D, rowvar=False, bias=True | W | V, V * V
 cross: Q, Q[::-1] + 1 | Q, Q[0] | Q, Q * Q, axis=0
 cumprod: X, 1
 cumsum: X
-cumulative_prod: V
-cumulative_sum: X, axis=1
+cumulative_prod: V | X, axis=0, include_initial=True
+cumulative_sum: X, axis=1 | I, axis=-1, include_initial=True
 delete: X, 1, 0 | X, [0, 2], axis=1 | W, slice(1, 5, 2)
 diag: V | X | V, -2 | V, 1
 diag_indices_from: Q
@@ -241,7 +241,8 @@ linspace: W, 9, 4, dtype=int
 logspace: V, 2.0, 5 | V, 2.0, 4, base=2.0
 matrix_transpose: X
 max: X, 1
-mean: X, 1
+mean: X, 1 | X, 0, where=B | I, where=B | A, (0, 2), where=A > 1 | X, 1, keepdims=True, where=V > 0
+mean: X, dtype=float, where=B
 median: X | D, 0 | X, 1, keepdims=True | N, 1 | I, 1 | A, (0, 2)
 meshgrid: V, S | V, S, J, indexing='ij' | V, S, sparse=True | V
 min: X
@@ -305,7 +306,7 @@ sort_complex: J | W
 split: X, 2, 1
 squeeze: X[None]
 stack: (X, X), 1
-std: X
+std: X | X, 1, ddof=1, where=B | I, 0, mean=np.mean(I, 0, keepdims=True) | D, where=X > 0
 sum: X, 1
 swapaxes: X, 0, 1
 take: X, [2, 0], 1 | X, [7, -1, 13], mode='wrap' | X, [5, -2], 0, mode='clip'
@@ -324,7 +325,8 @@ unravel_index: J, (3, 2)
 unstack: X
 unwrap: D * 3 | W * 5, 4.0 | J * 3, period=5 | J * 3, period=4
 vander: V | J, 3 | V, 3, increasing=True
-var: X, 1
+var: X, 1 | X, 0, where=B | I, where=B | A, (0, 2), ddof=2, where=A > 1
+var: A, 1, mean=np.ones((2, 1, 4)) | D, 1, correction=1, where=V > 0
 vdot: V, V
 vsplit: X, 3
 vstack: (X, V)

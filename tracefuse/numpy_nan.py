@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse import numpy_reductions, operations
+from tracefuse import moments, numpy_reductions, operations
 from tracefuse.in_place import into
 from tracefuse.numpy_table import Functions
 from tracefuse.operations import apply, as_array, refuse
@@ -93,7 +93,7 @@ def nanargmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = Fals
 def nanmean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = None) -> Any:  # fmt: skip # noqa: E501
     x, gone = filled(a, 0)
     if gone is None:
-        return operations.reduce("mean", x, axis, dtype, out, keepdims, where=where)
+        return moments.mean(x, axis, dtype, out, keepdims, where=where)
     total = operations.reduce("sum", x, axis, dtype, None, keepdims, where=where)
     count = operations.astype(_counts(x, gone, axis, keepdims, where), total.value.dtype)
     result = apply("div", total, count)

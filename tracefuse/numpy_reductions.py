@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse import operations, shaping
+from tracefuse import moments, operations, shaping
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import ShapeError
+from tracefuse.extents import product
 from tracefuse.in_place import into
 from tracefuse.numpy_table import Functions
-from tracefuse.operations import apply, as_tensor, as_traced, located, missing, refuse
-from tracefuse.ops import REGISTRY, Reduction
+from tracefuse.operations import apply, as_tensor, axes_of, located, refuse
+from tracefuse.ops import REGISTRY
 from tracefuse.ops.row import normalize_axis
 
 FUNCTIONS = Functions()
@@ -45,17 +46,9 @@ for _function, _name, _typed in (
     _reduction(_function, _name, with_dtype=_typed)
 
 
-@implements(np.mean)
-def mean(
-    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = None
-) -> Any:
-    return operations.reduce("mean", a, axis, dtype, out, keepdims, where=where)
-
-
-FUNCTIONS[np.var] = located(operations.var)
-
-
-FUNCTIONS[np.std] = located(operations.std)
+FUNCTIONS[np.mean] = moments.mean
+FUNCTIONS[np.var] = moments.var
+FUNCTIONS[np.std] = moments.std
 
 
 @implements(np.ptp)
@@ -72,21 +65,37 @@ def count_nonzero(a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
 
 @implements(np.average)
 def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False) -> Any:
+    x = as_tensor(a)
     if weights is None:
-        refuse("np.average", returned=returned or None)
-        return operations.reduce("mean", a, axis, None, None, keepdims)
-    if returned or len(as_traced(weights).extents) != len(as_traced(a).extents):
-        raise missing("np.average with these parameters", "write np.sum(a * w, axis) / np.sum(w, axis)")
-    total = operations.reduce("sum", weights, axis, None, None, keepdims)
-    return apply("div", operations.reduce("sum", apply("mul", a, weights), axis, None, None, keepdims), total)
+        result = moments.mean(x, axis, None, None, keepdims)
+        if not returned:
+            return result
+        each = product(x.extents[k] for k in axes_of(axis, len(x.extents)))
+        count = apply("cast", x.recorder.scalar(each), dtype=result.value.dtype)
+        return result, shaping.broadcast_to(as_tensor(count), result.shape)
+    w = _weights(x, axis, as_tensor(weights))
+    kinds = [x.value.dtype.numpy, as_tensor(weights).value.dtype.numpy]
+    kind = np.result_type(*kinds, *([] if "f" in {k.kind for k in kinds} else [np.float64]))
+    total = operations.reduce("sum", w, axis, kind, None, keepdims)
+    result = apply("div", operations.reduce("sum", apply("mul", x, w), axis, kind, None, keepdims), total)
+    return (result, shaping.broadcast_to(total, result.shape)) if returned else result
 
 
-def by_row(name: str, a: Any, axis: Any, keepdims: Any) -> Any:
-    """A reduction or scan whose row may not be there."""
-    row = REGISTRY.get(name)
-    if not isinstance(row, Reduction):
-        raise missing(f"np.{name}", f"compute np.{name} outside the fused function")
-    return operations.reduce(name, a, axis, None, None, keepdims)
+def _weights(x: Any, axis: Any, weights: Any) -> Any:
+    """Weights along the averaged axes, spread over the others."""
+    rank, own = len(x.extents), len(weights.extents)
+    if own == rank:
+        return weights
+    if axis is None:
+        raise ShapeError("average: an axis must be named for weights of another shape", hint="give axis=")
+    axes = axes_of(axis, rank)
+    if own != len(axes):
+        raise ShapeError(f"average: weights with {own} axes along {len(axes)} axes", hint="give one axis for each")
+    # The axes in the order in which they are named are those of the weights.
+    named = [normalize_axis(operator.index(k), rank) for k in (axis if isinstance(axis, (tuple, list)) else (axis,))]
+    ordered = shaping.transpose(weights, [named.index(k) for k in axes])
+    spread = shaping.expand_dims(ordered, tuple(k for k in range(rank) if k not in axes))
+    return shaping.broadcast_to(spread, x.shape)
 
 
 def scan(name: str, a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
@@ -109,19 +118,26 @@ def cumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any
     return scan("cumprod", a, axis, dtype, out)
 
 
-def _cumulative(name: str) -> Any:
+def _cumulative(name: str, row: str, first: int) -> Any:
     def cumulative(x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None, include_initial: bool = False) -> Any:  # fmt: skip # noqa: E501
-        refuse(f"np.{name}", include_initial=include_initial or None)
-        if axis is None and len(as_tensor(x).extents) != 1:
-            raise ShapeError(f"{name} of an array with several axes needs an axis", hint="name one, as axis=0")
-        return scan({"cumulative_sum": "cumsum", "cumulative_prod": "cumprod"}[name], x, axis, dtype, out)
+        array = as_tensor(x)
+        if axis is None and len(array.extents) != 1:
+            raise ShapeError(
+                f"{name} of an array with {len(array.extents)} axes needs an axis", hint="name one, as axis=0"
+            )
+        dim = normalize_axis(operator.index(0 if axis is None else axis), len(array.extents))
+        result = scan(row, array, dim, dtype)
+        if include_initial:
+            widths = tuple(int(k == 2 * dim) for k in range(2 * len(array.extents)))
+            result = array.recorder.movement("pad", [result], pad_widths=widths, value=first)
+        return result if out is None else into(out, result)
 
     return cumulative
 
 
-for _name in ("cumulative_sum", "cumulative_prod"):
+for _name, _row, _first in (("cumulative_sum", "cumsum", 0), ("cumulative_prod", "cumprod", 1)):
     if hasattr(np, _name):  # with NumPy 2.1
-        FUNCTIONS[getattr(np, _name)] = located(_cumulative(_name))
+        FUNCTIONS[getattr(np, _name)] = located(_cumulative(_name, _row, _first))
 
 
 def _along(name: str, a: Any, axis: Any, kind: Any, order: Any, **attributes: Any) -> Any:
@@ -144,9 +160,12 @@ def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stab
     return _along("argsort", a, axis, kind, order)
 
 
-for _later in (np.argmax, np.argmin):
+def _position(name: str) -> Any:
+    def position(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> Any:
+        return operations.reduce(name, a, None if axis is None else operator.index(axis), None, out, keepdims)
 
-    def _absent(a: Any, axis: Any = None, *more: Any, _row: str = _later.__name__, keepdims: Any = False, **rest: Any) -> Any:  # fmt: skip # noqa: E501
-        return by_row(_row, a, axis, keepdims)
+    return position
 
-    FUNCTIONS[_later] = _absent
+
+argmax, argmin = located(_position("argmax")), located(_position("argmin"))
+FUNCTIONS[np.argmax], FUNCTIONS[np.argmin] = argmax, argmin

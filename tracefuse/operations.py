@@ -161,26 +161,6 @@ def sum_of_products(x: Any, axes: tuple[int, ...]) -> Any:
     return reduce("any", x, axes) if dtype.kind == "bool" else reduce("sum", x, axes, dtype)
 
 
-def var(
-    x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, *,
-    correction: Any = None, mean: Any = None, where: Any = None,
-) -> Any:  # fmt: skip
-    """Variance: the sum of squared deviations over n - ddof."""
-    refuse("var", mean=mean, where=None if where is True else where)
-    if correction is not None and correction is not np._NoValue:
-        ddof = correction
-    x = as_tensor(x) if dtype is None else astype(as_tensor(x), dtype)
-    return reduce("var", x, axis, None, out, keepdims, correction=as_number(ddof))
-
-
-def std(
-    x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, **more: Any
-) -> Any:
-    """Standard deviation: the square root of var."""
-    result = apply("sqrt", var(x, axis, dtype, None, ddof, keepdims, **more))
-    return result if out is None else into(out, result)
-
-
 def as_number(value: Any) -> Any:
     """A parameter that must be a number: a host scalar's value is asked for."""
     if isinstance(value, SymbolicSize):

@@ -18,6 +18,7 @@ from tracefuse import (
     arithmetic,
     arrays,
     cupy_hook,
+    moments,
     numpy_elements,
     numpy_elementwise,
     numpy_functions,
@@ -151,17 +152,17 @@ class Tracer(Traced):
         return operations.reduce("all", self, axis, None, out, keepdims, **more)
 
     def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, **more: Any) -> Any:
-        return operations.reduce("mean", self, axis, dtype, out, keepdims, **more)
+        return moments.mean(self, axis, dtype, out, keepdims, **more)
 
     def var(
         self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, **more: Any
     ) -> Any:
-        return operations.var(self, axis, dtype, out, ddof, keepdims, **more)
+        return moments.var(self, axis, dtype, out, ddof, keepdims, **more)
 
     def std(
         self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, **more: Any
     ) -> Any:
-        return operations.std(self, axis, dtype, out, ddof, keepdims, **more)
+        return moments.std(self, axis, dtype, out, ddof, keepdims, **more)
 
     def ptp(self, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
         return numpy_reductions.ptp(self, axis, out, keepdims)
@@ -228,13 +229,11 @@ class Tracer(Traced):
 
     def argmax(self, axis: Any = None, out: Any = None, keepdims: Any = False, *, dtype: Any = None) -> Any:
         operations.refuse("argmax", dtype=dtype)
-        result = numpy_reductions.by_row("argmax", self, axis, keepdims)
-        return result if out is None else into(out, result)
+        return numpy_reductions.argmax(self, axis, out, keepdims=keepdims)
 
     def argmin(self, axis: Any = None, out: Any = None, keepdims: Any = False, *, dtype: Any = None) -> Any:
         operations.refuse("argmin", dtype=dtype)
-        result = numpy_reductions.by_row("argmin", self, axis, keepdims)
-        return result if out is None else into(out, result)
+        return numpy_reductions.argmin(self, axis, out, keepdims=keepdims)
 
     def cumsum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
         return numpy_reductions.scan("cumsum", self, axis, dtype, out)
