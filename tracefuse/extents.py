@@ -12,6 +12,7 @@ Knows: integers. Must not know: tensors, operations, kernels.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
@@ -120,7 +121,9 @@ class Expression:
     def __str__(self) -> str:
         parts: list[str] = []
         for monomial, coefficient in self.terms:
-            factors = [_inner_atom(a) for a in monomial]
+            # "-a // b" would read as (-a) // b at the start of a sum.
+            alone = len(monomial) == 1 and (coefficient == 1 or (coefficient == -1 and bool(parts)))
+            factors = [str(a) if alone else _inner_atom(a) for a in monomial]
             if abs(coefficient) != 1 or not factors:
                 factors.insert(0, str(abs(coefficient)))
             sign = "-" if coefficient < 0 else "+"
@@ -284,43 +287,140 @@ def floordiv(dividend: Extent, divisor: Extent) -> Extent:
     """dividend // divisor, rounding to minus infinity; the divisor must be positive where it is symbolic."""
     if isinstance(dividend, int) and isinstance(divisor, int):
         return dividend // divisor
-    if divisor == 1:
-        return dividend
-    quotient, rest = _split(dividend, divisor)
-    if is_nonnegative(rest) and is_nonnegative(divisor - 1 - rest):
-        return quotient
-    inner = rest.terms[0][0] if isinstance(rest, Expression) and len(rest.terms) == 1 else ()
-    if len(inner) == 1 and cast("Expression", rest).terms[0][1] == 1:
-        atom = inner[0]
-        if isinstance(atom, Binary) and atom.operation == "//":
-            return quotient + floordiv(atom.left, atom.right * divisor)
-    return quotient + _atom("//", rest, divisor)
+    return _divided(dividend, divisor)[0]
 
 
 def mod(dividend: Extent, divisor: Extent) -> Extent:
     """dividend % divisor with the sign of the divisor, which must be positive where it is symbolic."""
     if isinstance(dividend, int) and isinstance(divisor, int):
         return dividend % divisor
+    return _divided(dividend, divisor)[1]
+
+
+@functools.lru_cache(maxsize=4096)
+def _divided(dividend: Extent, divisor: Extent) -> tuple[Extent, Extent]:
+    """(dividend // divisor, dividend % divisor)."""
     if divisor == 1:
-        return 0
-    _, rest = _split(dividend, divisor)
-    if is_nonnegative(rest) and is_nonnegative(divisor - 1 - rest):
-        return rest
+        return dividend, 0
+    if isinstance(divisor, int) and divisor < 1:
+        if divisor == 0:
+            raise ZeroDivisionError(f"{dividend} // 0")
+        quotient, rest = _divided(-dividend, -divisor)
+        return quotient, -rest
+    quotient, rest = _split(dividend, divisor)
+    if rest == 0 or (is_nonnegative(rest) and is_nonnegative(divisor - 1 - rest)):
+        return quotient, rest
+    if is_nonnegative(-rest - 1) and is_nonnegative(rest + divisor):
+        return quotient - 1, rest + divisor
+    reduced = _reduced(rest, divisor)
+    if reduced is not None:
+        return quotient + reduced[0], reduced[1]
+    return quotient + _quotient_atom(rest, divisor), _remainder_atom(rest, divisor)
+
+
+def _reduced(rest: Extent, divisor: Extent) -> tuple[Extent, Extent] | None:
+    """Quotient and remainder with a common factor taken out: (f * x + r) // (f * d) is x // d for 0 <= r < f."""
+    terms = _terms(divisor)
+    if len(terms) != 1:
+        return None
+    for factor in _common_factors(rest, *terms[0]):
+        high: Extent = 0
+        low: Extent = 0
+        for monomial, coefficient in _terms(rest):
+            term = _from_terms({monomial: coefficient}, recombine=False)
+            share = divide_exactly(term, factor)
+            if share is not None:
+                high = high + share
+            elif monomial or not isinstance(factor, int):
+                low = low + term
+            else:
+                high, low = high + coefficient // factor, low + coefficient % factor
+        if low == 0 or (is_nonnegative(low) and is_nonnegative(factor - 1 - low)):
+            smaller = divide_exactly(divisor, factor)
+            assert smaller is not None
+            quotient, remainder = _divided(high, smaller) if isinstance(high, Expression) else _of(high, smaller)
+            return quotient, factor * remainder + low
+    return None
+
+
+def _of(dividend: int, divisor: Extent) -> tuple[Extent, Extent]:
+    return floordiv(dividend, divisor), mod(dividend, divisor)
+
+
+def _common_factors(rest: Extent, monomial: Monomial, coefficient: int) -> list[Extent]:
+    """What a term of `rest` and the divisor's only term have in common, larger ones first; never 1 or negative."""
+    found: dict[Extent, int] = {}
+    for other, factor in _terms(rest):
+        shared = list(other)
+        common = [atom for atom in monomial if atom in shared and not shared.remove(atom)]  # type: ignore[func-returns-value]
+        if not _others_nonnegative(tuple(common), -1):
+            continue
+        number = math.gcd(factor, coefficient)
+        for size in {number, 1} if common else {number}:
+            candidate = _from_terms({tuple(common): size}, recombine=False)
+            if candidate != 1:
+                found[candidate] = len(common) * 64 + size.bit_length()
+    return sorted(found, key=lambda f: -found[f])
+
+
+def _quotient_atom(rest: Extent, divisor: Extent) -> Extent:
+    """rest // divisor as an atom; what is divided by a positive number twice is divided by the product."""
+    inner = _single(rest)
+    if isinstance(inner, Binary) and inner.operation == "//" and is_nonnegative(inner.right - 1):
+        return floordiv(inner.left, inner.right * divisor)
+    if isinstance(rest, Expression) and isinstance(divisor, int):
+        # (x // a + k) // b is (x + k * a) // (a * b).
+        for monomial, coefficient in rest.terms:
+            atom = monomial[0] if len(monomial) == 1 and coefficient == 1 else None
+            if isinstance(atom, Binary) and atom.operation == "//" and isinstance(atom.right, int) and atom.right > 0:
+                others = rest - _from_terms({monomial: 1}, recombine=False)
+                if isinstance(others, int):
+                    return floordiv(atom.left + others * atom.right, atom.right * divisor)
+    return _atom("//", rest, divisor)
+
+
+def _remainder_atom(rest: Extent, divisor: Extent) -> Extent:
+    """rest % divisor as an atom; a factor that is itself a remainder, by a multiple of the divisor, is its dividend."""
+    for monomial, coefficient in _terms(rest):
+        for position, atom in enumerate(monomial):
+            if isinstance(atom, Binary) and atom.operation == "%" and divide_exactly(atom.right, divisor) is not None:
+                term = _from_terms({monomial: coefficient}, recombine=False)
+                others = _from_terms({monomial[:position] + monomial[position + 1 :]: coefficient}, recombine=False)
+                return mod(rest - term + others * atom.left, divisor)
     return _atom("%", rest, divisor)
+
+
+def _single(extent: Extent) -> Atom | None:
+    """The atom that `extent` is, if it is one."""
+    if isinstance(extent, Expression) and len(extent.terms) == 1 and extent.terms[0][1] == 1:
+        monomial = extent.terms[0][0]
+        return monomial[0] if len(monomial) == 1 else None
+    return None
 
 
 def minimum(a: Extent, b: Extent) -> Extent:
     """min(a, b)."""
-    if is_nonnegative(b - a):
-        return a
-    return b if is_nonnegative(a - b) else _atom("min", a, b)
+    return _bound("min", a, b, lambda left, right: is_nonnegative(right - left))
 
 
 def maximum(a: Extent, b: Extent) -> Extent:
     """max(a, b)."""
-    if is_nonnegative(a - b):
+    return _bound("max", a, b, lambda left, right: is_nonnegative(left - right))
+
+
+def _bound(operation: str, a: Extent, b: Extent, wins: Callable[[Extent, Extent], bool]) -> Extent:
+    """The minimum or maximum: the one that is proved to win, in chains too."""
+    if wins(a, b):
         return a
-    return b if is_nonnegative(b - a) else _atom("max", a, b)
+    if wins(b, a):
+        return b
+    for chain, other in ((a, b), (b, a)):
+        atom = _single(chain)
+        if isinstance(atom, Binary) and atom.operation == operation:
+            for kept, dropped in ((atom.left, atom.right), (atom.right, atom.left)):
+                if wins(other, dropped):
+                    return _bound(operation, kept, other, wins)
+    return _atom(operation, a, b)
 
 
 def ceildiv(dividend: Extent, divisor: Extent) -> Extent:
@@ -350,6 +450,7 @@ def is_nonnegative(extent: Extent) -> bool:
 @functools.lru_cache(maxsize=16384)
 def _is_nonnegative(extent: Expression) -> bool:
     lowered: Extent = extent
+    ranges: list[Symbol] = []
     # Loop indices first (their extents may be symbols): each is linear in practice, so its worst case is an end.
     for _ in range(16):
         loop = next((s for s in symbols_outside(lowered) if s.extent is not None), None)
@@ -358,12 +459,17 @@ def _is_nonnegative(extent: Expression) -> bool:
         coefficient, rest = _linear(lowered, loop)
         if coefficient is None:
             return False
+        own = as_symbol(cast("Extent", loop.extent))
+        ranges += [own] if own is not None and own.minimum == 0 else []
         if is_nonnegative(coefficient):
             lowered = rest
         elif is_nonnegative(-coefficient):
             lowered = rest + coefficient * (cast("Extent", loop.extent) - 1)
         else:
             return False
+    if ranges and all(s.extent is None for s in symbols(lowered)):
+        # Where there is an index, its loop has an iteration: read the extent as one more than itself.
+        lowered = substitute(lowered, {s: Expression((((s,), 1),)) + 1 for s in ranges})
     return _all_terms_nonnegative(lowered)
 
 
@@ -410,25 +516,58 @@ def _all_terms_nonnegative(extent: Extent) -> bool:
         for atom in monomial:
             bound = _lower_bound(atom)
             if bound is None or bound < 0:
-                return False
+                return _without_an_atom(extent)
             term = term * (Expression((((atom,), 1),)) + bound)
         shifted = shifted + term
-    return all(c >= 0 for _, c in _terms(shifted)) or _atoms_bounded(extent)
+    return all(c >= 0 for _, c in _terms(shifted)) or _without_an_atom(extent)
 
 
-def _atoms_bounded(extent: Extent) -> bool:
-    """One more try: the first subtracted atom at its largest, in its own term alone.
+MOST_ATOMS = 8
+"""An expression with more quotients, remainders, minima and maxima than these is not proved one by one: each may double
+the work. The limit is on the expression alone, so that what is proved never depends on what was asked before."""
 
-    x % d is at most d - 1, x // d at most x (for x >= 0, d >= 1), min(a, b) at most either.
-    """
+
+def _without_an_atom(extent: Extent) -> bool:
+    """One more try: a quotient, remainder, minimum or maximum replaced by what it lies between."""
+    if sum(isinstance(a, Binary) for m, _ in _terms(extent) for a in m) > MOST_ATOMS:
+        return False
     for monomial, coefficient in _terms(extent):
         for position, atom in enumerate(monomial):
-            if coefficient > 0 or not isinstance(atom, Binary) or not _others_nonnegative(monomial, position):
+            if not isinstance(atom, Binary):
                 continue
-            term = _from_terms({monomial: coefficient}, recombine=False)
-            rest = _from_terms({monomial[:position] + monomial[position + 1 :]: coefficient}, recombine=False)
-            return any(is_nonnegative(extent - term + rest * bound) for bound in _upper_bounds(atom))
+            if atom.operation in ("min", "max"):
+                return _both_sides(extent, atom)
+            ends = _ends(atom, coefficient > 0)
+            if ends and _others_nonnegative(monomial, position):
+                rest = extent - _from_terms({monomial: coefficient}, recombine=False)
+                others = _from_terms({monomial[:position] + monomial[position + 1 :]: coefficient}, recombine=False)
+                return any(is_nonnegative(rest * scale + others * end) for scale, end in ends)
     return False
+
+
+def _both_sides(extent: Extent, atom: Binary) -> bool:
+    """A minimum or maximum is one of its sides: whichever it is, or the one that is the worse of the two."""
+    sides = [is_nonnegative(substitute(extent, {atom: side})) for side in (atom.left, atom.right)]
+    if all(sides) or not any(sides):
+        return all(sides)
+    # min(a, b) with a minus sign is at most either side below zero; max(a, b) with a plus sign at least either side.
+    # Inside another atom the sign says nothing, and what was proved of a side is not the worst case.
+    wanted = -1 if atom.operation == "min" else 1
+    for monomial, coefficient in _terms(extent):
+        if any(isinstance(a, Binary) and a != atom and _contains(a, atom) for a in monomial):
+            return False
+        if atom in monomial:
+            others_are_fine = monomial.count(atom) == 1 and _others_nonnegative(monomial, monomial.index(atom))
+            if coefficient * wanted < 0 or not others_are_fine:
+                return False
+    return True
+
+
+def _contains(outer: Atom, inner: Atom) -> bool:
+    """Whether `inner` is `outer` or stands somewhere inside it."""
+    if outer == inner or isinstance(outer, Symbol):
+        return outer == inner
+    return any(_contains(a, inner) for side in (outer.left, outer.right) for m, _ in _terms(side) for a in m)
 
 
 def _others_nonnegative(monomial: Monomial, position: int) -> bool:
@@ -436,12 +575,17 @@ def _others_nonnegative(monomial: Monomial, position: int) -> bool:
     return all(bound is not None and bound >= 0 for bound in bounds)
 
 
-def _upper_bounds(atom: Binary) -> tuple[Extent, ...]:
+def _ends(atom: Binary, lowest: bool) -> list[tuple[Extent, Extent]]:
+    """(scale, end) with scale > 0 such that scale * atom is at least (or at most) end; a scale has no such atom."""
+    if not is_nonnegative(atom.right - 1):
+        return []
+    natural = is_nonnegative(atom.left)
     if atom.operation == "%":
-        return (atom.right - 1,)
-    if atom.operation == "//":
-        return (atom.left,) if is_nonnegative(atom.left) and is_nonnegative(atom.right - 1) else ()
-    return (atom.left, atom.right) if atom.operation == "min" else ()
+        return [(1, 0)] if lowest else [(1, atom.right - 1), *([(1, atom.left)] if natural else [])]
+    ends = [(1, 0)] if lowest and natural else []
+    if any(isinstance(a, Binary) for m, _ in _terms(atom.right) for a in m):
+        return cast("list[tuple[Extent, Extent]]", ends if lowest else [(1, atom.left)] if natural else [])
+    return [*ends, (atom.right, atom.left - atom.right + 1)] if lowest else [(atom.right, atom.left)]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -506,7 +650,7 @@ def python_text(extent: Extent, name_of: Callable[[Symbol], str]) -> str:
         if coefficient != 1 or not factors:
             factors.insert(0, f"({coefficient})")
         parts.append("*".join(factors))
-    return f"({' + '.join(parts)})" if len(parts) > 1 or len(extent.terms[0][0]) > 1 else parts[0]
+    return parts[0] if len(parts) == 1 and _single(extent) is not None else f"({' + '.join(parts)})"
 
 
 def _python_atom(atom: Atom, name_of: Callable[[Symbol], str]) -> str:
