@@ -27,7 +27,12 @@ Reader = Callable[[Any], Any]
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, enum.Enum, slice, range, type)
 _COMPARED = (*_PLAIN, tuple, frozenset)
-_DEPTH = 5
+_DEPTH = 10
+# What no operator and no call of a trace runs.
+_NEVER_RUN = frozenset(
+    ("__init__", "__new__", "__init_subclass__", "__post_init__", "__repr__", "__str__", "__format__", "__eq__",
+     "__hash__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__del__")
+)  # fmt: skip
 _ENTRIES = 256
 
 
@@ -172,11 +177,22 @@ def _of_object(
 ) -> Iterator[tuple[str, Reader, Any, int, frozenset[str]]]:
     own = getattr(value, "__dict__", {})
     yield from _attributes(path, read, own, depth, names)
-    for name in sorted(names.difference(own)):
+    implicit = _special_methods(type(value))
+    for name in sorted((names | implicit).difference(own)):
         for cls in type(value).__mro__[:-1]:
             if name in vars(cls):
                 yield from _class_attribute(path, read, value, vars(cls)[name], name, depth, names)
                 break
+
+
+def _special_methods(cls: type) -> set[str]:
+    """Methods that operators and calls run without naming them, such as `__call__`."""
+    found = ((name, kept) for base in cls.__mro__[:-1] for name, kept in vars(base).items())
+    return {
+        name for name, kept in found
+        if name.startswith("__") and name not in _NEVER_RUN
+        and (isinstance(kept, FunctionType) or hasattr(kept, "__wrapped__"))
+    }  # fmt: skip
 
 
 def _class_attribute(
