@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -27,28 +28,28 @@ REFUSED = [
     (
         [X],
         FusionError,
-        "the definition takes 2 inputs, got 1\n"
+        "the definition takes 2 inputs, got 1 (call)\n"
         "  hint: give one for each define_tensor and define_scalar(None), in order",
     ),
-    ([X[0], 2], ShapeError, "input T0 has 1 axes, not 2 (test_call_facts.py:20)\n  hint: its shape is (4,)"),
+    ([X[0], 2], ShapeError, "input T0 has 1 axes, not 2 (test_call_facts.py:21)\n  hint: its shape is (4,)"),
     (
         [X[:, :3], 2],
         ShapeError,
-        "input T0 has 3 elements on axis 1, not 4 (test_call_facts.py:20)\n"
+        "input T0 has 3 elements on axis 1, not 4 (test_call_facts.py:21)\n"
         "  hint: define the axis with -1 for any number of elements",
     ),
     (
         [X.astype(np.float64), 2],
         DtypeError,
-        "input T0 is float64, not float32 (test_call_facts.py:20)\n  hint: pass x.astype('float32')",
+        "input T0 is float64, not float32 (test_call_facts.py:21)\n  hint: pass x.astype('float32')",
     ),
-    ([3.0, 2], DtypeError, "input T0 is an array, not a float (test_call_facts.py:20)\n  hint: pass an array"),
-    ([X, 2.5], DtypeError, "input S1 is int64, got 2.5 (test_call_facts.py:21)\n  hint: pass a Python int"),
-    ([X, "two"], DtypeError, "input S1 is int64, got 'two' (test_call_facts.py:21)\n  hint: pass a Python int"),
+    ([3.0, 2], DtypeError, "input T0 is an array, not a float (test_call_facts.py:21)\n  hint: pass an array"),
+    ([X, 2.5], DtypeError, "input S1 is int64, got 2.5 (test_call_facts.py:22)\n  hint: pass a Python int"),
+    ([X, "two"], DtypeError, "input S1 is int64, got 'two' (test_call_facts.py:22)\n  hint: pass a Python int"),
     (
         [X, 1 << 70],
         ScalarError,
-        f"input S1 is int64, got {1 << 70} (test_call_facts.py:21)\n"
+        f"input S1 is int64, got {1 << 70} (test_call_facts.py:22)\n"
         f"  hint: give an integer from {-(2**63)} to {2**63 - 1}",
     ),
 ]
@@ -64,7 +65,8 @@ def test_what_does_not_fit_is_refused_word_for_word(
         fd.execute([X, 2])
     with pytest.raises(kind) as caught:
         fd.execute(inputs)
-    assert str(caught.value) == message
+    line = sys._getframe().f_lineno - 1
+    assert str(caught.value) == message.replace("(call)", f"(test_call_facts.py:{line})")
 
 
 def test_sizes_that_do_not_go_together_are_refused_before_anything_runs() -> None:

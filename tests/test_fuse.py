@@ -8,6 +8,7 @@ import enum
 import functools
 import inspect
 import pickle
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -183,7 +184,8 @@ def test_an_object_that_is_not_static_by_itself_is_named() -> None:
     with pytest.raises(tracefuse.TraceError) as error:
         fuse(lambda x, thing: x)(A, {"k": object()})
     assert str(error.value) == (
-        "thing['k'] is a object, which is neither an array, a number nor static by itself\n"
+        "thing['k'] is a object, which is neither an array, a number nor static by itself "
+        f"(test_fuse.py:{sys._getframe().f_lineno - 3})\n"
         "  hint: name it in static_argnames, or register its class with register_pytree_node"
     )
 
@@ -369,7 +371,7 @@ def test_generators_and_async_functions_are_refused() -> None:
         with pytest.raises(tracefuse.TraceError) as error:
             fuse(function)
         assert str(error.value) == (
-            f"{function.__name__} is a generator or an async function\n"
+            f"{function.__name__} is a generator or an async function (test_fuse.py:{sys._getframe().f_lineno - 2})\n"
             "  hint: return a tuple or a list of arrays instead of yielding"
         )
 
@@ -450,7 +452,8 @@ def test_arrays_that_are_refused_are_named(array: Any, message: str) -> None:
     array = array() if callable(array) else array
     with pytest.raises(tracefuse.TracefuseError) as error:
         fuse(lambda x: x)(array)
-    assert str(error.value).startswith(message)
+    assert error.value.where == f"test_fuse.py:{sys._getframe().f_lineno - 1}"
+    assert f"{error.value.message}\n  hint: {error.value.hint}".startswith(message)
 
 
 def test_a_fused_function_within_another_is_part_of_its_trace() -> None:

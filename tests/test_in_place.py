@@ -133,7 +133,7 @@ def test_interleaved_slices_are_apart() -> None:
 
 def test_arguments_that_share_some_bytes_are_refused() -> None:
     memory = np.arange(6.0)
-    with pytest.raises(UnsupportedError, match=r"x is changed in place and y lies in the same memory\n.*y.copy\(\)"):
+    with pytest.raises(UnsupportedError, match=r"y lies in the same memory \(.*\)\n.*y.copy\(\)"):
         fuse(adds)(memory[:5], memory[1:])
     with pytest.raises(UnsupportedError, match="lies in the same memory"):
         fuse(adds)(memory, memory[::-1])

@@ -73,6 +73,7 @@ class SegmentationState:
     built: dict[int, DefinitionSegment[FusionDefinition]] = field(default_factory=dict)
 
 
+@source.methods_hide_own_frames
 class FusionDefinition(Recording):
     """A definition: record it inside `with`, then execute, segment or print it.
 

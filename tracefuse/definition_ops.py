@@ -15,10 +15,10 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tracefuse import definition_attention, definition_random
+from tracefuse import definition_attention, definition_random, source
 from tracefuse.definition_values import Recording, Scalar, Tensor, Vector, located
 from tracefuse.dtypes import DataType, DType, dtype_of, int64, promote_nvfuser, uint64
-from tracefuse.errors import DtypeError, ShapeError, UnsupportedError
+from tracefuse.errors import DtypeError, ShapeError, TraceError, UnsupportedError
 from tracefuse.evaluate import evaluate
 from tracefuse.extents import Expression, Extent, divide_exactly, floordiv, is_nonnegative, maximum, minimum, product
 from tracefuse.extract import extents_in
@@ -76,6 +76,20 @@ _TRUTHS: dict[str, Callable[[Extent, Extent], Extent]] = {
 }
 
 
+def _taken(names: Sequence[str]) -> str:
+    return f"it takes {', '.join(names) or 'no attributes'}"
+
+
+def _check_names(row: Op, attributes: Mapping[str, Any]) -> None:
+    """Raises for a keyword that is no attribute of the row."""
+    names = [name for name, _ in row.attributes]
+    unknown = next((name for name in attributes if name not in names), None)
+    if unknown is not None:
+        raise TraceError(
+            f"{row.name} does not take {unknown!r}", hint=f"it takes {', '.join(names) or 'no attributes'}"
+        )
+
+
 class Operations:
     """The operations of one definition. `getattr` finds rows by name; `dir` lists them."""
 
@@ -85,12 +99,14 @@ class Operations:
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *REGISTRY, *ALIASES})
 
+    @source.hides_own_frames
     def __getattr__(self, name: str) -> Callable[..., Any]:
         row = REGISTRY.get(ALIASES.get(name, name))
         if row is None or name.startswith("_"):
             close = difflib.get_close_matches(name, dir(self), n=3)
             raise UnknownOperation(
-                f"fd.ops has no operation {name!r}", hint=f"close names: {', '.join(close)}" if close else None
+                f"fd.ops has no operation {name!r}",
+                hint=f"close names: {', '.join(close)}" if close else "dir(fd.ops) lists them",
             )
         match row:
             case Pointwise():
@@ -111,6 +127,9 @@ class Operations:
         self, row: Pointwise, *operands: Any, dtype: Any = None, compute: Any = None, **attributes: Any
     ) -> Any:
         """dtype: the type of the result, and to compute in, instead of the promoted one; compute: only the latter."""
+        if row.arity is not None and len(operands) != row.arity:
+            raise TraceError(f"{row.name} takes {row.arity} operands, got {len(operands)}", hint=f"it is: {row.doc}")
+        _check_names(row, attributes)
         given = [self._fd._operand(o) for o in operands]
         predicted, result = predicted_types(self._fd._builder.values, row, given)
         chosen = _type_or_none(dtype)
@@ -173,6 +192,7 @@ class Operations:
         own = arg._value.dtype
         result = row.result_type(own, "nvfuser", _type_or_none(dtype))
         inner = _type_or_none(compute) or row.compute_type(own, result)
+        _check_names(row, attributes)
         full = {"dims": known, "keepdim": bool(keepdim), **attributes}
         return self._fd._apply(row, [self._fd._operand(arg)], full, inner, (result,))[0]
 
@@ -186,7 +206,8 @@ class Operations:
         full: dict[str, Any] = {**defaults, **dict(zip(names, rest, strict=False)), **attributes}
         unknown = [name for name in full if name not in names]
         if unknown or len(rest) > len(names):
-            raise TypeError(f"{row.name} takes {', '.join(names) or 'no attributes'}, not {unknown or list(rest)}")
+            wrong = f"does not take {unknown[0]!r}" if unknown else f"takes {len(names)} attributes, got {len(rest)}"
+            raise TraceError(f"{row.name} {wrong}", hint=_taken(names))
         rank = operands[0].ndim
         full = {name: self._normalized(name, value, rank) for name, value in full.items()}
         given = [self._fd._operand(o) for o in operands]
@@ -199,7 +220,9 @@ class Operations:
         if count is None:
             count = sum(hasattr(a, "ndim") for a in arguments)
         if len(arguments) < count or count == 0:
-            raise TypeError(f"{row.name} takes {count or 'tensors'} operands, got {len(arguments)}")
+            raise TraceError(
+                f"{row.name} takes {count or 'tensors as'} operands, got {len(arguments)}", hint=f"it is: {row.doc}"
+            )
         return list(arguments[:count]), [a for a in arguments[count:] if a is not None]
 
     def _normalized(self, name: str, value: Any, rank: int) -> Any:

@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from tracefuse import source
 from tracefuse.dtypes import DataType, DType, data_type_of, dtype_of, python_kind
-from tracefuse.errors import DtypeError, FusionError, ShapeError, TracefuseError, UnsupportedError
+from tracefuse.errors import DtypeError, FusionError, ShapeError, TraceError, UnsupportedError
 from tracefuse.extents import Extent
 from tracefuse.ir import Attributes, Fusion, FusionBuilder, Literal, Op, Operand, Value
 from tracefuse.ops.row import normalize_axis
@@ -30,20 +30,30 @@ Result = TypeVar("Result")
 
 
 def located(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Errors of a call get the user's line where the layer that found them did not know it."""
+    """An operation whose errors get the user's line and show no frames of tracefuse; a wrong call is a TraceError."""
 
+    @source.hides_own_frames
     @functools.wraps(function)
     def call(*arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:
         try:
             return function(*arguments, **keywords)
-        except TracefuseError as error:
-            if error.where is None:
-                raise type(error)(error.message, hint=error.hint, where=source.user_line()) from None
-            raise
+        except TypeError as error:
+            # Where the call itself failed, there is no frame of the function.
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise
+            rest = str(error).partition("()")[2]
+            raise TraceError(f"fd.ops.{_name_of(function)}(){rest}", hint="see help(fd.ops)") from None
 
     return call
 
 
+def _name_of(function: Any) -> str:
+    """The name of an operation: of its row, where the function is that of all rows of a kind."""
+    row = function.args[0] if isinstance(function, functools.partial) else function
+    return str(getattr(row, "name", None) or row.__name__)
+
+
+@source.methods_hide_own_frames
 class Handle:
     """A value of a definition, with the operators of `fd.ops`."""
 
@@ -165,6 +175,7 @@ class Handle:
         )  # fmt: skip
 
 
+@source.methods_hide_own_frames
 class Tensor(Handle):
     """A tensor of a definition."""
 
@@ -244,6 +255,7 @@ class Scalar(Handle):
         return f"Scalar(S{self._number}: {self._value.dtype.short})"
 
 
+@source.methods_hide_own_frames
 class Vector:
     """Integers under one number: a shape, or what `define_vector` was given."""
 

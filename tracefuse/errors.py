@@ -34,8 +34,17 @@ class TracefuseError(Exception):
 
     def __init__(self, message: str, *, hint: str | None = None, where: str | None = None) -> None:
         self.message, self.hint, self.where = message, hint, where
-        text = message if where is None else f"{message} ({where})"
-        super().__init__(text if hint is None else f"{text}\n  hint: {hint}")
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        text = self.message if self.where is None else f"{self.message} ({self.where})"
+        return text if self.hint is None else f"{text}\n  hint: {self.hint}"
+
+    def locate(self, where: str | None) -> None:
+        """Says where, if that is not said yet."""
+        if self.where is None and where is not None:
+            self.where = where
+            self.args = (self._text(),)
 
 
 class ShapeError(TracefuseError, ValueError):

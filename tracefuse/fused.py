@@ -365,6 +365,7 @@ def fuse(
 ) -> Callable[[Callable[P, R]], FusedFunction[P, R]]: ...  # fmt: skip
 
 
+@source.hides_own_frames
 def fuse(function: Any = None, /, **options: Any) -> Any:
     """Compiles a function of arrays: it is recorded once for each trace key, split into kernels, and run.
 

@@ -12,20 +12,25 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterator
-from types import CodeType, FrameType, TracebackType
+from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from tracefuse.errors import InternalError, TracefuseError
+from tracefuse import config
+from tracefuse.errors import InternalError, OptionError, TracefuseError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Class = TypeVar("Class", bound=type)
 
 _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep
 # Libraries whose functions call back into the tracer.
 _LIBRARIES = tuple(f"{os.sep}site-packages{os.sep}{name}{os.sep}" for name in ("jax", "cupy", "cupyx", "torch"))
 _internal: dict[str, bool] = {}
+
+ALL_FRAMES = 4
+"""The level of the option `debug` from which on errors keep tracefuse's own frames."""
 
 
 def is_internal(filename: str) -> bool:
@@ -90,15 +95,18 @@ def _entries(traceback: TracebackType | None) -> Iterator[TracebackType]:
 def hide_own_frames(error: BaseException) -> None:
     """Takes the frames of tracefuse out of the traceback of an error that is about the user's code.
 
-    A bug of tracefuse keeps all of its frames: an InternalError, and any other error that began in tracefuse. To be
-    called where an error leaves tracefuse, followed by a bare `raise`, which adds no frame.
+    An error of tracefuse that does not say where gets the user's line. A bug of tracefuse keeps all of its frames: an
+    InternalError, and any other error that began in tracefuse; so does every error under `debug=4`. To be called where
+    an error leaves tracefuse, followed by a bare `raise`, which adds no frame.
     """
     if isinstance(error, TracefuseError):
         is_own_bug = isinstance(error, InternalError)
+        if not is_own_bug and not isinstance(error, OptionError):  # that one names the decorator or the variable
+            error.locate(user_line())
     else:
         *_, innermost = _entries(error.__traceback__)
         is_own_bug = innermost.tb_frame.f_code.co_filename.startswith(_OWN)
-    if not is_own_bug:
+    if not is_own_bug and config.resolve().debug < ALL_FRAMES:
         error.__traceback__ = without_own_frames(error.__traceback__)
 
 
@@ -114,3 +122,15 @@ def hides_own_frames(function: Function) -> Function:
             raise
 
     return cast("Function", call)
+
+
+def methods_hide_own_frames(cls: Class) -> Class:
+    """A class whose methods hide frames, also its operators; not those that Python's attribute access calls."""
+    for name, method in list(vars(cls).items()):
+        is_special = name.startswith("__") and name.endswith("__")
+        is_public = not name.startswith("_") or (is_special and name not in ("__init__", "__getattr__", "__repr__"))
+        if isinstance(method, FunctionType) and is_public and not hasattr(method, "__wrapped__"):
+            setattr(cls, name, hides_own_frames(method))
+        elif isinstance(method, property) and is_public and method.fget is not None and name != "__jax_array__":
+            setattr(cls, name, property(hides_own_frames(method.fget), method.fset, method.fdel, method.__doc__))
+    return cls

@@ -67,6 +67,7 @@ def _in_place(name: str) -> Callable[[Any, Any], Any]:
     return method
 
 
+@source.methods_hide_own_frames
 class Tracer(Traced):
     """A traced array or scalar."""
 

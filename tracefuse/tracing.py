@@ -164,11 +164,25 @@ def _called(function: Callable[..., Any], positional: Sequence[Any], keywords: d
     """The function's result; a function of CuPy that does not take traced arrays is named, with what to write."""
     try:
         return function(*positional, **keywords)
+    except TypeError as error:
+        # Where the call itself failed, there is no frame of the function.
+        if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+            raise
+        raise TraceError(str(error), hint=f"it is {_spelled(function)}") from None
     except Exception as error:
         refusal = replacements.of_cupy(error, lambda value: isinstance(value, Traced))
         if refusal is None:
             raise
         raise refusal.with_traceback(error.__traceback__) from None
+
+
+def _spelled(function: Callable[..., Any]) -> str:
+    """The function with its parameters, as it is written."""
+    name = getattr(function, "__name__", type(function).__name__)
+    try:
+        return f"{name}{inspect.signature(function)}"
+    except (TypeError, ValueError):  # some functions written in C have no signature
+        return name
 
 
 def not_a_function(function: Any, name: str) -> TraceError:

@@ -34,7 +34,7 @@ def _cupy() -> Any:
         raise DeviceError(
             f"CuPy cannot be imported: {error}",
             hint="install tracefuse[cuda13] or tracefuse[cuda12], as the driver has it",
-        ) from error
+        ) from None
     return cupy
 
 
