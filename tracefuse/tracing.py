@@ -164,25 +164,31 @@ def _called(function: Callable[..., Any], positional: Sequence[Any], keywords: d
     """The function's result; a function of CuPy that does not take traced arrays is named, with what to write."""
     try:
         return function(*positional, **keywords)
-    except TypeError as error:
-        # Where the call itself failed, there is no frame of the function.
-        if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-            raise
-        raise TraceError(str(error), hint=f"it is {_spelled(function)}") from None
     except Exception as error:
+        if isinstance(error, TypeError) and not _takes(function, positional, keywords):
+            raise TraceError(str(error), hint=f"it is {_spelled(function)}") from None
         refusal = replacements.of_cupy(error, lambda value: isinstance(value, Traced))
         if refusal is None:
             raise
         raise refusal.with_traceback(error.__traceback__) from None
 
 
+def _takes(function: Callable[..., Any], positional: Sequence[Any], keywords: dict[str, Any]) -> bool:
+    """Whether the arguments fit the function's parameters, as far as they are known."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some functions written in C have none
+        return True
+    try:
+        signature.bind(*positional, **keywords)
+    except TypeError:
+        return False
+    return True
+
+
 def _spelled(function: Callable[..., Any]) -> str:
     """The function with its parameters, as it is written."""
-    name = getattr(function, "__name__", type(function).__name__)
-    try:
-        return f"{name}{inspect.signature(function)}"
-    except (TypeError, ValueError):  # some functions written in C have no signature
-        return name
+    return f"{getattr(function, '__name__', type(function).__name__)}{inspect.signature(function)}"
 
 
 def not_a_function(function: Any, name: str) -> TraceError:
