@@ -18,13 +18,12 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
 
 from tracefuse import arrays, config, source
 from tracefuse.calls import Call, Signature, are_flat
-from tracefuse.captures import Place
 from tracefuse.compiler import Executable, compile_fusion
 from tracefuse.concretization import Concretization
 from tracefuse.config import Options
 from tracefuse.definition import FusionDefinition
 from tracefuse.definition_segment import DefinitionSegment
-from tracefuse.entries import Entry, arguments_of, assembled, missed, printing
+from tracefuse.entries import Entry, arguments_of, assembled, gather_of, is_plain, missed, printing
 from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.evaluated import EvaluatedExecutable
 from tracefuse.explain import Explanation
@@ -94,17 +93,28 @@ class FusedFunction(Generic[P, R]):
         try:
             if not kwargs and self._takes_flat and config.overrides() is None:
                 for entry in self._fast.get(tuple(map(type, args)), ()):
-                    if entry.trace.statics and not _unchanged(entry.trace.statics):
-                        continue
-                    outputs = entry.executable.attempt(args)  # type: ignore[union-attr]
+                    given = args if entry.gather is None else entry.gather(args, None)
+                    outputs = None if given is None else entry.executable.attempt(given)  # type: ignore[union-attr]
                     if outputs is not None:
                         self._hits += 1
-                        return cast("R", outputs[0] if entry.single else assembled(entry, args, args, outputs))
+                        return cast("R", outputs[0] if entry.single else assembled(entry, args, given, outputs))  # type: ignore[arg-type]
             out = kwargs.pop("out", None) if self._signature.leaves_out else None
             return cast("R", self._call(args, kwargs, None, False, out))
         except Exception as error:
             source.hide_own_frames(error)
             raise
+
+    def _called_on(self, bound: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """A call of the method of `bound`."""
+        if not kwargs and self._takes_flat and config.overrides() is None:
+            for entry in self._fast.get((BoundFusedFunction, type(bound), *map(type, args)), ()):
+                given = args if entry.gather is None else entry.gather(args, bound)
+                outputs = None if given is None else entry.executable.attempt(given)  # type: ignore[union-attr]
+                if outputs is not None:
+                    self._hits += 1
+                    return outputs[0] if entry.single else assembled(entry, args, given, outputs)  # type: ignore[arg-type]
+        out = kwargs.pop("out", None) if self._signature.leaves_out else None
+        return self._call(args, kwargs, bound, True, out)
 
     @source.hides_own_frames
     def into(self, out: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -126,15 +136,16 @@ class FusedFunction(Generic[P, R]):
         call = self._signature.taken_apart(args, kwargs, bound, is_bound)
         entry, arguments = self._entry(call, options, bound)
         result = self._run(entry, arguments, call, out)
-        if entry.plain and not is_bound and not kwargs:
-            self._remember(args, entry)
+        if entry.plain and not kwargs:
+            types = tuple(map(type, args))
+            self._remember(args, (BoundFusedFunction, type(bound), *types) if is_bound else types, entry)
         return result
 
-    def _remember(self, args: Sequence[Any], entry: Entry) -> None:
+    def _remember(self, args: Sequence[Any], types: tuple[type, ...], entry: Entry) -> None:
         """Lets the next call with flat arguments of these types find its entry without the pytree code."""
-        types = tuple(map(type, args))
-        is_default = config.overrides() is None and config.resolve(self._options) is self._default
-        if self._takes_flat and is_default and are_flat(args) and isinstance(entry.executable, Executable):
+        if not (self._takes_flat and are_flat(args) and isinstance(entry.executable, Executable)):
+            return
+        if config.overrides() is None and config.resolve(self._options) is self._default:
             entries = self._fast.setdefault(types, [])
             if entry not in entries:
                 self._fast[types] = [entry, *entries][:MOST_TRACES]
@@ -190,10 +201,10 @@ class FusedFunction(Generic[P, R]):
         if traced.fusion.aliases:
             arrays.check_can_change(kind, "in-place change of an argument")
         executable = self._compiled(traced, options, device) if traced.fusion.outputs else None
-        in_order = traced.sources == tuple(range(len(call.leaves)))
         single = traced.structure.num_nodes == 1 and traced.results == (("output", 0),)
-        plain = in_order and not traced.scalar_guards and executable is not None and not traced.prints
-        return Entry(traced, executable, traced.guard_function(), plain, single, kind, device)
+        plain = executable is not None and is_plain(traced, len(call.leaves), kind)
+        gather = gather_of(traced) if plain else None
+        return Entry(traced, executable, traced.guard_function(), plain, single, kind, device, gather=gather)
 
     def _compiled(self, traced: Trace, options: Options, device: int | None) -> Executable | EvaluatedExecutable:
         if options.target == "reference":
@@ -318,8 +329,7 @@ class BoundFusedFunction:
 
     @source.hides_own_frames
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        out = kwargs.pop("out", None) if self.__func__._signature.leaves_out else None
-        return self.__func__._call(args, kwargs, self.__self__, True, out)
+        return self.__func__._called_on(self.__self__, args, kwargs)
 
     @source.hides_own_frames
     def into(self, out: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -342,10 +352,6 @@ def _by_name(module: str, name: str) -> Any:
     for part in name.split("."):
         found = getattr(found, part)
     return found
-
-
-def _unchanged(statics: Sequence[Place]) -> bool:
-    return all(place.unchanged(None) for place in statics)
 
 
 def _owns(function: FusedFunction[Any, Any], value: Any) -> bool:

@@ -2,10 +2,10 @@
 
     python tests/bench/bench_calls.py [--no-jax] [--extents 1000]
 
-The first table: a 64x64 float32 call, median over blocks of 100 calls, the peers taking turns. The second: one function
-called with that many different leading extents; how many times it was traced and how many sets of kernels were built.
-The third: the first call of each row of functions.py, in this process for the first time; it traces, splits, compiles
-and runs at a small size.
+The first table: the first call of each row of functions.py, in this process for the first time; it traces, splits,
+compiles and runs at a small size. The second: a 64x64 float32 call, median over blocks of 100 calls, the peers taking
+turns. The third: what kinds of arguments cost. The last: one function called with that many different leading extents;
+how many times it was traced and how many sets of kernels were built.
 """
 
 from __future__ import annotations
@@ -57,6 +57,33 @@ def bench_host_time(jax: Any) -> None:
         times = block_times(peers(row, host_arrays(row, (64, 64), np.float32), jax))
         cells = [f"{1e6 * times[n]:>10.1f}" if n in times else f"{'-':>10}" for n in ("tracefuse", "jax.jit", "NumPy")]
         print(f"{row.name:<28}{''.join(cells)}", flush=True)
+
+
+class Scaled:
+    """A method whose object holds arrays and numbers."""
+
+    def __init__(self, weight: Any) -> None:
+        self.weight, self.scales = weight, [1.0, 2.0]
+
+    @fuse
+    def __call__(self, x: Any) -> Any:
+        return x * self.weight * self.scales[0]
+
+
+def bench_kinds_of_arguments() -> None:
+    """What captured arrays, numbers, methods and trees cost beside two arrays."""
+    x = np.ones((64, 64), np.float32)
+    weight, method = np.ones(64, np.float32), Scaled(np.ones(64, np.float32))
+    add, scaled, captured = fuse(lambda x, y: x + y), fuse(lambda x, s: x * s), fuse(lambda x: x * weight)
+    tree, branch = fuse(lambda t: t["a"] + t["b"]), fuse(lambda x, s: x * s if s > 1 else x)
+    calls: dict[str, Callable[[], object]] = {
+        "x + y": lambda: add(x, x), "x * number": lambda: scaled(x, 2.0), "x * captured": lambda: captured(x),
+        "number that is asked for": lambda: branch(x, 2.0), "method": lambda: method(x),
+        "dict of arrays": lambda: tree({"a": x, "b": x}), "NumPy x + y": lambda: x + x,
+    }  # fmt: skip
+    print(f"\n{'64x64 float32, us a call':<28}{'tracefuse':>10}")
+    for name, seconds in block_times(calls).items():
+        print(f"{name:<28}{1e6 * seconds:>10.1f}", flush=True)
 
 
 def bench_extents(count: int, jax: Any) -> None:
@@ -122,6 +149,7 @@ def main() -> None:
     bench_first_calls(jax)
     print()
     bench_host_time(jax)
+    bench_kinds_of_arguments()
     bench_extents(given.extents, jax)
 
 
