@@ -20,7 +20,7 @@ from tracefuse.ops import REGISTRY, Pointwise, Reduction
 from tracefuse.ops.pointwise import extent as extent_row
 from tracefuse.rewrite import Rewriter, merge_common
 
-_OPERATORS: dict[type[ast.operator] | type[ast.unaryop], str] = {
+OPERATORS: dict[type[ast.operator] | type[ast.unaryop], str] = {
     ast.Add: "add",
     ast.Sub: "sub",
     ast.Mult: "mul",
@@ -107,9 +107,9 @@ class _Steps:
         """(operands, row, keepdim) of an expression that is an operator or a call."""
         match expression:
             case ast.BinOp(left, operator, right):
-                row, arguments = REGISTRY[_OPERATORS[type(operator)]], [left, right]
+                row, arguments = REGISTRY[OPERATORS[type(operator)]], [left, right]
             case ast.UnaryOp(operator, operand):
-                row, arguments = REGISTRY[_OPERATORS[type(operator)]], [operand]
+                row, arguments = REGISTRY[OPERATORS[type(operator)]], [operand]
             case ast.Call(ast.Name(name), arguments, []) if name in REGISTRY:
                 row = REGISTRY[name]
             case _:

@@ -46,6 +46,11 @@ def _sum_of_squares(x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
         return np.sum(deviation * deviation, axis=axis, keepdims=keepdims)
 
 
+def _sum_of_exponentials(x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+    with np.errstate(all="ignore"):
+        return np.sum(np.exp(x - np.max(x, axis=axis, keepdims=True)), axis=axis, keepdims=keepdims)
+
+
 def _variance(x: Any, axis: tuple[int, ...], keepdims: bool, correction: float) -> Any:
     with np.errstate(all="ignore"):
         count = np.prod([x.shape[a] for a in axis], dtype=np.float64)
@@ -62,6 +67,20 @@ any = reduction("any", numpy=np.any, combine="or", initial=False, lift="a != 0",
 all = reduction("all", numpy=np.all, combine="and", initial=True, lift="a != 0", result="bool", exact=True, doc="Whether all are true over axes.")  # fmt: skip
 argmax = register_extreme("argmax", ">", np.argmax, "lowest", "Position of the first largest over axes, row-major; of the first NaN where there is one.")  # fmt: skip
 argmin = register_extreme("argmin", "<", np.argmin, "highest", "Position of the first smallest over axes, row-major; of the first NaN where there is one.")  # fmt: skip
+sum_of_exponentials = reduction(
+    "sum_of_exponentials", numpy=_sum_of_exponentials, result="float", domain=FLOATS, initial="lowest",
+    parts=(
+        Part("a", "a", "maximum(a, later_a)", "lowest"),
+        Part(
+            "s", "1",
+            "gap = 1.0 if a == later_a else exp(-abs(a - later_a))\n"
+            "(s if later_a <= a else later_s) + (later_s if later_a <= a else s) * gap", 0,
+        ),
+    ),
+    final="s + (a - a)", spelled="sum(exp(a - max(a)))",
+    doc="Sum over axes of e to the power of what an element lies below the largest: sums at a smaller largest are scaled "
+    "down when they meet one at a larger (Milakov and Gimelshein, 2018). NaN where the largest is infinite.",
+)  # fmt: skip
 mean = reduction("mean", numpy=np.mean, combine="add", initial=0, final="a / n", result="float", domain=(*FLOATS, *COMPLEXES), doc="Arithmetic mean over axes.")  # fmt: skip
 sum_of_squares = reduction(
     "sum_of_squares", numpy=_sum_of_squares, result="float", domain=FLOATS, steps="sum((a - mean(a)) * (a - mean(a)))",

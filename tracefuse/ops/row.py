@@ -219,6 +219,7 @@ class Reduction(Op):
     type, or None where an empty reduction has no meaning. A state of several variables has `parts` instead of lift and
     combine; final is then in terms of their names. A composite has `steps` instead: how to write it with other
     rows, so that a kernel makes several passes over a row that it holds; its NumPy meaning is still one function.
+    spelled: other rows that it is equal to, in the language of `steps`, where it takes one pass and they take several.
     result: "same", "float" (integers go to floats), "sum" (small integers widen), "bool", "index" (int64).
     """
 
@@ -229,6 +230,7 @@ class Reduction(Op):
     final: str = "a"
     result: str = "same"
     steps: str | None = None
+    spelled: str | None = None
     parts: tuple[Part, ...] = ()
     domain: tuple[DType, ...] = dtypes.ALL
     exact: bool = False

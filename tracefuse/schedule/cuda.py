@@ -29,6 +29,7 @@ from tracefuse.schedule.cuda_row import lower_long_row, lower_row, row_shape, wo
 from tracefuse.schedule.cuda_split import lower_split_row, splits_rows
 from tracefuse.schedule.cuda_transpose import lower_transposed
 from tracefuse.schedule.launches import LaunchSpec, Lowered, Scratch
+from tracefuse.schedule.one_pass import in_one_pass
 from tracefuse.schedule.phases import Memory, Region, build_region
 from tracefuse.schedule.region import Facts
 from tracefuse.schedule.sizes import Sizes
@@ -75,6 +76,9 @@ def _choose(region: Region, setting: Setting, sizes: Sizes) -> Chosen:
     if shape is not None:
         launch, derived = lower_row(region, setting, shape)
         return "row", (launch,), (), derived
+    shorter = in_one_pass(region.fusion)
+    if shorter is not None:
+        region = build_region(shorter, region.facts, region.memory, sizes, worth_keeping(shorter))
     if splits_rows(region, sizes, setting):
         launches, scratch, derived = lower_split_row(region, setting)
         return "split", launches, scratch, derived

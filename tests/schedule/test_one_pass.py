@@ -1,0 +1,95 @@
+"""Sums of exponentials below a row's largest, in one pass over rows that are too long to be held."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from cuda_lowering import case
+
+from tracefuse.schedule import cuda_row
+from tracefuse.schedule.lower import Target
+from tracefuse.schedule.one_pass import in_one_pass
+
+
+@pytest.fixture(autouse=True)
+def short_rows_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_row, "MOST_WORDS", 0)
+    monkeypatch.setattr(cuda_row, "MOST_THREADS", 16)
+
+
+def softmax(x: Any) -> Any:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def softmax_without_kept_axes(x: Any) -> Any:
+    e = np.exp(x - x.max(-1)[:, None])
+    return e / e.sum(-1)[:, None]
+
+
+def log_sum(x: Any) -> Any:
+    largest = x.max(-1, keepdims=True)
+    return np.log(np.exp(x - largest).sum(-1)) + largest[:, 0]
+
+
+def scaled(x: Any) -> Any:
+    return softmax(x * 3 + np.abs(x))
+
+
+def of_all(x: Any) -> Any:
+    return np.exp(x - x.max()).sum()
+
+
+def rows(dtype: Any, count: int = 7, length: int = 90) -> Any:
+    random = np.random.default_rng(0)
+    x = (random.normal(size=(count, length)) * 4).astype(dtype)
+    x[0] = np.sort(x[0])  # each element is the largest so far
+    x[1, 5:40] = -np.inf
+    x[2, :] = -np.inf
+    x[3, 17] = np.nan
+    x[4, 20] = np.inf
+    x[5, :] = 3
+    return x
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.float32, np.float64, ml_dtypes.bfloat16, np.float16], ids=lambda d: np.dtype(d).name
+)
+@pytest.mark.parametrize("function", [softmax, softmax_without_kept_axes, log_sum, scaled, of_all])
+def test_one_pass_gives_what_several_give(function: Any, dtype: Any) -> None:
+    x, templates = rows(dtype), set()
+    for argument in (x, x[:, ::2], x[:1, :1], x[6:]):
+        for multiprocessors in (1, 132):
+            lowered = case(function, argument, target=Target("cuda", "sm_90", multiprocessors)).check()
+            assert in_one_pass(lowered.fusion) is not None
+            text = "\n".join(str(kernel) for kernel in lowered.kernels)
+            assert ("later" in text) == (lowered.lowered.template in ("long row", "split"))
+            templates.add(lowered.lowered.template)
+    assert {"long row", "split"} <= templates or function is of_all
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: np.exp(x - x.max(0)).sum(1),
+        lambda x: np.exp(x - x.min(1, keepdims=True)).sum(1),
+        lambda x: np.exp(x.max(1, keepdims=True) - x).sum(1),
+        lambda x: np.exp(x - (x * 2).max(1, keepdims=True)).sum(1),
+        lambda x: np.exp2(x - x.max(1, keepdims=True)).sum(1),
+        lambda x: np.exp(x).sum(1),
+    ],
+)
+def test_what_is_spelled_otherwise_stays(function: Any) -> None:
+    assert in_one_pass(case(function, rows(np.float32)[6:]).fusion) is None
+
+
+def test_halves_that_are_results_are_read_on_rounded() -> None:
+    def both(x: Any) -> Any:
+        e = np.exp(x - x.max(-1, keepdims=True))
+        return e, e.sum(-1)
+
+    assert in_one_pass(case(both, rows(np.float32)[6:]).fusion) is not None
+    assert in_one_pass(case(both, rows(ml_dtypes.bfloat16)[6:]).fusion) is None
