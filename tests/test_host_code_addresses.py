@@ -155,3 +155,16 @@ def test_graphs_are_refused_on_the_cpu() -> None:
     with pytest.raises(UnsupportedError, match="graph=True launches kernels as one CUDA graph") as caught:
         fuse(lambda x: x + 1, graph=True)(np.ones(3))
     assert "pass CuPy arrays, or leave graph= out" in str(caught.value)
+
+
+def test_every_template_of_a_gpu_is_called_by_a_name() -> None:
+    many, few = np.empty((4096, 32768), np.float32), np.empty((2, 1 << 20), np.float32)
+
+    def rows(x: Any) -> Any:
+        return x - x.mean(1, keepdims=True)
+
+    with options(target="cuda"):
+        found = {fuse(function).explain(x).templates[0] for function, x in (
+            (rows, many), (rows, few), (lambda x: x.sum(0), many), (lambda x: x.T + 1, many), (rows, many[:, :64]),
+        )}  # fmt: skip
+    assert found == {"long row", "split", "column", "transpose", "row"}

@@ -290,7 +290,7 @@ class _Writer:
             yield f"    {_cell(launch)} = {self._name('zeros', np.zeros)}(1, {self._name('d', np.int64)})"
         stream = [] if self.backend.stream_text() is None else ["stream"]
         for function, arguments in zip(segment.functions, self._arguments(launch), strict=True):
-            run = self._name(f"run_{segment}_", self.backend.entry(function))
+            run = self._name(f"run_{segment}_".replace(" ", "_"), self.backend.entry(function))
             yield f"    {run}({', '.join([*stream, *arguments])})"
         yield from self._scratch_released(launch.step, segment)
         yield from segment.code.checks(self._names(launch), self._name("raise_noted", segment.code.raise_noted))
