@@ -141,7 +141,8 @@ def lower_row(region: Region, setting: Setting, shape: RowShape) -> tuple[Launch
 def lower_long_row(region: Region, setting: Setting) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
     """A block a row, in a loop over the row for each phase."""
     body, nest = new_body(region, setting), region.nest
-    body.streaming_stores = True  # the row is read again from the L2 cache: results must not push it out
+    if region.probe.kept:  # the row is read again, from the L2 cache, which neither it nor results may be pushed out of
+        body.streaming, body.streaming_stores = frozenset(), True
     positions = Positions(nest.reduced, setting.lanes)
     rows, groups = symbol("rows"), symbol("groups")
     derived = {symbol_of(rows): product(loop.extent for loop in nest.kept), symbol_of(groups): positions.total}
