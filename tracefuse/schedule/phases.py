@@ -220,19 +220,15 @@ def declare(body: Body, region: Region, node: Node) -> Accumulator:
 
 def lifted(body: Body, region: Region, node: Node) -> list[State]:
     """The states that a reduction combines at the current loop indices, one a lane."""
-    op, operand = node.op, node.operands[0]
+    op = node.op
     assert isinstance(op, Reduction)
     types, coordinates = state_types(node), region.at[node.outputs[0]][1]
-    if isinstance(operand, Literal):
-        elements: Lanes = (constant(operand.value, types[0]),)
-    else:
-        elements = body.value(operand, coordinates)
     places: Lanes = ()
     if any(part.lift == "index" for part in op.state_parts):
         axes = _reduced_axes(region, node)
         places = body.spread(body.integers(linearize([coordinates[a] for a, _ in axes], [e for _, e in axes])))
     states = []
-    for lane, element in enumerate(body.spread(elements)):
+    for lane, element in enumerate(_elements(body, region, node)):
         names: dict[str, Term] = {"a": element}
         if places:
             names["index"] = places[lane]
@@ -241,8 +237,38 @@ def lifted(body: Body, region: Region, node: Node) -> list[State]:
     return states
 
 
+def _elements(body: Body, region: Region, node: Node) -> Lanes:
+    """The elements that a reduction reduces at the current loop indices, one a lane."""
+    operand = node.operands[0]
+    if isinstance(operand, Literal):
+        return body.spread((constant(operand.value, state_types(node)[0]),))
+    return body.spread(body.value(operand, region.at[node.outputs[0]][1]))
+
+
+def _absorb_terms(body: Body, region: Region, accumulator: Accumulator) -> None:
+    """Adds the elements of all lanes to a sum of terms over the first part of the state, which moves once."""
+    op, (first, total) = accumulator.op, accumulator.variables
+    assert op.term is not None
+    own, dtype = op.state_parts[0], first.dtype
+    elements = [convert(element, dtype) for element in _elements(body, region, accumulator.node)]
+    moved: Expression = first
+    for element in elements:
+        moved = apply(own.combine, {own.name: moved, f"later_{own.name}": element}, dtype)
+    (moved,) = body.name("moved", (moved,))
+    terms = [apply(op.term, {"x": element, own.name: moved}, dtype) for element in (first, *elements)]
+    result: Expression = call("mul", total, terms[0])
+    for term in terms[1:]:
+        result = call("add", result, term)
+    (result,) = body.name("both", (result,))
+    body.append(Assign(first, moved))
+    body.append(Assign(total, result))
+
+
 def accumulate(body: Body, region: Region, accumulator: Accumulator) -> None:
     """Adds the elements at the current loop indices, every lane."""
+    if accumulator.op.term is not None:
+        _absorb_terms(body, region, accumulator)
+        return
     for state in lifted(body, region, accumulator.node):
         accumulator.absorb(body, state)
 
