@@ -48,7 +48,12 @@ MOST_WORDS = 32
 FIRST_STEPS = {1: 8, 2: 4, 4: 2, 8: 4}
 """Steps of a thread before more threads are taken, by lanes: loads in flight against blocks on a multiprocessor."""
 
-LOOP_THREADS = 512
+LOOP_THREADS = 256
+"""Threads of a block that reads a long row once: many small blocks keep more loads in flight."""
+
+AGAIN_THREADS = {1: 1024, 2: 1024, 4: 1024, 8: 512}
+"""Threads where it is read again, by lanes: fewer rows are then in flight, and stay in the L2 cache."""
+
 LOOP_UNROLL = 4
 
 
@@ -141,24 +146,25 @@ def lower_row(region: Region, setting: Setting, shape: RowShape) -> tuple[Launch
 def lower_long_row(region: Region, setting: Setting) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
     """A block a row, in a loop over the row for each phase."""
     body, nest = new_body(region, setting), region.nest
+    threads = LOOP_THREADS
     if region.probe.kept:  # the row is read again, from the L2 cache, which neither it nor results may be pushed out of
-        body.streaming, body.streaming_stores = frozenset(), True
+        threads, body.streaming, body.streaming_stores = AGAIN_THREADS[setting.lanes], frozenset(), True
     positions = Positions(nest.reduced, setting.lanes)
     rows, groups = symbol("rows"), symbol("groups")
     derived = {symbol_of(rows): product(loop.extent for loop in nest.kept), symbol_of(groups): positions.total}
     block = open_block(body, rows)
-    thread, variable = open_threads(body, LOOP_THREADS)
+    thread, variable = open_threads(body, threads)
     bind_loops(body, nest.kept, block)
     part = region.placed(positions.values(body.lane))
-    walk = Strides(0, groups, thread, LOOP_THREADS, LOOP_UNROLL)
+    walk = Strides(0, groups, thread, threads, LOOP_UNROLL)
 
     def join(states: Sequence[State]) -> None:
-        combine_threads(body, states, LOOP_THREADS)
+        combine_threads(body, states, threads)
 
     run_phases(body, part, walk, positions.binder(body), join)
     store_kept(body, part, [body.index.compare("eq", thread, 0)])
     launch = make_launch(
-        body, f"{setting.name}_row", "cuda", [(block, rows)], contract=setting.contract, threads=LOOP_THREADS,
+        body, f"{setting.name}_row", "cuda", [(block, rows)], contract=setting.contract, threads=threads,
         thread=variable,
     )  # fmt: skip
     return launch, derived
