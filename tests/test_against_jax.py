@@ -73,6 +73,7 @@ WITHOUT = {
     "extent": "a host scalar, which jax does not have",
     "linear": "jax has no such function; it is matmul and add",
     "sum_of_squares": "a part of welford, which jax does not have",
+    "sum_of_exponentials": "a part of softmax, which jax spells out",
     "random_bits": "jax's generators have another counter; compared with the authors' test vectors",
     "fresh_seed": "another value in each call",
     "grouped_mm": "jax has ragged_dot, with sizes and not offsets; compared with NumPy",
