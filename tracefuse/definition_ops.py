@@ -279,7 +279,10 @@ class Operations:
         self, arg: Tensor, dims: Any, correction: Any = 1, keepdim: bool = False, *, dtype: Any = None,
         compute: Any = None,
     ) -> Any:  # fmt: skip
-        """Variance over `dims`: squared deviations over n - correction."""
+        """Variance over `dims`: squared deviations over n - correction; of complex numbers, of both parts together."""
+        if self._fd._kind(arg) == "complex":
+            parts = (self.var(part, dims, correction, keepdim) for part in (self.real(arg), self.imag(arg)))
+            return self.add(*parts, dtype=dtype, compute=compute)
         row = REGISTRY["var"]
         assert isinstance(row, Reduction)
         return self._reduction(row, arg, dims, keepdim, dtype, compute=compute, correction=correction)

@@ -40,7 +40,18 @@ def var(
     x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, *,
     correction: Any = None, mean: Any = None, where: Any = None,
 ) -> Any:  # fmt: skip
-    """Variance: the sum of squared deviations over n - ddof. mean: the mean, with the reduced axes kept."""
+    """Variance: the sum of squared deviations over n - ddof. mean: the mean, with the reduced axes kept.
+
+    Of complex numbers it is real: the sum of the variances of their parts.
+    """
+    taken = as_tensor(x) if dtype is None else astype(as_tensor(x), dtype, copy=False)
+    if taken.value.dtype.is_complex:
+        means = (None, None) if _given(mean) is None else (apply("real", mean), apply("imag", mean))
+        more = {"correction": correction, "where": where}
+        real = var(apply("real", taken), axis, None, None, ddof, keepdims, mean=means[0], **more)
+        imag = var(apply("imag", taken), axis, None, None, ddof, keepdims, mean=means[1], **more)
+        result = apply("add", real, imag)
+        return result if out is None else into(out, result)
     mask, ddof = _mask(where), ddof if _given(correction) is None else correction
     if _given(mean) is None and mask is None:
         tensor = as_tensor(x) if dtype is None else astype(as_tensor(x), dtype)

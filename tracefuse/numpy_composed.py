@@ -53,6 +53,12 @@ def _sign(x: Any) -> Any:
     return ones
 
 
+def _float_power(a: Any, b: Any) -> Any:
+    base = as_traced(a)
+    wide = dtypes.complex128 if base.value.dtype.is_complex else dtypes.float64
+    return arithmetic.power(operations.astype(base, wide), b)
+
+
 def _logical_xor(a: Any, b: Any) -> Any:
     return apply("ne", apply("ne", a, 0), apply("ne", b, 0))
 
@@ -188,7 +194,7 @@ def _bitwise_count(x: Any) -> Any:
 
 COMPOSED: dict[np.ufunc, Callable[..., Any]] = {
     np.square: _square, np.reciprocal: _reciprocal, np.sign: _sign, np.power: arithmetic.power,
-    np.float_power: lambda a, b: arithmetic.power(operations.astype(as_traced(a), dtypes.float64), b),
+    np.float_power: _float_power,
     np.matmul: arithmetic.matmul, np.logical_xor: _logical_xor, np.conjugate: arithmetic.conjugate,
     np.degrees: _degrees(180 / np.pi), np.rad2deg: _degrees(180 / np.pi), np.radians: _degrees(np.pi / 180),
     np.deg2rad: _degrees(np.pi / 180), np.isinf: _isinf, np.fmax: _fmax("maximum"), np.fmin: _fmax("minimum"),

@@ -62,6 +62,9 @@ def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bo
 @implements(np.nan_to_num)
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
     traced = as_traced(x)
+    if traced.value.dtype.is_complex:
+        parts = (nan_to_num(apply(part, traced), copy, nan, posinf, neginf) for part in ("real", "imag"))
+        return apply("complex", *parts)
     if not traced.value.dtype.is_floating:
         return operations.copy(traced)
     limits: Any = ml_dtypes.finfo(traced.value.dtype.name)  # it knows NumPy's types as well
@@ -77,8 +80,6 @@ def round_(a: Any, decimals: int = 0, out: Any = None) -> Any:
     """To `decimals` digits after the point, as NumPy: scaled, rounded to even, scaled back."""
     x = as_traced(a)
     digits = operator.index(decimals)
-    if x.value.dtype.kind == "complex":
-        raise missing("np.round of complex numbers", "round np.real and np.imag")
     if x.value.dtype.is_integer:
         if digits < 0:
             raise missing(f"np.round(decimals={digits}) of integers", "cast them to float64 first")

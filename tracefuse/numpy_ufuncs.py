@@ -167,8 +167,9 @@ def call_row(ufunc: np.ufunc, inputs: Sequence[Any], dtype: Any) -> Any:
             raise missing(f"the ufunc {name}", "write it with functions of np, on whole arrays")
         raise missing(f"np.{name}", INSTEAD.get(name, f"compute np.{name} outside the fused function"))
     result = apply(row.name, *inputs, compute_in=dtype)
-    if ufunc is np.fabs and result.value.dtype.kind not in ("float",):
-        raise DtypeError(f"fabs does not take {result.value.dtype}", hint="use np.abs", where=source.user_line())
+    taken = as_traced(inputs[0]).value.dtype if ufunc is np.fabs else result.value.dtype
+    if ufunc is np.fabs and (taken.is_complex or not result.value.dtype.is_floating):
+        raise DtypeError(f"fabs does not take {taken}", hint="use np.abs", where=source.user_line())
     return _strong(result)
 
 

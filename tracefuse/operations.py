@@ -8,6 +8,7 @@ Knows: the recorder, rows, NumPy's rules for axes. Must not know: which protocol
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
-from tracefuse.errors import DtypeError, TraceError, TracefuseError, UnsupportedError
+from tracefuse.errors import TraceError, TracefuseError, UnsupportedError
 from tracefuse.in_place import into
 from tracefuse.ops import REGISTRY, Pointwise, Reduction
 from tracefuse.ops.row import normalize_axes, normalize_axis
@@ -101,16 +102,21 @@ def as_array(value: Any) -> Any:
 
 
 def astype(x: Any, dtype: Any, *, copy: bool = True) -> Any:
-    """x converted; the same value where it has the type already."""
+    """x converted; the same value where it has the type already.
+
+    Of complex numbers the real part goes to a real type, with NumPy's ComplexWarning, once a trace.
+    """
     target = dtype_of(dtype)
     if x.value.dtype is target and x.weak is None:
         if not copy:
             return x
         return apply("set", x)
-    if x.value.dtype.kind == "complex" and target.kind != "complex":
-        raise DtypeError(
-            f"casting {x.value.dtype} to {target} discards the imaginary part", hint="take np.real first",
-            where=source.user_line(),
+    if x.value.dtype.is_complex and not target.is_complex and target.kind != "bool":
+        warnings.warn(
+            np.exceptions.ComplexWarning(
+                f"Casting complex values to real discards the imaginary part ({source.user_line()})"
+            ),
+            stacklevel=2,
         )  # fmt: skip
     return apply("cast", x, dtype=target)
 

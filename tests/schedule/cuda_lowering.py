@@ -70,7 +70,7 @@ class Case:
 
     def _passed(self, launch: LaunchSpec, arrays: dict[int, Any], scratch: Sequence[Any]) -> list[Any]:
         integers = [self.integer(Expression((((s,), 1),))) for s in launch.integers]
-        scalars = [np.asarray(arrays[s]).item() for s in launch.scalars]
+        scalars = [part for s in launch.scalars for part in _parts(np.asarray(arrays[s]).item())]
         return [*(arrays[t] for t in launch.tensors), *(scratch[k] for k in launch.scratch), *integers, *scalars]
 
     def check(self) -> Case:
@@ -81,11 +81,15 @@ class Case:
             wide = own if own.dtype == np.bool_ else own.astype(value.dtype)
             with np.errstate(all="ignore"):
                 fits = (wide == value) | (np.isnan(value) & np.isnan(wide)) | np.isinf(bound)
-                fits |= np.abs(np.subtract(wide, value, dtype=np.float64)) <= bound
+                fits |= np.abs(np.subtract(wide, value, dtype=np.result_type(value, np.float64))) <= bound
             assert fits.all(), (
                 f"output {position}: {wide[~fits][:4]} are not {value[~fits][:4]} within {bound[~fits][:4]}"
             )
         return self
+
+
+def _parts(scalar: Any) -> tuple[Any, ...]:
+    return (scalar.real, scalar.imag) if isinstance(scalar, complex) else (scalar,)
 
 
 def case(function: Callable[..., Any], *arguments: Any, wide: bool = True, target: Target = H200) -> Case:

@@ -271,7 +271,7 @@ class Body:
             result.append(convert(out, self._arithmetic(node.outputs[0])))
         return tuple(result)
 
-    def _step(self, expression: Expression) -> Expression:
+    def _step(self, name: str, expression: Expression) -> Expression:
         """A named step of a row's code."""
         return self.name("step", (expression,))[0]
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -58,7 +57,7 @@ _ROOTS = """
 """
 """sqrt(1 - a) and sqrt(1 + a); far from 0 both are lost in a, and the functions are logarithms."""
 
-FUNCTIONS = {
+_TEXTS = {
     "mul": "complex(x * u - y * v, x * v + y * u)",
     # Smith's method, as NumPy has it.
     "div": """
@@ -218,26 +217,9 @@ FUNCTIONS = {
     "eq": "(x == u) & (y == v)",
     "ne": "(x != u) | (y != v)",
 }  # fmt: skip
+
+FUNCTIONS = {name: "\n".join(line.strip() for line in text.splitlines()) for name, text in _TEXTS.items()}
 """The program of each primitive on complex numbers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """`name = code`; the last line of a program has no name."""
-
-    name: str
-    code: str
-
-
-@functools.cache
-def program(name: str) -> tuple[Line, ...] | None:
-    """The lines of a primitive's program; None where it has no meaning on complex numbers."""
-    text = FUNCTIONS.get(name)
-    if text is None:
-        return None
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    assigned = [line.partition(" = ") for line in lines[:-1]]
-    return (*(Line(left, code) for left, _, code in assigned), Line("", lines[-1]))
 
 
 @functools.cache

@@ -38,7 +38,7 @@ from tracefuse.kernel.ir import (
     Variable,
     call,
 )
-from tracefuse.schedule.complex_functions import numbers, program
+from tracefuse.schedule.complex_functions import FUNCTIONS, numbers
 from tracefuse.schedule.scalar_code import Term, apply, constant, convert, is_trivial
 
 Pair: TypeAlias = tuple[Expression, Expression]
@@ -253,19 +253,17 @@ class _Splitter:
 
     def _function(self, name: str, arguments: Sequence[Expression]) -> Expression:
         """What the program of a primitive gives, after the statements that it needs."""
-        lines = program(name)
-        if lines is None:
+        program = FUNCTIONS.get(name)
+        if program is None:
             raise InternalError(f"kernel IR: {name} has no meaning on {arguments[0].dtype}")
         part = arguments[0].dtype.real
         names: dict[str, Term] = dict(numbers(part))
         for whole, parts, argument in zip("ab", ("xy", "uv"), arguments, strict=False):
             left, right = (self._named(name, e) for e in self.pair(argument))
             names |= {whole: call("complex", left, right), parts[0]: left, parts[1]: right}
-        for line in lines[:-1]:
-            value = apply(line.code, names, part)
-            if value.dtype.is_complex:
-                left, right = (self._named(f"{name}_{line.name}", e) for e in self.pair(value))
-                names[line.name] = call("complex", left, right)
-            else:
-                names[line.name] = self._named(f"{name}_{line.name}", self.real(value))
-        return apply(lines[-1].code, names, part)
+        return apply(program, names, part, lambda step, value: self._kept(f"{name}_{step}", value))
+
+    def _kept(self, stem: str, value: Expression) -> Expression:
+        """What a program computes on the way, under a name."""
+        parts = [self._named(stem, part) for part in self._parts(value)]
+        return call("complex", *parts) if value.dtype.is_complex else parts[0]

@@ -89,17 +89,17 @@ def convert(expression: Expression, dtype: DType) -> Expression:
 
 
 def apply(
-    code: str, names: Mapping[str, Term], dtype: DType, keep: Callable[[Expression], Expression] | None = None
+    code: str, names: Mapping[str, Term], dtype: DType, keep: Callable[[str, Expression], Expression] | None = None
 ) -> Expression:
     """The code with `names` put in; a result that is a plain number becomes a literal of `dtype`.
 
-    keep: gives the value of a step a variable, so that what reads it twice does not compute it twice.
+    keep: gives the value of a step, whose name it is told, a variable: what reads it twice does not compute it twice.
     """
     steps, last = _parsed(code)
     known = dict(names)
     for name, step in steps:
         made = _translate(step, known, dtype)
-        known[name] = made if keep is None or isinstance(made, bool | int | float | complex) else keep(made)
+        known[name] = made if keep is None or isinstance(made, bool | int | float | complex) else keep(name, made)
     result = _translate(last, known, dtype)
     return constant(result, dtype) if isinstance(result, bool | int | float | complex) else result
 
