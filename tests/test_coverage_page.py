@@ -174,6 +174,13 @@ def test_the_counts_of_the_page_are_those_of_its_lists() -> None:
         assert int(count) == listed.count("`") // 2
 
 
+def test_the_readme_says_how_many_record() -> None:
+    counts = re.findall(r"(\d+) of (\d+) record", PAGE.read_text())
+    recorded, all_of_them = (sum(int(count[k]) for count in counts) for k in (0, 1))
+    readme = (PAGE.parents[1] / "README.md").read_text()
+    assert f"{recorded} of NumPy's {all_of_them}" in " ".join(readme.split())
+
+
 def test_the_part_of_cupy_is_current() -> None:
     cupy = pytest.importorskip("cupy")
     listed = re.search(r"shares with NumPy these \d+ do:\n\n((?:`.*\n)+)", kept_cupy_part())
