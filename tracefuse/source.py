@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, FunctionType, TracebackType
@@ -60,12 +61,30 @@ def user_line() -> str | None:
 
 def file_name(frame: FrameType) -> str:
     """The name of the file of a frame, as messages have it."""
-    return os.path.basename(frame.f_code.co_filename)
+    return _shown(frame.f_code.co_filename)
 
 
 def line_of(code: CodeType) -> str:
     """`file.py:12` of the line where `code` begins."""
-    return f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}"
+    return f"{_shown(code.co_filename)}:{code.co_firstlineno}"
+
+
+_OLD_CELL = re.compile(r"<ipython-input-(\d+)-\w+>")
+_CELL_FOLDER = re.compile(r"ipykernel_\d+$")
+
+
+def _shown(filename: str) -> str:
+    """A file without its folders; a cell of a notebook by the number that it was run under, where IPython says so."""
+    folder, name = os.path.split(filename)
+    old = _OLD_CELL.fullmatch(filename)
+    if old is not None:
+        return f"cell {old.group(1)}"
+    if not _CELL_FOLDER.search(folder):
+        return filename if filename.startswith("<") else name
+    get_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    compiler = getattr(get_shell() if callable(get_shell) else None, "compile", None)
+    number = getattr(compiler, "_filename_map", {}).get(filename)
+    return "cell" if number is None else f"cell {number}"
 
 
 def local_name(value: Any) -> str | None:
