@@ -27,9 +27,9 @@ def _flat_positions(function: Callable[..., Any]) -> Callable[..., Any]:
 def register_extreme(name: str, relation: str, numpy: Callable[..., Any], initial: str, doc: str) -> Reduction:
     """A row that finds where the extreme element is. NaN is more extreme than any number; of equals the first counts,
     so that the order of combining does not matter."""
-    more = f"(later_a {relation} a) | (later_a != later_a) & (a == a)"
-    equal = "(later_a == a) | (later_a != later_a) & (a != a)"
-    better = f"({more}) | ({equal}) & (later_place < place)"
+    more = f"~(later_a {'<=' if relation == '>' else '>='} a) & (a == a)"
+    as_much = f"(later_a {relation}= a) | (later_a != later_a)"
+    better = f"{more} | ({as_much}) & (later_place < place)"
     parts = (
         Part("a", "a", f"later_a if {better} else a", initial),
         Part("place", "index", f"later_place if {better} else place", 2**63 - 1, int64),

@@ -12,18 +12,18 @@ Knows: phases, loops, kernel IR. Must not know: LLVM, arrays.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tracefuse.dtypes import int64
 from tracefuse.extents import Extent, as_symbol, ceildiv, is_nonnegative, maximum, minimum, product, symbol, symbols
 from tracefuse.kernel.ir import Allocate, Buffer
 from tracefuse.ops.movement import delinearize
 from tracefuse.schedule.body import Body
+from tracefuse.schedule.cpu_lanes import reduce_loops
 from tracefuse.schedule.launches import LaunchSpec, make_launch
 from tracefuse.schedule.nest import Loop, coefficient, position_in
-from tracefuse.schedule.phases import Accumulator, Region, accumulate, declare, finish, store_output
+from tracefuse.schedule.phases import Accumulator, Region, declare, finish, store_output
 
 TILE = 4096
 """Elements of the innermost loop in one piece of a pointwise kernel: 16 KiB of float32 a stream, half an L1 cache."""
@@ -116,28 +116,12 @@ def lower_row(region: Region, name: str, contract: bool, keep: bool) -> LaunchSp
     return make_launch(body, name, "cpu", [grid], work=work(region), contract=contract)
 
 
-def nested(body: Body, loops: Sequence[Loop], emit: Callable[[], None]) -> None:
-    """Opens the loops around what `emit` emits, the last one for the vector unit."""
-    with contextlib.ExitStack() as stack:
-        for loop in loops[:-1]:
-            stack.enter_context(body.loop(loop.index, loop.extent))
-        if loops:
-            stack.enter_context(body.loop(loops[-1].index, loops[-1].extent, "vector"))
-        emit()
-
-
 def run_phase(body: Body, region: Region, phase: int, states: Sequence[Accumulator], loops: Sequence[Loop]) -> None:
     """One pass: accumulates what the phase reduces and stores the full outputs that it knows."""
     if not states and not region.full[phase]:
         return
 
-    def emit() -> None:
-        for state in states:
-            accumulate(body, region, state)
-        for output in region.full[phase]:
-            store_output(body, region, output)
-
-    nested(body, loops, emit)
+    reduce_loops(body, region, phase, states, loops)
     body.cached.update({k: v for k, v in body.to_cache.items() if region.probe.kept.get(k) == phase})
 
 

@@ -18,9 +18,10 @@ from tracefuse.ir import Node
 from tracefuse.kernel.ir import Buffer, Load, Store
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cpu import new_body, open_grid, work
+from tracefuse.schedule.cpu_lanes import reduce_loops
 from tracefuse.schedule.launches import LaunchSpec, Scratch, make_launch
 from tracefuse.schedule.nest import Loop, position_in
-from tracefuse.schedule.phases import Accumulator, Region, accumulate, declare, finish, store_output
+from tracefuse.schedule.phases import Accumulator, Region, declare, finish, store_output
 
 CHUNK = 1 << 15
 MOST_CHUNKS = 256
@@ -108,19 +109,9 @@ def _partials(state: Accumulator, positions: Sequence[int], *, written: bool) ->
 
 def _chunk(body: Body, split: _Split, phase: int, states: Sequence[Accumulator], chunk: Extent) -> None:
     """The phase's pass over one chunk of the outermost R loop."""
-    region, rows = split.region, split.rows
     start = chunk * split.length
-    loops = region.nest.reduced
-    with contextlib.ExitStack() as stack:
-        kinds = ["serial"] * (len(loops) - 1) + ["vector"]
-        stop = minimum(start + split.length, rows.extent)
-        stack.enter_context(body.loop(rows.index, stop, kinds[0], start=start))
-        for loop, kind in zip(loops[1:], kinds[1:], strict=True):
-            stack.enter_context(body.loop(loop.index, loop.extent, kind))
-        for state in states:
-            accumulate(body, region, state)
-        for output in region.full[phase]:
-            store_output(body, region, output)
+    stop = minimum(start + split.length, split.rows.extent)
+    reduce_loops(body, split.region, phase, states, split.region.nest.reduced, first=start, last=stop)
 
 
 def _store_partial(body: Body, split: _Split, state: Accumulator, chunk: Extent) -> list[tuple[int, Buffer]]:
