@@ -396,8 +396,13 @@ def test_constants_below_zero_divide_as_pythons_integers_do(divisor: int) -> Non
     for n in range(12):
         for found, expected in ((floordiv(3 * N + 1, divisor), (3 * n + 1) // divisor), (mod(N, divisor), n % divisor)):
             assert evaluate(found, {-1: n}) == expected
+
+
+def test_a_division_by_no_elements_is_only_wrong_where_it_is_evaluated() -> None:
+    """Loops over axes of extent 0 are joined as others are; nothing runs in them."""
+    assert str(symbol("k", extent=0) // 0 + I) == "i + k // 0"
     with pytest.raises(ZeroDivisionError):
-        floordiv(N, 0)
+        evaluate(floordiv(N, 0), {-1: 3})
 
 
 def test_a_proof_of_many_quotients_ends() -> None:

@@ -303,8 +303,8 @@ def _divided(dividend: Extent, divisor: Extent) -> tuple[Extent, Extent]:
     if divisor == 1:
         return dividend, 0
     if isinstance(divisor, int) and divisor < 1:
-        if divisor == 0:
-            raise ZeroDivisionError(f"{dividend} // 0")
+        if divisor == 0:  # the index of a loop with no iteration, divided by its extent
+            return _atom("//", dividend, 0), _atom("%", dividend, 0)
         quotient, rest = _divided(-dividend, -divisor)
         return quotient, -rest
     quotient, rest = _split(dividend, divisor)
