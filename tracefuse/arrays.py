@@ -243,6 +243,16 @@ def leaving(kind: str) -> Callable[[Any], Any]:
     return {"jax": _to_jax, "torch": _to_torch}.get(kind, _as_it_is)
 
 
+def hold(kind: str | None, arguments: Sequence[Any]) -> None:
+    """Keeps the memory of a call's arguments until its kernels have run, for libraries that would take it before.
+
+    JAX frees a buffer in the order of its own stream. CuPy frees in the order of the stream that the call ran on, and
+    so does PyTorch, whose stream is the call's.
+    """
+    if kind == "jax":
+        cuda.hold_until_done([array for array in arguments if cuda.is_array(array)])
+
+
 def _as_it_is(array: Any) -> Any:
     return array
 

@@ -226,6 +226,7 @@ class FusedFunction(Generic[P, R]):
             outputs = printing(entry, arguments, entered)
         else:
             outputs = [] if entry.executable is None else entry.executable(arguments, entered)
+        arrays.hold(entry.kind, arguments)
         if entry.kind != "numpy":
             outputs = list(map(arrays.leaving(entry.kind), outputs))
         if given is not None:

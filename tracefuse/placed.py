@@ -80,6 +80,7 @@ class PlacedFusion:
             made = executable(entered, given)
             if kind in ("numpy", "cupy") and config.overrides() is None and executable not in self._own:
                 self._own = [executable, *self._own]
+        arrays.hold(kind, entered)
         leave = arrays.leaving(kind)
         own = outputs or [None] * len(made)
         return [leave(result) if buffer is None else buffer for result, buffer in zip(made, own, strict=True)]

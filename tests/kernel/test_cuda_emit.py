@@ -13,7 +13,7 @@ from tracefuse import dtypes
 from tracefuse.dtypes import bool_, float32, float64, int32, int64
 from tracefuse.errors import CompileError, InternalError
 from tracefuse.kernel import ir
-from tracefuse.kernel.compile_cuda import CudaCompiler, compile_many, grid_function
+from tracefuse.kernel.compile_cuda import CudaCompiler, compile_many, grid_texts
 from tracefuse.kernel.cuda import canonical_cuda, emit_cuda, entry_name, shared_bytes
 from tracefuse.kernel.cuda_math import Printer, float_text
 from tracefuse.kernel.nvrtc import compile_source, compile_to_ptx, compile_with_log
@@ -222,10 +222,12 @@ def test_kernels_that_differ_in_names_and_comments_only_compile_once():
     assert canonical_cuda(kernel) != canonical_cuda(cases.group_reduce(float32, 16, 64))
 
 
-def test_grid_extents_become_a_function_of_the_parameters():
-    grid = grid_function(cases.transpose(float32))
-    assert grid(0, 0, 45, 70) == (3, 2, 1)
-    assert grid(0, 0, 45, 0) == (0, 2, 1)
+def test_grid_extents_are_written_over_the_parameters():
+    kernel = cases.transpose(float32)
+    blocks = grid_texts(kernel, [p.name for p in kernel.parameters])
+    sizes = [p.name for p in kernel.scalars]
+    assert [eval(text, dict(zip(sizes, (45, 70), strict=True))) for text in blocks] == [3, 2]
+    assert [eval(text, dict(zip(sizes, (45, 0), strict=True))) for text in blocks] == [0, 2]
     block, n = ir.Variable("block", int32), ir.Variable("n", float32)
     with pytest.raises(InternalError, match="a grid extent is made of integer parameters"):
-        grid_function(ir.Kernel("k", (n,), (ir.Axis(block, ir.Cast(n, int32)),), (), "cuda", 32))
+        grid_texts(ir.Kernel("k", (n,), (ir.Axis(block, ir.Cast(n, int32)),), (), "cuda", 32), ["n"])

@@ -15,6 +15,7 @@ import functools
 import math
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -172,6 +173,29 @@ def to_numpy(array: Any) -> np.ndarray[Any, Any]:
     """A copy on the host, when the work that makes the array is done."""
     result: np.ndarray[Any, Any] = array.get()
     return result
+
+
+_held: deque[tuple[Any, list[Any]]] = deque()
+"""What is read by work in flight: an event after it, and the arrays."""
+
+
+def hold_until_done(arrays: list[Any]) -> None:
+    """Keeps arrays until the work that is queued on the current stream now has run.
+
+    What was kept before is let go where its work has run by now; nothing is waited for.
+    """
+    while _held:
+        try:
+            event, kept = _held.popleft()
+        except IndexError:  # another thread was faster
+            break
+        if not event.done:
+            _held.appendleft((event, kept))
+            break
+    if arrays:
+        event = _cupy().cuda.Event(disable_timing=True)
+        event.record(current_stream())
+        _held.append((event, arrays))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
