@@ -216,7 +216,7 @@ def test_explain_shows_the_segments_and_why_they_are_not_one() -> None:
         total = fd.ops.broadcast(fd.ops.sum(x, [1]), [False, True])
         fd.add_output(fd.ops.add(x, total))
     fd.segment(merge=rules.reduction_ends_segment)
-    text = fd.explain()
+    text = str(fd.explain())
     assert text.splitlines()[0].split() == ["segment", "template", "inputs", "outputs", "nodes", "bytes"]
     assert "1 reduction, 1 movement" in text
     assert "0 | 1: a reduction ends its segment (reduction='sum', reader='add')" in text

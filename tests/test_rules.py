@@ -99,7 +99,7 @@ def test_at_most_bytes_uses_the_sizes_of_the_arguments() -> None:
     assert len(fd.segments) == 1
     fd.segment(arguments, merge=rules.at_most_bytes(1199))
     assert len(fd.segments) == 2
-    assert "bytes=1200" in fd.explain()
+    assert "bytes=1200" in str(fd.explain())
 
 
 def test_at_most_bytes_needs_no_arguments_where_sizes_are_static() -> None:

@@ -34,18 +34,18 @@ from tracefuse.definition_inputs import (
 )
 from tracefuse.definition_ops import Operations
 from tracefuse.definition_outputs import aliased_input, check_outputs
-from tracefuse.definition_segment import DefinitionSegment
+from tracefuse.definition_segment import DefinitionSegment, Segments
 from tracefuse.definition_values import Recording, Scalar, Tensor, Vector
 from tracefuse.dtypes import DataType, dtype_of, python_kind
 from tracefuse.errors import DtypeError, FusionError, ShapeError, UnsupportedError
 from tracefuse.evaluate import evaluate, extent_values
-from tracefuse.explain import Explanation
+from tracefuse.explain import Explanation, Outline
 from tracefuse.extents import Extent, maximum, minimum
 from tracefuse.given import returned
 from tracefuse.host_text import HostProgram
 from tracefuse.ir import Fusion, Layout, Literal
 from tracefuse.ops import REGISTRY
-from tracefuse.placed import PlacedFusion
+from tracefuse.placed import CacheInfo, PlacedFusion
 from tracefuse.plan import Plan
 from tracefuse.printing import definition_text
 from tracefuse.repro import script_text
@@ -122,6 +122,17 @@ class FusionDefinition(Recording):
 
     def __repr__(self) -> str:
         return definition_text(self.fusion, f"nvfuser_fusion_id{self.id}", self._vectors)
+
+    def _repr_html_(self) -> str:
+        return view.html_of(repr(self))
+
+    def definition(self, inputs: Sequence[Any] | None = None) -> FusionDefinition:
+        """The definition itself, which serves all inputs: what a fused function answers by this name."""
+        return self
+
+    def cache_info(self) -> CacheInfo:
+        """How often it was recorded (once), how many sets of kernels were built, how many calls found one."""
+        return CacheInfo(1, *((0, 0) if self._placed is None else (self._placed.compiles, self._placed.hits)))
 
     # -- inputs and outputs -----------------------------------------------------------------------------------------
 
@@ -272,7 +283,7 @@ class FusionDefinition(Recording):
     @source.hides_own_frames
     def segment(
         self, inputs: Sequence[Any] | None = None, merge: Predicate | None = None
-    ) -> list[DefinitionSegment[FusionDefinition]]:
+    ) -> Segments[FusionDefinition]:
         """The segments in order; `execute` runs exactly those from now on.
 
         inputs: arrays or ShapeDtypes; with them the segments show their kernels, and the predicate sees sizes. merge:
@@ -284,11 +295,11 @@ class FusionDefinition(Recording):
         return self.segments
 
     @property
-    def segments(self) -> list[DefinitionSegment[FusionDefinition]]:
+    def segments(self) -> Segments[FusionDefinition]:
         """The segments that `segment` found. Raises FusionError before that."""
         if self._segments is None:
             raise FusionError("the definition is not segmented", hint="call fd.segment() first")
-        return list(self._segments)
+        return Segments(self._segments, self.fusion)
 
     @source.hides_own_frames
     def setup_segmentation(self, inputs: Sequence[Any] | None = None, merge: Predicate | None = None) -> int:
@@ -340,20 +351,14 @@ class FusionDefinition(Recording):
         return self._split().concretization(inputs)
 
     @source.hides_own_frames
-    def explain(self, inputs: Sequence[Any] | None = None) -> Explanation | str:
+    def explain(self, inputs: Sequence[Any] | None = None) -> Explanation | Outline:
         """The segments as a table, and why they are not one.
 
         inputs (arrays or ShapeDtypes) add what depends on sizes: templates, bytes, guards. Nothing runs.
         """
         if inputs is not None:
             return Explanation(*self._split().plan_for(inputs))
-        segmentation = self._split().segmentation
-        parts = segmentation.segments
-        table = view.segments_table(
-            self.fusion, [p.segment for p in parts], [p.fusion for p in parts], [p.template for p in parts]
-        )
-        reasons = view.reasons_text(segmentation.partition.boundaries)
-        return f"{table}\n{reasons}" if reasons else table
+        return Outline(self._split().segmentation)
 
     @source.hides_own_frames
     def host_program(self, inputs: Sequence[Any], merge: Predicate | None = None) -> HostProgram:

@@ -8,12 +8,13 @@ Knows: parts of a fusion and what they were compiled to. Must not know: how a de
 
 from __future__ import annotations
 
-import html
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from tracefuse import view
 from tracefuse.errors import FusionError
+from tracefuse.ir import Fusion
 from tracefuse.kernel.text import kernel_text
 from tracefuse.plan import CompiledSegment
 from tracefuse.schedule.launches import LaunchSpec
@@ -104,4 +105,24 @@ class DefinitionSegment(Generic[Definition]):
         )
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        return view.html_of(self)
+
+
+class Segments(list[DefinitionSegment[Definition]], Generic[Definition]):
+    """The segments of a definition in order: a list that prints as a table and their definitions.
+
+    fusion: what they are segments of.
+    """
+
+    def __init__(self, found: Iterable[DefinitionSegment[Definition]], fusion: Fusion) -> None:
+        super().__init__(found)
+        self.fusion = fusion
+
+    def __str__(self) -> str:
+        table = view.segments_table(
+            self.fusion, [s.part.segment for s in self], [s.part.fusion for s in self], [s.template for s in self]
+        )
+        return "\n\n".join([table, *map(str, self)])
+
+    def _repr_html_(self) -> str:
+        return view.html_of(self)

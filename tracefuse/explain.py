@@ -8,7 +8,6 @@ Knows: segmentations and plans. Must not know: frontends, how anything was decid
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +17,36 @@ from tracefuse import view
 from tracefuse.memory_plan import memory_of, tensor_bytes
 from tracefuse.plan import Plan
 from tracefuse.segmentation import Segmentation
+
+
+@dataclass(frozen=True, eq=False)
+class Outline:
+    """How a fusion splits where no sizes are known: the segments, and why they are not one. Prints as text."""
+
+    segmentation: Segmentation
+
+    @property
+    def templates(self) -> tuple[str, ...]:
+        """What kind of kernel each segment needs: "pointwise", "reduction" or "library"; sizes decide the rest."""
+        return tuple(part.template for part in self.segmentation.segments)
+
+    @property
+    def boundaries(self) -> Mapping[tuple[int, int], segments.Verdict]:
+        """For each pair of segments with a value between them, why they are two."""
+        return self.segmentation.partition.boundaries
+
+    def __str__(self) -> str:
+        parts = self.segmentation.segments
+        table = view.segments_table(
+            self.segmentation.fusion, [p.segment for p in parts], [p.fusion for p in parts], self.templates
+        )
+        reasons = view.reasons_text(self.boundaries)
+        return f"{table}\n{reasons}" if reasons else table
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return view.html_of(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,4 +164,4 @@ class Explanation:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        return view.html_of(self)

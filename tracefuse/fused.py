@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
+from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from tracefuse import arrays, config, source
 from tracefuse.calls import Call, Signature, are_flat
@@ -22,7 +22,7 @@ from tracefuse.compiler import Executable, compile_fusion
 from tracefuse.concretization import Concretization
 from tracefuse.config import Options
 from tracefuse.definition import FusionDefinition
-from tracefuse.definition_segment import DefinitionSegment
+from tracefuse.definition_segment import Segments
 from tracefuse.entries import Entry, arguments_of, assembled, gather_of, is_plain, missed, printing
 from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.evaluated import EvaluatedExecutable
@@ -31,7 +31,7 @@ from tracefuse.host_text import HostProgram
 from tracefuse.logs import say
 from tracefuse.misses import Misses
 from tracefuse.out_tree import given_leaves, put_into
-from tracefuse.placed import PlacedFusion
+from tracefuse.placed import CacheInfo, PlacedFusion
 from tracefuse.progress import say_trace
 from tracefuse.recorder import current
 from tracefuse.shared_arguments import check_apart, same_leaves
@@ -47,14 +47,6 @@ MOST_TRACES = 64
 
 FUNCTIONS: weakref.WeakSet[FusedFunction[..., Any]] = weakref.WeakSet()
 """Every fused function that is alive, so that all their caches can be cleared."""
-
-
-class CacheInfo(NamedTuple):
-    """How often the function was traced, how many sets of kernels were built, how many calls found a trace."""
-
-    traces: int
-    compiles: int
-    hits: int
 
 
 class FusedFunction(Generic[P, R]):
@@ -260,7 +252,7 @@ class FusedFunction(Generic[P, R]):
         return FusionDefinition.from_placed(self._placed(entry))
 
     @source.hides_own_frames
-    def segments(self, *args: Any, **kwargs: Any) -> list[DefinitionSegment[FusionDefinition]]:
+    def segments(self, *args: Any, **kwargs: Any) -> Segments[FusionDefinition]:
         """The segments in order, with their kernels, for these arguments (arrays or ShapeDtypes); nothing runs."""
         entry, arguments = self._asked(args, kwargs)
         placed = self._placed(entry)

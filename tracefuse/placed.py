@@ -9,11 +9,11 @@ Knows: executables, kinds of arrays, options. Must not know: how a fusion was re
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracefuse import arrays, config
+from tracefuse import arrays, config, view
 from tracefuse.call_facts import check_arguments
 from tracefuse.compiler import Executable
 from tracefuse.concretization import Concretization
@@ -25,6 +25,17 @@ from tracefuse.segmentation import Segmentation
 from tracefuse.targets import backend_for, resolve_target
 
 
+class CacheInfo(NamedTuple):
+    """How often something was traced, how many sets of kernels were built, how many calls found what they needed."""
+
+    traces: int
+    compiles: int
+    hits: int
+
+    def _repr_html_(self) -> str:
+        return view.html_of(self)
+
+
 class PlacedFusion:
     """A segmentation that can be called with arrays of any kind, anywhere."""
 
@@ -34,6 +45,7 @@ class PlacedFusion:
         self._executables: dict[tuple[str, int | None, Options], Executable] = {}
         # Of NumPy and CuPy arrays alone, whose calls need no look at what the arrays are.
         self._own: list[Executable] = []
+        self.hits = 0
 
     @classmethod
     def from_executable(
@@ -50,6 +62,11 @@ class PlacedFusion:
         return self.segmentation.original
 
     @property
+    def compiles(self) -> int:
+        """How many plans were built, on all devices."""
+        return sum(executable.compiles for executable in self._executables.values())
+
+    @property
     def executables(self) -> tuple[Executable, ...]:
         """One for each device and set of options that it was called with."""
         return tuple(self._executables.values())
@@ -63,6 +80,7 @@ class PlacedFusion:
             for executable in self._own:
                 found = executable.attempt(arguments)
                 if found is not None:
+                    self.hits += 1
                     return found
         return self._called(arguments, outputs)
 
@@ -77,7 +95,9 @@ class PlacedFusion:
             made = EvaluatedExecutable(self.fusion)(entered, given)
         else:
             executable = self._executable(device)
+            before = executable.compiles
             made = executable(entered, given)
+            self.hits += executable.compiles == before
             if kind in ("numpy", "cupy") and config.overrides() is None and executable not in self._own:
                 self._own = [executable, *self._own]
         arrays.hold(kind, entered)

@@ -5,6 +5,7 @@ Knows: how a table is laid out and what a segment is described by. Must not know
 
 from __future__ import annotations
 
+import html
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -12,6 +13,11 @@ import segments
 from tracefuse.extents import Extent
 from tracefuse.ir import Fusion
 from tracefuse.rules import sum_of_bytes
+
+
+def html_of(shown: object) -> str:
+    """The text of an object as notebooks show it."""
+    return f"<pre>{html.escape(str(shown))}</pre>"
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
