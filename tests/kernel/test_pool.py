@@ -131,7 +131,9 @@ assert pool.get_pool().workers() == 3
 def _script(body: str) -> subprocess.CompletedProcess[str]:
     """Runs a new interpreter that already has workers."""
     text = _SETUP.format(folder=os.path.dirname(__file__)) + textwrap.dedent(body)
-    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60)
+    # BLAS has threads of its own, about which Python 3.12 warns at a fork.
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, env=environment)
 
 
 def _succeeds(body: str) -> str:
