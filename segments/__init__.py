@@ -60,6 +60,7 @@ from segments.rules import (
     no,
     yes,
 )
+from segments.spread import spread
 from segments.thread_streams import ThreadStreams
 from segments.units import View
 
@@ -130,5 +131,6 @@ __all__ = [
     "no",
     "partition",
     "releases",
+    "spread",
     "yes",
 ]

@@ -17,6 +17,8 @@ from segments.actions import Action, Binding, Run
 from segments.arguments import ArgumentManager
 from segments.device import Device
 from segments.instructions import (
+    Alias,
+    Allocate,
     Communicate,
     Copy,
     GetStream,
@@ -61,9 +63,9 @@ class Runner:
         self._first_step = steps[0] if steps else len(blocks)
 
     @property
-    def is_on_streams(self) -> bool:
-        """Whether the program has instructions about streams."""
-        return self._on_streams
+    def is_straight(self) -> bool:
+        """Whether the program is launches on one stream, with what they allocate, copy and release."""
+        return all(isinstance(i, Allocate | Alias | Launch | Copy | Release) for i in self.program.instructions)
 
     def __call__(self, arguments: Sequence[object]) -> tuple[object, ...]:
         """Run on `arguments`, in the order of the program's inputs, and return its outputs."""

@@ -1,5 +1,7 @@
 """Random fusions for as long as it takes: `python tests/soak.py [backend] [examples] [mode[-long] ...]`.
 
+The mode `streams` puts random axes of random fusions on streams and spreads the segments over them.
+
 The same property as test_random.py with new examples at every run; the first failure is shrunk and shown with its
 printed definition and arguments.
 """
@@ -10,8 +12,10 @@ import sys
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from random_fusions import fusions
 from test_random import predicates, run
+from test_streams_random import counts, marked, run_on_streams
 
 from tracefuse.definition import FusionDefinition
 from tracefuse.ir import Fusion
@@ -37,10 +41,32 @@ def soak(backend: str, examples: int, mode: str) -> None:
     print(f"{backend}, {mode}: {seen} fusions, three ways each", flush=True)
 
 
+def soak_streams(backend: str, examples: int) -> None:
+    """The same for fusions on streams, each with a number of streams of its own."""
+    seen = 0
+
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+    @given(drawn=marked("exact"), merge=predicates(), count=counts(), reuses=st.booleans())
+    def holds(drawn: tuple[Fusion, list[Any]], merge: Any, count: int, reuses: bool) -> None:
+        nonlocal seen
+        seen += 1
+        try:
+            run_on_streams(drawn, merge, backend, "exact", count, reuses)
+        except Exception as error:
+            error.add_note(f"{FusionDefinition.from_fusion(drawn[0])!r}\n{drawn[1]}\n{merge=} {count=} {reuses=}")
+            raise
+
+    holds()
+    print(f"{backend}, streams: {seen} fusions, three ways each", flush=True)
+
+
 def main() -> None:
     backend, examples, *modes = [*sys.argv[1:], *["interpreter", "2000"][len(sys.argv) - 1 :]]
     for mode in modes or ("exact", "mixed", "general", "exact-long", "general-long"):
-        soak(backend, int(examples), mode)
+        if mode == "streams":
+            soak_streams(backend, int(examples))
+        else:
+            soak(backend, int(examples), mode)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+import segments
 from segments import SegmentationError
-from tracefuse import rules
+from tracefuse import ParallelType, fuse, rules
 from tracefuse.definition import FusionDefinition
 from tracefuse.dtypes import DataType
 from tracefuse.extract import step_graph
 from tracefuse.rules import Group
+from tracefuse.schedule.region import FusionRule
 
 
 def softmax() -> FusionDefinition:
@@ -132,3 +136,68 @@ def test_an_op_that_ends_a_segment_does_so_without_a_predicate() -> None:
         fd.add_output(fd.ops.neg(fd.ops.segment_set(fd.ops.exp(x))))
     fd.segment()
     assert ops_of(fd) == [["exp", "segment_set"], ["neg"]]
+
+
+def model(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    hidden = np.exp((x - x.max(-1, keepdims=True)) @ w)
+    return hidden / hidden.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize(
+    "merge", [rules.one_op_a_segment, rules.reduction_ends_segment, rules.at_most_bytes(200), rules.library_alone]
+)
+def test_a_fused_function_is_split_as_its_predicate_says(merge: Any) -> None:
+    x, w = np.linspace(0, 1, 12).reshape(3, 4), np.linspace(-1, 1, 20).reshape(4, 5)
+    fused = fuse(model, merge=merge)
+    for rows in (3, 2, 7):
+        given = np.resize(x, (rows, 4))
+        np.testing.assert_allclose(fused(given, w), model(given, w), rtol=1e-12)
+    assert len(fused.segments(x, w)) > len(fuse(model).segments(x, w)) or merge is rules.library_alone
+
+
+def test_a_predicate_of_a_fused_function_that_fails_is_reported_with_the_groups() -> None:
+    def fails(first: Group, second: Group) -> bool:
+        raise KeyError("seven")
+
+    with pytest.raises(SegmentationError, match=r"fails failed on groups \(0,\) and \(1,\): KeyError: 'seven'"):
+        fuse(lambda x: np.exp(x) + 1, merge=fails)(np.ones(3))
+
+
+def sharded(*meshes: tuple[list[int], int | None]) -> FusionDefinition:
+    """A chain of copies on meshes of devices."""
+    with FusionDefinition() as fd:
+        tensor = fd.define_tensor([-1, -1])
+        for position, (devices, axis) in enumerate(meshes):
+            tensor = tensor if position == 0 else fd.ops.neg(tensor)
+            tensor.set_device_mesh(devices)
+            if axis is not None:
+                tensor.axis(axis).parallelize(ParallelType.mesh_x)
+        fd.add_output(tensor)
+    return fd
+
+
+def test_values_on_different_devices_share_no_segment() -> None:
+    fd = sharded(([0, 1], None), ([0, 1], None), ([2, 3], None), ([2, 3], None))
+    fd.segment(merge=rules.same_device)
+    assert ops_of(fd) == [["neg"], ["neg"], ["neg"]]
+    fd.segment()
+    assert ops_of(fd) == [["neg", "neg", "neg"]]
+
+
+def test_resharding_is_alone() -> None:
+    fd = sharded(([0, 1], 0), ([0, 1], 0), ([0, 1], 1), ([0, 1], 1), ([0, 1], 1))
+    fd.segment(merge=rules.resharding_alone)
+    assert ops_of(fd) == [["neg"], ["neg"], ["neg", "neg"]]
+    assert "T2.set_device_mesh([0, 1])\n    T2.axis(1).parallelize(ParallelType.mesh_x)" in repr(fd)
+
+
+def test_one_partitioner_splits_for_kernels_and_for_the_host() -> None:
+    """On one graph: kernels by what one kernel holds, the host program by what stays on the same devices."""
+    fd = sharded(([0, 1], 0), ([0, 1], 0), ([0, 1], 1), ([0, 1], 1))
+    graph = step_graph(fd.fusion)
+    rule = FusionRule(fd.fusion, graph.graph, graph.nodes)
+    view = rules.viewer(fd.fusion, graph.nodes)
+    assert segments.partition(graph.graph, rule).groups == ((0, 1, 2),)
+    host = segments.partition(graph.graph, rule, merge=rules.resharding_alone, view=view)
+    assert host.groups == ((0,), (1,), (2,))
+    assert host.boundaries[0, 1].reason == "resharding is alone in its segment"

@@ -343,8 +343,10 @@ def test_what_cannot_be_marked_is_refused() -> None:
             y.axis(2)
         with pytest.raises(ShapeError, match="0 pieces"):
             y.outer_split(0, 0)
-        with pytest.raises(UnsupportedError, match=r"parallelize takes ParallelType.stream, not ParallelType.mesh_x"):
+        with pytest.raises(FusionError, match="the tensor has no mesh"):
             y.axis(0).parallelize(ParallelType.mesh_x)
+        with pytest.raises(UnsupportedError, match="parallelize takes a ParallelType, not 3"):
+            y.axis(0).parallelize(3)  # type: ignore[arg-type]
         y.outer_split(0, 2)
         with pytest.raises(UnsupportedError, match="what a piece holds stays on its stream"):
             y.axis(1).parallelize(ParallelType.stream)
@@ -368,3 +370,41 @@ def test_the_number_of_streams_is_an_option() -> None:
 def test_outside_of_a_fused_function_nothing_happens() -> None:
     assert stream_parallel(X, 0) is X
     assert tracefuse.stream_parallel is stream_parallel
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# independent segments
+
+
+def branches(x: Any) -> Any:
+    left, right = np.exp(x) @ W, np.sin(x) @ W
+    return left.sum(0) + right.sum(1)[:, None].sum(0), left * 2, right
+
+
+def test_independent_segments_go_to_streams_of_their_own() -> None:
+    expected = branches(Y.astype(np.float64))
+    serial = fuse(branches)(Y)
+    for count in (1, 2, 3, 8):
+        fused = fuse(branches, streams=count)
+        for result, same, wanted in zip(fused(Y), serial, expected, strict=True):
+            np.testing.assert_array_equal(result, same)
+            np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-4)
+        text = str(fused.host_program(Y))
+        assert ("SetCurrentStream to Stream 1" in text) == (count > 1)
+        assert ("Wait for T" in text) == (count > 1)
+
+
+def test_updates_in_place_wait_for_readers_on_other_streams() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True, dtype=DataType.Float)
+        w = fd.define_tensor([-1, -1], contiguity=True, dtype=DataType.Float)
+        fd.add_output(fd.ops.matmul(x, w))
+        fd.add_output(fd.ops.mul(x, 2.0), alias_input=x)
+        fd.add_output(fd.ops.sum(fd.ops.matmul(fd.ops.exp(x), w), [0]))
+    for count in (1, 4):
+        y = Y[0].copy()
+        with options(streams=count):
+            product, total = fd.execute([y, W])
+        np.testing.assert_allclose(product, Y[0] @ W, rtol=1e-5)
+        np.testing.assert_allclose(total, (np.exp(Y[0]) @ W).sum(0), rtol=1e-4)
+        np.testing.assert_array_equal(y, 2 * Y[0])

@@ -69,17 +69,17 @@ def merge_of(options: Options, merge: segments.Predicate | None) -> segments.Pre
 def compile_fusion(
     fusion: Fusion, *, target: str = "cpu", merge: segments.Predicate | None = None,
     options: Options | None = None, device: int = 0, facts: Sequence[Guard] = (), disk: DiskCache | None = None,
-    name: str = "fusion",
+    name: str = "fusion", sizes: Mapping[int, int] | None = None,
 ) -> Executable:  # fmt: skip
     """`fusion`, rewritten, split and ready to be called; kernels are compiled for the first sizes that come.
 
     target: "cpu" (NumPy arrays) or "cuda" (CuPy arrays of GPU `device`; where there is no GPU, kernels are only
-    written, to be read). merge: see `segment_fusion`. facts: under which it was recorded; see `Executable.attempt`.
-    options: by default those in force. disk: where compiled kernels are kept; by default as the options say.
-    name: what the log and dumps call it.
+    written, to be read). merge, sizes: see `segment_fusion`. facts: under which it was recorded; see
+    `Executable.attempt`. options: by default those in force. disk: where compiled kernels are kept; by default as the
+    options say. name: what the log and dumps call it.
     """
     options = config.resolve() if options is None else options
-    segmentation = segment_fusion(run_passes(fusion, options), merge=merge_of(options, merge))
+    segmentation = segment_fusion(run_passes(fusion, options), merge=merge_of(options, merge), sizes=sizes)
     return Executable(segmentation, backend_for(target, device), options=options, facts=facts, disk=disk, name=name)
 
 

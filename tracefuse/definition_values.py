@@ -19,7 +19,7 @@ from tracefuse.errors import DtypeError, FusionError, ShapeError, TraceError, Un
 from tracefuse.extents import Extent
 from tracefuse.ir import Attributes, Fusion, FusionBuilder, Literal, Op, Operand, Value
 from tracefuse.ops.row import normalize_axis
-from tracefuse.parallel import ParallelType, StreamAxis
+from tracefuse.parallel import ParallelType, Sharding, StreamAxis
 from tracefuse.printing import VectorValue
 
 LoopAxis: TypeAlias = tuple[int, str, int | None]
@@ -204,6 +204,18 @@ class Tensor(Handle):
             raise UnsupportedError("outer_split: the axis is split already", where=source.user_line())
         axes[place : place + 1] = [(own, "outer", pieces), (own, "inner", pieces)]
 
+    def set_device_mesh(self, devices: Sequence[int]) -> None:
+        """The devices, by number, that hold the tensor: all of it, unless an axis is spread over mesh_x."""
+        mesh = tuple(devices)
+        if not mesh or len(set(mesh)) < len(mesh) or not all(isinstance(d, int) and d >= 0 for d in mesh):
+            raise FusionError(
+                f"set_device_mesh: {list(devices)}",
+                hint="name each device once, by a number from 0",
+                where=source.user_line(),
+            )
+        builder = self._fd._record()
+        builder.values[self._number] = replace(builder.values[self._number], sharding=Sharding(mesh))
+
     def axis(self, axis: int) -> Axis:
         """One axis, after the splits made by `outer_split`, to be spread with `parallelize`."""
         axes = self._fd._loop_axes(self._number)
@@ -225,14 +237,24 @@ class Axis:
         self._fd, self._number, self._place = fd, number, place
 
     def parallelize(self, kind: ParallelType) -> None:
-        """Spreads the axis: ParallelType.stream computes its slices, or its pieces after a split, on streams.
+        """Spreads the axis: ParallelType.stream computes its slices, or its pieces after a split, on streams; mesh_x
+        gives each device of the tensor's mesh one part.
 
         Raises FusionError for an input, which is there whole, UnsupportedError for what cannot be spread so.
         """
         axis, part, pieces = self._place
         builder, where = self._fd._record(), source.user_line()
+        value = builder.values[self._number]
+        if kind is ParallelType.mesh_x:
+            if value.sharding is None or part != "whole":
+                raise FusionError(
+                    "parallelize: the tensor has no mesh", hint="call tv.set_device_mesh([0, 1]) first, split nothing",
+                    where=where,
+                )  # fmt: skip
+            builder.values[self._number] = replace(value, sharding=replace(value.sharding, axis=axis))
+            return
         if kind is not ParallelType.stream:
-            raise UnsupportedError(f"parallelize takes ParallelType.stream, not {kind!r}", where=where)
+            raise UnsupportedError(f"parallelize takes a ParallelType, not {kind!r}", where=where)
         if part == "inner":
             raise UnsupportedError(
                 "parallelize: what a piece holds stays on its stream", hint="spread the outer part of the split",
@@ -242,7 +264,6 @@ class Axis:
             raise FusionError(
                 f"parallelize: input T{self._number} is there whole", hint="spread a copy: fd.ops.set(x)", where=where
             )
-        value = builder.values[self._number]
         builder.values[self._number] = replace(value, stream=StreamAxis(axis, pieces))
 
 

@@ -18,6 +18,7 @@ from tracefuse.config import Options
 from tracefuse.definition_inputs import input_text
 from tracefuse.errors import OptionError
 from tracefuse.explain import Explanation
+from tracefuse.host_text import HostProgram
 from tracefuse.ir import Fusion
 from tracefuse.kernel.text import kernel_text
 from tracefuse.logs import say
@@ -61,7 +62,7 @@ class Dump:
                 source = getattr(function, "source", "")
                 ending = "cu" if 'extern "C" __global__' in source else "ll"
                 self._write_wanted("source", f"segment{k}_{position}.{ending}", source)
-        self._write_wanted("host_ir", "host_ir.txt", f"{plan.program}\n\n{call_text}")
+        self._write_wanted("host_ir", "host_ir.txt", f"{HostProgram.of(plan)}\n\n{plan.program}\n\n{call_text}")
 
     def _write_wanted(self, what: str, file: str, text: str) -> None:
         if what in self.wanted:

@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
+from segments import Predicate
 from tracefuse import arrays, config, source
 from tracefuse.calls import Call, Signature, are_flat
 from tracefuse.compiler import Executable, compile_fusion
@@ -54,6 +55,7 @@ class FusedFunction(Generic[P, R]):
 
     def __init__(
         self, function: Callable[P, R], *, static_argnums: Sequence[int] = (), static_argnames: Sequence[str] = (),
+        merge: Predicate | None = None,
         **options: Any,
     ) -> None:  # fmt: skip
         plain = inspect.unwrap(function) if not isinstance(function, functools.partial) else function.func
@@ -70,6 +72,7 @@ class FusedFunction(Generic[P, R]):
         self._function: Callable[..., Any] = function
         self._signature = Signature(function, static_argnums, static_argnames)
         self._options = config.checked(options, "@fuse")
+        self._merge = merge
         self._fast: dict[tuple[type, ...], list[Entry]] = {}
         self._tables: dict[tuple[Options, Any], list[Entry]] = {}
         self._misses = Misses()
@@ -205,6 +208,7 @@ class FusedFunction(Generic[P, R]):
         facts = (*traced.guards, *traced.never_one())
         return compile_fusion(
             traced.fusion, target=target, device=device or 0, options=options, facts=facts, name=self.__qualname__,
+            merge=self._merge, sizes=None if self._merge is None else traced.sizes,
         )  # fmt: skip
 
     def _run(self, entry: Entry, arguments: list[Any], call: Call, out: Any) -> Any:
@@ -360,7 +364,7 @@ def fuse(function: Callable[P, R], /) -> FusedFunction[P, R]: ...
 @overload
 def fuse(
     function: None = None, /, *, static_argnums: int | Sequence[int] = (), static_argnames: str | Sequence[str] = (),
-    **options: Any,
+    merge: Predicate | None = None, **options: Any,
 ) -> Callable[[Callable[P, R]], FusedFunction[P, R]]: ...  # fmt: skip
 
 
@@ -369,8 +373,9 @@ def fuse(function: Any = None, /, **options: Any) -> Any:
     """Compiles a function of arrays: it is recorded once for each trace key, split into kernels, and run.
 
     Used as `@fuse`, `@fuse(option=value)` or `fuse(function)`. static_argnums, static_argnames: parameters whose
-    values are part of the trace. Other keywords are options (`tracefuse.options`). Raises OptionError for an unknown
-    one, TraceError for generators and async functions.
+    values are part of the trace. merge: a predicate that says which groups of ops may not share a segment, see
+    `tracefuse.rules`. Other keywords are options (`tracefuse.options`). Raises OptionError for an unknown one,
+    TraceError for generators and async functions.
     """
     if function is None:
         return lambda decorated: fuse(decorated, **options)

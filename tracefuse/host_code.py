@@ -65,7 +65,7 @@ class _Writer:
     def __init__(self, plan: Plan, backend: Backend, graph: bool) -> None:
         if graph:
             backend.require_graphs()
-            if plan.is_on_streams:
+            if not plan.is_straight:
                 raise UnsupportedError("values on streams cannot be launched as a graph", hint="leave graph=True out")
         self.plan, self.backend, self.graph = plan, backend, graph
         self.fusion: Fusion = plan.segmentation.fusion
@@ -106,7 +106,7 @@ class _Writer:
         if elsewhere is not None:
             lines += [f"    if {elsewhere}:", "        return other_device(call, a)"]
         lines += self._scalars()
-        if self.plan.is_on_streams:
+        if not self.plan.is_straight:
             values = "".join(f"{name_of(number)}, " for number in self.plan.program.inputs)
             lines = _with_shared(lines, self.shared)
             self.text = "\n".join([*lines, f"    return list({self._name('run', self.plan.runner)}(({values})))", ""])

@@ -27,7 +27,7 @@ from tracefuse.extents import (
     substitute,
     symbols,
 )
-from tracefuse.parallel import StreamAxis
+from tracefuse.parallel import Sharding, StreamAxis
 
 Shape: TypeAlias = tuple[Extent, ...]
 
@@ -62,7 +62,7 @@ class Value:
     kind: "tensor", or "scalar" (on the host: evaluated before the launch that needs it, a kernel argument).
     extent: for an integer scalar, the integer expression that it is. name, where: the user's name and line.
     origin: the value of the fusion that this one was made from by a pass, if any. stream: the axis whose slices are
-    computed on streams, one by one.
+    computed on streams, one by one. sharding: which devices hold it, where several do.
     """
 
     number: int
@@ -74,6 +74,7 @@ class Value:
     where: str | None = None
     origin: int | None = None
     stream: StreamAxis | None = None
+    sharding: Sharding | None = None
 
     @property
     def dtype(self) -> DType:

@@ -13,12 +13,13 @@ from dataclasses import replace
 from typing import Any
 
 import segments
-from segments import Launch, MemoryUse
+from segments import Allocate, Launch, MemoryUse
 from tracefuse import view
 from tracefuse.errors import OutOfMemoryError
-from tracefuse.extents import evaluate
+from tracefuse.extents import evaluate, product
 from tracefuse.ir import Fusion
 from tracefuse.plan import CompiledSegment, Plan
+from tracefuse.stream_program import SlotAllocation
 
 
 def tensor_bytes(fusion: Fusion, number: int, sizes: Mapping[Any, int]) -> int:
@@ -44,8 +45,15 @@ def memory_of(plan: Plan, sizes: Mapping[Any, int]) -> MemoryUse:
             dtype.itemsize * evaluate(size, sizes) for k, (dtype, size) in own if (launch.step, k) not in rooms.scratch
         )
 
+    slots = {i.value: i.spec for i in plan.program.instructions if isinstance(i, Allocate)}
+
     def bytes_of(number: int) -> int:
-        return 0 if number in rooms.slots else tensor_bytes(fusion, number, sizes)
+        if number in rooms.slots:
+            return 0
+        spec = slots.get(number)
+        if isinstance(spec, SlotAllocation):
+            return evaluate(product(spec.extents) * spec.dtype.itemsize, sizes)
+        return tensor_bytes(fusion, number, sizes)
 
     use = segments.memory_use(plan.program, bytes_of, scratch_of)
     # Rooms are there from the first launch to the end.

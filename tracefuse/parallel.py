@@ -23,6 +23,18 @@ class ParallelType(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Sharding:
+    """The devices that hold a value, by number, and the axis of which each holds one part; None: each holds it all."""
+
+    devices: tuple[int, ...]
+    axis: int | None = None
+
+    def __str__(self) -> str:
+        where = "all of it" if self.axis is None else f"parts of axis {self.axis}"
+        return f"{where} on devices {', '.join(map(str, self.devices))}"
+
+
+@dataclass(frozen=True, slots=True)
 class StreamAxis:
     """The axis of a value whose slices go to streams. pieces: into how many parts it is cut; None is one an index."""
 

@@ -100,9 +100,9 @@ class Plan:
     cause: str = ""
 
     @property
-    def is_on_streams(self) -> bool:
-        """Whether the program has streams, which `runner` runs."""
-        return self.runner.is_on_streams
+    def is_straight(self) -> bool:
+        """Whether the program can be written as one function; else `runner` runs it."""
+        return self.runner.is_straight
 
     @property
     def buffers(self) -> tuple[int, ...]:
@@ -154,14 +154,16 @@ def build_plan(
         calls = [segment_call(k, c.part, c.inputs, c, fills[k]) for k, c in enumerate(compiled)]
         reuses = not options.disables("loop_buffer_reuse")
         program = build_stream_program(fusion, graph, calls, given, options.number_of_streams, reuses=reuses)
-        rooms = NO_ROOMS
     else:
         program = build_host_program(fusion, graph, launches, fills, given, direct, lowering.may_raise)
+        program = segments.spread(program, options.streams)
+    runner, rooms = Runner(program, backend), NO_ROOMS
+    if runner.is_straight:
         scratch = {k: _spans(one) for k, one in enumerate(compiled)}
         called = [one.code is None for one in compiled]
         rooms = lay_out(program, called, scratch, slots=backend.addresses, graph=options.graph)
     return Plan(
-        segmentation, layouts, aligned, tuple(dict.fromkeys(found)), tuple(compiled), program, Runner(program, backend),
+        segmentation, layouts, aligned, tuple(dict.fromkeys(found)), tuple(compiled), program, runner,
         rooms, tuple(given), direct,
     )  # fmt: skip
 

@@ -86,10 +86,16 @@ class _Printer:
             yield f"{self.name(number)} = {self.pending.pop(number)(number)}"
             if number in self.fusion.values:
                 self._hold(number)
+                yield from self._spread(number)
 
     def _spread(self, number: int) -> Iterator[str]:
-        """The lines that put an axis of a value on streams."""
-        stream, name = self.fusion.values[number].stream, self.name(number)
+        """The lines that put an axis of a value on streams, and a value on devices."""
+        value, name = self.fusion.values[number], self.name(number)
+        stream, sharding = value.stream, value.sharding
+        if sharding is not None:
+            yield f"{name}.set_device_mesh({list(sharding.devices)})"
+            if sharding.axis is not None:
+                yield f"{name}.axis({sharding.axis}).parallelize({ParallelType.mesh_x!r})"
         if stream is not None:
             if stream.pieces is not None:
                 yield f"{name}.outer_split({stream.axis}, {stream.pieces})"

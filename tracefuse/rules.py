@@ -19,6 +19,7 @@ from segments import Predicate, Verdict, any_of, both, negate, no, yes
 from tracefuse.errors import ScalarError
 from tracefuse.extents import Extent, evaluate, product
 from tracefuse.ir import Fusion, Node
+from tracefuse.slicing import operand_axes
 
 __all__ = [
     "Group",
@@ -31,6 +32,8 @@ __all__ = [
     "no",
     "one_op_a_segment",
     "reduction_ends_segment",
+    "resharding_alone",
+    "same_device",
     "yes",
 ]
 
@@ -111,6 +114,44 @@ def library_alone(first: Group, second: Group) -> Verdict:
         if "library" in group.kinds:
             return no("a library call is alone in its segment", ops=group.ops)
     return yes()
+
+
+def same_device(first: Group, second: Group) -> Verdict:
+    """What a segment reads and makes is on one mesh of devices; values that have none go with any."""
+    union = first.union(second)
+    meshes = {s.devices for number in _numbers_of(union) if (s := union.fusion.values[number].sharding) is not None}
+    return yes() if len(meshes) < 2 else no("values on different devices", devices=tuple(sorted(meshes)))
+
+
+def resharding_alone(first: Group, second: Group) -> Verdict:
+    """An op whose operand and result lie differently on devices shares its segment with nothing."""
+    for group in (first, second):
+        for node in group.nodes:
+            if is_resharding(group.fusion, node):
+                return no("resharding is alone in its segment", op=node.op.name)
+    return yes()
+
+
+def is_resharding(fusion: Fusion, node: Node) -> bool:
+    """Whether a node's result lies on other devices than an operand, or another of its axes is cut.
+
+    The axis of an operand is compared with the one that a part of the result needs of it.
+    """
+    result = fusion.values[node.outputs[0]].sharding
+    needed: Mapping[int, int | None] | Verdict = dict.fromkeys(range(len(node.operands)))
+    if result is not None and result.axis is not None:
+        needed = operand_axes(fusion, node, result.axis)
+    for position, operand in enumerate(node.operands):
+        own = fusion.values[operand].sharding if isinstance(operand, int) else None
+        if own is None or result is None:
+            continue
+        if isinstance(needed, Verdict) or own.devices != result.devices or own.axis != needed.get(position):
+            return True
+    return False
+
+
+def _numbers_of(group: Group) -> list[int]:
+    return [*group.inputs, *(number for node in group.nodes for number in node.outputs)]
 
 
 def at_most_bytes(limit: int) -> Predicate:

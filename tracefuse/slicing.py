@@ -9,7 +9,7 @@ Knows: fusions, index maps, rows' kinds. Must not know: streams, devices, progra
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -76,6 +76,8 @@ def extend(axes: Axes, fusion: Fusion, node: Node) -> Verdict:
         needed = operand_axes(fusion, node, axis)
     if isinstance(needed, Verdict):
         return needed
+    if axis is not None and not _has_slice(fusion, node, axis, needed):
+        return no("its sizes depend on the whole axis", axis=axis)
     for position, operand in enumerate(node.operands):
         if isinstance(operand, Literal) or not fusion.values[operand].is_tensor:
             continue
@@ -208,7 +210,9 @@ class _Slicing:
     def _node(self, node: Node) -> None:
         values = self.part.values
         wanted = [self._shape(number) for number in node.outputs]
-        for attributes in self._attributes(node):
+        shape, axis = self.part.shape_of(node.outputs[0]), self.axes[node.outputs[0]]
+        known = _canonical(self.part, node)
+        for attributes in _attributes_of_slice(known, shape, axis, self.gone, self.rest, self.piece):
             trial = _copy(self.builder)
             try:
                 trial.node(
@@ -228,27 +232,58 @@ class _Slicing:
         # Equal by what the part requires; not where one extent is that of a slice and of a whole axis.
         return not self.rest and tuple(map(self.part.canonical, made)) == wanted
 
-    def _attributes(self, node: Node) -> Iterator[Mapping[str, Any]]:
-        """What the attributes may be for a slice: each extent of the cut axis may stand for the slice or the whole."""
-        canonical = {k: map_extents(v, self.part.canonical) for k, v in node.attributes.items()}
-        if self.gone.isdisjoint(_symbols_of(canonical.values())):
-            yield canonical
-        whole = {k: map_extents(v, lambda e: substitute(e, self.rest)) for k, v in canonical.items()}
-        pieces: dict[Symbol, Extent] = dict.fromkeys(self.gone, self.piece)
-        cut = {k: map_extents(v, lambda e: substitute(e, pieces)) for k, v in canonical.items()}
-        axis = self.axes[node.outputs[0]]
-        if axis is not None:
-            shape = self.part.shape_of(node.outputs[0])
-            yield {key: self._along(canonical[key], whole[key], cut[key], shape, axis) for key in canonical}
-            yield cut
-        yield whole
 
-    def _along(self, attribute: Any, whole: Any, cut: Any, shape: Shape, axis: int) -> Any:
+def _canonical(fusion: Fusion, node: Node) -> dict[str, Any]:
+    return {key: map_extents(value, fusion.canonical) for key, value in node.attributes.items()}
+
+
+def _attributes_of_slice(
+    attributes: Mapping[str, Any], shape: Shape, axis: int | None, gone: Collection[Symbol],
+    rest: Mapping[Symbol, Extent], piece: Extent,
+) -> Iterator[Mapping[str, Any]]:  # fmt: skip
+    """What the attributes of a node may be for a slice: an extent of the cut axis may be the slice's or the whole's.
+
+    shape, axis: of the result, and which of it is cut. gone: the symbols of cut extents; rest: what stands for them
+    where the whole is meant. piece: the extent of the slice.
+    """
+    if set(gone).isdisjoint(_symbols_of(attributes.values())):
+        yield attributes
+    whole = {k: map_extents(v, lambda e: substitute(e, rest)) for k, v in attributes.items()}
+    pieces: dict[Symbol, Extent] = dict.fromkeys(gone, piece)
+    cut = {k: map_extents(v, lambda e: substitute(e, pieces)) for k, v in attributes.items()}
+
+    def along(key: str) -> Any:
         """An attribute with one entry an axis, of which that of the cut axis stands for the slice."""
-        if not isinstance(attribute, tuple) or len(attribute) != len(shape):
-            return whole
-        own = self.piece if attribute[axis] == shape[axis] else cut[axis]
-        return (*whole[:axis], own, *whole[axis + 1 :])
+        own = attributes[key]
+        if axis is None or not isinstance(own, tuple) or len(own) != len(shape):
+            return whole[key]
+        entry = piece if own[axis] == shape[axis] else cut[key][axis]
+        return (*whole[key][:axis], entry, *whole[key][axis + 1 :])
+
+    if axis is not None:
+        yield {key: along(key) for key in attributes}
+        yield cut
+    yield whole
+
+
+def _has_slice(fusion: Fusion, node: Node, axis: int, needed: Mapping[int, int | None]) -> bool:
+    """Whether the row makes a slice of its result from slices of its operands."""
+    result = fusion.shape_of(node.outputs[0])
+    shapes = [fusion.shape_of(operand) for operand in node.operands]
+    cut = [tuple(1 if a == needed.get(k) else e for a, e in enumerate(shape)) for k, shape in enumerate(shapes)]
+    wanted = tuple(1 if a == axis else e for a, e in enumerate(result))
+    gone = set(symbols(result[axis]))
+    for attributes in _attributes_of_slice(_canonical(fusion, node), result, axis, gone, {}, 1):
+        try:
+            if tuple(map(fusion.canonical, node.op.shapes(cut, attributes, _known)[0])) == wanted:
+                return True
+        except TracefuseError:
+            continue
+    return False
+
+
+def _known(left: Extent, relation: str, right: Extent, message: str, hint: str) -> None:
+    """What the whole requires of extents has been asked for."""
 
 
 def _symbols_of(attributes: Iterable[Any]) -> Iterator[Symbol]:

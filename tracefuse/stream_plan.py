@@ -18,7 +18,7 @@ from tracefuse.stream_program import SegmentCall
 
 def host_op_of(part: Part) -> HostCall | None:
     """The operation that a part is, if the array library runs it."""
-    if len(part.fusion.nodes) != 1:
+    if len(part.fusion.nodes) != 1 or not part.segment.outputs:
         return None
     (node,) = part.fusion.nodes
     return host_call(part.fusion, node)

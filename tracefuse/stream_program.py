@@ -33,6 +33,7 @@ from segments import (
     Synchronize,
     integer_of,
 )
+from tracefuse.dtypes import DType
 from tracefuse.extents import Extent, ceildiv, minimum, python_text, symbols
 from tracefuse.given import Given
 from tracefuse.host_program import Allocation, allocation, returned_memory
@@ -66,7 +67,8 @@ class SlotAllocation:
     streams: int
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
+        """Of its elements."""
         return self.whole.dtype
 
     @property

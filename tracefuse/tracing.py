@@ -56,6 +56,7 @@ class Trace:
     sources: for each input of the fusion the position of its leaf, or -(k + 1) for the k-th capture. results: for each
     leaf of the result ("output", position), ("argument", leaf), ("size", extent), ("number", read) or
     ("constant", value). device: the GPU that arguments or `device=` name, or None. prints: what a call prints.
+    sizes: extents and scalars of the call that it was recorded for.
     """
 
     fusion: Fusion
@@ -69,6 +70,7 @@ class Trace:
     names: tuple[str, ...] = field(default=())
     device: int | None = None
     prints: tuple[Print, ...] = ()
+    sizes: Mapping[int, Any] = field(default_factory=dict)
 
     def facts(self, arguments: Sequence[Any]) -> dict[int, Any]:
         """Extents and scalars of a call, for arguments in the order of the fusion's inputs."""
@@ -157,6 +159,7 @@ def trace(
     return Trace(
         fusion, tuple(recorder.guards), tuple(recorder.scalar_guards), sources, captured, statics, results, structure,
         tuple(leaf.path for leaf in leaves), recorder.device, prints,
+        dict(recorder.hints),
     )  # fmt: skip
 
 

@@ -36,6 +36,7 @@ from segments import (
     ThreadStreams,
     Wait,
     integer_of,
+    spread,
 )
 
 OWN = NamedStream(0)
@@ -385,3 +386,54 @@ def test_a_program_on_streams_gives_what_it_gives_on_one(data: st.DataObject) ->
     x = np.arange(4.0)
     expected = Runner(Program([0], [count], serial), ArrayDevice())([x])[0]
     np.testing.assert_array_equal(Runner(program, ArrayDevice())([x])[0], expected)
+
+
+def test_independent_launches_go_to_streams_of_their_own() -> None:
+    launches = [Launch(0, (0,), (1,)), Launch(1, (0,), (2,)), Launch(2, (1,), (3,)), Launch(3, (2, 3), (4,))]
+    program = Program([0], [4], [*launches, *map(Release, (0, 1, 2, 3))])
+    spread_out = spread(program, 4)
+    lines = str(spread_out).split("\n")
+    assert lines[1:-6] == [
+        "  s0 = current stream",
+        "  set stream stream (0)", "  synchronize s0", "  launch segment_0(t0) -> t1",
+        "  set stream stream (1)", "  synchronize s0", "  launch segment_1(t0) -> t2",
+        "  set stream stream (0)", "  launch segment_2(t1) -> t3",
+        "  set stream stream (1)", "  wait for t3", "  launch segment_3(t2, t3) -> t4",
+        "  set stream s0", "  synchronize stream (0)",
+    ]  # fmt: skip
+    assert spread(program, 1) is program
+    chain = Program([0], [2], [Launch(0, (0,), (1,)), Release(0), Launch(1, (1,), (2,)), Release(1)])
+    assert spread(chain, 4) is chain
+
+
+def test_memory_that_is_written_again_waits_for_its_readers() -> None:
+    program = Program(
+        [0], [1, 3], [Launch(0, (0,), (1,), lambda x: x.copy()), Launch(1, (0,), (2,), twice), Alias(3, 0),
+                      Launch(2, (2,), (3,), twice), Release(0), Release(2)]
+    )  # fmt: skip
+    spread_out = spread(program, 3)
+    assert "synchronize stream (0)" in str(spread_out).partition("launch <function twice")[2]
+    x = np.arange(4.0)
+    copied, _ = Runner(spread_out, ArrayDevice())([x])
+    np.testing.assert_array_equal(copied, np.arange(4.0))
+    np.testing.assert_array_equal(x, 4 * np.arange(4.0))
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_any_graph_spread_over_streams_gives_what_it_gives_on_one(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 14))
+    instructions: list[Instruction] = []
+    for k in range(count):
+        inputs = tuple(data.draw(st.lists(st.integers(0, k), min_size=1, max_size=3)))
+        if data.draw(st.booleans()):
+            instructions.append(Allocate(k + 1, (4,)))
+        instructions.append(Launch(k, inputs, (k + 1,), lambda *values: sum(values) % 97))
+    outputs = sorted(data.draw(st.sets(st.integers(1, count), min_size=1)))
+    instructions += [Release(v) for v in range(count + 1) if v not in outputs]
+    program = Program([0], outputs, instructions)
+    x = np.arange(4.0)
+    expected = Runner(program, ArrayDevice())([x])
+    results = Runner(spread(program, data.draw(st.integers(1, 5))), ArrayDevice())([x])
+    for result, wanted in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(result, wanted)

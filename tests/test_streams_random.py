@@ -1,0 +1,73 @@
+"""Random fusions with random axes on streams, and spread over streams, mean what they mean.
+
+`soak.py` runs many more of them (`streams`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from random_fusions import fusions
+from test_random import predicates, run
+
+from tracefuse import options
+from tracefuse.ir import Fusion
+from tracefuse.parallel import StreamAxis
+from tracefuse.slicing import can_slice
+
+
+@st.composite
+def marked(draw: Any, mode: str, long: bool = False) -> tuple[Fusion, list[Any]]:
+    """A random fusion with some of the axes on streams along which its values can be cut, and arguments."""
+    fusion, arguments = draw(fusions(mode, long))
+    values = dict(fusion.values)
+    for node in fusion.nodes:
+        (number, *_) = node.outputs
+        cuttable = [
+            axis
+            for axis in range(len(values[number].shape))
+            if values[number].is_tensor and can_slice(fusion, [node], {number: axis})
+        ]
+        if cuttable and draw(st.booleans()):
+            stream = StreamAxis(draw(st.sampled_from(cuttable)), draw(st.sampled_from([None, None, 2, 3])))
+            values[number] = replace(values[number], stream=stream)
+    return replace(fusion, values=values, _representatives={}), arguments
+
+
+def run_on_streams(
+    drawn: tuple[Fusion, list[Any]], merge: Any, backend: str, mode: str, count: int, reuses: bool
+) -> None:
+    """Raises where a way of running it gives something else than its NumPy meaning."""
+    disable = "" if reuses else "loop_buffer_reuse"
+    with options(number_of_streams=count, streams=count, disable=disable):
+        run(drawn, merge, backend, mode)
+
+
+def counts() -> st.SearchStrategy[int]:
+    """Numbers of streams, more than most extents among them."""
+    return st.sampled_from([1, 2, 3, 4, 9])
+
+
+def test_random_fusions_on_streams_mean_the_same() -> None:
+    @settings(
+        max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.reuse, Phase.generate)
+    )
+    @given(drawn=marked("exact"), merge=predicates(), count=counts(), reuses=st.booleans())
+    def holds(drawn: tuple[Fusion, list[Any]], merge: Any, count: int, reuses: bool) -> None:
+        run_on_streams(drawn, merge, "interpreter", "exact", count, reuses)
+
+    holds()
+
+
+def test_random_fusions_spread_over_streams_mean_the_same() -> None:
+    @settings(
+        max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.reuse, Phase.generate)
+    )
+    @given(drawn=fusions("exact"), merge=predicates(), count=counts())
+    def holds(drawn: tuple[Fusion, list[Any]], merge: Any, count: int) -> None:
+        run_on_streams(drawn, merge, "interpreter", "exact", count, True)
+
+    holds()
