@@ -11,14 +11,14 @@ import pytest
 from model_functions import FUNCTIONS, TRACED, arguments_of, in_float64, jax_library
 
 from tracefuse import fuse, operations
-from tracefuse.dtypes import bool_, float32, int32
+from tracefuse.dtypes import bool_, complex64, float32, int32
 from tracefuse.ops import REGISTRY, Pointwise, Reduction
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
 DTYPES = [np.float32, ml_dtypes.bfloat16]
-UNIT = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "int32": 0.0}
+UNIT = {"float32": 2.0**-23, "complex64": 2.0**-23, "bfloat16": 2.0**-7, "int32": 0.0}
 
 SPELLED: dict[str, Callable[..., Any]] = {
     "neg": jnp.negative, "sub": jnp.subtract, "mul": jnp.multiply, "div": jnp.divide, "eq": jnp.equal,
@@ -86,6 +86,7 @@ NOT_IN_BFLOAT16 = {
         ("floor_divide", "remainder", "fmod", "trunc_divide", "frac"), "XLA rounds the quotient before it cuts it"
     ),
     "nextafter": "computed in float32, as every op of halves: the next number there rounds to the number itself",
+    "complex": "jax makes complex numbers of float32 and float64 alone",
 }
 
 REDUCTIONS = {
@@ -112,8 +113,8 @@ def close(actual: Any, expected: Any, dtype: Any, what: str, ulps: float = 6) ->
     if own.dtype.kind in "biu":
         np.testing.assert_array_equal(own, wanted, err_msg=what)
         return
-    unit = ulps * UNIT[np.dtype(dtype).name]
-    np.testing.assert_allclose(own.astype(np.float64), wanted.astype(np.float64), rtol=unit, atol=unit, err_msg=what)
+    unit, wide = ulps * UNIT[np.dtype(dtype).name], np.complex128 if own.dtype.kind == "c" else np.float64
+    np.testing.assert_allclose(own.astype(wide), wanted.astype(wide), rtol=unit, atol=unit, err_msg=what)
 
 
 def values(dtype: Any, seed: int = 0, shape: tuple[int, ...] = (6, 8)) -> Any:
@@ -152,6 +153,24 @@ def test_pointwise_rows_of_floats(dtype: Any) -> None:
     exact = dtype is np.float32
     ops = [op for op in POINTWISE if float32 in op.domain and (exact or op.name not in NOT_IN_BFLOAT16)]
     compare_rows(ops, [operands_of(op, dtype) for op in ops], dtype)
+
+
+def complex_values(seed: int = 0) -> Any:
+    return (values(np.float32, seed) + 1j * values(np.float32, seed + 10)).astype(np.complex64)
+
+
+def test_pointwise_rows_of_complex_numbers() -> None:
+    ops = [op for op in POINTWISE if complex64 in op.domain]
+    assert len(ops) > 40
+    compare_rows(ops, [[complex_values(seed) for seed in range(op.arity or 0)] for op in ops], np.complex64)
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_movement_rows_of_complex_numbers(name: str) -> None:
+    if name in ("where", "cast", "cummax", "cummin"):
+        pytest.skip("written with an order or an integer type, which complex numbers do not have")
+    ours, theirs = MOVES[name]
+    close(fuse(ours)(complex_values()), jax.jit(theirs)(complex_values()), np.complex64, name, ulps=32)
 
 
 def test_pointwise_rows_of_integers() -> None:

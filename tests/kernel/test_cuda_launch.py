@@ -14,7 +14,7 @@ import pytest
 
 from tracefuse import dtypes
 from tracefuse.dtypes import float32
-from tracefuse.errors import CompileError, DeviceError
+from tracefuse.errors import CompileError, DeviceError, InternalError
 from tracefuse.kernel import ir
 from tracefuse.kernel.compile_cuda import CudaFunction, _Runtime
 from tracefuse.kernel.cuda import emit_cuda, entry_name
@@ -107,7 +107,7 @@ def test_large_shared_memory_is_asked_for_at_the_launch():
 
 def test_complex_scalars_are_refused_when_compiling():
     kernel = ir.Kernel("k", (ir.Variable("z", dtypes.complex64),), (), (), "cuda", 32)
-    with pytest.raises(CompileError, match="complex64"):
+    with pytest.raises(InternalError, match="complex64"):
         emit_cuda(kernel)
     with pytest.raises(CompileError, match="complex64 is no CUDA kernel argument yet"):
         CudaFunction(kernel, "", b"", "k", "sm_90")

@@ -267,7 +267,8 @@ def emit_unit(kernels: Sequence[ir.Kernel]) -> str:
 def emit_cuda(kernel: ir.Kernel) -> str:
     """CUDA C++ of one kernel, complete for NVRTC.
 
-    Raises CompileError for complex types, InternalError for kernels that the kernel IR does not allow.
+    Raises InternalError for kernels that the kernel IR does not allow, and for complex numbers, which are to be split
+    into their parts.
     """
     return emit_unit([kernel])
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
-from tracefuse.errors import CompileError, InternalError
+from tracefuse.errors import InternalError
 from tracefuse.kernel import ir
 from tracefuse.kernel.cuda_prelude import DEFINITIONS
 from tracefuse.kernel.infix import Text, function, infix, prefix
@@ -156,9 +156,7 @@ class Printer:
 
     def type(self, dtype: DType) -> str:
         if dtype.kind == "complex":
-            raise CompileError(
-                f"{dtype.name} has no CUDA kernels yet", hint="compute with the real and imaginary parts as two arrays"
-            )
+            raise InternalError(f"{dtype.name} in a kernel: complex numbers are to be split into their parts")
         return TYPES[dtype.name] if dtype.name in TYPES else self.use(dtype.name)
 
     def constant(self, constant: ir.Constant, *, bare: bool = False) -> Text:

@@ -55,7 +55,7 @@ def _body(kernel: ir.Kernel, scratch: tuple[ir.Buffer, ...], emitter: Emitter) -
 def emit_llvm(kernel: ir.Kernel, processor: Processor | None = None) -> str:
     """The LLVM module of `kernel` for `processor` (this machine's by default).
 
-    Raises CompileError for what the CPU kernels do not support (complex types), InternalError for a malformed kernel.
+    Raises InternalError for a malformed kernel, and for complex numbers, which are to be split into their parts.
     """
     if kernel.target != "cpu" or kernel.threads != 1 or len(kernel.grid) > 1:
         raise InternalError(f"kernel IR: {kernel.name} is not a kernel for the CPU: one thread, at most one grid axis")

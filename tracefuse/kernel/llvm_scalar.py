@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
-from tracefuse.errors import CompileError, InternalError
+from tracefuse.errors import InternalError
 from tracefuse.kernel import llvm_math
 from tracefuse.kernel.llvm_build import Builder, Processor, Value
 
@@ -26,10 +26,7 @@ _ROUNDINGS = {"floor": "floor", "ceil": "ceil", "round": "roundeven", "trunc": "
 def register_type(dtype: DType) -> str:
     """The LLVM type of a value of `dtype`."""
     if dtype.kind == "complex":
-        raise CompileError(
-            f"{dtype.name} is not supported by the CPU kernels yet",
-            hint="split the value into its real and imaginary part",
-        )
+        raise InternalError(f"{dtype.name} in a kernel: complex numbers are to be split into their parts")
     if dtype.kind == "bool":
         return "i1"
     if dtype.is_floating and not dtype.is_half:
