@@ -194,6 +194,50 @@ def test_an_axis_that_a_scalar_decides_cannot_be_lowered_before_it_is_looked_at(
     verify(fd.concretization([ramp(6, 4), 3, 8]).fusion, lowerable=True)
 
 
+def test_the_shape_of_another_tensor_is_a_target() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True)
+        y = fd.define_tensor([-1, -1, -1], contiguity=True)
+        fd.add_output(fd.ops.mul(fd.ops.reshape(x, fd.ops.shape(y)), y))
+    for source, target in (((6, 4), (2, 3, 4)), ((10, 9), (2, 5, 9)), ((6, 4), (6, 2, 2))):
+        x_, y_ = ramp(*source), ramp(*target)
+        assert np.array_equal(fd.execute([x_, y_])[0], x_.reshape(target) * y_)
+    assert plans(fd) == 2  # the first axis split, or the second
+
+
+def test_a_concretized_definition_runs_step_by_step() -> None:
+    fd = example()
+    steps = fd.execute_steps(arguments())
+    live = []
+    try:
+        while True:
+            live.append(sorted(next(steps)))
+    except StopIteration as done:
+        (made,) = done.value
+    assert np.array_equal(made, arguments()[1] * padded(arguments()[0]))
+    assert len(live) == 2
+    assert live[0][0] == -10  # the extents of both inputs, also those that became static
+
+
+def test_sizes_that_bring_segments_together_split_the_fusion_anew() -> None:
+    """A sum over the rows of a slice and one over those of the whole share a kernel where the slice is the whole."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True)
+        n = fd.define_scalar(dtype=DataType.Int)
+        part = fd.ops.slice(x, [0, 0], [fd.ops.size(x, 0), n])
+        fd.add_output(fd.ops.sum(fd.ops.exp(x), dims=[1]))
+        fd.add_output(fd.ops.max(part, dims=[1]))
+    x_ = ramp(4, 6) / 24
+    counts = []
+    for n_ in (4, 6, 4):
+        made = fd.execute([x_, n_])
+        np.testing.assert_allclose(made[0], np.exp(x_).sum(1), rtol=1e-6)
+        assert np.array_equal(made[1], x_[:, :n_].max(1))
+        counts.append(len(fd.segment([x_, n_])))
+    assert counts == [2, 1, 2]
+    assert plans(fd) == 2
+
+
 def test_a_reshape_of_a_fused_function_follows_its_arguments() -> None:
     @fuse
     def f(x: Any, n: int, m: int) -> Any:

@@ -38,6 +38,14 @@ def concretize(
     return _Walk(fusion, sizes, loose).run()
 
 
+def depends_on_sizes(fusion: Fusion) -> bool:
+    """Whether sizes may decide anything; where they do not, the fusion serves them all as it was recorded."""
+    movements = (node.op for node in fusion.nodes if isinstance(node.op, Movement))
+    if any(op.resize is not None or op.regroups for op in movements):
+        return True
+    return not all(is_given(extent) for value in fusion.values.values() for extent in value.shape)
+
+
 class _Walk:
     """Goes through a fusion twice: first over its resizes, for what becomes static, then to make it anew."""
 
