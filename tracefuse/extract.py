@@ -55,11 +55,16 @@ def extents_in(attributes: Mapping[str, Any]) -> Iterator[Expression]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepGraph:
-    """A fusion as a graph of steps. `nodes`: the node of each step, in the order of the fusion."""
+    """A fusion as a graph of steps.
+
+    nodes: the node of each step, in the order of the fusion. requirements: what the fusion requires, each once, between
+    canonical extents.
+    """
 
     fusion: Fusion
     graph: segments.Graph
     nodes: tuple[Node, ...]
+    requirements: tuple[Requirement, ...]
 
     def extents_of(self, value: int) -> tuple[int | None, ...]:
         """Per axis the id of its extent (negative); None where it is a constant or is no single input extent."""
@@ -114,7 +119,10 @@ def step_graph(fusion: Fusion) -> StepGraph:
     nodes = tuple(n for n in fusion.nodes if any(fusion.values[o].is_tensor for o in n.outputs))
     steps = [segments.Step((*n.inputs, *_scalars_named(fusion, n)), n.outputs, n.op.name) for n in nodes]
     scalars = [o for n in fusion.nodes for o in n.outputs if not fusion.values[o].is_tensor]
-    return StepGraph(fusion, segments.Graph(steps, [*fusion.inputs, *scalars], fusion.outputs), nodes)
+    canonical = fusion.canonical
+    asked = (replace(r, left=canonical(r.left), right=canonical(r.right)) for r in fusion.requirements)
+    wanted = distinct_requirements([r for r in asked if r.left != r.right])
+    return StepGraph(fusion, segments.Graph(steps, [*fusion.inputs, *scalars], fusion.outputs), nodes, wanted)
 
 
 def _scalars_named(fusion: Fusion, node: Node) -> tuple[int, ...]:
@@ -246,9 +254,8 @@ class _Extraction:
 
     def _shared_requirements(self) -> None:
         """What the whole fusion requires of extents that are known here."""
-        for requirement in self.fusion.requirements:
-            sides = [self._translated(self.fusion.canonical(e)) for e in (requirement.left, requirement.right)]
-            left, right = sides
+        for requirement in self.graph.requirements:
+            left, right = (self._translated(e) for e in (requirement.left, requirement.right))
             if left is not None and right is not None:
                 self.builder.require(
                     left, requirement.relation, right, requirement.message, requirement.hint, requirement.where

@@ -181,6 +181,7 @@ class Fusion:
     aliases: Mapping[int, int] = field(default_factory=dict)
     concrete: bool = False
     _representatives: dict[Symbol, Extent] = field(default_factory=dict, repr=False)
+    _canonical: dict[Extent, Extent] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         verify(self)
@@ -198,7 +199,12 @@ class Fusion:
 
     def canonical(self, extent: Extent) -> Extent:
         """`extent` with every symbol replaced by the first one that is required to equal it."""
-        return substitute(extent, self._representatives) if self._representatives else extent
+        if not self._representatives or isinstance(extent, int):
+            return extent
+        found = self._canonical.get(extent)
+        if found is None:
+            found = self._canonical[extent] = substitute(extent, self._representatives)
+        return found
 
     @property
     def symbolic_axes(self) -> tuple[tuple[int, int], ...]:
