@@ -16,7 +16,6 @@ from tracefuse.evaluate import check_requirements
 from tracefuse.rewrite import drop_dead_tensors
 from tracefuse.segmentation import Segmentation, segment_fusion
 
-
 MOST_CONCRETIZATIONS = 64
 """Segmentations kept; the one made first goes first."""
 
