@@ -36,10 +36,10 @@ from segments import (
     Wait,
 )
 from tracefuse.dtypes import DType
-from tracefuse.extents import Extent, ceildiv
-from tracefuse.ir import Fusion
+from tracefuse.extents import Extent
+from tracefuse.ir import Fusion, Literal
 from tracefuse.plan import CompiledSegment, Plan
-from tracefuse.stream_program import SlotAllocation
+from tracefuse.stream_program import SlotAllocation, piece_text
 from tracefuse.streams import stream_of
 
 _TYPES = {
@@ -208,11 +208,19 @@ class _Text:
         outputs = ", ".join(map(self.name, instruction.outputs))
         label = instruction.label
         nodes = label.part.fusion.nodes if isinstance(label, CompiledSegment) else ()
-        if len(nodes) == 1:
-            call = _call(nodes[0].op.name, arguments)
+        if isinstance(label, CompiledSegment) and len(nodes) == 1:
+            call = _call(nodes[0].op.name, self._operands(label, instruction.inputs))
         else:
             call = f"LaunchKernel( {label}{', ' if arguments else ''}{arguments} )"
         return f"{outputs} = {call}" if outputs else call
+
+    def _operands(self, segment: CompiledSegment, inputs: Sequence[int]) -> str:
+        """The operands of a segment of one op, as they are called here."""
+        (node,) = segment.part.fusion.nodes
+        given = dict(zip(segment.inputs, inputs, strict=True))
+        index_map = segment.part.segment.index_map
+        texts = (repr(o.value) if isinstance(o, Literal) else self.name(given[index_map[o]]) for o in node.operands)
+        return ", ".join(texts)
 
     def _loop(self, loop: Loop) -> Iterator[str]:
         filled = (i for i in loop.body if isinstance(i, Select) and i.original in self.names)
@@ -235,11 +243,6 @@ class _Text:
         if not isinstance(count, Integer) or loop is None or loop.index not in count.reads:
             return str(count)
         return "StreamIdx" if count.value == loop.index else f"( StreamIdx % {STREAMS} )"
-
-
-def piece_text(extent: Extent, pieces: int) -> str:
-    """The extent of a piece."""
-    return str(ceildiv(extent, pieces)) if isinstance(extent, int) else f"ceilDiv({extent}, {pieces})"
 
 
 def _call(name: str, arguments: str) -> str:

@@ -217,7 +217,7 @@ class _Building:
         index, count = self.numbers.value(), self.streams
         stream = PoolStream(Integer(f"t{index} % {count}", (index,), lambda values: values[index] % count))  # type: ignore[operator]
         own = NamedStream(self.numbers.streams())
-        size = None if pieces is None else count_of(ceildiv(extent, pieces))
+        size = None if pieces is None else count_of(ceildiv(extent, pieces), piece_text(extent, pieces))
         assert isinstance(stream.index, Integer)
         slices = _Slices(index, self.numbers, slots, stream.index, size)
         body: list[Instruction] = [GetStream(own.number), SetStream(stream), Synchronize(own)]
@@ -247,10 +247,15 @@ def _run(call: SegmentCall, inputs: tuple[int, ...], outputs: tuple[int, ...]) -
     return Launch(call.position, inputs, outputs, call.label)
 
 
-def count_of(extent: Extent) -> Count:
+def piece_text(extent: Extent, pieces: int) -> str:
+    """How the extent of a piece is written."""
+    return str(ceildiv(extent, pieces)) if isinstance(extent, int) else f"ceilDiv({extent}, {pieces})"
+
+
+def count_of(extent: Extent, text: str | None = None) -> Count:
     """An extent as an integer of the program."""
     if isinstance(extent, int):
         return extent
     reads = tuple(dict.fromkeys(s.id for s in symbols(extent) if s.id is not None))
     compute = eval(f"lambda v: {python_text(extent, lambda s: f'v[{s.id}]')}", {"min": min, "max": max})
-    return Integer(str(extent), reads, compute)
+    return Integer(text or str(extent), reads, compute)

@@ -9,6 +9,7 @@
 #   functions  whole functions
 #   arrays     kinds of arrays, streams, large sizes
 #   memory     results in given memory
+#   streams    values and segments on streams
 #   graphs     CUDA graphs
 #   products   matrices through cuBLAS
 #   bench      the table against jax.jit and torch.compile
@@ -36,6 +37,7 @@ for selection in "${@:-all}"; do
         functions) tests tests/test_templates.py ;;
         arrays) tests tests/gpu/test_arrays_on_device.py ;;
         memory) tests tests/gpu/test_memory_on_device.py tests/test_given_memory_random.py ;;
+        streams) tests tests/gpu/test_streams_on_device.py ;;
         graphs) tests tests/gpu/test_graphs_on_device.py ;;
         products) tests tests/gpu/test_products_on_device.py ;;
         bench) run "$python" tests/bench/bench_gpu.py --jax --torch ;;
