@@ -27,6 +27,8 @@ NAMES: dict[str, Any] = {
     "N": N,
     "Q": np.arange(9.0).reshape(3, 3) / 4 - 1,
     "A": np.arange(24.0, dtype=np.float32).reshape(2, 3, 4) - 7,
+    "Z": (np.linspace(-2, 3, 12) + 1j * np.linspace(1, -2, 12)).reshape(3, 4),
+    "C": (np.linspace(-2, 3, 6) + 1j * np.linspace(1, -2, 6)).astype(np.complex64),
     "R": np.array([np.inf, -np.inf, np.nan, 0.0, -0.0, 1e200, -3.5, 5e-324]),
 }
 
@@ -43,7 +45,7 @@ def _read(text: str, where: str) -> None:
 
 _read(
     """
-abs: X | I
+abs: X | I | Z
 absolute: X
 acos: V / 4
 acosh: V + 5
@@ -71,7 +73,7 @@ bitwise_right_shift: I, 1
 bitwise_xor: I, 5
 cbrt: X | D * 1e60 | R | U
 ceil: X
-conj: X
+conj: X | Z
 conjugate: X
 copysign: X, -V
 cos: X
@@ -81,7 +83,7 @@ degrees: X
 divide: X, V | I, 4
 divmod: X, 0.75 | I, 4
 equal: X, V
-exp: X
+exp: X | Z
 exp2: X
 expm1: X
 fabs: X
@@ -133,19 +135,19 @@ reciprocal: V
 remainder: I, 4
 right_shift: I, 1
 rint: X
-sign: X | I
+sign: X | I | Z
 signbit: R
 sin: X
 sinh: X
 spacing: D | R | X
-sqrt: V + 2
-square: X | I
+sqrt: V + 2 | Z
+square: X | I | Z
 subtract: X, V
 tan: X
 tanh: X
 true_divide: X, V
 trunc: X
-vecdot: X, V | X, X, axis=0
+vecdot: X, V | X, X, axis=0 | Z, Z
 vecmat: V, X.T
 """,
     "np.",
@@ -156,7 +158,7 @@ all: B, 0
 allclose: X, X + 1e-9
 amax: X, 0
 amin: X, 0
-angle: X | X, deg=True
+angle: X | X, deg=True | Z | C, deg=True
 any: B
 append: X, I | X, X, 0
 apply_over_axes: np.sum, A, [0, 2]
@@ -172,6 +174,7 @@ astype: X, int
 atleast_1d: X
 atleast_2d: V
 atleast_3d: V | X | A | V, X
+average: C, None, C * C
 average: X, 0 | X, 1, V | A, (2, 1), np.ones((4, 3)) + X.T | X, None, X * X | I, 1, returned=True | I, 0, I * I, True
 block: [[X, X], [V, V]] | [V, 1.0] | X | [[V], [V]]
 broadcast_arrays: X, V
@@ -184,15 +187,15 @@ common_type: X, D
 compress: [True, False, True], X, 0 | [0, 1, 1], V
 concat: (X, X), axis=1
 concatenate: (X, I)
-convolve: W, V | V, W | W, V, 'same' | V, W, 'same' | W, V, 'valid' | J, J | S, S, 'same'
+convolve: W, V | V, W | W, V, 'same' | V, W, 'same' | W, V, 'valid' | J, J | S, S, 'same' | Z[0], C
 copy: X
 corrcoef: D | D, rowvar=False | W, W * W
-correlate: W, V | W, V, 'full' | W, V, 'same' | V, W, 'full' | S, S[1:], 'same'
+correlate: W, V | W, V, 'full' | W, V, 'same' | V, W, 'full' | S, S[1:], 'same' | Z[0], C, 'full'
 count_nonzero: I, axis=0
-cov: D | X | D, rowvar=False, bias=True | W | V, V * V
+cov: D | X | D, rowvar=False, bias=True | W | V, V * V | Z
 cross: Q, Q[::-1] + 1 | Q, Q[0] | Q, Q * Q, axis=0
 cumprod: X, 1
-cumsum: X
+cumsum: X | Z, 1
 cumulative_prod: V | X, axis=0, include_initial=True
 cumulative_sum: X, axis=1 | I, axis=-1, include_initial=True
 delete: X, 1, 0 | X, [0, 2], axis=1 | W, slice(1, 5, 2)
@@ -200,9 +203,9 @@ diag: V | X | V, -2 | V, 1
 diag_indices_from: Q
 diagflat: X, 1
 diagonal: X, 1
-diff: X | X, 2, 0 | V, prepend=0 | X, append=X[:, :2] | X, axis=0, prepend=1.0, append=2.0
+diff: X | X, 2, 0 | V, prepend=0 | X, append=X[:, :2] | X, axis=0, prepend=1.0, append=2.0 | Z
 digitize: X, [-1.0, 0.5, 2] | X, [2, 0.5, -1.0], True | W, np.array([0.25, 1.5]), right=True
-dot: X, V
+dot: X, V | Z, Z.T
 dsplit: A, 2 | A, [1, 3]
 dstack: (X, X) | (V, V)
 ediff1d: J | W, to_begin=9.0, to_end=[1.0, 2.0]
@@ -217,33 +220,34 @@ flipud: X
 full_like: X, 2.5
 geomspace: V + 2, 9.0, 5 | -1.0 - S * S, -8.0, num=4 | V + 2, 9.0, 5, endpoint=False, axis=1
 gradient: W | D | D, axis=1 | W, 0.5, edge_order=2 | D, 2.0, axis=0 | W, np.array([0, 1, 3, 4, 7, 8, 9.5]) | I, axis=0
+gradient: C
 histogram: W | W, 5, range=(-3, 5) | X, [-2.0, 0, 0.5, 3] | W, 4, density=True
 histogram_bin_edges: W, 4 | S, 3, (0, 6)
 hsplit: X, [1, 3]
 hstack: (X, X)
-imag: X
+imag: X | Z
 inner: V, V
 insert: W, 1, 5.0 | X, 1, V, axis=0 | X, [0, 2], 9.0, axis=1 | X, 2, 7.0, axis=1 | W, [1, 1, 3], [7.0, 8.0, 9.0]
 interp: X, S, S * S | W, [0.0, 1.0, 3.0], [1.0, 4.0, 2.0], left=-5.0 | N, np.array([0.0, 2.0]), np.array([3.0, 5.0])
-isclose: X, X + 1e-9
-iscomplex: X
-iscomplexobj: X
+isclose: X, X + 1e-9 | Z, Z + 1e-9
+iscomplex: X | Z | C
+iscomplexobj: X | Z
 isin: I, [1, 2, -3] | X, V, invert=True
 isneginf: R
 isposinf: R
 isreal: X
 isrealobj: X
 ix_: J, J[:2]
-kron: X, V | V, X | Q, X | I, J
+kron: X, V | V, X | Q, X | I, J | Z, C
 lexsort: (J, J % 2) | (X, -X)
-linspace: V, 9.0, 5 | S, 2.0, num=4, axis=1 | V, 9.0, 5, endpoint=False | X, X * X, 3, retstep=True
+linspace: V, 9.0, 5 | S, 2.0, num=4, axis=1 | V, 9.0, 5, endpoint=False | X, X * X, 3, retstep=True | C, C * C, 3
 linspace: W, 9, 4, dtype=int
 logspace: V, 2.0, 5 | V, 2.0, 4, base=2.0
 matrix_transpose: X
 max: X, 1
-mean: X, 1 | X, 0, where=B | I, where=B | A, (0, 2), where=A > 1 | X, 1, keepdims=True, where=V > 0
+mean: X, 1 | X, 0, where=B | I, where=B | A, (0, 2), where=A > 1 | X, 1, keepdims=True, where=V > 0 | Z, 1
 mean: X, dtype=float, where=B
-median: X | D, 0 | X, 1, keepdims=True | N, 1 | I, 1 | A, (0, 2)
+median: X | D, 0 | X, 1, keepdims=True | N, 1 | I, 1 | A, (0, 2) | Z | C
 meshgrid: V, S | V, S, J, indexing='ij' | V, S, sparse=True | V
 min: X
 min_scalar_type: X
@@ -254,15 +258,15 @@ nanargmin: N, 0
 nancumprod: N, 1
 nancumsum: N
 nanmax: N, 1 | I | N
-nanmean: N | N, 0 | N, 1, keepdims=True | I
+nanmean: N | N, 0 | N, 1, keepdims=True | I | Z
 nanmedian: N | N, 0 | N, 1, keepdims=True | I, 1
 nanmin: N, 0, keepdims=True
 nanpercentile: N, 30 | N, [10.0, 50.0], axis=1
 nanprod: N, 0
 nanquantile: N, 0.3 | N, [0.1, 0.5, 1.0], axis=0
-nanstd: N, 0 | N, ddof=1
-nansum: N | N, 1 | I, 0
-nanvar: N | N, 1, ddof=1 | X | I
+nanstd: N, 0 | N, ddof=1 | Z, 1
+nansum: N | N, 1 | I, 0 | Z
+nanvar: N | N, 1, ddof=1 | X | I | Z | C
 ndim: X
 ones_like: X
 outer: V, S
@@ -278,15 +282,15 @@ polyadd: V, S
 polyder: V | S, 2
 polyint: V | S, 2, k=[1.0, 2.0]
 polysub: S, V
-polyval: V, X | [1.0, 2.0, 3.0], X | V, 2.0
-prod: X, 0
+polyval: V, X | [1.0, 2.0, 3.0], X | V, 2.0 | C, Z
+prod: X, 0 | Z, 0
 ptp: X
 quantile: X, 0.4 | D, [0.25, 0.5], axis=1 | D, 0.6, method='lower' | D, 0.6, method='higher', axis=0
 quantile: W, 0.35, method='nearest' | W, 0.35, method='midpoint' | D, 0.6, method='hazen'
 quantile: D, 0.2, method='median_unbiased' | N, 0.5, axis=0
 ravel: X
 ravel_multi_index: (J, J % 2), (4, 2) | (J, J), (3, 2), mode='wrap' | (J, J), (3, 2), mode='clip'
-real: X
+real: X | Z
 real_if_close: X
 repeat: X, 2, 1 | V, [1, 0, 3, 2]
 reshape: X, (4, 3)
@@ -301,7 +305,7 @@ select: [X < 0, X > 1], [X, X * X], 7 | [B, I > 2], [I, I * 2.0]
 shape: X
 sinc: X | I
 size: X
-sort: X, 0
+sort: X, 0 | Z
 sort_complex: J | W
 split: X, 2, 1
 squeeze: X[None]
@@ -315,7 +319,7 @@ tensordot: X, X.T, 1
 tile: V, 2
 trace: Q
 transpose: X
-trapezoid: X | D, dx=0.5, axis=0 | W, [0, 1, 3, 4, 5, 7, 9] | D, X * 2
+trapezoid: X | D, dx=0.5, axis=0 | W, [0, 1, 3, 4, 5, 7, 9] | D, X * 2 | Z
 tril: X
 tril_indices_from: X, 1
 triu: X
@@ -323,11 +327,11 @@ triu_indices_from: X
 unpackbits: U | U, axis=1 | U, axis=0, bitorder='little' | U, count=9
 unravel_index: J, (3, 2)
 unstack: X
-unwrap: D * 3 | W * 5, 4.0 | J * 3, period=5 | J * 3, period=4
-vander: V | J, 3 | V, 3, increasing=True
+unwrap: D * 3 | W * 5, 4.0 | J * 3, period=5 | J * 3, period=4 | W
+vander: V | J, 3 | V, 3, increasing=True | C
 var: X, 1 | X, 0, where=B | I, where=B | A, (0, 2), ddof=2, where=A > 1
 var: A, 1, mean=np.ones((2, 1, 4)) | D, 1, correction=1, where=V > 0
-vdot: V, V
+vdot: V, V | Z, Z
 vsplit: X, 3
 vstack: (X, V)
 where: X > 0, X, V
@@ -341,10 +345,10 @@ cross: Q, Q[::-1] + 1
 diagonal: A
 matmul: X, X.T
 matrix_norm: D | A, ord=1 | A, ord=-np.inf, keepdims=True
-matrix_power: Q, 5 | Q, 0 | Q, 1
+matrix_power: Q, 5 | Q, 0 | Q, 1 | Z[:, :3], 3
 matrix_transpose: A
 multi_dot: [X, X.T, X, V] | [V, X.T, X, X.T, Q]
-norm: X | D, axis=1 | V, 1 | D, np.inf | D, -1, axis=(0, 1) | D, 3, axis=0 | V, 0 | W, -np.inf
+norm: X | D, axis=1 | V, 1 | D, np.inf | D, -1, axis=(0, 1) | D, 3, axis=0 | V, 0 | W, -np.inf | Z | Z, 1 | C
 norm: X, 'fro', keepdims=True | I
 outer: V, V
 tensordot: X, X.T, axes=1

@@ -160,7 +160,7 @@ def _steps(start: Any, stop: Any, num: Any, endpoint: bool, axis: Any) -> tuple[
     dtype = np.result_type(start, stop, 1.0)
     parts: Any = np.broadcast_arrays(as_array(start), as_array(stop))
     first, last = (operations.astype(x, dtype, copy=False) for x in parts)
-    places = operations.iota(first.recorder, 0, 1, count, dtypes.dtype_of(dtype if dtype.kind == "f" else np.float64))
+    places = operations.iota(first.recorder, 0, 1, count, dtypes.dtype_of(np.finfo(dtype).dtype))
     rank = len(first.extents)
     places = shaping.expand_dims(places, tuple(range(1, rank + 1))) if rank else places
     step = (last - first) / max(count - int(endpoint), 1)

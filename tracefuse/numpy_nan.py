@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse import moments, numpy_reductions, operations
+from tracefuse import arithmetic, moments, numpy_reductions, operations
 from tracefuse.in_place import into
 from tracefuse.numpy_table import Functions
 from tracefuse.operations import apply, as_array, refuse
@@ -105,15 +105,17 @@ def _deviations(a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: Any, where: 
     x, gone = filled(a, 0)
     if dtype is not None:
         x = operations.astype(x, dtype)
-    if not x.value.dtype.is_floating:
+    if x.value.dtype.kind not in ("float", "complex"):
         x = operations.astype(x, np.float64)
-    count = operations.astype(_counts(x, gone, axis, True, where), x.value.dtype)
+    own = apply("abs", x).value.dtype  # what a count and a square are, of complex numbers too
+    count = operations.astype(_counts(x, gone, axis, True, where), own)
     mean = apply("div", operations.reduce("sum", x, axis, None, None, True, where=where), count)
     deviation = apply("sub", x, mean)
     if gone is not None:
         deviation = apply("where", gone, 0, deviation)
-    total = operations.reduce("sum", apply("mul", deviation, deviation), axis, None, None, keepdims, where=where)
-    left = operations.astype(_counts(x, gone, axis, keepdims, where), x.value.dtype)
+    square = arithmetic.real(apply("mul", deviation, arithmetic.conjugate(deviation)))
+    total = operations.reduce("sum", square, axis, None, None, keepdims, where=where)
+    left = operations.astype(_counts(x, gone, axis, keepdims, where), own)
     left = apply("sub", left, ddof)
     return apply("where", apply("gt", left, 0), apply("div", total, left), np.nan)
 

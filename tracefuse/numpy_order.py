@@ -173,7 +173,7 @@ def _median(a: Any, axis: Any, out: Any, keepdims: Any, *, skip: bool) -> Any:
     x = as_array(a)
     moved, widen = _joined(x, axis)
     ordered = numpy_reductions.sort(moved, -1)
-    floating = ordered.value.dtype.kind == "float"
+    floating = ordered.value.dtype.kind in ("float", "complex")
     gone = np.isnan(ordered) if floating else None
     count = np.sum(~gone, -1) if skip and gone is not None else moved.shape[-1]
     if not floating:

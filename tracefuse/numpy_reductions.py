@@ -75,7 +75,7 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
         return result, shaping.broadcast_to(as_tensor(count), result.shape)
     w = _weights(x, axis, as_tensor(weights))
     kinds = [x.value.dtype.numpy, as_tensor(weights).value.dtype.numpy]
-    kind = np.result_type(*kinds, *([] if "f" in {k.kind for k in kinds} else [np.float64]))
+    kind = np.result_type(*kinds, *([] if {k.kind for k in kinds} & {"f", "c"} else [np.float64]))
     total = operations.reduce("sum", w, axis, kind, None, keepdims)
     result = apply("div", operations.reduce("sum", apply("mul", x, w), axis, kind, None, keepdims), total)
     return (result, shaping.broadcast_to(total, result.shape)) if returned else result

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse import arrays, dtypes, operations, shaping, source
+from tracefuse import arrays, dtypes, numpy_grids, operations, shaping, source
 from tracefuse.device import cuda
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import ShapeError
@@ -161,13 +161,7 @@ def linspace(start: Any, stop: Any, /, num: Any, *, dtype: Any = None, device: A
     if recorder is None:
         return _made(device, lambda m: m.linspace(start, stop, num, dtype=dtype, endpoint=endpoint))
     recorder.require_device(device)
-    count = int(num)
-    step = (stop - start) / builtins.max(count - int(endpoint), 1)
-    places = iota(recorder, 0, 1, count, dtypes.float64)
-    result = apply("add", start, apply("mul", places, step))
-    if endpoint and count > 1:
-        result = apply("where", apply("eq", places, count - 1), stop, result)
-    return result if dtype is None else operations.astype(result, dtype)
+    return numpy_grids.linspace(start, stop, num, builtins.bool(endpoint), dtype=dtype)
 
 
 def eye(n_rows: Any, n_cols: Any = None, /, *, k: Any = 0, dtype: Any = None, device: Any = None) -> Any:
@@ -200,16 +194,7 @@ def meshgrid(*vectors: Any, indexing: str = "xy") -> list[Any]:
     """Coordinate arrays from coordinate vectors."""
     if _recorder(*vectors) is None:
         return list(_numpy.meshgrid(*vectors, indexing=indexing))
-    parts = [operations.as_tensor(v) for v in vectors]
-    order = list(range(len(parts)))
-    if indexing == "xy" and len(parts) > 1:
-        order[:2] = [1, 0]
-    lined = [
-        shaping.expand_dims(part, tuple(k for k in range(len(parts)) if k != order[place]))
-        for place, part in enumerate(parts)
-    ]
-    broadcast: list[Any] = list(globals()["broadcast_arrays"](*lined))
-    return broadcast
+    return list(numpy_grids.meshgrid(*vectors, indexing=indexing))
 
 
 Tracer.namespace = sys.modules[__name__]
