@@ -210,7 +210,7 @@ dsplit: A, 2 | A, [1, 3]
 dstack: (X, X) | (V, V)
 ediff1d: J | W, to_begin=9.0, to_end=[1.0, 2.0]
 einsum: 'ij,j->i', X, V
-empty_like: X * 0
+empty_like: =np.empty_like(X).shape
 expand_dims: X, 1
 extract: np.array([True, False, True, True]), V
 fix: X

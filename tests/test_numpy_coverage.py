@@ -42,7 +42,7 @@ def assert_same(found: Any, expected: Any) -> None:
         return
     found, expected = np.asarray(found), np.asarray(expected)
     assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
-    rounding = 2e-6 if expected.dtype == np.float32 else 1e-13
+    rounding = 2e-6 if expected.dtype in (np.float32, np.complex64) else 1e-13
     np.testing.assert_allclose(found, expected, rtol=rounding, atol=0 if expected.dtype.kind in "biu" else rounding)
     if expected.dtype.kind == "f":
         np.testing.assert_array_equal(np.signbit(found) & (found == 0), np.signbit(expected) & (expected == 0))

@@ -18,7 +18,7 @@ from tracefuse import dtypes, numpy_reductions, operations, shaping
 from tracefuse.errors import ScalarError, ShapeError
 from tracefuse.in_place import into
 from tracefuse.numpy_table import Functions
-from tracefuse.operations import apply, as_array, missing, refuse
+from tracefuse.operations import apply, as_array, as_traced, missing, refuse
 from tracefuse.recorder import Traced
 
 FUNCTIONS = Functions()
@@ -80,7 +80,8 @@ _BETWEEN = {
 
 
 def _position(method: str, q: Any, count: Any) -> Any:
-    """Where the quantile q stands among `count` sorted elements, from 0 to count - 1."""
+    """Where the quantile q stands among `count` sorted elements, from 0 to count - 1, in the type of q."""
+    count = as_traced(count)
     if method in _NEAREST:
         return _NEAREST[method](q * (count - 1))
     if method == "midpoint":
@@ -137,7 +138,7 @@ def _quantiles(
         count = np.sum(~gone, -1)
     dtype = np.result_type(places.dtype, x.value.dtype.numpy) if floating else np.dtype(np.float64)
     found = []
-    for one in places.ravel().tolist():
+    for one in places.ravel():  # of NumPy's own type, in which it counts
         result = _at_position(ordered, _position(method, one, count), dtype)
         if method in _NEAREST:
             result = _element(ordered, _position(method, one, count))
