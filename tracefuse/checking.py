@@ -78,22 +78,27 @@ class CheckedSegment:
         self.inputs = tuple(dict.fromkeys((*segment.inputs, *segment.part.segment.original_inputs)))
 
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any] | None:
+        self._wait("work before")
         saved = [self._copied(value) for value in inputs]
         on_host = [self._host(value) for value in saved]
         arguments = self._in_order(on_host)
         self._check_indices(arguments)
-        try:
-            made = self.run(inputs[: self.count], outputs)
-            self.backend.synchronize()
-        except DeviceError as error:
-            raise DeviceError(
-                f"{self.name} failed on the device: {error.message}",
-                hint="after a fault of a GPU nothing runs there any more: start a new process", where=self._line(),
-            ) from None  # fmt: skip
+        made = self.run(inputs[: self.count], outputs)
+        self._wait("")
         results = outputs if made is None else made
         self._check_inputs(inputs, on_host, results)
         self._check_results(arguments, self._in_order(saved), results)
         return made
+
+    def _wait(self, what: str) -> None:
+        """Raises where a launch failed. what: what was launched, if it is not the segment itself."""
+        try:
+            self.backend.synchronize()
+        except DeviceError as error:
+            raise DeviceError(
+                f"{what} {self.name} failed on the device: {error.message}".lstrip(),
+                hint="after a fault of a GPU nothing runs there any more: start a new process", where=self._line(),
+            ) from None  # fmt: skip
 
     # -- what it is given ---------------------------------------------------------------------------------------------
 

@@ -294,13 +294,20 @@ def _reduction(node: Node, operand: Bounded, attributes: Mapping[str, Any], valu
     if name == "prod":
         large = np.prod(np.abs(a) + x, axis=axes, keepdims=keep)
         return large * (1 + unit) ** (count + 1) - np.prod(np.abs(a), axis=axes, keepdims=keep)
-    if name == "var":
+    if name == "sum_of_exponentials":
+        largest = np.max(a, axis=axes, keepdims=True)
+        below = largest - a
+        error = x + np.max(x, axis=axes, keepdims=True) + 4 * unit * (below + x)
+        terms = np.exp(error - below)
+        return total(terms * error) + (count + 3) * (FUNCTION_UNITS + 2) * unit * total(terms)
+    if name in ("var", "sum_of_squares"):
         mean = np.mean(a, axis=axes, keepdims=True)
         off = np.mean(x + (count + 1) * unit * (np.abs(a) + x), axis=axes, keepdims=True) + 2 * unit * np.abs(mean)
         deviation = np.abs(a - mean)
         error = x + off + 2 * unit * (deviation + x + off)
         bound = total(2 * deviation * error + error**2) + (count + 3) * unit * total((deviation + error) ** 2)
-        return bound / max(count - attributes["correction"], 0) + 4 * unit * np.abs(value)
+        terms = max(count - attributes["correction"], 0) if name == "var" else 1
+        return bound / terms + 4 * unit * np.abs(value)
     return np.full(np.shape(value), np.inf)
 
 

@@ -11,6 +11,7 @@
 #   memory     results in given memory
 #   streams    values and segments on streams
 #   graphs     CUDA graphs
+#   checking   check mode, options, printed values
 #   products   matrices through cuBLAS
 #   bench      the table against jax.jit and torch.compile
 #   host       host time of a call on GPU arrays, beside both
@@ -39,6 +40,7 @@ for selection in "${@:-all}"; do
         memory) tests tests/gpu/test_memory_on_device.py tests/test_given_memory_random.py ;;
         streams) tests tests/gpu/test_streams_on_device.py ;;
         graphs) tests tests/gpu/test_graphs_on_device.py ;;
+        checking) tests tests/gpu/test_checking_on_device.py ;;
         products) tests tests/gpu/test_products_on_device.py ;;
         bench) run "$python" tests/bench/bench_gpu.py --jax --torch ;;
         host) run "$python" tests/bench/bench_host.py ;;
