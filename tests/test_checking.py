@@ -144,7 +144,8 @@ def test_a_fault_of_the_device_is_named_with_its_segment(good: int, what: str) -
     with pytest.raises(DeviceError) as error:
         executable([X])
     assert str(error.value) == (
-        f"{what}segment 0 (pointwise) failed on the device: work on device 0 failed: an illegal memory access was encountered "
+        f"{what}segment 0 (pointwise) failed on the device: "
+        "work on device 0 failed: an illegal memory access was encountered "
         f"(test_checking.py:{line_of('Faulty(good), options') - 1})\n"
         "  hint: after a fault of a GPU nothing runs there any more: start a new process"
     )
