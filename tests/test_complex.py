@@ -136,6 +136,15 @@ def test_results_have_numpys_types_and_values(dtype: DType, real: Any) -> None:
             np.testing.assert_allclose(left, right, 50 * narrow, 50 * narrow, err_msg=name)
 
 
+def test_whole_powers_are_products_as_numpys() -> None:
+    z = np.array([1 + 2j, -3j, 0.5 - 4j, complex(np.inf, 1), 0])
+    for exponent in (3, 5, -3, 2.0, -2):
+        own = fuse(lambda x, exponent=exponent: x**exponent)(z)
+        with np.errstate(all="ignore"):
+            np.testing.assert_allclose(own, z**exponent, 1e-15)
+    assert fuse(lambda x: x**3)(z[:2]).tolist() == [-11 - 2j, 27j]
+
+
 def test_complex_scalars_are_arguments_of_kernels() -> None:
     f = fuse(lambda x, s: x * s + s.real)
     x = np.linspace(-1, 1, 7) + 0.5j

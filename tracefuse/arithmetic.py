@@ -50,6 +50,10 @@ def power(a: Any, b: Any) -> Any:
     return apply("pow", a, b)
 
 
+_FEW_FACTORS = 100
+"""NumPy multiplies complex numbers for whole exponents below this one; beyond it takes their logarithm."""
+
+
 def _constant_power(a: Any, b: float) -> Any:
     x = as_traced(a)
     floating = x.value.dtype.kind in ("float", "complex") or x.weak == "float"
@@ -63,6 +67,9 @@ def _constant_power(a: Any, b: float) -> Any:
         return apply("sqrt", x)
     if b == -1 and floating:
         return apply("div", 1, x)
+    if x.value.dtype.is_complex and b == int(b) and 0 < abs(b) < _FEW_FACTORS:
+        product = _repeated_product(x, abs(int(b)))
+        return product if b > 0 else apply("div", 1, product)
     if isinstance(b, int) and not floating:
         if b < 0:
             raise DtypeError(
@@ -74,7 +81,7 @@ def _constant_power(a: Any, b: float) -> Any:
 
 
 def _repeated_product(x: Traced, exponent: int) -> Any:
-    """x ** exponent for integers by squaring; wraps as NumPy's."""
+    """x ** exponent by squaring; integers wrap as NumPy's."""
     result: Any = None
     square: Any = x
     while exponent:
@@ -91,22 +98,16 @@ def conjugate(x: Any) -> Any:
     traced = as_traced(x)
     if traced.value.dtype.kind != "complex":
         return traced
-    return _by_name("conj", traced)
+    return apply("conj", traced)
 
 
 def real(x: Any) -> Any:
     traced = as_traced(x)
-    return _by_name("real", traced) if traced.value.dtype.kind == "complex" else traced
+    return apply("real", traced) if traced.value.dtype.kind == "complex" else traced
 
 
 def imag(x: Any) -> Any:
     traced = as_traced(x)
     if traced.value.dtype.kind == "complex":
-        return _by_name("imag", traced)
+        return apply("imag", traced)
     return traced.recorder.movement("full", [0], shape=traced.extents, dtype=traced.value.dtype)
-
-
-def _by_name(name: str, x: Traced) -> Any:
-    if name not in REGISTRY:
-        raise missing(f"{name} of complex arrays", "compute it outside the fused function")
-    return apply(name, x)
