@@ -49,7 +49,7 @@ def assert_same(found: Any, expected: Any) -> None:
 
 
 @pytest.mark.parametrize(("name", "call"), CALLS, ids=[call for _, call in CALLS])
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore:numpy.fix is deprecated:DeprecationWarning")
 def test_what_records_gives_what_numpy_gives(name: str, call: str) -> None:
     if name in IS_OF_NEWER_NUMPY and not hasattr(np, name):
         pytest.skip(f"this NumPy has no {name}")
