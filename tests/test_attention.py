@@ -127,3 +127,20 @@ def test_grouped_products_are_one_product_a_group(shapes: Any, dtype: DType) -> 
     np.testing.assert_allclose(own.astype(np.float64), expected, rtol=UNIT[dtype.name], atol=16 * UNIT[dtype.name])
     with pytest.raises(IndexError, match=r"offsets \[2, 10, 8\] are no ascending positions"):
         fd.execute([a, b, np.array([2, 10, 8], np.int32)])
+
+
+def test_attention_of_one_square_array_is_split_without_a_contradiction() -> None:
+    """Every extent is the same, so that only what is read tells the loops of rows from those of columns."""
+    (x,) = tensors(float64, (6, 6))
+    with FusionDefinition() as fd:
+        value = fd.define_tensor([-1, -1], True, DataType.Double)
+        output, log_sum, seed, offset = fd.ops.sdpfa_fwd(value, value, value)
+        for result in (output, *fd.ops.sdpfa_bwd(*[value] * 4, output, log_sum, None, None, seed, offset)):
+            fd.add_output(result)
+    own, grad_query, grad_key, grad_value = fd.execute([x])
+    weights, _ = probabilities(x, x, 0.0, True, None)
+    grad_weights = x @ x.T
+    inner = weights * (grad_weights - np.sum(weights * grad_weights, -1, keepdims=True)) / math.sqrt(6)
+    expected = (weights @ x, inner @ x, inner.T @ x, weights.T @ x)
+    for found, wanted in zip((own, grad_query, grad_key, grad_value), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)

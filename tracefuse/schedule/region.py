@@ -14,7 +14,8 @@ Knows: facts about loops. Must not know: kernels, targets, sizes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import heapq
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -123,7 +124,7 @@ def judge_region(rule: FusionRule, steps: tuple[int, ...], *, folding: bool) -> 
     """Whether one kernel can hold the steps: their facts merged from the last node to the first."""
     inside = frozenset(steps)
     facts: Facts | None = None
-    for step in reversed(steps):
+    for step in _readers_first(rule, steps):
         own = rule.facts(step)
         if facts is None:
             facts = own
@@ -139,6 +140,27 @@ def judge_region(rule: FusionRule, steps: tuple[int, ...], *, folding: bool) -> 
         missing = tuple(facts.loops[loop] for loop in sorted(facts.pending))
         return no("outputs run over different loops and no reduction joins them", extents=missing)
     return yes(facts)
+
+
+def _readers_first(rule: FusionRule, steps: tuple[int, ...]) -> Iterator[int]:
+    """The steps, each after its readers among them; one that makes what is read already before one that does not.
+
+    So a result that nothing reads comes when its operands are known to be read in some loops, and finds its own there.
+    """
+    maker = {value: step for step in steps for value in rule.nodes[step].outputs}
+    makers = {step: {maker[v] for v in rule.nodes[step].inputs if v in maker} for step in steps}
+    readers = dict.fromkeys(steps, 0)
+    for step in (step for read in makers.values() for step in read):
+        readers[step] += 1
+    results = [step for step in steps if not readers[step]]
+    ready: list[int] = []
+    while ready or results:
+        step = -heapq.heappop(ready) if ready else results.pop()
+        yield step
+        for before in makers[step]:
+            readers[before] -= 1
+            if not readers[before]:
+                heapq.heappush(ready, -before)
 
 
 def merge_facts(a: Facts, b: Facts, edges: tuple[Edge, ...], *, folding: bool = False) -> Verdict:
@@ -203,6 +225,7 @@ def _identify(a: Facts, b: Facts, crossing: Mapping[int, bool], kept: Mapping[in
                 return no("the result of a reduction is read at other coordinates", value=value)
             if moved or not stays:
                 elsewhere.append((value, use))
+    _match_by_common_reads(a, b, matching)
     _match_by_extent(a, b, matching)
     only_a = frozenset(range(len(a.loops))) - matching.forward.keys()
     only_b = frozenset(range(len(b.loops))) - matching.backward.keys()
@@ -218,6 +241,17 @@ def _all_fit(matching: _Matching, pairs: list[tuple[int, int | None]]) -> bool:
         return False
     matching.forward, matching.backward = trial.forward, trial.backward
     return True
+
+
+def _match_by_common_reads(a: Facts, b: Facts, matching: _Matching) -> None:
+    """Loops along which both read a value, each in one way, are the same: extents do not tell a square's apart."""
+    for value in sorted(a.uses.keys() & b.uses.keys()):
+        if len(a.uses[value]) > 1 or len(b.uses[value]) > 1:
+            continue
+        (first,), (second,) = a.uses[value], b.uses[value]
+        pairs = [(f, s) for f, s in zip(first, second, strict=True) if f is not None and s is not None]
+        if all(f != PULLED != s and a.loops[f] == b.loops[s] and _same_role(a, f, b, s) for f, s in pairs):
+            _all_fit(matching, list(pairs))
 
 
 def _match_by_extent(a: Facts, b: Facts, matching: _Matching) -> None:
