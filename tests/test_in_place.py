@@ -325,3 +325,21 @@ def test_the_kernel_writes_the_argument_itself(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(tracefuse.device.cpu, "empty", lambda *given: made.append(given) or empty(*given))
     fused(vector(), vector())
     assert not made
+
+
+def test_a_kernel_that_changes_several_arguments_writes_each_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(weights: Any, momentum: Any, square: Any, gradient: Any) -> None:
+        momentum *= 0.9
+        momentum += gradient
+        square += gradient * gradient
+        weights -= momentum / np.sqrt(square + 1)
+
+    made: list[Any] = []
+    empty: Callable[..., Any] = tracefuse.device.cpu.empty
+    monkeypatch.setattr(tracefuse.device.cpu, "empty", lambda *given: made.append(given) or empty(*given))
+    given, own = ([vector(k) for k in range(4)] for _ in "12")
+    fuse(step)(*given)
+    step(*own)
+    for array, expected in zip(given, own, strict=True):
+        np.testing.assert_allclose(array, expected, rtol=1e-15)
+    assert not made

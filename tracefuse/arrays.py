@@ -238,6 +238,13 @@ def check_can_change(kind: str | None, what: str) -> None:
         )
 
 
+def check_can_donate(kind: str) -> None:
+    """UnsupportedError for arrays of a kind whose memory cannot be taken."""
+    if kind in FOREIGN:
+        name = {"jax": "a JAX array never changes", "torch": "PyTorch may hold other tensors of the same memory"}[kind]
+        raise UnsupportedError(f"a donated argument: {name}", hint="donate NumPy or CuPy arrays")
+
+
 def leaving(kind: str) -> Callable[[Any], Any]:
     """How a NumPy or CuPy array becomes one of a kind that shares its memory."""
     return {"jax": _to_jax, "torch": _to_torch}.get(kind, _as_it_is)

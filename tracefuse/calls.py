@@ -6,12 +6,15 @@ Knows: pytrees, static parameters, what each leaf is. Must not know: traces, com
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tracefuse import arrays, pytrees
 from tracefuse.errors import TraceError
 from tracefuse.leaves import Leaf, classify, static_key
+
+_ARGUMENT = re.compile(r"[.\[]")
 
 
 class Call(NamedTuple):
@@ -28,13 +31,22 @@ class Signature:
     """The parameters of a function: which are static, how the leaves of the others are called."""
 
     def __init__(
-        self, function: Callable[..., Any], static_argnums: int | Sequence[int], static_argnames: str | Sequence[str]
-    ) -> None:
+        self, function: Callable[..., Any], static_argnums: int | Sequence[int], static_argnames: str | Sequence[str],
+        donate_argnums: int | Sequence[int] = (), donate_argnames: str | Sequence[str] = (),
+    ) -> None:  # fmt: skip
         self._function = function
-        self.static_argnums, self.static_argnames = _statics(function, static_argnums, static_argnames)
+        self.static_argnums, self.static_argnames = _named(function, static_argnums, static_argnames, "static_argnames")
+        self.donated = _named(function, donate_argnums, donate_argnames, "donate_argnames")[1]
+        both = self.donated & self.static_argnames
+        if both:
+            raise TraceError(f"{', '.join(sorted(both))}: a static argument has no memory to donate")
         self._paths: dict[Any, list[str]] = {}
         self.leaves_out = not _takes(function, "out")
         """Whether `out=` is none of the function's own keywords."""
+
+    def is_donated(self, path: str) -> bool:
+        """Whether the leaf of a path belongs to an argument that is donated."""
+        return bool(self.donated) and _ARGUMENT.split(path, maxsplit=1)[0] in self.donated
 
     @property
     def has_static(self) -> bool:
@@ -98,8 +110,8 @@ def _leaf_paths(structure: Any, names: Sequence[str]) -> list[str]:
     return result
 
 
-def _statics(function: Any, numbers: Any, names: Any) -> tuple[frozenset[int], frozenset[str]]:
-    """Both spellings of the static parameters, each completed from the other."""
+def _named(function: Any, numbers: Any, names: Any, keyword: str) -> tuple[frozenset[int], frozenset[str]]:
+    """Both spellings of some parameters, each completed from the other. Raises TraceError for an unknown name."""
     numbers = (numbers,) if isinstance(numbers, int) else tuple(numbers)
     names = (names,) if isinstance(names, str) else tuple(names)
     if not numbers and not names:
@@ -107,8 +119,6 @@ def _statics(function: Any, numbers: Any, names: Any) -> tuple[frozenset[int], f
     parameters = list(inspect.signature(function).parameters)
     for name in names:
         if name not in parameters:
-            raise TraceError(
-                f"static_argnames: there is no parameter {name!r}", hint=f"there are {', '.join(parameters)}"
-            )
+            raise TraceError(f"{keyword}: there is no parameter {name!r}", hint=f"there are {', '.join(parameters)}")
     both = {*(n % len(parameters) if n < 0 else n for n in numbers), *(parameters.index(n) for n in names)}
     return frozenset(both), frozenset([*names, *(parameters[n] for n in both if n < len(parameters))])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -21,6 +21,8 @@ from tracefuse.call_facts import CallFacts, read_facts
 from tracefuse.concretization import Concretization
 from tracefuse.concretizations import Concretizations
 from tracefuse.config import Options
+from tracefuse.donated_arrays import Donation
+from tracefuse.donation import Donated
 from tracefuse.dumping import Dump
 from tracefuse.errors import InternalError
 from tracefuse.evaluate import check_requirements, evaluate_scalars
@@ -96,9 +98,10 @@ class _Ready:
     holds: Callable[[Mapping[Any, int]], bool]
     values: Mapping[int, int]
 
-    def fits(self, facts: CallFacts, given: GivenMemory) -> bool:
+    def fits(self, facts: CallFacts, given: GivenMemory, donated: tuple[Donated, ...]) -> bool:
         plan = self.plan
-        layouts = plan.layouts == facts.layouts and plan.aligned <= facts.aligned and plan.given == given.key
+        layouts = plan.layouts == facts.layouts and plan.aligned <= facts.aligned
+        layouts = layouts and plan.given == given.key and plan.donated == donated
         return layouts and self.holds({**facts.values, **facts.strides, **(given.strides or {})})
 
 
@@ -124,22 +127,31 @@ class Executable:
         self._lock = threading.Lock()
         self._host = tuple(n for n in fusion.nodes if not fusion.values[n.outputs[0]].is_tensor)
 
-    def __call__(self, arguments: Sequence[Any], outputs: Sequence[Any] | None = None) -> list[Any]:
+    def __call__(
+        self, arguments: Sequence[Any], outputs: Sequence[Any] | None = None, donated: Sequence[int] = (),
+        kept: Collection[int] = (),
+    ) -> list[Any]:  # fmt: skip
         """The outputs that update no argument, for arguments in the order of the fusion's inputs.
 
         outputs: the array that each goes into, or None for a new one; what was given is returned. Where an argument is
         updated, or `outputs` overlap arguments, every argument is read as it was before the call.
+        donated: inputs whose memory may be taken; what is not used is reported as the option `donation` says. kept:
+        those of them that are returned as they are.
         Raises FusionError, ShapeError or DtypeError for arguments that the fusion does not take or whose sizes break
         what it requires, and for `outputs` that do not fit, DeviceError for arrays of another device, UnsupportedError
         for memory that cannot be written; nothing has run then.
         """
-        found = self.attempt(arguments) if outputs is None else None
+        found = self.attempt(arguments) if outputs is None and not donated else None
         if found is None:
             facts = read_facts(self.fusion, self.backend, arguments)
-            ready, given = self._for(facts, outputs)
-            found = ready.call([*facts.arguments, *given.buffers])
+            donation = Donation(self.fusion, self.backend, facts, donated, kept) if donated else None
+            ready, given = self._for(facts, outputs, donation.usable if donation else ())
+            taken = donation.taken(ready.plan, self.options.donation) if donation else ()
+            found = ready.call([*facts.arguments, *given.buffers, *taken])
             if found is None:
                 raise InternalError("a plan does not fit the call that it was made for", hint=ready.text)
+            if donation:
+                donation.finish(arguments, found, spoils=self.options.check)
             if given.objects:
                 objects = zip(returned(self.fusion), found, strict=True)
                 return [given.objects.get(number, made) for number, made in objects]
@@ -192,7 +204,9 @@ class Executable:
         known = {k: v for k, v in numbers if not self.fusion.values[k].is_tensor}
         return evaluate_scalars(self.fusion, self._host, known, values)
 
-    def _for(self, facts: CallFacts, outputs: Sequence[Any] | None = None) -> tuple[_Ready, GivenMemory]:
+    def _for(
+        self, facts: CallFacts, outputs: Sequence[Any] | None = None, donated: tuple[Donated, ...] = ()
+    ) -> tuple[_Ready, GivenMemory]:
         """The plan for a call, built if need be, and the memory that its results go into.
 
         Raises ShapeError where sizes break what the fusion requires, and as `read_given`.
@@ -202,18 +216,18 @@ class Executable:
         if outputs is not None or self.fusion.aliases:
             given = read_given(self.fusion, self.backend, facts, outputs)
         with self._lock:
-            kept = self._into if given.key else self._ready
+            kept = self._into if given.key or donated else self._ready
             for ready in kept:
-                if ready.fits(facts, given):
+                if ready.fits(facts, given, donated):
                     check_requirements(ready.plan.segmentation.original, facts.values)
                     return ready, given
             cause = self._cause(kept, facts)
             if cause is not None:
                 say(self.options, 1, lambda: str(cause))
-            made = self._made(facts, given, "" if cause is None else str(cause))
+            made = self._made(facts, given, "" if cause is None else str(cause), donated)
             # A new list, so that a reader in another thread never sees one half changed.
             kept = [made, *kept][:MOST_PLANS]
-            if given.key:
+            if given.key or donated:
                 self._into = kept
             else:
                 self._ready = kept
@@ -234,7 +248,7 @@ class Executable:
         check_requirements(self.fusion, facts.values)
         return self.concretizations.peek(facts.values)
 
-    def _made(self, facts: CallFacts, given: GivenMemory, cause: str) -> _Ready:
+    def _made(self, facts: CallFacts, given: GivenMemory, cause: str, donated: tuple[Donated, ...] = ()) -> _Ready:
         start = time.perf_counter()
         segmentation, concrete = self.concretizations.at(facts.values)
         dump = Dump(self.options, self.name)
@@ -246,7 +260,7 @@ class Executable:
         plan = build_plan(
             segmentation, self.backend, facts.layouts, facts.values, {**facts.strides, **(given.strides or {})},
             guards=(*concrete.guards, *guards), aligned=facts.aligned, options=options, disk=self.disk,
-            given=given.key, watch=watch, slices_of=self._slices_of,
+            given=given.key, watch=watch, slices_of=self._slices_of, donated=donated,
         )  # fmt: skip
         plan = replace(plan, cause=cause)
         self.compiles += 1

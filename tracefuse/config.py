@@ -99,6 +99,10 @@ TABLE: dict[str, Option] = {
         Option("concretize_resize_extents", "auto", "key resizes by their exact extents", ("auto", "on", "off")),
         Option("eager", False, "call the original function, so that a debugger and print work", changes_code=False),
         Option("graph", False, "launch the kernels of a call as one CUDA graph"),
+        Option(
+            "donation", "warn", "what happens where donated memory cannot be used", ("warn", "raise", "ignore"),
+            changes_code=False,
+        ),
         Option("check", False, "compare every segment with the NumPy meaning; indices out of range raise on CUDA too"),
         Option("threads", 0, "threads that run a CPU kernel at most; 0 is one for each core", limits=(0, 4096)),
         Option(
@@ -137,6 +141,7 @@ class Options:
     concretize_resize_extents: str
     eager: bool
     graph: bool
+    donation: str
     check: bool
     threads: int
     debug: int

@@ -7,7 +7,7 @@ Knows: evaluate. Must not know: kernels, segments.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from tracefuse.call_facts import read_facts
@@ -25,8 +25,14 @@ class EvaluatedExecutable:
     def __init__(self, fusion: Fusion) -> None:
         self.fusion = fusion
 
-    def __call__(self, arguments: Sequence[Any], outputs: Sequence[Any] | None = None) -> list[Any]:
-        """The outputs, for NumPy arrays and Python numbers in the order of the fusion's inputs; see `Executable`."""
+    def __call__(
+        self, arguments: Sequence[Any], outputs: Sequence[Any] | None = None, donated: Sequence[int] = (),
+        kept: Collection[int] = (),
+    ) -> list[Any]:  # fmt: skip
+        """The outputs, for NumPy arrays and Python numbers in the order of the fusion's inputs; see `Executable`.
+
+        Donated memory is left alone.
+        """
         if outputs is None and not self.fusion.aliases:
             return evaluate(self.fusion, arguments)
         facts = read_facts(self.fusion, cpu_backend(), arguments)

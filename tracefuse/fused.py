@@ -24,6 +24,7 @@ from tracefuse.concretization import Concretization
 from tracefuse.config import Options
 from tracefuse.definition import FusionDefinition
 from tracefuse.definition_segment import Segments
+from tracefuse.donated_arrays import TAKEN, check_not_taken, check_positional
 from tracefuse.entries import Entry, arguments_of, assembled, gather_of, is_plain, missed, printing
 from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.evaluated import EvaluatedExecutable
@@ -55,7 +56,7 @@ class FusedFunction(Generic[P, R]):
 
     def __init__(
         self, function: Callable[P, R], *, static_argnums: Sequence[int] = (), static_argnames: Sequence[str] = (),
-        merge: Predicate | None = None,
+        donate_argnums: Sequence[int] = (), donate_argnames: Sequence[str] = (), merge: Predicate | None = None,
         **options: Any,
     ) -> None:  # fmt: skip
         plain = inspect.unwrap(function) if not isinstance(function, functools.partial) else function.func
@@ -70,7 +71,7 @@ class FusedFunction(Generic[P, R]):
         functools.update_wrapper(self, function)
         self.__qualname__: str = getattr(function, "__qualname__", type(function).__name__)
         self._function: Callable[..., Any] = function
-        self._signature = Signature(function, static_argnums, static_argnames)
+        self._signature = Signature(function, static_argnums, static_argnames, donate_argnums, donate_argnames)
         self._options = config.checked(options, "@fuse")
         self._merge = merge
         self._fast: dict[tuple[type, ...], list[Entry]] = {}
@@ -79,7 +80,8 @@ class FusedFunction(Generic[P, R]):
         self._lock = threading.RLock()
         self._traces = self._hits = self._dropped = 0
         self._default = config.resolve(self._options)
-        self._takes_flat = not self._signature.has_static and not self._default.eager
+        own = self._signature
+        self._takes_flat = not own.has_static and not own.donated and not self._default.eager
         FUNCTIONS.add(self)
 
     # -- calling ------------------------------------------------------------------------------------------------------
@@ -87,6 +89,8 @@ class FusedFunction(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
             if not kwargs and self._takes_flat and config.overrides() is None:
+                if TAKEN:
+                    check_positional(args)
                 for entry in self._fast.get(tuple(map(type, args)), ()):
                     given = args if entry.gather is None else entry.gather(args, None)
                     outputs = None if given is None else entry.executable.attempt(given)  # type: ignore[union-attr]
@@ -102,6 +106,8 @@ class FusedFunction(Generic[P, R]):
     def _called_on(self, bound: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """A call of the method of `bound`."""
         if not kwargs and self._takes_flat and config.overrides() is None:
+            if TAKEN:
+                check_positional(args)
             for entry in self._fast.get((BoundFusedFunction, type(bound), *map(type, args)), ()):
                 given = args if entry.gather is None else entry.gather(args, bound)
                 outputs = None if given is None else entry.executable.attempt(given)  # type: ignore[union-attr]
@@ -129,6 +135,8 @@ class FusedFunction(Generic[P, R]):
             result = self._function(*((bound, *args) if is_bound else args), **kwargs)
             return result if out is None else put_into(out, result)
         call = self._signature.taken_apart(args, kwargs, bound, is_bound)
+        if TAKEN:
+            check_not_taken((leaf.value, leaf.path) for leaf in call.leaves)
         entry, arguments = self._entry(call, options, bound)
         result = self._run(entry, arguments, call, out)
         if entry.plain and not kwargs:
@@ -220,6 +228,8 @@ class FusedFunction(Generic[P, R]):
             entered = [None if array is None else enter(array) for array in given]
         if entry.trace.prints:
             outputs = printing(entry, arguments, entered)
+        elif self._signature.donated and entry.executable is not None:
+            outputs = entry.executable(arguments, entered, *self._donations(entry, call))
         else:
             outputs = [] if entry.executable is None else entry.executable(arguments, entered)
         arrays.hold(entry.kind, arguments)
@@ -230,6 +240,18 @@ class FusedFunction(Generic[P, R]):
         if entry.single:
             return outputs[0]
         return assembled(entry, [leaf.value for leaf in call.leaves], arguments, outputs)
+
+    def _donations(self, entry: Entry, call: Call) -> tuple[list[int], list[int]]:
+        """The inputs that are donated, and those of them that the call returns as they are."""
+        leaves = {
+            k for k, leaf in enumerate(call.leaves) if leaf.kind == "array" and self._signature.is_donated(leaf.path)
+        }
+        if leaves:
+            arrays.check_can_donate(entry.kind)
+        numbers = {origin: n for n, origin in zip(entry.trace.fusion.inputs, entry.trace.sources, strict=True)}
+        returned = {what for kind, what in entry.trace.results if kind == "argument"}
+        donated = [leaf for leaf in sorted(leaves) if leaf in numbers]
+        return [numbers[leaf] for leaf in donated], [numbers[leaf] for leaf in donated if leaf in returned]
 
     # -- what can be asked --------------------------------------------------------------------------------------------
 
@@ -364,6 +386,7 @@ def fuse(function: Callable[P, R], /) -> FusedFunction[P, R]: ...
 @overload
 def fuse(
     function: None = None, /, *, static_argnums: int | Sequence[int] = (), static_argnames: str | Sequence[str] = (),
+    donate_argnums: int | Sequence[int] = (), donate_argnames: str | Sequence[str] = (),
     merge: Predicate | None = None, **options: Any,
 ) -> Callable[[Callable[P, R]], FusedFunction[P, R]]: ...  # fmt: skip
 
@@ -373,9 +396,10 @@ def fuse(function: Any = None, /, **options: Any) -> Any:
     """Compiles a function of arrays: it is recorded once for each trace key, split into kernels, and run.
 
     Used as `@fuse`, `@fuse(option=value)` or `fuse(function)`. static_argnums, static_argnames: parameters whose
-    values are part of the trace. merge: a predicate that says which groups of ops may not share a segment, see
-    `tracefuse.rules`. Other keywords are options (`tracefuse.options`). Raises OptionError for an unknown one,
-    TraceError for generators and async functions.
+    values are part of the trace. donate_argnums, donate_argnames: arguments whose arrays are not needed after the call:
+    results and intermediates may take their memory, and what they hold is unspecified then. merge: a predicate that
+    says which groups of ops may not share a segment, see `tracefuse.rules`. Other keywords are options
+    (`tracefuse.options`). Raises OptionError for an unknown one, TraceError for generators and async functions.
     """
     if function is None:
         return lambda decorated: fuse(decorated, **options)

@@ -21,22 +21,28 @@ from tracefuse.layouts import Strided, stride_name, strided
 from tracefuse.spans import span
 from tracefuse.targets import Backend
 
+FIRST_MEMORY = 1 << 20
+"""The number of the first given memory that is no argument: above those of all values, also of those that are added
+when sizes are known."""
+
 
 @dataclass(frozen=True, slots=True)
 class Given:
     """Memory that an output goes into, and what a plan depends on of it.
 
-    memory: the number under which a program knows it: the argument that is updated, or one above the fusion's values.
-    layout: None where it is contiguous. is_wide: it starts at a multiple of 16 bytes, where that matters. is_alone: no
-    byte of it belongs to an argument or to other given memory, save to `same`: the arguments that are this very array.
+    memory: the number under which a program knows it: the argument that is updated, or one from FIRST_MEMORY on.
+    layout: None where it is contiguous. is_wide: it starts at a multiple of 16 bytes, where that matters. is_nested: no
+    two elements of it share bytes. same: the arguments that are this very array. shares: those that share bytes of it
+    otherwise.
     """
 
     value: int
     memory: int
     layout: Strided | None
     is_wide: bool
-    is_alone: bool
+    is_nested: bool
     same: tuple[int, ...]
+    shares: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,7 @@ def read_given(fusion: Fusion, backend: Backend, facts: CallFacts, outputs: Sequ
         name = fusion.values[owner].name or f"input T{owner}"
         _check_writable(backend, arguments[owner], f"{name}, which is updated in place,")
         taken.append((value, owner, arguments[owner]))
-    free = max(fusion.values, default=-1) + 1
+    free = FIRST_MEMORY
     for position, (value, given) in enumerate(_pairs(fusion, outputs)):
         if given is None:
             continue
@@ -143,13 +149,13 @@ def _given(
         return Given(value, memory, None, True, True, (memory,))
     own = span(backend, array)
     same: list[int] = []
-    is_alone = own.is_nested
+    shares: list[int] = []
     for number in fusion.tensor_inputs:
         other = span(backend, arguments[number])
         if other == own and arguments[number].dtype == array.dtype:
             same.append(number)
         elif own.shares_bytes_with(other):
-            is_alone = False
+            shares.append(number)
     for other_value, _, other_array in taken:
         if other_value != value and own.shares_bytes_with(span(backend, other_array)):
             raise FusionError(
@@ -161,4 +167,4 @@ def _given(
         for axis, stride in enumerate(array.strides):
             strides[stride_name(value, axis)] = stride // array.dtype.itemsize
     is_wide = not backend.uses_alignment or backend.is_wide(array)
-    return Given(value, memory, layout, is_wide, is_alone, tuple(same))
+    return Given(value, memory, layout, is_wide, own.is_nested, tuple(same), tuple(shares))

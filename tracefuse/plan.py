@@ -19,23 +19,24 @@ from segments import Program, Runner
 from tracefuse import config
 from tracefuse.compile_all import compile_all
 from tracefuse.config import Options
+from tracefuse.donation import Donated, Taken, taken_by, takers
 from tracefuse.dtypes import DType
 from tracefuse.extents import Extent, Symbol, as_symbol, evaluate, substitute, symbol, symbols
 from tracefuse.given import Given
 from tracefuse.guards import Guard
 from tracefuse.host_ops import HostCall
 from tracefuse.host_program import build_host_program
-from tracefuse.indexing import PULLED
-from tracefuse.ir import Shape
+from tracefuse.ir import Fusion, Shape
 from tracefuse.kernel.disk_cache import DiskCache
 from tracefuse.launch_code import LaunchCode, Names
 from tracefuse.layouts import LayoutKey, Strided, stride_name, symbolic_strides
 from tracefuse.library import library_launch
 from tracefuse.on_slices import Computation, OnSlices
+from tracefuse.overwriting import in_place
 from tracefuse.positions import may_raise
 from tracefuse.rooms import NO_ROOMS, Rooms, lay_out, span_of
 from tracefuse.schedule.launches import Lowered
-from tracefuse.schedule.lower import facts_of, lower
+from tracefuse.schedule.lower import lower
 from tracefuse.schedule.nest import contiguous_strides
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.segmentation import Part, Segmentation, with_exact_halves
@@ -84,7 +85,7 @@ class Plan:
 
     aligned: the arguments that must start at a multiple of 16 bytes. given: the memory that results go into; direct:
     those of its values that are written there by the kernel that makes them. rooms: where intermediates live. cause:
-    what changed since the plan before.
+    what changed since the plan before. donated: the arguments whose memory may be taken; taken: the values that do.
     """
 
     segmentation: Segmentation
@@ -98,6 +99,8 @@ class Plan:
     given: tuple[Given, ...] = ()
     direct: frozenset[int] = frozenset()
     cause: str = ""
+    donated: tuple[Donated, ...] = ()
+    taken: tuple[Taken, ...] = ()
 
     @property
     def is_straight(self) -> bool:
@@ -108,7 +111,8 @@ class Plan:
     def buffers(self) -> tuple[int, ...]:
         """The numbers of given memory that is no argument, in the order in which a call passes it."""
         inputs = self.segmentation.fusion.inputs
-        return tuple(given.memory for given in self.given if given.memory not in inputs)
+        own = (given.memory for given in self.given if given.memory not in inputs)
+        return (*own, *(one.given.memory for one in self.taken))
 
 
 def build_plan(
@@ -116,28 +120,31 @@ def build_plan(
     strides: Mapping[str, int], *, guards: Sequence[Guard] = (), aligned: frozenset[int] = frozenset(),
     options: Options | None = None, disk: DiskCache | None = None, given: Sequence[Given] = (),
     watch: Callable[[CompiledSegment, int], CompiledSegment] | None = None,
-    slices_of: Callable[[Sliced], Computation] | None = None,
+    slices_of: Callable[[Sliced], Computation] | None = None, donated: Sequence[Donated] = (),
 ) -> Plan:  # fmt: skip
     """Lowers and compiles every segment for the sizes of a call; several segments compile at once.
 
     values: extents and integer scalars by id. strides: of arguments and given memory that are not contiguous, by symbol
     name. guards: those of the segmentation itself. aligned: arguments whose memory starts at a multiple of 16 bytes.
     options: those in force, if none are given. disk: where compiled kernels are kept. given: the memory that results go
-    into. watch: what runs in place of each segment, from it and its position. slices_of: compiles what computes one
-    slice. Raises CompileError, naming the segment.
+    into. donated: arguments whose memory may be taken by what is made. watch: what runs in place of each segment, from
+    it and its position. slices_of: compiles what computes one slice. Raises CompileError, naming the segment.
     """
     fusion = segmentation.fusion
     options = config.resolve() if options is None else options
     streamed = on_streams(fusion)
     # In a program with streams, results are copied into given memory at the end.
-    own_given = () if streamed else given
-    lowering = _Lowering(segmentation, backend, layouts, values, strides, aligned, options, own_given)
-    found = list(guards)
+    taken = () if streamed else takers(segmentation, donated, given, values)
+    memory = () if streamed else (*given, *(one.given for one in taken))
+    lowering = _Lowering(segmentation, backend, layouts, values, strides, aligned, options, memory)
+    found = [*guards, *(guard for one in taken for guard in one.guards)]
     for position, part in enumerate(segmentation.segments):
         if part.library is None and part.slices is None and not (streamed and host_op_of(part)):
             border, lowered = lowering.lower(position)
             found += [border.original_guard(guard) for guard in lowered.guards]
     lowerings, direct = lowering.found, frozenset(lowering.direct)
+    taken = taken_by(taken, direct)
+    memory = (*given, *(one.given for one in taken))
     functions = compile_all({k: lowered for k, (_, lowered) in lowerings.items()}, backend, disk)
     compiled = [
         _kernel_segment(*lowerings[position], functions[position], position, backend)
@@ -155,8 +162,8 @@ def build_plan(
         reuses = not options.disables("loop_buffer_reuse")
         program = build_stream_program(fusion, graph, calls, given, options.number_of_streams, reuses=reuses)
     else:
-        program = build_host_program(fusion, graph, launches, fills, given, direct, lowering.may_raise)
-        program = segments.spread(program, options.streams)
+        program = build_host_program(fusion, graph, launches, fills, memory, direct, lowering.may_raise)
+        program = segments.spread(program, 1 if _overlap(fusion, memory) else options.streams)
     runner, rooms = Runner(program, backend), NO_ROOMS
     if runner.is_straight:
         scratch = {k: _spans(one) for k, one in enumerate(compiled)}
@@ -164,8 +171,13 @@ def build_plan(
         rooms = lay_out(program, called, scratch, slots=backend.addresses, graph=options.graph)
     return Plan(
         segmentation, layouts, aligned, tuple(dict.fromkeys(found)), tuple(compiled), program, runner,
-        rooms, tuple(given), direct,
+        rooms, tuple(given), direct, donated=tuple(donated), taken=taken,
     )  # fmt: skip
+
+
+def _overlap(fusion: Fusion, memory: Sequence[Given]) -> bool:
+    """Whether memory that results go into has bytes of arguments, which a program does not know: it has other names."""
+    return any(one.shares or (one.same and one.memory not in fusion.inputs) for one in memory)
 
 
 def _spans(segment: CompiledSegment) -> list[Extent]:
@@ -186,7 +198,7 @@ class _Lowering:
         self.segmentation, self.target = segmentation, backend.target
         self.values, self.strides, self.aligned, self.options = values, strides, aligned, options
         self.layout_of: dict[int, Strided | None] = dict(zip(segmentation.fusion.tensor_inputs, layouts, strict=True))
-        self.given = {g.value: g for g in given if g.is_alone and (g.layout is None or g.layout.aligned)}
+        self.given = {g.value: g for g in given if g.is_nested and (g.layout is None or g.layout.aligned)}
         in_kernels = backend.target.name == "cpu"
         self.may_raise = [may_raise(part.fusion, in_kernels=in_kernels) for part in segmentation.segments]
         self.direct: set[int] = set()
@@ -198,9 +210,8 @@ class _Lowering:
         if any(self.may_raise[position:]):
             apart = set()  # what was passed in is changed after all that may fail
         read_here = {v for v in apart if self._arguments(part, {v})}
-        inside = in_place(part, self._arguments(part, read_here))
-        if not inside:
-            apart -= read_here
+        apart -= {v for v in read_here if not in_place(part, self._arguments(part, {v}))}
+        inside = in_place(part, self._arguments(part, apart))
         border, lowered = self._lowered(position, apart, inside)
         if inside and (lowered.template != "pointwise" or len(lowered.launches) > 1):
             apart -= read_here
@@ -211,9 +222,11 @@ class _Lowering:
         return border, lowered
 
     def _read_from(self, position: int, value: int) -> bool:
-        """Whether a later segment reads an argument that is the memory of `value`."""
-        later = self.segmentation.segments[position + 1 :]
-        return any(not set(self.given[value].same).isdisjoint(part.segment.original_inputs) for part in later)
+        """Whether a later segment reads the memory of `value`, or this one another argument that shares its bytes."""
+        given = self.given[value]
+        reads = [frozenset(part.segment.original_inputs) for part in self.segmentation.segments[position:]]
+        later = any(not own.isdisjoint((*given.same, *given.shares)) for own in reads[1:])
+        return later or not reads[0].isdisjoint(given.shares)
 
     def _arguments(self, part: Part, values: Collection[int]) -> frozenset[tuple[int, int]]:
         """(output, input) of the segment, by its own numbers, for what is one array."""
@@ -237,23 +250,6 @@ class _Lowering:
         """The values of earlier segments that start at a multiple of 16 bytes."""
         made = (v for part in self.segmentation.segments for v in part.segment.original_outputs)
         return frozenset(v for v in made if v not in self.direct or self.given[v].is_wide)
-
-
-def in_place(part: Part, pairs: Collection[tuple[int, int]]) -> frozenset[int]:
-    """The tensors of `pairs` (output, input: one array) if a pointwise kernel may write the input where it reads it.
-
-    It may where every read is at the coordinates of the store, which the thread that stores has made before. With one
-    output alone nothing is read after its element is stored.
-    """
-    if not pairs or len(part.segment.outputs) != 1:
-        return frozenset()
-    facts = facts_of(part.rule)
-    if facts.reduced is not None:
-        return frozenset()
-    for output, argument in pairs:
-        if PULLED in facts.outputs[output] or facts.uses.get(argument) != frozenset((facts.outputs[output],)):
-            return frozenset()
-    return frozenset(number for pair in pairs for number in pair)
 
 
 class _Border:

@@ -77,6 +77,14 @@ class Backend(ABC):
     def empty(self, shape: tuple[int, ...], dtype: DType) -> Any:
         """A fresh array with unspecified content."""
 
+    def over(self, array: Any, shape: tuple[int, ...], dtype: DType) -> Any:
+        """A new array in the memory of another, which is contiguous and has as many bytes."""
+        return cpu.over(array, shape, dtype)
+
+    def owner_of(self, array: Any) -> Any:
+        """What lives as long as the array or any view of it does, and can be referred to weakly."""
+        return cpu.owner_of(array)
+
     @abstractmethod
     def as_array(self, value: Any) -> Any:
         """An argument as an array of `array_type` that shares its memory. Raises DeviceError for what is none."""
@@ -284,6 +292,12 @@ class CudaBackend(Backend):
 
     def empty(self, shape: tuple[int, ...], dtype: DType) -> Any:
         return cuda.empty(shape, dtype)
+
+    def over(self, array: Any, shape: tuple[int, ...], dtype: DType) -> Any:
+        return cuda.over(array, shape, dtype)
+
+    def owner_of(self, array: Any) -> Any:
+        return array  # which views refer to
 
     def as_array(self, value: Any) -> Any:
         if not cuda.is_array(value):

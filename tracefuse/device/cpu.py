@@ -192,6 +192,29 @@ def product_of(dtype: DType) -> Callable[[Any, Any, bool], Any]:
     return product
 
 
+class _Memory:
+    """Memory of another array, from which a new one is made; all views of the new one refer to this."""
+
+    def __init__(self, array: npt.NDArray[np.generic]) -> None:
+        self.array = array
+        self.__array_interface__ = {
+            "version": 3, "typestr": "|u1", "data": (address(array), False), "shape": (array.nbytes,),
+        }  # fmt: skip
+
+
+def over(array: npt.NDArray[np.generic], shape: tuple[int, ...], dtype: DType) -> npt.NDArray[np.generic]:
+    """A new array in the memory of another, which is contiguous, writable and has as many bytes."""
+    return np.asarray(_Memory(array)).view(dtype.numpy).reshape(shape)
+
+
+def owner_of(array: npt.NDArray[np.generic]) -> object:
+    """What lives as long as an array or any view of it."""
+    owner: object = array
+    while isinstance(owner, np.ndarray) and owner.base is not None:
+        owner = owner.base
+    return owner
+
+
 def address(array: npt.NDArray[np.generic]) -> int:
     """The address of the element with all coordinates 0."""
     return int(array.__array_interface__["data"][0])

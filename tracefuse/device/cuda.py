@@ -115,6 +115,11 @@ def new(shape: tuple[int, ...], dtype: DType, size: int) -> Any:
         raise DtypeError(f"this CuPy makes no arrays of {dtype.name}: {error}") from error
 
 
+def over(array: Any, shape: tuple[int, ...], dtype: DType) -> Any:
+    """A new array in the memory of another, which is contiguous and has as many bytes."""
+    return _makers()[0](shape, dtype.numpy, array.data)
+
+
 def room(size: int) -> Any:
     """New memory from CuPy's pool on the current device, with its address as `ptr`; raises as `empty`."""
     try:

@@ -23,7 +23,7 @@ from tracefuse.schedule.body import Body
 from tracefuse.schedule.cpu_lanes import reduce_loops
 from tracefuse.schedule.launches import LaunchSpec, make_launch
 from tracefuse.schedule.nest import Loop, coefficient, position_in
-from tracefuse.schedule.phases import Accumulator, Region, declare, finish, store_output
+from tracefuse.schedule.phases import Accumulator, Region, declare, finish, store_output, store_outputs
 
 TILE = 4096
 """Elements of the innermost loop in one piece of a pointwise kernel: 16 KiB of float32 a stream, half an L1 cache."""
@@ -76,8 +76,7 @@ def lower_pointwise(region: Region, name: str, contract: bool) -> LaunchSpec:
         index = symbol(f"{inner.symbol.name}i", extent=high - low)
         part = region.at_loop(inner.symbol, low + index)
         with body.loop(index, minimum(last, high) - low, "vector", start=maximum(first - low, 0)):
-            for output in outputs:
-                store_output(body, part, output)
+            store_outputs(body, part, outputs)
     return make_launch(body, name, "cpu", [grid], work=work(region), contract=contract)
 
 

@@ -31,7 +31,7 @@ from tracefuse.schedule.cuda_frame import (
 from tracefuse.schedule.cuda_lanes import is_flat
 from tracefuse.schedule.launches import LaunchSpec, make_launch
 from tracefuse.schedule.nest import Loop, coefficient
-from tracefuse.schedule.phases import Region, store_output
+from tracefuse.schedule.phases import Region, store_outputs
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.transposed import is_known, read_offsets
 
@@ -161,8 +161,7 @@ def _emit(body: Body, region: Region, part: Region, positions: Positions, grid: 
     """The groups of a thread: all at once where the whole block exists, else one by one."""
 
     def store() -> None:
-        for output in part.full[0]:
-            store_output(body, part, output)
+        store_outputs(body, part, part.full[0])
 
     if grid.steps > 1:
         with body.condition(body.index.compare("le", grid.end, grid.total)):
@@ -207,5 +206,4 @@ def _rest(body: Body, region: Region, loop: Loop, start: Extent, block: Extent, 
     narrow = body.narrow()
     with narrow.condition(narrow.index.compare("lt", start + block * THREADS + thread, loop.extent)):
         bind_loops(narrow, [loop], start + thread)
-        for output in region.full[0]:
-            store_output(narrow, region, output)
+        store_outputs(narrow, region, region.full[0])

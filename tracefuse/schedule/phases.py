@@ -8,7 +8,7 @@ Knows: regions, nests, ops by kind. Must not know: targets, how loops are laid o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -281,6 +281,15 @@ def finish(body: Body, region: Region, *lanes: Accumulator) -> None:
     if dtype.is_half and number in body.outputs:
         result = body.name(f"v{number}", tuple(convert(convert(e, dtype), dtype.compute) for e in result))
     body.levels[-1].memo[(number, region.at[number][0])] = result
+
+
+def store_outputs(body: Body, region: Region, outputs: Sequence[int]) -> None:
+    """Stores several outputs; where some may be memory that is read, all is read before the first is stored."""
+    if region.memory.shared:
+        for output in outputs:
+            body.value(output, region.coordinates(output))
+    for output in outputs:
+        store_output(body, region, output)
 
 
 def store_output(body: Body, region: Region, output: int, *, aligned: bool = False) -> None:
