@@ -281,7 +281,7 @@ def verify(fusion: Fusion, *, lowerable: bool = False) -> None:
     for number, axis in fusion.symbolic_axes if lowerable else ():
         symbolic = fusion.values[number]
         raise ConcretizationError(
-            f"axis {axis} of value {number} has {symbolic.shape[axis]} elements, which a run-time scalar decides",
+            f"axis {axis} of value {number} is symbolic: a run-time scalar decides how many elements it has",
             hint="concretize the fusion for the sizes of a call first", where=symbolic.where,
         )  # fmt: skip
     made: set[int] = set()
