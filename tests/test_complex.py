@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from ways import check, results
 
 import tracefuse
@@ -221,3 +223,61 @@ def test_long_sums_are_split_like_others(dtype: DType, shape: tuple[int, ...]) -
     for left, right in zip(own, (wide.sum(0), wide.sum(-1), wide.prod(0), wide.mean()), strict=True):
         assert left.dtype == dtype.numpy
         np.testing.assert_allclose(left, right, 0, 20 * scale * max(1.0, float(np.abs(right).max())))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# random fusions of whole numbers, which are exact
+
+LIMIT = 2**21
+"""No part grows beyond this: sums of a few products are exact in float32."""
+
+
+@st.composite
+def exact_fusions(draw: st.DrawFn) -> tuple[FusionDefinition, list[Any]]:
+    """A definition over complex64 tensors of one shape, and arguments whose parts are small whole numbers."""
+    rows, columns = draw(st.integers(0, 9)), draw(st.integers(1, 40))
+    random = np.random.default_rng(draw(st.integers(0, 99)))
+    with FusionDefinition() as fd:
+        tensors = [(fd.define_tensor([-1, -1], True, DataType.ComplexFloat), 6) for _ in range(2)]
+        for _ in range(draw(st.integers(2, 7))):
+            (x, a), (y, b) = (draw(st.sampled_from(tensors)) for _ in range(2))
+            tensors.append(_step(fd, draw(st.sampled_from(STEPS)), x, a, y, b, columns))
+        for tensor, _ in draw(st.sets(st.sampled_from(tensors[2:]), min_size=1, max_size=3)):
+            fd.add_output(tensor)
+    parts = random.integers(-3, 4, (2, 2, rows, columns))
+    return fd, [(re + 1j * im).astype(np.complex64) for re, im in parts]
+
+
+STEPS = ("add", "sub", "mul", "conj", "swap", "flip", "roll", "where", "sum", "scaled")
+
+
+def _step(fd: FusionDefinition, step: str, x: Any, a: int, y: Any, b: int, columns: int) -> tuple[Any, int]:
+    """(a new tensor of the same shape, the bound of its parts)."""
+    ops = fd.ops
+    if step == "mul" and 2 * a * b < LIMIT:
+        return ops.mul(x, y), 2 * a * b
+    if step == "sum" and a * columns + b < LIMIT:
+        return ops.add(ops.sum(x, [1], keepdim=True), y), a * columns + b
+    if step == "where":
+        return ops.where(ops.gt(ops.real(x), ops.imag(y)), x, y), max(a, b)
+    if step == "swap":
+        return ops.complex(ops.imag(x), ops.neg(ops.real(y))), max(a, b)
+    if step == "flip":
+        return ops.flip(x, [0, 1]), a
+    if step == "roll":
+        return ops.roll(x, 3, 1), a
+    if step == "conj":
+        return ops.conj(x), a
+    if step == "scaled" and 2 * a < LIMIT:
+        return ops.mul(x, 2j), 2 * a
+    return (ops.sub(x, y), a + b) if a + b < LIMIT else (ops.neg(x), a)
+
+
+@pytest.mark.parametrize(("on", "examples"), [("cpu", 6), ("interpreter-cuda", 40)])
+def test_random_fusions_are_exact_on_whole_numbers(on: str, examples: int) -> None:
+    @settings(max_examples=examples, suppress_health_check=list(HealthCheck))
+    @given(drawn=exact_fusions())
+    def holds(drawn: tuple[FusionDefinition, list[Any]]) -> None:
+        check(*drawn, on, bits=True, without={"printed": "what a segment prints is seen above"})
+
+    holds()
