@@ -200,6 +200,10 @@ def tile(A: Any, reps: Any) -> Any:
 @implements(np.diff)
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
     result = as_tensor(a)
+    if n < 0:
+        raise ScalarError(f"order must be non-negative but got {n}", hint="give n >= 0")
+    if n == 0:
+        return a
     dim = normalize_axis(axis, len(result.extents))
     parts = [_one_row(prepend, result, dim), result, _one_row(append, result, dim)]
     given = [part for part in parts if part is not None]
