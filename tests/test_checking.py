@@ -96,6 +96,22 @@ def test_the_first_wrong_op_inside_a_segment_is_named(monkeypatch: pytest.Monkey
     assert f"(96 of 96 elements) (test_checking.py:{line_of('the wrong one')})" in str(error.value)
 
 
+def test_slices_on_streams_are_compared_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sliced(x: Any) -> Any:
+        return tracefuse.stream_parallel(np.exp(x) + np.tanh(x), 0)  # one wrong op
+
+    np.testing.assert_allclose(fuse(sliced, check=True)(X), np.exp(X) + np.tanh(X), rtol=1e-5, atol=1e-6)
+    plain = llvm_scalar.primitive
+
+    def wrong(name: str, arguments: Any, *rest: Any, **more: Any) -> Any:
+        result = plain(name, arguments, *rest, **more)
+        return result * 1.001 if name == "tanh" else result
+
+    monkeypatch.setattr(llvm_scalar, "primitive", wrong)
+    with pytest.raises(InternalError, match=rf"first at tanh: .*\(test_checking.py:{line_of('# one wrong op')}\)"):
+        fuse(sliced, check=True, cache_limit=0)(X)
+
+
 def test_what_the_call_overwrites_is_compared_with_what_it_was() -> None:
     def update(x: Any, y: Any) -> Any:
         x += y

@@ -6,13 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ways import backend_of
 
 import tracefuse
 from tracefuse import FusionDefinition, ShapeDtype, fuse
-from tracefuse.config import FEATURES
+from tracefuse.compiler import Executable
+from tracefuse.config import FEATURES, resolve
+from tracefuse.error_bounds import bounded_outputs
 from tracefuse.evaluate import evaluate
 from tracefuse.kernel import pool
 from tracefuse.kernel.compile_cuda import compile_many
+from tracefuse.segmentation import segment_fusion
 
 X = np.random.default_rng(0).uniform(1, 2, (64, 96)).astype(np.float32)
 ON_CUDA = ShapeDtype((64, 96), np.float32)
@@ -70,6 +74,21 @@ def test_exact_half_rounds_after_every_operation(dtype: Any) -> None:
         np.testing.assert_array_equal(fd.execute([given])[0], every_op)
     with tracefuse.options(contract=False):
         np.testing.assert_array_equal(fd.execute([given])[0], outputs_alone)
+
+
+@pytest.mark.parametrize("backend", ["interpreter", "interpreter-cuda"])
+def test_exact_half_means_the_same_in_the_kernels_of_both_targets(backend: str) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], dtype=tracefuse.DataType.Half)
+        y = fd.ops.exp(x) * x + x
+        fd.add_output(fd.ops.sum(y * y - x, [1]))
+    given = np.random.default_rng(2).uniform(0, 1, (5, 9)).astype(np.float16)
+    bounded, _ = bounded_outputs(fd.fusion, [given])[0]
+    options = resolve({"exact_half": True})
+    (result,) = Executable(segment_fusion(fd.fusion), backend_of(backend), options=options)([given])
+    (every_op,) = evaluate(fd.fusion, [given])
+    np.testing.assert_array_equal(result, every_op)
+    assert (result != bounded.astype(np.float16)).any()
 
 
 def test_exact_half_rounds_reductions_that_more_work_reads() -> None:

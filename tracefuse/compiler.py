@@ -281,8 +281,8 @@ class Executable:
         """What computes one slice of a segment."""
         if sliced not in self._slices:
             segmentation = segment_fusion(sliced.fusion)
-            plain = self.options.replaced(check=False, debug=0, dump="")
-            self._slices[sliced] = Executable(segmentation, self.backend, options=plain, disk=self.disk)
+            quiet = self.options.replaced(debug=0, dump="")  # each slice is checked, and none is told of
+            self._slices[sliced] = Executable(segmentation, self.backend, options=quiet, disk=self.disk)
         return self._slices[sliced]
 
     def _use(self, ready: _Ready) -> None:
