@@ -32,7 +32,9 @@ def marked(draw: Any, mode: str, long: bool = False) -> tuple[Fusion, list[Any]]
             if values[number].is_tensor and can_slice(fusion, [node], {number: axis})
         ]
         if cuttable and draw(st.booleans()):
-            stream = StreamAxis(draw(st.sampled_from(cuttable)), draw(st.sampled_from([None, None, 2, 3])))
+            axis = draw(st.sampled_from(cuttable))
+            in_pieces = can_slice(fusion, [node], {number: axis}, pieces=True)
+            stream = StreamAxis(axis, draw(st.sampled_from([None, None, 2, 3])) if in_pieces else None)
             values[number] = replace(values[number], stream=stream)
     return replace(fusion, values=values, _representatives={}), arguments
 

@@ -54,13 +54,19 @@ def sliced(part: Fusion, cut: Mapping[int, int], pieces: int | None) -> Sliced:
 _HINT = "leave this value whole, or choose an axis along which its slices are independent"
 
 
-def can_slice(fusion: Fusion, nodes: Sequence[Node], cut: Mapping[int, int]) -> Verdict:
-    """Whether slices of the values in `cut` need slices of what `nodes` read, or all of it."""
+def can_slice(fusion: Fusion, nodes: Sequence[Node], cut: Mapping[int, int], *, pieces: bool = False) -> Verdict:
+    """Whether slices of the values in `cut` need slices of what `nodes` read, or all of it.
+
+    pieces: they are pieces, whose extent is that of a piece of something that is read.
+    """
     axes: Axes = dict(cut)
     for node in reversed(nodes):
         verdict = extend(axes, fusion, node)
         if not verdict:
             return verdict
+    made = {number for node in nodes for number in node.outputs}
+    if pieces and all(axis is None for number, axis in axes.items() if number not in made):
+        return no("pieces of no operand")
     return yes()
 
 

@@ -65,7 +65,8 @@ def slices_alike(first: Group, second: Group) -> Verdict:
         stream = stream_of(fusion, number)
         if stream is not None and cut.setdefault(number, stream.axis) != stream.axis:
             return no("slices along different axes", value=number)
-    return can_slice(fusion, union.nodes, cut)
+    pieces = any(kind is not None and kind[1] is not None for kind in kinds)
+    return can_slice(fusion, union.nodes, cut, pieces=pieces)
 
 
 def _whole_reader(fusion: Fusion, nodes: tuple[Node, ...]) -> Node | None:
