@@ -145,6 +145,8 @@ def test_whole_powers_are_products_as_numpys() -> None:
         with np.errstate(all="ignore"):
             np.testing.assert_allclose(own, z**exponent, 1e-15)
     assert fuse(lambda x: x**3)(z[:2]).tolist() == [-11 - 2j, 27j]
+    exponents = np.array([2, 3, 1, 0, 2], np.complex128)
+    assert fuse(np.power)(z, exponents).tolist() == [-3 + 4j, 27j, 0.5 - 4j, 1, 0]
 
 
 def test_complex_scalars_are_arguments_of_kernels() -> None:
@@ -167,8 +169,11 @@ def test_parts_make_complex_numbers_in_definitions_and_printed_ones() -> None:
         fd.add_output(fd.ops.complex(x, x, dtype=DataType.ComplexDouble))
         fd.add_output(fd.ops.abs(z, dtype=DataType.Double))
         fd.add_output(fd.ops.var(z, [1]))
+        fd.add_output(fd.ops.where(fd.ops.eq(z, 1 - 1j), z, complex(-np.inf, 2)))
+        fd.add_output(fd.ops.full([3], complex(0, np.nan), DataType.ComplexFloat))
+        fd.add_output(fd.ops.add(x, fd.ops.abs(fd.ops.mul(s, 2j))))
     types = [fd.fusion.values[n].dtype.name for n in fd.fusion.outputs]
-    expected = ["complex64", "float32", "float32", "bool", "float32", "float32", "complex64", "complex128", "float64", "float32"]  # fmt: skip # noqa: E501
+    expected = ["complex64", "float32", "float32", "bool", "float32", "float32", "complex64", "complex128", "float64", "float32", "complex64", "complex64", "float32"]  # fmt: skip # noqa: E501
     assert types == expected
     arguments = [np.arange(12, dtype=np.float32).reshape(3, 4), 2 - 1j]
     for backend in ("cpu", "interpreter", "interpreter-cuda"):

@@ -193,8 +193,12 @@ _TEXTS = {
         right = y if isnan(y) else (copysign(HALF_PI, y) if far else angle)
         complex(x if x == 0 else copysign(end if far else near, x), right)
         """,
+    # Small whole exponents are products, as in NumPy; of a constant exponent the compiler keeps one of the cases.
     "pow": """
-        e = exp(b * log(a))
+        square = a * a
+        cube = a * square
+        few = square if u == 2 else (cube if u == 3 else a)
+        e = few if (v == 0) & ((u == 1) | (u == 2) | (u == 3)) else exp(b * log(a))
         nothing = (u == 0) & (v == 0)
         empty = (x == 0) & (y == 0)
         undefined = ~(u > 0)
