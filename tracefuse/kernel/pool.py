@@ -3,7 +3,8 @@
 One job at a time. The caller publishes it, hands out tickets (one for each worker that may join), takes pieces itself
 by an atomic counter, then takes the tickets back and waits until every worker that joined has left: after the call no
 worker refers to the job. Workers spin for some tens of microseconds after a job, then sleep on a futex. A second caller
-at the same time runs its grid alone. A child of fork starts with no workers.
+at the same time runs its grid alone. Before a fork all workers end (callers work alone meanwhile), and parent and child
+start new ones when they need them.
 
 Knows: threads and ranges of integers, the kernel cache on disk. Must not know: kernels, arrays.
 """
@@ -26,6 +27,8 @@ SPIN_NANOSECONDS = 40_000
 SPINS_BEFORE_YIELD = 4_000
 # A grid is cut into at most this many pieces for each thread.
 PIECES_PER_THREAD = 8
+# Workers at most, whatever the processors.
+MOST_WORKERS = 4096
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}
 _PAUSE = {"x86_64": "pause", "aarch64": "isb"}
@@ -45,12 +48,14 @@ _TEXT = """
 @job = internal global {{ ptr, ptr, i64, i64 }} zeroinitializer, align 64
 @threads = internal global i64 1, align 64
 @started = internal global i64 0
+@stopping = internal global i32 0, align 64
+@handles = internal global [{most_workers} x i64] zeroinitializer, align 64
 
 declare i64 @syscall(i64, ...)
 declare i32 @clock_gettime(i32, ptr)
 declare i32 @sched_yield()
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
-declare i32 @pthread_detach(i64)
+declare i32 @pthread_join(i64, ptr)
 declare i32 @pthread_sigmask(i32, ptr, ptr)
 declare i32 @sigfillset(ptr)
 
@@ -127,6 +132,12 @@ sleep:
 slept:
   br label %look
 join:
+  %stop = load atomic i32, ptr @stopping seq_cst, align 4
+  %ends = icmp ne i32 %stop, 0
+  br i1 %ends, label %end, label %enter
+end:
+  ret ptr null
+enter:
   %i0 = atomicrmw add ptr @inside, i64 1 seq_cst
   %ticket = atomicrmw sub ptr @tickets, i64 1 seq_cst
   %joined = icmp sgt i64 %ticket, 0
@@ -160,7 +171,8 @@ create:
   br i1 %fine, label %created, label %done
 created:
   %id = load i64, ptr %thread
-  %c2 = call i32 @pthread_detach(i64 %id)
+  %slot = getelementptr [{most_workers} x i64], ptr @handles, i64 0, i64 %have
+  store i64 %id, ptr %slot
   %more = add i64 %have, 1
   store i64 %more, ptr @started
   br label %head
@@ -181,7 +193,10 @@ start:
   %threads = select i1 %limited, i64 %most.threads, i64 %all
   %several = icmp sgt i64 %threads, 1
   %large = icmp slt i64 %wanted_grain, %extent
-  %try = and i1 %several, %large
+  %stop = load atomic i32, ptr @stopping seq_cst, align 4
+  %goes.on = icmp eq i32 %stop, 0
+  %worth = and i1 %several, %large
+  %try = and i1 %worth, %goes.on
   br i1 %try, label %enter, label %alone
 alone:
   call void %body(ptr %context, i64 0, i64 %extent)
@@ -246,6 +261,40 @@ finish:
   ret void
 }}
 
+define void @stop_workers() {{
+start:
+  store atomic i32 1, ptr @stopping seq_cst, align 4
+  br label %take
+take:
+  %pair = cmpxchg ptr @busy, i32 0, i32 1 seq_cst seq_cst
+  %mine = extractvalue {{ i32, i1 }} %pair, 1
+  br i1 %mine, label %tell, label %later
+later:
+  %y = call i32 @sched_yield()
+  br label %take
+tell:
+  store atomic i32 1, ptr @stopping seq_cst, align 4
+  %s = atomicrmw add ptr @sequence, i32 1 seq_cst
+  %w = call i64 (i64, ...) @syscall(i64 {futex}, ptr @sequence, i64 129, i64 2147483647, ptr null, ptr null, i64 0)
+  %have = load i64, ptr @started
+  br label %head
+head:
+  %k = phi i64 [ 0, %tell ], [ %next, %wait ]
+  %more = icmp slt i64 %k, %have
+  br i1 %more, label %wait, label %done
+wait:
+  %slot = getelementptr [{most_workers} x i64], ptr @handles, i64 0, i64 %k
+  %id = load i64, ptr %slot
+  %c = call i32 @pthread_join(i64 %id, ptr null)
+  %next = add i64 %k, 1
+  br label %head
+done:
+  store i64 0, ptr @started
+  store atomic i32 0, ptr @stopping seq_cst, align 4
+  store atomic i32 0, ptr @busy seq_cst, align 4
+  ret void
+}}
+
 define void @set_threads(i64 %count) {{
   store atomic i64 %count, ptr @threads seq_cst, align 8
   ret void
@@ -261,6 +310,7 @@ define void @forget_workers() {{
   store i64 0, ptr @sleepers
   store i64 0, ptr @inside
   store i64 0, ptr @tickets
+  store i32 0, ptr @stopping
   store atomic i32 0, ptr @busy seq_cst, align 4
   ret void
 }}
@@ -276,6 +326,7 @@ def _text() -> str:
         pieces=PIECES_PER_THREAD,
         yield_after=SPINS_BEFORE_YIELD,
         all=1 << 62,
+        most_workers=MOST_WORKERS,
     )
 
 
@@ -290,7 +341,7 @@ define void @parallel_for(ptr %body, ptr %context, i64 %extent, i64 %wanted_grai
 """
 
 
-_FUNCTIONS = ("parallel_for", "parallel_for_at_most", "set_threads", "count_workers", "forget_workers")
+_FUNCTIONS = ("parallel_for", "parallel_for_at_most", "set_threads", "count_workers", "stop_workers", "forget_workers")
 
 
 def _code(disk: DiskCache | None) -> bytes:
@@ -331,6 +382,7 @@ class Pool:
 
         self._set_threads = function("set_threads", None, ctypes.c_int64)
         self._count_workers = function("count_workers", ctypes.c_int64)
+        self._stop_workers = function("stop_workers", None)
         self._forget_workers = function("forget_workers", None)
         self._parallel_for = function("parallel_for", None, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2)
         # Else the code would be freed with this object, when the interpreter takes its modules down.
@@ -338,11 +390,11 @@ class Pool:
         self.thread_count = 1
         self.set_thread_count(available_threads())
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forget_workers)
+            os.register_at_fork(before=self.stop_workers, after_in_child=self._forget_workers)
 
     def set_thread_count(self, count: int) -> None:
         """Lets `count` threads take part in a grid, the caller's included: at least 1, at most the processors."""
-        allowed = min(count, available_threads()) if has_workers() else 1
+        allowed = min(count, available_threads(), MOST_WORKERS) if has_workers() else 1
         self.thread_count = max(allowed, 1)
         self._set_threads(self.thread_count)
 
@@ -361,8 +413,12 @@ class Pool:
             self._limited[limit] = code.addresses["parallel_for"]
         return int(self._limited[limit])
 
+    def stop_workers(self) -> None:
+        """Ends all worker threads, when the job in progress is done; the next large grid starts new ones."""
+        self._stop_workers()
+
     def workers(self) -> int:
-        """Worker threads that were started so far in this process."""
+        """Worker threads of this process."""
         return int(self._count_workers())
 
     def parallel_for(self, body: int, context: int, extent: int, grain: int) -> None:
