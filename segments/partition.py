@@ -56,12 +56,13 @@ def partition(
     *,
     merge: Predicate | None = None,
     view: View | None = None,
-    keep_boundaries: Collection[int] = (),
+    keep_boundaries: Collection[int] | Mapping[int, str] = (),
 ) -> Partition:
     """Split `graph` into as few groups as `rule` and `merge` allow.
 
     `merge(first, second)` is asked last about each pair of groups and can only forbid; it sees `view(steps)` of each
-    (by default the tuple of steps). `keep_boundaries` are values whose maker and readers stay in different groups.
+    (by default the tuple of steps). `keep_boundaries` are values whose maker and readers stay in different groups,
+    with the reason where it is a mapping.
 
     Raises SegmentationError when the predicate raises or returns neither a bool nor a Verdict, when a group that
     `rule.merge` let grow is refused by `rule.accepts`, or when a kept boundary names no value of the graph.
@@ -69,6 +70,8 @@ def partition(
     unknown = sorted(value for value in keep_boundaries if not graph.has(value))
     if unknown:
         raise SegmentationError(f"keep_boundaries names values that the graph does not have: {unknown}")
+    why = "a boundary is kept between them"
+    kept = keep_boundaries if isinstance(keep_boundaries, Mapping) else dict.fromkeys(keep_boundaries, why)
     log = RefusalLog()
     every_step = tuple(range(len(graph.steps)))
     free = merge is None and not keep_boundaries
@@ -78,8 +81,8 @@ def partition(
             return _finish(graph, [(every_step, every_step)], {}, log)
         log.add(lambda: every_step, tuple, verdict)
     forbids = Forbids(merge, view)
-    units = split_into_units(graph, rule, forbids, frozenset(keep_boundaries), log)
-    merging = _Merging(graph, rule, forbids, frozenset(keep_boundaries), units, log)
+    units = split_into_units(graph, rule, forbids, frozenset(kept), log)
+    merging = _Merging(graph, rule, forbids, kept, units, log)
     if free:
         merging.merge_regions()
     merging.merge_to_fixed_point()
@@ -95,7 +98,7 @@ class _Merging:
         graph: Graph,
         rule: Rule,
         forbids: Forbids,
-        kept: frozenset[int],
+        kept: Mapping[int, str],
         units: list[Unit],
         log: RefusalLog,
     ) -> None:
@@ -161,7 +164,7 @@ class _Merging:
         values = sorted(self.quotient.values(first, second))
         held = [value for value in values if value in self.kept]
         if held:
-            return no("a boundary is kept between them", values=tuple(held)), None
+            return no(self.kept[held[0]], values=tuple(held)), None
         edges = tuple(
             Edge(value, self.graph.is_output(value) or self.quotient.outside_readers(value) > 1) for value in values
         )

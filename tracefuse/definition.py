@@ -43,6 +43,7 @@ from tracefuse.explain import Explanation, Outline
 from tracefuse.extents import Extent, maximum, minimum
 from tracefuse.given import returned
 from tracefuse.host_text import HostProgram
+from tracefuse.index_classes import Indexing, index_classes
 from tracefuse.ir import Fusion, Layout, Literal
 from tracefuse.ops import REGISTRY
 from tracefuse.placed import CacheInfo, PlacedFusion
@@ -349,6 +350,11 @@ class FusionDefinition(Recording):
         Nothing is compiled or run. Raises ShapeError for sizes that have no meaning.
         """
         return self._split().concretization(inputs)
+
+    @property
+    def indexing(self) -> Indexing:
+        """Which axes share an index in which use: the classes of (axis, use)."""
+        return index_classes(self.fusion)
 
     @source.hides_own_frames
     def explain(self, inputs: Sequence[Any] | None = None) -> Explanation | Outline:

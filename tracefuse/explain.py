@@ -16,7 +16,15 @@ import segments
 from tracefuse import view
 from tracefuse.memory_plan import memory_of, tensor_bytes
 from tracefuse.plan import Plan
-from tracefuse.segmentation import Segmentation
+from tracefuse.schedule.again import computed_again, places
+from tracefuse.segmentation import Part, Segmentation
+
+
+def _again(part: Part) -> Mapping[int, int]:
+    if part.library is not None or part.slices is not None:
+        return {}
+    found = computed_again(part.written, places(part.written, part.rule))
+    return {part.segment.value_map.get(value, value): count for value, count in found.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +125,18 @@ class Explanation:
         """The most bytes that a call allocates at one time, in which segment, and what its results keep of them."""
         return memory_of(self.plan, self.sizes)
 
+    @cached_property
+    def computed_again(self) -> tuple[Mapping[int, int], ...]:
+        """For each segment, the results of costly ops that it computes at several places, with how many."""
+        return tuple(_again(segment.part) for segment in self.plan.segments)
+
+    def _again_text(self) -> tuple[str, ...]:
+        return tuple(
+            f"segment {position}: T{value} at {count} places"
+            for position, found in enumerate(self.computed_again)
+            for value, count in found.items()
+        )
+
     def _bytes(self, numbers: tuple[int, ...]) -> int:
         fusion = self.segmentation.fusion
         return sum(tensor_bytes(fusion, n, self.sizes) for n in dict.fromkeys(numbers) if n >= 0)
@@ -147,6 +167,7 @@ class Explanation:
         if self.boundaries:
             lines += ["", "why they are not one:", view.reasons_text(self.boundaries)]
         for title, entries in (
+            ("computed again, rather than stored:", self._again_text()),
             ("captured, and read at every call:", self.captured),
             ("recorded for every size with:", self.traced),
             ("compiled for every size with:", self.guards),

@@ -30,6 +30,7 @@ from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.evaluated import EvaluatedExecutable
 from tracefuse.explain import Explanation
 from tracefuse.host_text import HostProgram
+from tracefuse.index_classes import Indexing, index_classes
 from tracefuse.logs import say
 from tracefuse.misses import Misses
 from tracefuse.out_tree import given_leaves, put_into
@@ -303,6 +304,12 @@ class FusedFunction(Generic[P, R]):
         """What is run for these arguments: static extents, splits and merges; nothing is compiled or runs."""
         entry, arguments = self._asked(args, kwargs)
         return self._placed(entry).concretization(arguments)
+
+    @source.hides_own_frames
+    def indexing(self, *args: Any, **kwargs: Any) -> Indexing:
+        """Which axes share an index in which use, for these arguments (arrays or ShapeDtypes); nothing runs."""
+        entry, arguments = self._asked(args, kwargs)
+        return index_classes(self._placed(entry).plan_for(arguments)[0].segmentation.fusion)
 
     def cache_info(self) -> CacheInfo:
         """Counts of traces, of plans compiled (one for each set of guards), and of calls that found a trace."""

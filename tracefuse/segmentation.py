@@ -21,6 +21,7 @@ from tracefuse.guards import Guard
 from tracefuse.ir import Fusion, Node, Requirement
 from tracefuse.ops.row import Library, Pointwise, Reduction
 from tracefuse.rewrite import round_halves
+from tracefuse.schedule.again import places, worth_storing
 from tracefuse.schedule.region import PERHAPS_EQUAL, FusionRule
 from tracefuse.slicing import Sliced
 from tracefuse.streams import sliced_part, with_streams
@@ -127,15 +128,27 @@ def _split(
     assumed: tuple[Equality, ...],
 ) -> Segmentation:  # fmt: skip
     graph = step_graph(fusion)
-    split = segments.partition(
-        graph.graph,
-        FusionRule(fusion, graph.graph, graph.nodes),
-        merge=with_streams(fusion, merge),
-        view=rules.viewer(fusion, graph.nodes, sizes),
-        keep_boundaries=kept_boundaries(graph),
-    )
-    parts = tuple(_part(graph, border) for border in graph.segments_of(split))
-    return Segmentation(fusion, graph, split, parts, original, assumed, merge)
+    kept = dict.fromkeys(kept_boundaries(graph), "a boundary is kept between them")
+    while True:
+        split = segments.partition(
+            graph.graph,
+            FusionRule(fusion, graph.graph, graph.nodes),
+            merge=with_streams(fusion, merge),
+            view=rules.viewer(fusion, graph.nodes, sizes),
+            keep_boundaries=kept,
+        )
+        parts = tuple(_part(graph, border) for border in graph.segments_of(split))
+        stored = _worth_storing(parts) - kept.keys()
+        if not stored:
+            return Segmentation(fusion, graph, split, parts, original, assumed, merge)
+        kept |= dict.fromkeys(sorted(stored), "it would be computed again at too many places")
+
+
+def _worth_storing(parts: Sequence[Part]) -> set[int]:
+    """The values, by their numbers in the whole, that are stored so that costly work is done once."""
+    kernels = [part for part in parts if part.library is None and part.slices is None]
+    found = [(part, worth_storing(part.written, places(part.written, part.rule))) for part in kernels]
+    return {part.segment.value_map[v] for part, v in found if v is not None and v in part.segment.value_map}
 
 
 def perhaps_equal(segmentation: Segmentation) -> tuple[Equality, ...]:

@@ -10,6 +10,7 @@ Knows: ops by their kind, index maps, kernel IR. Must not know: how a template l
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -149,6 +150,17 @@ class Body:
         yield
         self.levels.pop()
         self.append(If(test, tuple(level.statements)))
+
+    @contextlib.contextmanager
+    def otherwise(self) -> Iterator[None]:
+        """Opens the `else` of the condition that was closed last."""
+        level = Level(barrier=True)
+        self.levels.append(level)
+        yield
+        self.levels.pop()
+        tested = self.levels[-1].statements.pop()
+        assert isinstance(tested, If)
+        self.append(replace(tested, orelse=tuple(level.statements)))
 
     def bind(self, index: Extent, value: Expression) -> None:
         """Names an integer computed in the kernel as `index`, a symbol that says what it stays below."""
@@ -346,10 +358,8 @@ class Body:
         variables = [Variable(self.fresh(f"v{node.outputs[0]}"), dtype) for _ in range(width)]
         for variable in variables:
             self.append(Declare(variable, fill))
-        for source, tests in options:
-            groups = [(None, variables)] if uniform else [(k, [v]) for k, v in enumerate(variables)]
-            for lane, targets in groups:
-                self._assign(node, self._source_at(source, tests, lane), targets, dtype)
+        for lane, targets in [(None, variables)] if uniform else [(k, [v]) for k, v in enumerate(variables)]:
+            self._choose(node, [self._source_at(s, tests, lane) for s, tests in options], targets, dtype, {})
         return tuple(variables)
 
     def _source_at(self, source: Source, tests: Sequence[Within], lane: int | None) -> Source:
@@ -362,26 +372,47 @@ class Body:
     def _test_at(self, test: Within, lane: int) -> Within:
         return Within(*(self._at_lane(e, lane) for e in (test.index, test.low, test.high)))
 
-    def _assign(self, node: Node, source: Source, targets: Sequence[Variable], dtype: DType) -> None:
-        tests = self._open_tests(source.conditions)
-        if tests is None:
-            return
-        with self.condition(self._conjunction(tests)) if tests else contextlib.nullcontext():
-            lanes = self._operand(node, source.operand, source.coordinates)
-            for position, target in enumerate(targets):
-                self.append(Assign(target, convert(lanes[position if len(lanes) > 1 else 0], dtype)))
+    def _choose(
+        self, node: Node, options: Sequence[Source], targets: Sequence[Variable], dtype: DType,
+        reached: Mapping[Extent, Extent],
+    ) -> None:  # fmt: skip
+        """Assigns the first option whose conditions hold, the rest in its `else`.
 
-    def _conjunction(self, tests: Sequence[Within]) -> Expression:
+        reached: what an index is at least, since the options before were not taken: the parts of a concatenation
+        follow one another, so that each but the last needs one comparison.
+        """
+        for position, source in enumerate(options):
+            tests = self._open_tests(source.conditions)
+            if tests is None:
+                continue
+            parts = self._comparisons(tests, reached)
+            if not parts:
+                self._assign(node, source, targets, dtype)
+                return
+            with self.condition(functools.reduce(lambda a, b: call("and", a, b), parts)):
+                self._assign(node, source, targets, dtype)
+            rest = options[position + 1 :]
+            if rest:
+                passed = len(tests) == 1 and _is_reached(tests[0], reached)
+                beyond = {tests[0].index: tests[0].high} if passed else {}
+                with self.otherwise():
+                    self._choose(node, rest, targets, dtype, {**reached, **beyond})
+            return
+
+    def _assign(self, node: Node, source: Source, targets: Sequence[Variable], dtype: DType) -> None:
+        lanes = self._operand(node, source.operand, source.coordinates)
+        for position, target in enumerate(targets):
+            self.append(Assign(target, convert(lanes[position if len(lanes) > 1 else 0], dtype)))
+
+    def _comparisons(self, tests: Sequence[Within], reached: Mapping[Extent, Extent]) -> list[Expression]:
+        """What is left to compare of some conditions."""
         parts: list[Expression] = []
         for test in tests:
-            if not is_nonnegative(test.index - test.low):
+            if not _is_reached(test, reached):
                 parts.append(self.index.compare("le", test.low, test.index))
             if not is_nonnegative(test.high - 1 - test.index):
                 parts.append(self.index.compare("lt", test.index, test.high))
-        result = parts[0]
-        for part in parts[1:]:
-            result = call("and", result, part)
-        return result
+        return parts
 
     def _whole(self, test: Within) -> bool:
         """Whether the test has one answer for all lanes: it is about multiples of the number of lanes."""
@@ -513,3 +544,9 @@ def _signed(position: Expression) -> Expression:
     if position.dtype is uint64:
         position = call("minimum", position, Constant(2**63 - 1, uint64))
     return convert(position, int64)
+
+
+def _is_reached(test: Within, reached: Mapping[Extent, Extent]) -> bool:
+    """Whether the index is proved to be at least the lower bound."""
+    least = reached.get(test.index)
+    return is_nonnegative(test.index - test.low) or (least is not None and is_nonnegative(least - test.low))

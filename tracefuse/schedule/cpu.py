@@ -29,6 +29,10 @@ TILE = 4096
 """Elements of the innermost loop in one piece of a pointwise kernel: 16 KiB of float32 a stream, half an L1 cache."""
 
 
+MOST_PARTS = 8
+"""A pointwise kernel is emitted at most so often for the parts between the ends of concatenations and pads."""
+
+
 def new_body(region: Region) -> Body:
     """An empty body: one element at a time, which LLVM's loop vectoriser widens; 64-bit indices."""
     memory = region.memory
@@ -72,12 +76,47 @@ def lower_pointwise(region: Region, name: str, contract: bool) -> LaunchSpec:
     points = cut_points(region, inner)
     first = tile * TILE
     last = minimum(first + TILE, inner.extent)
-    for low, high in itertools.pairwise(points):
-        index = symbol(f"{inner.symbol.name}i", extent=high - low)
-        part = region.at_loop(inner.symbol, low + index)
-        with body.loop(index, minimum(last, high) - low, "vector", start=maximum(first - low, 0)):
-            store_outputs(body, part, outputs)
+
+    def emit(part: Region) -> None:
+        for low, high in itertools.pairwise(points):
+            index = symbol(f"{inner.symbol.name}i", extent=high - low)
+            piece = part.at_loop(inner.symbol, low + index)
+            with body.loop(index, minimum(last, high) - low, "vector", start=maximum(first - low, 0)):
+                store_outputs(body, piece, outputs)
+
+    _in_parts(body, region, nest.loops[:-1], MOST_PARTS // (len(points) - 1), emit)
     return make_launch(body, name, "cpu", [grid], work=work(region), contract=contract)
+
+
+def _in_parts(body: Body, region: Region, loops: Sequence[Loop], most: int, emit: Callable[[Region], None]) -> None:
+    """Emits once for each part of the outer loops in which every condition has one answer; at most `most` in all."""
+    if not loops:
+        emit(region)
+        return
+    loop, rest = loops[0], loops[1:]
+    points = cut_points(region, loop)
+    count = len(points) - 1
+    if count == 1 or count > most:
+        _in_parts(body, region, rest, most, emit)
+        return
+
+    def emit_from(place: int) -> None:
+        low, high = points[place], points[place + 1]
+
+        def emit_part() -> None:
+            index = symbol(f"{loop.symbol.name}i", extent=high - low)
+            body.bind(index, body.index.code(loop.index - low))
+            _in_parts(body, region.at_loop(loop.symbol, low + index), rest, most // count, emit)
+
+        if place == count - 1:
+            emit_part()
+            return
+        with body.condition(body.index.compare("lt", loop.index, high)):
+            emit_part()
+        with body.otherwise():
+            emit_from(place + 1)
+
+    emit_from(0)
 
 
 def cut_points(region: Region, loop: Loop) -> list[Extent]:

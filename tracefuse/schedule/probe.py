@@ -51,6 +51,11 @@ class Probe:
 
     _loops: set[Symbol] = field(default_factory=set)
 
+    @property
+    def walked(self) -> set[tuple[int, Shape]]:
+        """Every (value, coordinates) that the results need."""
+        return {key for _, key in self._seen}
+
     def visit(self, number: int, coordinates: Shape) -> None:
         """Walks from one element of a value to the inputs."""
         key = (number, coordinates)
