@@ -597,6 +597,9 @@ def substitute(extent: Extent, values: Mapping[Any, Extent]) -> Extent:
     if isinstance(extent, int):
         return extent
     table = cast("Mapping[Atom, Extent]", values)
+    own = as_symbol(extent)
+    if own is not None:
+        return table.get(own, extent)
     result: Extent = 0
     for monomial, coefficient in extent.terms:
         term: Extent = coefficient

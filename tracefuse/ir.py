@@ -242,6 +242,7 @@ class Fusion:
 def _union(requirements: Sequence[Requirement]) -> dict[Symbol, Extent]:
     """For each symbol that is required to equal another or a constant, the one that stands for it (older first)."""
     table: dict[Symbol, Extent] = {}
+    spelled: dict[Symbol, set[Symbol]] = {}  # the symbols whose entries a symbol stands in
     for requirement in requirements:
         if requirement.relation != "==":
             continue
@@ -257,8 +258,11 @@ def _union(requirements: Sequence[Requirement]) -> dict[Symbol, Extent]:
             continue
         if old in symbols(new):
             continue
-        table = {s: substitute(e, {old: new}) for s, e in table.items()}
+        changed = spelled.pop(old, set())
+        table.update((s, substitute(table[s], {old: new})) for s in changed)
         table[old] = new
+        for found in symbols(new):
+            spelled.setdefault(found, set()).update(changed, (old,))
     return table
 
 

@@ -1,11 +1,10 @@
-"""What a call costs the host, how often new sizes compile, and how long compiling takes, on the CPU.
+"""What a call costs the host, and how long compiling takes, on the CPU.
 
-    python tests/bench/bench_calls.py [--no-jax] [--extents 1000]
+    python tests/bench/bench_calls.py [--no-jax]
 
 The first table: the first call of each row of functions.py, in this process for the first time; it traces, splits,
 compiles and runs at a small size. The second: a 64x64 float32 call, median over blocks of 100 calls, the peers taking
-turns. The third: what kinds of arguments cost. The last: one function called with that many different leading extents;
-how many times it was traced and how many sets of kernels were built.
+turns. The third: what kinds of arguments cost.
 """
 
 from __future__ import annotations
@@ -86,26 +85,6 @@ def bench_kinds_of_arguments() -> None:
         print(f"{name:<28}{1e6 * seconds:>10.1f}", flush=True)
 
 
-def bench_extents(count: int, jax: Any) -> None:
-    print(f"\n{f'{count} leading extents':<28}{'traces':>10}{'compiles':>10}{'seconds':>10}")
-    for row in select("bias_gelu,softmax,layernorm"):
-        fused = fuse(row.closed(np))
-        every = [host_arrays(row, (n, 64), np.float32) for n in range(1, count + 1)]
-        start = time.perf_counter()
-        for arguments in every:
-            fused(*arguments)
-        taken, info = time.perf_counter() - start, fused.cache_info()
-        print(f"{row.name:<28}{info.traces:>10}{info.compiles:>10}{taken:>10.2f}", flush=True)
-        if jax is not None and row.name == "softmax":
-            few = every[: max(1, count // 20)]
-            traced = jax.jit(row.closed(jax.numpy))
-            start = time.perf_counter()
-            for arguments in few:
-                jax.block_until_ready(traced(*arguments))
-            taken, compiles = time.perf_counter() - start, traced._cache_size()
-            print(f"{f'  jax.jit, the first {len(few)}':<28}{compiles:>10}{compiles:>10}{taken:>10.2f}", flush=True)
-
-
 def small_shape(row: Row) -> tuple[int, ...]:
     """A size at which running costs nothing beside compiling."""
     return tuple(min(extent, 32) for extent in row.cpu)
@@ -140,7 +119,6 @@ def bench_first_calls(jax: Any) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--no-jax", action="store_true", help="leave jax.jit out")
-    parser.add_argument("--extents", type=int, default=1000, help="how many leading extents")
     given = parser.parse_args()
     jax: Any = None
     if not given.no_jax:
@@ -150,7 +128,6 @@ def main() -> None:
     print()
     bench_host_time(jax)
     bench_kinds_of_arguments()
-    bench_extents(given.extents, jax)
 
 
 if __name__ == "__main__":

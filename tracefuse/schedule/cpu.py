@@ -13,7 +13,7 @@ Knows: phases, loops, kernel IR. Must not know: LLVM, arrays.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tracefuse.dtypes import int64
 from tracefuse.extents import Extent, as_symbol, ceildiv, is_nonnegative, maximum, minimum, product, symbol, symbols
