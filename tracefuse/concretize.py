@@ -76,8 +76,7 @@ class _Walk:
     def _start(self) -> None:
         """The inputs and the requirements, with what became static."""
         builder, fusion = self.builder, self.fusion
-        builder.nodes, builder.requirements = [], []
-        builder._asked.clear()
+        builder.start_over()
         if not self.facts.table:
             self._require_all()
             return
@@ -160,7 +159,9 @@ class _Walk:
         resized = self.builder.new_number()
         self._rebuild(node, (resized,))
         flags = tuple(k in axes for k in range(len(shape)))
-        (dropped,) = self.builder.node(squeeze, (resized,), {"dims": tuple(axes)}, dtype, (dtype,), where=node.where)
+        (dropped,) = self.builder.node(
+            squeeze, (resized,), {"dims": tuple(sorted(axes))}, dtype, (dtype,), where=node.where
+        )
         self.builder.mark(dropped, number)
         self.builder.node(
             broadcast, (dropped,), {"is_broadcast_dim": flags}, dtype, (dtype,), where=node.where,
@@ -178,7 +179,7 @@ class _Walk:
             ones = set()
             for axis, extent in enumerate(shape):
                 others = {s[axis - len(shape)] for s in shapes if len(s) >= len(shape) - axis} - {extent, 1}
-                if is_given(extent) or not others or all(self._are_equal(extent, other) for other in others):
+                if is_given(extent) or not others or all(self.builder.asks(extent, other) for other in others):
                     continue
                 is_one = self.facts.value(extent) == 1
                 reason = "whether a computed extent is 1, and broadcasts"
@@ -189,10 +190,6 @@ class _Walk:
             if ones and rank:
                 result[position] = self._spelled_ones(result[position], ones, node)
         return result
-
-    def _are_equal(self, left: Extent, right: Extent) -> bool:
-        asked = self.builder._asked
-        return (left, "==", right) in asked or (right, "==", left) in asked
 
     def _spelled_ones(self, operand: Operand, axes: Collection[int], node: Node) -> int:
         assert isinstance(operand, int)
@@ -247,28 +244,35 @@ class _Walk:
             self.facts.guard(extent, "!=" if axis in wide else "==", 1, reason, where)
         for axis in sorted(set(range(len(target))) - grouped):
             self._guard_entry(entries[axis], target[axis], 1, 1, where)
-        for mine, theirs in groups:
-            whole = product(source[k] for k in mine)
-            unknown = next((k for k in theirs if self.facts.value(entries[k]) == -1), theirs[-1])
-            unknown = theirs[-1] if entries[unknown] == target[unknown] else unknown
-            factors = [k for k in theirs if k != unknown]
-            for axis in factors:
-                result[axis] = entries[axis]
-                self.facts.guard(2, "<=", entries[axis], reason, where)
-            outer = product(result[k] for k in factors)
-            result[unknown] = floordiv(whole, outer)
-            if unknown == theirs[-1]:
-                self._guard_entry(entries[unknown], target[unknown], whole, outer, where)
-            else:
-                self.facts.guard(entries[unknown], "==", -1, reason, where)
-                self.facts.guard(whole, "==", outer * result[unknown], reason, where)
-            if factors:
-                self.facts.guard(outer, "!=", whole, reason, where)
-            for count in range(1, len(mine)):
-                for other in range(1, len(theirs)):
-                    left = product(source[k] for k in mine[:count])
-                    self.facts.guard(left, "!=", product(result[k] for k in theirs[:other]), reason, where)
+        for group in groups:
+            self._add_group(group, result, source, target, entries, where)
         return tuple(result)
+
+    def _add_group(
+        self, group: Group, result: list[Extent], source: Shape, target: Shape, entries: Shape, where: str | None
+    ) -> None:
+        """Puts a group's factors into the result, and what they leave over: the entry that is -1, or the last."""
+        reason = "how a reshape merges and splits axes"
+        mine, theirs = group
+        whole = product(source[k] for k in mine)
+        unknown = next((k for k in theirs if self.facts.value(entries[k]) == -1), theirs[-1])
+        factors = [k for k in theirs if k != unknown]
+        for axis in factors:
+            result[axis] = entries[axis]
+            self.facts.guard(2, "<=", entries[axis], reason, where)
+        outer = product(result[k] for k in factors)
+        result[unknown] = floordiv(whole, outer)
+        if unknown == theirs[-1]:
+            self._guard_entry(entries[unknown], target[unknown], whole, outer, where)
+        else:
+            self.facts.guard(entries[unknown], "==", -1, reason, where)
+            self.facts.guard(whole, "==", outer * result[unknown], reason, where)
+        if factors:
+            self.facts.guard(outer, "!=", whole, reason, where)
+        for count in range(1, len(mine)):
+            for other in range(1, len(theirs)):
+                left = product(source[k] for k in mine[:count])
+                self.facts.guard(left, "!=", product(result[k] for k in theirs[:other]), reason, where)
 
     def _guard_entry(self, entry: Extent, extent: Extent, whole: Extent, outer: Extent, where: str | None) -> None:
         """That `outer` times an extent of the new shape is `whole`; one that is -1 is left over by the others."""

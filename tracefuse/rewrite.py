@@ -52,6 +52,15 @@ class Rewriter(FusionBuilder):
             self._asked.add((left, relation, right))
             super().require(left, relation, right, message, hint, where)
 
+    def start_over(self) -> None:
+        """Without nodes and requirements, for a pass that makes all of them anew."""
+        self.nodes, self.requirements = [], []
+        self._asked.clear()
+
+    def asks(self, left: Extent, right: Extent) -> bool:
+        """Whether two extents are required to be equal."""
+        return (left, "==", right) in self._asked or (right, "==", left) in self._asked
+
     def mark(self, number: int, origin: int) -> None:
         """Says which value of the original a made value comes from."""
         self.values[number] = replace(self.values[number], origin=origin)
