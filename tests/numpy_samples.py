@@ -367,6 +367,9 @@ CHANGES = {
     "put": ["np.put(t, [0, 5, -1], [1.0, 2.0])", "np.put(t, J, 9)"],
     "put_along_axis": ["np.put_along_axis(t, I[:, :2] % 4, 9.0, 1)"],
     "putmask": ["np.putmask(t, B, 5.0)", "np.putmask(t, B, X * 2)", "np.putmask(t, B, [1.0, 2.0, 3.0])"],
+    "x.sort": ["t.sort(0)"],
+    "x.partition": ["t.partition(1, axis=0)"],
+    "x.fill": ["t.fill(2.5)"],
     "add.at": ["np.add.at(t, [0, 2, 0], X)", "np.add.at(t, J % 3, 1.0)"],
     "subtract.at": ["np.subtract.at(t, [0, 2, 0], V)"],
 }

@@ -65,6 +65,29 @@ def longer(name: str) -> Any:
     )
 
 
+METHODS = [
+    "X.argsort(0)", "X.argpartition(2)", "X.cumprod(1)", "X.cumsum()", "X.argmax(1)", "X.argmin()",
+    "S.searchsorted(W, 'right')",
+    "(J % 3).choose([J, J * 2, 9])", "X.compress([True, False, True], 0)", "X.round(1)", "X.repeat(2, 1)",
+    "Q.trace()", "X.diagonal(1)", "X.take([1, -1], 1)", "X.clip(-1, 1)", "X.swapaxes(0, 1)", "X.flatten('F')",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", METHODS)
+def test_methods_give_what_numpys_give(call: str) -> None:
+    arguments = {n: numpy_samples.NAMES[n] for n in numpy_samples.used(call)}
+    assert_same(evaluated(call, arguments, fused=True), evaluated(call, arguments, fused=False))
+
+
+@pytest.mark.parametrize("name", ["erf", "erfc", "erfinv", "expit", "gammaln"])
+def test_ufuncs_of_scipy_that_rows_mean_record(name: str) -> None:
+    special = pytest.importorskip("scipy.special")
+    function = getattr(special, name)
+    x = np.linspace(0.05, 0.95, 20)
+    found = fuse(lambda x: function(x), target="reference")(x)
+    np.testing.assert_allclose(found, function(x), rtol=1e-10)
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_another_size_gives_what_numpy_gives_and_is_mostly_the_same_trace() -> None:
     counted = {1: 0, 2: 0}

@@ -10,6 +10,7 @@ import threading
 import tracemalloc
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -146,19 +147,45 @@ def test_what_is_refused_says_the_kind_the_path_and_what_to_write(array: Any, me
 def test_matrices_are_refused() -> None:
     with pytest.raises(tracefuse.UnsupportedError) as error:
         fuse(lambda x: x)(np.matrix([[1.0]]))
-    assert str(error.value) == "x is a numpy matrix\n  hint: pass np.asarray(x)"
+    assert (error.value.message, error.value.hint) == ("x is a numpy matrix", "pass np.asarray(x)")
 
 
 def test_a_numpy_array_beside_cupy_arrays_names_cupy_asarray_and_the_line() -> None:
-    from types import SimpleNamespace
-
-    gpu = type("ndarray", (), {"__module__": "cupy", "shape": (3,), "dtype": np.dtype("f4")})()
-    gpu.device = SimpleNamespace(id=0)
+    gpu = on_gpu("cupy", "ndarray", 0)
     with pytest.raises(tracefuse.DeviceError) as error:
         fuse(lambda x, w: x + w)(gpu, A)
     assert error.value.message == "w is a NumPy array beside CuPy arrays (x)"
     assert error.value.hint == "pass cupy.asarray(w)"
     assert str(error.value.where).startswith("test_semantics_arrays.py:")
+
+
+def on_gpu(module: str, name: str, number: int) -> Any:
+    """Something that says of itself that it is an array on a GPU."""
+    gpu = type(name, (), {"__module__": module, "shape": (3,), "dtype": np.dtype("f4"), "requires_grad": False})()
+    if module == "jaxlib":
+        gpu.devices = lambda: (SimpleNamespace(platform="gpu", local_hardware_id=number),)
+    else:
+        gpu.device = SimpleNamespace(id=number, type="cuda", index=number)
+    return gpu
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "second"),
+    [
+        (on_gpu("cupy", "ndarray", 0), on_gpu("cupy", "ndarray", 1), "on GPU 1"),
+        (on_gpu("jaxlib", "ArrayImpl", 0), A, "on the host"),
+        (on_gpu("jaxlib", "ArrayImpl", 0), on_gpu("cupy", "ndarray", 1), "on GPU 1"),
+    ],
+    ids=["two GPUs", "JAX and the host", "JAX and CuPy"],
+)
+def test_arrays_on_two_devices_are_refused_before_anything_is_traced(x: Any, y: Any, second: str) -> None:
+    def never(x: Any, y: Any) -> Any:
+        raise AssertionError("it was traced")
+
+    with pytest.raises(tracefuse.DeviceError) as error:
+        fuse(never)(x, y)
+    assert error.value.message == f"arrays on two devices: x is on GPU 0, y is {second}"
+    assert error.value.hint == "copy one of them to the other's device"
 
 
 # -- foreign arrays ---------------------------------------------------------------------------------------------------
