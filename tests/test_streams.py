@@ -408,3 +408,15 @@ def test_updates_in_place_wait_for_readers_on_other_streams() -> None:
         np.testing.assert_allclose(product, Y[0] @ W, rtol=1e-5)
         np.testing.assert_allclose(total, (np.exp(Y[0]) @ W).sum(0), rtol=1e-4)
         np.testing.assert_array_equal(y, 2 * Y[0])
+
+
+def test_a_scalar_that_shapes_depend_on_lives_as_long_as_they_are_made() -> None:
+    with FusionDefinition() as fd:
+        count = fd.define_scalar(None, dtype=DataType.Int)
+        filled = on_streams(fd.ops.set(fd.ops.full([count, 3], count, DataType.Float)))
+        fd.add_output(fd.ops.add(filled, 1.0))
+    for merge in (None, rules.one_op_a_segment):
+        fd.segment(merge=merge)
+        np.testing.assert_array_equal(fd.execute([4])[0], np.full((4, 3), 5.0))
+        *_, last = fd.execute_steps([4])
+        assert list(last) == [max(last)]

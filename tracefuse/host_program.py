@@ -15,7 +15,7 @@ from typing import Any
 import segments
 from segments import Alias, Allocate, Copy, Launch, Program, Release
 from tracefuse.dtypes import DType
-from tracefuse.extents import python_text
+from tracefuse.extents import python_text, symbols
 from tracefuse.given import Given
 from tracefuse.ir import Fusion, Shape
 
@@ -65,7 +65,10 @@ def build_host_program(
     last = _last_reader_of_arguments(launches, set(bound), results.copied)
     last = max([last, *(k for k, raises in enumerate(may_raise) if raises and results.copied)])
     # For the order of releases, a launch also reads the memory that it writes, and the copies are one more launch.
-    events = [Launch(k, (*one.inputs, *_memories(one, results)), one.outputs) for k, one in enumerate(launches)]
+    events = [
+        Launch(k, (*one.inputs, *_memories(one, results), *scalars_in_shapes(fusion, one.outputs)), one.outputs)
+        for k, one in enumerate(launches)
+    ]
     copying = Launch(-1, tuple(n for g in results.copied for n in (g.value, g.memory)), ())
     events.insert(last + 1, copying)
     outputs = returned_memory(fusion, results.copied)
@@ -98,6 +101,12 @@ def _last_reader_of_arguments(launches: Sequence[Launch], bound: set[int], copie
 
 def _reads_memory(launch: Launch, bound: set[int]) -> bool:
     return any(value >= 0 and value in bound for value in launch.inputs)
+
+
+def scalars_in_shapes(fusion: Fusion, numbers: Sequence[int]) -> tuple[int, ...]:
+    """The host scalars that the shapes of values depend on, which allocating them reads."""
+    extents = (extent for number in numbers for extent in fusion.shape_of(number))
+    return tuple(dict.fromkeys(s.id for e in extents for s in symbols(e) if s.id is not None and s.id >= 0))
 
 
 def _before(fusion: Fusion, launch: Launch, fills: bool, results: _Results) -> list[segments.Instruction]:

@@ -36,7 +36,7 @@ from segments import (
 from tracefuse.dtypes import DType
 from tracefuse.extents import Extent, ceildiv, minimum, python_text, symbols
 from tracefuse.given import Given
-from tracefuse.host_program import Allocation, allocation, returned_memory
+from tracefuse.host_program import Allocation, allocation, returned_memory, scalars_in_shapes
 from tracefuse.ir import Fusion
 from tracefuse.streams import kind_of_slices
 
@@ -186,7 +186,10 @@ class _Building:
         ids = tuple(key for key, _, _ in self.fusion.axis_ids())
         bound = tuple(dict.fromkeys((*self.graph.inputs, *ids, *(g.memory for g in self.given))))
         outputs = returned_memory(self.fusion, self.given)
-        events = [Launch(k, group.inputs, group.outputs) for k, group in enumerate(self.groups)]
+        events = [
+            Launch(k, (*group.inputs, *scalars_in_shapes(self.fusion, group.outputs)), group.outputs)
+            for k, group in enumerate(self.groups)
+        ]
         events.append(Launch(-1, tuple(n for g in self.given for n in (g.value, g.memory)), ()))
         dying = segments.releases(events, bound, outputs)
         instructions: list[Instruction] = list(map(Release, dying[0]))
