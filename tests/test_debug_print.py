@@ -110,6 +110,18 @@ def test_results_go_into_out_and_trees_as_without(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out == "5.0\n5.0\n"
 
 
+def test_trees_of_values_print_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    def trees(x: Any) -> Any:
+        debug_print("{} {} {} {}", x.shape, {"max": x.max(), "none": None}, [x[0, 1], "s", (2,)], ())
+        return x + 1
+
+    fuse(trees)(X)
+    expected = "(2, 3) {'max': 5.0, 'none': None} [1.0, 's', (2,)] ()\n"
+    assert capsys.readouterr().out == expected
+    trees(X)
+    assert capsys.readouterr().out == expected
+
+
 def test_a_function_that_computes_nothing_prints(capsys: pytest.CaptureFixture[str]) -> None:
     fused = fuse(lambda x: debug_print("rows: {}", x.shape[0]))
     assert fused(X) is None

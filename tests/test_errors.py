@@ -228,6 +228,20 @@ def test_arrays_of_two_libraries_and_of_two_devices_are_refused(monkeypatch: pyt
     )
 
 
+def test_donated_memory_that_a_result_lives_in_is_refused() -> None:
+    donating = fuse(lambda x: x * 2 + 1, donate_argnums=0)
+    x = np.ones((4, 4), np.float32)
+    result = donating(x)
+    with pytest.raises(FusionError) as caught:
+        donating(x)
+    assert str(caught.value) == (
+        f"x was donated, and a result lives in its memory (test_errors.py:{sys._getframe().f_lineno - 2})\n"
+        "  hint: use that result, or pass a copy when you donate: x.copy()"
+    )
+    assert (result == 3).all()
+    assert frames_of(caught.value) == []
+
+
 # -- host programs -----------------------------------------------------------------------------------------------------
 
 

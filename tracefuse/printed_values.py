@@ -8,6 +8,7 @@ Knows: the recorder, live values by number. Must not know: how a function is com
 
 from __future__ import annotations
 
+import itertools
 import string
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse import arrays, operations, source
+from tracefuse import arrays, operations, pytrees, source
 from tracefuse.definition_inputs import on_host
 from tracefuse.errors import TraceError
 from tracefuse.recorder import Recorder, Traced, current
@@ -26,19 +27,21 @@ Facts = Mapping[int, Any]
 
 @dataclass(frozen=True, slots=True)
 class Print:
-    """One line. parts: ("output", position among all outputs), ("read", function of the facts of a call) or
-    ("constant", value)."""
+    """One line. structures: of each value, a tree; parts: the leaves of all, in order: ("output", position among all
+    outputs), ("read", function of the facts of a call) or ("constant", value)."""
 
     format: str
+    structures: tuple[Any, ...]
     parts: tuple[tuple[str, Any], ...]
 
 
 def debug_print(format: str, *values: Any) -> None:
     """Prints `format.format(*values)` to standard output when the call runs, as soon as the values are computed.
 
-    values: arrays of any kind, numbers, anything that prints. Arrays are printed as NumPy arrays, those without axes as
-    numbers. Outside of a fused function, and with `options(eager=True)`, it prints at once. A function that prints goes
-    segment by segment and waits for each, so it is slower. Raises TraceError where `format` does not take the values.
+    values: arrays of any kind, numbers, tuples and other trees of them, anything that prints. Arrays are printed as
+    NumPy arrays, those without axes as numbers. Outside of a fused function, and with `options(eager=True)`, it prints
+    at once. A function that prints goes segment by segment and waits for each, so it is slower. Raises TraceError where
+    `format` does not take the values.
     """
     _check(format, len(values))
     recorder = current.get()
@@ -46,7 +49,14 @@ def debug_print(format: str, *values: Any) -> None:
         _emit(format, values)
     else:
         recorder.check_alive()
-        recorder.prints.append((format, tuple(_kept(recorder, value) for value in values)))
+        leaves, structures = _leaves(values)
+        recorder.prints.append((format, structures, tuple(_kept(recorder, leaf) for leaf in leaves)))
+
+
+def _leaves(values: Sequence[Any]) -> tuple[list[Any], tuple[Any, ...]]:
+    """The leaves of all values, and the structure of each."""
+    found = [pytrees.flatten(value) for value in values]
+    return [leaf for leaves, _ in found for leaf in leaves], tuple(structure for _, structure in found)
 
 
 def _check(format: str, count: int) -> None:
@@ -79,7 +89,8 @@ def _kept(recorder: Recorder, value: Any) -> Any:
 def printed(recorder: Recorder) -> tuple[Print, ...]:
     """What a finished trace prints, its values being outputs after all others."""
     return tuple(
-        Print(format, tuple(_part(recorder, value) for value in values)) for format, values in recorder.prints
+        Print(format, structures, tuple(_part(recorder, leaf) for leaf in leaves))
+        for format, structures, leaves in recorder.prints
     )  # fmt: skip
 
 
@@ -112,7 +123,7 @@ def run_and_print(
     def print_ready(live: Mapping[int, Any]) -> None:
         while waiting and all(kind != "output" or outputs[what] in live for kind, what in waiting[0].parts):
             line = waiting.pop(0)
-            _emit(line.format, [_value(part, lambda k: live[outputs[k]], facts) for part in line.parts])
+            _emit_line(line, [_value(part, lambda k: live[outputs[k]], facts) for part in line.parts])
 
     while True:
         try:
@@ -124,7 +135,7 @@ def run_and_print(
 def print_all(prints: Sequence[Print], made: Mapping[int, Any], outputs: Sequence[int], facts: Facts) -> None:
     """Prints every line, of a run that is over. made: what it made, by number."""
     for line in prints:
-        _emit(line.format, [_value(part, lambda k: made[outputs[k]], facts) for part in line.parts])
+        _emit_line(line, [_value(part, lambda k: made[outputs[k]], facts) for part in line.parts])
 
 
 def _value(part: tuple[str, Any], output: Callable[[int], Any], facts: Facts) -> Any:
@@ -135,7 +146,14 @@ def _value(part: tuple[str, Any], output: Callable[[int], Any], facts: Facts) ->
 
 
 def _emit(format: str, values: Sequence[Any]) -> None:
-    print(format.format(*map(_shown, values)), flush=True)
+    leaves, structures = _leaves(values)
+    _emit_line(Print(format, structures, ()), leaves)
+
+
+def _emit_line(line: Print, leaves: Sequence[Any]) -> None:
+    shown = map(_shown, leaves)
+    values = [pytrees.unflatten(s, list(itertools.islice(shown, s.num_leaves))) for s in line.structures]
+    print(line.format.format(*values), flush=True)
 
 
 def _shown(value: Any) -> Any:

@@ -130,8 +130,8 @@ class Recorder(Assumptions):
         self.function = function
         self.scalar_guards: list[ScalarGuard] = []
         self.captures: dict[int, Capture] = {}
-        # What `debug_print` was given: (format, values).
-        self.prints: list[tuple[str, tuple[Any, ...]]] = []
+        # What `debug_print` was given: (format, structures of the values, their leaves).
+        self.prints: list[tuple[str, tuple[Any, ...], tuple[Any, ...]]] = []
         # Arguments that the function changes in place, by the number of their input: the name of what they become.
         self.updated: dict[int, Traced] = {}
         self.device: int | None = None
