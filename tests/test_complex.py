@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import numpy_samples
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -228,6 +230,45 @@ def test_long_sums_are_split_like_others(dtype: DType, shape: tuple[int, ...]) -
     for left, right in zip(own, (wide.sum(0), wide.sum(-1), wide.prod(0), wide.mean()), strict=True):
         assert left.dtype == dtype.numpy
         np.testing.assert_allclose(left, right, 0, 20 * scale * max(1.0, float(np.abs(right).max())))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# NumPy's functions: the calls that are compared on reals, on complex numbers
+
+IN_PLACE_OF = {"X": "Z", "V": "(Z[0])", "D": "(Z[:, :3])", "Q": "(Z[:, :3])"}
+COMPLEX_CALLS = sorted({
+    made
+    for calls in numpy_samples.SAMPLES.values()
+    for call in calls
+    if (made := re.sub(r"\b[XVDQ]\b", lambda found: IN_PLACE_OF[found[0]], call)) != call and "dtype" not in call
+})  # fmt: skip
+
+
+def called(call: str, **names: Any) -> Any:
+    return eval(call, {"np": np, **{k: v.copy() for k, v in numpy_samples.NAMES.items()}, **names})
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_numpys_functions_give_the_same_or_say_that_there_is_no_order() -> None:
+    z, compared, refused = numpy_samples.NAMES["Z"], 0, []
+    for call in COMPLEX_CALLS:
+        try:
+            wanted = called(call)
+        except (TypeError, ValueError, np.linalg.LinAlgError):
+            continue  # what NumPy refuses
+        try:
+            own = fuse(lambda x, call=call: called(call, Z=x), target="reference")(z)
+        except (tracefuse.DtypeError, tracefuse.UnsupportedError) as error:
+            refused.append(str(error))
+            continue
+        compared += 1
+        for left, right in zip(*(r if isinstance(r, tuple | list) else (r,) for r in (own, wanted)), strict=True):
+            if isinstance(right, np.ndarray | np.generic):
+                assert np.asarray(left).dtype == right.dtype, call
+                np.testing.assert_allclose(left, right, 1e-12, 1e-12, err_msg=call)
+    assert compared > 200
+    assert refused
+    assert all("complex" in message for message in refused)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ def traces(function: FusedFunction[Any, Any]) -> int:
 
 @pytest.mark.parametrize("values", [(0.5, 2.5, -1.0, float("inf")), (1j, 2 - 1j), (True, False), (3, 4, -5, 1 << 40)])
 def test_a_number_never_compiles_again_while_nobody_asks_for_its_value(values: tuple[Any, ...]) -> None:
-    f = fuse(lambda x, s: x * 2 + s) if not isinstance(values[0], complex) else reference(lambda x, s: x * 2 + s)
+    f = fuse(lambda x, s: x * 2 + s)
     for value in values:
         np.testing.assert_array_equal(f(A.astype(np.float64), value), A.astype(np.float64) * 2 + value)
     assert f.cache_info()[:2] == (1, 1)
