@@ -15,7 +15,7 @@ Knows: facts about loops. Must not know: kernels, targets, sizes.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -121,46 +121,80 @@ def node_facts(fusion: Fusion, node: Node) -> Facts:
 
 
 def judge_region(rule: FusionRule, steps: tuple[int, ...], *, folding: bool) -> Verdict:
-    """Whether one kernel can hold the steps: their facts merged from the last node to the first."""
-    inside = frozenset(steps)
-    facts: Facts | None = None
-    for step in _readers_first(rule, steps):
-        own = rule.facts(step)
-        if facts is None:
-            facts = own
-            continue
-        exposed = rule.stored(step, inside)
-        edges = tuple(Edge(v, exposed) for v in rule.nodes[step].outputs if v in facts.uses)
-        verdict = merge_facts(own, facts, edges, folding=folding)
-        if not verdict:
-            return verdict
-        assert isinstance(verdict.facts, Facts)
-        facts = verdict.facts
-    if facts is not None and facts.pending and facts.pending != facts.reduced:
-        missing = tuple(facts.loops[loop] for loop in sorted(facts.pending))
-        return no("outputs run over different loops and no reduction joins them", extents=missing)
-    return yes(facts)
+    """Whether one kernel can hold the steps: their facts merged from the last node to the first.
 
-
-def _readers_first(rule: FusionRule, steps: tuple[int, ...]) -> Iterator[int]:
-    """The steps, each after its readers among them; one that makes what is read already before one that does not.
-
-    So a result that nothing reads comes when its operands are known to be read in some loops, and finds its own there.
+    Where extents are equal the order decides which loops are taken to be the same; one order that fits is enough.
     """
-    maker = {value: step for step in steps for value in rule.nodes[step].outputs}
-    makers = {step: {maker[v] for v in rule.nodes[step].inputs if v in maker} for step in steps}
-    readers = dict.fromkeys(steps, 0)
-    for step in (step for read in makers.values() for step in read):
-        readers[step] += 1
-    results = [step for step in steps if not readers[step]]
-    ready: list[int] = []
-    while ready or results:
-        step = -heapq.heappop(ready) if ready else results.pop()
-        yield step
-        for before in makers[step]:
-            readers[before] -= 1
-            if not readers[before]:
-                heapq.heappush(ready, -before)
+    verdict = _Judgement(rule, steps, folding).judge(from_first=False)
+    return verdict if verdict else _Judgement(rule, steps, folding).judge(from_first=True) or verdict
+
+
+class _Judgement:
+    """The facts of some steps while they are merged, each step after its readers among them.
+
+    What one result alone depends on is merged first, and then that part with what there is: it finds its loops among
+    those along which its operands are read already.
+    """
+
+    def __init__(self, rule: FusionRule, steps: tuple[int, ...], folding: bool) -> None:
+        self.rule, self.folding, self.inside = rule, folding, frozenset(steps)
+        maker = {value: step for step in steps for value in rule.nodes[step].outputs}
+        self.makers = {step: {maker[v] for v in rule.nodes[step].inputs if v in maker} for step in steps}
+        # How many readers of each step are still to be merged.
+        self.waiting = dict.fromkeys(steps, 0)
+        for step in (step for read in self.makers.values() for step in read):
+            self.waiting[step] += 1
+        self.results = [step for step in steps if not self.waiting[step]]
+        # The steps that earlier parts read, and (as a heap, last first) those that wait for nothing any more.
+        self.shared: set[int] = set()
+        self.ready: list[int] = []
+
+    def judge(self, *, from_first: bool) -> Verdict:
+        """from_first: the results in order; else the last one first."""
+        facts: Facts | None = None
+        for result in self.results if from_first else reversed(self.results):
+            verdict = self._pulled([-result], None)
+            if verdict and facts is not None:
+                assert isinstance(verdict.facts, Facts)
+                verdict = merge_facts(verdict.facts, facts, (), folding=self.folding)
+            if verdict:
+                assert isinstance(verdict.facts, Facts)
+                verdict = self._pulled(self.ready, verdict.facts)
+            if not verdict:
+                return verdict
+            assert isinstance(verdict.facts, Facts)
+            facts = verdict.facts
+        if facts is not None and facts.pending and facts.pending != facts.reduced:
+            missing = tuple(facts.loops[loop] for loop in sorted(facts.pending))
+            return no("outputs run over different loops and no reduction joins them", extents=missing)
+        return yes(facts)
+
+    def _pulled(self, heap: list[int], facts: Facts | None) -> Verdict:
+        """`facts` merged with the steps of a heap and all that waits for these alone."""
+        merged: list[int] = []
+        while heap:
+            step = -heapq.heappop(heap)
+            verdict = self._with(step, facts)
+            if not verdict:
+                return verdict
+            assert isinstance(verdict.facts, Facts)
+            facts = verdict.facts
+            merged.append(step)
+            for before in self.makers[step]:
+                self.waiting[before] -= 1
+                if not self.waiting[before]:
+                    heapq.heappush(self.ready if before in self.shared else heap, -before)
+        self.shared.update(before for step in merged for before in self.makers[step])
+        return yes(facts)
+
+    def _with(self, step: int, facts: Facts | None) -> Verdict:
+        """`facts` merged with a step that they read."""
+        own = self.rule.facts(step)
+        if facts is None:
+            return yes(own)
+        exposed = self.rule.stored(step, self.inside)
+        edges = tuple(Edge(v, exposed) for v in self.rule.nodes[step].outputs if v in facts.uses)
+        return merge_facts(own, facts, edges, folding=self.folding)
 
 
 def merge_facts(a: Facts, b: Facts, edges: tuple[Edge, ...], *, folding: bool = False) -> Verdict:
