@@ -10,11 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_fusions import fusions
+from test_host_code_addresses import Addressed
 from test_rows import definition, plain, rows
-from ways import backend_of
+from ways import assert_equal_bits, backend_of
 
 import tracefuse
-from tracefuse import DataType, FusionDefinition, fuse
+from tracefuse import DataType, FusionDefinition, fuse, rules
 from tracefuse.compiler import Executable
 from tracefuse.config import resolve
 from tracefuse.dtypes import DType, complex64, float16, float32, int32
@@ -251,3 +252,18 @@ def test_every_row_is_compared_and_raises_no_alarm(kind: type[Op], dtype: DType)
     bounds = bounded_outputs(fd.fusion, given)
     unknown = {op.name for op, (_, bound) in zip(made_by, bounds, strict=True) if bound.size and np.isinf(bound).all()}
     assert unknown <= NOT_COMPARED, unknown
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_calls_that_pass_addresses_are_checked_and_give_the_same_bits(data: st.DataObject) -> None:
+    fusion, arguments = data.draw(fusions("mixed"))
+    merge = data.draw(st.sampled_from([None, rules.one_op_a_segment]))
+    segmentation = segment_fusion(fusion, merge=merge)
+    graph = data.draw(st.booleans())
+    checked, plain = (
+        Executable(segmentation, Addressed(), options=resolve({"check": check, "graph": graph}))(arguments)
+        for check in (True, False)
+    )
+    for number, own, other in zip(fusion.outputs, checked, plain, strict=True):
+        assert_equal_bits(own, other, f"output {number}")
