@@ -185,6 +185,8 @@ def place_of(named: Sequence[tuple[Any, str]]) -> tuple[str, int | None]:
 
     Raises DeviceError for kinds that do not go together and for arrays on two devices.
     """
+    if all(type(value) is np.ndarray for value, _ in named):
+        return "numpy", None
     kind = common_kind([(kind_of(value) or "numpy", path) for value, path in named])
     found: dict[int | None, str] = {}
     for value, path in named:

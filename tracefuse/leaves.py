@@ -6,8 +6,7 @@ Knows: kinds of arrays, Python's and NumPy's scalars. Must not know: pytrees, tr
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,8 +17,7 @@ from tracefuse.errors import TraceError
 _INT64 = range(-(2**63), 2**63)
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(NamedTuple):
     """What one leaf of the arguments is.
 
     kind: "array", "scalar" or "static". key: its part in the key of the trace. path: as Python spells it. of_array: a

@@ -16,7 +16,10 @@ from typing import Any
 import optree
 
 _NAMESPACE = "tracefuse"
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _registered: set[type] = set()
+# Types of leaves that were looked at and are no nodes.
+_plain: set[type] = set()
 
 
 def register_pytree_node(
@@ -53,13 +56,15 @@ def paths(structure: Any, name: str) -> list[str]:
 
 def _register_new(leaves: list[Any]) -> bool:
     """Makes nodes of the dataclasses and attrs classes among the leaves; whether there were any."""
-    new = {type(leaf) for leaf in leaves if not isinstance(leaf, type)} - _registered
+    new = [cls for cls in map(type, leaves) if cls not in _plain]
     found = False
-    for cls in new:
+    for cls in set(new) - _registered:
         names = _fields(cls)
         if names is not None:
             _register_fields(cls, names)
             found = True
+        elif not cls.__flags__ & _HEAP_TYPE:
+            _plain.add(cls)  # of C; a class that is defined in Python may come and go
     return found
 
 
