@@ -112,11 +112,15 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class HostOp:
-    """Run an operation of the array library, with no compiled kernel: into `output` if it has memory, or a new one."""
+    """Run an operation of the array library, with no compiled kernel: into `output` if it has memory, or a new one.
+
+    `step` is the segment that it is, if it is one.
+    """
 
     label: object
     inputs: tuple[int, ...]
     output: int
+    step: int | None = None
 
     def __str__(self) -> str:
         return f"{name_of(self.output)} = {self.label}({names_of(self.inputs)})"

@@ -136,8 +136,8 @@ class ProgramBuilder:
         match instruction:
             case Launch(step, inputs, outputs, label):
                 return Launch(step, tuple(map(name, inputs)), tuple(map(name, outputs)), label)
-            case HostOp(label, inputs, output):
-                return HostOp(label, tuple(map(name, inputs)), name(output))
+            case HostOp(_, inputs, output):
+                return replace(instruction, inputs=tuple(map(name, inputs)), output=name(output))
             case Communicate(label, source, target):
                 return Communicate(label, name(source), name(target))
             case Copy(source, target):

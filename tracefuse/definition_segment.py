@@ -22,6 +22,8 @@ from tracefuse.segmentation import Part
 
 Definition = TypeVar("Definition")
 
+_SLICES_TEXT = "computed slice by slice on streams; what computes a slice is compiled when the first one is met"
+
 
 @dataclass(frozen=True, eq=False)
 class DefinitionSegment(Generic[Definition]):
@@ -74,14 +76,18 @@ class DefinitionSegment(Generic[Definition]):
 
     @property
     def kernel(self) -> str:
-        """The kernels as readable text; for a library call, a line that names it."""
+        """The kernels as readable text; for a library call, or what runs slice by slice, a line that says so."""
+        if self.part.slices is not None:
+            return _SLICES_TEXT
         if self.part.library is not None:
             return self._library_text()
         return "\n\n".join(kernel_text(launch.kernel) for launch in self.launches)
 
     @property
     def source(self) -> str:
-        """The kernels as the target's compiler gets them: LLVM IR or CUDA C++; for a library call as `kernel`."""
+        """The kernels as the target's compiler gets them: LLVM IR or CUDA C++; where there are none as `kernel`."""
+        if self.part.slices is not None:
+            return _SLICES_TEXT
         if self.part.library is not None:
             return self._library_text()
         return "\n\n".join(function.source for function in self._compiled().functions)

@@ -102,8 +102,9 @@ class Explanation:
         result: list[tuple[int, ...]] = [() for _ in self.plan.segments]
         current = -1
         for instruction in self.plan.program.instructions:
-            if isinstance(instruction, segments.Launch):
-                current = instruction.step
+            run = [i for i in segments.in_order([instruction]) if isinstance(i, segments.Launch | segments.HostOp)]
+            if run and run[-1].step is not None:
+                current = run[-1].step
             elif isinstance(instruction, segments.Release) and current >= 0:
                 result[current] = (*result[current], instruction.value)
         return tuple(result)

@@ -246,7 +246,7 @@ class _Building:
 
 def _run(call: SegmentCall, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> Instruction:
     if call.is_host_op:
-        return HostOp(call.label, inputs, outputs[0])
+        return HostOp(call.label, inputs, outputs[0], call.position)
     return Launch(call.position, inputs, outputs, call.label)
 
 
