@@ -211,3 +211,35 @@ def test_a_concretized_definition_runs_step_by_step() -> None:
     assert np.array_equal(made, arguments()[1] * padded(arguments()[0]))
     assert len(live) == 2
     assert live[0][0] == -10  # the extents of both inputs, also those that became static
+
+
+@pytest.mark.parametrize("mode", ["auto", "on", "off"])
+def test_a_slice_of_one_row_expands(mode: str) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True)
+        n = fd.define_scalar(dtype=DataType.Int)
+        columns = fd.ops.size(x, 1)
+        fd.add_output(fd.ops.expand(fd.ops.slice(x, [0, 0], [n, columns]), [4, columns]))
+    x_ = ramp(6, 3)
+    with options(concretize_resize_extents=mode):
+        for n_ in (4, 1, 4):
+            assert np.array_equal(fd.execute([x_, n_])[0], np.broadcast_to(x_[:n_], (4, 3)))
+        with pytest.raises(ShapeError, match="expand: axis 0 has extent 3, not 4"):
+            fd.execute([x_, 3])
+
+
+@pytest.mark.parametrize("mode", ["auto", "on", "off"])
+def test_halves_of_any_length_that_change_places(mode: str) -> None:
+    """Extents that were taken to be equal may turn out to be what contradicts it: one column and four."""
+
+    @fuse(concretize_resize_extents=mode)
+    def f(x: Any, k: int) -> Any:
+        left, right = x[:, :k], x[:, k:]
+        return np.concatenate([right, left], 1) + x, left.max(1)
+
+    for shape in ((3, 8), (2, 5), (3, 8)):
+        for k in (1, 2, 4):
+            x = ramp(*shape)
+            moved, largest = f(x, k)
+            assert np.array_equal(moved, np.concatenate([x[:, k:], x[:, :k]], 1) + x)
+            assert np.array_equal(largest, x[:, :k].max(1))

@@ -100,7 +100,7 @@ class _Walk:
             self._drop(node, operands[0])
             return
         made = replace(node, operands=tuple(operands), attributes=attributes)
-        if node.op.kind == "pointwise":
+        if node.op.broadcasts:
             made = replace(made, operands=tuple(self._settled(made)))
         if isinstance(node.op, Movement) and node.op.regroups:
             made = self._regroup(node, made)
@@ -174,8 +174,9 @@ class _Walk:
         """The operands, with computed extents that turn out to be 1, and so broadcast, spelled so."""
         result = list(node.operands)
         shapes = [self.builder.values[o].shape if isinstance(o, int) else () for o in result]
-        rank = max(map(len, shapes), default=0)
-        for position, shape in enumerate(shapes):
+        if isinstance(node.op, Movement):  # to a shape of its own
+            shapes.append(tuple(map(self.facts.spelled, self.fusion.values[node.outputs[0]].shape)))
+        for position, shape in enumerate(shapes[: len(result)]):
             ones = set()
             for axis, extent in enumerate(shape):
                 others = {s[axis - len(shape)] for s in shapes if len(s) >= len(shape) - axis} - {extent, 1}
@@ -187,7 +188,7 @@ class _Walk:
                 self.changed = True
                 if is_one:
                     ones.add(axis)
-            if ones and rank:
+            if ones:
                 result[position] = self._spelled_ones(result[position], ones, node)
         return result
 

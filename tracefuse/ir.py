@@ -130,6 +130,7 @@ class Op(ABC):
 
     arity: number of operands, None for any number. attributes: the names of the attributes with their defaults.
     distinct: two equal nodes are two values all the same, and are never merged into one.
+    broadcasts: axes of extent 1 are repeated to the result's.
     """
 
     name: str
@@ -137,6 +138,7 @@ class Op(ABC):
     arity: int | None = 1
     attributes: tuple[tuple[str, Any], ...] = ()
     distinct: bool = False
+    broadcasts: bool = False
 
     kind: str = field(default="", init=False)
 
@@ -417,7 +419,7 @@ class FusionBuilder:
         shapes = [() if isinstance(o, Literal) else self.values[o].shape for o in operands]
 
         def require(left: Extent, relation: str, right: Extent, message: str, hint: str) -> None:
-            if not (self.decides_later and op.kind == "pointwise" and is_given(left) != is_given(right)):
+            if not (self.decides_later and op.broadcasts and is_given(left) != is_given(right)):
                 self.require(left, relation, right, f"{op.name}: {message}", hint, where)
 
         result_shapes = op.shapes(shapes, full, require)

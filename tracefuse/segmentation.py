@@ -105,8 +105,17 @@ def _may_be_equal(pair: Equality, fusion: Fusion, sizes: Mapping[int, int] | Non
     if isinstance(fusion.canonical(pair[0]) - fusion.canonical(pair[1]), int):
         return False
     if sizes is None:
-        return not any(isinstance(extent, int) for extent in pair)
+        return not any(isinstance(extent, int) for extent in pair) and is_possible(assuming(fusion, [pair]))
     return _are_equal(pair, sizes)
+
+
+def is_possible(fusion: Fusion) -> bool:
+    """Whether nothing that is required is known to be false."""
+    for one in fusion.requirements:
+        difference = fusion.canonical(one.right) - fusion.canonical(one.left)
+        if isinstance(difference, int) and not one.holds(0, difference):
+            return False
+    return True
 
 
 def _are_equal(pair: Equality, sizes: Mapping[int, int]) -> bool:

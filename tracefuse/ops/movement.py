@@ -67,7 +67,7 @@ def _expand_pull(
 
 
 expand = movement(
-    "expand", shape=_expand_shape, pull=_expand_pull, numpy=lambda x, shape: np.broadcast_to(x, shape), attributes=(("shape", ()),),
+    "expand", shape=_expand_shape, pull=_expand_pull, broadcasts=True, numpy=lambda x, shape: np.broadcast_to(x, shape), attributes=(("shape", ()),),
     doc="Repeats axes of extent 1 up to `shape`, as NumPy's broadcast_to.",
 )  # fmt: skip
 

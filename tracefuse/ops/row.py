@@ -117,6 +117,7 @@ class Pointwise(Op):
     ends_segment: bool = False
     varies: bool = False
     extra_shape: Callable[[Attributes], Shape] | None = None
+    broadcasts: bool = True
     kind: str = field(default="pointwise", init=False)
 
     def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
