@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from random_fusions import definitions
+from test_host_code_addresses import Addressed, executable
 from test_random import predicates
 
 from tracefuse import FusionDefinition, fuse, rules
 from tracefuse.device import cpu
 from tracefuse.errors import OutOfMemoryError
+from tracefuse.memory_plan import memory_of
 
 X = np.ones((64, 1000), np.float32)
 REAL = cpu.empty
@@ -157,3 +159,20 @@ def test_buffers_that_are_free_make_way(monkeypatch: pytest.MonkeyPatch) -> None
     assert failed
     assert made.shape == (777, 777)
     assert cpu.cached_bytes() < 1.2 * made.nbytes
+
+
+def test_intermediates_in_slots_of_one_allocation_count_as_that_allocation() -> None:
+    backend = Addressed()
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True)
+        for _ in range(6):
+            x = fd.ops.sin(x)
+        fd.add_output(x)
+        fd.add_output(fd.ops.sum(x, [1]))
+    run = executable(fd.fusion, backend, rules.one_op_a_segment)
+    results = run([X])
+    plan, sizes = run.plan_for([X])
+    use = memory_of(plan, sizes)
+    kept = sum(result.nbytes for result in results)
+    assert (use.kept, use.peak) == (kept, kept + sum(backend.rooms))
+    assert 2 * X.nbytes <= sum(backend.rooms) < 2 * X.nbytes + 1024

@@ -11,7 +11,7 @@ import pytest
 from ways import why_not
 
 from tracefuse import FusionDefinition, fuse, rules
-from tracefuse.errors import DeviceError, UnsupportedError
+from tracefuse.errors import DeviceError, FusionError, OutOfMemoryError, UnsupportedError
 
 pytestmark = pytest.mark.gpu
 REASON = why_not("cuda")
@@ -146,3 +146,92 @@ def test_torch_tensors_are_updated() -> None:
     torch.cuda.synchronize()
     assert bool((out == 4).all())
     assert bool((x == 2).all())
+
+
+def test_a_loop_that_donates_its_state_asks_for_nothing() -> None:
+    step = fuse(lambda x, y: x * 0.5 + y, donate_argnums=0)
+    x, y = cupy.zeros(1 << 16, np.float32), cupy.ones(1 << 16, np.float32)
+    x = step(x, y)
+    with counted() as pool:
+        for _ in range(10):
+            x = step(x, y)
+    assert pool.count == 0
+    cupy.testing.assert_allclose(x, sum(0.5**k for k in range(11)), rtol=1e-6)
+
+
+def test_a_donated_array_is_not_passed_again_and_check_mode_spoils_it() -> None:
+    fused = fuse(lambda x: x + 1, donate_argnums=0)
+    x = values(1000)
+    result = fused(x)
+    assert result.data.ptr == x.data.ptr
+    with pytest.raises(FusionError, match="was donated, and a result lives in its memory"):
+        fused(x)
+    del result
+    cupy.testing.assert_array_equal(fused(x)[-1], 1001)
+    x = values(1000)
+    fuse(lambda x: x.sum(), donate_argnums=0, donation="ignore", check=True)(x)
+    assert bool(cupy.isnan(x).all())
+
+
+def test_several_arguments_are_updated_by_one_kernel() -> None:
+    def step(w: Any, m: Any, v: Any, g: Any) -> None:
+        m *= 0.5
+        m += g
+        v += g * g
+        w -= m / (v + 1)
+
+    for n in (1000, 1003, 1 << 20):
+        given, own = ([cupy.arange(k, k + n, dtype=np.float32) % 8 for k in range(4)] for _ in "12")
+        fused = fuse(step)
+        fused(*(a.copy() for a in given))
+        with counted() as pool:
+            fused(*given)
+        assert pool.count == 0
+        step(*own)
+        for array, expected in zip(given, own, strict=True):
+            cupy.testing.assert_allclose(array, expected, rtol=1e-6)
+
+
+class Watched(cupy.cuda.MemoryHook):  # type: ignore[misc]
+    """What is taken of CuPy's pool, and the most that was, in its own rounded sizes."""
+
+    name = "watched"
+
+    def __init__(self) -> None:
+        self.live = self.peak = 0
+
+    def malloc_postprocess(self, **given: Any) -> None:
+        self.live += given["mem_size"]
+        self.peak = max(self.peak, self.live)
+
+    def free_postprocess(self, **given: Any) -> None:
+        self.live -= given["mem_size"]
+
+
+@pytest.mark.parametrize("n", [1 << 12, 1 << 20, (1 << 20) + 1])
+def test_the_plan_says_what_the_pool_gives(n: int) -> None:
+    def chain(x: Any) -> Any:
+        for _ in range(25):
+            x = np.sin(x) * 1.5
+        return x
+
+    x = cupy.ones(n, np.float32)
+    fd = fuse(chain).definition(x)
+    fd.segment([x], merge=lambda a, b: len(a.nodes) + len(b.nodes) <= 5)
+    fd.execute([x])
+    use = fd.explain([x]).memory
+    with Watched() as pool:
+        result = fd.execute([x])
+    assert use.kept <= pool.live <= use.kept + 512
+    # The pool rounds each of its two blocks, the room of the intermediates and the result, up to 512 bytes.
+    assert use.peak <= pool.peak <= use.peak + 2 * 512
+    assert use.peak <= 3 * x.nbytes + 1024
+    assert result[0].shape == (n,)
+
+
+def test_out_of_memory_names_the_segment_and_the_next_call_works() -> None:
+    fused = fuse(lambda x, y: x + y)
+    x, y = cupy.ones((1 << 20, 1), np.float32), cupy.ones((1, 1 << 20), np.float32)
+    with pytest.raises(OutOfMemoryError, match="no memory for segment 0"):
+        fused(x, y)
+    assert fused(x[:5], y[:, :7]).shape == (5, 7)
