@@ -26,7 +26,7 @@ from tracefuse.donation import Donated
 from tracefuse.dumping import Dump
 from tracefuse.errors import InternalError
 from tracefuse.evaluate import check_requirements, evaluate_scalars
-from tracefuse.given import NOTHING_GIVEN, GivenMemory, read_given, returned
+from tracefuse.given import NOTHING_GIVEN, GivenMemory, Updates, read_given, returned
 from tracefuse.guards import Guard, compile_guards
 from tracefuse.host_code import Call, compile_call
 from tracefuse.ir import Fusion
@@ -120,8 +120,10 @@ class Executable:
         self.fusion = fusion = segmentation.original
         self.compiles = 0
         self.misses = Misses()
-        # Plans of calls that get new memory for their results, which `attempt` tries; and of others.
+        # Plans of calls that get new memory for their results or update arguments plainly, which `attempt` tries; and
+        # of others.
         self._ready: list[_Ready] = []
+        self._updates = Updates(fusion, self.backend) if fusion.aliases else None
         self._into: list[_Ready] = []
         self._slices: weakref.WeakKeyDictionary[Sliced, Executable] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
@@ -162,6 +164,8 @@ class Executable:
 
         Any sequence of the right length will do, whatever is in it.
         """
+        if self._updates is not None and not self._updates.are_plain(arguments):
+            return None
         for position, ready in enumerate(self._ready):
             outputs = ready.call(arguments)
             if outputs is not None:
@@ -216,7 +220,8 @@ class Executable:
         if outputs is not None or self.fusion.aliases:
             given = read_given(self.fusion, self.backend, facts, outputs)
         with self._lock:
-            kept = self._into if given.key or donated else self._ready
+            is_usual = self._is_usual(given, donated)
+            kept = self._ready if is_usual else self._into
             for ready in kept:
                 if ready.fits(facts, given, donated):
                     check_requirements(ready.plan.segmentation.original, facts.values)
@@ -227,13 +232,17 @@ class Executable:
             made = self._made(facts, given, "" if cause is None else str(cause), donated)
             # A new list, so that a reader in another thread never sees one half changed.
             kept = [made, *kept][:MOST_PLANS]
-            if given.key or donated:
-                self._into = kept
-            else:
+            if is_usual:
                 self._ready = kept
+            else:
+                self._into = kept
         if cause is not None:
             self.misses.note(cause, warn=self.options.dynamic and self.options.resizes != "on")
         return made, given
+
+    def _is_usual(self, given: GivenMemory, donated: tuple[Donated, ...]) -> bool:
+        """Whether it is a call that `attempt` tries."""
+        return not donated and given.key == (() if self._updates is None else self._updates.key)
 
     def _cause(self, kept: Sequence[_Ready], facts: CallFacts) -> Miss | None:
         """Why no plan of these layouts serves the call: the guard that failed of the one that was used last."""
@@ -268,7 +277,9 @@ class Executable:
         call, text = compile_call(plan, self.backend, facts_used, self._scalars, self.options.graph)
         dump.after(plan, facts.values, text)
         if self.options.debug:
-            why = why_made([ready.plan for ready in (self._into if given.key else self._ready)], facts, given)
+            why = why_made(
+                [ready.plan for ready in (self._ready if self._is_usual(given, donated) else self._into)], facts, given
+            )
             say_plan(self.options, self.name, plan, why, time.perf_counter() - start)
         return _Ready(plan, call, text, compile_guards(plan.guards), facts.values)
 

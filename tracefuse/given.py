@@ -91,6 +91,33 @@ def read_given(fusion: Fusion, backend: Backend, facts: CallFacts, outputs: Sequ
     return GivenMemory(key, tuple(array for _, memory, array in taken if memory not in arguments), objects, strides)
 
 
+class Updates:
+    """The arguments that a fusion updates, where they are the usual ones: contiguous, apart from all other arguments.
+
+    key: of the memory of such a call. That they are contiguous is for its plan to test.
+    """
+
+    def __init__(self, fusion: Fusion, backend: Backend) -> None:
+        self.backend = backend
+        self.key = tuple(Given(v, owner, None, True, True, (owner,)) for v, owner in fusion.aliases.items())
+        tensors = [k for k, number in enumerate(fusion.inputs) if fusion.values[number].is_tensor]
+        owners = [fusion.inputs.index(owner) for owner in fusion.aliases.values()]
+        self._tensors, self._owners = tensors, owners
+        self._pairs = [(k, other) for k in owners for other in tensors if other != k]
+
+    def are_plain(self, arguments: Sequence[Any]) -> bool:
+        """Whether the arguments, whatever they are, are so."""
+        backend = self.backend
+        for k in self._tensors:
+            if type(arguments[k]) is not backend.array_type:
+                return False
+        for k in self._owners:
+            array = arguments[k]
+            if not backend.is_writable(array) or (backend.uses_alignment and not backend.is_wide(array)):
+                return False
+        return not any(backend.may_share(arguments[k], arguments[other]) for k, other in self._pairs)
+
+
 def _pairs(fusion: Fusion, outputs: Sequence[Any] | None) -> list[tuple[int, Any]]:
     if outputs is None:
         return []

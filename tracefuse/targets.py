@@ -139,6 +139,10 @@ class Backend(ABC):
     def is_writable(self, array: Any) -> bool:
         """Whether an array may be written."""
 
+    def may_share(self, one: Any, two: Any) -> bool:
+        """Whether two arrays may share bytes; it may say so of some that do not."""
+        return np.may_share_memory(one, two)
+
     @abstractmethod
     def address(self, array: Any) -> int:
         """Where element 0 of an array is."""
@@ -339,6 +343,12 @@ class CudaBackend(Backend):
 
     def is_writable(self, array: Any) -> bool:
         return True
+
+    def may_share(self, one: Any, two: Any) -> bool:
+        if not (one._c_contiguous and two._c_contiguous):
+            return True
+        first, second = one.data.ptr, two.data.ptr
+        return first < second + two.nbytes and second < first + one.nbytes  # type: ignore[no-any-return]
 
     def address(self, array: Any) -> int:
         return int(array.data.ptr)
