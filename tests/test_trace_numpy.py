@@ -223,3 +223,21 @@ def test_xp_computes_on_arrays_and_records_on_tracers() -> None:
         )
         assert_same(f(np.ones((n, 2))), expected)
     assert f.cache_info().traces == 1
+
+
+@pytest.mark.parametrize("exponent", [3, 4, 3.0, -0.0])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_small_powers_of_floats_are_as_accurate_as_pow(exponent: float, dtype: type) -> None:
+    random = np.random.default_rng(5)
+    edges = [0.0, -0.0, 1.0, np.inf, -np.inf, np.nan, np.finfo(dtype).max, np.finfo(dtype).tiny]
+    x = np.concatenate((random.standard_normal(2000) * 10.0 ** random.integers(-8, 8, 2000), edges)).astype(dtype)
+    fused = fuse(lambda x: x**exponent)
+    with np.errstate(all="ignore"):
+        expected = (x.astype(np.longdouble) ** np.longdouble(exponent)).astype(dtype)
+        found = fused(x)
+        finite = np.isfinite(expected)
+        assert (np.abs(found - expected)[finite] <= 2 * np.spacing(np.abs(expected[finite]))).all()
+    np.testing.assert_array_equal(found[~finite], expected[~finite])
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
+    if exponent:
+        assert {node.op.name for node in fused.definition(x).fusion.nodes} == {"mul"}

@@ -37,7 +37,7 @@ def binary(name: str, a: Any, b: Any) -> Any:
 
 
 def power(a: Any, b: Any) -> Any:
-    """a ** b. Small constant exponents are products, as in NumPy; 0.5 is a square root."""
+    """a ** b. Small constant exponents are products, as in NumPy or as accurate; 0.5 is a square root."""
     if isinstance(b, (bool, np.bool_)):
         b = int(b)
     if isinstance(b, SymbolicSize) or (isinstance(b, Traced) and b.on_host and b.value.dtype.is_integer):
@@ -49,6 +49,9 @@ def power(a: Any, b: Any) -> Any:
             return special
     return apply("pow", a, b)
 
+
+_ACCURATE_FACTORS = (3, 4)
+"""Whole exponents of floats whose products stay within the 2 units in the last place that `pow` has."""
 
 _FEW_FACTORS = 100
 """NumPy multiplies complex numbers for whole exponents below this one; beyond it takes their logarithm."""
@@ -67,6 +70,8 @@ def _constant_power(a: Any, b: float) -> Any:
         return apply("sqrt", x)
     if b == -1 and floating:
         return apply("div", 1, x)
+    if floating and not x.value.dtype.is_complex and b in _ACCURATE_FACTORS:
+        return _repeated_product(x, int(b))
     if x.value.dtype.is_complex and b == int(b) and 0 < abs(b) < _FEW_FACTORS:
         product = _repeated_product(x, abs(int(b)))
         return product if b > 0 else apply("div", 1, product)
