@@ -140,6 +140,20 @@ def test_a_growing_cache_compiles_at_most_twice() -> None:
     assert append.cache_info().compiles <= 2
 
 
+def test_auto_leaves_an_axis_dynamic_once_it_met_a_second_size() -> None:
+    @fuse
+    def f(x: Any, n: int) -> Any:
+        return x[:n] + 1
+
+    x = ramp(10)
+    keys = []
+    for n in (3, 4, 3, 5):
+        assert np.array_equal(f(x, n), x[:n] + 1)
+        keys += [entry.key for entry in f.concretization(x, n).resizes]
+    assert keys == [(10, 0, -7), (-1, 2, 2), (-1, 2, 2), (-1, 2, 2)]
+    assert f.cache_info().compiles == 2
+
+
 def bounds(n: int) -> list[int]:
     return [-n - 3, -n, -n + 1, -1, 0, 1, n // 2, n - 1, n, n + 4]
 

@@ -37,12 +37,12 @@ class Concretizations:
     def at(self, sizes: Mapping[int, int]) -> tuple[Segmentation, Concretization]:
         """The segmentation for these sizes. Raises ShapeError where they have no meaning."""
         found, first = self._for_call(sizes)
-        if found.is_original:
-            return self.segmentation, found
         for resize in first.resizes:
             if resize.is_exact and self.mode == "auto":
                 self._first.setdefault(resize.place, resize.key)
         self._loose |= self._moved(first)
+        if found.is_original:
+            return self.segmentation, found
         if found.key not in self._made:
             merge = self.segmentation.merge
             fusion = drop_dead_tensors(found.fusion)
