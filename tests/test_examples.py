@@ -7,6 +7,7 @@ After a change of what they print:
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -21,7 +22,10 @@ _VARYING = re.compile(r"\b\d+(\.\d+)? (us|ms|s|times)\b|\b\d\.\de[-+]\d\d\b|jax\
 
 
 def printed_by(script: Path) -> str:
-    done = subprocess.run([sys.executable, "-W", "error", str(script)], capture_output=True, text=True, timeout=300)
+    command = [sys.executable, "-W", "error", str(script)]
+    own = os.pathsep.join([str(EXAMPLES.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": own}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, f"{script.name}:\n{done.stderr}"
     return "\n".join(line.rstrip() for line in _VARYING.sub("#", done.stdout).splitlines()) + "\n"
 

@@ -13,6 +13,8 @@ from tracefuse import fuse
 from tracefuse.numpy_functions import FUNCTIONS
 from tracefuse.numpy_ufuncs import COMPOSED, ROWS
 
+pytestmark = pytest.mark.filterwarnings("ignore:numpy.fix is deprecated:DeprecationWarning")
+
 CALLS = [(name, call) for name, calls in numpy_samples.SAMPLES.items() for call in calls]
 IS_OF_NEWER_NUMPY = {"matvec", "vecmat", "cumulative_prod", "cumulative_sum", "unstack", "bitwise_count"}
 
@@ -49,7 +51,7 @@ def assert_same(found: Any, expected: Any) -> None:
 
 
 @pytest.mark.parametrize(("name", "call"), CALLS, ids=[call for _, call in CALLS])
-@pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore:numpy.fix is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_what_records_gives_what_numpy_gives(name: str, call: str) -> None:
     if name in IS_OF_NEWER_NUMPY and not hasattr(np, name):
         pytest.skip(f"this NumPy has no {name}")

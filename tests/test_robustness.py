@@ -211,7 +211,7 @@ FORKS = """
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="no list of threads on this system")
 def test_workers_end_before_a_fork_and_start_again_in_parent_and_child() -> None:
     # BLAS has threads of its own. From Python 3.12 on a fork with threads warns, which is an error here.
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(FORKS)], env=environment, capture_output=True, text=True,
         check=False,

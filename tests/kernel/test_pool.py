@@ -157,6 +157,9 @@ def test_a_child_of_fork_makes_its_own_workers() -> None:
 
 def test_a_fork_while_other_threads_use_the_pool_leaves_a_usable_child() -> None:
     _succeeds("""
+        # From Python 3.12 on a fork warns of the caller's own threads.
+        import warnings
+        warnings.simplefilter("ignore", DeprecationWarning)
         stop = False
         def busy():
             while not stop:
