@@ -101,6 +101,17 @@ def test_rope_is_bit_for_bit_numpys_on_every_backend_without_contraction(backend
         np.testing.assert_array_equal(actual, rope(PLAIN, *arguments), err_msg=way)
 
 
+@pytest.mark.parametrize("rows", [1, 3, 200])
+def test_a_sum_that_is_the_same_for_every_column_is_read_by_all(backend: str, rows: int) -> None:
+    with FusionDefinition() as fd:
+        x, y = fd.define_tensor([-1, 1], True), fd.define_tensor([1, -1], True)
+        total = fd.ops.sum(fd.ops.add(x, 1.0))
+        fd.add_output(fd.ops.mul(total, fd.ops.add(fd.ops.mul(x, 2.0), y)))
+        fd.add_output(total)
+    random = np.random.default_rng(rows)
+    check(fd, [random.normal(size=shape).astype(np.float32) for shape in ((rows, 1), (1, 40))], backend)
+
+
 SHAPES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((3, 5), (1,)), ((5, 3), (0,)), ((4, 3, 5, 6), (1, 2)), ((2, 3, 4), (0, 2)), ((7,), (0,)), ((1, 9), (1,)),
     ((40, 300), (1,)), ((300, 40), (0,)), ((3, 2500), (1,)), ((2500, 3), (0,)), ((2, 70000), (1,)), ((70000,), (0,)),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tracefuse.extents import Extent, ceildiv, floordiv, minimum, symbol
+from tracefuse.extents import Extent, ceildiv, floordiv, minimum, symbol, symbols
 from tracefuse.kernel.ir import Allocate, Buffer, Expression, Load, Store
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cpu import new_body, open_grid, work
@@ -202,4 +202,7 @@ def _finish(body: Body, region: Region, accumulator: Accumulator, buffers: Array
         body.append(Store(result, at, accumulator.final(_load(buffers, at), region, body)))
 
     columns.each(body, emit)
-    body.cached[(number, region.at[number][0])] = (result, columns.place)
+    coordinates = region.at[number][0]
+    # Where no coordinate goes with the columns, all hold the same, and a reader may stand outside of their loop.
+    differs = any(columns.loop.symbol in symbols(coordinate) for coordinate in coordinates)
+    body.cached[(number, coordinates)] = (result, columns.place if differs else 0)
