@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -218,7 +219,7 @@ def test_arrays_of_two_libraries_and_of_two_devices_are_refused(monkeypatch: pyt
         with pytest.raises(DeviceError) as caught:
             arrays.common_kind(kinds)
         assert f"{caught.value.message}\n  hint: {caught.value.hint}" == message
-    on = {0: X, 1: X.copy()}
+    on = {0: jax.numpy.asarray(X), 1: jax.numpy.asarray(X)}
     monkeypatch.setattr(arrays, "device_of", lambda value: 0 if value is on[0] else 1)
     with pytest.raises(DeviceError) as caught:
         fuse(two)(on[0], on[1])
