@@ -28,7 +28,7 @@ from segments import (
 
 
 @given(st.data(), st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_a_segmented_program_gives_what_the_graph_gives_directly(data: st.DataObject, allocates: bool) -> None:
     graph = data.draw(graphs())
     split = partition(graph, data.draw(rules(graph)))

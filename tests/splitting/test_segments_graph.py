@@ -86,7 +86,7 @@ def test_reachability_agrees_with_the_transitive_closure(graph: Graph, data: st.
 
 
 @given(st.data(), st.sampled_from([1, 2, 1 << 40]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_a_quotient_merges_exactly_what_makes_no_cycle_and_keeps_its_order(data: st.DataObject, gap: int) -> None:
     count = data.draw(st.integers(2, 14))
     values: dict[int, tuple[int, set[int]]] = {}  # value -> its maker and its readers

@@ -65,7 +65,7 @@ def test_segments_are_refused_with_what_is_wrong() -> None:
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_the_maps_of_every_segment_invert(data: st.DataObject) -> None:
     graph = data.draw(graphs())
     split = partition(graph, data.draw(rules(graph)))

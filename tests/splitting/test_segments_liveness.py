@@ -48,7 +48,7 @@ def check_releases(program: Program) -> None:
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_nothing_is_read_after_its_release_and_nothing_dead_lives_on(data: st.DataObject) -> None:
     graph = data.draw(graphs())
     split = partition(graph, data.draw(rules(graph)))

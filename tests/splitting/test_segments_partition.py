@@ -90,7 +90,7 @@ def colour_allows(first: tuple[int, ...], second: tuple[int, ...]) -> Verdict:
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_every_step_has_a_home_and_the_groups_run_in_order(data: st.DataObject) -> None:
     graph = data.draw(graphs())
     rule = data.draw(rules(graph))
@@ -98,7 +98,7 @@ def test_every_step_has_a_home_and_the_groups_run_in_order(data: st.DataObject) 
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_a_predicate_over_groups_holds_for_every_group(data: st.DataObject) -> None:
     graph = data.draw(graphs())
     rule = data.draw(rules(graph))
@@ -108,7 +108,7 @@ def test_a_predicate_over_groups_holds_for_every_group(data: st.DataObject) -> N
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_no_group_has_both_sides_of_a_kept_boundary(data: st.DataObject) -> None:
     graph = data.draw(graphs())
     rule = data.draw(rules(graph))
@@ -123,7 +123,7 @@ def test_no_group_has_both_sides_of_a_kept_boundary(data: st.DataObject) -> None
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_each_boundary_is_there_for_the_reason_that_it_gives(data: st.DataObject) -> None:
     graph = data.draw(graphs())
     rule = data.draw(rules(graph))
