@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +44,7 @@ class Addressed(CpuBackend):
         self.rooms: list[int] = []
         self.arrays = 0
         self.graphs: list[int] = []
+        self.launchers: list[weakref.ref[Any]] = []
 
     def entry(self, function: Any) -> Callable[..., None]:
         return lambda stream, *arguments: function.launch(*arguments)
@@ -64,6 +67,7 @@ class Addressed(CpuBackend):
             for function, own in zip(functions, arguments, strict=True):
                 function.launch(*own)
 
+        self.launchers.append(weakref.ref(launch))
         return launch
 
     def kept_room(self) -> Callable[[int], Any]:
@@ -137,6 +141,17 @@ def test_a_graph_takes_all_kernels_between_library_calls() -> None:
     np.testing.assert_allclose(first[1], y, rtol=1e-6)
     np.testing.assert_allclose(first[0], -np.abs(np.sin(y @ y)), rtol=1e-4, atol=1e-6)
     assert not np.array_equal(first[0], again[0])
+
+
+def test_a_graph_goes_with_the_function_that_launches_it() -> None:
+    backend = Addressed()
+    run = executable(chain(3).fusion, backend, rules.one_op_a_segment, graph=True)
+    run([np.ones((4, 4), np.float32)])
+    (launcher,) = backend.launchers
+    assert launcher() is not None
+    del run
+    gc.collect()
+    assert launcher() is None
 
 
 def test_sizes_of_many_kinds_are_allocated_one_by_one() -> None:

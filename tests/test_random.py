@@ -19,7 +19,7 @@ import segments
 from tracefuse import rules
 from tracefuse.ir import Fusion
 
-EXAMPLES = {"cpu": 30, "interpreter": 20, "interpreter-cuda": 20, "cuda": 50}
+EXAMPLES = {"cpu": 50, "interpreter": 120, "interpreter-cuda": 120, "cuda": 50}
 """Per mode and kind of extents. The interpreter compiles nothing."""
 
 

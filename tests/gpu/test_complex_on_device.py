@@ -28,6 +28,10 @@ def assert_close(own: Any, wanted: Any, scale: float, what: str) -> None:
     np.testing.assert_allclose(own, wanted, unit, unit, err_msg=what)
 
 
+OPEN_SIGNS = ("acos", "asin", "asinh", "exp", "sin", "sinh", "sqrt")
+"""Functions of which C99, annex G, leaves open which infinity stands beside a NaN; NumPy's differ between machines."""
+
+
 @pytest.mark.parametrize("dtype", COMPLEXES, ids=str)
 def test_functions_have_numpys_special_values(dtype: DType) -> None:
     z = GRID.astype(dtype.numpy)
@@ -39,8 +43,7 @@ def test_functions_have_numpys_special_values(dtype: DType) -> None:
             close = np.abs(result.get() - wanted) <= 16 * np.finfo(dtype.numpy).eps * np.abs(wanted)
         assert close[finite].all(), (name, z[finite & ~close], result.get()[finite & ~close])
         for left, right in zip(parts(result.get()), parts(wanted), strict=True):
-            # Which infinity a part is beside NaN is nobody's rule (C99, annex G).
-            loose = np.isnan(wanted) & np.isinf(left) & np.isinf(right)
+            loose = (name in OPEN_SIGNS) & np.isnan(wanted) & np.isinf(left) & np.isinf(right)
             same = loose | (left == right) | np.isnan(left) & np.isnan(right) | np.isclose(left, right, 1e-5)
             wrong = ~finite & ~np.isfinite(right) & ~same
             assert not wrong.any(), (name, z[wrong], result.get()[wrong], wanted[wrong])
