@@ -105,6 +105,10 @@ class _Ready:
         return layouts and self.holds({**facts.values, **facts.strides, **(given.strides or {})})
 
 
+def _nothing_ready(arguments: Sequence[Any]) -> None:
+    """The call of no plan, which fits nothing."""
+
+
 class Executable:
     """A segmented fusion that can be called with arrays. compiles: how many plans were built."""
 
@@ -123,6 +127,8 @@ class Executable:
         # Plans of calls that get new memory for their results or update arguments plainly, which `attempt` tries; and
         # of others.
         self._ready: list[_Ready] = []
+        # What `attempt` tries first: a caller that counts each call goes here before it goes there.
+        self.first: Call = _nothing_ready
         self._updates = Updates(fusion, self.backend) if fusion.aliases else None
         self._into: list[_Ready] = []
         self._slices: weakref.WeakKeyDictionary[Sliced, Executable] = weakref.WeakKeyDictionary()
@@ -233,7 +239,7 @@ class Executable:
             # A new list, so that a reader in another thread never sees one half changed.
             kept = [made, *kept][:MOST_PLANS]
             if is_usual:
-                self._ready = kept
+                self._put(kept)
             else:
                 self._into = kept
         if cause is not None:
@@ -299,4 +305,9 @@ class Executable:
     def _use(self, ready: _Ready) -> None:
         """Puts the plan that was used last first: sizes that changed once tend to stay."""
         with self._lock:
-            self._ready = [ready, *(other for other in self._ready if other is not ready)][:MOST_PLANS]
+            self._put([ready, *(other for other in self._ready if other is not ready)][:MOST_PLANS])
+
+    def _put(self, ready: list[_Ready]) -> None:
+        self._ready = ready
+        if self._updates is None:
+            self.first = ready[0].call

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -231,9 +231,8 @@ def _interned_options(values: Mapping[str, Any]) -> Options:
     return found
 
 
-def overrides() -> dict[str, Any] | None:
-    """What the enclosing `with options(...)` blocks set, or None: one look for a call that has none."""
-    return _overrides.get()
+overrides: Callable[[], dict[str, Any] | None] = _overrides.get
+"""What the enclosing `with options(...)` blocks set, or None: one look for a call that has none."""
 
 
 @contextmanager

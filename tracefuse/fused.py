@@ -21,7 +21,7 @@ from tracefuse import arrays, config, source
 from tracefuse.calls import Call, Signature, are_flat
 from tracefuse.compiler import Executable, compile_fusion
 from tracefuse.concretization import Concretization
-from tracefuse.config import Options
+from tracefuse.config import Options, overrides
 from tracefuse.definition import FusionDefinition
 from tracefuse.definition_segment import Segments
 from tracefuse.donated_arrays import TAKEN, check_not_taken, check_positional
@@ -76,6 +76,8 @@ class FusedFunction(Generic[P, R]):
         self._options = config.checked(options, "@fuse")
         self._merge = merge
         self._fast: dict[tuple[type, ...], list[Entry]] = {}
+        # How many arguments the last call had, and what ran it, where these were all that it took.
+        self._recent: tuple[int, Executable] | None = None
         self._tables: dict[tuple[Options, Any], list[Entry]] = {}
         self._misses = Misses()
         self._lock = threading.RLock()
@@ -88,8 +90,18 @@ class FusedFunction(Generic[P, R]):
     # -- calling ------------------------------------------------------------------------------------------------------
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        recent = self._recent
+        if recent is not None and not kwargs and overrides() is None and not TAKEN and len(args) == recent[0]:
+            try:
+                outputs = recent[1].first(args)
+            except Exception as error:
+                source.hide_own_frames(error)
+                raise
+            if outputs is not None:
+                self._hits += 1
+                return outputs[0]  # type: ignore[no-any-return]
         try:
-            if not kwargs and self._takes_flat and config.overrides() is None:
+            if not kwargs and self._takes_flat and overrides() is None:
                 if TAKEN:
                     check_positional(args)
                 for entry in self._fast.get(tuple(map(type, args)), ()):
@@ -97,6 +109,8 @@ class FusedFunction(Generic[P, R]):
                     outputs = None if given is None else entry.executable.attempt(given)  # type: ignore[union-attr]
                     if outputs is not None:
                         self._hits += 1
+                        if entry.single and entry.gather is None:
+                            self._recent = len(args), entry.executable  # type: ignore[assignment]
                         return cast("R", outputs[0] if entry.single else assembled(entry, args, given, outputs))  # type: ignore[arg-type]
             out = kwargs.pop("out", None) if self._signature.leaves_out else None
             return cast("R", self._call(args, kwargs, None, False, out))
@@ -106,7 +120,7 @@ class FusedFunction(Generic[P, R]):
 
     def _called_on(self, bound: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """A call of the method of `bound`."""
-        if not kwargs and self._takes_flat and config.overrides() is None:
+        if not kwargs and self._takes_flat and overrides() is None:
             if TAKEN:
                 check_positional(args)
             for entry in self._fast.get((BoundFusedFunction, type(bound), *map(type, args)), ()):
@@ -149,7 +163,7 @@ class FusedFunction(Generic[P, R]):
         """Lets the next call with flat arguments of these types find its entry without the pytree code."""
         if not (self._takes_flat and are_flat(args) and isinstance(entry.executable, Executable)):
             return
-        if config.overrides() is None and config.resolve(self._options) is self._default:
+        if overrides() is None and config.resolve(self._options) is self._default:
             entries = self._fast.setdefault(types, [])
             if entry not in entries:
                 self._fast[types] = [entry, *entries][:MOST_TRACES]
@@ -320,6 +334,7 @@ class FusedFunction(Generic[P, R]):
     def cache_clear(self) -> None:
         """Forgets every trace and sets the counts to 0."""
         with self._lock:
+            self._recent = None
             self._fast.clear()
             self._tables.clear()
             self._traces = self._hits = self._dropped = 0
