@@ -19,7 +19,6 @@ from tracefuse.dtypes import DType, int32, int64
 from tracefuse.extents import Expression, Extent, Symbol, is_nonnegative, product, substitute, symbols
 from tracefuse.guards import Guard
 from tracefuse.ir import Fusion, Shape
-from tracefuse.schedule.body import LanesNotPossible
 from tracefuse.schedule.complex_parts import has_complex
 from tracefuse.schedule.cuda_column import lower_column
 from tracefuse.schedule.cuda_frame import Setting
@@ -32,6 +31,7 @@ from tracefuse.schedule.launches import LaunchSpec, Lowered, Scratch
 from tracefuse.schedule.one_pass import in_one_pass
 from tracefuse.schedule.phases import Memory, Region, build_region
 from tracefuse.schedule.region import Facts
+from tracefuse.schedule.scopes import LanesNotPossible
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.transposed import is_worth_tiles, transposed_reads
 

@@ -18,11 +18,12 @@ from tracefuse.ir import Fusion, Literal, Node, Shape
 from tracefuse.kernel.ir import Accumulate, Assign, Declare, Expression, Variable, call
 from tracefuse.ops.movement import linearize
 from tracefuse.ops.row import Reduction
-from tracefuse.schedule.body import Body, Lanes
+from tracefuse.schedule.body import Body
 from tracefuse.schedule.nest import Nest, build_nest, contiguous_strides, first_nest
 from tracefuse.schedule.probe import Probe, depths
 from tracefuse.schedule.region import Facts
 from tracefuse.schedule.scalar_code import Term, apply, constant, convert
+from tracefuse.schedule.scopes import Lanes
 from tracefuse.schedule.sizes import Sizes
 
 

@@ -1,0 +1,128 @@
+"""How a kernel reads its inputs and writes its results: which parameter, at which offset, how wide.
+
+Neighbouring lanes that lie side by side at a multiple of their number are one wide access. Values that a later phase
+reads again are kept in memory of the kernel.
+
+Knows: strides, alignment, buffers. Must not know: ops, how a template lays its loops out, sizes, devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tracefuse.dtypes import DType
+from tracefuse.extents import Extent
+from tracefuse.ir import Fusion, Shape
+from tracefuse.kernel.ir import Allocate, Buffer, Copy, Expression, Load, Store, Variable
+from tracefuse.schedule.scalar_code import convert
+from tracefuse.schedule.scopes import Key, Lanes, Scopes
+
+WIDEST_ACCESS = 16
+"""Bytes of the widest access of one thread, which is all that memory needs to be aligned to."""
+
+
+class Accesses(Scopes):
+    """Reads and writes of the values of a fusion, emitted into the open scopes.
+
+    strides: per tensor input, elements between neighbours along each axis. aligned: inputs whose memory starts at a
+    multiple of the wide access; misaligned: those whose elements are not at multiples of their size. shared: tensors
+    that may be one array under two numbers.
+    streaming, streaming_stores (to be set): inputs of which nothing is read twice, and whether results give way in the
+    caches to what is read.
+    cached: where values lie that an earlier phase kept; to_cache: where those go that a later phase reads.
+    """
+
+    def __init__(
+        self, fusion: Fusion, strides: Mapping[int, Shape], index_dtype: DType, *, lanes: int = 1,
+        aligned: frozenset[int] = frozenset(), misaligned: frozenset[int] = frozenset(),
+        shared: frozenset[int] = frozenset(),
+    ) -> None:  # fmt: skip
+        super().__init__(index_dtype, lanes)
+        self.fusion, self.strides = fusion, strides
+        self.aligned, self.misaligned, self.shared = aligned, misaligned, shared
+        self.buffers: dict[int, Buffer] = {}
+        self.scalars: dict[int, Variable] = {}
+        self.streaming: frozenset[int] = frozenset()
+        self.streaming_stores = False
+        self.cached: dict[Key, tuple[Buffer, Extent]] = {}
+        self.to_cache: dict[Key, tuple[Buffer, Extent]] = {}
+
+    def offset(self, number: int, coordinates: Shape) -> Extent:
+        """The position in memory, in elements from the first, of an input's element."""
+        total: Extent = 0
+        for coordinate, stride in zip(coordinates, self.strides[number], strict=True):
+            total = total + coordinate * stride
+        return total
+
+    def buffer_of(self, number: int, *, written: bool = False) -> Buffer:
+        """The parameter for a tensor that crosses the kernel's border."""
+        found = self.buffers.get(number)
+        if found is None:
+            dtype = self.fusion.values[number].dtype
+            wide = max(min(self.lanes * dtype.itemsize, WIDEST_ACCESS), dtype.itemsize)
+            alignment = wide if number in self.aligned else dtype.itemsize
+            packed = number in self.misaligned
+            found = self.buffers[number] = Buffer(
+                f"T{number}",
+                dtype,
+                written=written,
+                alignment=1 if packed else alignment,
+                packed=packed,
+                exclusive=number not in self.shared,
+            )
+        return found
+
+    def scalar(self, number: int) -> Expression:
+        """The kernel parameter of a host scalar, in its arithmetic type."""
+        found = self.scalars.get(number)
+        if found is None:
+            found = self.scalars[number] = Variable(f"S{number}", self.fusion.values[number].dtype.compute)
+        return found
+
+    def load(self, number: int, coordinates: Shape) -> Lanes:
+        """An element of an input, in its arithmetic type."""
+        buffer, offset = self.buffer_of(number), self.offset(number, coordinates)
+        cache = "streaming" if number in self.streaming else "default"
+        target = self.to_cache.get((number, coordinates))
+        start = self.at_lane(offset, 0)
+        if self.lanes > 1 and offset - start == self.lane and self.is_multiple(start) and number in self.aligned:
+            if target is None:
+                held = Buffer(self.fresh(f"x{number}"), buffer.dtype, "local", self.lanes)
+                self.append(Allocate(held))
+                at: Extent = self.lane
+            else:
+                held, at = target
+            first = self.index.code(self.at_lane(at, 0))
+            self.append(Copy(held, first, buffer, self.index.code(start), self.lanes, cache))
+            lanes = self.per_lane(at, lambda index: Load(held, index))
+        else:
+            lanes = self.per_lane(offset, lambda index: Load(buffer, index, cache))
+            if target is not None:
+                lanes = self.name(f"x{number}", lanes)
+                self.keep((number, coordinates), lanes)
+        return self.name(f"v{number}", tuple(convert(e, e.dtype.compute) for e in lanes))
+
+    def store(self, buffer: Buffer, offset: Extent, lanes: Lanes, *, aligned: bool = False) -> None:
+        """Writes the lanes at `offset` and what follows, as one wide access where memory allows."""
+        start = self.at_lane(offset, 0)
+        cache = "streaming" if self.streaming_stores else "default"
+        shared = self.lanes > 1 and start == offset  # all lanes are about one element
+        spread = tuple(convert(e, buffer.dtype) for e in (lanes[:1] if shared else self.spread(lanes)))
+        if self.lanes > 1 and aligned and offset - start == self.lane and self.is_multiple(start):
+            held = Buffer(self.fresh("y"), buffer.dtype, "local", self.lanes)
+            self.append(Allocate(held))
+            for lane, expression in enumerate(spread):
+                self.append(Store(held, self.index.code(lane), expression))
+            self.append(Copy(buffer, self.index.code(start), held, self.index.code(0), self.lanes, cache))
+            return
+        for lane, expression in enumerate(spread):
+            self.append(Store(buffer, self.index.code(self.at_lane(offset, lane)), expression, cache))
+
+    def keep(self, key: Key, lanes: Lanes) -> None:
+        """Stores a value that a later phase reads, where one was asked for."""
+        target = self.to_cache.get(key)
+        if target is not None:
+            buffer, index = target
+            for lane, expression in enumerate(self.spread(lanes)):
+                at = self.index.code(self.at_lane(index, lane))
+                self.append(Store(buffer, at, convert(expression, buffer.dtype)))
