@@ -34,8 +34,9 @@ from tracefuse.definition_inputs import (
 )
 from tracefuse.definition_ops import Operations
 from tracefuse.definition_outputs import aliased_input, check_outputs
+from tracefuse.definition_recording import Recording
 from tracefuse.definition_segment import DefinitionSegment, Segments
-from tracefuse.definition_values import Recording, Scalar, Tensor, Vector
+from tracefuse.definition_values import Scalar, Tensor, Vector
 from tracefuse.dtypes import DataType, dtype_of, python_kind
 from tracefuse.errors import DtypeError, FusionError, ShapeError, UnsupportedError
 from tracefuse.evaluate import evaluate, extent_values

@@ -1,255 +1,32 @@
 """`fd.ops`: every row under its name, with the signatures and the promotion of nvFuser's frontend.
 
-The namespace follows from the rows: a pointwise row takes tensors, scalars and Python constants; a reduction has its
-three forms; a movement or library row takes its operands and then its attributes. Only what nvFuser spells otherwise
-than the row (padding from the last axis backwards, -1 in a shape, clamped slices) has a method of its own here.
+The namespace follows from the rows (`definition_rows`). Only what nvFuser spells otherwise than the row (padding from
+the last axis backwards, -1 in a shape, clamped slices) has a method of its own here.
 
 Knows: rows, kinds, nvFuser's spelling. Must not know: how a definition is printed, segmented or run.
 """
 
 from __future__ import annotations
 
-import difflib
-import functools
-import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from tracefuse import definition_attention, definition_random, source
-from tracefuse.definition_values import Recording, Scalar, Tensor, Vector, located
-from tracefuse.dtypes import DataType, DType, dtype_of, int64, promote_nvfuser, uint64
-from tracefuse.errors import DtypeError, ShapeError, TraceError, UnsupportedError
+from tracefuse import definition_attention, definition_random
+from tracefuse.definition_rows import RowOperations, entries_of, type_or_none
+from tracefuse.definition_values import Scalar, Tensor, Vector, located
+from tracefuse.dtypes import DataType, dtype_of, int64, uint64
+from tracefuse.errors import DtypeError, ShapeError, UnsupportedError
 from tracefuse.evaluate import evaluate
-from tracefuse.extents import Expression, Extent, divide_exactly, floordiv, is_nonnegative, maximum, minimum, product
+from tracefuse.extents import Expression, Extent, divide_exactly, floordiv, is_nonnegative, product
 from tracefuse.extract import extents_in
-from tracefuse.ir import Fusion, Literal, Op, Operand, Shape
-from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
+from tracefuse.ir import Fusion, Literal
+from tracefuse.ops import REGISTRY, Pointwise, Reduction
 from tracefuse.ops.row import normalize_axes, normalize_axis
-from tracefuse.printing import clamped, data_operands, moved_types, predicted_types
-
-# nvFuser's names of what is a row under another name here.
-ALIASES = {
-    "truediv": "div",
-    "mod": "fmod",
-    "bitwise_left_shift": "left_shift",
-    "bitwise_right_shift": "right_shift",
-    "index_select": "take",
-}
+from tracefuse.printing import clamped
 
 
-class UnknownOperation(UnsupportedError, AttributeError):
-    """`fd.ops` has no operation of this name."""
-
-
-def _whole_quotient(left: Extent, right: Extent) -> Extent | None:
-    return floordiv(left, right) if is_nonnegative(right - 1) else None
-
-
-# What integer arithmetic on scalars means for the sizes that they are.
-_ON_EXTENTS: dict[str, Callable[..., Extent | None]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "neg": operator.neg,
-    "maximum": maximum,
-    "minimum": minimum,
-    "floor_divide": _whole_quotient,
-    "remainder": lambda left, right: left % right if is_nonnegative(right - 1) else None,
-    "set": lambda operand: operand,
-    "cast": lambda operand: operand,
-}
-
-
-def _below(left: Extent, right: Extent) -> Extent:
-    """1 where left < right, else 0."""
-    return minimum(1, maximum(0, right - left))
-
-
-# Comparisons of integers as 1 or 0, for what a host scalar chooses between.
-_TRUTHS: dict[str, Callable[[Extent, Extent], Extent]] = {
-    "lt": _below,
-    "gt": lambda left, right: _below(right, left),
-    "ge": lambda left, right: 1 - _below(left, right),
-    "le": lambda left, right: 1 - _below(right, left),
-    "eq": lambda left, right: 1 - _below(left, right) - _below(right, left),
-    "ne": lambda left, right: _below(left, right) + _below(right, left),
-}
-
-
-def _taken(names: Sequence[str]) -> str:
-    return f"it takes {', '.join(names) or 'no attributes'}"
-
-
-def _check_names(row: Op, attributes: Mapping[str, Any]) -> None:
-    """Raises for a keyword that is no attribute of the row."""
-    names = [name for name, _ in row.attributes]
-    unknown = next((name for name in attributes if name not in names), None)
-    if unknown is not None:
-        raise TraceError(
-            f"{row.name} does not take {unknown!r}", hint=f"it takes {', '.join(names) or 'no attributes'}"
-        )
-
-
-class Operations:
-    """The operations of one definition. `getattr` finds rows by name; `dir` lists them."""
-
-    def __init__(self, fd: Recording) -> None:
-        self._fd = fd
-
-    def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *REGISTRY, *ALIASES})
-
-    @source.hides_own_frames
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        row = REGISTRY.get(ALIASES.get(name, name))
-        if row is None or name.startswith("_"):
-            close = difflib.get_close_matches(name, dir(self), n=3)
-            raise UnknownOperation(
-                f"fd.ops has no operation {name!r}",
-                hint=f"close names: {', '.join(close)}" if close else "dir(fd.ops) lists them",
-            )
-        match row:
-            case Pointwise():
-                call: Callable[..., Any] = functools.partial(self._pointwise, row)
-            case Reduction():
-                call = functools.partial(self._reduction, row)
-            case Movement() | Library():
-                call = functools.partial(self._movement, row)
-            case _:
-                raise UnknownOperation(f"{name} is of a kind that definitions do not record: {row.kind}")
-        found = located(call)
-        found.__doc__ = row.doc
-        return found
-
-    # -- the five kinds ---------------------------------------------------------------------------------------------
-
-    def _pointwise(
-        self, row: Pointwise, *operands: Any, dtype: Any = None, compute: Any = None, **attributes: Any
-    ) -> Any:
-        """dtype: the type of the result, and to compute in, instead of the promoted one; compute: only the latter."""
-        if row.arity is not None and len(operands) != row.arity:
-            raise TraceError(f"{row.name} takes {row.arity} operands, got {len(operands)}", hint=f"it is: {row.doc}")
-        _check_names(row, attributes)
-        given = [self._fd._operand(o) for o in operands]
-        predicted, result = predicted_types(self._fd._builder.values, row, given)
-        chosen = _type_or_none(dtype)
-        inner = _type_or_none(compute)
-        if row.result == "dtype":
-            if chosen is None:
-                raise DtypeError(f"{row.name} needs a dtype", hint="name one, as dtype=DataType.Float")
-            attributes["dtype"] = result = chosen
-        elif chosen is not None:
-            inner = inner or _computing(row, chosen, predicted)
-            result = result if row.result == "bool" else chosen
-        inner = inner or predicted
-        if inner is None or result is None:
-            result = self._refused(row, given) if row.result != "bool" or inner is None else dtype_of(bool)
-            inner = inner or result
-        extents = [self._scalar_meaning(row, given, result)]
-        made = self._fd._apply(row, given, attributes, inner, (result,), extents=extents)[0]
-        if row.name in _TRUTHS:
-            known = [self._fd._extent_or_none(o) for o in given]
-            if known[0] is not None and known[1] is not None:
-                self._fd._truths[made.index] = _TRUTHS[row.name](known[0], known[1])
-        return made
-
-    def _refused(self, row: Pointwise, given: Sequence[Operand]) -> DType:
-        """Raises the row's own DtypeError."""
-        values = self._fd._builder.values
-        taking = [values[o] for o in given if isinstance(o, int)]
-        row.types([v.dtype for v in taking if v.is_tensor], (), "nvfuser", [v.dtype for v in taking if not v.is_tensor])
-        raise DtypeError(f"{row.name} does not take these constants", hint="convert one with fd.define_scalar")
-
-    def _scalar_meaning(self, row: Pointwise, given: Sequence[Operand], result: DType) -> Extent | None:
-        """The integer expression that a scalar result is, where it is one."""
-        if row.name == "where" and result.is_integer and result.itemsize >= 4:
-            return self._chosen(*given)
-        meaning = _ON_EXTENTS.get(row.name)
-        if meaning is None or not result.is_integer or result.itemsize < 4:
-            return None
-        extents = [self._fd._extent_or_none(o) for o in given]
-        return None if any(e is None for e in extents) else meaning(*extents)
-
-    def _chosen(self, condition: Operand, chosen: Operand, other: Operand) -> Extent | None:
-        """What a comparison of integers chooses between two others."""
-        truth = self._fd._truths.get(condition) if isinstance(condition, int) else None
-        first, second = (self._fd._extent_or_none(o) for o in (chosen, other))
-        if truth is None or first is None or second is None:
-            return None
-        return second + truth * (first - second)
-
-    def _reduction(
-        self, row: Reduction, arg: Tensor, dims: Any = None, keepdim: Any = False, dtype: Any = None, *,
-        dim: int | None = None, compute: Any = None, **attributes: Any,
-    ) -> Any:  # fmt: skip
-        """(arg, dtype) over all axes; (arg, dim, keepdim, dtype); (arg, dims, keepdim, dtype)."""
-        if isinstance(dims, DataType | DType):
-            dims, dtype = None, dims
-        rank = arg.ndim
-        chosen = dims if dims is not None else dim
-        axes = range(rank) if chosen is None else [chosen] if isinstance(chosen, int) else chosen
-        known = normalize_axes(tuple(axes), rank, f"{row.name}: axis")
-        own = arg._value.dtype
-        result = row.result_type(own, "nvfuser", _type_or_none(dtype))
-        inner = _type_or_none(compute) or row.compute_type(own, result)
-        _check_names(row, attributes)
-        full = {"dims": known, "keepdim": bool(keepdim), **attributes}
-        return self._fd._apply(row, [self._fd._operand(arg)], full, inner, (result,))[0]
-
-    def _movement(
-        self, row: Movement | Library, *arguments: Any, dtype: Any = None, compute: Any = None, **attributes: Any
-    ) -> Any:
-        """Operands, then attributes in the order of the row, by position or keyword."""
-        operands, rest = self._split(row, arguments)
-        names = [name for name, _ in row.attributes]
-        defaults = {name: value for name, value in row.attributes if name == "dim" and value is not None}
-        full: dict[str, Any] = {**defaults, **dict(zip(names, rest, strict=False)), **attributes}
-        unknown = [name for name in full if name not in names]
-        if unknown or len(rest) > len(names):
-            wrong = f"does not take {unknown[0]!r}" if unknown else f"takes {len(names)} attributes, got {len(rest)}"
-            raise TraceError(f"{row.name} {wrong}", hint=_taken(names))
-        rank = operands[0].ndim
-        full = {name: self._normalized(name, value, rank) for name, value in full.items()}
-        given = [self._fd._operand(o) for o in operands]
-        return self._moved(row, given, full, dtype, compute)
-
-    def _split(self, row: Op, arguments: Sequence[Any]) -> tuple[list[Tensor], Sequence[Any]]:
-        if row.arity is None and arguments and isinstance(arguments[0], list | tuple):
-            return list(arguments[0]), arguments[1:]
-        count = row.arity
-        if count is None:
-            count = sum(hasattr(a, "ndim") for a in arguments)
-        if len(arguments) < count or count == 0:
-            raise TraceError(
-                f"{row.name} takes {count or 'tensors as'} operands, got {len(arguments)}", hint=f"it is: {row.doc}"
-            )
-        return list(arguments[:count]), [a for a in arguments[count:] if a is not None]
-
-    def _normalized(self, name: str, value: Any, rank: int) -> Any:
-        if name == "dim":
-            return normalize_axis(value, rank)
-        if name == "dims":
-            return tuple(normalize_axis(d, rank) for d in value)
-        return self._plain(value)
-
-    def _plain(self, value: Any) -> Any:
-        """An attribute in the terms of the IR: scalars and vectors become the integers that they are."""
-        if isinstance(value, list | tuple):
-            return tuple(map(self._plain, value))
-        return self._fd._attribute(value)
-
-    def _moved(
-        self, row: Op, given: Sequence[Operand], attributes: Mapping[str, Any], dtype: Any = None, compute: Any = None
-    ) -> Any:
-        own = self._fd._dtypes([o for o in data_operands(row, given) if isinstance(o, int)])
-        chosen = _type_or_none(dtype)
-        inner, result = moved_types(row, promote_nvfuser(*own))
-        if chosen is not None and not (isinstance(row, Library) and row.result == "index"):
-            inner = result = moved_types(row, chosen)[1] if isinstance(row, Library) else chosen
-        inner = _type_or_none(compute) or inner
-        return self._fd._apply(row, given, attributes, inner, (result,))[0]
-
-    # -- what nvFuser spells otherwise than the row -----------------------------------------------------------------
+class Operations(RowOperations):
+    """The operations of one definition: the rows, and what nvFuser spells otherwise."""
 
     @located
     def cast(self, arg: Any, dtype: Any, compute: Any = None) -> Any:
@@ -297,8 +74,8 @@ class Operations:
     def full(self, shape: Any, fill_value: Any, dtype: Any = None, compute: Any = None) -> Any:
         """A tensor of `shape` with every element `fill_value`."""
         given = self._fd._operand(fill_value)
-        chosen = _type_or_none(dtype) or self._fd._dtype_of(given)
-        inner = _type_or_none(compute) or chosen
+        chosen = type_or_none(dtype) or self._fd._dtype_of(given)
+        inner = type_or_none(compute) or chosen
         extents = self._sizes(shape, "full")
         return self._fd._apply(REGISTRY["full"], [given], {"shape": extents}, inner, (chosen,))[0]
 
@@ -310,7 +87,7 @@ class Operations:
         given = [self._fd._operand(0 if start is None else start), self._fd._operand(1 if step is None else step)]
         chosen = dtype_of(dtype)
         (extent,) = self._sizes([length], "iota")
-        inner = _type_or_none(compute) or chosen
+        inner = type_or_none(compute) or chosen
         return self._fd._apply(REGISTRY["iota"], given, {"length": extent}, inner, (chosen,))[0]
 
     @located
@@ -323,7 +100,7 @@ class Operations:
         """
         given = [self._fd._operand(seed), self._fd._operand(offset)]
         attributes = {"shape": self._sizes(shape, "random_bits"), "half": half}
-        inner = _type_or_none(compute) or uint64
+        inner = type_or_none(compute) or uint64
         return self._fd._apply(REGISTRY["random_bits"], given, attributes, inner, (dtype_of(dtype),))[0]
 
     @located
@@ -345,7 +122,7 @@ class Operations:
         extent = self._fd._attribute(value)
         if not isinstance(extent, int | Expression):
             raise DtypeError(f"extent takes an integer, not {value!r}", hint="make it from fd.extent(id)")
-        chosen = _type_or_none(dtype) or int64
+        chosen = type_or_none(dtype) or int64
         made = self._fd._apply(REGISTRY["extent"], [], {"value": extent}, chosen, (chosen,), extents=[extent])
         return made[0]  # type: ignore[return-value]
 
@@ -374,7 +151,7 @@ class Operations:
         groups: pairs of axes (of the operand, of the result) with equal products, where that is known.
         """
         own = arg._value.shape
-        target = list(self._plain(list(_entries(new_shape))))
+        target = list(self._plain(list(entries_of(new_shape))))
         unknown = [k for k, e in enumerate(target) if e == -1]
         if len(unknown) > 1:
             raise ShapeError(f"reshape: {target} has more than one -1", hint="spell out the others")
@@ -404,7 +181,7 @@ class Operations:
     def expand(self, arg: Tensor, shape: Any, dtype: Any = None, compute: Any = None) -> Any:
         """Axes of extent 1 repeated up to `shape`; -1 keeps an axis."""
         own = arg._value.shape
-        target = list(self._plain(list(_entries(shape))))
+        target = list(self._plain(list(entries_of(shape))))
         lead = len(target) - len(own)
         kept = [own[k - lead] if e == -1 and k >= lead >= 0 else e for k, e in enumerate(target)]
         extents = self._sizes(kept, "expand")
@@ -413,7 +190,7 @@ class Operations:
     @located
     def broadcast_in_dim(self, arg: Tensor, shape: Any, broadcast_dims: Sequence[int]) -> Any:
         """Axis k of `arg` becomes axis broadcast_dims[k] of the result, which has `shape`."""
-        target = _entries(shape)
+        target = entries_of(shape)
         dims = [normalize_axis(d, len(target), "broadcast_in_dim: axis") for d in broadcast_dims]
         if len(dims) != arg.ndim or sorted(set(dims)) != dims:
             raise ShapeError(
@@ -432,7 +209,7 @@ class Operations:
     @located
     def pad(self, arg: Tensor, pad_widths: Any, value: Any = None, dtype: Any = None, compute: Any = None) -> Any:
         """`value` around the tensor; pad_widths: (before, after) pairs from the last axis backwards."""
-        widths = [self._plain(w) for w in _entries(pad_widths)]
+        widths = [self._plain(w) for w in entries_of(pad_widths)]
         if len(widths) % 2 or len(widths) > 2 * arg.ndim:
             raise ShapeError(
                 f"pad: {len(widths)} widths for {arg.ndim} axes", hint="give two for each axis, last axis first"
@@ -472,8 +249,8 @@ class Operations:
         manual_normalization: bool = False, dtype: Any = None, compute: Any = None,
     ) -> Any:  # fmt: skip
         """Elements start, start + stride, ... before end, on every axis; bounds beyond the axis are cut to it."""
-        starts, ends = (self._plain(list(_entries(i))) for i in (start_indices, end_indices))
-        steps = (1,) * arg.ndim if strides is None else self._plain(list(_entries(strides)))
+        starts, ends = (self._plain(list(entries_of(i))) for i in (start_indices, end_indices))
+        steps = (1,) * arg.ndim if strides is None else self._plain(list(entries_of(strides)))
         if not manual_normalization and len(starts) == len(ends) == arg.ndim:
             pairs = clamped(arg._value.shape, starts, ends)
             starts, ends = tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
@@ -545,29 +322,3 @@ class Operations:
                 f"stride_order {list(stride_order)}: results are C-contiguous", hint="permute the result instead"
             )
         return self.set(arg)
-
-    def _sizes(self, shape: Any, what: str) -> Shape:
-        """A shape to be made: each entry is required to be no smaller than 0."""
-        extents = tuple(self._plain(list(_entries(shape))))
-        for axis, extent in enumerate(extents):
-            if not isinstance(extent, int | Expression):
-                raise ShapeError(f"{what}: entry {axis} of the shape is {extent!r}", hint="a shape is made of integers")
-            message = f"{what}: axis {axis} would get {{right}} elements"
-            self._fd._builder.require(0, "<=", extent, message, "sizes are at least 0")
-        return extents
-
-
-def _entries(sequence: Any) -> Sequence[Any]:
-    elements = getattr(sequence, "elements", None)
-    return sequence if elements is None else elements  # type: ignore[no-any-return]
-
-
-def _computing(row: Pointwise, result: DType, predicted: DType | None) -> DType:
-    """The type to compute in for a result of the user's choice."""
-    if row.result == "complex":
-        return result.real
-    return predicted if row.result == "real" and predicted is not None and predicted.is_complex else result
-
-
-def _type_or_none(dtype: Any) -> DType | None:
-    return None if dtype is None or dtype is DataType.Null else dtype_of(dtype)
