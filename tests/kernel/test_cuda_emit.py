@@ -185,6 +185,29 @@ def test_one_barrier_is_enough_for_a_block_reduction_outside_of_loops_and_two_in
     assert emit_cuda(cases.group_reduce(float32, 32, 256)).count("__syncthreads") == 0
 
 
+def test_clusters_compile_where_there_are_any_and_wait_for_their_blocks_to_start():
+    kernels = [cases.cluster_sum(dtype, 8, 256) for dtype in (float32, float64, int32)]
+    assert compile_many(kernels, architecture="sm_90")
+    source = emit_cuda(kernels[0])
+    assert "__cluster_dims__(8, 1, 1) __launch_bounds__(256)" in source
+    body = source[source.index("{", source.index("extern")) :]
+    steps = ("arrive_in_cluster();", "wait_for_cluster();", "*in_block(sums + rank, ", "meet_cluster();")
+    assert sorted(steps, key=body.index) == list(steps)
+    with pytest.raises(CompileError, match="__cluster_dims__ is not supported"):
+        compile_many(kernels[:1], architecture="sm_80")
+    assert canonical_cuda(kernels[0]) != canonical_cuda(replace(kernels[0], cluster=4))
+
+
+def test_a_started_copy_is_of_4_8_or_whole_16_bytes_from_global_to_shared_memory():
+    kernel = cases.cluster_sum(float32, 2, 32)
+    at = next(k for k, s in enumerate(kernel.body) if isinstance(s, ir.StartCopy))
+    copy = kernel.body[at]
+    assert isinstance(copy, ir.StartCopy)
+    for wrong in (replace(copy, width=3), replace(copy, source=copy.destination, destination=copy.source)):
+        with pytest.raises(InternalError, match="a started copy of"):
+            emit_cuda(replace(kernel, body=(*kernel.body[:at], wrong, *kernel.body[at + 1 :])))
+
+
 def test_complex_types_and_foreign_kernels_are_refused_with_a_reason():
     kernel = cases.elementwise("plus", (dtypes.complex64,) * 2, dtypes.complex64, cases.add)
     with pytest.raises(InternalError, match=r"complex64 in a kernel: .* split into their parts"):

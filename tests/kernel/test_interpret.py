@@ -310,3 +310,56 @@ def test_a_parameter_of_the_kernel_may_be_renamed_without_changing_the_result():
     interpret(kernel, [x, y, 1])
     interpret(renamed, [x, z, 1])
     np.testing.assert_array_equal(y, z)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# clusters
+
+
+def run_cluster(kernel: ir.Kernel, clusters: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    rows = clusters * kernel.cluster
+    x = np.random.default_rng(3).integers(-99, 99, rows * kernel.threads).astype(np.float32)
+    y = np.full(rows, np.nan, np.float32)
+    # Two clusters at a time, so that the blocks of one are never in two chunks.
+    interpret(kernel, [x, y, clusters], lanes_at_a_time=2 * kernel.cluster * kernel.threads + 1)
+    return x.reshape(clusters, -1), y.reshape(clusters, -1)
+
+
+@pytest.mark.parametrize(("cluster", "threads"), [(1, 32), (2, 32), (4, 64), (8, 32), (5, 96)])
+def test_blocks_of_a_cluster_write_each_others_shared_memory(cluster, threads):
+    x, y = run_cluster(cases.cluster_sum(float32, cluster, threads))
+    np.testing.assert_array_equal(y, x.sum(1)[:, None] + np.arange(cluster))
+
+
+def test_memory_that_another_block_wrote_is_read_only_after_a_barrier_of_the_cluster():
+    with pytest.raises(InterpreterError, match=r"no barrier: reads sums\[0\]"):
+        run_cluster(cases.cluster_sum(float32, 2, 32, barrier=False))
+
+
+def test_memory_of_another_block_that_was_touched_is_written_only_after_a_barrier_of_the_cluster():
+    kernel = cases.cluster_sum(float32, 2, 32)
+    touched = ir.Store(ir.Buffer("sums", float32, "shared", 2), ZERO, cases.number(1.0, float32))
+    at = next(k for k, s in enumerate(kernel.body) if isinstance(s, ir.StartCopy))
+    with pytest.raises(InterpreterError, match=r"no barrier of the cluster: writes sums\[0\] of another block"):
+        run_cluster(replace(kernel, body=(*kernel.body[:at], touched, ir.Barrier(), *kernel.body[at:])))
+
+
+def test_what_is_copied_ahead_is_there_only_when_it_was_awaited():
+    _, y = run_cluster(cases.cluster_sum(float32, 2, 32, copies=False))
+    assert np.isnan(y).all()
+
+
+def test_a_grid_of_no_whole_clusters_and_a_block_that_no_cluster_has_are_errors():
+    kernel = cases.cluster_sum(float32, 4, 32)
+    with pytest.raises(InterpreterError, match="12 blocks along the last axis are no whole clusters of 5"):
+        run_cluster(replace(kernel, cluster=5, grid=kernel.grid), clusters=3)
+    with pytest.raises(InterpreterError, match="block 2 of a cluster of 2 is named by lane 2"):
+        run_cluster(replace(kernel, cluster=2))
+
+
+def test_a_barrier_that_one_block_of_a_cluster_misses_is_an_error():
+    kernel = cases.cluster_sum(float32, 2, 32)
+    rank = ir.Variable("rank", int64)
+    body = [ir.If(ir.call("eq", rank, ZERO), (s,)) if isinstance(s, ir.Barrier) else s for s in kernel.body]
+    with pytest.raises(InterpreterError, match="a barrier of the cluster is not reached by all of its blocks"):
+        run_cluster(replace(kernel, body=tuple(body)))

@@ -74,6 +74,12 @@ def test_every_statement_of_the_ir_prints():
     text = kernel_text(cases.transpose(float32)) + kernel_text(cases.moments(64)) + kernel_text(cases.argmax(64))
     for part in ("barrier", "shared tile: f32[1056]", "grid across in truncdiv(m + 31, 32)", "no contraction", "if "):
         assert part in text
+    text = kernel_text(cases.cluster_sum(float32, 2, 32))
+    for part in (
+        "clusters of 2 blocks", "held[i64(thread) : +1] = x[at : +1], awaited later", "await copies",
+        "sums of block i64(thread)[rank] = state", "barrier of the cluster",
+    ):  # fmt: skip
+        assert part in text
     branch = ir.If(P, (ir.Assign(A, B),), (ir.Accumulate(A, "minimum", B), ir.Comment("two\nlines")))
     kernel = ir.Kernel("k", (P,), (), (branch,), "cpu")
     assert kernel_text(kernel) == (

@@ -74,6 +74,14 @@ def _names(kernel: ir.Kernel) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def _looks_outside(body: tuple[ir.Statement, ...]) -> bool:
+    """Whether statements meet the cluster, or write another block's memory."""
+    return any(
+        (isinstance(s, ir.Barrier) and s.cluster) or (isinstance(s, ir.Store) and s.block is not None)
+        for s in ir.walk_statements(body)
+    )
+
+
 class _Emitter(Writer):
     """Prints one kernel's function."""
 
@@ -104,12 +112,17 @@ class _Emitter(Writer):
     def function(self) -> str:
         kernel = self.kernel
         self.prologue()
-        self.body(kernel.body)
+        reached = self.start_cluster()
+        self.body(kernel.body[:reached])
+        if kernel.cluster > 1:
+            self.line(f"{self.printer.use('wait_for_cluster')}();")
+        self.body(kernel.body[reached:])
         bounds = str(kernel.threads)
         if kernel.blocks_per_multiprocessor is not None:
             bounds += f", {kernel.blocks_per_multiprocessor}"
         parameters = ", ".join(self.parameter(p) for p in kernel.parameters)
-        head = f'extern "C" __global__ void __launch_bounds__({bounds})\n{self.entry}({parameters}) {{\n'
+        cluster = f"__cluster_dims__({kernel.cluster}, 1, 1) " if kernel.cluster > 1 else ""
+        head = f'extern "C" __global__ void {cluster}__launch_bounds__({bounds})\n{self.entry}({parameters}) {{\n'
         return head + "\n".join(self.lines) + "\n}\n"
 
     def parameter(self, parameter: ir.Buffer | ir.Variable) -> str:
@@ -128,6 +141,13 @@ class _Emitter(Writer):
         if self.kernel.thread is not None:
             thread = self.kernel.thread
             self.line(f"const {self.printer.type(thread.dtype)} {self.name(thread)} = threadIdx.x;")
+
+    def start_cluster(self) -> int:
+        """Announces a block to its cluster; the first statement that needs all of its blocks to have started."""
+        if self.kernel.cluster == 1:
+            return 0
+        self.line(f"{self.printer.use('arrive_in_cluster')}();")
+        return next((k for k, s in enumerate(self.kernel.body) if _looks_outside((s,))), len(self.kernel.body))
 
     # statements
 
@@ -156,14 +176,18 @@ class _Emitter(Writer):
                 self.store(statement)
             case ir.Copy():
                 self.copy(statement)
+            case ir.StartCopy():
+                self.start_copy(statement)
+            case ir.AwaitCopies():
+                self.line(f"{self.printer.use('await_copies')}();")
             case ir.For():
                 self.loop(statement)
             case ir.If():
                 self.branch(statement)
             case ir.Allocate(buffer):
                 self.allocate(buffer)
-            case ir.Barrier():
-                self.line("__syncthreads();")
+            case ir.Barrier(cluster):
+                self.line(f"{self.printer.use('meet_cluster')}();" if cluster else "__syncthreads();")
             case ir.GroupReduce():
                 self.group_reduce(statement)
             case ir.Comment(text):
@@ -173,6 +197,9 @@ class _Emitter(Writer):
     def store(self, statement: ir.Store) -> None:
         name, where = self.name(statement.buffer), self.printer.index(statement.index)
         streaming = statement.cache == "streaming" and statement.buffer.space == "global"
+        if statement.block is not None:
+            self.store_to_block(statement, name, where)
+            return
         if not streaming:
             self.line(f"{name}[{where}] = {self.printer.value(statement.value)};")
             return
@@ -180,6 +207,13 @@ class _Emitter(Writer):
         kind = self.printer.type(statement.buffer.dtype)
         value = self.printer.print(statement.value, False)
         self.line(f"{writer}<{kind}>({self.address(name, where)}, {value});")
+
+    def store_to_block(self, statement: ir.Store, name: str, where: Text) -> None:
+        """Memory of a block that may not have started: all have, where the barrier of the prologue is passed."""
+        assert statement.block is not None
+        value = self.printer.print(statement.value, False)
+        block = self.printer.index(statement.block)
+        self.line(f"*{self.printer.use('in_block')}({self.address(name, where)}, {block}) = {value};")
 
     def address(self, name: str, where: Text) -> str:
         return name if where.text == "0" else f"{name} + {where.at(SUM)}"
@@ -201,6 +235,15 @@ class _Emitter(Writer):
         to = self.address(self.name(destination), self.printer.index(statement.destination_index))
         origin = self.address(self.name(source), self.printer.index(statement.source_index))
         self.line(f"{self.printer.use(name)}<{statement.width}>({to}, {origin});")
+
+    def start_copy(self, statement: ir.StartCopy) -> None:
+        source, destination = statement.source, statement.destination
+        size = statement.width * source.dtype.itemsize
+        if (source.space, destination.space) != ("global", "shared") or (size not in (4, 8) and size % 16):
+            raise InternalError(f"a started copy of {size} bytes from {source.name} to {destination.name}")
+        to = self.address(self.name(destination), self.printer.index(statement.destination_index))
+        origin = self.address(self.name(source), self.printer.index(statement.source_index))
+        self.line(f"{self.printer.use('start_copy')}<{size}>({to}, {origin});")
 
     def loop(self, loop: ir.For) -> None:
         name, kind = self.name(loop.variable), self.printer.type(loop.variable.dtype)

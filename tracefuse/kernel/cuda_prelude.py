@@ -271,6 +271,37 @@ DEFINITIONS: dict[str, Definition] = {
         "  if (a == 0) return T{(unsigned short)((y.bits & 0x8000) | 1)};\n"
         "  return T{(unsigned short)((a < b) == (a > 0) ? x.bits + 1 : x.bits - 1)};\n}"
     ),
+    # Copies to shared memory that go past the registers; those of 16 bytes go past the L1 cache too.
+    "start_copy": Definition(
+        f"template <int bytes>\n{_INLINE} void start_copy(void* to, const void* from) {{\n"
+        "  const unsigned int place = (unsigned int)__cvta_generic_to_shared(to);\n"
+        "  if constexpr (bytes < 16) {\n"
+        '    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;"\n'
+        '                 :: "r"(place), "l"(from), "n"(bytes) : "memory");\n'
+        "  } else {\n    #pragma unroll\n    for (int k = 0; k < bytes; k += 16) {\n"
+        '      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"\n'
+        '                   :: "r"(place + k), "l"((const char*)from + k) : "memory");\n'
+        "    }\n  }\n}"
+    ),
+    "await_copies": Definition(f'{_INLINE} void await_copies() {{ asm volatile("cp.async.wait_all;" ::: "memory"); }}'),
+    # Clusters: sm_90 and later. The barrier in two halves, so that waiting for blocks to start costs nothing.
+    "arrive_in_cluster": Definition(
+        f"{_INLINE} void arrive_in_cluster() {{\n"
+        '  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");\n}'
+    ),
+    "wait_for_cluster": Definition(
+        f"{_INLINE} void wait_for_cluster() {{\n"
+        '  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");\n}'
+    ),
+    "meet_cluster": Definition(
+        f"{_INLINE} void meet_cluster() {{\n  arrive_in_cluster();\n  wait_for_cluster();\n}}",
+        ("arrive_in_cluster", "wait_for_cluster"),
+    ),
+    # Where another block of the cluster has what this one has at an address of its shared memory.
+    "in_block": Definition(
+        f"{_TEMPLATE} T* in_block(T* own, int block) {{\n  T* other;\n"
+        '  asm("mapa.u64 %0, %1, %2;" : "=l"(other) : "l"(own), "r"(block));\n  return other;\n}'
+    ),
     "Raw": Definition(
         "template <int bytes> struct Raw;\n"
         "template <> struct Raw<1> { typedef unsigned char type; };\n"

@@ -2,9 +2,10 @@
 
 Every thread of every block is a lane; a variable is an array over the lanes, or one NumPy scalar while all lanes agree;
 a mask says which lanes are active. Lanes run in lockstep, a chunk of blocks at a time. What a real machine leaves
-undefined is an error here: an index outside its buffer, a barrier or group reduction that part of a block does not
-reach, two lanes storing different values to one element, shared memory read or written across lanes with no barrier
-between. New local and shared memory holds NaN, or the smallest integer (the largest, if unsigned).
+undefined is an error here: an index outside its buffer, a barrier or group reduction that part of a block or cluster
+does not reach, two lanes storing different values to one element, shared memory read or written across lanes with no
+barrier between, or across blocks with none of their cluster. New local and shared memory holds NaN, or the smallest
+integer (the largest, if unsigned).
 
 `contract` changes nothing here; `fma` is rounded once. `select`, `and`, `or` evaluate all their arguments.
 
@@ -21,12 +22,12 @@ from typing import Any, cast
 import numpy as np
 
 from tracefuse.kernel import ir
+from tracefuse.kernel.interpret_group import WARP, combine_group
 from tracefuse.kernel.interpret_memory import WIDEST_ACCESS, InterpreterError, Memory, bind, unspecified
 from tracefuse.kernel.meaning import apply, convert
 
 __all__ = ["InterpreterError", "interpret"]
 
-WARP = 32
 LANES_AT_A_TIME = 1 << 16
 
 
@@ -40,6 +41,7 @@ class _Machine:
     memories: dict[str, Memory]
     check_races: bool
     mask: Any = None  # None: every lane is active
+    started: list[tuple[Any, ir.Buffer, Any, Any]] = field(default_factory=list)  # (mask, destination, index, value)
     thread: Any = field(init=False)
 
     def __post_init__(self) -> None:
@@ -54,6 +56,19 @@ class _Machine:
     @property
     def lane_block(self) -> Any:
         return np.repeat(np.arange(self.blocks), self.kernel.threads)
+
+    def blocks_named(self, rank: Any) -> Any:
+        """The block that each lane names by its place in the lane's cluster; inactive lanes get their own."""
+        cluster, own = self.kernel.cluster, self.lane_block
+        ranks = self.broadcast(rank).astype(np.int64)
+        wrong = (ranks < 0) | (ranks >= cluster)
+        if self.mask is not None:
+            wrong &= self.mask
+        if wrong.any():
+            lane = int(np.argmax(wrong))
+            raise self.fail(f"block {ranks[lane]} of a cluster of {cluster} is named by {self.lane_text(lane)}")
+        named = own // cluster * cluster + ranks
+        return named if self.mask is None else np.where(self.mask, named, own)
 
     def fail(self, what: str) -> InterpreterError:
         return InterpreterError(f"kernel {self.kernel.name}: {what}")
@@ -126,19 +141,23 @@ class _Machine:
             self.note_shared(memory, positions, writes=False)
         return memory.data[self.lane_block, positions]
 
-    def store(self, buffer: ir.Buffer, index: Any, value: Any) -> None:
+    def store(self, buffer: ir.Buffer, index: Any, value: Any, rank: Any = None) -> None:
+        """rank: of the block that is meant, where one is named."""
         memory = self.memory(buffer)
         if buffer.space == "global" and not buffer.written:
             raise self.fail(f"stores to {buffer.name}, which is not marked as written")
         if np.asarray(value).dtype != buffer.dtype.numpy:
             raise self.fail(f"stores {np.asarray(value).dtype} to {buffer.name} of {buffer.dtype}")
+        if rank is not None and buffer.space != "shared":
+            raise self.fail(f"names a block to store to {buffer.name}, which is {buffer.space} memory")
+        blocks = self.lane_block if rank is None else self.blocks_named(rank)
         positions = self.checked(memory, index, "writes")
         active = np.arange(self.lanes) if self.mask is None else np.flatnonzero(self.mask)
         positions, values = positions[active], self.broadcast(value)[active]
         if buffer.space == "local":
             memory.data[positions, active] = values
             return
-        place = positions if buffer.space == "global" else (self.lane_block[active], positions)
+        place = positions if buffer.space == "global" else (blocks[active], positions)
         memory.data[place] = values
         if self.check_races:
             kept = np.ascontiguousarray(memory.data[place]).view(np.uint8).reshape(len(active), -1)
@@ -149,30 +168,32 @@ class _Machine:
                 raise self.fail(
                     f"race: two lanes store different values to {where}, one is {self.lane_text(active[at])}"
                 )
-            if buffer.space == "shared":
+            if buffer.space == "shared" and rank is None:
                 self.note_shared(memory, self.checked(memory, index, "writes"), writes=True)
+            elif buffer.space == "shared":
+                self.note_foreign(memory, place, active)
+
+    def note_foreign(self, memory: Memory, place: Any, active: Any) -> None:
+        """Records writes to the memory of named blocks; raises where others touched it and the cluster has not met."""
+        clash = memory.touch_foreign(place)
+        if clash.any():
+            at = int(np.argmax(clash))
+            raise self.fail(
+                f"no barrier of the cluster: writes {memory.buffer.name}[{place[1][at]}] of another block, which was "
+                f"touched since the last one, by {self.lane_text(active[at])}"
+            )
 
     def note_shared(self, memory: Memory, positions: Any, *, writes: bool) -> None:
         """Records who touched shared memory since the last barrier; raises where lanes depend on each other."""
         active = np.arange(self.lanes) if self.mask is None else np.flatnonzero(self.mask)
         place = (self.lane_block[active], positions[active])
-        thread = self.thread[active]
-        writer, reader = memory.writer[place], memory.reader[place]
-        clash = (writer != -1) & (writer != thread)
-        if writes:
-            clash |= (reader != -1) & (reader != thread)
+        clash = memory.touch(place, self.thread[active], writes=writes)
         if clash.any():
             at = int(np.argmax(clash))
             raise self.fail(
                 f"no barrier: {'writes' if writes else 'reads'} {memory.buffer.name}[{place[1][at]}], which another "
                 f"thread touched since the last barrier, by {self.lane_text(active[at])}"
             )
-        touched = memory.writer if writes else memory.reader
-        before = touched[place]
-        touched[place] = np.where((before == -1) | (before == thread), thread, -2)
-        # Several lanes on one element in this very statement: the last one stands there, the others differ from it.
-        several = touched[place] != thread
-        touched[place[0][several], place[1][several]] = -2
 
     def allocate(self, buffer: ir.Buffer) -> None:
         size = buffer.size if isinstance(buffer.size, int) else None
@@ -189,10 +210,7 @@ class _Machine:
         data = np.full(shape, unspecified(buffer.dtype), buffer.dtype.numpy)
         if known is not None and self.mask is not None:
             data = np.where(self.mask, data, known.data)
-        self.memories[buffer.name] = Memory(buffer, data)
-        if buffer.space == "shared":
-            self.memories[buffer.name].writer = np.full(shape, -1, np.int32)
-            self.memories[buffer.name].reader = np.full(shape, -1, np.int32)
+        self.memories[buffer.name] = (Memory.shared if buffer.space == "shared" else Memory)(buffer, data)
 
     # statements
 
@@ -237,10 +255,15 @@ class _Machine:
                 if operation not in ("add", "mul", "minimum", "maximum", "and", "or"):
                     raise self.fail(f"accumulates with {operation}")
                 self.assign(variable, self.evaluate(ir.call(operation, variable, value)))
-            case ir.Store(buffer, index, value, _):
-                self.store(buffer, self.evaluate(index), self.evaluate(value))
+            case ir.Store(buffer, index, value, _, block):
+                rank = None if block is None else self.evaluate(block)
+                self.store(buffer, self.evaluate(index), self.evaluate(value), rank)
             case ir.Copy():
                 self.copy(statement)
+            case ir.StartCopy():
+                self.start_copy(statement)
+            case ir.AwaitCopies():
+                self.await_copies()
             case ir.For():
                 self.loop(statement)
             case ir.If(condition, then, orelse):
@@ -251,8 +274,8 @@ class _Machine:
                             self.run(branch)
             case ir.Allocate(buffer):
                 self.allocate(buffer)
-            case ir.Barrier():
-                self.barrier()
+            case ir.Barrier(cluster):
+                self.barrier(cluster)
             case ir.GroupReduce():
                 self.group_reduce(statement)
             case ir.Comment():
@@ -264,13 +287,38 @@ class _Machine:
         if len(local) != 1 or source.dtype is not destination.dtype:
             raise self.fail(f"copy between {source.name} and {destination.name}: one must be local, types equal")
         start, end = self.evaluate(statement.source_index), self.evaluate(statement.destination_index)
-        self.check_alignment(statement, end if source.space == "local" else start)
+        self.check_alignment(statement, *((destination, end) if source.space == "local" else (source, start)))
         for k in range(statement.width):
             value = self.load(source, start + start.dtype.type(k))
             self.store(destination, end + end.dtype.type(k), value)
 
-    def check_alignment(self, statement: ir.Copy, index: Any) -> None:
-        wide = statement.destination if statement.source.space == "local" else statement.source
+    def start_copy(self, statement: ir.StartCopy) -> None:
+        """Reads at once; until the copy is awaited, its destination holds what new memory does."""
+        source, destination = statement.source, statement.destination
+        if (source.space, destination.space) != ("global", "shared") or source.dtype is not destination.dtype:
+            raise self.fail(f"starts a copy from {source.name} to {destination.name}: global to shared, types equal")
+        start, end = self.evaluate(statement.source_index), self.evaluate(statement.destination_index)
+        self.check_alignment(statement, source, start)
+        self.check_alignment(statement, destination, end)
+        for k in range(statement.width):
+            value, index = self.load(source, start + start.dtype.type(k)), end + end.dtype.type(k)
+            self.store(destination, index, unspecified(source.dtype))
+            self.started.append((self.mask, destination, index, value))
+
+    def await_copies(self) -> None:
+        """Those of the active lanes are done; the others stay."""
+        outer, started, self.started = self.mask, self.started, []
+        everyone = np.ones(self.lanes, bool)
+        for mask, destination, index, value in started:
+            begun, active = (everyone if m is None else m for m in (mask, outer))
+            if (begun & ~active).any():
+                self.started.append((begun & ~active, destination, index, value))
+            self.mask = begun & active
+            if self.mask.any():
+                self.store(destination, index, value)
+        self.mask = outer
+
+    def check_alignment(self, statement: ir.Copy | ir.StartCopy, wide: ir.Buffer, index: Any) -> None:
         memory = self.memory(wide)
         bytes_wide = min(statement.width * wide.dtype.itemsize, WIDEST_ACCESS)
         address = memory.data.ctypes.data if wide.space == "global" else 0
@@ -318,12 +366,14 @@ class _Machine:
             raise self.fail(f"{what} is not reached by all threads of a block: missing {self.lane_text(lane)}")
         return mask.any(axis=1)
 
-    def barrier(self) -> None:
+    def barrier(self, of_cluster: bool) -> None:
         blocks = self.whole_blocks("a barrier")
+        clusters = blocks.reshape(-1, self.kernel.cluster)
+        if of_cluster and (clusters.any(axis=1) & ~clusters.all(axis=1)).any():
+            raise self.fail("a barrier of the cluster is not reached by all of its blocks")
         for memory in self.memories.values():
             if memory.buffer.space == "shared":
-                memory.writer[blocks] = -1
-                memory.reader[blocks] = -1
+                memory.part(blocks, of_cluster=of_cluster)
 
     def group_reduce(self, statement: ir.GroupReduce) -> None:
         group, threads = statement.group, self.kernel.threads
@@ -332,38 +382,17 @@ class _Machine:
             raise self.fail(f"a group of {group} threads in a block of {threads}")
         self.whole_blocks("a group reduction")
         states = [self.broadcast(self.evaluate(v)).reshape(-1, group) for v in statement.variables]
-        states = self.combine_tree(statement.combiner, states, min(group, WARP))
-        if group > WARP:
-            warps = group // WARP
-            states = [s.reshape(-1, warps) for s in states]
-            if warps & (warps - 1) == 0:
-                states = self.combine_tree(statement.combiner, states, warps)
-            else:
-                states = self.combine_in_order(statement.combiner, states)
+        states = combine_group(statement.combiner, states, self.bound)
         for variable, state in zip(statement.variables, states, strict=True):
             self.assign(variable, np.repeat(state.reshape(-1), group))
 
-    def combine(self, combiner: ir.Combiner, left: list[Any], right: list[Any]) -> list[Any]:
-        names = (*combiner.left, *combiner.right)
-        self.values.update({v.name: value for v, value in zip(names, (*left, *right), strict=True)})
-        results = [np.broadcast_to(self.evaluate(e), left[0].shape) for e in combiner.results]
-        for variable in names:
-            del self.values[variable.name]
+    def bound(self, values: dict[str, Any], expressions: Sequence[ir.Expression]) -> list[Any]:
+        """Expressions with some variables bound for them alone."""
+        self.values.update(values)
+        results = [self.evaluate(e) for e in expressions]
+        for name in values:
+            del self.values[name]
         return results
-
-    def combine_tree(self, combiner: ir.Combiner, states: list[Any], size: int) -> list[Any]:
-        """Neighbours first: (0 1) (2 3) ..., then pairs of pairs."""
-        states = [s.reshape(-1, size) for s in states]
-        while size > 1:
-            states = self.combine(combiner, [s[:, 0::2] for s in states], [s[:, 1::2] for s in states])
-            size //= 2
-        return states
-
-    def combine_in_order(self, combiner: ir.Combiner, states: list[Any]) -> list[Any]:
-        result = [s[:, :1] for s in states]
-        for k in range(1, states[0].shape[1]):
-            result = self.combine(combiner, result, [s[:, k : k + 1] for s in states])
-        return result
 
 
 def interpret(
@@ -379,7 +408,9 @@ def interpret(
         host = _Machine(kernel, 1, dict(values), {}, check_races)
         extents = [int(host.evaluate(axis.extent)) for axis in kernel.grid]
         total = int(np.prod(extents, dtype=np.int64)) if all(e > 0 for e in extents) else 0
-        chunk = max(1, lanes_at_a_time // kernel.threads)
+        if total and extents and extents[-1] % kernel.cluster:
+            raise host.fail(f"{extents[-1]} blocks along the last axis are no whole clusters of {kernel.cluster}")
+        chunk = max(1, lanes_at_a_time // (kernel.threads * kernel.cluster)) * kernel.cluster
         for start in range(0, total, chunk):
             blocks = np.arange(start, min(start + chunk, total))
             local = dict(values)

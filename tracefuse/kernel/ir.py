@@ -5,7 +5,8 @@ grid iteration, and a body. Inside, everything is explicit: loops, loads, stores
 over the threads of a warp or a block. Buffers are flat; an index counts elements. All names in a kernel are unique.
 
 Target "cpu": one grid axis at most, one thread; the grid is cut into pieces that workers run in any order.
-Target "cuda": a block per grid iteration, `threads` threads in a block, all running the body.
+Target "cuda": a block per grid iteration, `threads` threads in a block, all running the body. Blocks may form clusters,
+which run at the same time, meet at barriers of their own and write each other's shared memory.
 
 Knows: loops, memory, scalars, and which primitive functions exist. Must not know: ops, fusions, arrays.
 """
@@ -204,12 +205,16 @@ class Accumulate:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """buffer[index] = value. cache: "default", "streaming" (not read again soon)."""
+    """buffer[index] = value. cache: "default", "streaming" (not read again soon).
+
+    block: of a shared buffer, the block of the cluster whose memory is meant, 0 to cluster - 1; None: the own one.
+    """
 
     buffer: Buffer
     index: Expression
     value: Expression
     cache: str = "default"
+    block: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +231,26 @@ class Copy:
     source_index: Expression
     width: int
     cache: str = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class StartCopy:
+    """destination[destination_index + k] = source[source_index + k] for k in range(width), done by `AwaitCopies`.
+
+    destination is shared, source global; 4, 8 or a multiple of 16 bytes, to which both sides are aligned (16 at most).
+    Until then neither side may be touched.
+    """
+
+    destination: Buffer
+    destination_index: Expression
+    source: Buffer
+    source_index: Expression
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitCopies:
+    """The copies that this thread started are done; other threads see them after the next barrier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +285,9 @@ class Allocate:
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """All threads of the block meet; shared memory written before is seen after."""
+    """All threads of the block meet; shared memory written before is seen after. cluster: those of all its blocks."""
+
+    cluster: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +318,20 @@ class Comment:
 
 
 Statement: TypeAlias = (
-    Let | Declare | Assign | Accumulate | Store | Copy | For | If | Allocate | Barrier | GroupReduce | Comment
+    Let
+    | Declare
+    | Assign
+    | Accumulate
+    | Store
+    | Copy
+    | StartCopy
+    | AwaitCopies
+    | For
+    | If
+    | Allocate
+    | Barrier
+    | GroupReduce
+    | Comment
 )
 
 
@@ -313,6 +353,7 @@ class Kernel:
 
     grid: parallel axes, outermost first (cuda: at most 3, of which the last is blockIdx.x; cpu: at most 1).
     threads: threads of a block, known at compile time; thread: the variable that numbers them (int32).
+    cluster: blocks of a cluster, neighbours along the last axis, whose extent is a multiple; sm_90 and later.
     work: elements touched by the whole launch, as an expression of parameters: the CPU runs small work on one thread.
     contract: multiplies and adds may become fused multiply-adds. fast_math: besides, signs of zeros do not count, and
     divisions, roots and functions may be approximate. workers: CPU threads that run it at most, 0 for all.
@@ -330,6 +371,7 @@ class Kernel:
     contract: bool = True
     fast_math: bool = False
     workers: int = 0
+    cluster: int = 1
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:

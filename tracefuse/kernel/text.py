@@ -113,11 +113,17 @@ def _lines(body: Sequence[ir.Statement], indent: str) -> Iterator[str]:
                 yield f"{indent}{variable.name} {_ACCUMULATE[operation]} {expression(value)}"
             case ir.Accumulate(variable, operation, value):
                 yield f"{indent}{variable.name} = {expression(ir.call(operation, variable, value))}"
-            case ir.Store(buffer, index, value, cache):
-                yield f"{indent}{buffer.name}[{expression(index)}{_cache(cache)}] = {expression(value)}"
+            case ir.Store(buffer, index, value, cache, block):
+                where = "" if block is None else f" of block {expression(block)}"
+                yield f"{indent}{buffer.name}{where}[{expression(index)}{_cache(cache)}] = {expression(value)}"
             case ir.Copy(to, to_index, source, source_index, width, cache):
                 wide = f"{source.name}[{expression(source_index)} : +{width}{_cache(cache)}]"
                 yield f"{indent}{to.name}[{expression(to_index)} : +{width}] = {wide}"
+            case ir.StartCopy(to, to_index, source, source_index, width):
+                wide = f"{source.name}[{expression(source_index)} : +{width}]"
+                yield f"{indent}{to.name}[{expression(to_index)} : +{width}] = {wide}, awaited later"
+            case ir.AwaitCopies():
+                yield f"{indent}await copies"
             case ir.For():
                 kind = "" if statement.kind == "serial" else f" {statement.kind}"
                 yield f"{indent}for {statement.variable.name} in {_range(statement)}{kind}:"
@@ -131,8 +137,8 @@ def _lines(body: Sequence[ir.Statement], indent: str) -> Iterator[str]:
             case ir.Allocate(buffer):
                 size = buffer.size if isinstance(buffer.size, int | None) else expression(buffer.size)
                 yield f"{indent}{buffer.space} {buffer.name}: {buffer.dtype.short}[{size}]"
-            case ir.Barrier():
-                yield f"{indent}barrier"
+            case ir.Barrier(cluster):
+                yield f"{indent}barrier{' of the cluster' if cluster else ''}"
             case ir.GroupReduce():
                 yield indent + _reduction(statement)
             case ir.Comment(text):
@@ -147,6 +153,8 @@ def kernel_text(kernel: ir.Kernel) -> str:
         facts.append(f"{kernel.threads} threads{named}")
         if kernel.blocks_per_multiprocessor is not None:
             facts.append(f"{kernel.blocks_per_multiprocessor} blocks a multiprocessor")
+        if kernel.cluster > 1:
+            facts.append(f"clusters of {kernel.cluster} blocks")
     if not kernel.contract:
         facts.append("no contraction")
     if kernel.fast_math:
