@@ -19,9 +19,10 @@ from tracefuse.errors import FusionError
 from tracefuse.extents import Extent, as_symbol, floordiv, product
 from tracefuse.extract import map_extents
 from tracefuse.ir import Fusion, Node, Operand, Shape, is_given, verify
-from tracefuse.ops.movement import axis_groups, broadcast, squeeze
+from tracefuse.ops.movement import broadcast, squeeze
 from tracefuse.ops.pointwise import set as copy
 from tracefuse.ops.row import Movement
+from tracefuse.ops.row_major import axis_groups
 from tracefuse.regrouping import Group, groups_of, transforms_of, wide_axes
 from tracefuse.resize_keys import ResizeFacts
 from tracefuse.rewrite import Rewriter

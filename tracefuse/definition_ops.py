@@ -21,7 +21,7 @@ from tracefuse.extents import Expression, Extent, divide_exactly, floordiv, is_n
 from tracefuse.extract import extents_in
 from tracefuse.ir import Fusion, Literal
 from tracefuse.ops import REGISTRY, Pointwise, Reduction
-from tracefuse.ops.row import normalize_axes, normalize_axis
+from tracefuse.ops.axes import normalize_axes, normalize_axis
 from tracefuse.printing import clamped
 
 

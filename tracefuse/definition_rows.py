@@ -22,7 +22,7 @@ from tracefuse.errors import DtypeError, ShapeError, TraceError, UnsupportedErro
 from tracefuse.extents import Expression
 from tracefuse.ir import Op, Operand, Shape
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
-from tracefuse.ops.row import normalize_axes, normalize_axis
+from tracefuse.ops.axes import normalize_axes, normalize_axis
 from tracefuse.printing import data_operands, moved_types, predicted_types
 
 # nvFuser's names of what is a row under another name here.

@@ -17,7 +17,7 @@ from tracefuse.dtypes import DataType, data_type_of
 from tracefuse.errors import FusionError, ShapeError, TraceError, UnsupportedError
 from tracefuse.extents import Extent
 from tracefuse.ir import Value
-from tracefuse.ops.row import normalize_axis
+from tracefuse.ops.axes import normalize_axis
 from tracefuse.parallel import ParallelType, Sharding, StreamAxis
 from tracefuse.printing import VectorValue
 

@@ -16,8 +16,8 @@ from typing import TypeAlias
 
 from tracefuse.extents import Expression, Extent, Symbol, as_symbol, symbol
 from tracefuse.ir import Fusion, Node, Shape
-from tracefuse.ops.movement import linearize
 from tracefuse.ops.row import IndexOf, Library, Movement, Pointwise, Reduction, Source
+from tracefuse.ops.row_major import linearize
 
 PULLED = -1
 """The entry of an axis that is read at other coordinates than those of the loops."""

@@ -14,7 +14,7 @@ from tracefuse import arithmetic, dtypes, operations, shaping
 from tracefuse.errors import ScalarError, ShapeError
 from tracefuse.numpy_table import Functions
 from tracefuse.operations import apply, as_array, as_traced, missing, refuse
-from tracefuse.ops.row import normalize_axis
+from tracefuse.ops.axes import normalize_axis
 from tracefuse.recorder import Traced
 
 FUNCTIONS = Functions()

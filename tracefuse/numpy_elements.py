@@ -16,7 +16,7 @@ from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.in_place import into
 from tracefuse.numpy_table import Functions
 from tracefuse.operations import apply, as_tensor, iota, missing, refuse
-from tracefuse.ops.row import normalize_axis
+from tracefuse.ops.axes import normalize_axis
 from tracefuse.recorder import Traced
 
 FUNCTIONS = Functions()

@@ -15,7 +15,7 @@ from tracefuse import dtypes, numpy_products, operations, shaping
 from tracefuse.errors import ScalarError, ShapeError
 from tracefuse.numpy_table import Functions
 from tracefuse.operations import apply, as_array, as_traced, missing
-from tracefuse.ops.row import normalize_axis
+from tracefuse.ops.axes import normalize_axis
 from tracefuse.recorder import Recorder, Traced
 
 FUNCTIONS = Functions()

@@ -19,7 +19,7 @@ from tracefuse.in_place import into
 from tracefuse.numpy_composed import vecdot
 from tracefuse.numpy_table import Functions
 from tracefuse.operations import apply, as_tensor, as_traced, refuse
-from tracefuse.ops.row import normalize_axis
+from tracefuse.ops.axes import normalize_axis
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements

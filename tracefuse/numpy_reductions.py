@@ -18,7 +18,7 @@ from tracefuse.in_place import into
 from tracefuse.numpy_table import Functions
 from tracefuse.operations import apply, as_tensor, axes_of, located, refuse
 from tracefuse.ops import REGISTRY
-from tracefuse.ops.row import normalize_axis
+from tracefuse.ops.axes import normalize_axis
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements

@@ -20,7 +20,7 @@ from tracefuse.numpy_grids import resize
 from tracefuse.numpy_table import Functions
 from tracefuse.operations import apply, as_array, as_traced, missing
 from tracefuse.ops import REGISTRY
-from tracefuse.ops.row import normalize_axis
+from tracefuse.ops.axes import normalize_axis
 from tracefuse.recorder import Traced
 
 FUNCTIONS = Functions()

@@ -15,7 +15,7 @@ from tracefuse.errors import ShapeError
 from tracefuse.in_place import into
 from tracefuse.numpy_table import Functions, functions
 from tracefuse.operations import as_tensor, as_traced
-from tracefuse.ops.row import normalize_axis
+from tracefuse.ops.axes import normalize_axis
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements

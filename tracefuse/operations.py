@@ -19,7 +19,7 @@ from tracefuse.dtypes import dtype_of
 from tracefuse.errors import TraceError, TracefuseError, UnsupportedError
 from tracefuse.in_place import into
 from tracefuse.ops import REGISTRY, Pointwise, Reduction
-from tracefuse.ops.row import normalize_axes, normalize_axis
+from tracefuse.ops.axes import normalize_axes, normalize_axis
 from tracefuse.recorder import Recorder, Traced, current
 from tracefuse.sizes import SymbolicSize
 

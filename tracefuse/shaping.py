@@ -20,7 +20,7 @@ from tracefuse.extents import Expression, Extent, divide_exactly, floordiv, prod
 from tracefuse.indexing_keys import plan_of
 from tracefuse.ir import Shape
 from tracefuse.operations import as_tensor, as_traced, astype, axes_of, copy, located, missing
-from tracefuse.ops.row import broadcast_shapes, normalize_axes, normalize_axis
+from tracefuse.ops.axes import broadcast_shapes, normalize_axes, normalize_axis
 from tracefuse.recorder import Recorder, Traced
 from tracefuse.sizes import SymbolicSize
 

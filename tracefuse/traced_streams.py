@@ -12,7 +12,7 @@ from typing import Any
 from tracefuse import source
 from tracefuse.errors import ShapeError
 from tracefuse.operations import as_tensor, copy, located
-from tracefuse.ops.row import normalize_axis
+from tracefuse.ops.axes import normalize_axis
 from tracefuse.parallel import StreamAxis
 from tracefuse.recorder import Traced
 

@@ -1,7 +1,17 @@
-"""The op rows: one row an op, in one file a kind. REGISTRY holds them all by name."""
+"""The op rows: one row an op, in files by kind. REGISTRY holds them all by name."""
 
-from tracefuse.ops import library, movement, ordering, pointwise, random, reduction
-from tracefuse.ops.row import REGISTRY, Library, Movement, Pointwise, Reduction, Source, Within
+from tracefuse.ops import (
+    library,
+    movement,
+    movement_positions,
+    movement_resizes,
+    ordering,
+    pointwise,
+    random,
+    reduction,
+)
+from tracefuse.ops.families import REGISTRY
+from tracefuse.ops.row import Library, Movement, Pointwise, Reduction, Source, Within
 
 __all__ = [
     "REGISTRY",
@@ -13,6 +23,8 @@ __all__ = [
     "Within",
     "library",
     "movement",
+    "movement_positions",
+    "movement_resizes",
     "ordering",
     "pointwise",
     "random",

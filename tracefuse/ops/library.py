@@ -12,7 +12,8 @@ from tracefuse.dtypes import NUMBERS
 from tracefuse.errors import ShapeError
 from tracefuse.extents import Extent
 from tracefuse.ir import Attributes, Require, Shape
-from tracefuse.ops.row import broadcast_shapes, library
+from tracefuse.ops.axes import broadcast_shapes
+from tracefuse.ops.families import library
 
 
 def _matmul_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:

@@ -16,7 +16,9 @@ import numpy as np
 from tracefuse.dtypes import ALL, NUMBERS, REALS, bool_
 from tracefuse.errors import ShapeError
 from tracefuse.ir import Attributes, Require, Shape
-from tracefuse.ops.row import Library, library, normalize_axis
+from tracefuse.ops.axes import normalize_axis
+from tracefuse.ops.families import library
+from tracefuse.ops.row import Library
 
 ORDERED = (bool_, *REALS)
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from tracefuse.dtypes import ALL, COMPLEXES, FLOATS, INTEGERS, NUMBERS, REALS, bool_
 from tracefuse.ops import meanings
-from tracefuse.ops.row import Pointwise, binary, register, ternary, unary
+from tracefuse.ops.families import binary, register, ternary, unary
+from tracefuse.ops.row import Pointwise
 
 LOGICAL = (bool_, *INTEGERS)
 ORDERED = (bool_, *REALS)

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from tracefuse.dtypes import int64, uint64
-from tracefuse.ops.row import Pointwise, register
+from tracefuse.ops.families import register
+from tracefuse.ops.row import Pointwise
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)

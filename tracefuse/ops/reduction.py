@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from tracefuse.dtypes import COMPLEXES, FLOATS, NUMBERS, REALS, bool_, int64
-from tracefuse.ops.row import Part, Reduction, reduction
+from tracefuse.ops.families import reduction
+from tracefuse.ops.row import Part, Reduction
 
 
 def _flat_positions(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""What a row is: the five kinds of op, and the families that make a row one line.
+"""What a row is: the kinds of op.
 
 A row says everything about an op in one place: its result type and shape, its scalar code, its NumPy meaning, its
 attributes and its docstring. Namespaces, documentation, tests and both emitters follow from it. Scalar code is a
@@ -17,23 +17,13 @@ from typing import Any, TypeAlias
 
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
-from tracefuse.errors import DtypeError, ShapeError
+from tracefuse.errors import DtypeError
 from tracefuse.extents import Extent
-from tracefuse.ir import Attributes, Op, Require, Shape, is_given
+from tracefuse.ir import Attributes, Op, Require, Shape
+from tracefuse.ops.axes import broadcast_shapes, normalize_axes
 
 NumPyMeaning: TypeAlias = Callable[..., Any]
 IndexOf: TypeAlias = Callable[[int, Shape], Extent]
-
-REGISTRY: dict[str, Op] = {}
-"""Every row by name, in the order of definition."""
-
-
-def register(op: Any) -> Any:
-    """Adds a row to the registry; a name may be used once."""
-    if op.name in REGISTRY:
-        raise ValueError(f"two rows are named {op.name}")
-    REGISTRY[op.name] = op
-    return op
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,27 +57,6 @@ def check_domain(name: str, operand: DType, domain: Sequence[DType]) -> None:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # pointwise
-
-
-def broadcast_shapes(shapes: Sequence[Shape], require: Require) -> Shape:
-    """NumPy's broadcasting: trailing axes are aligned, an extent of 1 gives way, other extents must be equal."""
-    rank = max((len(s) for s in shapes), default=0)
-    result: list[Extent] = []
-    for axis in range(rank):
-        extent: Extent = 1
-        for shape in shapes:
-            own = axis - (rank - len(shape))
-            if own < 0 or shape[own] == 1:
-                continue
-            if extent == 1:
-                extent = shape[own]
-            else:
-                message = f"extents differ on axis {axis}: {{left}} and {{right}}"
-                require(extent, "==", shape[own], message, "broadcasting needs one of them to be 1")
-                if isinstance(shape[own], int) or (is_given(shape[own]) and not is_given(extent)):
-                    extent = shape[own]
-        result.append(extent)
-    return tuple(result)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -171,21 +140,6 @@ class Pointwise(Op):
 
 # ---------------------------------------------------------------------------------------------------------------------
 # reductions
-
-
-def normalize_axis(axis: int, rank: int, what: str = "axis") -> int:
-    """A non-negative axis; ShapeError where it is out of range."""
-    if not -rank <= axis < rank:
-        raise ShapeError(f"{what} {axis} is out of range for {rank} axes", hint=f"use {-rank} to {rank - 1}")
-    return axis % rank
-
-
-def normalize_axes(axes: Sequence[int], rank: int, what: str = "axis") -> tuple[int, ...]:
-    """Sorted non-negative axes; ShapeError for one out of range or named twice."""
-    result = [normalize_axis(a, rank, what) for a in axes]
-    if len(set(result)) != len(result):
-        raise ShapeError(f"{what} named twice in {tuple(axes)}", hint="name each axis once")
-    return tuple(sorted(result))
 
 
 def widened_sum(operand: DType, table: str) -> DType:
@@ -391,46 +345,3 @@ class Library(Op):
 
     def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
         return (self.shape(shapes, attributes, require),)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# families: what makes a row one line
-
-
-def unary(
-    name: str, domain: tuple[DType, ...], *, scalar: str, numpy: NumPyMeaning, doc: str, **more: Any
-) -> Pointwise:
-    """A pointwise row with one operand."""
-    return register(Pointwise(name=name, domain=domain, scalar=scalar, numpy=numpy, doc=doc, **more))  # type: ignore[no-any-return]
-
-
-def binary(
-    name: str, domain: tuple[DType, ...], *, scalar: str, numpy: NumPyMeaning, doc: str, **more: Any
-) -> Pointwise:
-    """A pointwise row with two operands."""
-    return register(Pointwise(name=name, domain=domain, scalar=scalar, numpy=numpy, doc=doc, arity=2, **more))  # type: ignore[no-any-return]
-
-
-def ternary(
-    name: str, domain: tuple[DType, ...], *, scalar: str, numpy: NumPyMeaning, doc: str, **more: Any
-) -> Pointwise:
-    """A pointwise row with three operands."""
-    return register(Pointwise(name=name, domain=domain, scalar=scalar, numpy=numpy, doc=doc, arity=3, **more))  # type: ignore[no-any-return]
-
-
-def reduction(name: str, *, numpy: NumPyMeaning, doc: str, **more: Any) -> Reduction:
-    """A reduction row: attributes dims (axes) and keepdim, and more where `attributes` names them."""
-    attributes = (("dims", ()), ("keepdim", False), *more.pop("attributes", ()))
-    return register(Reduction(name=name, numpy=numpy, doc=doc, attributes=attributes, **more))  # type: ignore[no-any-return]
-
-
-def movement(name: str, *, shape: ShapeRule, pull: PullRule, numpy: NumPyMeaning, doc: str, **more: Any) -> Movement:
-    """A movement row."""
-    return register(Movement(name=name, shape=shape, pull=pull, numpy=numpy, doc=doc, **more))  # type: ignore[no-any-return]
-
-
-def library(
-    name: str, domain: tuple[DType, ...], *, shape: ShapeRule, numpy: NumPyMeaning, doc: str, **more: Any
-) -> Library:
-    """A library row."""
-    return register(Library(name=name, domain=domain, shape=shape, numpy=numpy, doc=doc, **more))  # type: ignore[no-any-return]

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from tracefuse.dtypes import int64
 from tracefuse.extents import Extent, as_symbol, ceildiv, is_nonnegative, maximum, minimum, product, symbol, symbols
 from tracefuse.kernel.ir import Allocate, Buffer
-from tracefuse.ops.movement import delinearize
+from tracefuse.ops.row_major import delinearize
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cpu_lanes import reduce_loops
 from tracefuse.schedule.launches import LaunchSpec, make_launch

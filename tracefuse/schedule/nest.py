@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from tracefuse.extents import Binary, Expression, Extent, Symbol, as_symbol, substitute, symbol, symbols
 from tracefuse.indexing import AxisMap
 from tracefuse.ir import Fusion, Shape
-from tracefuse.ops.movement import linearize
+from tracefuse.ops.row_major import linearize
 from tracefuse.schedule.probe import Probe
 from tracefuse.schedule.region import Facts
 from tracefuse.schedule.sizes import Sizes

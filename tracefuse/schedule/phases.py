@@ -16,8 +16,8 @@ from tracefuse.dtypes import DType
 from tracefuse.extents import Extent, Symbol, product, substitute
 from tracefuse.ir import Fusion, Literal, Node, Shape
 from tracefuse.kernel.ir import Accumulate, Assign, Declare, Expression, Variable, call
-from tracefuse.ops.movement import linearize
 from tracefuse.ops.row import Reduction
+from tracefuse.ops.row_major import linearize
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.nest import Nest, build_nest, contiguous_strides, first_nest
 from tracefuse.schedule.probe import Probe, depths

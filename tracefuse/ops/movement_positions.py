@@ -1,0 +1,86 @@
+"""Movement rows whose coordinates are data: elements at the positions that an integer operand holds.
+
+Knows: extents, sources. Must not know: how positions become coordinates in a kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tracefuse.errors import ShapeError
+from tracefuse.extents import minimum, product
+from tracefuse.ir import Attributes, Require, Shape
+from tracefuse.ops.axes import normalize_axis
+from tracefuse.ops.families import movement
+from tracefuse.ops.row import IndexOf, Source
+
+
+def _has_elements(data: Shape, dim: int, index: Shape, require: Require) -> None:
+    """Where there are positions there must be something to take, on every target."""
+    message = f"axis {dim} is empty ({{right}} elements) and there are positions in it"
+    require(minimum(1, product(index)), "<=", data[dim], message, "nothing can be taken from an empty axis")
+
+
+def _take_along_axis_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
+    data, index = shapes
+    dim = normalize_axis(attributes["dim"], len(data))
+    if len(index) != len(data):
+        raise ShapeError(
+            f"take_along_axis: {len(data)} axes and an index of {len(index)}", hint="give both the same rank"
+        )
+    result = list(index)
+    for axis, extent in enumerate(data):
+        if axis == dim or extent == 1:
+            continue
+        if index[axis] == 1:
+            result[axis] = extent
+        else:
+            message = f"extents differ on axis {axis}: {{left}} and {{right}}"
+            require(extent, "==", index[axis], message, f"only axis {dim} may differ")
+    _has_elements(data, dim, index, require)
+    return tuple(result)
+
+
+def _take_along_axis_pull(
+    out: Shape, shapes: Sequence[Shape], result: Shape, attributes: Attributes, index_of: IndexOf
+) -> tuple[Source, ...]:
+    data, index = shapes
+    dim = attributes["dim"]
+    taken = index_of(1, tuple(0 if e == 1 else c for c, e in zip(out, index, strict=True)))
+    return (
+        Source(
+            0, tuple(taken if k == dim else 0 if e == 1 else c for k, (c, e) in enumerate(zip(out, data, strict=True)))
+        ),
+    )
+
+
+take_along_axis = movement(
+    "take_along_axis", shape=_take_along_axis_shape, pull=_take_along_axis_pull, arity=2, data=1, attributes=(("dim", 0),),
+    numpy=lambda x, index, dim: np.take_along_axis(x, index.astype(np.int64), dim),
+    doc="Elements at the positions that an integer operand holds, along axis `dim`; negative ones count from the end.",
+)  # fmt: skip
+
+
+def _take_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
+    data, index = shapes
+    dim = normalize_axis(attributes["dim"], len(data))
+    _has_elements(data, dim, index, require)
+    return (*data[:dim], *index, *data[dim + 1 :])
+
+
+def _take_pull(
+    out: Shape, shapes: Sequence[Shape], result: Shape, attributes: Attributes, index_of: IndexOf
+) -> tuple[Source, ...]:
+    dim, (_, index) = attributes["dim"], shapes
+    inner = out[dim : dim + len(index)]
+    taken = index_of(1, tuple(0 if e == 1 else c for c, e in zip(inner, index, strict=True)))
+    return (Source(0, (*out[:dim], taken, *out[dim + len(index) :])),)
+
+
+take = movement(
+    "take", shape=_take_shape, pull=_take_pull, arity=2, data=1, attributes=(("dim", 0),),
+    numpy=lambda x, index, dim: np.take(x, index.astype(np.int64), dim),
+    doc="Slices at the positions along axis `dim` that an integer operand holds, whose axes take the place of `dim`.",
+)  # fmt: skip

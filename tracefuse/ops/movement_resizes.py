@@ -1,0 +1,216 @@
+"""Movement rows that cut, extend and shift along axes, join arrays, and keep a triangle.
+
+Slice bounds lie inside the axis and steps are positive: the frontends see to it. What has no source is a fill value.
+
+Knows: extents, sources and their conditions. Must not know: how conditions become branches in a kernel.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracefuse.errors import ShapeError
+from tracefuse.extents import Extent, ceildiv, maximum
+from tracefuse.ir import Attributes, Require, Shape
+from tracefuse.ops.axes import normalize_axes, normalize_axis
+from tracefuse.ops.families import movement
+from tracefuse.ops.row import IndexOf, Resize, Source, Within
+
+
+def _slice_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
+    starts, ends, steps = (attributes[k] for k in ("start_indices", "end_indices", "strides"))
+    shape = shapes[0]
+    if not len(starts) == len(ends) == len(steps) == len(shape):
+        raise ShapeError(
+            f"slice: bounds for {len(starts)} axes, operand has {len(shape)}", hint="give one bound per axis"
+        )
+    result: list[Extent] = []
+    for axis, (extent, start, end, step) in enumerate(zip(shape, starts, ends, steps, strict=True)):
+        if isinstance(step, int) and step < 1:
+            raise ShapeError(
+                f"slice: step {step} on axis {axis}", hint="steps are at least 1; flip the axis for others"
+            )
+        hint = "bounds must satisfy 0 <= start <= end <= extent"
+        require(0, "<=", start, f"start {{right}} on axis {axis} is negative", hint)
+        require(start, "<=", end, f"start {{left}} on axis {axis} is after end {{right}}", hint)
+        require(end, "<=", extent, f"end {{left}} on axis {axis} is beyond the extent {{right}}", hint)
+        result.append(ceildiv(end - start, step))
+    return tuple(result)
+
+
+def _slice_pull(
+    out: Shape, shapes: Sequence[Shape], result: Shape, attributes: Attributes, index_of: IndexOf
+) -> tuple[Source, ...]:
+    steps = zip(out, attributes["start_indices"], attributes["strides"], strict=True)
+    return (Source(0, tuple(start + c * step for c, start, step in steps)),)
+
+
+def _slice_numpy(x: Any, start_indices: Sequence[int], end_indices: Sequence[int], strides: Sequence[int]) -> Any:
+    return x[tuple(builtins.slice(*bounds) for bounds in zip(start_indices, end_indices, strides, strict=True))]
+
+
+def _slice_resize(shapes: Sequence[Shape], attributes: Attributes) -> tuple[Resize, ...]:
+    bounds = zip(shapes[0], *(attributes[k] for k in ("start_indices", "end_indices", "strides")), strict=True)
+    return tuple(Resize(0, k, -start, end - extent, step) for k, (extent, start, end, step) in enumerate(bounds))
+
+
+slice = movement(
+    "slice", shape=_slice_shape, pull=_slice_pull, numpy=_slice_numpy, resize=_slice_resize,
+    attributes=(("start_indices", ()), ("end_indices", ()), ("strides", ())),
+    doc="Elements start, start + step, ... before end, on every axis.",
+)  # fmt: skip
+
+
+def _pad_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
+    widths, result = attributes["pad_widths"], []
+    for axis, extent in enumerate(shapes[0]):
+        before, after = widths[2 * axis], widths[2 * axis + 1]
+        hint = "a negative width may not remove more than the axis has"
+        require(0, "<=", extent + before + after, f"axis {axis} would get {{right}} elements", hint)
+        result.append(extent + before + after)
+    return tuple(result)
+
+
+def _pad_pull(
+    out: Shape, shapes: Sequence[Shape], result: Shape, attributes: Attributes, index_of: IndexOf
+) -> tuple[Source, ...]:
+    widths = attributes["pad_widths"]
+    coordinates = tuple(c - widths[2 * k] for k, c in enumerate(out))
+    padded = [k for k in range(len(out)) if widths[2 * k] != 0 or widths[2 * k + 1] != 0]
+    return (Source(0, coordinates, tuple(Within(coordinates[k], 0, shapes[0][k]) for k in padded)),)
+
+
+def _pad_numpy(x: Any, pad_widths: Sequence[int], value: Any) -> Any:
+    pairs = [(pad_widths[2 * k], pad_widths[2 * k + 1]) for k in range(x.ndim)]
+    kept = x[tuple(builtins.slice(max(0, -b), n + min(0, a)) for (b, a), n in zip(pairs, x.shape, strict=True))]
+    return np.pad(kept, [(max(0, b), max(0, a)) for b, a in pairs], constant_values=value)
+
+
+def _pad_resize(shapes: Sequence[Shape], attributes: Attributes) -> tuple[Resize, ...]:
+    widths = attributes["pad_widths"]
+    return tuple(Resize(0, axis, widths[2 * axis], widths[2 * axis + 1]) for axis in range(len(shapes[0])))
+
+
+pad = movement(
+    "pad", shape=_pad_shape, pull=_pad_pull, numpy=_pad_numpy, resize=_pad_resize, attributes=(("pad_widths", ()), ("value", 0)),
+    doc="`value` before and after each axis: pad_widths is before, after per axis, first axis first; negative widths cut.",
+)  # fmt: skip
+
+
+def _cat_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
+    dim = normalize_axis(attributes["dim"], len(shapes[0]))
+    total: Extent = 0
+    for shape in shapes:
+        if len(shape) != len(shapes[0]):
+            raise ShapeError(
+                f"cat: operands have {len(shapes[0])} and {len(shape)} axes", hint="give all the same rank"
+            )
+        for axis, extent in enumerate(shape):
+            if axis != dim:
+                message = f"extents differ on axis {axis}: {{left}} and {{right}}"
+                require(shapes[0][axis], "==", extent, message, f"only axis {dim} may differ")
+        total = total + shape[dim]
+    return tuple(total if k == dim else e for k, e in enumerate(shapes[0]))
+
+
+def _cat_pull(
+    out: Shape, shapes: Sequence[Shape], result: Shape, attributes: Attributes, index_of: IndexOf
+) -> tuple[Source, ...]:
+    dim = attributes["dim"]
+    sources = []
+    start: Extent = 0
+    for operand, shape in enumerate(shapes):
+        end = start + shape[dim]
+        coordinates = tuple(c - start if k == dim else c for k, c in enumerate(out))
+        sources.append(Source(operand, coordinates, (Within(out[dim], start, end),)))
+        start = end
+    return tuple(sources)
+
+
+def _cat_resize(shapes: Sequence[Shape], attributes: Attributes) -> tuple[Resize, ...]:
+    dim = attributes["dim"]
+    lengths = [shape[dim] for shape in shapes]
+    total = sum(lengths)
+    before = [sum(lengths[:k]) for k in range(len(lengths))]
+    return tuple(Resize(k, dim, b, total - b - own) for k, (b, own) in enumerate(zip(before, lengths, strict=True)))
+
+
+cat = movement(
+    "cat", shape=_cat_shape, pull=_cat_pull, resize=_cat_resize, numpy=lambda *xs, dim: np.concatenate(xs, axis=dim), attributes=(("dim", 0),),
+    arity=None, doc="Operands one after another along axis `dim`.",
+)  # fmt: skip
+
+
+def _same_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
+    normalize_axes(attributes["dims"], len(shapes[0]))
+    return shapes[0]
+
+
+def _flip_pull(
+    out: Shape, shapes: Sequence[Shape], result: Shape, attributes: Attributes, index_of: IndexOf
+) -> tuple[Source, ...]:
+    return (Source(0, tuple(shapes[0][k] - 1 - c if k in attributes["dims"] else c for k, c in enumerate(out))),)
+
+
+flip = movement(
+    "flip", shape=_same_shape, pull=_flip_pull, numpy=lambda x, dims: np.flip(x, tuple(dims)), attributes=(("dims", ()),),
+    doc="Reverses the axes `dims`.",
+)  # fmt: skip
+
+
+def _roll_pull(
+    out: Shape, shapes: Sequence[Shape], result: Shape, attributes: Attributes, index_of: IndexOf
+) -> tuple[Source, ...]:
+    dim, shape = attributes["dim"], shapes[0]
+    extent = shape[dim]
+    shift = attributes["shift"] % extent if extent != 0 else 0
+    moved = [
+        (out[dim] - shift + extent, Within(out[dim], 0, shift)),
+        (out[dim] - shift, Within(out[dim], shift, extent)),
+    ]
+    return tuple(
+        Source(0, tuple(new if k == dim else c for k, c in enumerate(out)), (condition,)) for new, condition in moved
+    )
+
+
+def _roll_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
+    normalize_axis(attributes["dim"], len(shapes[0]))
+    return shapes[0]
+
+
+def _roll_resize(shapes: Sequence[Shape], attributes: Attributes) -> tuple[Resize, ...]:
+    dim = attributes["dim"]
+    shift = attributes["shift"] % maximum(1, shapes[0][dim])
+    return (Resize(0, dim, shift, -shift, moves=True),)
+
+
+roll = movement(
+    "roll", shape=_roll_shape, pull=_roll_pull, resize=_roll_resize, numpy=lambda x, shift, dim: np.roll(x, shift, dim), attributes=(("shift", 0), ("dim", 0)),
+    doc="Moves elements by `shift` along axis `dim`; what leaves at one end enters at the other.",
+)  # fmt: skip
+
+
+def _matrix_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
+    if len(shapes[0]) < 2:
+        raise ShapeError(f"a triangle of an array with {len(shapes[0])} axes", hint="give a matrix")
+    return shapes[0]
+
+
+def _triu_pull(
+    out: Shape, shapes: Sequence[Shape], result: Shape, attributes: Attributes, index_of: IndexOf
+) -> tuple[Source, ...]:
+    return (Source(0, out, (Within(out[-1] - out[-2], attributes["diagonal"], shapes[0][-1]),)),)
+
+
+def _tril_pull(
+    out: Shape, shapes: Sequence[Shape], result: Shape, attributes: Attributes, index_of: IndexOf
+) -> tuple[Source, ...]:
+    return (Source(0, out, (Within(out[-1] - out[-2], -shapes[0][-2], attributes["diagonal"] + 1),)),)
+
+
+triu = movement("triu", shape=_matrix_shape, pull=_triu_pull, numpy=lambda x, diagonal: np.triu(x, diagonal), attributes=(("diagonal", 0),), doc="Matrices with zeros below a diagonal.")  # fmt: skip
+tril = movement("tril", shape=_matrix_shape, pull=_tril_pull, numpy=lambda x, diagonal: np.tril(x, diagonal), attributes=(("diagonal", 0),), doc="Matrices with zeros above a diagonal.")  # fmt: skip
