@@ -18,13 +18,13 @@ import pytest
 
 import tracefuse
 from tracefuse import compile_all, config, fuse
+from tracefuse.backend_cpu import CpuBackend
 from tracefuse.compiler import compile_fusion
 from tracefuse.device import cpu
 from tracefuse.errors import CompileError
 from tracefuse.kernel import compile_cpu, pool
 from tracefuse.kernel.disk_cache import DiskCache
 from tracefuse.kernel.ir import Kernel
-from tracefuse.targets import CpuBackend
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 

@@ -16,6 +16,7 @@ from ways import assert_equal_bits, backend_of
 
 import tracefuse
 from tracefuse import DataType, FusionDefinition, fuse, rules
+from tracefuse.backend_cpu import CpuBackend
 from tracefuse.compiler import Executable
 from tracefuse.config import resolve
 from tracefuse.dtypes import DType, complex64, float16, float32, int32
@@ -25,7 +26,6 @@ from tracefuse.ir import Op
 from tracefuse.kernel import llvm_scalar
 from tracefuse.ops import Library, Movement, Pointwise, Reduction
 from tracefuse.segmentation import segment_fusion
-from tracefuse.targets import CpuBackend
 
 X = np.random.default_rng(0).normal(size=(8, 12)).astype(np.float32)
 

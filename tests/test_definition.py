@@ -22,7 +22,8 @@ from tracefuse.definition_rows import UnknownOperation
 from tracefuse.dtypes import DataType, bool_, float32
 from tracefuse.errors import DtypeError, FusionError, ShapeError, UnsupportedError
 from tracefuse.evaluate import evaluate
-from tracefuse.ir import Fusion, FusionBuilder, Literal
+from tracefuse.fusion_builder import FusionBuilder
+from tracefuse.ir import Fusion, Literal
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
 
 ROOT = Path(__file__).parent.parent

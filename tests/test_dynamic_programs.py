@@ -11,6 +11,7 @@ from ways import backend_of, on_backend
 
 from segments import Allocate, Integer, Launch, Loop, Program, Release, Runner, Select
 from tracefuse import DataType, FusionDefinition, options
+from tracefuse.backend_cpu import CpuBackend
 from tracefuse.compiler import Executable, compile_fusion
 from tracefuse.definition_inputs import on_host
 from tracefuse.dtypes import float32
@@ -18,7 +19,6 @@ from tracefuse.fusion_launch import FusionLaunch
 from tracefuse.host_program import Allocation
 from tracefuse.kernel import compile_cpu
 from tracefuse.segmentation import segment_fusion
-from tracefuse.targets import CpuBackend
 
 
 @pytest.mark.parametrize("mode", ["auto", "on", "off"])

@@ -16,12 +16,12 @@ from random_fusions import fusions
 from ways import assert_equal_bits
 
 from tracefuse import FusionDefinition, UnsupportedError, fuse, options, rules
+from tracefuse.backend_cpu import CpuBackend
 from tracefuse.compiler import Executable
 from tracefuse.config import resolve
 from tracefuse.device import cpu
 from tracefuse.dtypes import DType
 from tracefuse.segmentation import segment_fusion
-from tracefuse.targets import CpuBackend
 
 
 @dataclass

@@ -14,10 +14,10 @@ import pytest
 from ways import backend_of, on_backend, on_host, run_whole
 
 from tracefuse import fuse
+from tracefuse.backend_cpu import CpuBackend
 from tracefuse.definition import FusionDefinition
 from tracefuse.dtypes import ALL, DType, bfloat16, bool_, dtype_of, float16, float32, float64, int8
 from tracefuse.errors import ShapeError
-from tracefuse.targets import CpuBackend
 
 INTEGERS = [d for d in ALL if d.is_integer]
 FLOATS = [float16, bfloat16, float32, float64]

@@ -12,7 +12,8 @@ from tracefuse.decompose import decompose
 from tracefuse.definition import FusionDefinition
 from tracefuse.dtypes import DataType, float16, float32, int64
 from tracefuse.evaluate import evaluate
-from tracefuse.ir import Fusion, FusionBuilder, Literal
+from tracefuse.fusion_builder import FusionBuilder
+from tracefuse.ir import Fusion, Literal
 from tracefuse.ops import REGISTRY, Reduction
 from tracefuse.rewrite import drop_dead, fold_constants, merge_common
 

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 
 from tracefuse import config, rules
+from tracefuse.backend import Backend
+from tracefuse.backend_cpu import CpuBackend
 from tracefuse.compiler import Executable, run_passes
 from tracefuse.definition import DefinitionSegment, FusionDefinition
 from tracefuse.device import cuda
@@ -29,7 +31,7 @@ from tracefuse.kernel.interpret import interpret
 from tracefuse.kernel.ir import Kernel
 from tracefuse.schedule.lower import Target
 from tracefuse.segmentation import Segmentation, segment_fusion
-from tracefuse.targets import Backend, CpuBackend, cpu_backend, cuda_backend
+from tracefuse.targets import cpu_backend, cuda_backend
 
 BACKENDS = ("cpu", "interpreter", "interpreter-cuda", "cuda")
 WAYS = ("whole", "segments", "printed")

@@ -14,8 +14,8 @@ from tracefuse import dtypes, source
 from tracefuse.errors import DtypeError
 from tracefuse.operations import apply, as_tensor, as_traced, astype, missing, recorder_of
 from tracefuse.ops import REGISTRY
-from tracefuse.recorder import Traced
 from tracefuse.sizes import SymbolicSize
+from tracefuse.traced import Traced
 
 
 def matmul(a: Any, b: Any) -> Any:

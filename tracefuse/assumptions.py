@@ -15,8 +15,8 @@ from typing import Any
 
 from tracefuse import source
 from tracefuse.extents import Extent, as_symbol, evaluate, is_nonnegative, substitute
+from tracefuse.fusion_builder import FusionBuilder
 from tracefuse.guards import Guard
-from tracefuse.ir import FusionBuilder
 from tracefuse.operands import Facts
 
 

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from tracefuse.arrays import ShapeDtype, dtype_of_array
+from tracefuse.backend import Backend
 from tracefuse.errors import DtypeError, FusionError, ScalarError, ShapeError
 from tracefuse.evaluate import extent_values
 from tracefuse.ir import Fusion, Value
 from tracefuse.layouts import LayoutKey, Strided, stride_name, strided
-from tracefuse.targets import Backend
 
 
 @dataclass(frozen=True, slots=True)

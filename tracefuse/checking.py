@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from tracefuse.backend import Backend
 from tracefuse.error_bounds import Bounded, bounded_outputs
 from tracefuse.errors import DeviceError, InternalError
 from tracefuse.evaluate import evaluate
@@ -22,7 +23,6 @@ from tracefuse.ir import Fusion, Node
 from tracefuse.plan import CompiledSegment
 from tracefuse.rewrite import drop_dead
 from tracefuse.spans import span
-from tracefuse.targets import Backend
 
 RunAlone: TypeAlias = Callable[[Fusion, Sequence[Any]], Sequence[Any]]
 """Compiles a fusion and runs it, with nothing checked."""

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from tracefuse.backend import Backend
 from tracefuse.errors import CompileError
 from tracefuse.kernel.disk_cache import DiskCache
 from tracefuse.kernel.ir import Kernel
 from tracefuse.kernel.pool import available_threads
 from tracefuse.schedule.launches import Lowered
-from tracefuse.targets import Backend
 
 
 def compile_all(

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 import segments
 from tracefuse import config, rules
+from tracefuse.backend import Backend
 from tracefuse.call_facts import CallFacts, read_facts
 from tracefuse.concretization import Concretization
 from tracefuse.concretizations import Concretizations
@@ -40,7 +41,7 @@ from tracefuse.progress import say_pass, say_plan, why_made
 from tracefuse.rewrite import drop_dead, fold_constants, merge_common, separate_outputs
 from tracefuse.segmentation import Segmentation, for_sizes, segment_fusion
 from tracefuse.slicing import Sliced
-from tracefuse.targets import Backend, backend_for, cpu_backend
+from tracefuse.targets import backend_for, cpu_backend
 from tracefuse.watching import watching
 
 Pass: TypeAlias = Callable[[Fusion], Fusion]

@@ -18,7 +18,7 @@ from tracefuse.dtypes import bool_, int64
 from tracefuse.errors import ShapeError
 from tracefuse.extents import Extent, product
 from tracefuse.operations import apply, as_tensor, iota
-from tracefuse.recorder import Traced
+from tracefuse.traced import Traced
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from tracefuse import source
 from tracefuse.errors import DtypeError, FusionError, ShapeError
-from tracefuse.ir import Fusion, FusionBuilder, Operand
+from tracefuse.fusion_builder import FusionBuilder
+from tracefuse.ir import Fusion, Operand
 
 
 def aliased_input(builder: FusionBuilder, output: int, owner: Operand) -> int:

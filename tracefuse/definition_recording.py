@@ -16,7 +16,8 @@ from tracefuse.definition_values import Handle, LoopAxis, Scalar, Tensor, Vector
 from tracefuse.dtypes import DataType, DType, dtype_of, python_kind
 from tracefuse.errors import DtypeError, FusionError, ShapeError
 from tracefuse.extents import Extent
-from tracefuse.ir import Attributes, Fusion, FusionBuilder, Literal, Op, Operand
+from tracefuse.fusion_builder import FusionBuilder
+from tracefuse.ir import Attributes, Fusion, Literal, Op, Operand
 from tracefuse.printing import VectorValue
 
 

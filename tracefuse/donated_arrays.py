@@ -17,6 +17,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.arrays import ShapeDtype
+from tracefuse.backend import Backend
 from tracefuse.call_facts import CallFacts
 from tracefuse.donation import Donated
 from tracefuse.errors import FusionError, UnsupportedError
@@ -24,7 +25,6 @@ from tracefuse.extents import evaluate
 from tracefuse.ir import Fusion
 from tracefuse.plan import Plan
 from tracefuse.spans import span
-from tracefuse.targets import Backend
 
 
 class Donation:

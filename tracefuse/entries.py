@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse import arrays, pytrees
+from tracefuse.backend import Backend
 from tracefuse.calls import Call
 from tracefuse.compiler import Executable
 from tracefuse.evaluated import EvaluatedExecutable
@@ -20,7 +21,7 @@ from tracefuse.given import returned
 from tracefuse.leaves import array_key
 from tracefuse.misses import Miss
 from tracefuse.printed_values import print_all, run_and_print
-from tracefuse.targets import Backend, cpu_backend
+from tracefuse.targets import cpu_backend
 from tracefuse.tracing import Trace
 
 

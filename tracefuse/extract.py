@@ -30,7 +30,8 @@ from tracefuse.extents import (
     symbol,
     symbols,
 )
-from tracefuse.ir import Fusion, FusionBuilder, Layout, Literal, Node, Requirement, Value
+from tracefuse.fusion_builder import FusionBuilder
+from tracefuse.ir import Fusion, Layout, Literal, Node, Requirement, Value
 
 
 def map_extents(attribute: Any, change: Callable[[Extent], Extent]) -> Any:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracefuse.arrays import ShapeDtype, check_can_change, dtype_of_array, kind_of
+from tracefuse.backend import Backend
 from tracefuse.call_facts import CallFacts
 from tracefuse.errors import DtypeError, FusionError, ShapeError, UnsupportedError
 from tracefuse.extents import evaluate
 from tracefuse.ir import Fusion
 from tracefuse.layouts import Strided, stride_name, strided
 from tracefuse.spans import span
-from tracefuse.targets import Backend
 
 FIRST_MEMORY = 1 << 20
 """The number of the first given memory that is no argument: above those of all values, also of those that are added

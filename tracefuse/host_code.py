@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from segments import Alias, Allocate, Copy, Instruction, Launch, Release
+from tracefuse.backend import Backend
 from tracefuse.errors import UnsupportedError
 from tracefuse.extents import Extent, Symbol, product, python_text
 from tracefuse.guards import Guard
@@ -27,7 +28,6 @@ from tracefuse.layouts import STRIDE_NAME, Strided, strided
 from tracefuse.memory_plan import out_of_memory
 from tracefuse.plan import CompiledSegment, Plan
 from tracefuse.rooms import Room
-from tracefuse.targets import Backend
 
 Call: TypeAlias = Callable[[Sequence[Any]], "list[Any] | None"]
 """The outputs, or None where the plan does not fit the arguments; then nothing has run."""

@@ -17,7 +17,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.errors import DtypeError, ShapeError, UnsupportedError
 from tracefuse.ops import REGISTRY, Pointwise
-from tracefuse.recorder import Traced
+from tracefuse.traced import Traced
 
 
 def into(target: Any, result: Traced) -> Any:

@@ -20,8 +20,9 @@ from tracefuse import source
 from tracefuse.errors import ShapeError, UnsupportedError
 from tracefuse.extents import Extent
 from tracefuse.ir import Shape
-from tracefuse.recorder import Recorder, Traced
+from tracefuse.recorder import Recorder
 from tracefuse.sizes import SymbolicSize
+from tracefuse.traced import Traced
 
 
 @dataclass(slots=True)

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tracefuse.backend import Backend
 from tracefuse.dtypes import DType, bfloat16
 from tracefuse.errors import OutOfRangeError
 from tracefuse.ir import Fusion, Node
 from tracefuse.ops.row import Library
-from tracefuse.targets import Backend
 
 
 def library_launch(

@@ -16,8 +16,8 @@ from tracefuse.extents import product
 from tracefuse.in_place import into
 from tracefuse.operations import apply, as_number, as_tensor, astype, axes_of, located, reduce
 from tracefuse.ops import REGISTRY, Reduction
-from tracefuse.recorder import Traced
 from tracefuse.shaping import broadcast_to
+from tracefuse.traced import Traced
 
 
 @located

@@ -17,7 +17,7 @@ from tracefuse.in_place import into
 from tracefuse.numpy_table import Functions
 from tracefuse.operations import apply, as_tensor, iota, missing, refuse
 from tracefuse.ops.axes import normalize_axis
-from tracefuse.recorder import Traced
+from tracefuse.traced import Traced
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements

@@ -17,7 +17,7 @@ from tracefuse.in_place import into
 from tracefuse.numpy_table import Functions, functions
 from tracefuse.operations import apply, as_tensor, as_traced, missing, refuse
 from tracefuse.ops import REGISTRY, Pointwise
-from tracefuse.recorder import Traced
+from tracefuse.traced import Traced
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements

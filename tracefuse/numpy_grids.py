@@ -16,7 +16,8 @@ from tracefuse.errors import ScalarError, ShapeError
 from tracefuse.numpy_table import Functions
 from tracefuse.operations import apply, as_array, as_traced, missing
 from tracefuse.ops.axes import normalize_axis
-from tracefuse.recorder import Recorder, Traced
+from tracefuse.recorder import Recorder
+from tracefuse.traced import Traced
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements

@@ -19,7 +19,7 @@ from tracefuse.errors import ScalarError, ShapeError
 from tracefuse.in_place import into
 from tracefuse.numpy_table import Functions
 from tracefuse.operations import apply, as_array, as_traced, missing, refuse
-from tracefuse.recorder import Traced
+from tracefuse.traced import Traced
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements

@@ -21,7 +21,7 @@ from tracefuse.numpy_table import Functions
 from tracefuse.operations import apply, as_array, as_traced, missing
 from tracefuse.ops import REGISTRY
 from tracefuse.ops.axes import normalize_axis
-from tracefuse.recorder import Traced
+from tracefuse.traced import Traced
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements

@@ -18,7 +18,7 @@ from tracefuse.errors import DtypeError
 from tracefuse.in_place import into
 from tracefuse.operations import apply, as_tensor, as_traced, missing, recorder_of, refuse
 from tracefuse.ops import REGISTRY, Pointwise
-from tracefuse.recorder import Traced
+from tracefuse.traced import Traced
 
 # Ufuncs whose row has a meaning of its own (integers by zero), or that are written with other rows.
 _ALIASES = {

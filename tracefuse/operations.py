@@ -20,8 +20,9 @@ from tracefuse.errors import TraceError, TracefuseError, UnsupportedError
 from tracefuse.in_place import into
 from tracefuse.ops import REGISTRY, Pointwise, Reduction
 from tracefuse.ops.axes import normalize_axes, normalize_axis
-from tracefuse.recorder import Recorder, Traced, current
+from tracefuse.recorder import Recorder, current
 from tracefuse.sizes import SymbolicSize
+from tracefuse.traced import Traced
 
 
 def recorder_of(values: Sequence[Any]) -> Recorder:

@@ -12,7 +12,7 @@ from tracefuse import pytrees
 from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.in_place import into
 from tracefuse.operations import as_tensor
-from tracefuse.recorder import Traced
+from tracefuse.traced import Traced
 
 
 def given_leaves(structure: Any, results: Sequence[tuple[str, Any]], out: Any) -> list[Any]:

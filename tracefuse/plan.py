@@ -17,6 +17,7 @@ import numpy as np
 import segments
 from segments import Program, Runner
 from tracefuse import config
+from tracefuse.backend import Backend
 from tracefuse.compile_all import compile_all
 from tracefuse.config import Options
 from tracefuse.donation import Donated, Taken, taken_by, takers
@@ -44,7 +45,6 @@ from tracefuse.slicing import Sliced
 from tracefuse.stream_plan import host_op_of, segment_call
 from tracefuse.stream_program import build_stream_program
 from tracefuse.streams import on_streams
-from tracefuse.targets import Backend
 
 
 @dataclass(frozen=True, slots=True, eq=False)

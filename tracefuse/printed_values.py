@@ -19,8 +19,9 @@ import numpy as np
 from tracefuse import arrays, operations, pytrees, source
 from tracefuse.definition_inputs import on_host
 from tracefuse.errors import TraceError
-from tracefuse.recorder import Recorder, Traced, current
+from tracefuse.recorder import Recorder, current
 from tracefuse.sizes import SymbolicSize
+from tracefuse.traced import Traced
 
 Facts = Mapping[int, Any]
 

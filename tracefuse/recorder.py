@@ -1,8 +1,8 @@
 """The recorder: one trace's values, the facts that it used, and what it captured.
 
-A `Traced` is a name for a value that may be bound to another value (`y += 1`). The recorder resolves operands, applies
-rows through the builder with NumPy's promotion, and answers questions about sizes from the sizes of the call at hand,
-writing down each answer that was not proved: an outcome (`decide`) or a value (`pin`), as guards.
+The recorder resolves operands, applies rows through the builder with NumPy's promotion, and answers questions about
+sizes from the sizes of the call at hand, writing down each answer that was not proved: an outcome (`decide`) or a value
+(`pin`), as guards.
 
 Knows: the IR, rows, promotion, guards, how operands are named in messages. Must not know: NumPy's functions and their
 signatures, pytrees, what a fused function is.
@@ -11,7 +11,7 @@ signatures, pytrees, what a fused function is.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,62 +23,15 @@ from tracefuse.assumptions import Assumptions, ScalarGuard
 from tracefuse.dtypes import DType, dtype_of, promote_numpy
 from tracefuse.errors import DeviceError, DtypeError, ShapeError, TraceError, UnsupportedError
 from tracefuse.extents import Expression, Extent, evaluate, symbols
-from tracefuse.ir import Fusion, FusionBuilder, Literal, Op, Operand, Shape, Value
-from tracefuse.operands import Facts, Resolved, check_literals, located_error, numpy_types, reader_of
+from tracefuse.ir import Fusion, Literal, Op
+from tracefuse.operands import Resolved, check_literals, located_error, numpy_types, reader_of
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
 from tracefuse.sizes import SymbolicSize, wrap
+from tracefuse.trace_builder import TraceBuilder
+from tracefuse.traced import Traced, ViewGroup
 
 current: ContextVar[Recorder | None] = ContextVar("tracefuse_recorder", default=None)
 """The trace in progress, for functions that are given no traced value (`xp.zeros`)."""
-
-
-class ViewGroup:
-    """Names that may share memory in NumPy: changing one in place would have to change the others."""
-
-    __slots__ = ("members", "of_argument")
-
-    def __init__(self, of_argument: str | None) -> None:
-        self.of_argument = of_argument
-        self.members: list[weakref.ref[Traced]] = []
-
-    def change_through(self, traced: Traced, line: str) -> None:
-        """The memory was changed in place through one name: the others may be used no more."""
-        for member in self.members:
-            other = member()
-            if other is not None and other is not traced:
-                other.changed = line
-        self.members = [weakref.ref(traced)]
-
-
-class Traced:
-    """A name for a value of the fusion that is being recorded.
-
-    weak: the kind of Python scalar that it is in promotion, or None. sized: made from sizes, so weak also under NumPy's
-    functions. read: for host scalars, the value as a function of the facts of a call. changed: the line that changed
-    its memory in place through another name; it stands for nothing from then on.
-    """
-
-    __slots__ = ("__weakref__", "changed", "group", "number", "read", "recorder", "sized", "weak")
-
-    def __init__(
-        self, recorder: Recorder, number: int, weak: str | None = None, read: Callable[[Facts], Any] | None = None,
-        sized: bool = False,
-    ) -> None:  # fmt: skip
-        self.recorder, self.number, self.weak, self.read, self.sized = recorder, number, weak, read, sized
-        self.group: ViewGroup | None = None
-        self.changed: str | None = None
-
-    @property
-    def value(self) -> Value:
-        return self.recorder.builder.values[self.number]
-
-    @property
-    def extents(self) -> Shape:
-        return tuple(self.recorder.simplify(e) for e in self.value.shape)
-
-    @property
-    def on_host(self) -> bool:
-        return not self.value.is_tensor
 
 
 @dataclass(slots=True)
@@ -89,34 +42,6 @@ class Capture:
     number: int
 
 
-class _Builder(FusionBuilder):
-    """Names the operands in what is required of them."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
-        self._recorder = recorder
-        self.reading: Sequence[Operand] = ()
-        self.named: Sequence[Any] = ()
-
-    def require(
-        self, left: Extent, relation: str, right: Extent, message: str, hint: str, where: str | None = None
-    ) -> None:
-        left, right = self._recorder.simplify(left), self._recorder.simplify(right)
-        if right - left != 0 and "{left}" in message and "{right}" in message:
-            first = self._whose(left, 0)
-            second = self._whose(right, first[0] + 1)
-            message = message.replace("{left}", "{left}" + first[1]).replace("{right}", "{right}" + second[1])
-        super().require(left, relation, right, message, hint, where)
-
-    def _whose(self, extent: Extent, start: int) -> tuple[int, str]:
-        """The first operand from `start` on that has this extent, and what to say of it."""
-        for position in range(start, len(self.reading)):
-            operand = self.reading[position]
-            if isinstance(operand, int) and extent in [self._recorder.simplify(e) for e in self.values[operand].shape]:
-                return position, f" ({self._recorder.describe(operand, self.named[position])})"
-        return start - 1, ""
-
-
 class Recorder(Assumptions):
     """One trace. `traced_type` is the class of the names that it hands out.
 
@@ -125,7 +50,7 @@ class Recorder(Assumptions):
 
     def __init__(self, traced_type: type[Traced], function: str = "the function") -> None:
         super().__init__()
-        self.builder: _Builder = _Builder(self)
+        self.builder: TraceBuilder = TraceBuilder(self)
         self.traced_type = traced_type
         self.function = function
         self.scalar_guards: list[ScalarGuard] = []

@@ -19,7 +19,8 @@ import numpy as np
 from tracefuse.errors import FusionError
 from tracefuse.evaluate import evaluate
 from tracefuse.extents import Expression, Extent
-from tracefuse.ir import Fusion, FusionBuilder, Literal, Node, Operand
+from tracefuse.fusion_builder import FusionBuilder
+from tracefuse.ir import Fusion, Literal, Node, Operand
 from tracefuse.ops.movement import broadcast, squeeze
 from tracefuse.ops.pointwise import cast
 from tracefuse.ops.pointwise import set as copy

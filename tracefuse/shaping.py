@@ -21,8 +21,9 @@ from tracefuse.indexing_keys import plan_of
 from tracefuse.ir import Shape
 from tracefuse.operations import as_tensor, as_traced, astype, axes_of, copy, located, missing
 from tracefuse.ops.axes import broadcast_shapes, normalize_axes, normalize_axis
-from tracefuse.recorder import Recorder, Traced
+from tracefuse.recorder import Recorder
 from tracefuse.sizes import SymbolicSize
+from tracefuse.traced import Traced
 
 
 def _extents(shape: Any, recorder: Recorder) -> tuple[Extent, ...]:

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tracefuse.arrays import ShapeDtype
+from tracefuse.backend import Backend
 from tracefuse.errors import UnsupportedError
 from tracefuse.spans import Span, span
-from tracefuse.targets import Backend
 from tracefuse.tracing import Trace
 
 

@@ -17,8 +17,9 @@ from segments import Verdict, no, yes
 from tracefuse.errors import TracefuseError, UnsupportedError
 from tracefuse.extents import Expression, Extent, Symbol, as_symbol, input_extent, substitute, symbol, symbols
 from tracefuse.extract import map_extents
+from tracefuse.fusion_builder import FusionBuilder
 from tracefuse.indexing import sources
-from tracefuse.ir import Fusion, FusionBuilder, Literal, Node, Shape
+from tracefuse.ir import Fusion, Literal, Node, Shape
 from tracefuse.ops.row import Library, Pointwise, Reduction
 
 Axes: TypeAlias = dict[int, int | None]

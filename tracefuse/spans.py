@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse.targets import Backend
+from tracefuse.backend import Backend
 
 MOST_WORK = 1 << 14
 """Steps of NumPy's search for a byte that two arrays share, at most."""

@@ -14,7 +14,7 @@ from tracefuse.errors import ShapeError
 from tracefuse.operations import as_tensor, copy, located
 from tracefuse.ops.axes import normalize_axis
 from tracefuse.parallel import StreamAxis
-from tracefuse.recorder import Traced
+from tracefuse.traced import Traced
 
 
 @located

@@ -25,9 +25,10 @@ from tracefuse.leaves import Leaf, array_key
 from tracefuse.misses import Miss, first_miss
 from tracefuse.printed_values import Print, printed
 from tracefuse.random_watch import RandomWatch
-from tracefuse.recorder import Recorder, Traced, ViewGroup, current
+from tracefuse.recorder import Recorder, current
 from tracefuse.sizes import SymbolicSize
 from tracefuse.trace import Tracer
+from tracefuse.traced import Traced, ViewGroup
 
 Rebuild: TypeAlias = Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 

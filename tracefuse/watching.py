@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tracefuse.backend import Backend
 from tracefuse.checking import RunAlone, checked
 from tracefuse.config import Options
 from tracefuse.logs import say
 from tracefuse.plan import CompiledSegment
-from tracefuse.targets import Backend
 
 
 def watching(

@@ -24,9 +24,10 @@ from tracefuse.errors import ShapeError
 from tracefuse.extents import ceildiv
 from tracefuse.fused import FusedFunction
 from tracefuse.operations import apply, iota
-from tracefuse.recorder import Recorder, Traced, current
+from tracefuse.recorder import Recorder, current
 from tracefuse.sizes import SymbolicSize
 from tracefuse.trace import Tracer
+from tracefuse.traced import Traced
 
 _numpy: Any = np  # creation takes what NumPy takes, symbolic sizes as well
 
