@@ -90,11 +90,10 @@ def build_segment(
     value_map = dict(enumerate([*tensors, *scalars, *made]))
     inverse = {original: local for local, original in value_map.items()}
     inputs = tuple(range(len(tensors) + len(scalars)))
-    stored = _stored(graph, members, made) if outputs is None else outputs
-    missing = sorted(set(stored).difference(made))
-    if missing:
-        raise GraphError(f"steps {order} do not make the outputs {missing}")
-    local_outputs = tuple(sorted(inverse[value] for value in set(stored)))
+    stored = set(_stored(graph, members, made) if outputs is None else outputs)
+    if not stored.issubset(made):
+        raise GraphError(f"steps {order} do not make the outputs {sorted(stored.difference(made))}")
+    local_outputs = tuple(sorted(inverse[value] for value in stored))
     extent_inverse = {original: local for local, original in reversed(extent_map.items())}
     extent_inverse.update((extent, inverse[extent]) for extent in scalars)
     return Segment(

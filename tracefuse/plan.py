@@ -164,11 +164,8 @@ def build_plan(
     else:
         program = build_host_program(fusion, graph, launches, fills, memory, direct, lowering.may_raise)
         program = segments.spread(program, 1 if _overlap(fusion, memory) else options.streams)
-    runner, rooms = Runner(program, backend), NO_ROOMS
-    if runner.is_straight:
-        scratch = {k: _spans(one) for k, one in enumerate(compiled)}
-        called = [one.code is None for one in compiled]
-        rooms = lay_out(program, called, scratch, slots=backend.addresses, graph=options.graph)
+    runner = Runner(program, backend)
+    rooms = _rooms(program, compiled, backend, options) if runner.is_straight else NO_ROOMS
     return Plan(
         segmentation, layouts, aligned, tuple(dict.fromkeys(found)), tuple(compiled), program, runner,
         rooms, tuple(given), direct, donated=tuple(donated), taken=taken,
@@ -180,9 +177,11 @@ def _overlap(fusion: Fusion, memory: Sequence[Given]) -> bool:
     return any(one.shares or (one.same and one.memory not in fusion.inputs) for one in memory)
 
 
-def _spans(segment: CompiledSegment) -> list[Extent]:
-    """The bytes of a slot for each scratch buffer."""
-    return [span_of(size, dtype.itemsize) for dtype, size in segment.scratch]
+def _rooms(program: segments.Program, compiled: Sequence[CompiledSegment], backend: Backend, options: Options) -> Rooms:
+    """Where what the program makes lies in one memory: a slot for each scratch buffer, too."""
+    scratch = {k: [span_of(size, dtype.itemsize) for dtype, size in one.scratch] for k, one in enumerate(compiled)}
+    called = [one.code is None for one in compiled]
+    return lay_out(program, called, scratch, slots=backend.addresses, graph=options.graph)
 
 
 class _Lowering:

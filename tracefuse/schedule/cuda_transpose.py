@@ -10,7 +10,7 @@ Knows: regions without a reduction, loops, kernel IR. Must not know: CUDA's nota
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tracefuse.extents import Expression, Extent, Symbol, ceildiv, product, substitute, symbol
@@ -29,6 +29,7 @@ from tracefuse.schedule.cuda_frame import (
 from tracefuse.schedule.launches import LaunchSpec, make_launch
 from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.phases import Region, store_output
+from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.transposed import Transposed
 
 THREADS = 256
@@ -86,6 +87,20 @@ class _Square:
             body.bind(rows.index, body.index.code(row))
             yield place
 
+    def fill(self, held: Sequence[tuple[Key, Buffer]], values: Mapping[Symbol, Extent], place: Extent) -> None:
+        """Stores what is read at the loops' `values` into the tiles."""
+        for (number, coordinates), buffer in held:
+            lanes = self.body.value(number, tuple(substitute(c, values) for c in coordinates))
+            for lane, element in enumerate(self.body.spread(lanes)):
+                at = (self.across * self.lanes + lane) * self.pitch + place
+                self.body.append(Store(buffer, self.body.index.code(at), element))
+
+    def read(self, held: Sequence[tuple[Key, Buffer]], values: Mapping[Symbol, Extent], place: Extent) -> None:
+        """What is read at the loops' `values` comes from the tiles from here on."""
+        for (number, coordinates), buffer in held:
+            at = place * self.pitch + self.across * self.lanes + (self.body.lane if self.lanes > 1 else 0)
+            self.body.cached[(number, tuple(substitute(c, values) for c in coordinates))] = (buffer, at)
+
 
 def lower_transposed(
     region: Region, setting: Setting, transposed: Transposed
@@ -112,21 +127,12 @@ def lower_transposed(
     row = bind_position(body, "tile_row", rest % tiles, tiles)
     bind_loops(body, outside, bind_position(body, "place", rest // tiles, product(k.extent for k in outside)))
     held = [(key, square.shared(key[0])) for key in transposed.reads]
-
-    values = square.values(other)
     with square.each(other, inner, row, column) as place:
-        for (number, coordinates), buffer in held:
-            lanes_read = body.value(number, tuple(substitute(c, values) for c in coordinates))
-            for lane, element in enumerate(body.spread(lanes_read)):
-                at = (square.across * lanes + lane) * square.pitch + place
-                body.append(Store(buffer, body.index.code(at), element))
+        square.fill(held, square.values(other), place)
     body.append(Barrier())
-    values = square.values(inner)
-    part = region.placed(values)
+    part = region.placed(square.values(inner))
     with square.each(inner, other, column, row) as place:
-        for (number, coordinates), buffer in held:
-            at = place * square.pitch + square.across * lanes + (body.lane if lanes > 1 else 0)
-            body.cached[(number, tuple(substitute(c, values) for c in coordinates))] = (buffer, at)
+        square.read(held, square.values(inner), place)
         for output in part.full[0]:
             store_output(body, part, output)
     launch = make_launch(

@@ -111,17 +111,9 @@ def make_launch(
     if body.noted:
         statements = (Declare(NOTED, _ZERO), *statements, If(call("ne", NOTED, _ZERO), (Store(CELL, _ZERO, NOTED),)))
     kernel = Kernel(
-        name,
-        parameters,
-        tuple(axes),
-        statements,
-        target,
-        threads,
-        thread,
-        blocks_per_multiprocessor,
-        work_code,
+        name, parameters, tuple(axes), statements, target, threads, thread, blocks_per_multiprocessor, work_code,
         contract,
-    )
+    )  # fmt: skip
     if has_complex(body.fusion):
         kernel = split_complex(kernel)
     return LaunchSpec(kernel, tensors, tuple(k for k, _ in scratch), symbols, scalars, body.noted)
