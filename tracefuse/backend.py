@@ -112,6 +112,10 @@ class Backend(ABC):
         """`is_wide` likewise."""
         return f"is_wide({name})"
 
+    def writable_text(self, name: str) -> str | None:
+        """`is_writable` likewise; None where every array is."""
+        return f"{name}.flags.writeable"
+
     def empty_text(self, shape: str, dtype: str, size: str) -> str:
         """A fresh array, from texts of its shape, type and bytes."""
         return f"empty({shape}, {dtype})"

@@ -73,7 +73,7 @@ class CudaBackend(Backend):
         return cuda.over(array, shape, dtype)
 
     def owner_of(self, array: Any) -> Any:
-        return array  # which views refer to
+        return cuda.owner_of(array)
 
     def as_array(self, value: Any) -> Any:
         if not cuda.is_array(value):
@@ -87,7 +87,7 @@ class CudaBackend(Backend):
                 f"an array of device {cuda.device_of(value)} is given to kernels of device {self.device}",
                 hint="copy it: with cupy.cuda.Device(k): y = cupy.asarray(x)",
             )
-        return value.view(self.array_type)
+        return value if type(value) is self.array_type else value.view(self.array_type)
 
     def open_streams(self) -> Streams:
         return cuda_streams.CudaStreams(self.device)
@@ -106,6 +106,9 @@ class CudaBackend(Backend):
 
     def wide_text(self, name: str, address: str) -> str:
         return f"{address} % 16 == 0"
+
+    def writable_text(self, name: str) -> str | None:
+        return None
 
     def empty_text(self, shape: str, dtype: str, size: str) -> str:
         return f"new({shape}, {dtype}, {size})"

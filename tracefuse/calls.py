@@ -18,9 +18,11 @@ _ARGUMENT = re.compile(r"[.\[]")
 
 
 class Call(NamedTuple):
-    """One call, taken apart. rebuild: the arguments of the function from the leaves; device: the GPU, or None."""
+    """One call, taken apart. structure: of its positional arguments and keywords, static ones left out; rebuild: the
+    arguments of the function from the leaves; device: the GPU, or None."""
 
     leaves: list[Leaf]
+    structure: Any
     key: Any
     kind: str
     device: int | None
@@ -81,7 +83,7 @@ class Signature:
                     keywords[where] = value
             return ((bound, *positional) if is_bound else tuple(positional)), keywords
 
-        return Call(leaves, key, kind, device, rebuild)
+        return Call(leaves, structure, key, kind, device, rebuild)
 
 
 def _takes(function: Any, keyword: str) -> bool:
@@ -90,13 +92,6 @@ def _takes(function: Any, keyword: str) -> bool:
     except (TypeError, ValueError):  # some functions written in C have none
         return False
     return keyword in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-
-
-def are_flat(args: Sequence[Any]) -> bool:
-    """Whether each argument is an array with axes, of NumPy or CuPy itself, or a Python number."""
-    return all(
-        type(value) in (bool, int, float, complex) or (arrays.is_own(value) and bool(value.shape)) for value in args
-    )
 
 
 def _leaf_paths(structure: Any, names: Sequence[str]) -> list[str]:

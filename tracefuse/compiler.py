@@ -22,12 +22,12 @@ from tracefuse.call_facts import CallFacts, read_facts
 from tracefuse.concretization import Concretization
 from tracefuse.concretizations import Concretizations
 from tracefuse.config import Options
-from tracefuse.donated_arrays import Donation
+from tracefuse.donated_arrays import Donation, lend
 from tracefuse.donation import Donated
 from tracefuse.dumping import Dump
 from tracefuse.errors import InternalError
 from tracefuse.evaluate import check_requirements, evaluate_scalars
-from tracefuse.given import NOTHING_GIVEN, GivenMemory, Updates, read_given, returned
+from tracefuse.given import NO_USE, NOTHING_GIVEN, GivenMemory, MemoryUse, read_given, returned
 from tracefuse.guards import Guard, compile_guards
 from tracefuse.host_code import Call, compile_call
 from tracefuse.ir import Fusion
@@ -90,7 +90,8 @@ def compile_fusion(
 class _Ready:
     """A plan that can be called. holds: whether its guards do, for extents by id and strides by name.
 
-    values: the extents and integer scalars of the call that it was made for.
+    values: the extents and integer scalars of the call that it was made for. is_silent: nothing is said of a call that
+    it fits, and nothing is done after it but what `lent` says (see `Plan`).
     """
 
     plan: Plan
@@ -98,6 +99,8 @@ class _Ready:
     text: str
     holds: Callable[[Mapping[Any, int]], bool]
     values: Mapping[int, int]
+    is_silent: bool
+    lent: tuple[tuple[int, int], ...]
 
     def fits(self, facts: CallFacts, given: GivenMemory, donated: tuple[Donated, ...]) -> bool:
         plan = self.plan
@@ -125,13 +128,11 @@ class Executable:
         self.fusion = fusion = segmentation.original
         self.compiles = 0
         self.misses = Misses()
-        # Plans of calls that get new memory for their results or update arguments plainly, which `attempt` tries; and
-        # of others.
+        # Plans of calls that have memory for nothing but updates, and of others by what they have.
         self._ready: list[_Ready] = []
         # What `attempt` tries first: a caller that counts each call goes here before it goes there.
         self.first: Call = _nothing_ready
-        self._updates = Updates(fusion, self.backend) if fusion.aliases else None
-        self._into: list[_Ready] = []
+        self._into: dict[MemoryUse, list[_Ready]] = {}
         self._slices: weakref.WeakKeyDictionary[Sliced, Executable] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
         self._host = tuple(n for n in fusion.nodes if not fusion.values[n.outputs[0]].is_tensor)
@@ -153,14 +154,17 @@ class Executable:
         found = self.attempt(arguments) if outputs is None and not donated else None
         if found is None:
             facts = read_facts(self.fusion, self.backend, arguments)
-            donation = Donation(self.fusion, self.backend, facts, donated, kept) if donated else None
-            ready, given = self._for(facts, outputs, donation.usable if donation else ())
-            taken = donation.taken(ready.plan, self.options.donation) if donation else ()
-            found = ready.call([*facts.arguments, *given.buffers, *taken])
+            given = self._given(facts, outputs)
+            donation = Donation(self.fusion, self.backend, facts, donated, kept, given.buffers) if donated else None
+            use = MemoryUse.of(outputs, donated, kept)
+            ready = self._for(facts, given, use, donation.usable if donation else ())
+            if donation:
+                donation.report(ready.plan, self.options.donation)
+            found = ready.call([*facts.arguments, *given.buffers])
             if found is None:
                 raise InternalError("a plan does not fit the call that it was made for", hint=ready.text)
             if donation:
-                donation.finish(arguments, found, spoils=self.options.check)
+                donation.finish(ready.plan, arguments, found, spoils=self.options.check)
             if given.objects:
                 objects = zip(returned(self.fusion), found, strict=True)
                 return [given.objects.get(number, made) for number, made in objects]
@@ -171,13 +175,23 @@ class Executable:
 
         Any sequence of the right length will do, whatever is in it.
         """
-        if self._updates is not None and not self._updates.are_plain(arguments):
-            return None
         for position, ready in enumerate(self._ready):
             outputs = ready.call(arguments)
             if outputs is not None:
                 if position:
-                    self._use(ready)
+                    self._put_first(ready, NO_USE)
+                return outputs
+        return None
+
+    def attempt_into(self, arguments: Sequence[Any], use: MemoryUse) -> list[Any] | None:
+        """As `attempt`, for a call with memory. arguments: they go on with the buffers of results, in order."""
+        for position, ready in enumerate(self._into.get(use, ())):
+            outputs = ready.call(arguments) if ready.is_silent else None
+            if outputs is not None:
+                if position:
+                    self._put_first(ready, use)
+                if ready.lent:
+                    lend(self.backend, ready.lent, arguments, outputs)
                 return outputs
         return None
 
@@ -186,8 +200,8 @@ class Executable:
     ) -> Generator[dict[int, Any], None, list[Any]]:
         """Runs, yielding what is live before the first segment and after each one; returns the outputs."""
         facts = read_facts(self.fusion, self.backend, arguments)
-        ready, given = self._for(facts, outputs)
-        plan = ready.plan
+        given = self._given(facts, outputs)
+        plan = self._for(facts, given, MemoryUse.of(outputs)).plan
         values = [*facts.arguments, *self._scalars(facts.arguments, facts.values)]
         values += [facts.values[key] for key, _, _ in self.fusion.axis_ids()] + list(given.buffers)
         named = dict(zip(plan.program.inputs, values, strict=True))
@@ -201,11 +215,12 @@ class Executable:
         Arguments may be `ShapeDtype`s, which stand for contiguous, aligned arrays; nothing runs.
         """
         facts = read_facts(self.fusion, self.backend, arguments, described=True)
-        return self._for(facts)[0].plan, facts.values
+        return self._for(facts, self._given(facts)).plan, facts.values
 
     def call_text(self, arguments: Sequence[Any]) -> str:
         """The Python function that such a call runs; arguments as for `plan_for`."""
-        return self._for(read_facts(self.fusion, self.backend, arguments, described=True))[0].text
+        facts = read_facts(self.fusion, self.backend, arguments, described=True)
+        return self._for(facts, self._given(facts)).text
 
     def _scalars(self, arguments: Sequence[Any], values: Mapping[Any, int]) -> list[Any]:
         """The computed host scalars, in order; `arguments` may go on with the memory of results."""
@@ -215,41 +230,42 @@ class Executable:
         known = {k: v for k, v in numbers if not self.fusion.values[k].is_tensor}
         return evaluate_scalars(self.fusion, self._host, known, values)
 
-    def _for(
-        self, facts: CallFacts, outputs: Sequence[Any] | None = None, donated: tuple[Donated, ...] = ()
-    ) -> tuple[_Ready, GivenMemory]:
-        """The plan for a call, built if need be, and the memory that its results go into.
-
-        Raises ShapeError where sizes break what the fusion requires, and as `read_given`.
-        """
+    def _given(self, facts: CallFacts, outputs: Sequence[Any] | None = None) -> GivenMemory:
+        """The memory that results go into. Raises ShapeError where sizes break what the fusion requires, and as
+        `read_given`."""
         check_requirements(self.fusion, facts.values)
-        given = NOTHING_GIVEN
-        if outputs is not None or self.fusion.aliases:
-            given = read_given(self.fusion, self.backend, facts, outputs)
+        if outputs is None and not self.fusion.aliases:
+            return NOTHING_GIVEN
+        return read_given(self.fusion, self.backend, facts, outputs)
+
+    def _for(
+        self, facts: CallFacts, given: GivenMemory, use: MemoryUse = NO_USE, donated: tuple[Donated, ...] = ()
+    ) -> _Ready:
+        """The plan for a call, built if need be."""
         with self._lock:
-            is_usual = self._is_usual(given, donated)
-            kept = self._ready if is_usual else self._into
+            kept = self._plans(use)
             for ready in kept:
                 if ready.fits(facts, given, donated):
                     check_requirements(ready.plan.segmentation.original, facts.values)
-                    return ready, given
+                    return ready
             cause = self._cause(kept, facts)
             if cause is not None:
                 say(self.options, 1, lambda: str(cause))
-            made = self._made(facts, given, "" if cause is None else str(cause), donated)
-            # A new list, so that a reader in another thread never sees one half changed.
-            kept = [made, *kept][:MOST_PLANS]
-            if is_usual:
-                self._put(kept)
-            else:
-                self._into = kept
+            made = self._made(facts, given, "" if cause is None else str(cause), use, donated)
+            self._keep([made, *kept], use)
         if cause is not None:
             self.misses.note(cause, warn=self.options.dynamic and self.options.resizes != "on")
-        return made, given
+        return made
 
-    def _is_usual(self, given: GivenMemory, donated: tuple[Donated, ...]) -> bool:
-        """Whether it is a call that `attempt` tries."""
-        return not donated and given.key == (() if self._updates is None else self._updates.key)
+    def _plans(self, use: MemoryUse) -> list[_Ready]:
+        return self._ready if use == NO_USE else self._into.get(use, [])
+
+    def _keep(self, plans: list[_Ready], use: MemoryUse) -> None:
+        """Keeps plans, a new list, so that a reader in another thread never sees one half changed."""
+        if use == NO_USE:
+            self._ready, self.first = plans[:MOST_PLANS], plans[0].call
+        else:
+            self._into[use] = plans[:MOST_PLANS]
 
     def _cause(self, kept: Sequence[_Ready], facts: CallFacts) -> Miss | None:
         """Why no plan of these layouts serves the call: the guard that failed of the one that was used last."""
@@ -264,7 +280,9 @@ class Executable:
         check_requirements(self.fusion, facts.values)
         return self.concretizations.peek(facts.values)
 
-    def _made(self, facts: CallFacts, given: GivenMemory, cause: str, donated: tuple[Donated, ...] = ()) -> _Ready:
+    def _made(
+        self, facts: CallFacts, given: GivenMemory, cause: str, use: MemoryUse, donated: tuple[Donated, ...]
+    ) -> _Ready:
         start = time.perf_counter()
         segmentation, concrete = self.concretizations.at(facts.values)
         dump = Dump(self.options, self.name)
@@ -284,11 +302,16 @@ class Executable:
         call, text = compile_call(plan, self.backend, facts_used, self._scalars, self.options.graph)
         dump.after(plan, facts.values, text)
         if self.options.debug:
-            why = why_made(
-                [ready.plan for ready in (self._ready if self._is_usual(given, donated) else self._into)], facts, given
-            )
+            why = why_made([ready.plan for ready in self._plans(use)], facts, given)
             say_plan(self.options, self.name, plan, why, time.perf_counter() - start)
-        return _Ready(plan, call, text, compile_guards(plan.guards), facts.values)
+        is_silent = not use.donated or self._is_silent(plan, len(use.donated))
+        return _Ready(plan, call, text, compile_guards(plan.guards), facts.values, is_silent, plan.lent)
+
+    def _is_silent(self, plan: Plan, donated: int) -> bool:
+        """Whether there is nothing to say of the donated memory, and no rest of it to fill."""
+        is_used = len(plan.taken) == donated
+        is_ignored = len(plan.donated) == donated and self.options.donation == "ignore"
+        return not self.options.check and (is_used or is_ignored)
 
     def _run_alone(self, fusion: Fusion, arguments: Sequence[Any]) -> Sequence[Any]:
         """Compiles and runs another fusion likewise, with nothing checked."""
@@ -303,12 +326,7 @@ class Executable:
             self._slices[sliced] = Executable(segmentation, self.backend, options=quiet, disk=self.disk)
         return self._slices[sliced]
 
-    def _use(self, ready: _Ready) -> None:
+    def _put_first(self, ready: _Ready, use: MemoryUse) -> None:
         """Puts the plan that was used last first: sizes that changed once tend to stay."""
         with self._lock:
-            self._put([ready, *(other for other in self._ready if other is not ready)][:MOST_PLANS])
-
-    def _put(self, ready: list[_Ready]) -> None:
-        self._ready = ready
-        if self._updates is None:
-            self.first = ready[0].call
+            self._keep([ready, *(other for other in self._plans(use) if other is not ready)], use)

@@ -1,7 +1,8 @@
 """The arrays of a call that are donated: whether their memory can be taken, and which have been.
 
 An array whose memory a result lives in must not be read again. That is found where it is passed to a fused function
-once more, as the same object, while the result is alive.
+once more, as the same object, while the result is alive. A result may be donated in turn: then what was donated before
+it lies in the memory of the newest result.
 
 Knows: arrays, where they lie, what takes memory in a plan. Must not know: how plans are chosen and run.
 """
@@ -21,23 +22,23 @@ from tracefuse.backend import Backend
 from tracefuse.call_facts import CallFacts
 from tracefuse.donation import Donated
 from tracefuse.errors import FusionError, UnsupportedError
-from tracefuse.extents import evaluate
 from tracefuse.ir import Fusion
 from tracefuse.plan import Plan
-from tracefuse.spans import span
+from tracefuse.spans import APART, relation
 
 
 class Donation:
     """The donated inputs of one call.
 
     usable: those that can be taken. refused: why others cannot, by number. numbers: all; kept: those that the call
-    returns as they are.
+    returns as they are. buffers: the memory that results go into otherwise.
     """
 
     def __init__(
-        self, fusion: Fusion, backend: Backend, facts: CallFacts, numbers: Iterable[int], kept: Collection[int]
-    ) -> None:
-        self.fusion, self.backend, self.facts = fusion, backend, facts
+        self, fusion: Fusion, backend: Backend, facts: CallFacts, numbers: Iterable[int], kept: Collection[int],
+        buffers: Sequence[Any],
+    ) -> None:  # fmt: skip
+        self.fusion, self.backend, self.buffers = fusion, backend, buffers
         pairs = zip(fusion.inputs, facts.arguments, strict=True)
         self.arrays = {n: a for n, a in pairs if fusion.values[n].is_tensor and not isinstance(a, ShapeDtype)}
         self.refused: dict[int, str] = {}
@@ -52,8 +53,6 @@ class Donation:
             else:
                 self.refused[number] = reason
         self.usable = tuple(usable)
-        # What takes the memory of a donated input, by its number.
-        self.takers: dict[int, Any] = {}
 
     def _reason(self, number: int) -> str | None:
         """Why the memory of an input cannot be taken."""
@@ -64,44 +63,39 @@ class Donation:
             return "it is not contiguous"
         if not self.backend.is_writable(array):
             return "it is read-only"
-        own = span(self.backend, array)
         for other, theirs in self.arrays.items():
-            if other != number and own.shares_bytes_with(span(self.backend, theirs)):
+            if other != number and relation(self.backend, array, theirs) != APART:
                 return f"{self._name(other)} lies in the same memory"
+        if any(relation(self.backend, array, buffer) != APART for buffer in self.buffers):
+            return "out= lies in the same memory"
         return None
 
     def _name(self, number: int) -> str:
         return self.fusion.values[number].name or f"input T{number}"
 
-    def taken(self, plan: Plan, reports: str) -> list[Any]:
-        """For each value of `plan` that takes donated memory, an array of it. reports: "warn", "raise" or "ignore".
+    def report(self, plan: Plan, reports: str) -> None:
+        """Says what of the donated memory `plan` does not use. reports: "warn", "raise" or "ignore".
 
-        Raises UnsupportedError under "raise" where donated memory is not used.
+        Raises UnsupportedError under "raise".
         """
-        fusion = plan.segmentation.fusion
-        for one in plan.taken:
-            shape = tuple(evaluate(extent, self.facts.values) for extent in fusion.shape_of(one.given.value))
-            dtype = fusion.values[one.given.value].dtype
-            self.takers[one.donor] = self.backend.over(self.arrays[one.donor], shape, dtype)
-        unused = {one.number: NOTHING_FITS for one in self.usable if one.number not in self.takers}
+        taken = {one.donor for one in plan.taken}
+        unused = {one.number: NOTHING_FITS for one in self.usable if one.number not in taken}
         refused = {**self.refused, **unused}
         if refused and reports != "ignore":
             listed = "; ".join(f"{self._name(number)}: {reason}" for number, reason in refused.items())
             _report(f"donated memory is not used ({listed})", reports == "raise")
-        return [self.takers[one.donor] for one in plan.taken]
 
-    def finish(self, arguments: Sequence[Any], results: Sequence[Any], *, spoils: bool) -> None:
+    def finish(self, plan: Plan, arguments: Sequence[Any], results: Sequence[Any], *, spoils: bool) -> None:
         """Remembers which results live in donated memory. spoils: what is left of it is filled with what shows.
 
         arguments: as the caller gave them.
         """
-        given = dict(zip(self.fusion.inputs, arguments, strict=True))
-        for one in self.usable:
-            taker = self.takers.get(one.number)
-            if taker is not None and any(taker is result for result in results):
-                _Taken(given[one.number], self.backend.owner_of(taker))
-            elif spoils:
-                _spoil(self.arrays[one.number])
+        lend(self.backend, plan.lent, arguments, results)
+        if spoils:
+            kept = {self.fusion.inputs[position] for position, _ in plan.lent}
+            for one in self.usable:
+                if one.number not in kept:
+                    _spoil(self.arrays[one.number])
 
 
 NOTHING_FITS = "nothing of as many bytes is made after its last reader"
@@ -125,38 +119,69 @@ def _spoil(array: Any) -> None:
         array.fill(False if array.dtype.kind == "b" else np.nan)
 
 
-class _Taken:
-    """One donated array, and what lives as long as the result in its memory; both are held weakly, and the entry goes
-    with the first of them."""
+class _Donor(weakref.ref[Any]):
+    """A donated array. key: its identity; result: that of what lives as long as the result in its memory."""
 
-    __slots__ = ("array", "result")
-
-    def __init__(self, array: Any, result: Any) -> None:
-        key = id(array)
-
-        def forget(_: Any) -> None:
-            if TAKEN.get(key) is self:
-                del TAKEN[key]
-
-        self.array, self.result = weakref.ref(array, forget), weakref.ref(result, forget)
-        TAKEN[key] = self
+    __slots__ = ("key", "result")
+    key: int
+    result: int
 
 
-TAKEN: dict[int, _Taken] = {}
+class _Result(weakref.ref[Any]):
+    """What lives as long as a result in donated memory, of `size` bytes. donors: the arrays whose memory it was, that
+    are alive."""
+
+    __slots__ = ("donors", "key", "size")
+    key: int
+    size: int
+    donors: list[_Donor]
+
+
+TAKEN: dict[int, _Donor] = {}
 """By the identity of the donated array; empty in a program that donates nothing."""
+_RESULTS: dict[int, _Result] = {}
+
+
+def _forget_donor(donor: weakref.ref[Any]) -> None:
+    assert isinstance(donor, _Donor)
+    if TAKEN.get(donor.key) is donor:
+        del TAKEN[donor.key]
+    result = _RESULTS.get(donor.result)
+    if result is not None:
+        result.donors = [one for one in result.donors if one is not donor]
+
+
+def _forget_result(result: weakref.ref[Any]) -> None:
+    assert isinstance(result, _Result)
+    if _RESULTS.get(result.key) is result:
+        del _RESULTS[result.key]
+    for donor in result.donors:
+        if TAKEN.get(donor.key) is donor:
+            del TAKEN[donor.key]
+
+
+def lend(backend: Backend, lent: Iterable[tuple[int, int]], arguments: Sequence[Any], results: Sequence[Any]) -> None:
+    """Remembers of a call that results live in the memory of its arguments. lent: see `Plan`."""
+    for position, made in lent:
+        array, owner = arguments[position], backend.owner_of(results[made])
+        donor, result = _Donor(array, _forget_donor), _Result(owner, _forget_result)
+        donor.key, result.key, result.size, result.donors = id(array), id(owner), array.nbytes, [donor]
+        own = id(backend.owner_of(array))
+        before = _RESULTS.get(own)
+        if before is not None and before.size == result.size:
+            del _RESULTS[own]
+            result.donors += before.donors
+        for one in result.donors:
+            one.result = result.key
+        TAKEN[donor.key], _RESULTS[result.key] = donor, result
 
 
 def check_not_taken(named: Iterable[tuple[Any, str]]) -> None:
     """Raises FusionError where a result lives in the memory of one of these arrays, given with their names."""
     for array, name in named:
-        entry = TAKEN.get(id(array))
-        if entry is not None and entry.array() is array and entry.result() is not None:
+        donor = TAKEN.get(id(array))
+        if donor is not None and donor() is array:
             raise FusionError(
                 f"{name} was donated, and a result lives in its memory",
                 hint="use that result, or pass a copy when you donate: x.copy()", where=source.user_line(),
             )  # fmt: skip
-
-
-def check_positional(arguments: Sequence[Any]) -> None:
-    """As `check_not_taken`, for arguments that are called by their positions."""
-    check_not_taken((argument, f"argument {position}") for position, argument in enumerate(arguments))

@@ -29,22 +29,18 @@ from tracefuse.tracing import Trace
 class Entry:
     """A trace with its executable, or None where the result holds no array that is computed.
 
-    plain: a call with flat arguments can find it without the pytree code. gather: the arguments of the fusion from such
-    a call, or None where what the trace read has changed; no function where they are those of the call. single: the
-    result is one output, not in a tree. device: the GPU, or None for the host. before, cause: the sizes of the call
-    that it was made for, and the guard of the trace before that failed.
+    single: the result is one output, not in a tree. device: the GPU, or None for the host. before, cause: the sizes of
+    the call that it was made for, and the guard of the trace before that failed.
     """
 
     trace: Trace
     executable: Executable | EvaluatedExecutable | None
     guard: Callable[[Sequence[Any]], bool] | None
-    plain: bool
     single: bool
     kind: str
     device: int | None
     before: Mapping[int, Any] = field(default_factory=dict)
     cause: Miss | None = None
-    gather: Callable[[Sequence[Any], Any], Sequence[Any] | None] | None = None
 
     @property
     def compiles(self) -> int:
@@ -55,36 +51,6 @@ class Entry:
     def backend(self) -> Backend:
         """What the arguments are arrays of."""
         return self.executable.backend if isinstance(self.executable, Executable) else cpu_backend()
-
-
-def is_plain(trace: Trace, leaves: int, kind: str) -> bool:
-    """Whether the inputs of a trace are its leaves and captured arrays of NumPy or CuPy."""
-    scalars = any(capture.scalar for capture in trace.captured)
-    given = [origin for origin in trace.sources if origin >= 0]
-    return given == list(range(leaves)) and not scalars and not trace.prints and kind in ("numpy", "cupy")
-
-
-def gather_of(trace: Trace) -> Callable[[Sequence[Any], Any], Sequence[Any] | None] | None:
-    """See `Entry.gather`. What the executable checks of every argument is not checked here."""
-    statics, guards, sources = trace.statics, trace.scalar_guards, trace.sources
-    if not statics and not guards and not trace.captured:
-        return None
-    reads = [capture.read for capture in trace.captured]
-
-    def gather(arguments: Sequence[Any], bound: Any) -> Sequence[Any] | None:
-        for place in statics:
-            if not place.unchanged(bound):
-                return None
-        if reads:
-            captured = [read(bound) for read in reads]
-            arguments = [arguments[o] if o >= 0 else captured[-o - 1] for o in sources]
-        if guards:
-            facts = trace.facts(arguments)
-            if not all(guard.holds(facts) for guard in guards):
-                return None
-        return arguments
-
-    return gather
 
 
 def assembled(entry: Entry, leaves: Sequence[Any], arguments: Sequence[Any], outputs: Sequence[Any]) -> Any:

@@ -45,5 +45,3 @@ class EvaluatedExecutable:
             buffer[...] = made[value]
             made[value] = buffer
         return [made[number] for number in returned(self.fusion)]
-
-    attempt = __call__

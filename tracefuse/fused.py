@@ -1,7 +1,7 @@
 """`@fuse`: the cache of traces of a function, its calls, and what can be asked of it.
 
 A call finds its trace by key (structure, static values, rank, element type and extents of 1 of each array), checks the
-guards, and runs the executable. A call with flat positional NumPy arrays and numbers skips the pytree code.
+guards, and runs the executable. Calls like one that was made before go through a function that was written for them.
 
 Knows: traces, their keys, kinds of arrays, executables. Must not know: ops, kernels.
 """
@@ -18,17 +18,19 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from segments import Predicate
 from tracefuse import arrays, config, source
-from tracefuse.calls import Call, Signature, are_flat
+from tracefuse.calls import Call, Signature
 from tracefuse.compiler import Executable, compile_fusion
 from tracefuse.concretization import Concretization
 from tracefuse.config import Options, overrides
 from tracefuse.definition import FusionDefinition
 from tracefuse.definition_segment import Segments
-from tracefuse.donated_arrays import TAKEN, check_not_taken, check_positional
-from tracefuse.entries import Entry, arguments_of, assembled, gather_of, is_plain, missed, printing
+from tracefuse.direct_calls import MISSED, DirectCall, direct_call, form_of
+from tracefuse.donated_arrays import TAKEN, check_not_taken
+from tracefuse.entries import Entry, arguments_of, assembled, missed, printing
 from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.evaluated import EvaluatedExecutable
 from tracefuse.explain import Explanation
+from tracefuse.given import MemoryUse
 from tracefuse.host_text import HostProgram
 from tracefuse.index_classes import Indexing, index_classes
 from tracefuse.logs import say
@@ -75,7 +77,7 @@ class FusedFunction(Generic[P, R]):
         self._signature = Signature(function, static_argnums, static_argnames, donate_argnums, donate_argnames)
         self._options = config.checked(options, "@fuse")
         self._merge = merge
-        self._fast: dict[tuple[type, ...], list[Entry]] = {}
+        self._direct: dict[tuple[Any, ...], list[DirectCall]] = {}  # by form
         # How many arguments the last call had, and what ran it, where these were all that it took.
         self._recent: tuple[int, Executable] | None = None
         self._tables: dict[tuple[Options, Any], list[Entry]] = {}
@@ -83,8 +85,7 @@ class FusedFunction(Generic[P, R]):
         self._lock = threading.RLock()
         self._traces = self._hits = self._dropped = 0
         self._default = config.resolve(self._options)
-        own = self._signature
-        self._takes_flat = not own.has_static and not own.donated and not self._default.eager
+        self._has_direct = not self._signature.has_static and not self._default.eager
         FUNCTIONS.add(self)
 
     # -- calling ------------------------------------------------------------------------------------------------------
@@ -101,36 +102,23 @@ class FusedFunction(Generic[P, R]):
                 self._hits += 1
                 return outputs[0]  # type: ignore[no-any-return]
         try:
-            if not kwargs and self._takes_flat and overrides() is None:
-                if TAKEN:
-                    check_positional(args)
-                for entry in self._fast.get(tuple(map(type, args)), ()):
-                    given = args if entry.gather is None else entry.gather(args, None)
-                    outputs = None if given is None else entry.executable.attempt(given)  # type: ignore[union-attr]
-                    if outputs is not None:
-                        self._hits += 1
-                        if entry.single and entry.gather is None:
-                            self._recent = len(args), entry.executable  # type: ignore[assignment]
-                        return cast("R", outputs[0] if entry.single else assembled(entry, args, given, outputs))  # type: ignore[arg-type]
-            out = kwargs.pop("out", None) if self._signature.leaves_out else None
-            return cast("R", self._call(args, kwargs, None, False, out))
+            out = kwargs.pop("out", None) if kwargs and self._signature.leaves_out else None
+            return cast("R", self._called(args, kwargs, None, False, out))
         except Exception as error:
             source.hide_own_frames(error)
             raise
 
-    def _called_on(self, bound: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """A call of the method of `bound`."""
-        if not kwargs and self._takes_flat and overrides() is None:
-            if TAKEN:
-                check_positional(args)
-            for entry in self._fast.get((BoundFusedFunction, type(bound), *map(type, args)), ()):
-                given = args if entry.gather is None else entry.gather(args, bound)
-                outputs = None if given is None else entry.executable.attempt(given)  # type: ignore[union-attr]
-                if outputs is not None:
+    def _called(self, args: Sequence[Any], kwargs: dict[str, Any], bound: Any, is_bound: bool, out: Any) -> Any:
+        """A call, of the method of `bound` where it is bound."""
+        if self._has_direct and overrides() is None and current.get() is None:
+            for direct in self._direct.get(form_of(args, kwargs, bound, is_bound, out), ()):
+                result = direct.run(args, kwargs, bound, out)
+                if result is not MISSED:
                     self._hits += 1
-                    return outputs[0] if entry.single else assembled(entry, args, given, outputs)  # type: ignore[arg-type]
-        out = kwargs.pop("out", None) if self._signature.leaves_out else None
-        return self._call(args, kwargs, bound, True, out)
+                    if direct.alone is not None and not is_bound:
+                        self._recent = len(args), direct.alone
+                    return result
+        return self._call(args, kwargs, bound, is_bound, out)
 
     @source.hides_own_frames
     def into(self, out: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -140,9 +128,10 @@ class FusedFunction(Generic[P, R]):
         each is read as it was before the call. Raises ShapeError, DtypeError, DeviceError or UnsupportedError, before
         anything runs, for an array that the result does not fit or that cannot be written; TraceError for another tree.
         """
-        return cast("R", self._call(args, kwargs, None, False, out))
+        return cast("R", self._called(args, kwargs, None, False, out))
 
-    def _call(self, args: Sequence[Any], kwargs: dict[str, Any], bound: Any, is_bound: bool, out: Any = None) -> Any:
+    def _call(self, args: Sequence[Any], kwargs: dict[str, Any], bound: Any, is_bound: bool, out: Any) -> Any:
+        """Takes the call apart, and lets the next one like it go directly."""
         if not is_bound and args and _owns(self, args[0]):  # a method that is called through its class
             args, bound, is_bound = args[1:], args[0], True
         options = config.resolve(self._options)
@@ -153,20 +142,20 @@ class FusedFunction(Generic[P, R]):
         if TAKEN:
             check_not_taken((leaf.value, leaf.path) for leaf in call.leaves)
         entry, arguments = self._entry(call, options, bound)
-        result = self._run(entry, arguments, call, out)
-        if entry.plain and not kwargs:
-            types = tuple(map(type, args))
-            self._remember(args, (BoundFusedFunction, type(bound), *types) if is_bound else types, entry)
+        given = None if out is None else given_leaves(entry.trace.structure, entry.trace.results, out)
+        use = self._use(entry, call, given)
+        result = self._run(entry, arguments, call, given, use)
+        if self._has_direct and overrides() is None and config.resolve(self._options) is self._default:
+            self._remember(form_of(args, kwargs, bound, is_bound, out), entry, call, use, out is not None)
         return result
 
-    def _remember(self, args: Sequence[Any], types: tuple[type, ...], entry: Entry) -> None:
-        """Lets the next call with flat arguments of these types find its entry without the pytree code."""
-        if not (self._takes_flat and are_flat(args) and isinstance(entry.executable, Executable)):
-            return
-        if overrides() is None and config.resolve(self._options) is self._default:
-            entries = self._fast.setdefault(types, [])
-            if entry not in entries:
-                self._fast[types] = [entry, *entries][:MOST_TRACES]
+    def _remember(self, form: tuple[Any, ...], entry: Entry, call: Call, use: MemoryUse, has_out: bool) -> None:
+        """Lets the next call of this form go directly."""
+        known = self._direct.get(form, [])
+        if not any(direct.entry is entry and direct.use == use for direct in known):
+            made = direct_call(entry, call, use, has_out)
+            if made is not None:
+                self._direct[form] = [made, *known][:MOST_TRACES]
 
     def _entry(self, call: Call, options: Options, bound: Any) -> tuple[Entry, list[Any]]:
         """The entry whose guards hold, made where there is none, and the arguments of its fusion."""
@@ -220,9 +209,7 @@ class FusedFunction(Generic[P, R]):
             arrays.check_can_change(kind, "in-place change of an argument")
         executable = self._compiled(traced, options, device) if traced.fusion.outputs else None
         single = traced.structure.num_nodes == 1 and traced.results == (("output", 0),)
-        plain = executable is not None and is_plain(traced, len(call.leaves), kind)
-        gather = gather_of(traced) if plain else None
-        return Entry(traced, executable, traced.guard_function(), plain, single, kind, device, gather=gather)
+        return Entry(traced, executable, traced.guard_function(), single, kind, device)
 
     def _compiled(self, traced: Trace, options: Options, device: int | None) -> Executable | EvaluatedExecutable:
         if options.target == "reference":
@@ -234,8 +221,9 @@ class FusedFunction(Generic[P, R]):
             merge=self._merge, sizes=None if self._merge is None else traced.sizes,
         )  # fmt: skip
 
-    def _run(self, entry: Entry, arguments: list[Any], call: Call, out: Any) -> Any:
-        given = None if out is None else given_leaves(entry.trace.structure, entry.trace.results, out)
+    def _run(
+        self, entry: Entry, arguments: list[Any], call: Call, given: list[Any] | None, use: MemoryUse
+    ) -> Any:  # fmt: skip
         entered = None
         if given is not None and entry.executable is not None:
             arrays.check_can_change(entry.kind, "out=")
@@ -243,10 +231,9 @@ class FusedFunction(Generic[P, R]):
             entered = [None if array is None else enter(array) for array in given]
         if entry.trace.prints:
             outputs = printing(entry, arguments, entered)
-        elif self._signature.donated and entry.executable is not None:
-            outputs = entry.executable(arguments, entered, *self._donations(entry, call))
         else:
-            outputs = [] if entry.executable is None else entry.executable(arguments, entered)
+            executable = entry.executable
+            outputs = [] if executable is None else executable(arguments, entered, use.donated, use.kept)
         arrays.hold(entry.kind, arguments)
         if entry.kind != "numpy":
             outputs = list(map(arrays.leaving(entry.kind), outputs))
@@ -256,8 +243,10 @@ class FusedFunction(Generic[P, R]):
             return outputs[0]
         return assembled(entry, [leaf.value for leaf in call.leaves], arguments, outputs)
 
-    def _donations(self, entry: Entry, call: Call) -> tuple[list[int], list[int]]:
-        """The inputs that are donated, and those of them that the call returns as they are."""
+    def _use(self, entry: Entry, call: Call, given: list[Any] | None) -> MemoryUse:
+        """The memory that a call has: for which results, and of which donated arguments."""
+        if not self._signature.donated or entry.executable is None:
+            return MemoryUse.of(given)
         leaves = {
             k for k, leaf in enumerate(call.leaves) if leaf.kind == "array" and self._signature.is_donated(leaf.path)
         }
@@ -266,7 +255,8 @@ class FusedFunction(Generic[P, R]):
         numbers = {origin: n for n, origin in zip(entry.trace.fusion.inputs, entry.trace.sources, strict=True)}
         returned = {what for kind, what in entry.trace.results if kind == "argument"}
         donated = [leaf for leaf in sorted(leaves) if leaf in numbers]
-        return [numbers[leaf] for leaf in donated], [numbers[leaf] for leaf in donated if leaf in returned]
+        kept = (numbers[leaf] for leaf in donated if leaf in returned)
+        return MemoryUse.of(given, (numbers[leaf] for leaf in donated), kept)
 
     # -- what can be asked --------------------------------------------------------------------------------------------
 
@@ -335,7 +325,7 @@ class FusedFunction(Generic[P, R]):
         """Forgets every trace and sets the counts to 0."""
         with self._lock:
             self._recent = None
-            self._fast.clear()
+            self._direct.clear()
             self._tables.clear()
             self._traces = self._hits = self._dropped = 0
 
@@ -370,12 +360,14 @@ class BoundFusedFunction:
 
     @source.hides_own_frames
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.__func__._called_on(self.__self__, args, kwargs)
+        function = self.__func__
+        out = kwargs.pop("out", None) if kwargs and function._signature.leaves_out else None
+        return function._called(args, kwargs, self.__self__, True, out)
 
     @source.hides_own_frames
     def into(self, out: Any, /, *args: Any, **kwargs: Any) -> Any:
         """As `FusedFunction.into`."""
-        return self.__func__._call(args, kwargs, self.__self__, True, out)
+        return self.__func__._called(args, kwargs, self.__self__, True, out)
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.__func__, name)

@@ -8,9 +8,9 @@ Knows: fusions, layouts, what a backend says of an array. Must not know: plans, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tracefuse.arrays import ShapeDtype, check_can_change, dtype_of_array, kind_of
 from tracefuse.backend import Backend
@@ -18,8 +18,8 @@ from tracefuse.call_facts import CallFacts
 from tracefuse.errors import DtypeError, FusionError, ShapeError, UnsupportedError
 from tracefuse.extents import evaluate
 from tracefuse.ir import Fusion
-from tracefuse.layouts import Strided, stride_name, strided
-from tracefuse.spans import span
+from tracefuse.layouts import Strided, broadcast_axis, is_nested, stride_name, strided
+from tracefuse.spans import APART, SAME, relation
 
 FIRST_MEMORY = 1 << 20
 """The number of the first given memory that is no argument: above those of all values, also of those that are added
@@ -43,6 +43,25 @@ class Given:
     is_nested: bool
     same: tuple[int, ...]
     shares: tuple[int, ...] = ()
+
+
+class MemoryUse(NamedTuple):
+    """Which memory a call has for what is made. given: the positions of the results that go into buffers. donated: the
+    inputs, by number, whose memory may be taken; kept: those of them that are returned as they are."""
+
+    given: tuple[int, ...] = ()
+    donated: tuple[int, ...] = ()
+    kept: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, outputs: Sequence[Any] | None, donated: Iterable[int] = (), kept: Iterable[int] = ()) -> MemoryUse:
+        """That of a call with these `outputs`, one entry a result, None for a new array."""
+        given = () if outputs is None else (k for k, buffer in enumerate(outputs) if buffer is not None)
+        return cls(tuple(given), tuple(donated), tuple(kept))
+
+
+NO_USE = MemoryUse()
+"""Of a call whose results all get new memory, or update arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,33 +110,6 @@ def read_given(fusion: Fusion, backend: Backend, facts: CallFacts, outputs: Sequ
     return GivenMemory(key, tuple(array for _, memory, array in taken if memory not in arguments), objects, strides)
 
 
-class Updates:
-    """The arguments that a fusion updates, where they are the usual ones: contiguous, apart from all other arguments.
-
-    key: of the memory of such a call. That they are contiguous is for its plan to test.
-    """
-
-    def __init__(self, fusion: Fusion, backend: Backend) -> None:
-        self.backend = backend
-        self.key = tuple(Given(v, owner, None, True, True, (owner,)) for v, owner in fusion.aliases.items())
-        tensors = [k for k, number in enumerate(fusion.inputs) if fusion.values[number].is_tensor]
-        owners = [fusion.inputs.index(owner) for owner in fusion.aliases.values()]
-        self._tensors, self._owners = tensors, owners
-        self._pairs = [(k, other) for k in owners for other in tensors if other != k]
-
-    def are_plain(self, arguments: Sequence[Any]) -> bool:
-        """Whether the arguments, whatever they are, are so."""
-        backend = self.backend
-        for k in self._tensors:
-            if type(arguments[k]) is not backend.array_type:
-                return False
-        for k in self._owners:
-            array = arguments[k]
-            if not backend.is_writable(array) or (backend.uses_alignment and not backend.is_wide(array)):
-                return False
-        return not any(backend.may_share(arguments[k], arguments[other]) for k, other in self._pairs)
-
-
 def _pairs(fusion: Fusion, outputs: Sequence[Any] | None) -> list[tuple[int, Any]]:
     if outputs is None:
         return []
@@ -160,11 +152,12 @@ def _check_writable(backend: Backend, array: Any, name: str) -> None:
         return
     if not backend.is_writable(array):
         raise UnsupportedError(f"{name} is read-only", hint="pass an array that can be written, such as x.copy()")
-    for axis, (extent, stride) in enumerate(zip(array.shape, array.strides, strict=True)):
-        if extent > 1 and stride == 0 and array.size:
-            raise UnsupportedError(
-                f"{name} is broadcast: its {extent} elements on axis {axis} are one in memory", hint="pass x.copy()"
-            )
+    axis = broadcast_axis(array.shape, array.strides)
+    if axis is not None:
+        raise UnsupportedError(
+            f"{name} is broadcast: its {array.shape[axis]} elements on axis {axis} are one in memory",
+            hint="pass x.copy()",
+        )
 
 
 def _given(
@@ -174,17 +167,14 @@ def _given(
     value, memory, array = entry
     if isinstance(array, ShapeDtype):
         return Given(value, memory, None, True, True, (memory,))
-    own = span(backend, array)
     same: list[int] = []
     shares: list[int] = []
     for number in fusion.tensor_inputs:
-        other = span(backend, arguments[number])
-        if other == own and arguments[number].dtype == array.dtype:
-            same.append(number)
-        elif own.shares_bytes_with(other):
-            shares.append(number)
+        found = relation(backend, array, arguments[number])
+        if found != APART:
+            (same if found == SAME else shares).append(number)
     for other_value, _, other_array in taken:
-        if other_value != value and own.shares_bytes_with(span(backend, other_array)):
+        if other_value != value and relation(backend, array, other_array) != APART:
             raise FusionError(
                 f"the results T{other_value} and T{value} go into the same memory", hint="pass two arrays"
             )
@@ -194,4 +184,5 @@ def _given(
         for axis, stride in enumerate(array.strides):
             strides[stride_name(value, axis)] = stride // array.dtype.itemsize
     is_wide = not backend.uses_alignment or backend.is_wide(array)
-    return Given(value, memory, layout, is_wide, own.is_nested, tuple(same), tuple(shares))
+    nested = is_nested(array.shape, array.strides, array.dtype.itemsize)
+    return Given(value, memory, layout, is_wide, nested, tuple(same), tuple(shares))

@@ -11,7 +11,6 @@ Knows: programs, the texts that a backend gives. Must not know: how a plan is ch
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -19,12 +18,14 @@ import numpy as np
 
 from segments import Alias, Allocate, Copy, Instruction, Launch, Release
 from tracefuse.backend import Backend
+from tracefuse.code_lines import unless, with_shared
 from tracefuse.errors import UnsupportedError
 from tracefuse.extents import Extent, Symbol, product, python_text
 from tracefuse.guards import Guard
 from tracefuse.ir import Fusion, Requirement
 from tracefuse.launch_code import Names
-from tracefuse.layouts import STRIDE_NAME, Strided, strided
+from tracefuse.layouts import STRIDE_NAME, Strided, known_layout
+from tracefuse.memory_code import MemoryCode, memory_names
 from tracefuse.memory_plan import out_of_memory
 from tracefuse.plan import CompiledSegment, Plan
 from tracefuse.rooms import Room
@@ -46,14 +47,15 @@ def compile_call(
     """
     writer = _Writer(plan, backend, graph)
     text = writer.write(facts)
-    names = {**writer.names, **backend.names(), "scalars": scalars, "layout_of": _layout_of, "min": min, "max": max}
+    names = {**writer.names, **backend.names(), **memory_names(backend), "scalars": scalars, "layout_of": _layout_of}
+    names |= {"min": min, "max": max}
     names["other_device"] = backend.on_device
     exec(compile(text, "<tracefuse call>", "exec"), names)
     return names["call"], text
 
 
 def _layout_of(array: Any, aligned: Callable[[Any], bool]) -> Strided:
-    return strided(array.shape, array.strides, array.dtype.itemsize, aligned(array))
+    return known_layout(array.shape, array.strides, array.dtype.itemsize, aligned(array))
 
 
 def name_of(number: int) -> str:
@@ -75,6 +77,9 @@ class _Writer:
         # The variables that hold memory.
         self.holders: dict[str, None] = {}
         self.text = ""
+        self.memory = MemoryCode(
+            self.fusion, backend, plan.given, plan.donated, plan.taken, self._name, self._extent, name_of, _address_of
+        )
 
     def _name(self, prefix: str, value: Any) -> str:
         name = f"{prefix}{len(self.names)}"
@@ -94,29 +99,32 @@ class _Writer:
         return f"(t{memory}.strides[{axis}] // {self.fusion.values[number].dtype.itemsize})"
 
     def write(self, facts: Sequence[Guard]) -> str:
-        inputs = (*self.fusion.inputs, *self.plan.buffers)
+        buffers = tuple(one.memory for one in self.memory.buffers)
+        passed = (*self.fusion.inputs, *buffers)
         lines = ["def call(a):"]
-        if inputs:
-            lines.append(f"    {', '.join(map(name_of, inputs))}, = a")
-        lines += _unless(self._types())
+        if passed:
+            lines.append(f"    {', '.join(map(name_of, passed))}, = a")
+        lines += unless([*self._types(), *self.memory.types()])
         lines += self._shapes()
-        lines += self._addresses((*self.fusion.tensor_inputs, *self.plan.buffers))
-        lines += _unless([*self._sizes(facts), *self._layouts()])
+        lines += self._addresses((*self.fusion.tensor_inputs, *buffers))
+        lines += unless([*self._sizes(facts), *self._layouts(), *self.memory.tests()])
         elsewhere = self.backend.elsewhere_text()
         if elsewhere is not None:
             lines += [f"    if {elsewhere}:", "        return other_device(call, a)"]
         lines += self._scalars()
+        for number, text in self.memory.taken_arrays():
+            lines += [f"    {name_of(number)} = {text}", *self._addresses((number,))]
         if not self.plan.is_straight:
             values = "".join(f"{name_of(number)}, " for number in self.plan.program.inputs)
-            lines = _with_shared(lines, self.shared)
+            lines = with_shared(lines, self.shared)
             self.text = "\n".join([*lines, f"    return list({self._name('run', self.plan.runner)}(({values})))", ""])
             return self.text
         stream = self.backend.stream_text()
         if stream is not None:
             lines.append(f"    stream = {stream}")
-        lines += self._run(frozenset(inputs))
+        lines += self._run(frozenset((*self.fusion.inputs, *self.plan.memory)))
         outputs = [name_of(number) for number in self.plan.program.outputs]
-        lines = _with_shared(lines, self.shared)
+        lines = with_shared(lines, self.shared)
         self.text = "\n".join([*lines, f"    return [{', '.join(outputs)}]", ""])
         return self.text
 
@@ -371,28 +379,3 @@ def _marked(lines: Iterable[str], step: int) -> list[str]:
     """The lines of a launch, the last with a comment that says of which segment they are."""
     *before, last = lines
     return [*before, f"{last}  # segment {step}"]
-
-
-_MARK = re.compile("\0\\d+\0")
-
-
-def _with_shared(lines: Sequence[str], shared: Mapping[str, str]) -> list[str]:
-    """The lines with arithmetic in the place of its marks; what several places need is a variable before the first."""
-    texts = {mark: text for text, mark in shared.items()}
-    counts = Counter(mark for line in lines for mark in _MARK.findall(line))
-    written: dict[str, str] = {mark: texts[mark] for mark, count in counts.items() if count == 1}
-    result: list[str] = []
-    for line in lines:
-        for mark in dict.fromkeys(_MARK.findall(line)):
-            if mark not in written:
-                written[mark] = f"x{len(written)}"
-                indent = line[: len(line) - len(line.lstrip())]
-                result.append(f"{indent}{written[mark]} = {texts[mark]}")
-        result.append(_MARK.sub(lambda found: written[found.group()], line))
-    return result
-
-
-def _unless(conditions: Iterable[str]) -> list[str]:
-    """`return None` unless all hold; each condition once."""
-    tests = list(dict.fromkeys(conditions))
-    return [f"    if not ({' and '.join(tests)}):", "        return None"] if tests else []

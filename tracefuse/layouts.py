@@ -9,6 +9,7 @@ Knows: shapes, strides, symbols. Must not know: kernels, who owns an array.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -59,6 +60,39 @@ def strided(shape: Sequence[int], strides: Sequence[int], itemsize: int, aligned
             letters.append(FREE)
         inner = stride * extent
     return Strided("".join(reversed(letters)), aligned)
+
+
+def is_nested(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> bool:
+    """Whether no two elements share bytes, judged by each axis stepping over all that the finer ones span."""
+    reach = itemsize
+    for stride, extent in sorted((abs(s), n) for s, n in zip(strides, shape, strict=True) if n > 1):
+        if stride < reach:
+            return False
+        reach += (extent - 1) * stride
+    return True
+
+
+def broadcast_axis(shape: Sequence[int], strides: Sequence[int]) -> int | None:
+    """The first axis along which all elements are one in memory."""
+    if 0 in shape:
+        return None
+    axes = enumerate(zip(shape, strides, strict=True))
+    return next((axis for axis, (extent, stride) in axes if extent > 1 and stride == 0), None)
+
+
+@functools.lru_cache(1024)
+def known_layout(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, aligned: bool) -> Strided:
+    """`strided`, remembered: a call pays for it."""
+    return strided(shape, strides, itemsize, aligned)
+
+
+@functools.lru_cache(1024)
+def known_memory(
+    shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, aligned: bool
+) -> tuple[Strided, bool, bool]:
+    """Layout, `is_nested` and whether there is a `broadcast_axis`, remembered likewise."""
+    layout = strided(shape, strides, itemsize, aligned)
+    return layout, is_nested(shape, strides, itemsize), broadcast_axis(shape, strides) is not None
 
 
 STRIDE_NAME = re.compile(r"t(\d+)s(\d+)")

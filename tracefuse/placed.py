@@ -19,6 +19,7 @@ from tracefuse.compiler import Executable
 from tracefuse.concretization import Concretization
 from tracefuse.config import Options
 from tracefuse.evaluated import EvaluatedExecutable
+from tracefuse.given import NO_USE, MemoryUse, returned
 from tracefuse.ir import Fusion
 from tracefuse.plan import Plan
 from tracefuse.segmentation import Segmentation
@@ -45,6 +46,7 @@ class PlacedFusion:
         self._executables: dict[tuple[str, int | None, Options], Executable] = {}
         # Of NumPy and CuPy arrays alone, whose calls need no look at what the arrays are.
         self._own: list[Executable] = []
+        self._returned = len(returned(self.fusion))
         self.hits = 0
 
     @classmethod
@@ -76,13 +78,27 @@ class PlacedFusion:
 
         Raises as `Executable`, DeviceError for arrays on two devices.
         """
-        if outputs is None and len(arguments) == len(self.fusion.inputs) and config.overrides() is None:
-            for executable in self._own:
-                found = executable.attempt(arguments)
-                if found is not None:
-                    self.hits += 1
-                    return found
+        if len(arguments) == len(self.fusion.inputs) and config.overrides() is None:
+            found = self._attempt(arguments, outputs)
+            if found is not None:
+                self.hits += 1
+                return found
         return self._called(arguments, outputs)
+
+    def _attempt(self, arguments: Sequence[Any], outputs: Sequence[Any] | None) -> list[Any] | None:
+        """The outputs, where a plan that was built for NumPy or CuPy arrays fits."""
+        use = NO_USE
+        if outputs is not None:
+            buffers = [buffer for buffer in outputs if buffer is not None]
+            if len(outputs) != self._returned:
+                return None
+            if buffers:
+                use, arguments = MemoryUse.of(outputs), [*arguments, *buffers]
+        for executable in self._own:
+            found = executable.attempt(arguments) if use is NO_USE else executable.attempt_into(arguments, use)
+            if found is not None:
+                return found
+        return None
 
     def _called(self, arguments: Sequence[Any], outputs: Sequence[Any] | None) -> list[Any]:
         check_arguments(self.fusion, arguments)

@@ -23,7 +23,7 @@ from tracefuse.config import Options
 from tracefuse.donation import Donated, Taken, taken_by, takers
 from tracefuse.dtypes import DType
 from tracefuse.extents import Extent, Symbol, as_symbol, evaluate, substitute, symbol, symbols
-from tracefuse.given import Given
+from tracefuse.given import Given, returned
 from tracefuse.guards import Guard
 from tracefuse.host_ops import HostCall
 from tracefuse.host_program import build_host_program
@@ -108,11 +108,19 @@ class Plan:
         return self.runner.is_straight
 
     @property
-    def buffers(self) -> tuple[int, ...]:
-        """The numbers of given memory that is no argument, in the order in which a call passes it."""
+    def memory(self) -> tuple[int, ...]:
+        """The numbers of the memory of results and intermediates that is no argument: buffers, and what is taken."""
         inputs = self.segmentation.fusion.inputs
         own = (given.memory for given in self.given if given.memory not in inputs)
         return (*own, *(one.given.memory for one in self.taken))
+
+    @property
+    def lent(self) -> tuple[tuple[int, int], ...]:
+        """Where results live in donated memory: (position of the argument, position of the result)."""
+        fusion = self.segmentation.fusion
+        numbers = returned(fusion)
+        kept = ((one.donor, one.given.value) for one in self.taken if one.given.value in numbers)
+        return tuple((fusion.inputs.index(donor), numbers.index(value)) for donor, value in kept)
 
 
 def build_plan(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import optree
@@ -18,6 +18,8 @@ import optree
 _NAMESPACE = "tracefuse"
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _registered: set[type] = set()
+# The fields of dataclasses and attrs classes among them.
+_field_names: dict[type, list[str]] = {}
 # Types of leaves that were looked at and are no nodes.
 _plain: set[type] = set()
 
@@ -92,6 +94,15 @@ def _register_fields(cls: type, names: list[str]) -> None:
         cls, flatten_fields, unflatten_fields, path_entry_type=optree.GetAttrEntry, namespace=_NAMESPACE
     )
     _registered.add(cls)
+    _field_names[cls] = names
+
+
+def field_names(cls: type) -> Sequence[str] | None:
+    """The fields of a dataclass or an attrs class whose instances are nodes, or of a NamedTuple; None for others."""
+    if cls in _registered:
+        return _field_names.get(cls)
+    fields: Sequence[str] | None = getattr(cls, "_fields", None)
+    return fields if optree.is_namedtuple_class(cls) else None
 
 
 def argument_names(function: Callable[..., Any], count: int) -> list[str]:

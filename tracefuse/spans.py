@@ -46,22 +46,27 @@ class Span:
         except np.exceptions.TooHardError:
             return True
 
-    @property
-    def is_nested(self) -> bool:
-        """Whether no two elements share bytes, judged by each axis stepping over all that the finer ones span."""
-        reach = self.itemsize
-        axes = zip(self.strides, self.shape, strict=True)
-        for stride, extent in sorted((abs(s), n) for s, n in axes if n > 1):
-            if stride < reach:
-                return False
-            reach += (extent - 1) * stride
-        return True
-
 
 def span(backend: Backend, array: Any) -> Span:
     """Where an array of `backend` lies."""
     strides = tuple(0 if extent == 1 else stride for extent, stride in zip(array.shape, array.strides, strict=True))
     return Span(backend.address(array), tuple(array.shape), strides, array.dtype.itemsize)
+
+
+APART, SAME, SHARES = "apart", "same", "shares"
+
+
+def relation(backend: Backend, one: Any, two: Any) -> str:
+    """SAME where two arrays have the same elements of one type in the same places, SHARES where they share bytes
+    otherwise, APART where they share none."""
+    if one is two:
+        return SAME
+    if not backend.may_share(one, two):
+        return APART
+    first, second = span(backend, one), span(backend, two)
+    if first == second and one.dtype == two.dtype:
+        return SAME
+    return SHARES if first.shares_bytes_with(second) else APART
 
 
 class _Described:

@@ -9,6 +9,8 @@ Knows: NumPy's arrays, reference counts. Must not know: kernels, fusions.
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import math
 import sys
 import threading
@@ -192,19 +194,31 @@ def product_of(dtype: DType) -> Callable[[Any, Any, bool], Any]:
     return product
 
 
-class _Memory:
-    """Memory of another array, from which a new one is made; all views of the new one refer to this."""
+class _Donated(ctypes.Array[ctypes.c_char]):
+    """The bytes of another array, from which a new one is made; all views of the new one refer to this.
 
-    def __init__(self, array: npt.NDArray[np.generic]) -> None:
-        self.array = array
-        self.__array_interface__ = {
-            "version": 3, "typestr": "|u1", "data": (address(array), False), "shape": (array.nbytes,),
-        }  # fmt: skip
+    root: the array that has the memory.
+    """
+
+    _type_, _length_ = ctypes.c_char, 0
+    root: npt.NDArray[np.generic]
+
+
+@functools.lru_cache(64)
+def _donated_type(size: int) -> type[_Donated]:
+    return type("_Donated", (_Donated,), {"_type_": ctypes.c_char, "_length_": size})
 
 
 def over(array: npt.NDArray[np.generic], shape: tuple[int, ...], dtype: DType) -> npt.NDArray[np.generic]:
     """A new array in the memory of another, which is contiguous, writable and has as many bytes."""
-    return np.asarray(_Memory(array)).view(dtype.numpy).reshape(shape)
+    size, owner = array.nbytes, owner_of(array)
+    # What lies in such memory already refers to what that is of, so that no chain of arrays grows.
+    root = owner.root if isinstance(owner, _Donated) and len(owner) == size else array
+    # Types that are not NumPy's own do not show their bytes.
+    shown: Any = root if root.dtype.kind != "V" else root.view(f"u{root.itemsize}")
+    memory: Any = _donated_type(size).from_buffer(shown)
+    memory.root = root
+    return np.ndarray(shape, dtype.numpy, memory)
 
 
 def owner_of(array: npt.NDArray[np.generic]) -> object:

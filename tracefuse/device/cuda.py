@@ -120,6 +120,13 @@ def over(array: Any, shape: tuple[int, ...], dtype: DType) -> Any:
     return _makers()[0](shape, dtype.numpy, array.data)
 
 
+def owner_of(array: Any) -> Any:
+    """The array that views of it refer to, itself if it is no view."""
+    while array.base is not None:
+        array = array.base
+    return array
+
+
 def room(size: int) -> Any:
     """New memory from CuPy's pool on the current device, with its address as `ptr`; raises as `empty`."""
     try:
