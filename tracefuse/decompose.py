@@ -74,6 +74,8 @@ class _Steps:
             return self._name(expression.id)
         if isinstance(expression, ast.Constant) and isinstance(expression.value, bool | int | float | complex):
             return Literal(expression.value)
+        if self._is_count(expression):
+            return self._count()
         key = (ast.dump(expression), inner)
         if key not in self.made:
             operands, row, keepdim = self._parts(expression, inner)
@@ -88,6 +90,17 @@ class _Steps:
         if name in self.node.attributes:
             return Literal(self.node.attributes[name])
         raise InternalError(f"the steps of {self.node.op.name} name {name}, which is neither a, n nor an attribute")
+
+    def _is_count(self, expression: ast.expr) -> bool:
+        """Whether it is n, maybe less an attribute that is 0, maybe kept from being negative, which n is not."""
+        match expression:
+            case ast.Name("n"):
+                return True
+            case ast.BinOp(left, ast.Sub(), ast.Name(name)):
+                return self.node.attributes.get(name) == 0 and self._is_count(left)
+            case ast.Call(ast.Name("maximum"), [first, ast.Constant(0)]):
+                return self._is_count(first)
+        return False
 
     def _count(self) -> Operand:
         shape = self.fusion.shape_of(self.node.operands[0])

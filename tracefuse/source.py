@@ -9,6 +9,7 @@ Knows: frames, tracebacks, code objects. Must not know: what is being traced.
 from __future__ import annotations
 
 import functools
+import linecache
 import os
 import re
 import sys
@@ -56,7 +57,20 @@ def user_frame() -> FrameType | None:
 def user_line() -> str | None:
     """`file.py:12` of the innermost frame of the user's code."""
     frame = user_frame()
-    return None if frame is None else f"{file_name(frame)}:{frame.f_lineno}"
+    if frame is None:
+        return None
+    line = f"{file_name(frame)}:{frame.f_lineno}"
+    _files[line] = frame.f_code.co_filename
+    return line
+
+
+_files: dict[str, str] = {}
+"""The file of each line that `user_line` named; where two files have one name, the last."""
+
+
+def text_at(line: str) -> str:
+    """What stands in a line that `user_line` named, without its indentation; empty where its file cannot be read."""
+    return linecache.getline(_files.get(line, ""), int(line.rpartition(":")[2])).strip()
 
 
 def file_name(frame: FrameType) -> str:

@@ -25,6 +25,7 @@ from tracefuse.schedule.accesses import Accesses
 from tracefuse.schedule.scalar_code import Term, apply, constant, convert
 from tracefuse.schedule.scopes import Key, Lanes, LanesNotPossible, Level
 from tracefuse.schedule.selection import Selection, open_options
+from tracefuse.source import text_at
 
 NOTED = Variable("noted", int64)
 """In a kernel that notes positions outside their axis: the largest number of a node that has one, or 0."""
@@ -106,7 +107,7 @@ class Body(Accesses):
     def _remark(self, node: Node) -> None:
         if node.where is not None and node.where != self._where:
             self._where = node.where
-            self.append(Comment(node.where))
+            self.append(Comment(f"{node.where}  {text_at(node.where)}".rstrip()))
 
     # --- pointwise --------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from tracefuse.kernel.ir import (
     Variable,
     call,
 )
+from tracefuse.kernel.tidy import tidy
 from tracefuse.schedule.body import NOTED, Body
 from tracefuse.schedule.complex_parts import has_complex, split_complex
 
@@ -116,4 +117,4 @@ def make_launch(
     )  # fmt: skip
     if has_complex(body.fusion):
         kernel = split_complex(kernel)
-    return LaunchSpec(kernel, tensors, tuple(k for k, _ in scratch), symbols, scalars, body.noted)
+    return LaunchSpec(tidy(kernel), tensors, tuple(k for k, _ in scratch), symbols, scalars, body.noted)
