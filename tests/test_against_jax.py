@@ -57,6 +57,10 @@ MOVES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "iota": (lambda x: x + TRACED.arange(8), lambda x: x + jnp.arange(8).astype(x.dtype)),
     "matmul": (lambda x: x @ x.T, lambda x: x @ x.T),
     "take": (lambda x: np.take(x, TRACED.arange(3) * 2, 1), lambda x: jnp.take(x, jnp.arange(3) * 2, 1)),
+    "windows": (
+        lambda x: np.lib.stride_tricks.sliding_window_view(x, 3, 1),
+        lambda x: jnp.stack([x[:, k : x.shape[1] - 2 + k] for k in range(3)], -1),
+    ),
     "triu": (lambda x: np.triu(x, 1), lambda x: jnp.triu(x, 1)),
     "tril": (lambda x: np.tril(x, -1), lambda x: jnp.tril(x, -1)),
     "cumsum": (lambda x: np.cumsum(x, 1), lambda x: jnp.cumsum(x, 1)),

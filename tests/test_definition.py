@@ -239,6 +239,7 @@ MOVEMENTS: dict[str, Callable[[Any, Any], Any]] = {
     "cat": lambda fd, x: fd.ops.cat([x, x], -1),
     "flip": lambda fd, x: fd.ops.flip(x, [-1]),
     "roll": lambda fd, x: fd.ops.roll(x, 1, 0),
+    "windows": lambda fd, x: fd.ops.windows(x, 1, 2),
     "take_along_axis": lambda fd, x: fd.ops.take_along_axis(x, fd.ops.cast(x, DataType.Int), 1),
     "matmul": lambda fd, x: fd.ops.matmul(x, fd.ops.permute(x, [1, 0])),
     "linear": lambda fd, x: fd.ops.linear(x, fd.ops.full([3, x.size(1)], 1.0), fd.ops.full([3], 1.0)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import types
 from typing import Any
@@ -29,7 +30,18 @@ def fill(x: Any) -> None:
         (lambda x: np.array([x, x]), f"np.array() @\n  hint: {ALREADY}"),
         (lambda x: np.ascontiguousarray(x), f"np.ascontiguousarray() @\n  hint: {ALREADY}"),
         (lambda x: np.float32(x), "np.float32() @\n  hint: write x.astype(np.float32)"),
-        (lambda x: TABLE[x], "indexing a NumPy array by elements @\n  hint: write np.take(TABLE, index, axis)"),
+        (lambda x: TABLE[x], "indexing a NumPy array by elements @\n  hint: write tracefuse.xp.take(TABLE, x, axis=0)"),
+        (
+            lambda x: TABLE[0, x],
+            "indexing a NumPy array by elements @\n  hint: write tracefuse.xp.take(TABLE, index, axis)",
+        ),
+        (
+            lambda x: np.take(TABLE, x, axis=0),
+            "np.take() @\n  hint: write tracefuse.xp.take(array, index, axis=axis), which looks at the index too",
+        ),
+        (lambda x: math.sqrt(x.sum()), "math.sqrt() @\n  hint: write np.sqrt"),
+        (lambda x: math.pow(x.sum(), 2), "math.pow() @\n  hint: write np.power"),
+        (lambda x: float(x.sum()), "float() @\n  hint: keep it an array; np.where chooses elements"),
         (lambda x: TABLE.dot(x), "TABLE.dot() @\n  hint: write np.dot(TABLE, ...)"),
         (
             lambda x: np.vectorize(abs)(x),

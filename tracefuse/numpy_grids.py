@@ -14,7 +14,7 @@ import numpy as np
 from tracefuse import dtypes, numpy_products, operations, shaping
 from tracefuse.errors import ScalarError, ShapeError
 from tracefuse.numpy_table import Functions
-from tracefuse.operations import apply, as_array, as_traced, missing
+from tracefuse.operations import apply, as_array, as_tensor, as_traced, missing
 from tracefuse.ops.axes import normalize_axis
 from tracefuse.recorder import Recorder
 from tracefuse.traced import Traced
@@ -43,6 +43,26 @@ def dsplit(ary: Any, indices_or_sections: Any) -> Any:
     if len(as_traced(ary).extents) < 3:
         raise ShapeError("dsplit only works on arrays of 3 or more dimensions", hint="use np.split with an axis")
     return np.split(ary, indices_or_sections, 2)
+
+
+@implements(np.lib.stride_tricks.sliding_window_view)
+def sliding_window_view(
+    x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
+) -> Any:
+    """Each window in new axes at the end; nothing is stored but what is asked for."""
+    operations.refuse("sliding_window_view", writeable=writeable or None)
+    result = as_tensor(x)
+    recorder, rank = result.recorder, len(result.extents)
+    widths = window_shape if isinstance(window_shape, (tuple, list)) else (window_shape,)
+    axes = tuple(range(rank)) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
+    if len(widths) != len(axes):
+        raise ShapeError(
+            f"sliding_window_view: {len(widths)} widths for {len(axes)} axes", hint="give one width for each axis"
+        )
+    for width, one in zip(shaping.new_shape_entries(widths, recorder), axes, strict=True):
+        dim = normalize_axis(operator.index(one), rank)
+        result = recorder.movement("windows", [result], dim=dim, width=width)
+    return result
 
 
 @implements(np.block)

@@ -38,7 +38,11 @@ _FUNCTIONS = {
     "mask_indices": "use np.where(mask, x, other)",
     "ndenumerate": _WHOLE,
     "poly1d": "use np.polyval(coefficients, x)",
+    "take": "write tracefuse.xp.take(array, index, axis=axis), which looks at the index too",
 }  # fmt: skip
+
+_MATH = {"pow": "power", "fsum": "sum"}
+"""Functions of `math` under NumPy's names, where those are others."""
 
 
 def expression_at(frame: FrameType, instruction: int) -> ast.expr | None:
@@ -71,6 +75,19 @@ def value_of(node: ast.expr, frame: FrameType) -> Any:
     return None
 
 
+def of_number(what: str, instead: str) -> tuple[str, str]:
+    """(what, hint) for a traced array that a Python number is asked of; functions of `math` are named."""
+    frame = source.user_frame()
+    node = None if frame is None else expression_at(frame, frame.f_lasti)
+    if frame is None or not isinstance(node, ast.Call):
+        return what, instead
+    function = value_of(node.func, frame)
+    name = _MATH.get(getattr(function, "__name__", ""), getattr(function, "__name__", ""))
+    if getattr(function, "__module__", None) != "math" or not callable(getattr(np, name, None)):
+        return what, instead
+    return f"{ast.unparse(node.func)}()", f"write np.{name}"
+
+
 def of_elements() -> tuple[str, str]:
     """(what, hint) for a traced array whose elements are asked for by the line that the user's code is at."""
     frame = source.user_frame()
@@ -80,7 +97,9 @@ def of_elements() -> tuple[str, str]:
     if isinstance(node, ast.Subscript):
         if dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith("STORE"):
             return "filling a NumPy array with elements", "write np.where(condition, x, array) or np.concatenate"
-        return "indexing a NumPy array by elements", f"write np.take({ast.unparse(node.value)}, index, axis)"
+        one = not isinstance(node.slice, (ast.Tuple, ast.Slice))
+        which = f"{ast.unparse(node.slice)}, axis=0" if one else "index, axis"
+        return "indexing a NumPy array by elements", f"write tracefuse.xp.take({ast.unparse(node.value)}, {which})"
     if not isinstance(node, ast.Call):
         return "np.asarray()", GENERAL
     called = node.func.func if isinstance(node.func, ast.Call) else node.func  # np.vectorize(f)(x)

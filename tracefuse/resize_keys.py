@@ -66,8 +66,8 @@ class ResizeFacts:
         return substitute(extent, self.table) if self.table else extent
 
     def guard(self, left: Extent, relation: str, right: Extent, reason: str, where: str | None = None) -> None:
-        """Keeps a fact of the call at hand, unless it is one of constants."""
-        if not (isinstance(left, int) and isinstance(right, int)):
+        """Keeps a fact of the call at hand, unless it is one of every call."""
+        if not isinstance(right - left, int):
             self.guards[Guard(left, relation, right, reason, where)] = None
 
     def changes_nothing(self, node: Node) -> bool:

@@ -108,6 +108,8 @@ def transpose(x: Any, axes: Any = None) -> Any:
         dims = tuple(normalize_axis(operator.index(a), rank) for a in axes)
         if sorted(dims) != list(range(rank)):
             raise ShapeError(f"transpose: {tuple(axes)} does not order {rank} axes", hint="name each axis once")
+    if dims == tuple(range(rank)):
+        return _same(traced)
     return traced.recorder.movement("permute", [traced], view_of=traced, dims=dims)
 
 

@@ -191,7 +191,7 @@ class Tracer(ArrayMethods):
         self.recorder.check_alive()
         if self.read is not None:
             return self.recorder.value_of(self, what)
-        raise self._of_elements(what, instead)
+        raise self._of_elements(*replacements.of_number(what, instead))
 
     def __bool__(self) -> bool:
         return bool(self._scalar_or_raise("bool()", "choose elements with np.where(condition, a, b)"))

@@ -1,4 +1,4 @@
-"""Movement rows that cut, extend and shift along axes, join arrays, and keep a triangle.
+"""Movement rows that cut, extend and shift along axes, slide windows, join arrays, and keep a triangle.
 
 Slice bounds lie inside the axis and steps are positive: the frontends see to it. What has no source is a fill value.
 
@@ -191,6 +191,27 @@ def _roll_resize(shapes: Sequence[Shape], attributes: Attributes) -> tuple[Resiz
 roll = movement(
     "roll", shape=_roll_shape, pull=_roll_pull, resize=_roll_resize, numpy=lambda x, shift, dim: np.roll(x, shift, dim), attributes=(("shift", 0), ("dim", 0)),
     doc="Moves elements by `shift` along axis `dim`; what leaves at one end enters at the other.",
+)  # fmt: skip
+
+
+def _windows_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
+    dim, width = normalize_axis(attributes["dim"], len(shapes[0])), attributes["width"]
+    hint = "windows have at least one element and at most as many as the axis"
+    require(1, "<=", width, "a window of {right} elements", hint)
+    require(width, "<=", shapes[0][dim], f"a window of {{left}} elements on axis {dim}, which has {{right}}", hint)
+    return (*(e - width + 1 if k == dim else e for k, e in enumerate(shapes[0])), width)
+
+
+def _windows_pull(
+    out: Shape, shapes: Sequence[Shape], result: Shape, attributes: Attributes, index_of: IndexOf
+) -> tuple[Source, ...]:
+    return (Source(0, tuple(c + out[-1] if k == attributes["dim"] else c for k, c in enumerate(out[:-1]))),)
+
+
+windows = movement(
+    "windows", shape=_windows_shape, pull=_windows_pull, attributes=(("dim", 0), ("width", 1)),
+    numpy=lambda x, dim, width: np.lib.stride_tricks.sliding_window_view(x, width, dim),
+    doc="All runs of `width` neighbours along axis `dim`, each in a new last axis.",
 )  # fmt: skip
 
 

@@ -31,14 +31,14 @@ class Sizes:
         return evaluate(substitute(extent, known), self.values)
 
     def at_most(self, extent: Extent, bound: int, reason: str) -> bool:
-        """Whether extent <= bound; the answer is guarded."""
+        """Whether extent <= bound; the answer is guarded. reason: what follows where it holds."""
         if isinstance(extent, int):
             return extent <= bound
         holds = self.hint(extent) <= bound
         if holds:
             self.guards.append(Guard(extent, "<=", bound, reason))
         else:
-            self.guards.append(Guard(bound + 1, "<=", extent, reason))
+            self.guards.append(Guard(bound + 1, "<=", extent, f"else {reason}"))
         return holds
 
     def is_multiple(self, extent: Extent, divisor: int, reason: str) -> bool:
