@@ -38,6 +38,9 @@ print(fd.host_program([x], merge=rules.one_op_a_segment))
 for count in (1, 3, 4, 20):
     (result,) = fd.execute([x], number_of_streams=count)
     assert np.array_equal(result, x), count
+for disable, room in (("loop_buffer_reuse", "room for all slices"), ("", "a slot for each stream")):
+    with options(disable=disable):
+        print(f"with {room}: {fd.explain([x]).memory.peak} bytes allocated at most")
 print()
 
 

@@ -37,8 +37,12 @@ from segments.instructions import (
     Synchronize,
     Wait,
     in_order,
+    inputs_of,
     integer_of,
+    name_of,
     names_of,
+    outputs_of,
+    remainder_of,
 )
 from segments.lanes import Streams, StreamsDevice
 from segments.liveness import build_program, last_uses, releases
@@ -61,7 +65,7 @@ from segments.rules import (
     yes,
 )
 from segments.spread import spread
-from segments.thread_streams import ThreadStreams
+from segments.thread_streams import ThreadStreams, run_on_threads
 from segments.units import View
 
 __all__ = [
@@ -123,14 +127,19 @@ __all__ = [
     "execute",
     "execute_steps",
     "in_order",
+    "inputs_of",
     "integer_of",
     "last_uses",
     "memory_use",
+    "name_of",
     "names_of",
     "negate",
     "no",
+    "outputs_of",
     "partition",
     "releases",
+    "remainder_of",
+    "run_on_threads",
     "spread",
     "yes",
 ]

@@ -151,6 +151,8 @@ def _allocation(value: int, spec: object, device: Device) -> Action:
     allocate = device.allocate
 
     def act(run: Run) -> None:
+        if run.lanes is not None:
+            run.lanes.flush()  # what follows on other streams is after what this one waits for, as for any work
         run.room[value] = allocate(spec, run.values)
 
     return act

@@ -17,8 +17,6 @@ from segments.actions import Action, Binding, Run
 from segments.arguments import ArgumentManager
 from segments.device import Device
 from segments.instructions import (
-    Alias,
-    Allocate,
     Communicate,
     Copy,
     GetStream,
@@ -61,11 +59,6 @@ class Runner:
         self._actions = [(binding.action(block), any(map(_is_step, block))) for block in blocks]
         steps = [position for position, (_, is_step) in enumerate(self._actions) if is_step]
         self._first_step = steps[0] if steps else len(blocks)
-
-    @property
-    def is_straight(self) -> bool:
-        """Whether the program is launches on one stream, with what they allocate, copy and release."""
-        return all(isinstance(i, Allocate | Alias | Launch | Copy | Release) for i in self.program.instructions)
 
     def __call__(self, arguments: Sequence[object]) -> tuple[object, ...]:
         """Run on `arguments`, in the order of the program's inputs, and return its outputs."""

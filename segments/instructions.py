@@ -35,13 +35,15 @@ class Integer:
     """An integer that is known when the program runs.
 
     `compute` gets the live values by number and looks at those that are in `reads`; `text` is how it is written.
-    `value` is the number of the value that it is, where it is one as it stands.
+    `value` is the number of the value that it is, where it is one as it stands; `remainder` is (number of a value,
+    divisor), where it is what is left of dividing that value.
     """
 
     text: str
     reads: tuple[int, ...]
     compute: Callable[[Mapping[int, object]], int] = field(compare=False, repr=False)
     value: int | None = None
+    remainder: tuple[int, int] | None = None
 
     def __str__(self) -> str:
         return self.text
@@ -54,6 +56,14 @@ Count: TypeAlias = int | Integer
 def integer_of(value: int, text: str | None = None) -> Integer:
     """Return the integer that a value is: an extent, a scalar, the index of a loop."""
     return Integer(text or name_of(value), (value,), lambda values: values[value], value)  # type: ignore[arg-type, return-value]
+
+
+def remainder_of(value: int, divisor: int) -> Integer:
+    """Return the integer that is left of dividing a value by a constant."""
+    return Integer(
+        f"{name_of(value)} % {divisor}", (value,), lambda values: values[value] % divisor,  # type: ignore[operator]
+        remainder=(value, divisor),
+    )  # fmt: skip
 
 
 def reads_of_count(count: Count) -> tuple[int, ...]:

@@ -11,7 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from segments.instructions import Alias, Allocate, Instruction, Launch, Loop, Release, Select, outputs_of
+from segments.instructions import (
+    Alias,
+    Allocate,
+    Communicate,
+    Copy,
+    HostOp,
+    Instruction,
+    Launch,
+    Loop,
+    Release,
+    Select,
+    outputs_of,
+)
 from segments.program import Program
 
 
@@ -58,7 +70,7 @@ class _Count:
                     self.release(value)
                 case Loop(_, _, _, _, body):
                     self.iterate(body)
-                case _:
+                case Launch() | HostOp() | Communicate() | Copy():
                     for value in outputs_of(instruction):
                         if value not in self.root:
                             self.make(value)
@@ -79,11 +91,13 @@ class _Count:
         if self.names[root] == 0:
             self.live.pop(root, None)
 
-    def reach(self, instruction: Instruction) -> None:
-        launch = instruction if isinstance(instruction, Launch) else None
-        taken = sum(self.live.values()) + (0 if launch is None else self.working_room_of(launch))
+    def reach(self, instruction: Launch | HostOp | Communicate | Copy) -> None:
+        taken = sum(self.live.values())
+        if isinstance(instruction, Launch):
+            taken += self.working_room_of(instruction)
         if taken > self.peak:
-            self.peak, self.step = taken, None if launch is None else launch.step
+            self.peak = taken
+            self.step = instruction.step if isinstance(instruction, Launch | HostOp) else None
 
     def iterate(self, body: tuple[Instruction, ...]) -> None:
         """One iteration: what it defines ends with it."""

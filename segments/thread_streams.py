@@ -9,9 +9,10 @@ Knows: threads, queues, events. Must not know: programs, buffers.
 from __future__ import annotations
 
 import contextvars
+import functools
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 
 class _Worker:
@@ -40,6 +41,11 @@ class ThreadStreams:
         self._workers: dict[int, _Worker] = {}
         self._error: BaseException | None = None
         self._failed = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether some work has raised, or the run is given up, so that no more of it is wanted."""
+        return self._failed
 
     def current(self) -> object:
         """Return the caller's stream."""
@@ -100,3 +106,31 @@ class ThreadStreams:
         if self._error is not None:
             error, self._error = self._error, None
             raise error
+
+
+def run_on_threads(lanes: Sequence[Callable[[int], None]], total: int) -> None:
+    """Call lanes[k % len(lanes)](k) for each k below `total`; return when all is done.
+
+    Each lane is called in order, on a thread of its own; a single one on the caller's. What a call raises is raised
+    here, the first of it, and calls that have not begun by then are left out.
+    """
+    if len(lanes) == 1:
+        (lane,) = lanes
+        for k in range(total):
+            lane(k)
+        return
+    streams = ThreadStreams()
+
+    def work(lane: Callable[[int], None], begin: int) -> None:
+        for k in range(begin, total, len(lanes)):
+            if streams.failed:
+                return
+            lane(k)
+
+    try:
+        for position, lane in enumerate(lanes):
+            streams.run(streams.pool(position), functools.partial(work, lane, position))
+        streams.finish(False)
+    except BaseException:
+        streams.finish(True)
+        raise

@@ -22,6 +22,7 @@ from tracefuse.config import resolve
 from tracefuse.dtypes import DType, complex64, float16, float32, int32
 from tracefuse.error_bounds import bounded_outputs
 from tracefuse.errors import DeviceError, InternalError, OutOfRangeError
+from tracefuse.host_ops import HostCall
 from tracefuse.ir import Op
 from tracefuse.kernel import llvm_scalar
 from tracefuse.ops import Library, Movement, Pointwise, Reduction
@@ -111,6 +112,30 @@ def test_slices_on_streams_are_compared_too(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(llvm_scalar, "primitive", wrong)
     with pytest.raises(InternalError, match=rf"first at tanh: .*\(test_checking.py:{line_of('# one wrong op')}\)"):
         fuse(sliced, check=True, cache_limit=0)(X)
+
+
+@pytest.mark.parametrize("pieces", [None, 3])
+def test_what_the_array_library_computes_on_streams_is_compared_too(
+    pieces: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sliced(x: Any, y: Any) -> Any:
+        whole = tracefuse.stream_parallel(x - y, 0, pieces) - y
+        return tracefuse.stream_parallel(y * whole, 0, pieces)  # by the array library
+
+    with tracefuse.options(disable="fusion"):
+        fused = fuse(sliced, check=True)
+        assert str(fused.host_program(X, X + 1)) == str(fuse(sliced).host_program(X, X + 1))
+        np.testing.assert_allclose(fused(X, X + 1), (X + 1) * (-1 - (X + 1)), rtol=1e-5)
+        wrong = HostCall.__call__
+
+        def off(self: HostCall, inputs: list[Any], output: Any) -> None:
+            wrong(self, inputs, output)
+            output[-1:, -1] += str(self) == "mul"
+
+        monkeypatch.setattr(HostCall, "__call__", off)
+        where = rf"\(test_checking.py:{line_of('# by the array library')}\)"
+        with pytest.raises(InternalError, match=rf"is not its NumPy meaning, first at mul: .*{where}"):
+            fuse(sliced, check=True)(X, X + 1)
 
 
 def test_what_the_call_overwrites_is_compared_with_what_it_was() -> None:

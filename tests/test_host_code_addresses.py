@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import weakref
 from collections.abc import Callable, Sequence
@@ -10,12 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from random_fusions import fusions
+from test_random import predicates
+from test_streams_random import counts, marked
 from ways import assert_equal_bits
 
-from tracefuse import FusionDefinition, UnsupportedError, fuse, options, rules
+from tracefuse import FusionDefinition, UnsupportedError, fuse, options, rules, stream_parallel
 from tracefuse.backend_cpu import CpuBackend
 from tracefuse.compiler import Executable
 from tracefuse.config import resolve
@@ -24,7 +27,7 @@ from tracefuse.dtypes import DType
 from tracefuse.segmentation import segment_fusion
 
 
-@dataclass
+@dataclass(eq=False)
 class Memory:
     array: Any
 
@@ -32,6 +35,17 @@ class Memory:
     def ptr(self) -> int:
         start = int(self.array.ctypes.data)
         return start + -start % 256
+
+
+@dataclass
+class Stream:
+    ptr: int
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *raised: object) -> None:
+        pass
 
 
 class Addressed(CpuBackend):
@@ -43,11 +57,28 @@ class Addressed(CpuBackend):
         super().__init__()
         self.rooms: list[int] = []
         self.arrays = 0
+        self.lanes: list[int] = []
+        self.made: list[weakref.ref[Memory]] = []
         self.graphs: list[int] = []
         self.launchers: list[weakref.ref[Any]] = []
 
     def entry(self, function: Any) -> Callable[..., None]:
         return lambda stream, *arguments: function.launch(*arguments)
+
+    def run_lanes(self, own: Any, lane: Callable[[Any, int], Callable[[int], None]], total: int, streams: int) -> None:
+        assert own == 7
+        self.lanes.append(total)
+        self.made.clear()
+        lanes = [lane(Stream(k), k) for k in range(min(total, streams))]
+        assert all(memory() is not None for memory in self.made)  # what iterations use is there as long as they run
+        for k in range(total):
+            lanes[k % streams](k)
+
+    def copier(self, source: Any, target: Any) -> Callable[[Any], Callable[..., None]] | None:
+        if not (source.flags.c_contiguous and target.flags.c_contiguous):
+            return None
+        size = source.nbytes
+        return lambda stream: lambda source, target: ctypes.memmove(target, source, size) and None
 
     def argument_text(self, name: str) -> str:
         return f"{name}.ctypes.data"
@@ -77,7 +108,9 @@ class Addressed(CpuBackend):
         self.rooms.append(size)
         memory = np.empty(size + 256, np.uint8)
         memory.fill(0xA5)
-        return Memory(memory)
+        made = Memory(memory)
+        self.made.append(weakref.ref(made))
+        return made
 
     def new(self, shape: tuple[int, ...], dtype: DType, size: int) -> Any:
         self.arrays += 1
@@ -111,6 +144,20 @@ def test_random_fusions_give_the_same_bits_from_addresses(data: st.DataObject, g
     expected = Executable(segment_fusion(fusion, merge=merge))(arguments)
     for _ in range(2):
         for own, wanted in zip(executable(fusion, Addressed(), merge, graph)(arguments), expected, strict=True):
+            assert_equal_bits(np.asarray(own), np.asarray(wanted), "from addresses")
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,))
+@given(drawn=marked("exact"), merge=predicates(), count=counts(), reuses=st.booleans())
+def test_random_loops_over_slices_give_the_same_bits_from_addresses(
+    drawn: Any, merge: Any, count: int, reuses: bool
+) -> None:
+    fusion, arguments = drawn
+    expected = Executable(segment_fusion(fusion, merge=merge))(arguments)
+    with options(number_of_streams=count, disable="" if reuses else "loop_buffer_reuse"):
+        run = Executable(segment_fusion(fusion, merge=merge), Addressed(), options=resolve())
+    for _ in range(2):
+        for own, wanted in zip(run(arguments), expected, strict=True):
             assert_equal_bits(np.asarray(own), np.asarray(wanted), "from addresses")
 
 
@@ -183,3 +230,20 @@ def test_every_template_of_a_gpu_is_called_by_a_name() -> None:
             (rows, many), (rows, few), (lambda x: x.sum(0), many), (lambda x: x.T + 1, many), (rows, many[:, :64]),
         )}  # fmt: skip
     assert found == {"long row", "split", "column", "transpose", "row"}
+
+
+def test_memory_between_the_kernels_of_a_slice_is_kept_and_each_stream_has_its_own() -> None:
+    def rows(x: Any) -> Any:
+        y = stream_parallel(np.exp(x) * 2, 0)
+        return stream_parallel((y * x).sum(-1), 0)
+
+    fused = fuse(rows, merge=rules.reduction_ends_segment)
+    x = np.random.default_rng(0).random((7, 1 << 18), np.float32)
+    backend = Addressed()
+    with options(number_of_streams=3):
+        run = Executable(segment_fusion(fused.definition(x).fusion), backend, options=resolve())
+    for _ in range(2):
+        (result,) = run([x])
+        np.testing.assert_allclose(result, (np.exp(x) * 2 * x).sum(-1), rtol=1e-4)
+    assert backend.lanes == [7, 7]
+    assert len(backend.made) >= 3

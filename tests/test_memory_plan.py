@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import strategies as st
 from random_fusions import definitions
 from test_host_code_addresses import Addressed, executable
 from test_random import predicates
+from test_streams import sets
+from test_streams_random import counts, marked
 
-from tracefuse import FusionDefinition, fuse, rules
+from tracefuse import FusionDefinition, fuse, options, rules, stream_parallel, view
 from tracefuse.device import cpu
 from tracefuse.errors import OutOfMemoryError
 from tracefuse.memory_plan import memory_of
@@ -176,3 +179,92 @@ def test_intermediates_in_slots_of_one_allocation_count_as_that_allocation() -> 
     kept = sum(result.nbytes for result in results)
     assert (use.kept, use.peak) == (kept, kept + sum(backend.rooms))
     assert 2 * X.nbytes <= sum(backend.rooms) < 2 * X.nbytes + 1024
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# loops over slices
+
+
+def planned_and_measured(fd: FusionDefinition, arguments: list[Any], measured: Measured) -> tuple[int, int]:
+    use = fd.explain(arguments).memory
+    for _ in range(2):
+        measured.peak = measured.live
+        before = measured.live
+        results = fd.execute(arguments)
+        assert measured.live - before == use.kept
+        del results
+    return use.peak, measured.peak
+
+
+@pytest.mark.parametrize("marks", [(True,), (True, True), (True, False, True), (True, True, True, True)])
+@pytest.mark.parametrize("reuses", [True, False])
+def test_the_programs_with_streams_need_what_their_plan_says(
+    marks: tuple[bool, ...], reuses: bool, measured: Measured
+) -> None:
+    x = np.ones((10, 100), np.float32)
+    slots = 0
+    for count in (1, 3, 4, 20):
+        with options(number_of_streams=count, disable="" if reuses else "loop_buffer_reuse"):
+            fd = sets(*marks)
+            fd.segment(merge=rules.one_op_a_segment)
+            planned, peak = planned_and_measured(fd, [x], measured)
+            assert planned == peak
+            explained = str(fd.explain([x]))
+            assert f"{view.bytes_text(planned)} allocated at most" in explained
+        whole = 1 if marks == (True,) else 2 if False in marks else len(marks)
+        inside = 0 if False in marks else len(marks) - 1
+        slots = min(count, 10) if reuses else 10
+        assert planned == ((whole - inside) * 10 + inside * slots) * 400
+
+
+def test_what_each_stream_needs_while_it_runs_counts(measured: Measured) -> None:
+    """Rows that are long enough for sums in two steps."""
+
+    def sums(x: Any) -> Any:
+        return stream_parallel((x * 2).sum(-1), 0)
+
+    x = np.ones((6, 1 << 19), np.float32)
+    for count in (1, 3, 8):
+        with options(number_of_streams=count):
+            fd = fuse(sums).definition(x)
+            planned, peak = planned_and_measured(fd, [x], measured)
+            use = fuse(lambda x: (x * 2).sum(-1)).explain(x[:1]).memory
+        assert planned == peak == 6 * 4 + min(count, 6) * (use.peak - use.kept) > 6 * 4
+
+
+@settings(max_examples=30, suppress_health_check=list(HealthCheck), phases=(Phase.generate,), deadline=None)
+@given(marked("exact"), predicates(), counts(), st.booleans())
+def test_the_plan_says_what_a_call_with_loops_allocates(drawn: Any, merge: Any, count: int, reuses: bool) -> None:
+    fusion, arguments = drawn
+    fd = FusionDefinition.from_fusion(fusion)
+    found = Measured()
+    with (
+        options(number_of_streams=count, disable="" if reuses else "loop_buffer_reuse"),
+        pytest.MonkeyPatch.context() as patched,
+    ):
+        patched.setattr(cpu, "empty", found.empty)
+        fd.segment(arguments, merge=merge)
+        kinds = {node.op.kind for node in fusion.nodes}
+        explained = fd.explain(arguments)
+        assume("library" not in kinds)  # what a library makes comes from NumPy
+        result = fd.execute(arguments)
+        assert (found.peak, found.live) == (explained.memory.peak, explained.memory.kept)
+        del result
+    assert found.live == 0
+
+
+def test_a_network_of_twelve_layers_needs_what_its_plan_says(measured: Measured) -> None:
+    """One product and one kernel a layer: two layers' values are alive at a time."""
+    rows, width = 32, 48
+    random = np.random.default_rng(0)
+    x = random.random((rows, width), np.float32)
+    weights = [random.random((width, width), np.float32) / width for _ in range(12)]
+
+    def network(x: Any, *weights: Any) -> Any:
+        for weight in weights:
+            x = np.maximum(x @ weight + 0.5, 0)
+        return x
+
+    fd = fuse(network).definition(x, *weights)
+    planned, peak = planned_and_measured(fd, [x, *weights], measured)
+    assert planned == peak == 2 * x.nbytes

@@ -292,6 +292,72 @@ def test_a_marked_copy_stays_and_a_loop_is_shared() -> None:
     assert program.count(" = ALLOCATE(") == 2  # both copies; the sum is made by the array library
 
 
+def test_segments_and_explain_show_the_kernels_of_a_slice() -> None:
+    def several(x: Any) -> Any:
+        first = stream_parallel(np.exp(x) * 2, 0)
+        return stream_parallel(np.cumsum(first, 1), 0)
+
+    fused = fuse(several)
+    kernels, scan = fused.segments(Y)
+    assert kernels.template == "stream"
+    assert "exp(" in kernels.kernel
+    assert "define" in kernels.source
+    assert len(kernels.launches) == 1
+    assert scan.kernel.endswith("by the target's library")
+    assert "0        stream of pointwise" in str(fused.explain(Y))
+    with options(target="cuda"):
+        assert "__global__" in fuse(several).segments(ShapeDtype((7, 5, 6), np.float32))[0].source
+    (copy,) = sets(True).segment([X])
+    assert copy.kernel == "set(f32[i0, i1]) by the array library, slice by slice"
+    assert not sets(True).segment()[0].slices
+    np.testing.assert_allclose(fused(Y), several(Y), rtol=1e-5)
+
+
+def test_loops_that_follow_each_other_wait_for_each_other() -> None:
+    """The second loop reads along another axis what all iterations of the first have made."""
+
+    def twice(x: Any) -> Any:
+        rows = stream_parallel(np.exp(x), 0)
+        return rows, stream_parallel(rows * 2 + 1, 1)
+
+    x = np.random.default_rng(0).random((64, 96), np.float32)
+    for count in STREAMS:
+        fused = fuse(twice, number_of_streams=count)
+        assert str(fused.host_program(x)).count("FOR StreamIdx") == 2
+        for _ in range(3):
+            rows, result = fused(x)
+            np.testing.assert_allclose(rows, np.exp(x), rtol=1e-6)
+            np.testing.assert_array_equal(result, rows * 2 + 1)
+        *_, last = fuse(twice, number_of_streams=count).definition(x).execute_steps([x])
+        assert len(last) == 4  # two results and two extents
+
+
+def test_numbers_and_layouts_may_change_from_call_to_call() -> None:
+    def scaled(x: Any, factor: float, offset: int) -> Any:
+        return stream_parallel(np.exp(x) * factor + offset, 0)
+
+    fused = fuse(scaled)
+    wide = np.random.default_rng(0).random((14, 12), np.float32)
+    for x in (wide, wide[::2], wide[:, ::3], wide.T, wide[::-1], np.broadcast_to(wide[0], (5, 12)), wide[:1], wide[:0]):
+        for factor, offset in ((2.0, 1), (0.5, -3), (0.0, 2**40)):
+            np.testing.assert_allclose(fused(x, factor, offset), np.exp(x) * np.float32(factor) + offset, rtol=1e-5)
+
+
+def test_what_a_slice_raises_reaches_the_caller_and_ends_the_threads() -> None:
+    def taken(x: Any, places: Any) -> Any:
+        return stream_parallel(np.take_along_axis(x, places, 1) * 2, 0)
+
+    fused = fuse(taken)
+    x, places = np.ones((50, 4), np.float32), np.zeros((50, 4), np.int64)
+    np.testing.assert_array_equal(fused(x, places), np.full((50, 4), 2))
+    before = threading.active_count()
+    places[31, 2] = 4
+    for _ in range(5):
+        with pytest.raises(IndexError, match="index 4 is out of bounds for axis 1 with 4 elements"):
+            fused(x, places)
+        assert threading.active_count() == before
+
+
 def test_steps_show_what_is_live_around_a_loop() -> None:
     fd = sets(True, False, True)
     fd.segment(merge=rules.one_op_a_segment)

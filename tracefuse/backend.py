@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from segments import Streams
+from segments import Streams, run_on_threads
 from tracefuse.device import cpu
 from tracefuse.dtypes import DType
 from tracefuse.errors import UnsupportedError
@@ -69,6 +69,10 @@ class Backend(ABC):
     @abstractmethod
     def empty(self, shape: tuple[int, ...], dtype: DType) -> Any:
         """A fresh array with unspecified content."""
+
+    def standing_for(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Any:
+        """An array that nothing reads or writes, with strides in elements: it has one element's memory."""
+        return cpu.standing_for(shape, strides, dtype)
 
     def over(self, array: Any, shape: tuple[int, ...], dtype: DType) -> Any:
         """A new array in the memory of another, which is contiguous and has as many bytes."""
@@ -169,6 +173,20 @@ class Backend(ABC):
     @abstractmethod
     def open_streams(self) -> Streams:
         """The streams of one run of a host program."""
+
+    def run_lanes(self, own: Any, lane: Callable[[Any, int], Callable[[int], None]], total: int, streams: int) -> None:
+        """Runs `total` iterations over up to so many streams; what comes next on the caller's is after all of them.
+
+        own: the caller's stream, as `stream_text` writes it. lane(stream, number): the function of an iteration.
+        """
+        run_on_threads([lane(None, k) for k in range(min(total, streams))], total)
+
+    def copier(self, source: Any, target: Any) -> Callable[[Any], Callable[..., None]] | None:
+        """What copies memory like `source` into memory like `target`, from the address of a stream and both addresses.
+
+        None where arrays are copied as they are.
+        """
+        return None
 
     def names(self) -> dict[str, Any]:
         """What the texts refer to."""

@@ -69,6 +69,10 @@ class CudaBackend(Backend):
     def empty(self, shape: tuple[int, ...], dtype: DType) -> Any:
         return cuda.empty(shape, dtype)
 
+    def standing_for(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Any:
+        with cuda.on_device(self.device):
+            return cuda.standing_for(shape, strides, dtype)
+
     def over(self, array: Any, shape: tuple[int, ...], dtype: DType) -> Any:
         return cuda.over(array, shape, dtype)
 
@@ -91,6 +95,12 @@ class CudaBackend(Backend):
 
     def open_streams(self) -> Streams:
         return cuda_streams.CudaStreams(self.device)
+
+    def run_lanes(self, own: Any, lane: Callable[[Any, int], Callable[[int], None]], total: int, streams: int) -> None:
+        cuda_streams.run_lanes(self.device, own, lane, total, streams)
+
+    def copier(self, source: Any, target: Any) -> Callable[[Any], Callable[..., None]] | None:
+        return cuda.copier(source.nbytes) if source._c_contiguous and target._c_contiguous else None
 
     def is_plain(self, array: Any) -> bool:
         return array._c_contiguous and self.is_aligned(array)

@@ -33,9 +33,11 @@ from tracefuse.host_code import Call, compile_call
 from tracefuse.ir import Fusion
 from tracefuse.kernel import disk_cache
 from tracefuse.kernel.disk_cache import DiskCache
+from tracefuse.lane_code import LaneCode, compile_lane, lane_room
 from tracefuse.logs import say
+from tracefuse.memory_plan import memory_of
 from tracefuse.misses import Miss, Misses, first_miss
-from tracefuse.on_slices import Computation
+from tracefuse.on_slices import Computation, Lane
 from tracefuse.plan import Plan, build_plan
 from tracefuse.progress import say_pass, say_plan, why_made
 from tracefuse.rewrite import drop_dead, fold_constants, merge_common, separate_outputs
@@ -86,7 +88,7 @@ def compile_fusion(
     return Executable(segmentation, backend_for(target, device), options=options, facts=facts, disk=disk, name=name)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class _Ready:
     """A plan that can be called. holds: whether its guards do, for extents by id and strides by name.
 
@@ -134,6 +136,7 @@ class Executable:
         self.first: Call = _nothing_ready
         self._into: dict[MemoryUse, list[_Ready]] = {}
         self._slices: weakref.WeakKeyDictionary[Sliced, Executable] = weakref.WeakKeyDictionary()
+        self._lane_codes: weakref.WeakKeyDictionary[_Ready, LaneCode | None] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
         self._host = tuple(n for n in fusion.nodes if not fusion.values[n.outputs[0]].is_tensor)
 
@@ -209,6 +212,34 @@ class Executable:
         manager = segments.ArgumentManager(inputs, {k: v for k, v in named.items() if k < 0})
         return list((yield from plan.runner.steps(manager)))
 
+    def lane(self, arguments: Sequence[Any], outputs: Sequence[Any], arrays: bool = False) -> Lane:
+        """How arguments like these and those that follow are computed into memory like `outputs`; see `Computation`."""
+        facts = read_facts(self.fusion, self.backend, arguments, described=True)
+        given = self._given(facts, outputs, apart=True)
+        ready = self._for(facts, given, MemoryUse.of(outputs))
+        values = [*facts.arguments, *given.buffers]
+        code = None if arrays else self._lane_code(ready)
+        if code is not None:
+            return Lane(self.backend.addresses, code.bind(values), lane_room(ready.plan, facts.values), ready.plan)
+        inputs = self.fusion.inputs
+        tensors = [k for k, number in enumerate(inputs) if self.fusion.values[number].is_tensor]
+        loose = [k for k, n in enumerate(inputs) if k not in tensors and not self.fusion.values[n].dtype.is_integer]
+        places = [*tensors, *range(len(inputs), len(values)), *loose]
+
+        def on_arrays(*given: Any) -> None:
+            own = list(values)
+            for place, value in zip(places, given, strict=True):
+                own[place] = value
+            if ready.call(own) is None:
+                self(own[: len(inputs)], own[len(inputs) :])
+
+        return Lane(False, lambda stream: on_arrays, memory_of(ready.plan, facts.values).peak, ready.plan)
+
+    def _lane_code(self, ready: _Ready) -> LaneCode | None:
+        if ready not in self._lane_codes:
+            self._lane_codes[ready] = compile_lane(ready.plan, self.backend)
+        return self._lane_codes[ready]
+
     def plan_for(self, arguments: Sequence[Any]) -> tuple[Plan, Mapping[int, int]]:
         """The plan that a call with these arguments would run (compiled if need be), and the extent values.
 
@@ -230,13 +261,13 @@ class Executable:
         known = {k: v for k, v in numbers if not self.fusion.values[k].is_tensor}
         return evaluate_scalars(self.fusion, self._host, known, values)
 
-    def _given(self, facts: CallFacts, outputs: Sequence[Any] | None = None) -> GivenMemory:
+    def _given(self, facts: CallFacts, outputs: Sequence[Any] | None = None, *, apart: bool = False) -> GivenMemory:
         """The memory that results go into. Raises ShapeError where sizes break what the fusion requires, and as
-        `read_given`."""
+        `read_given`, which says what `apart` is."""
         check_requirements(self.fusion, facts.values)
         if outputs is None and not self.fusion.aliases:
             return NOTHING_GIVEN
-        return read_given(self.fusion, self.backend, facts, outputs)
+        return read_given(self.fusion, self.backend, facts, outputs, apart=apart)
 
     def _for(
         self, facts: CallFacts, given: GivenMemory, use: MemoryUse = NO_USE, donated: tuple[Donated, ...] = ()

@@ -14,7 +14,7 @@ Knows: the calls and the spelling of nvFuser's frontend. Must not know: rules of
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -46,6 +46,7 @@ from tracefuse.given import returned
 from tracefuse.host_text import HostProgram
 from tracefuse.index_classes import Indexing, index_classes
 from tracefuse.ir import Fusion, Layout, Literal
+from tracefuse.loop_plans import plans_of_slices
 from tracefuse.ops import REGISTRY
 from tracefuse.placed import CacheInfo, PlacedFusion
 from tracefuse.plan import Plan
@@ -72,6 +73,7 @@ class SegmentationState:
     releases: list[tuple[int, ...]]
     placed: PlacedFusion
     plan: Plan | None
+    slices: Mapping[int, Plan]
     built: dict[int, DefinitionSegment[FusionDefinition]] = field(default_factory=dict)
 
 
@@ -307,6 +309,7 @@ class FusionDefinition(Recording):
     def setup_segmentation(self, inputs: Sequence[Any] | None = None, merge: Predicate | None = None) -> int:
         """First phase: how many segments there are."""
         placed, plan, merge = self._placed, None, merge_of(config.resolve(), merge)
+        slices: dict[int, Plan] = {}
         if placed is None or merge is not placed.segmentation.merge or (merge is not None and inputs is not None):
             sizes = None
             if inputs is not None:
@@ -315,12 +318,13 @@ class FusionDefinition(Recording):
             decorator = None if placed is None else placed.decorator
             placed = PlacedFusion(segment_fusion(self.fusion, merge=merge, sizes=sizes), decorator)
         if inputs is not None:
-            plan, _ = placed.plan_for(inputs)
+            plan, values = placed.plan_for(inputs)
+            slices = plans_of_slices(plan, values)
         segmentation = placed.segmentation if plan is None else plan.segmentation
         borders = [part.segment for part in segmentation.segments]
         launches = [Launch(k, b.original_inputs, b.original_outputs) for k, b in enumerate(borders)]
         dying = releases(launches, segmentation.steps.graph.inputs, self.fusion.outputs)
-        self._state = SegmentationState(segmentation, dying[1:], placed, plan)
+        self._state = SegmentationState(segmentation, dying[1:], placed, plan, slices)
         return len(borders)
 
     def build_segment(self, position: int) -> DefinitionSegment[FusionDefinition]:
@@ -330,7 +334,8 @@ class FusionDefinition(Recording):
             part = state.segmentation.segments[position]
             definition = FusionDefinition.from_fusion(part.fusion, ids=self._ids)
             compiled = None if state.plan is None else state.plan.segments[position]
-            state.built[position] = DefinitionSegment(definition, part, state.releases[position], compiled)
+            slices = state.slices[position].segments if position in state.slices else ()
+            state.built[position] = DefinitionSegment(definition, part, state.releases[position], compiled, slices)
         return state.built[position]
 
     def finalize_segmentation(self) -> None:

@@ -8,7 +8,7 @@ Knows: parts of a fusion and what they were compiled to. Must not know: how a de
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -22,21 +22,21 @@ from tracefuse.segmentation import Part
 
 Definition = TypeVar("Definition")
 
-_SLICES_TEXT = "computed slice by slice on streams; what computes a slice is compiled when the first one is met"
-
 
 @dataclass(frozen=True, eq=False)
 class DefinitionSegment(Generic[Definition]):
     """One segment of a definition.
 
     definition: what it computes, a definition of its own, printable and runnable alone. releases: the values, by number
-    in the original, that are released right after it. compiled: with its kernels, where sizes are known.
+    in the original, that are released right after it. compiled: with its kernels, where sizes are known. slices: the
+    segments of one slice, where it is computed slice by slice on streams.
     """
 
     definition: Definition
     part: Part
     releases: tuple[int, ...]
     compiled: CompiledSegment | None = None
+    slices: tuple[CompiledSegment, ...] = ()
 
     @property
     def index_map(self) -> Mapping[int, int]:
@@ -70,27 +70,24 @@ class DefinitionSegment(Generic[Definition]):
 
     @property
     def launches(self) -> tuple[LaunchSpec, ...]:
-        """Its kernels in order, each with what is passed to it; none for a library call."""
-        lowered = self._compiled().lowered
-        return () if lowered is None else lowered.launches
+        """Its kernels in order, each with what is passed to it; none for a library call. On streams, those of a slice,
+        in whose own terms the values are."""
+        lowered = [one.lowered for one in self._run()]
+        return tuple(launch for one in lowered if one is not None for launch in one.launches)
 
     @property
     def kernel(self) -> str:
-        """The kernels as readable text; for a library call, or what runs slice by slice, a line that says so."""
-        if self.part.slices is not None:
-            return _SLICES_TEXT
-        if self.part.library is not None:
-            return self._library_text()
-        return "\n\n".join(kernel_text(launch.kernel) for launch in self.launches)
+        """The kernels as readable text; for a library call a line that says so."""
+        return "\n\n".join(text for one in self._run() for text in _texts(one, _kernel_text))
 
     @property
     def source(self) -> str:
         """The kernels as the target's compiler gets them: LLVM IR or CUDA C++; where there are none as `kernel`."""
-        if self.part.slices is not None:
-            return _SLICES_TEXT
-        if self.part.library is not None:
-            return self._library_text()
-        return "\n\n".join(function.source for function in self._compiled().functions)
+        return "\n\n".join(text for one in self._run() for text in _texts(one, _source_text))
+
+    def _run(self) -> tuple[CompiledSegment, ...]:
+        """What is run, or for each slice."""
+        return self.slices or (self._compiled(),)
 
     def _compiled(self) -> CompiledSegment:
         if self.compiled is None:
@@ -98,11 +95,6 @@ class DefinitionSegment(Generic[Definition]):
                 "the kernels of a segment depend on sizes", hint="give inputs: fd.segment(inputs), or f.segments(*args)"
             )
         return self.compiled
-
-    def _library_text(self) -> str:
-        assert self.part.library is not None
-        shapes = [str(self.part.fusion.values[number].type) for number in self.part.library.inputs]
-        return f"{self.part.library.op.name}({', '.join(shapes)}) by the target's library"
 
     def __str__(self) -> str:
         return (
@@ -112,6 +104,28 @@ class DefinitionSegment(Generic[Definition]):
 
     def _repr_html_(self) -> str:
         return view.html_of(self)
+
+
+def _kernel_text(segment: CompiledSegment, position: int) -> str:
+    assert segment.lowered is not None
+    return kernel_text(segment.lowered.launches[position].kernel)
+
+
+def _source_text(segment: CompiledSegment, position: int) -> str:
+    source: str = segment.functions[position].source
+    return source
+
+
+def _texts(segment: CompiledSegment, text_of: Callable[[CompiledSegment, int], str]) -> list[str]:
+    """One text a kernel, or the line that says what else runs."""
+    if segment.lowered is not None:
+        return [text_of(segment, position) for position in range(len(segment.functions))]
+    fusion = segment.part.fusion
+    node = segment.part.library or fusion.nodes[-1]
+    shapes = ", ".join(str(fusion.values[number].type) for number in node.inputs)
+    which = "the target's library" if segment.part.library is not None else "the array library"
+    slices = "" if segment.part.slices is None else ", slice by slice"
+    return [f"{node.op.name}({shapes}) by {which}{slices}"]
 
 
 class Segments(list[DefinitionSegment[Definition]], Generic[Definition]):

@@ -14,6 +14,7 @@ from functools import cached_property
 
 import segments
 from tracefuse import view
+from tracefuse.loop_plans import plans_of_slices
 from tracefuse.memory_plan import memory_of, tensor_bytes
 from tracefuse.plan import Plan
 from tracefuse.schedule.again import computed_again, places
@@ -127,6 +128,11 @@ class Explanation:
         return memory_of(self.plan, self.sizes)
 
     @cached_property
+    def slices(self) -> Mapping[int, Plan]:
+        """For each segment whose slices are computed by kernels on streams, what one slice runs."""
+        return plans_of_slices(self.plan, self.sizes)
+
+    @cached_property
     def computed_again(self) -> tuple[Mapping[int, int], ...]:
         """For each segment, the results of costly ops that it computes at several places, with how many."""
         return tuple(_again(segment.part) for segment in self.plan.segments)
@@ -150,7 +156,7 @@ class Explanation:
             rows.append(
                 [
                     str(position),
-                    segment.template,
+                    self._template_text(position),
                     view.value_names(fusion, border.original_inputs),
                     view.value_names(fusion, border.original_outputs),
                     view.value_names(fusion, self.releases[position]),
@@ -177,6 +183,13 @@ class Explanation:
             if entries:
                 lines += ["", title, *(f"  {entry}" for entry in entries)]
         return "\n".join(lines)
+
+    def _template_text(self, position: int) -> str:
+        """The template; of what is computed slice by slice, that of a slice too."""
+        template = self.templates[position]
+        if position not in self.slices:
+            return template
+        return f"{template} of {', '.join(segment.template for segment in self.slices[position].segments)}"
 
     def _memory_text(self) -> str:
         use = self.memory

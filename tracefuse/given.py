@@ -84,8 +84,12 @@ def returned(fusion: Fusion) -> tuple[int, ...]:
     return tuple(number for number in fusion.outputs if number not in fusion.aliases)
 
 
-def read_given(fusion: Fusion, backend: Backend, facts: CallFacts, outputs: Sequence[Any] | None) -> GivenMemory:
+def read_given(
+    fusion: Fusion, backend: Backend, facts: CallFacts, outputs: Sequence[Any] | None, *, apart: bool = False
+) -> GivenMemory:
     """What `outputs` (one entry for each output that is returned, None for a new array) and the aliases give.
+
+    apart: `outputs` are arrays of the backend that are known to share no byte with anything.
 
     Raises FusionError for another count or memory that is given twice, ShapeError, DtypeError or DeviceError for what
     does not fit the result, UnsupportedError for memory that cannot be written.
@@ -101,12 +105,13 @@ def read_given(fusion: Fusion, backend: Backend, facts: CallFacts, outputs: Sequ
     for position, (value, given) in enumerate(_pairs(fusion, outputs)):
         if given is None:
             continue
-        array = _checked(fusion, backend, facts, value, given, f"out of output {position}")
+        array = _checked(fusion, backend, facts, value, given, f"out of output {position}", apart)
         objects[value] = given
         taken.append((value, free, array))
         free += 1
     strides: dict[str, int] = {}
-    key = tuple(_given(fusion, backend, entry, taken, arguments, strides) for entry in taken)
+    others = None if apart else taken
+    key = tuple(_given(fusion, backend, entry, others, arguments, strides) for entry in taken)
     return GivenMemory(key, tuple(array for _, memory, array in taken if memory not in arguments), objects, strides)
 
 
@@ -124,7 +129,7 @@ def _pairs(fusion: Fusion, outputs: Sequence[Any] | None) -> list[tuple[int, Any
     return list(zip(numbers, outputs, strict=True))
 
 
-def _checked(fusion: Fusion, backend: Backend, facts: CallFacts, value: int, given: Any, name: str) -> Any:
+def _checked(fusion: Fusion, backend: Backend, facts: CallFacts, value: int, given: Any, name: str, apart: bool) -> Any:
     """A buffer as an array of the backend; raises for one that the result does not fit."""
     expected = fusion.values[value]
     if not expected.is_tensor:
@@ -142,7 +147,7 @@ def _checked(fusion: Fusion, backend: Backend, facts: CallFacts, value: int, giv
         raise DtypeError(
             f"{name} is {dtype}, the result is {expected.dtype}", hint="pass another buffer, or cast the result"
         )
-    array = backend.as_array(given)
+    array = given if apart else backend.as_array(given)
     _check_writable(backend, array, name)
     return array
 
@@ -161,12 +166,30 @@ def _check_writable(backend: Backend, array: Any, name: str) -> None:
 
 
 def _given(
-    fusion: Fusion, backend: Backend, entry: tuple[int, int, Any], taken: Sequence[tuple[int, int, Any]],
-    arguments: Mapping[int, Any], strides: dict[str, int],
+    fusion: Fusion, backend: Backend, entry: tuple[int, int, Any],
+    taken: Sequence[tuple[int, int, Any]] | None, arguments: Mapping[int, Any], strides: dict[str, int],
 ) -> Given:  # fmt: skip
+    """taken: the memory of all results, None where it is known to share no byte with anything."""
     value, memory, array = entry
     if isinstance(array, ShapeDtype):
         return Given(value, memory, None, True, True, (memory,))
+    same, shares = ((), ()) if taken is None else _shared(fusion, backend, entry, taken, arguments)
+    layout = None
+    if not backend.is_plain(array):
+        layout = strided(array.shape, array.strides, array.dtype.itemsize, backend.is_aligned(array))
+        for axis, stride in enumerate(array.strides):
+            strides[stride_name(value, axis)] = stride // array.dtype.itemsize
+    is_wide = not backend.uses_alignment or backend.is_wide(array)
+    nested = is_nested(array.shape, array.strides, array.dtype.itemsize)
+    return Given(value, memory, layout, is_wide, nested, same, shares)
+
+
+def _shared(
+    fusion: Fusion, backend: Backend, entry: tuple[int, int, Any], taken: Sequence[tuple[int, int, Any]],
+    arguments: Mapping[int, Any],
+) -> tuple[tuple[int, ...], tuple[int, ...]]:  # fmt: skip
+    """(same, shares) of `Given`. Raises FusionError where two results share bytes."""
+    value, _, array = entry
     same: list[int] = []
     shares: list[int] = []
     for number in fusion.tensor_inputs:
@@ -178,11 +201,4 @@ def _given(
             raise FusionError(
                 f"the results T{other_value} and T{value} go into the same memory", hint="pass two arrays"
             )
-    layout = None
-    if not backend.is_plain(array):
-        layout = strided(array.shape, array.strides, array.dtype.itemsize, backend.is_aligned(array))
-        for axis, stride in enumerate(array.strides):
-            strides[stride_name(value, axis)] = stride // array.dtype.itemsize
-    is_wide = not backend.uses_alignment or backend.is_wide(array)
-    nested = is_nested(array.shape, array.strides, array.dtype.itemsize)
-    return Given(value, memory, layout, is_wide, nested, tuple(same), tuple(shares))
+    return tuple(same), tuple(shares)

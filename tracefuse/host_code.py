@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from segments import Alias, Allocate, Copy, Instruction, Launch, Release
+from segments import Alias, Allocate, Copy, HostOp, Instruction, Launch, Loop, Release, name_of
 from tracefuse.backend import Backend
 from tracefuse.code_lines import unless, with_shared
 from tracefuse.errors import UnsupportedError
@@ -29,6 +29,7 @@ from tracefuse.memory_code import MemoryCode, memory_names
 from tracefuse.memory_plan import out_of_memory
 from tracefuse.plan import CompiledSegment, Plan
 from tracefuse.rooms import Room
+from tracefuse.slice_loops import SliceLoop
 
 Call: TypeAlias = Callable[[Sequence[Any]], "list[Any] | None"]
 """The outputs, or None where the plan does not fit the arguments; then nothing has run."""
@@ -45,7 +46,7 @@ def compile_call(
     facts: under which the fusion was recorded, beside the plan's own. scalars: the computed host scalars, in order,
     from the arguments and the extents. graph: kernels that follow each other are launched as one graph.
     """
-    writer = _Writer(plan, backend, graph)
+    writer = CallWriter(plan, backend, graph)
     text = writer.write(facts)
     names = {**writer.names, **backend.names(), **memory_names(backend), "scalars": scalars, "layout_of": _layout_of}
     names |= {"min": min, "max": max}
@@ -58,17 +59,18 @@ def _layout_of(array: Any, aligned: Callable[[Any], bool]) -> Strided:
     return known_layout(array.shape, array.strides, array.dtype.itemsize, aligned(array))
 
 
-def name_of(number: int) -> str:
-    """The local variable of a value or an extent."""
-    return f"t{number}" if number >= 0 else f"e{-number}"
+class CallWriter:
+    """The text of a call of a plan, and the names that it refers to."""
 
-
-class _Writer:
     def __init__(self, plan: Plan, backend: Backend, graph: bool) -> None:
         if graph:
             backend.require_graphs()
             if not plan.is_straight:
-                raise UnsupportedError("values on streams cannot be launched as a graph", hint="leave graph=True out")
+                raise UnsupportedError(
+                    "values on streams cannot be launched as a graph: how many iterations a loop has, and so how many "
+                    "kernels and waits, is known at a call alone",
+                    hint="leave graph=True out",
+                )
         self.plan, self.backend, self.graph = plan, backend, graph
         self.fusion: Fusion = plan.segmentation.fusion
         self.names: dict[str, Any] = {"is_aligned": backend.is_aligned, "stopped": self._stopped}
@@ -114,7 +116,7 @@ class _Writer:
         lines += self._scalars()
         for number, text in self.memory.taken_arrays():
             lines += [f"    {name_of(number)} = {text}", *self._addresses((number,))]
-        if not self.plan.is_straight:
+        if not self.plan.is_written:
             values = "".join(f"{name_of(number)}, " for number in self.plan.program.inputs)
             lines = with_shared(lines, self.shared)
             self.text = "\n".join([*lines, f"    return list({self._name('run', self.plan.runner)}(({values})))", ""])
@@ -169,6 +171,16 @@ class _Writer:
                     before += self._addresses((value,))
                 case Copy(source, target):
                     before.append(f"    copy({name_of(source)}, {name_of(target)})")
+                case HostOp():
+                    before += _marked(self._host_op(instruction), instruction.step)
+                case Loop():
+                    loop = SliceLoop(instruction, self.fusion, self.backend)
+                    run, stream = (
+                        self._name("loop", loop.call),
+                        "None" if self.backend.stream_text() is None else "stream",
+                    )
+                    line = f"    {run}({', '.join([stream, *map(name_of, loop.values)])})"
+                    before += _marked([line], loop.segments[0])
                 case Launch():
                     launches.append(instruction)
                     if not is_graph:
@@ -178,6 +190,14 @@ class _Writer:
         if is_graph:
             before += _marked(self._graph(launches), launches[0].step)
         return [*before, *after]
+
+    def _host_op(self, instruction: HostOp) -> list[str]:
+        """A host operation on whole values: into what is allocated, or a new array."""
+        run, label = self._name("host_op", self.backend.host_op), self._name("op", instruction.label)
+        inputs, output = "".join(f"{name_of(value)}, " for value in instruction.inputs), name_of(instruction.output)
+        target = output if output in self.holders else "None"
+        line = f"    {self._held(output)} = {run}({label}, [{inputs}], {target})"
+        return [line, *self._addresses((instruction.output,))]
 
     def _is_graph(self, group: Sequence[Instruction]) -> bool:
         return self.graph and sum(isinstance(i, Launch) for i in group) > 1
@@ -375,7 +395,7 @@ def _slot(slot: tuple[int, int]) -> str:
 _STEP = re.compile("  # segment (\\d+)$")
 
 
-def _marked(lines: Iterable[str], step: int) -> list[str]:
+def _marked(lines: Iterable[str], step: int | None) -> list[str]:
     """The lines of a launch, the last with a comment that says of which segment they are."""
     *before, last = lines
-    return [*before, f"{last}  # segment {step}"]
+    return [*before, last if step is None else f"{last}  # segment {step}"]

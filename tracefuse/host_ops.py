@@ -14,52 +14,59 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
+from tracefuse.device import cuda
 from tracefuse.dtypes import DType
 from tracefuse.extents import Extent
 from tracefuse.ir import Fusion, Node, Op
 
 Into: TypeAlias = Callable[..., Any]
-"""Called with the result's array, the operands and the row's attributes by name."""
+"""Called with the array library, the result's array, the operands and the row's attributes by name."""
 
 
-def _set(out: Any, x: Any) -> None:
+def _set(xp: Any, out: Any, x: Any) -> None:
     out[...] = x
 
 
-def _ufunc(function: np.ufunc) -> Into:
-    return lambda out, a, b: function(a, b, out=out)
+def _ufunc(name: str) -> Into:
+    return lambda xp, out, a, b: getattr(xp, name)(a, b, out=out)
 
 
-def _reduction(function: Callable[..., Any], **more: Any) -> Into:
-    def into(out: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> None:
-        function(x, axis=dims, keepdims=keepdim, out=out, **more)
-
-    return into
-
-
-def _sum(function: Callable[..., Any]) -> Into:
-    def into(out: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> None:
-        function(x, axis=dims, keepdims=keepdim, out=out, dtype=out.dtype)
+def _reduction(name: str, typed: bool = False) -> Into:
+    def into(xp: Any, out: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> None:
+        more = {"dtype": out.dtype} if typed else {}
+        getattr(xp, name)(x, axis=dims, keepdims=keepdim, out=out, **more)
 
     return into
 
 
-def _matmul(out: Any, a: Any, b: Any) -> None:
-    np.matmul(a, b, out=out)
+def _min(xp: Any, out: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> None:
+    if xp is np:
+        np.min(x, axis=dims, keepdims=keepdim, out=out)
+    else:
+        # CuPy 13 and 14 take `out` for a type where CUB computes the minimum.
+        out[...] = xp.min(x, axis=dims, keepdims=keepdim)
 
 
-def _linear(out: Any, a: Any, weight: Any, bias: Any = None) -> None:
-    np.matmul(a, weight.T, out=out)
+def _matmul(xp: Any, out: Any, a: Any, b: Any) -> None:
+    xp.matmul(a, b, out=out)
+
+
+def _linear(xp: Any, out: Any, a: Any, weight: Any, bias: Any = None) -> None:
+    xp.matmul(a, weight.T, out=out)
     if bias is not None:
-        np.add(out, bias, out=out)
+        xp.add(out, bias, out=out)
 
 
 HOST_OPS: Mapping[str, Into] = {
     "set": _set,
-    "add": _ufunc(np.add), "sub": _ufunc(np.subtract), "mul": _ufunc(np.multiply), "div": _ufunc(np.divide),
-    "sum": _sum(np.sum), "prod": _sum(np.prod), "max": _reduction(np.max), "min": _reduction(np.min),
-    "matmul": _matmul, "linear": _linear,
+    "add": _ufunc("add"), "sub": _ufunc("subtract"), "mul": _ufunc("multiply"), "div": _ufunc("divide"),
+    "sum": _reduction("sum", typed=True), "prod": _reduction("prod", typed=True), "max": _reduction("max"),
+    "min": _min, "matmul": _matmul, "linear": _linear,
 }  # fmt: skip
+
+
+_COPIES = frozenset({"set"})
+"""Those that change no bit of what they read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +80,18 @@ class HostCall:
 
     def __call__(self, inputs: list[Any], output: Any) -> None:
         """Writes the result for `inputs` into `output`."""
-        with np.errstate(all="ignore"):
-            self.into(output, *inputs, **self.attributes)
+        if not isinstance(output, np.ndarray):
+            self.into(cuda.namespace(), output, *inputs, **self.attributes)
+        elif self.copies:
+            self.into(np, output, *inputs)
+        else:
+            with np.errstate(all="ignore"):
+                self.into(np, output, *inputs, **self.attributes)
+
+    @property
+    def copies(self) -> bool:
+        """Whether it copies its operand as it is."""
+        return self.op.name in _COPIES
 
     def shape(self, inputs: list[Any]) -> tuple[int, ...]:
         """The shape of the result."""

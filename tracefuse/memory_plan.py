@@ -18,6 +18,7 @@ from tracefuse import view
 from tracefuse.errors import OutOfMemoryError
 from tracefuse.extents import evaluate, product
 from tracefuse.ir import Fusion
+from tracefuse.loop_plans import rooms_of_loops
 from tracefuse.plan import CompiledSegment, Plan
 from tracefuse.stream_program import SlotAllocation
 
@@ -36,10 +37,13 @@ def tensor_bytes(fusion: Fusion, number: int, sizes: Mapping[Any, int]) -> int:
 def memory_of(plan: Plan, sizes: Mapping[Any, int]) -> MemoryUse:
     """What a call of `plan` with these extents (and integer scalars) takes, in bytes."""
     fusion, rooms = plan.segmentation.fusion, plan.rooms
+    loops = rooms_of_loops(plan, sizes)
 
     def scratch_of(launch: Launch) -> int:
         segment = launch.label
         assert isinstance(segment, CompiledSegment)
+        if launch.step in loops:
+            return loops[launch.step]
         own = enumerate(segment.scratch)
         return sum(
             dtype.itemsize * evaluate(size, sizes) for k, (dtype, size) in own if (launch.step, k) not in rooms.scratch

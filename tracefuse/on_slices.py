@@ -9,13 +9,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol
 
 from tracefuse.host_ops import HostCall
 from tracefuse.slicing import Sliced
 
-Computation: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], Any]
-"""Called with the arguments of a fusion and the arrays that its outputs go into."""
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """How slices of one kind are computed one after the other on a stream.
+
+    make: called with the address of a stream (None where there is none), gives the function of one slice: it takes the
+    tensors that are read, those that are written, and the scalars that are no integers; as addresses if `by_address`,
+    else as arrays. It has memory of its own for what a slice needs: room, in bytes. plan: what a slice runs, None where
+    the array library computes it.
+    """
+
+    by_address: bool
+    make: Callable[[Any], Callable[..., None]]
+    room: int = 0
+    plan: Any = None
+
+
+class Computation(Protocol):
+    """What computes a slice."""
+
+    def __call__(self, arguments: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        """Writes the results for the arguments of a fusion into `outputs`."""
+        ...
+
+    def lane(self, arguments: Sequence[Any], outputs: Sequence[Any], arrays: bool) -> Lane:
+        """How slices like these (of the same shapes, strides, alignment and integers) are computed; nothing runs.
+
+        arrays: by what takes arrays.
+        """
+        ...
 
 
 def with_axes(arrays: Sequence[Any], axes: Sequence[int | None]) -> list[Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -40,11 +40,18 @@ from tracefuse.schedule.launches import Lowered
 from tracefuse.schedule.lower import lower
 from tracefuse.schedule.nest import contiguous_strides
 from tracefuse.schedule.sizes import Sizes
-from tracefuse.segmentation import Part, Segmentation, with_exact_halves
+from tracefuse.segmentation import Part, Segmentation, segment_fusion, with_exact_halves
 from tracefuse.slicing import Sliced
-from tracefuse.stream_plan import host_op_of, segment_call
+from tracefuse.stream_plan import HostSlices, host_op_of, segment_call
 from tracefuse.stream_program import build_stream_program
 from tracefuse.streams import on_streams
+
+_STRAIGHT = segments.Allocate | segments.Alias | segments.Launch | segments.Copy | segments.Release
+
+
+def is_written(program: Program) -> bool:
+    """Whether all that is on several streams is loops over slices, so that a program can be written as one function."""
+    return all(isinstance(i, _STRAIGHT | segments.HostOp | segments.Loop) for i in program.instructions)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,8 +111,18 @@ class Plan:
 
     @property
     def is_straight(self) -> bool:
+        """Whether the program is launches on one stream, with what they allocate, copy and release."""
+        return all(isinstance(i, _STRAIGHT) for i in self.program.instructions)
+
+    @property
+    def is_written(self) -> bool:
         """Whether the program can be written as one function; else `runner` runs it."""
-        return self.runner.is_straight
+        return is_written(self.program)
+
+    @property
+    def backend(self) -> Backend:
+        """What it is compiled for."""
+        return cast("Backend", self.runner.device)
 
     @property
     def memory(self) -> tuple[int, ...]:
@@ -123,11 +140,17 @@ class Plan:
         return tuple((fusion.inputs.index(donor), numbers.index(value)) for donor, value in kept)
 
 
+_Run: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], "Sequence[Any] | None"]
+
+Watch: TypeAlias = Callable[[CompiledSegment, int], CompiledSegment]
+"""What runs in place of a segment, from it and its position."""
+
+
 def build_plan(
     segmentation: Segmentation, backend: Backend, layouts: LayoutKey, values: Mapping[int, int],
     strides: Mapping[str, int], *, guards: Sequence[Guard] = (), aligned: frozenset[int] = frozenset(),
     options: Options | None = None, disk: DiskCache | None = None, given: Sequence[Given] = (),
-    watch: Callable[[CompiledSegment, int], CompiledSegment] | None = None,
+    watch: Watch | None = None,
     slices_of: Callable[[Sliced], Computation] | None = None, donated: Sequence[Donated] = (),
 ) -> Plan:  # fmt: skip
     """Lowers and compiles every segment for the sizes of a call; several segments compile at once.
@@ -157,7 +180,7 @@ def build_plan(
     compiled = [
         _kernel_segment(*lowerings[position], functions[position], position, backend)
         if position in lowerings
-        else _called_segment(part, position, backend, slices_of)
+        else _called_segment(part, position, backend, slices_of, watch)
         for position, part in enumerate(segmentation.segments)
     ]
     if watch is not None:
@@ -166,14 +189,15 @@ def build_plan(
     fills = [c.lowered is not None or c.part.slices is not None for c in compiled]
     graph = segmentation.steps.graph
     if streamed:
-        calls = [segment_call(k, c.part, c.inputs, c, fills[k]) for k, c in enumerate(compiled)]
+        watched = watch is not None
+        calls = [segment_call(k, c.part, c.inputs, c, fills[k], watched=watched) for k, c in enumerate(compiled)]
         reuses = not options.disables("loop_buffer_reuse")
         program = build_stream_program(fusion, graph, calls, given, options.number_of_streams, reuses=reuses)
     else:
         program = build_host_program(fusion, graph, launches, fills, memory, direct, lowering.may_raise)
         program = segments.spread(program, 1 if _overlap(fusion, memory) else options.streams)
     runner = Runner(program, backend)
-    rooms = _rooms(program, compiled, backend, options) if runner.is_straight else NO_ROOMS
+    rooms = _rooms(program, compiled, backend, options) if is_written(program) else NO_ROOMS
     return Plan(
         segmentation, layouts, aligned, tuple(dict.fromkeys(found)), tuple(compiled), program, runner,
         rooms, tuple(given), direct, donated=tuple(donated), taken=taken,
@@ -370,22 +394,46 @@ def _nothing(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[()]:
 
 
 def _called_segment(
-    part: Part, position: int, backend: Backend, slices_of: Callable[[Sliced], Computation] | None
+    part: Part, position: int, backend: Backend, slices_of: Callable[[Sliced], Computation] | None, watch: Watch | None
 ) -> CompiledSegment:
     """A segment without kernels of its own: slices, one operation of the array library, or a library call."""
     inputs = part.segment.original_inputs
     if part.slices is not None:
         assert slices_of is not None
-        run = OnSlices.of(slices_of(part.slices), part.slices)
+        watched = None if watch is None else _watched_slices(part, part.slices, position, watch)
+        run = OnSlices.of(watched or slices_of(part.slices), part.slices)
         return CompiledSegment(part, None, (), run, inputs, f"slices{position}")
     operation = None if part.library is not None else host_op_of(part)
     if operation is None:
         return _library_segment(part, position, backend)
-    return CompiledSegment(part, None, (), _made_by(operation, backend), inputs, f"{operation}{position}")
+    return CompiledSegment(part, None, (), _host_run(operation, part, backend), inputs, f"{operation}{position}")
 
 
-def _made_by(operation: HostCall, backend: Backend) -> Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]:
-    return lambda inputs, outputs: (backend.host_op(operation, list(inputs), None),)
+def _watched_slices(part: Part, slices: Sliced, position: int, watch: Watch) -> Computation | None:
+    """Slices that the array library computes, watched one by one; None where it does not."""
+    operation = host_op_of(part)
+    if operation is None:
+        return None
+    (slice_part,) = segment_fusion(slices.fusion).segments
+    inputs, name = slice_part.segment.original_inputs, f"{operation}{position}"
+    watched = watch(CompiledSegment(slice_part, None, (), _host_run(operation, slice_part), inputs, name), position)
+    return HostSlices(watched.run, slices.fusion, watched.inputs)
+
+
+def _host_run(operation: HostCall, part: Part, backend: Backend | None = None) -> _Run:
+    """A segment that the array library computes: into given memory, or on `backend` into new arrays."""
+    (node,) = part.fusion.nodes
+    inputs, index_map = part.segment.original_inputs, part.segment.index_map
+    places = [inputs.index(index_map[o]) for o in node.operands if isinstance(o, int)]
+
+    def run(given: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any] | None:
+        operands = [given[place] for place in places]
+        if backend is not None:
+            return (backend.host_op(operation, operands, None),)
+        operation(operands, outputs[0])
+        return None
+
+    return run
 
 
 def _library_segment(part: Part, position: int, backend: Backend) -> CompiledSegment:

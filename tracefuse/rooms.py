@@ -13,7 +13,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from segments import Alias, Allocate, Copy, Instruction, Launch, Program, Release
+from segments import (
+    Alias,
+    Allocate,
+    Copy,
+    HostOp,
+    Instruction,
+    Launch,
+    Loop,
+    Program,
+    Release,
+    Select,
+    in_order,
+    inputs_of,
+    outputs_of,
+)
 from tracefuse.extents import Extent, evaluate, floordiv, product
 from tracefuse.host_program import Allocation
 
@@ -112,6 +126,10 @@ def for_kernels_alone(program: Program, is_library: Sequence[bool]) -> frozenset
                 others |= {source, target}
             case Launch(step, inputs, outputs) if is_library[step]:
                 others |= {*inputs, *outputs}
+            case HostOp() | Loop():
+                inside = in_order([instruction])
+                others |= {value for one in inside for value in (*inputs_of(one), *outputs_of(one))}
+                others |= {one.original for one in inside if isinstance(one, Select)}
     return frozenset(allocated - others)
 
 

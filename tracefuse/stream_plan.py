@@ -7,13 +7,17 @@ Knows: compiled segments, host operations, slices. Must not know: how anything w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from tracefuse.host_ops import HostCall, host_call
-from tracefuse.on_slices import HostCallOnSlices, cut_axes
+from tracefuse.ir import Fusion
+from tracefuse.on_slices import HostCallOnSlices, Lane, cut_axes
 from tracefuse.segmentation import Part
 from tracefuse.stream_program import SegmentCall
+
+Run: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], Any]
+"""Called with what a segment reads and the memory that its results go into."""
 
 
 def host_op_of(part: Part) -> HostCall | None:
@@ -24,11 +28,16 @@ def host_op_of(part: Part) -> HostCall | None:
     return host_call(part.fusion, node)
 
 
-def segment_call(position: int, part: Part, inputs: tuple[int, ...], label: Any, fills: bool) -> SegmentCall:
-    """A segment as the program runs it; `label` is what a launch of it is called with."""
+def segment_call(
+    position: int, part: Part, inputs: tuple[int, ...], label: Any, fills: bool, *, watched: bool = False
+) -> SegmentCall:
+    """A segment as the program runs it; `label` is what a launch of it is called with.
+
+    watched: the label is to run it in any case, also where the array library could.
+    """
     outputs = part.segment.original_outputs
     axes = _original_axes(part)
-    operation = host_op_of(part)
+    operation = None if watched else host_op_of(part)
     if operation is None:
         return SegmentCall(position, inputs, outputs, label, fills, axes=axes)
     (node,) = part.fusion.nodes
@@ -40,6 +49,34 @@ def segment_call(position: int, part: Part, inputs: tuple[int, ...], label: Any,
     cut = tuple(places[o] for o in node.operands if isinstance(o, int))
     on_slices = HostCallOnSlices(operation, cut, cut_axes(part.slices)[1][0])
     return SegmentCall(position, read, outputs, on_slices, True, is_host_op=True, axes=axes)
+
+
+class HostSlices:
+    """Slices that the array library computes by a function of its own inputs and of the memory of the results.
+
+    fusion: of one slice. read: what the function takes, by number. It is a `Computation`.
+    """
+
+    def __init__(self, run: Run, fusion: Fusion, read: Sequence[int]) -> None:
+        self.run = run
+        self.places = [fusion.inputs.index(number) for number in read]
+        self.tensors = [k for k, number in enumerate(fusion.inputs) if fusion.values[number].is_tensor]
+
+    def __call__(self, arguments: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Writes the results into `outputs`."""
+        self.run([arguments[place] for place in self.places], outputs)
+
+    def lane(self, arguments: Sequence[Any], outputs: Sequence[Any], arrays: bool) -> Lane:
+        """What computes slices like these, from arrays."""
+        values = list(arguments)
+
+        def on_arrays(*given: Any) -> None:
+            own = list(values)
+            for place, array in zip(self.tensors, given, strict=False):
+                own[place] = array
+            self(own, given[len(self.tensors) : len(self.tensors) + len(outputs)])
+
+        return Lane(False, lambda stream: on_arrays)
 
 
 def _original_axes(part: Part) -> Mapping[int, int | None] | None:

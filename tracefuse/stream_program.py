@@ -32,6 +32,7 @@ from segments import (
     SetStream,
     Synchronize,
     integer_of,
+    remainder_of,
 )
 from tracefuse.dtypes import DType
 from tracefuse.extents import Extent, ceildiv, minimum, python_text, symbols
@@ -218,7 +219,7 @@ class _Building:
                 axis = (call.axes or {})[value]
                 yield Allocate(value, SlotAllocation(whole, axis or 0, self.streams) if value in slots else whole)
         index, count = self.numbers.value(), self.streams
-        stream = PoolStream(Integer(f"t{index} % {count}", (index,), lambda values: values[index] % count))  # type: ignore[operator]
+        stream = PoolStream(remainder_of(index, count))
         own = NamedStream(self.numbers.streams())
         size = None if pieces is None else count_of(ceildiv(extent, pieces), piece_text(extent, pieces))
         assert isinstance(stream.index, Integer)

@@ -15,6 +15,7 @@
 #   products   matrices through cuBLAS
 #   bench      the table against jax.jit and torch.compile
 #   host       host time of a call on GPU arrays, beside both
+#   sanitize   a sample under compute-sanitizer's memcheck and racecheck
 #   modes      RoPE and softmax with static sizes, and symbolic in each resize mode
 #   calls      host time and first calls on the CPU
 set -uo pipefail
@@ -30,6 +31,23 @@ run() {
 
 tests() { run "$python" -m pytest -q --maxfail=20 -p no:cacheprovider -m gpu "$@"; }
 
+# A tool of compute-sanitizer over the sample; its status counts, and so does a summary that speaks of errors.
+sanitized() {
+    local sanitizer=${COMPUTE_SANITIZER:-$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)}
+    if [ ! -x "$sanitizer" ]; then
+        echo "no compute-sanitizer: it is not in PATH and not $sanitizer; COMPUTE_SANITIZER names another one" >&2
+        return 1
+    fi
+    local said
+    said=$(mktemp)
+    "$sanitizer" --tool "$1" --error-exitcode 9 "$python" tests/gpu/sanitizer_sample.py "${SANITIZED_SECONDS:-60}" \
+        2>&1 | tee "$said"
+    local found=${PIPESTATUS[0]}
+    grep -q 'SUMMARY: 0 \(errors\|hazards\)' "$said" || found=$((found ? found : 1))
+    rm -f "$said"
+    return "$found"
+}
+
 for selection in "${@:-all}"; do
     case "$selection" in
         kernels) tests tests/gpu/test_kernels_on_device.py ;;
@@ -44,6 +62,7 @@ for selection in "${@:-all}"; do
         products) tests tests/gpu/test_products_on_device.py ;;
         bench) run "$python" tests/bench/bench_gpu.py --jax --torch ;;
         host) run "$python" tests/bench/bench_host.py ;;
+        sanitize) for tool in memcheck racecheck; do run sanitized "$tool"; done ;;
         modes) run "$python" tests/bench/bench_modes.py --gpu ;;
         calls) run "$python" tests/bench/bench_calls.py ;;
         all)

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_streams import sets
 from ways import why_not
 
-from tracefuse import FusionDefinition, fuse, rules
+from tracefuse import FusionDefinition, fuse, options, rules, stream_parallel
 from tracefuse.errors import DeviceError, FusionError, OutOfMemoryError, UnsupportedError
 
 pytestmark = pytest.mark.gpu
@@ -31,6 +32,32 @@ class Counted(cupy.cuda.MemoryHook):  # type: ignore[misc]
 
     def malloc_preprocess(self, **given: Any) -> None:
         self.count += 1
+
+
+class Peak(cupy.cuda.MemoryHook):  # type: ignore[misc]
+    """The most bytes that were alive of those that CuPy's pool gave, and how many times it was asked."""
+
+    name = "peak"
+
+    def __init__(self) -> None:
+        self.live = self.peak = self.count = 0
+
+    def malloc_postprocess(self, *, mem_size: int, **given: Any) -> None:
+        self.count += 1
+        self.live += mem_size
+        self.peak = max(self.peak, self.live)
+
+    def free_postprocess(self, *, mem_size: int, **given: Any) -> None:
+        self.live -= mem_size
+
+
+def measured(fd: FusionDefinition, *arguments: Any) -> tuple[int, int, int]:
+    """The bytes that are planned at most, those that the pool gave, and what it may have rounded up."""
+    planned = fd.explain(arguments).memory.peak
+    fd.execute(arguments)
+    with Peak() as pool:
+        fd.execute(arguments)
+    return planned, pool.peak, 512 * pool.count
 
 
 @contextmanager
@@ -235,3 +262,40 @@ def test_out_of_memory_names_the_segment_and_the_next_call_works() -> None:
     with pytest.raises(OutOfMemoryError, match="no memory for segment 0"):
         fused(x, y)
     assert fused(x[:5], y[:, :7]).shape == (5, 7)
+
+
+@pytest.mark.parametrize("marks", [(True,), (True, True), (True, False, True)])
+@pytest.mark.parametrize("reuses", [True, False])
+def test_the_programs_with_streams_need_what_their_plan_says(marks: tuple[bool, ...], reuses: bool) -> None:
+    for count in (1, 3, 4, 20):
+        with options(number_of_streams=count, disable="" if reuses else "loop_buffer_reuse"):
+            fd = sets(*marks)
+            fd.segment(merge=rules.one_op_a_segment)
+            planned, peak, rounded = measured(fd, values(10, 10_000))
+        print(f"copies {marks}, {count} streams, {reuses=}: {planned} bytes planned, {peak} measured")
+        assert planned <= peak <= planned + rounded
+
+
+def test_what_each_stream_needs_while_it_runs_counts() -> None:
+    def sums(x: Any) -> Any:
+        return stream_parallel(np.exp(x).sum(-1), 0)
+
+    for count in (1, 3, 8):
+        fd = fuse(sums, number_of_streams=count).definition(values(6, 1 << 22))
+        with options(number_of_streams=count):
+            planned, peak, rounded = measured(fd, values(6, 1 << 22))
+        assert 24 < planned <= peak <= planned + rounded
+
+
+def test_a_network_of_twelve_layers_needs_what_its_plan_says() -> None:
+    def network(x: Any, *weights: Any) -> Any:
+        for weight in weights:
+            x = np.maximum(x @ weight + 0.5, 0)
+        return x
+
+    x, weights = values(256, 512), [values(512, 512) for _ in range(12)]
+    fd = fuse(network).definition(x, *weights)
+    planned, peak, rounded = measured(fd, x, *weights)
+    print(f"12 layers: {planned} bytes planned, {peak} measured")
+    assert planned == 2 * x.nbytes
+    assert planned <= peak <= planned + rounded

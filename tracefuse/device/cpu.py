@@ -221,6 +221,12 @@ def over(array: npt.NDArray[np.generic], shape: tuple[int, ...], dtype: DType) -
     return np.ndarray(shape, dtype.numpy, memory)
 
 
+def standing_for(shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> npt.NDArray[np.generic]:
+    """An array with strides in elements that nothing reads or writes: it has one element's memory."""
+    memory = np.empty(1, dtype.numpy)
+    return np.lib.stride_tricks.as_strided(memory, shape, tuple(dtype.itemsize * stride for stride in strides))
+
+
 def owner_of(array: npt.NDArray[np.generic]) -> object:
     """What lives as long as an array or any view of it."""
     owner: object = array

@@ -127,6 +127,12 @@ def owner_of(array: Any) -> Any:
     return array
 
 
+def standing_for(shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Any:
+    """An array with strides in elements that nothing reads or writes: it has one element's memory."""
+    array, allocate = _makers()
+    return array(shape, dtype.numpy, allocate(dtype.itemsize), tuple(dtype.itemsize * stride for stride in strides))
+
+
 def room(size: int) -> Any:
     """New memory from CuPy's pool on the current device, with its address as `ptr`; raises as `empty`."""
     try:
@@ -308,6 +314,30 @@ def record_event(stream: Any) -> Any:
 def wait(stream: Any, event: Any) -> None:
     """`stream` goes on after `event`; the host does not wait."""
     stream.wait_event(event)
+
+
+def copier(size: int) -> Callable[[int], Callable[[int, int], None]]:
+    """From the address of a stream: a function that copies so many bytes there, from one address to another."""
+    copy, kind = _cupy().cuda.runtime.memcpyAsync, _cupy().cuda.runtime.memcpyDeviceToDevice
+
+    def on_stream(stream: int) -> Callable[[int, int], None]:
+        def run(source: int, target: int) -> None:
+            copy(target, source, size, kind, stream)
+
+        return run
+
+    return on_stream
+
+
+def stream_functions() -> tuple[Callable[..., None], Callable[..., None]]:
+    """(record an event on a stream, let a stream wait for an event), by their addresses: CUDA's own functions."""
+    runtime = _cupy().cuda.runtime
+    return runtime.eventRecord, runtime.streamWaitEvent
+
+
+def new_event() -> Any:
+    """An event that takes no time stamps."""
+    return _cupy().cuda.Event(disable_timing=True)
 
 
 def synchronize() -> None:
