@@ -15,8 +15,10 @@ from tracefuse import arithmetic, operations, shaping
 from tracefuse.dtypes import dtype_of
 from tracefuse.in_place import into
 from tracefuse.numpy_table import Functions, functions
+from tracefuse.operands import RANGE
 from tracefuse.operations import apply, as_tensor, as_traced, missing, refuse
 from tracefuse.ops import REGISTRY, Pointwise
+from tracefuse.sizes import extent_of
 from tracefuse.traced import Traced
 
 FUNCTIONS = Functions()
@@ -35,6 +37,7 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: 
     refuse("np.clip", **more)
     low, high = (None if v is np._NoValue else v for v in (a_min, a_max))
     low, high = min if low is None else low, max if high is None else high
+    low, high = _bounding(a, low, lower=True), _bounding(a, high, lower=False)
     result = a
     if low is not None:
         result = apply("maximum", result, low)
@@ -42,6 +45,18 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: 
         result = apply("minimum", result, high)
     result = operations.copy(a) if result is a else result
     return result if out is None else into(out, result)
+
+
+def _bounding(a: Any, bound: Any, *, lower: bool) -> Any:
+    """A bound of a clip; None for a Python integer, or a size, beyond all that the array's integer type holds."""
+    traced = as_traced(a)
+    dtype = traced.value.dtype
+    number = extent_of(bound)
+    if number is None or not dtype.is_integer:
+        return bound
+    limits = np.iinfo(dtype.name)
+    ends = (number, int(limits.min)) if lower else (int(limits.max), number)
+    return None if traced.recorder.decide(ends[0], "<=", ends[1], RANGE) else bound
 
 
 @implements(np.isclose)

@@ -14,8 +14,10 @@ import numpy as np
 from tracefuse import dtypes, source
 from tracefuse.dtypes import DType
 from tracefuse.errors import DtypeError, ScalarError, TracefuseError
+from tracefuse.extents import Extent, evaluate
 from tracefuse.ir import Literal, Operand, Shape
 from tracefuse.ops import REGISTRY, Pointwise
+from tracefuse.sizes import Decisions
 
 Facts: TypeAlias = Mapping[int, Any]
 """Extent values by negative id and scalar arguments by value number, in one call."""
@@ -57,19 +59,70 @@ def numpy_types(row: Pointwise, operands: Sequence[Resolved]) -> tuple[Pointwise
     return row, strong, weak
 
 
-def check_literals(row: Pointwise, resolved: Sequence[Resolved], compute: DType) -> None:
-    """NumPy refuses a Python integer that the other operand's type cannot hold."""
-    if not compute.is_integer or row.result in ("dtype", "bool"):
-        return
+RANGE = "whether an integer type holds the number"
+"""Why the range of a Python integer is guarded."""
+
+# A comparison with an integer above, or below, all that the other operand's type holds is one with its last, or first.
+_ABOVE = {"lt": "le", "le": "le", "ne": "le", "gt": "gt", "ge": "gt", "eq": "gt"}
+_BELOW = {"lt": "lt", "le": "lt", "eq": "lt", "gt": "ge", "ge": "ge", "ne": "ge"}
+_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
+
+
+def literal(value: bool | int | float | complex) -> Resolved:
+    """A Python number as an operand."""
+    return Resolved(Literal(value), None, dtypes.python_kind(value), (), None, lambda facts: value, True)
+
+
+def fitted(
+    row: Pointwise, resolved: Sequence[Resolved], compute: DType, facts: Decisions
+) -> tuple[Pointwise, Sequence[Resolved]]:
+    """The row and operands for Python integers that the type of the others may not hold; guarded where they vary.
+
+    As in NumPy a comparison with one is exact, `where` wraps it, and anything else refuses it: ScalarError.
+    """
+    is_free = row.result == "dtype" or row.promotion == "where" or all(r.weak is not None for r in resolved)
+    if is_free or not compute.is_integer:
+        return row, resolved
     limits = np.iinfo(compute.name)
-    for operand in resolved:
-        if isinstance(operand.operand, Literal) and type(operand.operand.value) is int:
-            value = operand.operand.value
-            if not limits.min <= value <= limits.max:
-                raise ScalarError(
-                    f"Python integer {value} out of bounds for {compute}",
-                    hint="cast the array with astype first", where=source.user_line(),
-                )  # fmt: skip
+    for position, operand in enumerate(resolved):
+        number = _integer_of(operand)
+        if number is None:
+            continue
+        is_below = not facts.decide(int(limits.min), "<=", number, RANGE)
+        if not is_below and facts.decide(number, "<=", int(limits.max), RANGE):
+            continue
+        if row.name not in _MIRRORED:
+            raise _out_of_bounds(number, compute, facts)
+        name = row.name if position else _MIRRORED[row.name]
+        bound = literal(int(limits.min if is_below else limits.max))
+        other = REGISTRY[(_BELOW if is_below else _ABOVE)[name]]
+        assert isinstance(other, Pointwise)
+        return other, (resolved[1 - position], bound)
+    return row, resolved
+
+
+def check_range(operand: Resolved, dtype: DType, facts: Decisions) -> None:
+    """ScalarError for a Python integer that an integer type does not hold."""
+    number = _integer_of(operand) if dtype.is_integer else None
+    if number is None:
+        return
+    limits = np.iinfo(dtype.name)
+    if not (facts.decide(int(limits.min), "<=", number, RANGE) and facts.decide(number, "<=", int(limits.max), RANGE)):
+        raise _out_of_bounds(number, dtype, facts)
+
+
+def _out_of_bounds(number: Extent, dtype: DType, facts: Decisions) -> ScalarError:
+    return ScalarError(
+        f"Python integer {evaluate(number, facts.hints)} out of bounds for {dtype}",
+        hint="cast the array with astype first", where=source.user_line(),
+    )  # fmt: skip
+
+
+def _integer_of(operand: Resolved) -> Extent | None:
+    """The integer that a Python integer or a size is; None for anything else."""
+    if isinstance(operand.operand, Literal):
+        return operand.operand.value if type(operand.operand.value) is int and operand.dtype is None else None
+    return operand.traced.value.extent if operand.weak == "int" and operand.traced is not None else None
 
 
 def located_error(

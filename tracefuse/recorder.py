@@ -24,7 +24,7 @@ from tracefuse.dtypes import DType, dtype_of, promote_numpy
 from tracefuse.errors import DeviceError, DtypeError, ShapeError, TraceError, UnsupportedError
 from tracefuse.extents import Expression, Extent, evaluate, symbols
 from tracefuse.ir import Fusion, Literal, Op
-from tracefuse.operands import Resolved, check_literals, located_error, numpy_types, reader_of
+from tracefuse.operands import Resolved, check_range, fitted, literal, located_error, numpy_types, reader_of
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
 from tracefuse.sizes import SymbolicSize, wrap
 from tracefuse.trace_builder import TraceBuilder
@@ -188,8 +188,7 @@ class Recorder(Assumptions):
             extent = self.simplify(value.extent)
             return self.resolve(extent if isinstance(extent, int) else self.scalar(extent))
         if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
-            kind = dtypes.python_kind(value)
-            return Resolved(Literal(value), None, kind, (), None, lambda facts: value, True)
+            return literal(value)
         if isinstance(value, np.generic):
             item = value.item()
             return Resolved(Literal(item), dtype_of(value.dtype), None, (), None, lambda facts: item, False)
@@ -227,11 +226,11 @@ class Recorder(Assumptions):
         except DtypeError as error:
             raise located_error(error, self.describe, resolved, where) from None
         result = attributes["dtype"] if row.result == "dtype" else result
-        check_literals(row, resolved, compute)
+        row, operands_that_fit = fitted(row, resolved, compute, self)
         weak_kind = None
         if row.result != "dtype" and all(r.weak is not None for r in resolved):
             weak_kind = "int" if result.is_integer else result.kind
-        return self._apply(row, self._settled(resolved), attributes, compute, result, weak_kind, where)
+        return self._apply(row, self._settled(operands_that_fit), attributes, compute, result, weak_kind, where)
 
     def _apply(
         self, row: Op, resolved: Sequence[Resolved], attributes: Mapping[str, Any], compute: DType, result: DType,
@@ -310,6 +309,8 @@ class Recorder(Assumptions):
         if dtype is None:
             strong = [r.dtype for r in data if r.weak is None and r.dtype is not None]
             dtype = promote_numpy(strong, [r.weak for r in data if r.weak is not None])
+        for operand in data:
+            check_range(operand, dtype, self)
         extents = {k: self.plain(v) for k, v in attributes.items()}
         result: Traced = self._apply(row, resolved, extents, dtype, dtype, None, source.user_line())
         return result if view_of is None else self._viewing(result, view_of)
