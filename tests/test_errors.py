@@ -111,7 +111,7 @@ CASES = [
     traced("bool", lambda x: 1 if x.sum() > 0 else 2, TYPE, "bool() of a traced array, which depends on x ({line})" + WHERE),
     traced("and", lambda x: (x > 0) and x, TYPE, "bool() of a traced array, which depends on x ({line})" + WHERE),
     traced("float", lambda x: float(x.sum()), TYPE, "float() of a traced array, which depends on x ({line})" + KEEP),
-    traced("math", lambda x: math.sqrt(x.sum()), TYPE, "float() of a traced array, which depends on x ({line})" + KEEP),
+    traced("math", lambda x: math.sqrt(x.sum()), TYPE, "math.sqrt() of a traced array, which depends on x ({line})\n  hint: write np.sqrt"),
     traced("int", lambda x: int(x.sum()), TYPE, "int() of a traced array, which depends on x ({line})" + KEEP),
     traced("item", lambda x: x.sum().item(), TYPE, "item() of a traced array, which depends on x ({line})" + KEEP),
     traced("in", lambda x: 1.0 in x, TYPE, "'in' of a traced array, which depends on x ({line})\n  hint: write np.any(x == value)"),
