@@ -11,7 +11,7 @@ This module knows positions of steps, numbers of values, and opaque facts. It mu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -80,7 +80,7 @@ class Rule(Protocol):
     """What may be one group. Steps go by their positions in the graph.
 
     `merge` sees the facts of both sides and must cost no more than the smaller of them; `accepts` is the full check.
-    What `merge` lets grow, `accepts` must take: a disagreement is an error of the rule.
+    What `merge` lets grow, `accepts` must take: a disagreement is an error of the rule, which costs a merge.
     A copied cheap step may be part of both sides of a merge; facts must bear that.
     """
 
@@ -191,9 +191,9 @@ class RefusalLog:
 
     __slots__ = ("dropped", "kept", "limit")
 
-    def __init__(self, limit: int = REFUSALS_KEPT) -> None:
+    def __init__(self, known: Iterable[Refusal] = (), limit: int = REFUSALS_KEPT) -> None:
         self.limit = limit
-        self.kept: list[Refusal] = []
+        self.kept: list[Refusal] = list(known)
         self.dropped = 0
 
     def add(

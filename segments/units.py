@@ -75,18 +75,26 @@ class Unit:
     facts: object
 
 
-def split_into_units(graph: Graph, rule: Rule, forbids: Forbids, kept: frozenset[int], log: RefusalLog) -> list[Unit]:
-    """Return one unit per step that has a home, in the order of the graph."""
-    return _Splitting(graph, rule, forbids, kept, log).run()
+def split_into_units(
+    graph: Graph, rule: Rule, forbids: Forbids, kept: frozenset[int], log: RefusalLog, *, checked: bool = False
+) -> list[Unit]:
+    """Return one unit per step that has a home, in the order of the graph.
+
+    With `checked` the rule's full check has taken each unit: for a rule whose `merge` is not to be trusted.
+    """
+    return _Splitting(graph, rule, forbids, kept, log, checked).run()
 
 
 class _Splitting:
-    def __init__(self, graph: Graph, rule: Rule, forbids: Forbids, kept: frozenset[int], log: RefusalLog) -> None:
+    def __init__(
+        self, graph: Graph, rule: Rule, forbids: Forbids, kept: frozenset[int], log: RefusalLog, checked: bool
+    ) -> None:
         self.graph = graph
         self.rule = rule
         self.forbids = forbids
         self.kept = kept
         self.log = log
+        self.checked = checked
         self.floats = [self.may_float(step) for step in range(len(graph.steps))]
         self.holders: dict[int, set[int]] = {}  # floating step -> the homes that hold a copy
         self.units: dict[int, Unit] = {}
@@ -156,6 +164,10 @@ class _Splitting:
             forbidden = self.forbids.verdict(lambda: (step,), lambda: tuple(sorted(steps)))
             if not forbidden:
                 verdict = forbidden
+        if verdict and self.checked:
+            full = self.rule.accepts(tuple(sorted({step, *steps})))
+            if not full:
+                verdict = full
         if not verdict:
             whole = tuple(sorted(steps))
             self.log.add(lambda: (step,), lambda: whole, verdict)

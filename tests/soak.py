@@ -1,6 +1,7 @@
 """Random fusions for as long as it takes: `python tests/soak.py [backend] [examples] [mode[-long] ...]`.
 
-The mode `streams` puts random axes of random fusions on streams and spreads the segments over them.
+The mode `streams` puts random axes of random fusions on streams and spreads the segments over them. The mode `squares`
+splits fusions of one square array: what the rule takes pair by pair it must take as a whole.
 
 The same property as test_random.py with new examples at every run; the first failure is shrunk and shown with its
 printed definition and arguments.
@@ -8,6 +9,7 @@ printed definition and arguments.
 
 from __future__ import annotations
 
+import random
 import sys
 from typing import Any
 
@@ -15,10 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_fusions import fusions
 from test_random import predicates, run
+from test_square_fusions import drawn
 from test_streams_random import counts, marked, run_on_streams
 
+from tracefuse.compiler import run_passes
 from tracefuse.definition import FusionDefinition
 from tracefuse.ir import Fusion
+from tracefuse.segmentation import segment_fusion
 
 
 def soak(backend: str, examples: int, mode: str) -> None:
@@ -60,11 +65,27 @@ def soak_streams(backend: str, examples: int) -> None:
     print(f"{backend}, streams: {seen} fusions, three ways each", flush=True)
 
 
+def soak_squares(examples: int) -> None:
+    """Splits fusions of square arrays, as recorded and after the passes; a disagreement of the rule raises."""
+    first = random.randrange(10**9)
+    for seed in range(first, first + examples):
+        fusion = drawn(seed, exact=False)
+        try:
+            for one in (fusion, run_passes(fusion)):
+                segment_fusion(one, strict=True)
+        except Exception as error:
+            error.add_note(f"seed {seed}\n{FusionDefinition.from_fusion(fusion)!r}")
+            raise
+    print(f"squares: {examples} fusions, each split twice", flush=True)
+
+
 def main() -> None:
     backend, examples, *modes = [*sys.argv[1:], *["interpreter", "2000"][len(sys.argv) - 1 :]]
     for mode in modes or ("exact", "mixed", "general", "exact-long", "general-long"):
         if mode == "streams":
             soak_streams(backend, int(examples))
+        elif mode == "squares":
+            soak_squares(int(examples))
         else:
             soak(backend, int(examples), mode)
 

@@ -17,7 +17,9 @@ from ways import check
 
 import segments
 from tracefuse import rules
+from tracefuse.compiler import run_passes
 from tracefuse.ir import Fusion
+from tracefuse.segmentation import segment_fusion
 
 EXAMPLES = {"cpu": 50, "interpreter": 120, "interpreter-cuda": 120, "cuda": 50}
 """Per mode and kind of extents. The interpreter compiles nothing."""
@@ -42,6 +44,9 @@ def predicates() -> st.SearchStrategy[Any]:
 
 def run(drawn: tuple[Fusion, list[Any]], merge: Any, backend: str, mode: str) -> None:
     fusion, arguments = drawn
+    # What the rule takes pair by pair it must take as a whole; here a disagreement is no reason to split further.
+    for one in (fusion, run_passes(fusion)):
+        segment_fusion(one, merge=merge, strict=True)
     check(fusion, arguments, backend, bits=mode == "exact", merge=merge)
 
 

@@ -22,7 +22,8 @@ from tracefuse.ir import Fusion, Node, Requirement
 from tracefuse.ops.row import Library, Pointwise, Reduction
 from tracefuse.rewrite import round_halves
 from tracefuse.schedule.again import places, worth_storing
-from tracefuse.schedule.region import PERHAPS_EQUAL, FusionRule
+from tracefuse.schedule.loops import PERHAPS_EQUAL
+from tracefuse.schedule.region import FusionRule
 from tracefuse.slicing import Sliced
 from tracefuse.streams import sliced_part, with_streams
 
@@ -78,16 +79,17 @@ class Segmentation:
 
 
 def segment_fusion(
-    fusion: Fusion, *, merge: Predicate | None = None, sizes: Mapping[int, int] | None = None
+    fusion: Fusion, *, merge: Predicate | None = None, sizes: Mapping[int, int] | None = None, strict: bool = False
 ) -> Segmentation:
     """Splits `fusion` into as few segments as the templates and `merge` allow.
 
     merge: called with two `rules.Group`s, which have `sizes` (extent values by id) where they are known; it can only
     forbid. Extents that would have to be equal for a merge are assumed to be, unless the sizes say otherwise.
+    strict: what the rule takes pair by pair and refuses as a whole is an error, and not split further.
     Raises segments.SegmentationError where the predicate fails.
     """
     assumed: list[Equality] = []
-    found = _split(fusion, fusion, merge, sizes, ())
+    found = _split(fusion, fusion, merge, sizes, (), strict)
     for _ in range(MOST_ASSUMPTIONS):
         known, count = found.fusion, len(assumed)
         for pair in perhaps_equal(found):
@@ -96,7 +98,7 @@ def segment_fusion(
                 known = assuming(fusion, assumed)
         if len(assumed) == count:
             break
-        found = _split(fusion, known, merge, sizes, tuple(assumed))
+        found = _split(fusion, known, merge, sizes, tuple(assumed), strict)
     return found
 
 
@@ -134,7 +136,7 @@ def for_sizes(segmentation: Segmentation, sizes: Mapping[int, int]) -> tuple[Seg
 
 def _split(
     original: Fusion, fusion: Fusion, merge: Predicate | None, sizes: Mapping[int, int] | None,
-    assumed: tuple[Equality, ...],
+    assumed: tuple[Equality, ...], strict: bool,
 ) -> Segmentation:  # fmt: skip
     graph = step_graph(fusion)
     kept = dict.fromkeys(kept_boundaries(graph), "a boundary is kept between them")
@@ -145,12 +147,30 @@ def _split(
             merge=with_streams(fusion, merge),
             view=rules.viewer(fusion, graph.nodes, sizes),
             keep_boundaries=kept,
+            strict=strict,
         )
         parts = tuple(_part(graph, border) for border in graph.segments_of(split))
-        stored = _worth_storing(parts) - kept.keys()
-        if not stored:
+        apart = _kept_apart(parts, strict)
+        if not apart:
+            apart = dict.fromkeys(sorted(_worth_storing(parts)), "it would be computed again at too many places")
+        if apart.keys() <= kept.keys():
             return Segmentation(fusion, graph, split, parts, original, assumed, merge)
-        kept |= dict.fromkeys(sorted(stored), "it would be computed again at too many places")
+        kept = {**apart, **kept}
+
+
+def _kept_apart(parts: Sequence[Part], strict: bool) -> dict[int, str]:
+    """The values around composites of segments that no kernel can hold once these are written out, and why not."""
+    kept: dict[int, str] = {}
+    for part in parts:
+        if part.written is part.fusion or part.rule.whole:
+            continue
+        if strict:
+            raise segments.SegmentationError(f"steps {part.steps} are no kernel when written out: {part.rule.whole}")
+        composites = [node for node in part.fusion.nodes if isinstance(node.op, Reduction) and node.op.steps]
+        values = {part.segment.value_map[v] for node in composites for v in (*node.inputs, *node.outputs)}
+        reason = f"written out, no kernel can hold what would be one segment with it: {part.rule.whole}"
+        kept.update(dict.fromkeys(sorted(value for value in values if value >= 0), reason))
+    return kept
 
 
 def _worth_storing(parts: Sequence[Part]) -> set[int]:

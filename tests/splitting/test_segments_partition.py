@@ -354,25 +354,6 @@ def test_a_predicate_that_returns_no_verdict_is_told_what_to_return() -> None:
         partition(graph, SetRule(graph), merge=lambda first, second: None)  # type: ignore[arg-type, return-value]
 
 
-def test_a_rule_that_contradicts_itself_is_an_error_that_names_both_answers() -> None:
-    class Liar(SetRule):
-        def merge(self, a: object, b: object, edges: tuple[Edge, ...]) -> Verdict:
-            return yes(frozenset())
-
-        def accepts(self, steps: tuple[int, ...]) -> Verdict:
-            return no("never")
-
-    graph = Graph([Step((0,), (1,), "exp"), Step((1,), (2,), "sum")], [0], [2])
-    with pytest.raises(SegmentationError) as caught:
-        partition(graph, Liar(graph))
-    assert str(caught.value) == (
-        "the rule contradicts itself: merge accepted the last merge, of the group of step 0 (exp) with that of "
-        "step 1 (sum), but accepts refused the whole (0, 1): never"
-    )
-    with pytest.raises(SegmentationError, match=r"copies of the cheap steps \(0,\) into step 1 \(sum\)"):
-        partition(graph, Liar(graph, cheap_steps=frozenset({0})))
-
-
 def test_a_kept_boundary_must_be_a_value_of_the_graph() -> None:
     graph = chain(2)
     with pytest.raises(SegmentationError, match=r"keep_boundaries names values that the graph does not have: \[77\]"):

@@ -28,9 +28,9 @@ from tracefuse.schedule.cuda_row import lower_long_row, lower_row, row_shape, wo
 from tracefuse.schedule.cuda_split import lower_split_row, splits_rows
 from tracefuse.schedule.cuda_transpose import lower_transposed
 from tracefuse.schedule.launches import LaunchSpec, Lowered, Scratch
+from tracefuse.schedule.loops import Facts
 from tracefuse.schedule.one_pass import in_one_pass
 from tracefuse.schedule.phases import Memory, Region, build_region
-from tracefuse.schedule.region import Facts
 from tracefuse.schedule.scopes import LanesNotPossible
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.transposed import is_worth_tiles, transposed_reads

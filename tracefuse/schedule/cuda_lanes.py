@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 
 from tracefuse.extents import Atom, Binary, Expression, Extent, Symbol, as_symbol, substitute, symbol
 from tracefuse.ir import Fusion
+from tracefuse.schedule.loops import Facts
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import Memory, Region
-from tracefuse.schedule.region import Facts
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.transposed import read_offsets
 

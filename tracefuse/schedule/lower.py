@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from segments import Verdict
 from tracefuse.errors import InternalError
 from tracefuse.extents import product
 from tracefuse.ir import Fusion, Shape
@@ -21,9 +20,10 @@ from tracefuse.schedule.cpu_split import lower_split
 from tracefuse.schedule.cpu_transpose import lower_transpose
 from tracefuse.schedule.cuda import lower_cuda
 from tracefuse.schedule.launches import Lowered
+from tracefuse.schedule.loops import Facts
 from tracefuse.schedule.phases import Memory, Region, build_region
 from tracefuse.schedule.probe import weights
-from tracefuse.schedule.region import Facts, FusionRule, judge_region
+from tracefuse.schedule.region import FusionRule
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.transposed import is_worth_tiles, transposed_reads
 
@@ -46,7 +46,7 @@ class Target:
 
 def facts_of(rule: FusionRule) -> Facts:
     """The facts of a whole fusion as one region; InternalError where the rule refuses what the segmenter accepted."""
-    verdict: Verdict = judge_region(rule, tuple(range(len(rule.nodes))), folding=True)
+    verdict = rule.whole
     if not verdict or not isinstance(verdict.facts, Facts):
         raise InternalError(f"a segment is not schedulable: {verdict}")
     return verdict.facts

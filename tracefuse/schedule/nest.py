@@ -17,8 +17,8 @@ from tracefuse.extents import Binary, Expression, Extent, Symbol, as_symbol, sub
 from tracefuse.indexing import AxisMap
 from tracefuse.ir import Fusion, Shape
 from tracefuse.ops.row_major import linearize
+from tracefuse.schedule.loops import Facts
 from tracefuse.schedule.probe import Probe
-from tracefuse.schedule.region import Facts
 from tracefuse.schedule.sizes import Sizes
 
 

@@ -19,9 +19,9 @@ from tracefuse.kernel.ir import Accumulate, Assign, Declare, Expression, Variabl
 from tracefuse.ops.row import Reduction
 from tracefuse.ops.row_major import linearize
 from tracefuse.schedule.body import Body
+from tracefuse.schedule.loops import Facts
 from tracefuse.schedule.nest import Nest, build_nest, contiguous_strides, first_nest
 from tracefuse.schedule.probe import Probe, depths
-from tracefuse.schedule.region import Facts
 from tracefuse.schedule.scalar_code import Term, apply, constant, convert
 from tracefuse.schedule.scopes import Lanes
 from tracefuse.schedule.sizes import Sizes

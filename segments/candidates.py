@@ -1,0 +1,159 @@
+"""Which groups to offer to which, in which order, until nothing merges any more.
+
+First each maximal region between steps that stand alone; then pairs of producer and consumer along the edges in
+topological order, movement steps first, a merged group being offered on at once; last, siblings that read a common
+value. A refused pair is asked again only after one of the two has changed.
+
+This module knows the order of offers and that groups answer them. It must not know why groups refuse.
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+from collections.abc import Collection, Iterator
+
+from segments.groups import Groups
+
+# How many open groups a further reader of a common value is offered to, the newest first. It bounds the siblings
+# tried for a value with n readers to a multiple of n, where all pairs would be n * n.
+SIBLINGS_TRIED = 8
+
+
+class Candidates:
+    """The offers made to `groups`, which merge as they accept."""
+
+    def __init__(self, groups: Groups) -> None:
+        self.groups = groups
+        self.quotient = groups.quotient
+
+    def merge_regions(self) -> None:
+        """Offer each maximal region between steps that stand alone as one group."""
+        for region in self.regions():
+            steps = tuple(sorted({step for unit in region for step in self.groups.units[unit].steps}))
+            if len(steps) == len(self.groups.graph.steps):
+                continue  # this is the whole graph, and was refused
+            verdict = self.groups.rule.accepts(steps)
+            if not verdict:
+                self.groups.log.add(functools.partial(tuple, steps), tuple, verdict)
+                continue
+            final = verdict.facts is None and any(self.groups.facts[unit] is not None for unit in region)
+            group = self.groups.join_all(region, verdict.facts)
+            self.groups.checked[group] = self.groups.stamps[group]
+            if final:
+                self.groups.sealed.add(group)
+
+    def regions(self) -> Iterator[list[int]]:
+        """Yield the regions of more than one unit, each with its units ascending.
+
+        A region is connected by edges, and all its units have the same number of alone steps on the longest path to
+        them: no path can leave it through an alone step and come back.
+        """
+        depth = [0] * len(self.groups.units)
+        parent = list(range(len(self.groups.units)))
+
+        def root(unit: int) -> int:
+            while parent[unit] != unit:
+                parent[unit] = parent[parent[unit]]
+                unit = parent[unit]
+            return unit
+
+        for unit in range(len(self.groups.units)):
+            for consumer in self.quotient.consumers(unit):
+                depth[consumer] = max(depth[consumer], depth[unit] + self.groups.alone[unit])
+        for unit in range(len(self.groups.units)):
+            for consumer in self.quotient.consumers(unit):
+                if not (self.groups.alone[unit] or self.groups.alone[consumer]) and depth[unit] == depth[consumer]:
+                    parent[root(consumer)] = root(unit)
+        regions: dict[int, list[int]] = {}
+        for unit in range(len(self.groups.units)):
+            regions.setdefault(root(unit), []).append(unit)
+        return (region for region in regions.values() if len(region) > 1)
+
+    def merge_to_fixed_point(self) -> None:
+        """Offer pairs and siblings until a full round merges nothing."""
+        changed = True
+        while changed:
+            changed = self.merge_pairs(movement_only=True)
+            changed = self.merge_pairs(movement_only=False) or changed
+            if not changed:
+                changed = self.merge_siblings()
+
+    def merge_pairs(self, movement_only: bool) -> bool:
+        """Offer each group its consumers once, in topological order; returns whether any merged."""
+        changed = False
+        offered: dict[int, int] = {}
+        for unit in range(len(self.groups.units)):
+            group = self.quotient.find(unit)
+            if self.groups.alone[group] or offered.get(group) == self.groups.stamps[group]:
+                continue
+            stamp = self.groups.stamps[group]
+            group = self.offer_consumers(group, movement_only)
+            changed = changed or self.groups.stamps[group] != stamp
+            offered[group] = self.groups.stamps[group]
+        return changed
+
+    def offer_consumers(self, group: int, movement_only: bool) -> int:
+        """Grow one group over its consumers, and theirs as they join it; returns the group's number in the end."""
+        find = self.quotient.find
+        waiting: list[tuple[bool, int, int]] = []
+        tried: set[int] = set()
+
+        def push(consumers: Collection[int]) -> None:
+            for consumer in consumers:
+                if consumer not in tried and (self.groups.movement[consumer] or not movement_only):
+                    tried.add(consumer)
+                    heapq.heappush(
+                        waiting, (not self.groups.movement[consumer], self.quotient.label(consumer), consumer)
+                    )
+
+        push(self.quotient.consumers(group))
+        while waiting:
+            consumer = heapq.heappop(waiting)[2]
+            if find(consumer) == group:
+                continue
+            further = tuple(self.quotient.consumers(consumer))
+            union = self.groups.attempt(group, consumer)
+            if union is not None:
+                group = union
+                push([other for other in further if other != group])
+        return group
+
+    def merge_siblings(self) -> bool:
+        """Offer groups that read a common value to each other; returns whether any merged."""
+        changed = False
+        for readers in self.common_readers():
+            groups = {self.quotient.find(unit) for unit in readers}
+            open_groups: list[int] = []
+            for group in sorted((group for group in groups if not self.groups.alone[group]), key=self.quotient.label):
+                union = self.offer_siblings(open_groups, group)
+                if union is None:
+                    open_groups = [*open_groups[1 - SIBLINGS_TRIED :], group]
+                else:
+                    changed = True
+        return changed
+
+    def offer_siblings(self, open_groups: list[int], group: int) -> int | None:
+        """Offer a group to the open ones, the newest first; the union takes the place of the one that took it."""
+        for position in reversed(range(len(open_groups))):
+            other = open_groups[position]
+            first, second = sorted((other, group), key=self.quotient.label)
+            union = self.groups.attempt(first, second)
+            if union is not None:
+                open_groups[position] = union
+                return union
+        return None
+
+    def common_readers(self) -> list[list[int]]:
+        """Return the units that read each value with several readers: inputs of the graph first, then by maker."""
+        readers: dict[int, list[int]] = {}
+        for position, unit in enumerate(self.groups.units):
+            for value in unit.reads:
+                if value >= 0:  # an extent is no data: reading the same one joins nothing
+                    readers.setdefault(value, []).append(position)
+        shared = [value for value, units in readers.items() if len(units) > 1]
+        place = {value: position for position, value in enumerate(self.groups.graph.inputs)}
+        inputs = len(place)
+        makers = {value: self.groups.graph.producer(value) for value in shared}
+        shared.sort(key=lambda value: (place.get(value, inputs), makers[value] or 0, value))
+        return [readers[value] for value in shared]
