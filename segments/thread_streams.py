@@ -111,14 +111,9 @@ class ThreadStreams:
 def run_on_threads(lanes: Sequence[Callable[[int], None]], total: int) -> None:
     """Call lanes[k % len(lanes)](k) for each k below `total`; return when all is done.
 
-    Each lane is called in order, on a thread of its own; a single one on the caller's. What a call raises is raised
-    here, the first of it, and calls that have not begun by then are left out.
+    Each lane is called in order, on a thread of its own; the first on the caller's. What a call raises is raised here,
+    and calls that have not begun by then are left out.
     """
-    if len(lanes) == 1:
-        (lane,) = lanes
-        for k in range(total):
-            lane(k)
-        return
     streams = ThreadStreams()
 
     def work(lane: Callable[[int], None], begin: int) -> None:
@@ -128,8 +123,9 @@ def run_on_threads(lanes: Sequence[Callable[[int], None]], total: int) -> None:
             lane(k)
 
     try:
-        for position, lane in enumerate(lanes):
+        for position, lane in enumerate(lanes[1:], 1):
             streams.run(streams.pool(position), functools.partial(work, lane, position))
+        work(lanes[0], 0)
         streams.finish(False)
     except BaseException:
         streams.finish(True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -486,3 +487,21 @@ def test_a_scalar_that_shapes_depend_on_lives_as_long_as_they_are_made() -> None
         np.testing.assert_array_equal(fd.execute([4])[0], np.full((4, 3), 5.0))
         *_, last = fd.execute_steps([4])
         assert list(last) == [max(last)]
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_loop_keeps_no_array_of_a_call(check: bool) -> None:
+    def several(x: Any) -> Any:
+        first = stream_parallel(np.exp(x) * 2, 0)
+        scan = stream_parallel(np.cumsum(first, 1), 0)
+        return stream_parallel(scan @ x[0].T, 0, 3), stream_parallel(scan - x, 0)
+
+    with options(disable="fusion"):
+        fused = fuse(several, check=check)
+        for _ in range(2):
+            x = np.random.default_rng(0).random((7, 5, 6))
+            alive = weakref.ref(x)
+            results = [weakref.ref(result) for result in fused(x)]
+            del x
+            assert alive() is None
+            assert all(result() is None for result in results)

@@ -225,9 +225,11 @@ class Executable:
         tensors = [k for k, number in enumerate(inputs) if self.fusion.values[number].is_tensor]
         loose = [k for k, n in enumerate(inputs) if k not in tensors and not self.fusion.values[n].dtype.is_integer]
         places = [*tensors, *range(len(inputs), len(values)), *loose]
+        # The arrays themselves are not kept.
+        fixed = [None if k in places else value for k, value in enumerate(values)]
 
         def on_arrays(*given: Any) -> None:
-            own = list(values)
+            own = list(fixed)
             for place, value in zip(places, given, strict=True):
                 own[place] = value
             if ready.call(own) is None:

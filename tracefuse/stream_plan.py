@@ -68,10 +68,10 @@ class HostSlices:
 
     def lane(self, arguments: Sequence[Any], outputs: Sequence[Any], arrays: bool) -> Lane:
         """What computes slices like these, from arrays."""
-        values = list(arguments)
+        fixed = [None if k in self.tensors else value for k, value in enumerate(arguments)]
 
         def on_arrays(*given: Any) -> None:
-            own = list(values)
+            own = list(fixed)
             for place, array in zip(self.tensors, given, strict=False):
                 own[place] = array
             self(own, given[len(self.tensors) : len(self.tensors) + len(outputs)])

@@ -101,6 +101,29 @@ def test_independent_segments_run_on_streams_of_their_own(count: int) -> None:
         del taken
 
 
+@pytest.mark.parametrize("count", STREAMS)
+def test_a_loop_reads_along_another_axis_what_the_one_before_has_made(count: int) -> None:
+    def twice(x: Any) -> Any:
+        first = stream_parallel(np.exp(x) * 2, 0)
+        return first, stream_parallel(first * 3 + 1, 1)
+
+    x = cupy.linspace(-1, 1, 24 * 4096, dtype=cupy.float32).reshape(24, 4096)[:, ::64]
+    fused = fuse(twice, number_of_streams=count)
+    fused(x)
+    for _ in range(10):
+        first, second = fused(slowly(x))
+        cupy.testing.assert_allclose(second, first * 3 + 1, rtol=1e-6)
+        cupy.testing.assert_allclose(first, cupy.exp(x) * 2, rtol=1e-5)
+
+
+def test_slices_are_compared_in_check_mode_and_their_kernels_are_shown() -> None:
+    x = cupy.linspace(-1, 1, 12 * 300, dtype=cupy.float32).reshape(12, 300)
+    for disable in ("", "fusion"):
+        with options(check=True, disable=disable):
+            cupy.testing.assert_allclose(fuse(rows)(x), fuse(rows)(x), rtol=1e-6)
+    assert "__global__" in fuse(rows).segments(x)[0].source
+
+
 def test_host_operations_go_into_slices_without_allocating() -> None:
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], contiguity=True, dtype=DataType.Float)
