@@ -16,11 +16,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tracefuse.backend import Backend
+from tracefuse.compiled_segment import CompiledSegment
 from tracefuse.error_bounds import Bounded, bounded_outputs
 from tracefuse.errors import DeviceError, InternalError
 from tracefuse.evaluate import evaluate
 from tracefuse.ir import Fusion, Node
-from tracefuse.plan import CompiledSegment
 from tracefuse.rewrite import drop_dead
 from tracefuse.spans import span
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from tracefuse import view
+from tracefuse.compiled_segment import CompiledSegment
 from tracefuse.errors import FusionError
 from tracefuse.ir import Fusion
 from tracefuse.kernel.text import kernel_text
-from tracefuse.plan import CompiledSegment
 from tracefuse.schedule.launches import LaunchSpec
 from tracefuse.segmentation import Part
 

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tracefuse.compiled_segment import CompiledSegment
 from tracefuse.concretization import Concretization
 from tracefuse.config import Options
 from tracefuse.definition_inputs import input_text
@@ -22,7 +23,7 @@ from tracefuse.host_text import HostProgram
 from tracefuse.ir import Fusion
 from tracefuse.kernel.text import kernel_text
 from tracefuse.logs import say
-from tracefuse.plan import CompiledSegment, Plan
+from tracefuse.plan import Plan
 from tracefuse.printing import definition_text
 from tracefuse.repro import script_text
 

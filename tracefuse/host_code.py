@@ -19,6 +19,7 @@ import numpy as np
 from segments import Alias, Allocate, Copy, HostOp, Instruction, Launch, Loop, Release, name_of
 from tracefuse.backend import Backend
 from tracefuse.code_lines import unless, with_shared
+from tracefuse.compiled_segment import CompiledSegment
 from tracefuse.errors import UnsupportedError
 from tracefuse.extents import Extent, Symbol, product, python_text
 from tracefuse.guards import Guard
@@ -27,7 +28,7 @@ from tracefuse.launch_code import Names
 from tracefuse.layouts import STRIDE_NAME, Strided, known_layout
 from tracefuse.memory_code import MemoryCode, memory_names
 from tracefuse.memory_plan import out_of_memory
-from tracefuse.plan import CompiledSegment, Plan
+from tracefuse.plan import Plan
 from tracefuse.rooms import Room
 from tracefuse.slice_loops import SliceLoop
 

@@ -35,10 +35,11 @@ from segments import (
     Synchronize,
     Wait,
 )
+from tracefuse.compiled_segment import CompiledSegment
 from tracefuse.dtypes import DType
 from tracefuse.extents import Extent
 from tracefuse.ir import Fusion, Literal
-from tracefuse.plan import CompiledSegment, Plan
+from tracefuse.plan import Plan
 from tracefuse.stream_program import SlotAllocation, piece_text
 from tracefuse.streams import stream_of
 

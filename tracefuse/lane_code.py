@@ -24,10 +24,11 @@ import numpy as np
 
 from segments import Alias, Allocate, Launch, Release, name_of
 from tracefuse.backend import Backend
+from tracefuse.compiled_segment import CompiledSegment
 from tracefuse.extents import evaluate, product
 from tracefuse.host_code import CallWriter
 from tracefuse.launch_code import Names
-from tracefuse.plan import CompiledSegment, Plan
+from tracefuse.plan import Plan
 
 Bind: TypeAlias = Callable[[Sequence[Any]], Callable[[Any], Callable[..., None]]]
 

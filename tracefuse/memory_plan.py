@@ -15,11 +15,12 @@ from typing import Any
 import segments
 from segments import Allocate, Launch, MemoryUse
 from tracefuse import view
+from tracefuse.compiled_segment import CompiledSegment
 from tracefuse.errors import OutOfMemoryError
 from tracefuse.extents import evaluate, product
 from tracefuse.ir import Fusion
 from tracefuse.loop_plans import rooms_of_loops
-from tracefuse.plan import CompiledSegment, Plan
+from tracefuse.plan import Plan
 from tracefuse.stream_program import SlotAllocation
 
 

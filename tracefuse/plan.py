@@ -10,29 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, cast
-
-import numpy as np
+from typing import Any, cast
 
 import segments
 from segments import Program, Runner
 from tracefuse import config
 from tracefuse.backend import Backend
 from tracefuse.compile_all import compile_all
+from tracefuse.compiled_segment import CompiledSegment, Watch, called_segment, kernel_segment
 from tracefuse.config import Options
 from tracefuse.donation import Donated, Taken, taken_by, takers
-from tracefuse.dtypes import DType
 from tracefuse.extents import Extent, Symbol, as_symbol, evaluate, substitute, symbol, symbols
 from tracefuse.given import Given, returned
 from tracefuse.guards import Guard
-from tracefuse.host_ops import HostCall
 from tracefuse.host_program import build_host_program
 from tracefuse.ir import Fusion, Shape
 from tracefuse.kernel.disk_cache import DiskCache
-from tracefuse.launch_code import LaunchCode, Names
 from tracefuse.layouts import LayoutKey, Strided, stride_name, symbolic_strides
-from tracefuse.library import library_launch
-from tracefuse.on_slices import Computation, OnSlices
+from tracefuse.on_slices import Computation
 from tracefuse.overwriting import in_place
 from tracefuse.positions import may_raise
 from tracefuse.rooms import NO_ROOMS, Rooms, lay_out, span_of
@@ -40,9 +35,9 @@ from tracefuse.schedule.launches import Lowered
 from tracefuse.schedule.lower import lower
 from tracefuse.schedule.nest import contiguous_strides
 from tracefuse.schedule.sizes import Sizes
-from tracefuse.segmentation import Part, Segmentation, segment_fusion, with_exact_halves
+from tracefuse.segmentation import Part, Segmentation, with_exact_halves
 from tracefuse.slicing import Sliced
-from tracefuse.stream_plan import HostSlices, host_op_of, segment_call
+from tracefuse.stream_plan import host_op_of, segment_call
 from tracefuse.stream_program import build_stream_program
 from tracefuse.streams import on_streams
 
@@ -52,38 +47,6 @@ _STRAIGHT = segments.Allocate | segments.Alias | segments.Launch | segments.Copy
 def is_written(program: Program) -> bool:
     """Whether all that is on several streams is loops over slices, so that a program can be written as one function."""
     return all(isinstance(i, _STRAIGHT | segments.HostOp | segments.Loop) for i in program.instructions)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CompiledSegment:
-    """A segment with its kernels. functions: one compiled kernel a launch. run: the segment alone, from its inputs and
-    the memory of its outputs. code: what its kernels are given, None where a call runs the segment by `run`; lowered is
-    None for a library call."""
-
-    part: Part
-    lowered: Lowered | None
-    functions: tuple[Any, ...]
-    run: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any] | None]
-    inputs: tuple[int, ...]
-    name: str
-    code: LaunchCode | None = None
-
-    @property
-    def scratch(self) -> tuple[tuple[DType, Extent], ...]:
-        """The type and the count of elements, in the fusion's extents, of each buffer that it needs while it runs."""
-        if self.code is None or self.lowered is None:
-            return ()
-        sizes = zip(self.code.scratch_extents(), self.lowered.scratch, strict=True)
-        return tuple((scratch.dtype, size) for size, scratch in sizes)
-
-    @property
-    def template(self) -> str:
-        if self.part.slices is not None:
-            return "stream"
-        return "library" if self.lowered is None else self.lowered.template
-
-    def __str__(self) -> str:
-        return self.name
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,12 +103,6 @@ class Plan:
         return tuple((fusion.inputs.index(donor), numbers.index(value)) for donor, value in kept)
 
 
-_Run: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], "Sequence[Any] | None"]
-
-Watch: TypeAlias = Callable[[CompiledSegment, int], CompiledSegment]
-"""What runs in place of a segment, from it and its position."""
-
-
 def build_plan(
     segmentation: Segmentation, backend: Backend, layouts: LayoutKey, values: Mapping[int, int],
     strides: Mapping[str, int], *, guards: Sequence[Guard] = (), aligned: frozenset[int] = frozenset(),
@@ -178,30 +135,50 @@ def build_plan(
     memory = (*given, *(one.given for one in taken))
     functions = compile_all({k: lowered for k, (_, lowered) in lowerings.items()}, backend, disk)
     compiled = [
-        _kernel_segment(*lowerings[position], functions[position], position, backend)
+        kernel_segment(*lowerings[position], functions[position], position, backend)
         if position in lowerings
-        else _called_segment(part, position, backend, slices_of, watch)
+        else called_segment(part, position, backend, slices_of, watch)
         for position, part in enumerate(segmentation.segments)
     ]
     if watch is not None:
         compiled = [c if c.part.slices is not None else watch(c, position) for position, c in enumerate(compiled)]
-    launches = [segments.Launch(k, c.inputs, c.part.segment.original_outputs, c) for k, c in enumerate(compiled)]
-    fills = [c.lowered is not None or c.part.slices is not None for c in compiled]
-    graph = segmentation.steps.graph
     if streamed:
-        watched = watch is not None
-        calls = [segment_call(k, c.part, c.inputs, c, fills[k], watched=watched) for k, c in enumerate(compiled)]
-        reuses = not options.disables("loop_buffer_reuse")
-        program = build_stream_program(fusion, graph, calls, given, options.number_of_streams, reuses=reuses)
+        program = _stream_program(segmentation, compiled, given, options, watched=watch is not None)
     else:
-        program = build_host_program(fusion, graph, launches, fills, memory, direct, lowering.may_raise)
-        program = segments.spread(program, 1 if _overlap(fusion, memory) else options.streams)
+        program = _host_program(segmentation, compiled, memory, direct, lowering.may_raise, options)
     runner = Runner(program, backend)
     rooms = _rooms(program, compiled, backend, options) if is_written(program) else NO_ROOMS
     return Plan(
         segmentation, layouts, aligned, tuple(dict.fromkeys(found)), tuple(compiled), program, runner,
         rooms, tuple(given), direct, donated=tuple(donated), taken=taken,
     )  # fmt: skip
+
+
+def _fills(compiled: Sequence[CompiledSegment]) -> list[bool]:
+    """Of each segment, whether it fills memory that is allocated for it, or makes its results."""
+    return [one.lowered is not None or one.part.slices is not None for one in compiled]
+
+
+def _stream_program(
+    segmentation: Segmentation, compiled: Sequence[CompiledSegment], given: Sequence[Given], options: Options, *,
+    watched: bool,
+) -> Program:  # fmt: skip
+    """The program of a fusion with values on streams. watched: no segment is run by the array library alone."""
+    fills, reuses = _fills(compiled), not options.disables("loop_buffer_reuse")
+    calls = [segment_call(k, c.part, c.inputs, c, fills[k], watched=watched) for k, c in enumerate(compiled)]
+    graph, streams = segmentation.steps.graph, options.number_of_streams
+    return build_stream_program(segmentation.fusion, graph, calls, given, streams, reuses=reuses)
+
+
+def _host_program(
+    segmentation: Segmentation, compiled: Sequence[CompiledSegment], memory: Sequence[Given], direct: frozenset[int],
+    may_raise: Sequence[bool], options: Options,
+) -> Program:  # fmt: skip
+    """The program of any other, on as many streams as the options say."""
+    fusion, fills = segmentation.fusion, _fills(compiled)
+    launches = [segments.Launch(k, c.inputs, c.part.segment.original_outputs, c) for k, c in enumerate(compiled)]
+    program = build_host_program(fusion, segmentation.steps.graph, launches, fills, memory, direct, may_raise)
+    return segments.spread(program, 1 if _overlap(fusion, memory) else options.streams)
 
 
 def _overlap(fusion: Fusion, memory: Sequence[Given]) -> bool:
@@ -354,91 +331,3 @@ class _Border:
             if stride_name(index_map[n], a) in strides
         }
         return Sizes(own, named)
-
-
-def _kernel_segment(
-    border: _Border, lowered: Lowered, functions: tuple[Any, ...], position: int, backend: Backend
-) -> CompiledSegment:
-    code = LaunchCode(border, lowered)
-    inputs = code.inputs()
-    run = _run(code, inputs, functions, backend)
-    name = f"{lowered.template}{position}"
-    return CompiledSegment(border.part, lowered, functions, run, inputs, name, code)
-
-
-def _run(
-    code: LaunchCode, inputs: tuple[int, ...], functions: tuple[Any, ...], backend: Backend
-) -> Callable[[Sequence[Any], Sequence[Any]], Sequence[Any] | None]:
-    """The segment alone: a function of its inputs and of the memory of its outputs."""
-    where = {number: f"i[{k}]" for k, number in enumerate(inputs)}
-    where |= {number: f"o[{k}]" for k, number in enumerate(code.border.part.segment.original_outputs)}
-    names = Names(lambda n: backend.argument_text(where[n]), where.__getitem__, where.__getitem__, lambda k: f"b{k}")
-    lines = ["def run(i, o):"]
-    for k, size in enumerate(code.scratch(names)):
-        lines += [f"    s{k} = empty(({size},), d{k})", f"    b{k} = {backend.argument_text(f's{k}')}"]
-    lines += ["    c = zeros(1, int64)"] if code.noted else []
-    stream = backend.stream_text()
-    for k, arguments in enumerate(code.arguments(names)):
-        lines.append(f"    k{k}({', '.join([*([] if stream is None else [stream]), *arguments])})")
-    lines += code.checks(names, "raise_noted")
-    scope: dict[str, Any] = {f"k{k}": backend.entry(function) for k, function in enumerate(functions)}
-    scope |= {f"d{k}": scratch.dtype for k, scratch in enumerate(code.lowered.scratch)}
-    scope |= {**backend.names(), "min": min, "max": max, "raise_noted": code.raise_noted}
-    scope |= {"zeros": np.zeros, "int64": np.int64}
-    exec("\n".join(lines), scope)
-    return scope["run"]  # type: ignore[no-any-return]
-
-
-def _nothing(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[()]:
-    return ()
-
-
-def _called_segment(
-    part: Part, position: int, backend: Backend, slices_of: Callable[[Sliced], Computation] | None, watch: Watch | None
-) -> CompiledSegment:
-    """A segment without kernels of its own: slices, one operation of the array library, or a library call."""
-    inputs = part.segment.original_inputs
-    if part.slices is not None:
-        assert slices_of is not None
-        watched = None if watch is None else _watched_slices(part, part.slices, position, watch)
-        run = OnSlices.of(watched or slices_of(part.slices), part.slices)
-        return CompiledSegment(part, None, (), run, inputs, f"slices{position}")
-    operation = None if part.library is not None else host_op_of(part)
-    if operation is None:
-        return _library_segment(part, position, backend)
-    return CompiledSegment(part, None, (), _host_run(operation, part, backend), inputs, f"{operation}{position}")
-
-
-def _watched_slices(part: Part, slices: Sliced, position: int, watch: Watch) -> Computation | None:
-    """Slices that the array library computes, watched one by one; None where it does not."""
-    operation = host_op_of(part)
-    if operation is None:
-        return None
-    (slice_part,) = segment_fusion(slices.fusion).segments
-    inputs, name = slice_part.segment.original_inputs, f"{operation}{position}"
-    watched = watch(CompiledSegment(slice_part, None, (), _host_run(operation, slice_part), inputs, name), position)
-    return HostSlices(watched.run, slices.fusion, watched.inputs)
-
-
-def _host_run(operation: HostCall, part: Part, backend: Backend | None = None) -> _Run:
-    """A segment that the array library computes: into given memory, or on `backend` into new arrays."""
-    (node,) = part.fusion.nodes
-    inputs, index_map = part.segment.original_inputs, part.segment.index_map
-    places = [inputs.index(index_map[o]) for o in node.operands if isinstance(o, int)]
-
-    def run(given: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any] | None:
-        operands = [given[place] for place in places]
-        if backend is not None:
-            return (backend.host_op(operation, operands, None),)
-        operation(operands, outputs[0])
-        return None
-
-    return run
-
-
-def _library_segment(part: Part, position: int, backend: Backend) -> CompiledSegment:
-    assert part.library is not None
-    # A result that nothing reads is not computed.
-    run = library_launch(part.fusion, part.library, backend) if part.segment.outputs else _nothing
-    inputs = part.segment.original_inputs
-    return CompiledSegment(part, None, (), run, inputs, f"{part.library.op.name}{position}")

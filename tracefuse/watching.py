@@ -12,9 +12,9 @@ from typing import Any
 
 from tracefuse.backend import Backend
 from tracefuse.checking import RunAlone, checked
+from tracefuse.compiled_segment import CompiledSegment
 from tracefuse.config import Options
 from tracefuse.logs import say
-from tracefuse.plan import CompiledSegment
 
 
 def watching(
