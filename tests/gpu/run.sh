@@ -3,7 +3,7 @@
 #
 # None: all tests, then the benchmarks without torch. Needs CuPy and a GPU; PYTHON names another interpreter. Exits with
 # the first failure's status after all selections have run. Selections:
-#   kernels    hand-written kernels, every primitive
+#   kernels    hand-written kernels, every primitive; clusters of blocks
 #   rows       every op row
 #   random     random fusions
 #   functions  whole functions
@@ -50,7 +50,7 @@ sanitized() {
 
 for selection in "${@:-all}"; do
     case "$selection" in
-        kernels) tests tests/gpu/test_kernels_on_device.py ;;
+        kernels) tests tests/gpu/test_kernels_on_device.py tests/gpu/test_clusters_on_device.py ;;
         rows) tests tests/test_rows.py ;;
         random) tests tests/test_random.py ;;
         functions) tests tests/test_templates.py ;;

@@ -191,7 +191,7 @@ def test_clusters_compile_where_there_are_any_and_wait_for_their_blocks_to_start
     source = emit_cuda(kernels[0])
     assert "__cluster_dims__(8, 1, 1) __launch_bounds__(256)" in source
     body = source[source.index("{", source.index("extern")) :]
-    steps = ("arrive_in_cluster();", "wait_for_cluster();", "*in_block(sums + rank, ", "meet_cluster();")
+    steps = ("start_in_cluster();", "wait_for_cluster();", "*in_block(sums + rank, ", "meet_cluster();")
     assert sorted(steps, key=body.index) == list(steps)
     with pytest.raises(CompileError, match="__cluster_dims__ is not supported"):
         compile_many(kernels[:1], architecture="sm_80")

@@ -68,13 +68,14 @@ def joins(kernel: ir.Kernel) -> list[Any]:
 def test_one_pass_gives_what_several_give(function: Any, dtype: Any) -> None:
     x, templates = rows(dtype), set()
     for argument in (x, x[:, ::2], x[:1, :1], x[6:]):
-        for multiprocessors in (1, 132):
-            lowered = case(function, argument, target=Target("cuda", "sm_90", multiprocessors)).check()
+        for chip in (("sm_90", 1), ("sm_80", 1), ("sm_80", 132)):
+            lowered = case(function, argument, target=Target("cuda", *chip)).check()
             assert in_one_pass(lowered.fusion) is not None
             is_long = lowered.lowered.template in ("long row", "split")
             assert any("'exp'" in str(step) for kernel in lowered.kernels for step in joins(kernel)) == is_long
             templates.add(lowered.lowered.template)
     assert {"long row", "split"} <= templates or function is of_all
+    assert ("cluster" in templates) == (function not in (log_sum, of_all)), "what reads its rows once needs no cluster"
 
 
 @pytest.mark.parametrize(
@@ -99,3 +100,31 @@ def test_halves_that_are_results_are_read_on_rounded() -> None:
 
     assert in_one_pass(case(both, rows(np.float32)[6:]).fusion) is not None
     assert in_one_pass(case(both, rows(ml_dtypes.bfloat16)[6:]).fusion) is None
+
+
+def normalized(x: Any) -> Any:
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.float32, np.float64, ml_dtypes.bfloat16, np.float16], ids=lambda d: np.dtype(d).name
+)
+@pytest.mark.parametrize("function", [normalized, lambda x: x.var(-1, ddof=1), lambda x: x.var()])
+def test_deviations_are_squared_in_the_pass_that_finds_the_mean(function: Any, dtype: Any) -> None:
+    x = rows(dtype)
+    for argument in (x, x[:, ::2], x[:1, :2], x[6:], (x[5:] + 100).astype(dtype)):
+        for chip in (("sm_90", 1), ("sm_80", 1), ("sm_80", 132)):
+            lowered = case(function, argument, target=Target("cuda", *chip)).check()
+            assert in_one_pass(lowered.fusion) is not None
+            launches = len(lowered.kernels)
+            assert launches == (2 if lowered.lowered.template == "split" else 1)
+            divides = any("'div'" in str(step) for kernel in lowered.kernels for step in joins(kernel))
+            assert divides == (lowered.lowered.template in ("long row", "split")), "a row that is held takes two passes"
+
+
+def test_a_variance_beside_a_large_mean_keeps_its_digits() -> None:
+    x = (np.random.default_rng(1).normal(size=(3, 1000)) + 1e4).astype(np.float32)
+    expected = x.astype(np.float64).var(-1)
+    for chip in (("sm_90", 1), ("sm_80", 132)):
+        (own,) = case(lambda x: (x.var(-1), x - x.mean(-1, keepdims=True))[0], x, target=Target("cuda", *chip)).run()
+        np.testing.assert_allclose(own, expected, rtol=1e-4)

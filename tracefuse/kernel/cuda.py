@@ -146,7 +146,7 @@ class _Emitter(Writer):
         """Announces a block to its cluster; the first statement that needs all of its blocks to have started."""
         if self.kernel.cluster == 1:
             return 0
-        self.line(f"{self.printer.use('arrive_in_cluster')}();")
+        self.line(f"{self.printer.use('start_in_cluster')}();")
         return next((k for k, s in enumerate(self.kernel.body) if _looks_outside((s,))), len(self.kernel.body))
 
     # statements

@@ -289,6 +289,10 @@ DEFINITIONS: dict[str, Definition] = {
         f"{_INLINE} void arrive_in_cluster() {{\n"
         '  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");\n}'
     ),
+    "start_in_cluster": Definition(
+        f"{_INLINE} void start_in_cluster() {{\n"
+        '  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");\n}'
+    ),
     "wait_for_cluster": Definition(
         f"{_INLINE} void wait_for_cluster() {{\n"
         '  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");\n}'

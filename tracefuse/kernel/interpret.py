@@ -302,7 +302,7 @@ class _Machine:
         self.check_alignment(statement, destination, end)
         for k in range(statement.width):
             value, index = self.load(source, start + start.dtype.type(k)), end + end.dtype.type(k)
-            self.store(destination, index, unspecified(source.dtype))
+            self.store(destination, index, source.dtype.numpy.type(unspecified(source.dtype)))
             self.started.append((self.mask, destination, index, value))
 
     def await_copies(self) -> None:

@@ -84,8 +84,17 @@ sum_of_exponentials = reduction(
     "down when they meet one at a larger (Milakov and Gimelshein, 2018). NaN where the largest is infinite.",
 )  # fmt: skip
 mean = reduction("mean", numpy=np.mean, combine="add", initial=0, final="a / n", result="float", domain=(*FLOATS, *COMPLEXES), doc="Arithmetic mean over axes.")  # fmt: skip
+_SHARE = "share = later_count / (count + later_count) if later_count > 0 else 0.0\n"
 sum_of_squares = reduction(
-    "sum_of_squares", numpy=_sum_of_squares, result="float", domain=FLOATS, steps="sum((a - mean(a)) * (a - mean(a)))",
+    "sum_of_squares", numpy=_sum_of_squares, result="float", domain=FLOATS,
+    steps="sum((a - mean(a)) * (a - mean(a)))", spelled="sum((a - mean(a)) * (a - mean(a)))",
+    # Count, mean and sum of two parts of the elements give those of both (Chan, Golub and LeVeque, 1979).
+    parts=(
+        Part("count", "1", "count + later_count", 0),
+        Part("middle", "a", f"{_SHARE}middle + (later_middle - middle) * share", 0),
+        Part("total", "0", f"{_SHARE}gap = later_middle - middle\ntotal + later_total + gap * gap * count * share", 0),
+    ),
+    final="total + (middle - middle)",  # NaN where an element is infinite
     doc="Sum over axes of the squared deviations from the mean.",
 )  # fmt: skip
 var = reduction(

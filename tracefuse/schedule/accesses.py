@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from tracefuse.dtypes import DType
 from tracefuse.extents import Extent
 from tracefuse.ir import Fusion, Shape
-from tracefuse.kernel.ir import Allocate, Buffer, Copy, Expression, Load, Store, Variable
+from tracefuse.kernel.ir import Allocate, AwaitCopies, Buffer, Copy, Expression, Load, StartCopy, Store, Variable
 from tracefuse.schedule.scalar_code import convert
 from tracefuse.schedule.scopes import Key, Lanes, Scopes
 
@@ -29,7 +29,8 @@ class Accesses(Scopes):
     that may be one array under two numbers.
     streaming, streaming_stores (to be set): inputs of which nothing is read twice, and whether results give way in the
     caches to what is read.
-    cached: where values lie that an earlier phase kept; to_cache: where those go that a later phase reads.
+    cached: where values lie that an earlier phase kept; to_cache: where those go that a later phase reads, in registers
+    or in shared memory, where a thread finds what it has left itself. awaited: copies to there have been started.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Accesses(Scopes):
         self.streaming_stores = False
         self.cached: dict[Key, tuple[Buffer, Extent]] = {}
         self.to_cache: dict[Key, tuple[Buffer, Extent]] = {}
+        self.awaited = False
 
     def offset(self, number: int, coordinates: Shape) -> Extent:
         """The position in memory, in elements from the first, of an input's element."""
@@ -84,16 +86,15 @@ class Accesses(Scopes):
         buffer, offset = self.buffer_of(number), self.offset(number, coordinates)
         cache = "streaming" if number in self.streaming else "default"
         target = self.to_cache.get((number, coordinates))
-        start = self.at_lane(offset, 0)
-        if self.lanes > 1 and offset - start == self.lane and self.is_multiple(start) and number in self.aligned:
-            if target is None:
-                held = Buffer(self.fresh(f"x{number}"), buffer.dtype, "local", self.lanes)
-                self.append(Allocate(held))
-                at: Extent = self.lane
+        if self._is_wide(offset) and number in self.aligned:
+            if target is None or target[0].space == "shared":
+                place: tuple[Buffer, Extent] = self._piece(f"x{number}", buffer.dtype), self.lane
             else:
-                held, at = target
-            first = self.index.code(self.at_lane(at, 0))
-            self.append(Copy(held, first, buffer, self.index.code(start), self.lanes, cache))
+                place = target
+            held, at = place
+            self.append(Copy(held, self._first(at), buffer, self._first(offset), self.lanes, cache))
+            if target is not None and target[0] is not held:
+                self.append(Copy(target[0], self._first(target[1]), held, self._first(at), self.lanes))
             lanes = self.per_lane(at, lambda index: Load(held, index))
         else:
             lanes = self.per_lane(offset, lambda index: Load(buffer, index, cache))
@@ -104,16 +105,11 @@ class Accesses(Scopes):
 
     def store(self, buffer: Buffer, offset: Extent, lanes: Lanes, *, aligned: bool = False) -> None:
         """Writes the lanes at `offset` and what follows, as one wide access where memory allows."""
-        start = self.at_lane(offset, 0)
         cache = "streaming" if self.streaming_stores else "default"
-        shared = self.lanes > 1 and start == offset  # all lanes are about one element
+        shared = self.lanes > 1 and self.at_lane(offset, 0) == offset  # all lanes are about one element
         spread = tuple(convert(e, buffer.dtype) for e in (lanes[:1] if shared else self.spread(lanes)))
-        if self.lanes > 1 and aligned and offset - start == self.lane and self.is_multiple(start):
-            held = Buffer(self.fresh("y"), buffer.dtype, "local", self.lanes)
-            self.append(Allocate(held))
-            for lane, expression in enumerate(spread):
-                self.append(Store(held, self.index.code(lane), expression))
-            self.append(Copy(buffer, self.index.code(start), held, self.index.code(0), self.lanes, cache))
+        if aligned and self._is_wide(offset):
+            self._store_wide(buffer, offset, spread, cache)
             return
         for lane, expression in enumerate(spread):
             self.append(Store(buffer, self.index.code(self.at_lane(offset, lane)), expression, cache))
@@ -123,6 +119,61 @@ class Accesses(Scopes):
         target = self.to_cache.get(key)
         if target is not None:
             buffer, index = target
-            for lane, expression in enumerate(self.spread(lanes)):
-                at = self.index.code(self.at_lane(index, lane))
-                self.append(Store(buffer, at, convert(expression, buffer.dtype)))
+            spread = tuple(convert(e, buffer.dtype) for e in self.spread(lanes))
+            if buffer.space == "shared" and self._is_wide(index):
+                self._store_wide(buffer, index, spread, "default")
+                return
+            for lane, expression in enumerate(spread):
+                self.append(Store(buffer, self.index.code(self.at_lane(index, lane)), expression))
+
+    # --- what phases keep for later ones ----------------------------------------------------------------------------
+
+    def fetch(self, number: int, coordinates: Shape) -> None:
+        """Reads an input into where later phases find it; a copy to shared memory is only started (`await_copies`)."""
+        buffer, place = self.to_cache[(number, coordinates)]
+        source, offset = self.buffer_of(number), self.offset(number, coordinates)
+        size = self.lanes * source.dtype.itemsize
+        alone = self.lanes == 1 and not source.packed
+        plain = (alone or (self._is_wide(offset) and number in self.aligned)) and not source.dtype.is_complex
+        if buffer.space != "shared" or not plain or (size not in (4, 8) and size % WIDEST_ACCESS):
+            self.load(number, coordinates)
+            return
+        self.append(StartCopy(buffer, self._first(place), source, self._first(offset), self.lanes))
+        self.awaited = True
+
+    def await_copies(self) -> None:
+        """Waits for the copies that were started, if any were."""
+        if self.awaited:
+            self.append(AwaitCopies())
+        self.awaited = False
+
+    def recall(self, buffer: Buffer, place: Extent) -> Lanes:
+        """What an earlier phase kept, in its arithmetic type."""
+        if buffer.space == "shared" and self._is_wide(place):
+            held = self._piece("kept", buffer.dtype)
+            self.append(Copy(held, self._first(self.lane), buffer, self._first(place), self.lanes))
+            buffer, place = held, self.lane
+        return tuple(convert(e, e.dtype.compute) for e in self.per_lane(place, lambda at: Load(buffer, at)))
+
+    # --- wide accesses ----------------------------------------------------------------------------------------------
+
+    def _is_wide(self, place: Extent) -> bool:
+        """Whether the lanes are neighbours from a multiple of their number on."""
+        start = self.at_lane(place, 0)
+        return self.lanes > 1 and place - start == self.lane and self.is_multiple(start)
+
+    def _first(self, place: Extent) -> Expression:
+        """Where the first lane is."""
+        return self.index.code(self.at_lane(place, 0))
+
+    def _piece(self, stem: str, dtype: DType) -> Buffer:
+        """Registers for the elements of all lanes."""
+        held = Buffer(self.fresh(stem), dtype, "local", self.lanes)
+        self.append(Allocate(held))
+        return held
+
+    def _store_wide(self, buffer: Buffer, place: Extent, lanes: Lanes, cache: str) -> None:
+        held = self._piece("y", buffer.dtype)
+        for lane, expression in enumerate(lanes):
+            self.append(Store(held, self.index.code(lane), expression))
+        self.append(Copy(buffer, self._first(place), held, self.index.code(0), self.lanes, cache))

@@ -18,7 +18,7 @@ from tracefuse.extents import Expression as IndexExpression
 from tracefuse.extents import Extent, symbol
 from tracefuse.indexing import position_of, reduces, sources
 from tracefuse.ir import Fusion, Literal, Node, Shape
-from tracefuse.kernel.ir import Accumulate, Comment, Constant, Expression, Load, Variable, call
+from tracefuse.kernel.ir import Accumulate, Comment, Constant, Expression, Variable, call
 from tracefuse.ops.row import Movement, Pointwise, Reduction
 from tracefuse.positions import number_of
 from tracefuse.schedule.accesses import Accesses
@@ -79,9 +79,7 @@ class Body(Accesses):
     def _make(self, key: Key) -> Lanes:
         number, coordinates = key
         if key in self.cached:
-            buffer, index = self.cached[key]
-            loaded = self.per_lane(index, lambda at: Load(buffer, at))
-            return self.name(f"v{number}", tuple(convert(e, e.dtype.compute) for e in loaded))
+            return self.name(f"v{number}", self.recall(*self.cached[key]))
         node = self.producers.get(number)
         if node is None:
             is_tensor = self.fusion.values[number].is_tensor

@@ -3,7 +3,8 @@
 pointwise (cuda_pointwise.py): no reduction; transpose (cuda_transpose.py): the same where an input lies in another
 order than the output. row (cuda_row.py): the innermost loop is reduced; a row in registers, or
 looped. column (cuda_column.py): the innermost loop is kept. Few long rows, and columns too few to fill the chip, are
-split over the grid and finished by further launches (cuda_split.py).
+split over the grid and finished by further launches (cuda_split.py). Long rows that several phases read are held by
+clusters of blocks (cuda_cluster.py) where the chip has them.
 
 Every choice follows from sizes, layout and the number of multiprocessors alone, and leaves guards behind.
 
@@ -19,7 +20,9 @@ from tracefuse.dtypes import DType, int32, int64
 from tracefuse.extents import Expression, Extent, Symbol, is_nonnegative, product, substitute, symbols
 from tracefuse.guards import Guard
 from tracefuse.ir import Fusion, Shape
+from tracefuse.schedule.chip import Chip
 from tracefuse.schedule.complex_parts import has_complex
+from tracefuse.schedule.cuda_cluster import cluster_share, lower_cluster, worth_holding
 from tracefuse.schedule.cuda_column import lower_column
 from tracefuse.schedule.cuda_frame import Setting
 from tracefuse.schedule.cuda_lanes import Widening, every_output, widen
@@ -40,13 +43,13 @@ NARROW_INDEX = 2**31 - 2**17
 
 
 def lower_cuda(
-    fusion: Fusion, facts: Facts, memory: Memory, sizes: Sizes, multiprocessors: int, name: str, contract: bool
+    fusion: Fusion, facts: Facts, memory: Memory, sizes: Sizes, chip: Chip, name: str, contract: bool
 ) -> Lowered:
     """The launches of a region on a GPU."""
     region = build_region(fusion, facts, memory, sizes, worth_keeping(fusion))
     dtype = index_dtype(region, sizes)
     lanes, widening = widen(region, sizes)
-    setting = Setting(lanes, dtype, contract, multiprocessors, name)
+    setting = Setting(lanes, dtype, contract, chip, name)
     if widening.table:
         fusion, facts, memory = widening.fusion(fusion), widening.facts(facts), widening.memory(memory)
         region = build_region(fusion, facts, memory, widening.sizes, worth_keeping(fusion))
@@ -76,9 +79,15 @@ def _choose(region: Region, setting: Setting, sizes: Sizes) -> Chosen:
     if shape is not None:
         launch, derived = lower_row(region, setting, shape)
         return "row", (launch,), (), derived
-    shorter = in_one_pass(region.fusion)
-    if shorter is not None:
-        region = build_region(shorter, region.facts, region.memory, sizes, worth_keeping(shorter))
+    once = in_one_pass(region.fusion)
+    passes = region if once is None else build_region(once, region.facts, region.memory, sizes, worth_keeping(once))
+    if passes.probe.kept:  # what one pass does not read again need not be held
+        held = build_region(region.fusion, region.facts, region.memory, sizes, worth_holding(region.fusion))
+        share = cluster_share(held, sizes, setting)
+        if share is not None:
+            launch, derived = lower_cluster(held, setting, share)
+            return "cluster", (launch,), (), derived
+    region = passes
     if splits_rows(region, sizes, setting):
         launches, scratch, derived = lower_split_row(region, setting)
         return "split", launches, scratch, derived

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tracefuse.extents import Extent, Symbol, ceildiv, maximum, minimum, product, symbol
-from tracefuse.kernel.ir import Allocate, Assign, Barrier, Buffer, Expression, Load, Store
+from tracefuse.kernel.ir import Allocate, Barrier, Buffer, Expression, Store
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cuda_frame import (
     Positions,
@@ -27,7 +27,15 @@ from tracefuse.schedule.cuda_frame import (
     open_threads,
     symbol_of,
 )
-from tracefuse.schedule.cuda_phase import State, accumulate_phase, hold, kept_words, run_phases, store_kept
+from tracefuse.schedule.cuda_phase import (
+    State,
+    accumulate_phase,
+    combine_shared,
+    hold,
+    kept_words,
+    run_phases,
+    store_kept,
+)
 from tracefuse.schedule.cuda_split import Chunks, Partials
 from tracefuse.schedule.launches import LaunchSpec, Scratch, make_launch
 from tracefuse.schedule.phases import Region, finish
@@ -108,11 +116,11 @@ def lower_column(
     split = (
         tile.steps is None
         and not sizes.at_most(rows, 2 * UNROLL * tile.down, "a column too short to split")
-        and sizes.at_most(count, FEW_TILES * setting.multiprocessors, "too few columns to fill the GPU")
+        and sizes.at_most(count, FEW_TILES * setting.chip.multiprocessors, "too few columns to fill the GPU")
     )
     if not split:
         return (_single(region, setting, tile, tiles),), (), derived
-    wanted = (BLOCKS * setting.multiprocessors) // maximum(count, 1)
+    wanted = (BLOCKS * setting.chip.multiprocessors) // maximum(count, 1)
     chunks = Chunks.make(rows, wanted, UNROLL * tile.down)
     partials = Partials(product(loop.extent for loop in region.nest.kept))
     launches = tuple(
@@ -153,16 +161,7 @@ def _join(body: Body, states: Sequence[State], tile: Tile, columns: Columns) -> 
             shared.append((accumulator, buffers))
     body.append(Barrier())
     for accumulator, buffers in shared:
-        for variable, buffer in zip(accumulator.variables, buffers, strict=True):
-            body.append(Assign(variable, Load(buffer, body.index.code(columns.across))))
-        row = symbol("row", extent=tile.down)
-        with body.loop(row, tile.down, "unroll", start=1):
-            at = body.index.code(row * tile.across + columns.across)
-            others = body.name("other", tuple(Load(buffer, at) for buffer in buffers))
-            together = accumulator.combined(accumulator.variables, others)
-            named = body.name("both", together) if len(together) > 1 else together
-            for variable, value in zip(accumulator.variables, named, strict=True):
-                body.append(Assign(variable, value))
+        combine_shared(body, accumulator, buffers, tile.down, lambda row: row * tile.across + columns.across)
 
 
 def _single(region: Region, setting: Setting, tile: Tile, tiles: Extent) -> LaunchSpec:

@@ -9,16 +9,18 @@ Knows: phases, loops, kernel IR. Must not know: which template, sizes, CUDA's no
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from tracefuse.dtypes import DType
 from tracefuse.extents import Extent, Symbol, as_symbol, product, symbol
-from tracefuse.kernel.ir import Expression, Variable, call
+from tracefuse.kernel.ir import Buffer, Expression, Variable, call
 from tracefuse.schedule.body import Body
+from tracefuse.schedule.chip import Chip
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import Region
+from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.transposed import read_offsets
 
 Bind = Callable[[Extent], None]
@@ -32,7 +34,7 @@ class Setting:
     lanes: int
     index_dtype: DType
     contract: bool
-    multiprocessors: int
+    chip: Chip
     name: str
 
 
@@ -190,25 +192,48 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Strides:
-    """Positions first + start, first + start + stride, ... below `stop`, `unroll` of them at a time."""
+    """Positions first + start, first + start + stride, ... below `stop`, `unroll` of them at a time.
+
+    slot: an index for the position from `first` on.
+    """
 
     first: Extent
     stop: Extent
     start: Extent
     stride: int
     unroll: int
+    slot: Extent | None = None
 
     def each(self, body: Body, bind: Bind, emit: Emit) -> None:
+        def visit(position: Extent) -> None:
+            if self.slot is not None:
+                body.bind(self.slot, body.index.code(position - self.first))
+            bind(position)
+            emit()
+
         whole = (self.stop - self.first) // (self.stride * self.unroll)
         turn, part = symbol("turn", extent=whole), symbol("part", extent=self.unroll)
         with body.loop(turn, whole), body.loop(part, self.unroll, "unroll"):
-            bind(self.first + (turn * self.unroll + part) * self.stride + self.start)
-            emit()
+            visit(self.first + (turn * self.unroll + part) * self.stride + self.start)
         rest = symbol("rest", extent=self.stop)
         begin = self.first + whole * (self.stride * self.unroll) + self.start
         with body.loop(rest, self.stop, start=begin, step=self.stride):
-            bind(rest)
-            emit()
+            visit(rest)
+
+
+@dataclass(frozen=True, slots=True)
+class Portions:
+    """Several walks, one after the other, each with places of its own for what phases keep."""
+
+    parts: Sequence[tuple[Walk, Mapping[Key, tuple[Buffer, Extent]]]]
+
+    def each(self, body: Body, bind: Bind, emit: Emit) -> None:
+        for walk, places in self.parts:
+            body.to_cache.update(places)
+            body.cached.update({key: places[key] for key in body.cached.keys() & places.keys()})
+            if any(buffer.space == "shared" for buffer, _ in places.values()):
+                body.await_copies()
+            walk.each(body, bind, emit)
 
 
 def when(

@@ -12,18 +12,18 @@ from itertools import chain
 from typing import TypeAlias
 
 from tracefuse.dtypes import DType
-from tracefuse.extents import Extent, Symbol, substitute
-from tracefuse.ir import Shape
-from tracefuse.kernel.ir import Allocate, Buffer, Combiner, Expression, GroupReduce, Variable
+from tracefuse.extents import Extent, Symbol, substitute, symbol
+from tracefuse.kernel.ir import Allocate, Assign, Buffer, Combiner, Expression, GroupReduce, Load, Variable
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cuda_frame import Bind, Walk, when
 from tracefuse.schedule.phases import Accumulator, Region, accumulate, declare, finish, lifted, store_output
+from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.transposed import is_known
 
 State: TypeAlias = tuple[Accumulator, ...]
 """A reduction's state in one thread: one for all lanes of a row, or one for each lane of a group of columns."""
 
-Kept: TypeAlias = Mapping[tuple[int, Shape], int]
+Kept: TypeAlias = Mapping[Key, int]
 """The values that a thread holds, with the phase that makes each."""
 
 Join: TypeAlias = Callable[[Sequence[State]], None]
@@ -49,17 +49,30 @@ def hold(body: Body, region: Region, values: Mapping[Symbol, Extent], step: Exte
 
     values: what stands for the loops' indices.
     """
-    kept: dict[tuple[int, Shape], int] = {}
-    place = step * body.lanes + (body.lane if body.lanes > 1 else 0)
-    for (number, coordinates), first in region.probe.kept.items():
-        if not is_known(region, coordinates):
-            continue
-        key = (number, tuple(substitute(c, values) for c in coordinates))
-        buffer = Buffer(body.fresh(f"held{number}"), kept_dtype(region, number), "local", steps * body.lanes)
-        body.append(Allocate(buffer))
-        body.to_cache[key] = (buffer, place)
-        kept[key] = first
+    kept = kept_keys(region, values)
+    body.to_cache.update(places(body, region, kept, step, steps, "local"))
     return kept
+
+
+def kept_keys(region: Region, values: Mapping[Symbol, Extent]) -> Kept:
+    """The values that later phases read again, where they are read."""
+    return {
+        (number, tuple(substitute(c, values) for c in coordinates)): first
+        for (number, coordinates), first in region.probe.kept.items()
+        if is_known(region, coordinates)
+    }
+
+
+def places(
+    body: Body, region: Region, kept: Kept, index: Extent, count: int, space: str
+) -> dict[Key, tuple[Buffer, Extent]]:
+    """Memory for what is kept: of `count` groups of lanes, the one numbered `index`."""
+    found: dict[Key, tuple[Buffer, Extent]] = {}
+    for key in kept:
+        buffer = Buffer(body.fresh(f"held{key[0]}"), kept_dtype(region, key[0]), space, count * body.lanes)
+        body.append(Allocate(buffer))
+        found[key] = (buffer, index * body.lanes + (body.lane if body.lanes > 1 else 0))
+    return found
 
 
 def accumulate_phase(
@@ -76,7 +89,7 @@ def accumulate_phase(
 
     def load() -> None:
         for key in loaded:
-            body.value(*key)
+            body.fetch(*key)
 
     def work() -> None:
         for state in states:
@@ -140,3 +153,19 @@ def combine_threads(body: Body, states: Sequence[State], group: int) -> None:
     results = [a.combined(x, y) for a, x, y in zip(own, left, right, strict=True)]
     combiner = Combiner(tuple(chain(*left)), tuple(chain(*right)), tuple(chain(*results)))
     body.append(GroupReduce(tuple(chain(*(a.variables for a in own))), combiner, group))
+
+
+def combine_shared(
+    body: Body, accumulator: Accumulator, buffers: Sequence[Buffer], count: int, place: Callable[[Extent], Extent]
+) -> None:
+    """Makes a state the combination of `count` states in shared memory, in their order; place: where one lies."""
+    for variable, buffer in zip(accumulator.variables, buffers, strict=True):
+        body.append(Assign(variable, Load(buffer, body.index.code(place(0)))))
+    row = symbol("row", extent=count)
+    with body.loop(row, count, "unroll", start=1):
+        at = body.index.code(place(row))
+        others = body.name("other", tuple(Load(buffer, at) for buffer in buffers))
+        together = accumulator.combined(accumulator.variables, others)
+        named = body.name("both", together) if len(together) > 1 else together
+        for variable, value in zip(accumulator.variables, named, strict=True):
+            body.append(Assign(variable, value))

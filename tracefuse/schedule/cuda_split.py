@@ -135,7 +135,7 @@ def _load(body: Body, buffer: Buffer, offset: Extent, width: int) -> tuple[Expre
 def splits_rows(region: Region, sizes: Sizes, setting: Setting) -> bool:
     """Whether rows too long for registers are so few that blocks must share them."""
     rows = product(loop.extent for loop in region.nest.kept)
-    return sizes.at_most(rows, FEW_ROWS * setting.multiprocessors, "long rows too few to fill the GPU are split")
+    return sizes.at_most(rows, FEW_ROWS * setting.chip.multiprocessors, "long rows too few to fill the GPU are split")
 
 
 def lower_split_row(
@@ -144,7 +144,7 @@ def lower_split_row(
     """One launch a phase, and a last one where results or outputs are left."""
     positions = Positions(region.nest.reduced, setting.lanes)
     rows = product(loop.extent for loop in region.nest.kept)
-    wanted = (BLOCKS * setting.multiprocessors) // maximum(rows, 1)
+    wanted = (BLOCKS * setting.chip.multiprocessors) // maximum(rows, 1)
     chunks = Chunks.make(positions.total, wanted, THREADS * UNROLL)
     partials = Partials(rows)
     launches = tuple(_launch(region, setting, phase, positions, chunks, partials) for phase in range(len(region.full)))

@@ -86,7 +86,7 @@ class Lowered:
 def make_launch(
     body: Body, name: str, target: str, grid: Sequence[tuple[Extent, Extent]], *,
     scratch: Sequence[tuple[int, Buffer]] = (), work: Extent = 1, contract: bool = True,
-    threads: int = 1, thread: Variable | None = None, blocks_per_multiprocessor: int | None = None,
+    threads: int = 1, thread: Variable | None = None, blocks_per_multiprocessor: int | None = None, cluster: int = 1,
 ) -> LaunchSpec:  # fmt: skip
     """The launch that a finished body is: parameters in the order tensors, scratch, integers, scalars.
 
@@ -114,6 +114,7 @@ def make_launch(
     kernel = Kernel(
         name, parameters, tuple(axes), statements, target, threads, thread, blocks_per_multiprocessor, work_code,
         contract,
+        cluster=cluster,
     )  # fmt: skip
     if has_complex(body.fusion):
         kernel = split_complex(kernel)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from tracefuse.errors import InternalError
 from tracefuse.extents import product
 from tracefuse.ir import Fusion, Shape
+from tracefuse.schedule.chip import chip_of
 from tracefuse.schedule.cpu import lower_pointwise, lower_row
 from tracefuse.schedule.cpu_column import lower_column
 from tracefuse.schedule.cpu_split import lower_split
@@ -66,7 +67,8 @@ def lower(
     """
     facts, memory = facts_of(rule), Memory(strides, aligned, misaligned, placed, shared)
     if target.name == "cuda":
-        return lower_cuda(fusion, facts, memory, sizes, target.multiprocessors, name, contract)
+        chip = chip_of(target.architecture, target.multiprocessors)
+        return lower_cuda(fusion, facts, memory, sizes, chip, name, contract)
     weight = weights(fusion)
     region = build_region(fusion, facts, memory, sizes, lambda number: weight[number] > 0)
     return _lower_cpu(region, sizes, name, contract)

@@ -270,7 +270,11 @@ def accumulate(body: Body, region: Region, accumulator: Accumulator) -> None:
     if accumulator.op.term is not None:
         _absorb_terms(body, region, accumulator)
         return
-    for state in lifted(body, region, accumulator.node):
+    states = lifted(body, region, accumulator.node)
+    while accumulator.op.parts and len(states) > 1:  # elements first: what they combine to is simpler than the state
+        pairs = zip(states[::2], states[1::2], strict=True)
+        states = [body.name("pair", accumulator.combined(*pair)) for pair in pairs]
+    for state in states:
         accumulator.absorb(body, state)
 
 
