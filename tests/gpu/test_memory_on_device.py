@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_direct_calls import nothing_taken_apart
 from test_streams import sets
 from ways import why_not
 
 from tracefuse import FusionDefinition, fuse, options, rules, stream_parallel
+from tracefuse.donated_arrays import TAKEN
 from tracefuse.errors import DeviceError, FusionError, OutOfMemoryError, UnsupportedError
 
 pytestmark = pytest.mark.gpu
@@ -198,6 +200,62 @@ def test_a_donated_array_is_not_passed_again_and_check_mode_spoils_it() -> None:
     x = values(1000)
     fuse(lambda x: x.sum(), donate_argnums=0, donation="ignore", check=True)(x)
     assert bool(cupy.isnan(x).all())
+
+
+def test_what_was_donated_before_lies_in_the_newest_result() -> None:
+    fused = fuse(lambda x: x + 1, donate_argnums=0)
+    first = values(1000)
+    second = fused(first)
+    third = fused(second)
+    for old in (first, second):
+        with pytest.raises(FusionError, match="was donated, and a result lives in its memory"):
+            fused(old)
+    cupy.testing.assert_array_equal(third, values(1000) + 2)
+    del third
+    assert not TAKEN
+    cupy.testing.assert_array_equal(fused(first), values(1000) + 3)
+
+
+def test_a_buffer_that_lies_otherwise_is_noticed_without_taking_the_call_apart() -> None:
+    fused = fuse(lambda x: x + x[::-1])
+    memory, plain = cupy.zeros((7, 80), np.float32), values(3, 64)
+
+    def filled() -> Any:
+        memory[2:5, 8:72] = plain
+        return memory[2:5, 8:72]
+
+    new = cupy.empty(4 * 200 + 4, np.uint8)
+    buffers = [
+        cupy.empty((3, 64), np.float32), memory[3:6, 8:72], memory[2:5, 8:72], memory[2:5, 7:71], memory[:3, 16:],
+        cupy.empty((3, 128), np.float32)[:, ::2], cupy.empty((64, 3), np.float32).T, memory[4:1:-1, 8:72],
+        cupy.empty((3, 64), np.float32)[::-1], cupy.ndarray((3, 64), np.float32, new.data + 4),
+    ]  # fmt: skip
+    for _ in range(2):
+        for buffer in buffers:
+            assert fused(filled(), out=buffer) is buffer
+            cupy.testing.assert_array_equal(buffer, plain + plain[::-1])
+    with nothing_taken_apart():
+        for buffer in buffers:
+            fused(filled(), out=buffer)
+            cupy.testing.assert_array_equal(buffer, plain + plain[::-1])
+
+
+def test_trees_buffers_and_donated_leaves_are_direct() -> None:
+    step = fuse(lambda state, x: {"w": state["w"] - x, "b": (state["b"] + x, 3)}, donate_argnums=0)
+    x = values(48, 64)
+    state = {"w": x.copy(), "b": x * 2}
+    result = step(state, x)
+    with nothing_taken_apart():
+        for _ in range(3):
+            result = step({"w": result["w"], "b": result["b"][0]}, x)
+    cupy.testing.assert_array_equal(result["b"][0], x * 6)
+    assert {result["w"].data.ptr, result["b"][0].data.ptr} == {state["w"].data.ptr, state["b"].data.ptr}
+    fused = fuse(lambda t: (t[0] * t[1], t[0].sum(0)))
+    out = (cupy.empty((48, 128), np.float32)[:, ::2], cupy.empty(64, np.float32))
+    fused([x, x], out=out)
+    with nothing_taken_apart():
+        assert fused([x, x + 1], out=out)[1] is out[1]
+    cupy.testing.assert_array_equal(out[0], x * (x + 1))
 
 
 def test_several_arguments_are_updated_by_one_kernel() -> None:
