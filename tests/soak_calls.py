@@ -26,12 +26,15 @@ def _calls() -> Any:
     """A function that makes one round of calls."""
     softmax = fuse(lambda x: np.exp(x - x.max(-1, keepdims=True)) / x.shape[-1])
     product, changing = fuse(lambda x, y: x @ y + 1), fuse(_adds)
-    donating = fuse(lambda x: x + 1, donate_argnums=0)
+    donating = fuse(lambda x: x + 1, donate_argnums=0, donation="ignore")
     with FusionDefinition() as fd:
         t = fd.define_tensor([-1, -1], True)
         fd.add_output(fd.ops.exp(fd.ops.neg(t)))
     fd.segment(merge=rules.one_op_a_segment)
     x, out = np.ones((16, 16), np.float32), np.empty((16, 16), np.float32)
+    wide, state = np.empty((16, 32), np.float32)[:, ::2], [np.zeros((16, 16), np.float32)]
+    trees = fuse(lambda t: {"w": t["w"] * 2, "b": (t["b"] + 1, 3)})
+    tree = {"w": np.empty((16, 16), np.float32), "b": (None, None)}
     sizes = [np.ones((n, 4), np.float32) for n in (2, 5, 9)]
 
     def round_of_calls() -> None:
@@ -42,7 +45,12 @@ def _calls() -> Any:
         product(x, x)
         changing(out, x)
         donating(x.copy())
+        state[0] = donating(state[0])
+        softmax(x, out=wide)
+        donating(out, out=out)
+        trees({"w": x, "b": out}, out=tree)
         fd.execute([x])
+        fd.execute([x], outputs=[out])
         try:
             product(x, sizes[0])
         except ShapeError:
@@ -72,8 +80,8 @@ def growth_of(calls: int) -> tuple[int, int]:
 
 
 if __name__ == "__main__":
-    # Ten calls a round.
-    rounds = int([*sys.argv[1:], "100000"][0]) // 10
+    # Fifteen calls a round.
+    rounds = int([*sys.argv[1:], "100000"][0]) // 15
     objects, size = growth_of(rounds)
-    print(f"{10 * rounds} calls: {objects:+} objects, {size:+} bytes")
+    print(f"{15 * rounds} calls: {objects:+} objects, {size:+} bytes")
     sys.exit(objects > 100 or size > 100_000)

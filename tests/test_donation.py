@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -143,6 +145,60 @@ def test_a_donated_array_is_not_passed_again_while_the_result_lives() -> None:
     np.testing.assert_array_equal(again, values() + 3)
 
 
+def test_a_loop_that_donates_its_state_keeps_no_state_before_the_newest() -> None:
+    fused = fuse(lambda x: x + 1, donate_argnums=0)
+    first = values()
+    state, before = fused(first), []
+    for turn in range(50):
+        before.append(weakref.ref(state))
+        # Every second state is donated as a view of all of it.
+        state = fused(state.reshape(2, -1) if turn % 2 else state).reshape(-1)
+    assert not any(old() is not None for old in before)
+    assert len(TAKEN) == 1
+    np.testing.assert_array_equal(state, values() + 51)
+    with pytest.raises(FusionError, match="x was donated, and a result lives in its memory"):
+        fused(first)
+    del state
+    assert not TAKEN
+    np.testing.assert_array_equal(fused(first), values() + 52)
+
+
+def test_what_was_donated_before_lies_in_the_newest_result() -> None:
+    fused = fuse(lambda x: x + 1, donate_argnums=0)
+    first = values()
+    second = fused(first)
+    third = fused(second)
+    for old in (first, second):
+        with pytest.raises(FusionError, match="was donated"):
+            fused(old)
+    view = third[1:]
+    del third
+    with pytest.raises(FusionError, match="was donated"):
+        fused(second)
+    del view
+    np.testing.assert_array_equal(fused(second), values() + 3)
+
+
+def test_a_part_of_a_result_that_is_donated_leaves_what_was_known_of_the_whole() -> None:
+    fused = fuse(lambda x: x + 1, donate_argnums=0)
+    first = values()
+    second = fused(first)
+    part = fused(second[: N // 2])
+    assert np.shares_memory(part, first)
+    with pytest.raises(FusionError, match="was donated"):
+        fused(first)
+    np.testing.assert_array_equal(part, values()[: N // 2] + 2)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.complex64, np.bool_, np.int8])
+def test_memory_of_every_type_is_taken(dtype: Any) -> None:
+    fused = fuse(lambda x: ~x if x.dtype == bool else x + x, donate_argnums=0, donation="raise")
+    for array in (np.ones((3, 5), dtype), np.ones((3, 5), dtype)):
+        result = fused(array)
+        assert result.dtype == dtype
+        assert np.shares_memory(result.view(np.uint8), array.view(np.uint8))
+
+
 def test_leaves_of_donated_trees() -> None:
     @fuse(donate_argnames="state")
     def update(state: dict[str, Any], gradients: dict[str, Any]) -> dict[str, Any]:
@@ -172,6 +228,12 @@ def test_buffers_that_are_given_come_first() -> None:
     first, second = fused(x, out=(out, None))
     assert first is out
     np.testing.assert_array_equal(out, 2 * values())
+    np.testing.assert_array_equal(second, values() + 1)
+    x = values()
+    with options(donation="warn"), pytest.warns(UserWarning, match="x: out= lies in the same memory"):
+        first, second = fused(x, out=(x, None))
+    assert first is x
+    np.testing.assert_array_equal(x, 2 * values())
     np.testing.assert_array_equal(second, values() + 1)
 
 

@@ -22,6 +22,7 @@ from tracefuse.kernel.cuda import emit_cuda
 from tracefuse.kernel.cuda_graph import CudaGraph
 from tracefuse.kernel.disk_cache import DiskCache
 from tracefuse.kernel.ir import Kernel
+from tracefuse.layouts import known_bounds
 from tracefuse.schedule.lower import Target
 
 
@@ -130,10 +131,10 @@ class CudaBackend(Backend):
         return True
 
     def may_share(self, one: Any, two: Any) -> bool:
-        if not (one._c_contiguous and two._c_contiguous):
-            return True
-        first, second = one.data.ptr, two.data.ptr
-        return first < second + two.nbytes and second < first + one.nbytes  # type: ignore[no-any-return]
+        low, high = known_bounds(one.shape, one.strides, one.itemsize)
+        other_low, other_high = known_bounds(two.shape, two.strides, two.itemsize)
+        distance = two.data.ptr - one.data.ptr
+        return low < distance + other_high and distance + other_low < high  # type: ignore[no-any-return]
 
     def address(self, array: Any) -> int:
         return int(array.data.ptr)

@@ -193,7 +193,7 @@ def _shared(
     same: list[int] = []
     shares: list[int] = []
     for number in fusion.tensor_inputs:
-        found = relation(backend, array, arguments[number])
+        found = SAME if number == memory else relation(backend, array, arguments[number])
         if found != APART:
             (same if found == SAME else shares).append(number)
     for other_value, _, other_array in taken:

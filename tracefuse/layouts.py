@@ -81,8 +81,17 @@ def broadcast_axis(shape: Sequence[int], strides: Sequence[int]) -> int | None:
 
 
 @functools.lru_cache(1024)
+def known_bounds(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
+    """The first byte of an array and the one after the last, from element 0 on; remembered: a call pays for it."""
+    if 0 in shape:
+        return 0, 0
+    steps = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
+    return sum(s for s in steps if s < 0), sum(s for s in steps if s > 0) + itemsize
+
+
+@functools.lru_cache(1024)
 def known_layout(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, aligned: bool) -> Strided:
-    """`strided`, remembered: a call pays for it."""
+    """`strided`, remembered likewise."""
     return strided(shape, strides, itemsize, aligned)
 
 

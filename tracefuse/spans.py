@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse.backend import Backend
+from tracefuse.layouts import known_bounds
 
 MOST_WORK = 1 << 14
 """Steps of NumPy's search for a byte that two arrays share, at most."""
@@ -31,9 +32,8 @@ class Span:
 
     def bounds(self) -> tuple[int, int]:
         """The first byte, and the one after the last."""
-        steps = [(extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True)]
-        low, high = sum(s for s in steps if s < 0), sum(s for s in steps if s > 0)
-        return self.address + low, self.address + high + self.itemsize
+        low, high = known_bounds(self.shape, self.strides, self.itemsize)
+        return self.address + low, self.address + high
 
     def shares_bytes_with(self, other: Span) -> bool:
         if 0 in self.shape or 0 in other.shape:
@@ -59,10 +59,10 @@ APART, SAME, SHARES = "apart", "same", "shares"
 def relation(backend: Backend, one: Any, two: Any) -> str:
     """SAME where two arrays have the same elements of one type in the same places, SHARES where they share bytes
     otherwise, APART where they share none."""
-    if one is two:
-        return SAME
     if not backend.may_share(one, two):
         return APART
+    if one is two:
+        return SAME
     first, second = span(backend, one), span(backend, two)
     if first == second and one.dtype == two.dtype:
         return SAME
