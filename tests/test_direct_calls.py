@@ -157,6 +157,36 @@ def test_what_is_otherwise_is_taken_apart() -> None:
     assert fused.cache_info().traces == len(calls) - 1  # a transposed array is another plan of one trace
 
 
+def test_what_the_function_asks_of_numbers_is_asked_of_every_number() -> None:
+    def function(x: Any, t: Any) -> Any:
+        if 1 / t["s"] > 0:
+            return x * 2 if t["s"] > x.shape[0] else x + t["s"]
+        return x - 1
+
+    fused = fuse(function)
+    with np.errstate(all="ignore"):
+        for _ in range(3):
+            for s in (2.0, 2.5, 4.0, 3.0, -1.0, np.float64(0.0), np.float64(-0.0), np.inf, 5, 2, True):
+                for x in (X, X[:2]):
+                    np.testing.assert_array_equal(fused(x, {"s": s}), function(x, {"s": s}), str((s, x.shape)))
+    shown = fuse(lambda x, t: x * t["s"] if t["s"] > 1 else x)
+    for s in (0.0, -0.0, 2.0):
+        shown(X, {"s": s})
+    for wrong in ([2.0], "text"):
+        with pytest.raises(TypeError, match="'>' not supported"):
+            shown(X, {"s": wrong})
+    with pytest.raises(TraceError):
+        shown(X, {"s": Y})
+    np.testing.assert_array_equal(shown(X, {"s": np.float32(3)}), X * 3)
+
+
+def test_a_sign_of_zero_that_is_asked_for() -> None:
+    fused = fuse(lambda x, s: x + 1 if np.signbit(s) else x - 1)
+    for _ in range(3):
+        for s in (0.0, -0.0, 0.0, -0.0):
+            np.testing.assert_array_equal(fused(X, s), X + 1 if np.signbit(s) else X - 1)
+
+
 def test_errors_are_those_of_a_call_that_is_taken_apart() -> None:
     fused = fuse(lambda t: t["a"] + t["b"])
     for _ in range(2):

@@ -10,6 +10,7 @@ Knows: trees, traces, executables. Must not know: how traces are found, options.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -36,6 +37,9 @@ class DirectCall(NamedTuple):
     use: MemoryUse
     alone: Executable | None
 
+
+MOST_HELD = 256
+"""Sizes and scalars of which a direct call remembers that they keep its guards."""
 
 _OUT, _BOUND = object(), object()
 _NUMBERS = (bool, int, float, complex)
@@ -113,7 +117,7 @@ class _Writer:
         leaves = self._arguments(call)
         buffers = self._buffers() if has_out else []
         arguments = [*self._inputs(leaves), *buffers]
-        self._guards(arguments)
+        self._guards(call, arguments)
         if self.use == MemoryUse():
             self.names["attempt"], more = executable.attempt, ""
         else:
@@ -195,16 +199,30 @@ class _Writer:
             self.lines.append(f"{captured[-1]} = {self._name('read', capture.read)}(bound)")
         return [leaves[origin] if origin >= 0 else captured[-origin - 1] for origin in trace.sources]
 
-    def _guards(self, arguments: Sequence[str]) -> None:
-        """The values of scalars that the function asked for."""
+    def _guards(self, call: Call, arguments: Sequence[str]) -> None:
+        """What the function asked of scalars; sizes and scalars of which it is known are not asked again."""
         trace, fusion = self.entry.trace, self.entry.trace.fusion
         if not trace.scalar_guards:
             return
         by_value = dict(zip(fusion.inputs, arguments, strict=False))
-        items = [f"{key}: {by_value[value]}.shape[{axis}]" for key, value, axis in fusion.axis_ids()]
-        items += [f"{number}: {by_value[number]}" for number in fusion.scalar_inputs]
-        self.lines.append(f"facts = {{{', '.join(items)}}}")
-        self._unless(" and ".join(f"{self._name('holds', guard.holds)}(facts)" for guard in trace.scalar_guards))
+        facts = {key: f"{by_value[value]}.shape[{axis}]" for key, value, axis in fusion.axis_ids()}
+        signs: list[str] = []
+        for number, origin in zip(fusion.inputs, trace.sources, strict=True):
+            if number in fusion.scalar_inputs:
+                kind = type(call.leaves[origin].value)
+                self._unless(f"type({by_value[number]}) is {self._name('t', kind)}")
+                facts[number] = by_value[number]
+                # Zeros are equal, whatever their sign.
+                parts = [".real", ".imag"] if kind is complex else [""] if kind is float else []
+                signs += [f"copysign(1.0, {by_value[number]}{part})" for part in parts]
+        held, asked = self._name("held", set()), [self._name("holds", guard.holds) for guard in trace.scalar_guards]
+        self.names |= {"copysign": math.copysign, "MOST_HELD": MOST_HELD}
+        self.lines += [
+            f"key = {_tuple([*facts.values(), *signs])}", f"if key not in {held}:",
+            f"    facts = {{{', '.join(f'{key}: {text}' for key, text in facts.items())}}}",
+            f"    if not ({' and '.join(f'{one}(facts)' for one in asked)}):", "        return MISSED",
+            f"    if len({held}) >= MOST_HELD:", f"        {held}.clear()", f"    {held}.add(key)",
+        ]  # fmt: skip
 
     # -- what goes out ------------------------------------------------------------------------------------------------
 

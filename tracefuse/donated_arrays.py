@@ -142,8 +142,7 @@ TAKEN: dict[int, _Donor] = {}
 _RESULTS: dict[int, _Result] = {}
 
 
-def _forget_donor(donor: weakref.ref[Any]) -> None:
-    assert isinstance(donor, _Donor)
+def _forget_donor(donor: _Donor) -> None:
     if TAKEN.get(donor.key) is donor:
         del TAKEN[donor.key]
     result = _RESULTS.get(donor.result)
@@ -151,8 +150,7 @@ def _forget_donor(donor: weakref.ref[Any]) -> None:
         result.donors = [one for one in result.donors if one is not donor]
 
 
-def _forget_result(result: weakref.ref[Any]) -> None:
-    assert isinstance(result, _Result)
+def _forget_result(result: _Result) -> None:
     if _RESULTS.get(result.key) is result:
         del _RESULTS[result.key]
     for donor in result.donors:
@@ -164,7 +162,8 @@ def lend(backend: Backend, lent: Iterable[tuple[int, int]], arguments: Sequence[
     """Remembers of a call that results live in the memory of its arguments. lent: see `Plan`."""
     for position, made in lent:
         array, owner = arguments[position], backend.owner_of(results[made])
-        donor, result = _Donor(array, _forget_donor), _Result(owner, _forget_result)
+        donor = _Donor(array, _forget_donor)
+        result = _Result(owner, _forget_result)
         donor.key, result.key, result.size, result.donors = id(array), id(owner), array.nbytes, [donor]
         own = id(backend.owner_of(array))
         before = _RESULTS.get(own)
