@@ -189,7 +189,7 @@ def _shared(
     arguments: Mapping[int, Any],
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:  # fmt: skip
     """(same, shares) of `Given`. Raises FusionError where two results share bytes."""
-    value, _, array = entry
+    value, memory, array = entry
     same: list[int] = []
     shares: list[int] = []
     for number in fusion.tensor_inputs:
