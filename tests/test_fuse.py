@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import copy
 import dataclasses
 import enum
 import functools
@@ -352,6 +353,11 @@ def test_it_looks_like_the_function_that_it_wraps() -> None:
     assert str(inspect.signature(documented)) == "(x: 'Any', *, scale: 'float' = 2.0) -> 'Any'"
     assert documented.__wrapped__(3, scale=4) == 12
     assert pickle.loads(pickle.dumps(documented)) is documented
+    assert copy.deepcopy([documented])[0] is copy.copy(documented) is documented
+    local = fuse(lambda x: x)
+    assert copy.deepcopy(local) is local
+    with pytest.raises(pickle.PicklingError, match="cannot pickle <fused test_"):
+        pickle.dumps(local)
     assert repr(documented) == "<fused documented>"
 
 

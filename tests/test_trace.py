@@ -93,6 +93,19 @@ def test_what_cannot_be_recorded_says_so(function: Callable[..., Any], start: st
     assert message(function, A).startswith(start)
 
 
+@pytest.mark.parametrize("key", [(0, 5), -3, (0, 0, 0)])
+def test_an_index_outside_is_an_index_error_at_every_call(key: Any) -> None:
+    taken = fuse(target="reference")(lambda x: x[key])
+    with pytest.raises(IndexError):
+        taken(A)
+    with pytest.raises(IndexError):
+        A[key]
+    last = fuse(target="reference")(lambda x: x[1])
+    assert np.array_equal(last(A), A[1])
+    with pytest.raises(IndexError, match="index 1 is out of bounds for axis 0"):
+        last(A[:1])
+
+
 def test_an_empty_maximum_raises_before_anything_runs() -> None:
     f = fuse(target="reference")(lambda x: x.max(0))
     f(A)

@@ -8,6 +8,7 @@ Knows: array libraries, by the names of their types. Must not know: tracing, ker
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -23,16 +24,24 @@ from tracefuse.errors import DeviceError, DtypeError, ShapeError, UnsupportedErr
 
 @dataclass(frozen=True)
 class ShapeDtype:
-    """Stands for an array of `shape` and `dtype` where no data is needed (`explain`, `segments`, `definition`)."""
+    """Stands for an array of `shape` and `dtype` where no data is needed (`explain`, `segments`, `definition`).
+
+    shape: sizes, or one size; ShapeError for what is none. dtype: as for NumPy.
+    """
 
     shape: tuple[int, ...]
     dtype: Any
     pytree_leaf: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if any(int(extent) < 0 for extent in self.shape):
-            raise ShapeError(f"ShapeDtype: negative extent in {tuple(self.shape)}", hint="sizes are at least 0")
-        object.__setattr__(self, "shape", tuple(int(extent) for extent in self.shape))
+        given: Any = self.shape
+        try:
+            shape = tuple(map(operator.index, given if isinstance(given, (tuple, list)) else (given,)))
+        except TypeError:
+            raise ShapeError(f"ShapeDtype: {given!r} is no shape", hint="give a tuple of integers") from None
+        if any(extent < 0 for extent in shape):
+            raise ShapeError(f"ShapeDtype: negative extent in {shape}", hint="sizes are at least 0")
+        object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "dtype", dtype_of(self.dtype).numpy)
 
     @property

@@ -92,7 +92,7 @@ class OptionError(TracefuseError, ValueError):
 
 
 class OutOfRangeError(TracefuseError, IndexError):
-    """An index outside of the axis that it is for."""
+    """An index outside of the axis that it is for, for an axis that is not there, or of a kind that is no index."""
 
 
 class InternalError(TracefuseError, RuntimeError):

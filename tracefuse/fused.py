@@ -18,6 +18,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from segments import Predicate
 from tracefuse import arrays, config, source
+from tracefuse.bound_function import BoundFusedFunction, by_name, name_of, owns
 from tracefuse.calls import Call, Signature
 from tracefuse.compiler import Executable, compile_fusion
 from tracefuse.concretization import Concretization
@@ -132,7 +133,7 @@ class FusedFunction(Generic[P, R]):
 
     def _call(self, args: Sequence[Any], kwargs: dict[str, Any], bound: Any, is_bound: bool, out: Any) -> Any:
         """Takes the call apart, and lets the next one like it go directly."""
-        if not is_bound and args and _owns(self, args[0]):  # a method that is called through its class
+        if not is_bound and args and owns(self, args[0]):  # a method that is called through its class
             args, bound, is_bound = args[1:], args[0], True
         options = config.resolve(self._options)
         if options.eager or current.get() is not None:  # within another trace it is part of that one
@@ -261,7 +262,7 @@ class FusedFunction(Generic[P, R]):
     # -- what can be asked --------------------------------------------------------------------------------------------
 
     def _asked(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
-        is_bound = bool(args) and _owns(self, args[0])
+        is_bound = bool(args) and owns(self, args[0])
         bound = args[0] if is_bound else None
         call = self._signature.taken_apart(args[1:] if is_bound else args, kwargs, bound, is_bound)
         return self._entry(call, config.resolve(self._options), bound)
@@ -341,56 +342,18 @@ class FusedFunction(Generic[P, R]):
         return self if instance is None else BoundFusedFunction(self, instance)
 
     def __reduce__(self) -> Any:
-        return _by_name, (self.__module__, self.__qualname__)
+        """By name, as functions are pickled; PicklingError for one that its name does not lead to."""
+        return by_name, (self.__module__, name_of(self))
+
+    def __copy__(self) -> FusedFunction[P, R]:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> FusedFunction[P, R]:
+        """The function itself, as of Python's functions."""
+        return self
 
     def __repr__(self) -> str:
         return f"<fused {self.__qualname__}>"
-
-
-_ASKED_OF_A_CALL = ("definition", "segments", "host_program", "explain", "concretization")
-
-
-class BoundFusedFunction:
-    """A fused method of one object. Arrays among the object's attributes are captured, read at every call."""
-
-    __slots__ = ("__func__", "__self__")
-
-    def __init__(self, function: FusedFunction[Any, Any], instance: object) -> None:
-        self.__func__, self.__self__ = function, instance
-
-    @source.hides_own_frames
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        function = self.__func__
-        out = kwargs.pop("out", None) if kwargs and function._signature.leaves_out else None
-        return function._called(args, kwargs, self.__self__, True, out)
-
-    @source.hides_own_frames
-    def into(self, out: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """As `FusedFunction.into`."""
-        return self.__func__._called(args, kwargs, self.__self__, True, out)
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self.__func__, name)
-        return functools.partial(found, self.__self__) if name in _ASKED_OF_A_CALL else found
-
-    def __repr__(self) -> str:
-        return f"<bound fused {self.__func__.__qualname__} of {self.__self__!r}>"
-
-
-def _by_name(module: str, name: str) -> Any:
-    """A fused function from its module, for pickle."""
-    import importlib
-
-    found: Any = importlib.import_module(module)
-    for part in name.split("."):
-        found = getattr(found, part)
-    return found
-
-
-def _owns(function: FusedFunction[Any, Any], value: Any) -> bool:
-    """Whether `value` is the `self` of a method called through its class."""
-    name = getattr(function, "__name__", None)
-    return name is not None and vars(type(value)).get(name) is function
 
 
 @overload

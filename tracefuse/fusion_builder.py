@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracefuse.dtypes import DType
-from tracefuse.errors import FusionError, ShapeError
+from tracefuse.errors import FusionError, ShapeError, TracefuseError
 from tracefuse.extents import Extent, input_extent, is_nonnegative, scalar_extent
 from tracefuse.ir import Attributes, Fusion, Layout, Literal, Node, Op, Operand, Requirement, Type, Value, is_given
 
@@ -71,13 +71,14 @@ class FusionBuilder:
         return from_number
 
     def require(
-        self, left: Extent, relation: str, right: Extent, message: str, hint: str, where: str | None = None
-    ) -> None:
-        """Records left == right or left <= right; ShapeError at once where it is known to be false."""
+        self, left: Extent, relation: str, right: Extent, message: str, hint: str, where: str | None = None,
+        kind: type[TracefuseError] = ShapeError,
+    ) -> None:  # fmt: skip
+        """Records left == right or left <= right; an error of the `kind` at once where it is known to be false."""
         difference = right - left
         if difference == 0 or (relation == "<=" and is_nonnegative(difference)):
             return
-        requirement = Requirement(left, relation, right, message, hint, where)
+        requirement = Requirement(left, relation, right, message, hint, where, kind)
         if isinstance(left, int) and isinstance(right, int) and not requirement.holds(left, right):
             raise requirement.error(left, right)
         self.requirements.append(requirement)

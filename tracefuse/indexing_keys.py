@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse import source
-from tracefuse.errors import ShapeError, UnsupportedError
+from tracefuse.errors import OutOfRangeError, ShapeError, UnsupportedError
 from tracefuse.extents import Extent
 from tracefuse.ir import Shape
 from tracefuse.recorder import Recorder
@@ -50,7 +50,7 @@ class Plan:
 
 
 def plan_of(key: Any, shape: Shape, recorder: Recorder) -> Plan:
-    """The steps of `x[key]` for an x of `shape`; raises ShapeError or UnsupportedError."""
+    """The steps of `x[key]` for an x of `shape`; raises OutOfRangeError, ShapeError or UnsupportedError."""
     parts = _expanded(key if isinstance(key, tuple) else (key,), len(shape))
     plan = Plan()
     for part in parts:
@@ -94,10 +94,10 @@ def _expanded(parts: Sequence[Any], rank: int) -> list[Any]:
             )  # fmt: skip
     ellipses = [k for k, part in enumerate(parts) if part is Ellipsis]
     if len(ellipses) > 1:
-        raise ShapeError("an index can have one ellipsis ('...') only", where=source.user_line())
+        raise OutOfRangeError("an index can have one ellipsis ('...') only", where=source.user_line())
     named = sum(part is not None and part is not Ellipsis for part in parts)
     if named > rank:
-        raise ShapeError(
+        raise OutOfRangeError(
             f"too many indices: {named} for {rank} axes", hint=f"give at most {rank}", where=source.user_line()
         )
     fill = [slice(None)] * (rank - named)
@@ -114,7 +114,7 @@ def _integer(part: Any, recorder: Recorder) -> Extent:
     try:
         return operator.index(part)
     except TypeError:
-        raise ShapeError(
+        raise OutOfRangeError(
             f"{type(part).__name__} is no index", hint="use integers, slices, ..., None or integer arrays",
             where=source.user_line(),
         ) from None  # fmt: skip
@@ -130,12 +130,13 @@ def _add_integer(plan: Plan, index: Extent, extent: Extent, axis: int, recorder:
     negative = not recorder.decide(0, "<=", index, "the sign of an index")
     start = extent + index if negative else index
     text = f"index {{left}} is out of bounds for axis {axis} with extent {{right}}"
-    where = source.user_line()
+    where, least = source.user_line(), index + 1
     if negative:
-        recorder.builder.require(-index, "<=", extent, text.replace("{left}", "-{left}"), "use a smaller index", where)
+        least, text, hint = -index, text.replace("{left}", "-{left}"), "use a smaller index"
     else:
         text = f"index {index} is out of bounds for axis {axis} with extent {{right}}"
-        recorder.builder.require(index + 1, "<=", extent, text, f"axis {axis} is too short for this index", where)
+        hint = f"axis {axis} is too short for this index"
+    recorder.builder.require(least, "<=", extent, text, hint, where, OutOfRangeError)
     _add_bounds(plan, start, start + 1, 1)
     plan.drops.append(axis)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from tracefuse.dtypes import DType
-from tracefuse.errors import ConcretizationError, FusionError, ShapeError
+from tracefuse.errors import ConcretizationError, FusionError, ShapeError, TracefuseError
 from tracefuse.extents import (
     Extent,
     Symbol,
@@ -101,7 +101,7 @@ Attributes: TypeAlias = Mapping[str, Any]
 class Requirement:
     """Something that must hold between extents for the fusion to have a meaning: left == right, or left <= right.
 
-    message: what the user reads when it does not, with {left} and {right} for the two integers.
+    message: what the user reads when it does not, with {left} and {right} for the two integers; kind: of which error.
     """
 
     left: Extent
@@ -110,12 +110,13 @@ class Requirement:
     message: str
     hint: str
     where: str | None = None
+    kind: type[TracefuseError] = ShapeError
 
     def holds(self, left: int, right: int) -> bool:
         return left == right if self.relation == "==" else left <= right
 
-    def error(self, left: int, right: int) -> ShapeError:
-        return ShapeError(self.message.format(left=left, right=right), hint=self.hint, where=self.where)
+    def error(self, left: int, right: int) -> TracefuseError:
+        return self.kind(self.message.format(left=left, right=right), hint=self.hint, where=self.where)
 
 
 Require: TypeAlias = Callable[[Extent, str, Extent, str, str], None]

@@ -57,6 +57,11 @@ def classify(value: Any, path: str) -> Leaf:
     if isinstance(value, slice):
         return Leaf("static", ("slice", value.start, value.stop, value.step), path, value)
     if not isinstance(value, _STATIC) and not callable(value):
+        if type(value).__module__.startswith("jax.") and type(value).__name__.endswith("Tracer"):
+            raise TraceError(
+                f"{path} is traced by JAX (a {type(value).__name__})",
+                hint="call the fused function outside of jax.jit, jax.grad and jax.vmap, or write it in jax.numpy",
+            )
         raise TraceError(
             f"{path} is a {type(value).__name__}, which is neither an array, a number nor static by itself",
             hint="name it in static_argnames, or register its class with register_pytree_node",

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse.errors import FusionError
+from tracefuse.errors import FusionError, ShapeError, TracefuseError
 from tracefuse.evaluate import evaluate
 from tracefuse.extents import Expression, Extent
 from tracefuse.fusion_builder import FusionBuilder
@@ -47,11 +47,12 @@ class Rewriter(FusionBuilder):
         self.nodes.append(node)
 
     def require(
-        self, left: Extent, relation: str, right: Extent, message: str, hint: str, where: str | None = None
-    ) -> None:
+        self, left: Extent, relation: str, right: Extent, message: str, hint: str, where: str | None = None,
+        kind: type[TracefuseError] = ShapeError,
+    ) -> None:  # fmt: skip
         if (left, relation, right) not in self._asked:
             self._asked.add((left, relation, right))
-            super().require(left, relation, right, message, hint, where)
+            super().require(left, relation, right, message, hint, where, kind)
 
     def start_over(self) -> None:
         """Without nodes and requirements, for a pass that makes all of them anew."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tracefuse.errors import ShapeError, TracefuseError
 from tracefuse.extents import Extent
 from tracefuse.fusion_builder import FusionBuilder
 from tracefuse.ir import Operand
@@ -29,14 +30,15 @@ class TraceBuilder(FusionBuilder):
         self.named: Sequence[Any] = ()
 
     def require(
-        self, left: Extent, relation: str, right: Extent, message: str, hint: str, where: str | None = None
-    ) -> None:
+        self, left: Extent, relation: str, right: Extent, message: str, hint: str, where: str | None = None,
+        kind: type[TracefuseError] = ShapeError,
+    ) -> None:  # fmt: skip
         left, right = self._recorder.simplify(left), self._recorder.simplify(right)
         if right - left != 0 and "{left}" in message and "{right}" in message:
             first = self._whose(left, 0)
             second = self._whose(right, first[0] + 1)
             message = message.replace("{left}", "{left}" + first[1]).replace("{right}", "{right}" + second[1])
-        super().require(left, relation, right, message, hint, where)
+        super().require(left, relation, right, message, hint, where, kind)
 
     def _whose(self, extent: Extent, start: int) -> tuple[int, str]:
         """The first operand from `start` on that has this extent, and what to say of it."""
