@@ -30,7 +30,8 @@ class Plan:
     """The steps of one indexing, in order: flip axes, slice every axis, drop axes, add axes.
 
     Axes of flips, bounds and drops are those of the operand; `new_axes` has one flag per axis of the result.
-    arrays: integer arrays by axis of the operand, applied after the slices and before axes are dropped.
+    arrays: integer arrays by axis of the operand, applied last. together: whether these, and integers, follow one
+    another in the key; else the axes of the arrays come first, as in NumPy.
     """
 
     flips: list[int] = field(default_factory=list)
@@ -40,6 +41,7 @@ class Plan:
     drops: list[int] = field(default_factory=list)
     new_axes: list[bool] = field(default_factory=list)
     arrays: dict[int, Any] = field(default_factory=dict)
+    together: bool = True
 
     def whole(self, shape: Shape) -> bool:
         """Whether the slices take everything."""
@@ -69,6 +71,8 @@ def plan_of(key: Any, shape: Shape, recorder: Recorder) -> Plan:
         else:
             index = _integer(part, recorder)
             _add_integer(plan, index, extent, axis, recorder)
+    chosen = [k for k, part in enumerate(parts) if part is not None and not isinstance(part, slice)]
+    plan.together = not chosen or chosen[-1] - chosen[0] == len(chosen) - 1
     return plan
 
 

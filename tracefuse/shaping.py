@@ -7,19 +7,20 @@ Knows: the recorder, movement rows, NumPy's rules for shapes and keys. Must not 
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tracefuse import source
-from tracefuse.dtypes import dtype_of
+from tracefuse.dtypes import dtype_of, int64, uint64
 from tracefuse.errors import DtypeError, ShapeError
 from tracefuse.extents import Expression, Extent, divide_exactly, floordiv, product
 from tracefuse.indexing_keys import plan_of
 from tracefuse.ir import Shape
-from tracefuse.operations import as_tensor, as_traced, astype, axes_of, copy, located, missing
+from tracefuse.operations import apply, as_tensor, as_traced, astype, axes_of, copy, located, missing
 from tracefuse.ops.axes import broadcast_shapes, normalize_axes, normalize_axis
 from tracefuse.recorder import Recorder
 from tracefuse.sizes import SymbolicSize
@@ -194,12 +195,10 @@ def broadcast_to(x: Any, shape: Any) -> Any:
 
 @located
 def getitem(x: Traced, key: Any) -> Any:
-    """x[key] for integers, slices, None, `...` and one integer array."""
+    """x[key] for integers, slices, None, `...` and integer arrays."""
     traced = as_tensor(x)
     recorder, shape = traced.recorder, traced.extents
     plan = plan_of(key, shape, recorder)
-    if len(plan.arrays) > 1:
-        raise missing("indexing with several arrays", "index the flattened axes: x.reshape(-1)[i * m + j]")
     result = traced
     if plan.flips:
         result = recorder.movement("flip", [result], view_of=traced, dims=tuple(plan.flips))
@@ -211,12 +210,42 @@ def getitem(x: Traced, key: Any) -> Any:
     if any(plan.new_axes):
         result = recorder.movement("broadcast", [result], view_of=traced, is_broadcast_dim=tuple(plan.new_axes))
     if plan.arrays:
-        ((axis, index),) = plan.arrays.items()
-        if any(d > axis for d in plan.drops) or any(d < axis for d in plan.drops):
-            raise missing("an integer array beside integers in one index", "index twice: x[i][idx]")
-        kept = [k for k, new in enumerate(plan.new_axes) if not new]
-        return take(result, index, kept[axis])
+        own = [axis for axis in range(len(shape)) if axis not in plan.drops]
+        place = dict(zip(own, (k for k, new in enumerate(plan.new_axes) if not new), strict=True))
+        return _at_arrays(result, {place[axis]: index for axis, index in plan.arrays.items()}, plan.together)
     return _same(traced) if result is traced else result
+
+
+def _at_arrays(x: Traced, arrays: Mapping[int, Any], together: bool) -> Any:
+    """The elements at integer positions along several axes at once; the arrays broadcast with one another."""
+    axes = list(arrays)
+    first = axes[0] if together else 0
+    if not together:
+        x = transpose(x, [*axes, *(axis for axis in range(len(x.extents)) if axis not in arrays)])
+    if len(axes) == 1:
+        return take(x, arrays[axes[0]], first)
+    sizes = x.recorder.sizes(x.extents)
+    own, after = sizes[first : first + len(axes)], sizes[first + len(axes) :]
+    joined = reshape(x, (*sizes[:first], math.prod(own), *after))
+    return take(joined, _joined_positions(list(arrays.values()), own), first)
+
+
+def _joined_positions(arrays: Sequence[Any], sizes: Sequence[Any]) -> Any:
+    """Positions in the axis that several are joined to; where one is outside, a position outside of that."""
+    inside: Any = True
+    joined: Any = 0
+    for array, size in zip(arrays, sizes, strict=True):
+        index = as_tensor(np.asarray(array) if isinstance(array, list) else array)
+        if not index.value.dtype.is_integer:
+            raise DtypeError(f"an index array has dtype {index.value.dtype}", hint="cast it to an integer type")
+        if index.value.dtype is uint64:
+            index = apply("minimum", index, np.uint64(2**63 - 1))
+        position = astype(index, int64)
+        inside = apply("logical_and", inside, apply("ge", position, -size))
+        inside = apply("logical_and", inside, apply("lt", position, size))
+        wrapped = apply("where", apply("lt", position, 0), apply("add", position, size), position)
+        joined = apply("add", apply("mul", joined, size), wrapped)
+    return apply("where", inside, joined, math.prod(sizes))
 
 
 @located
