@@ -65,6 +65,9 @@ class Addressed(CpuBackend):
     def entry(self, function: Any) -> Callable[..., None]:
         return lambda stream, *arguments: function.launch(*arguments)
 
+    def lanes_of(self, size: int, streams: int) -> int:
+        return streams
+
     def run_lanes(self, own: Any, lane: Callable[[Any, int], Callable[[int], None]], total: int, streams: int) -> None:
         assert own == 7
         self.lanes.append(total)

@@ -26,6 +26,13 @@ from tracefuse import (
     stream_parallel,
 )
 
+
+@pytest.fixture(autouse=True)
+def on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loops on threads, whatever their size."""
+    monkeypatch.setattr("tracefuse.backend.SMALL_LOOP", 0)
+
+
 X = np.arange(35, dtype=np.float32).reshape(7, 5)
 STREAMS = (1, 3, 4, 20)
 
@@ -364,6 +371,15 @@ def test_steps_show_what_is_live_around_a_loop() -> None:
     fd.segment(merge=rules.one_op_a_segment)
     states = [sorted(state) for state in fd.execute_steps([X])]
     assert states == [[-2, -1, 0], [-2, -1, 1], [-2, -1, 2], [-2, -1, 3]]
+
+
+def test_a_small_loop_is_done_by_the_callers_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    started: list[object] = []
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: started.append(thread))
+    for function in (pointwise, softmax, pieces):
+        np.testing.assert_allclose(fuse(function)(Y), function(Y), rtol=1e-5)
+    assert not started
 
 
 def test_threads_end_with_the_call_and_calls_from_threads_do_not_meet() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from random_fusions import fusions
@@ -44,7 +45,8 @@ def run_on_streams(
 ) -> None:
     """Raises where a way of running it gives something else than its NumPy meaning."""
     disable = "" if reuses else "loop_buffer_reuse"
-    with options(number_of_streams=count, streams=count, disable=disable):
+    with options(number_of_streams=count, streams=count, disable=disable), pytest.MonkeyPatch.context() as patched:
+        patched.setattr("tracefuse.backend.SMALL_LOOP", 0)  # on threads, whatever their size
         run(drawn, merge, backend, mode)
 
 

@@ -21,6 +21,9 @@ from tracefuse.kernel.disk_cache import DiskCache
 from tracefuse.kernel.ir import Kernel
 from tracefuse.schedule.lower import Target
 
+SMALL_LOOP = 1 << 20
+"""Bytes of the arrays of a loop over slices below which it starts no threads: what they do meanwhile."""
+
 
 class Backend(ABC):
     """A target with its compiler and its memory (segments.Device)."""
@@ -173,6 +176,13 @@ class Backend(ABC):
     @abstractmethod
     def open_streams(self) -> Streams:
         """The streams of one run of a host program."""
+
+    def lanes_of(self, size: int, streams: int) -> int:
+        """How many of the streams get work of a loop whose arrays have `size` bytes together.
+
+        Starting a thread takes longer than all of a small loop, which the caller's thread does then.
+        """
+        return streams if size >= SMALL_LOOP else 1
 
     def run_lanes(self, own: Any, lane: Callable[[Any, int], Callable[[int], None]], total: int, streams: int) -> None:
         """Runs `total` iterations over up to so many streams; what comes next on the caller's is after all of them.

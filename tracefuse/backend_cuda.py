@@ -97,6 +97,9 @@ class CudaBackend(Backend):
     def open_streams(self) -> Streams:
         return cuda_streams.CudaStreams(self.device)
 
+    def lanes_of(self, size: int, streams: int) -> int:
+        return streams
+
     def run_lanes(self, own: Any, lane: Callable[[Any, int], Callable[[int], None]], total: int, streams: int) -> None:
         cuda_streams.run_lanes(self.device, own, lane, total, streams)
 

@@ -45,7 +45,7 @@ def loop_plans(plan: Plan, sizes: Mapping[Any, int]) -> Iterator[LoopPlan]:
             total = loop.iterations(values)
             if total > 0:
                 lanes, shorter = loop.lanes(total, values)
-                yield LoopPlan(loop.segments, tuple(lanes), tuple(shorter), min(total, loop.streams))
+                yield LoopPlan(loop.segments, tuple(lanes), tuple(shorter), min(total, loop.lane_count(values)))
 
 
 def rooms_of_loops(plan: Plan, sizes: Mapping[Any, int]) -> dict[int, int]:

@@ -11,7 +11,7 @@ begin and where they end, not at every iteration. The function of a loop takes t
         if found is None:                                   def one(k):
             found = find(key, (t0, t2, e1))                     one0(p0 + k * d0, p2 + k * d2)
         found(own, n, t0, t2, e1)                           return one
-                                                        run_lanes(own, lane, n, 4)
+                                                        run_lanes(own, lane, n, streams)
 
 Knows: loops of host programs, what computes a slice, the texts that a backend gives. Must not know: plans, kernels.
 """
@@ -164,7 +164,7 @@ class SliceLoop:
     def _find(self, key: Any, n: int, values: Sequence[Any]) -> Callable[..., None]:
         lanes, shorter = self.lanes(n, values)
         made = self._body(tuple(lane.by_address for lane in lanes))
-        found = made(*(lane.make for lane in lanes), *(lane.make for lane in shorter))
+        found = made(self.lane_count(values), *(lane.make for lane in lanes), *(lane.make for lane in shorter))
         if len(self._kept) >= MOST_KINDS:
             self._kept.clear()
         self._kept[key] = found
@@ -178,6 +178,11 @@ class SliceLoop:
             return most
         made, size = self.steps[0].outputs[0], _computed(self.size)(named)
         return min(-(-named[made.value].shape[made.axis] // size), most) if size else 0
+
+    def lane_count(self, values: Sequence[Any]) -> int:
+        """How many streams get work, where there are so many iterations."""
+        arrays = values[: len(self.wholes)]
+        return self.backend.lanes_of(sum(array.nbytes for array in arrays), self.streams)
 
     def lanes(self, n: int, values: Sequence[Any]) -> tuple[list[Lane], list[Lane]]:
         """The lane of each step for n > 0 iterations on these values; and those of a last piece that is shorter."""
@@ -254,7 +259,7 @@ class _Body:
         full, short = [f"full{k}" for k in range(count)], [f"short{k}" for k in range(count)]
         rest = ", ".join(f"{name}=None" for name in short)
         body, last = self._iteration("one"), self._iteration("last")
-        yield f"def make({', '.join(full)}, {rest}):"
+        yield f"def make(streams, {', '.join(full)}, {rest}):"
         yield f"    def run({', '.join(['own', 'n', *map(name_of, loop.values)])}):"
         if loop.size is not None:
             yield f"        z = {loop.count_text(loop.size, 'size')}"
@@ -279,7 +284,7 @@ class _Body:
             yield f"{margin}    return"
         yield from (f"{margin}{line}" for line in body)
         yield "            return one"
-        yield f"        run_lanes(own, lane, n, {loop.streams})"
+        yield "        run_lanes(own, lane, n, streams)"
         yield "    return run"
 
     def _address(self, operand: Operand) -> Iterator[str]:
