@@ -199,6 +199,14 @@ def test_errors_are_those_of_a_call_that_is_taken_apart() -> None:
             fused({"a": X, "b": object()})
 
 
+def test_errors_show_the_frames_of_the_user_alone() -> None:
+    fused, inside = fuse(lambda t: t["x"][t["i"]]), np.array([1])
+    fused({"x": X, "i": inside})
+    with nothing_taken_apart(), pytest.raises(IndexError, match="index 9 is out of bounds") as caught:
+        fused({"x": X, "i": np.array([9])})
+    assert {entry.path.name for entry in caught.traceback} == {"test_direct_calls.py"}
+
+
 def test_nodes_that_others_registered_are_taken_apart() -> None:
     fused = fuse(lambda box: Box(box.content * 2))
     for _ in range(2):
