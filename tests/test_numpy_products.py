@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -116,3 +117,21 @@ def test_matrices_with_vectors(name: str) -> None:
 def test_what_einsum_refuses(subscripts: str, message: str) -> None:
     with pytest.raises(ShapeError, match=rf"einsum: {message}.*\(test_numpy_products.py:\d+\)"):
         fuse(lambda a, b: np.einsum(subscripts, a, b))(whole(2, 3), whole(3, 4))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32, np.complex64, ml_dtypes.bfloat16])
+def test_a_product_with_the_transpose_of_a_matrix_copies_nothing(dtype: Any) -> None:
+    random = np.random.default_rng(0)
+    weight = random.integers(-2, 3, (5, 4)).astype(dtype)
+    fused, both = fuse(lambda x, w: x @ w.T), fuse(lambda x, w: (x @ w.T, w.T * w.T))
+    for shape in ((4,), (6, 4), (2, 3, 4), (9, 4)):
+        x = random.integers(-2, 3, shape).astype(dtype)
+        for layout in (weight, weight.T.copy().T, np.repeat(weight, 2, 0)[::2]):
+            result = fused(x, layout)
+            assert result.dtype == dtype
+            assert np.array_equal(result, x @ weight.T)
+            first, second = both(x, layout)
+            assert np.array_equal(first, x @ weight.T)
+            assert np.array_equal(second, weight.T * weight.T)
+        assert [s.definition.fusion.nodes[0].op.name for s in fused.segments(x, weight)] == ["linear"]
+    assert fused.cache_info().traces == 3

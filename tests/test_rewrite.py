@@ -15,9 +15,9 @@ from tracefuse.evaluate import evaluate
 from tracefuse.fusion_builder import FusionBuilder
 from tracefuse.ir import Fusion, Literal
 from tracefuse.ops import REGISTRY, Reduction
-from tracefuse.rewrite import drop_dead, fold_constants, merge_common
+from tracefuse.rewrite import drop_dead, fold_constants, merge_common, read_transposed
 
-PASSES: list[Callable[[Fusion], Fusion]] = [drop_dead, merge_common, fold_constants, decompose]
+PASSES: list[Callable[[Fusion], Fusion]] = [drop_dead, merge_common, read_transposed, fold_constants, decompose]
 
 
 def names(fusion: Fusion) -> list[str]:

@@ -40,7 +40,7 @@ from tracefuse.misses import Miss, Misses, first_miss
 from tracefuse.on_slices import Computation, Lane
 from tracefuse.plan import Plan, build_plan
 from tracefuse.progress import say_pass, say_plan, why_made
-from tracefuse.rewrite import drop_dead, fold_constants, merge_common, separate_outputs
+from tracefuse.rewrite import drop_dead, fold_constants, merge_common, read_transposed, separate_outputs
 from tracefuse.segmentation import Segmentation, for_sizes, segment_fusion
 from tracefuse.slicing import Sliced
 from tracefuse.targets import backend_for, cpu_backend
@@ -48,7 +48,7 @@ from tracefuse.watching import watching
 
 Pass: TypeAlias = Callable[[Fusion], Fusion]
 
-PASSES: tuple[Pass, ...] = (fold_constants, merge_common, drop_dead, separate_outputs)
+PASSES: tuple[Pass, ...] = (fold_constants, merge_common, read_transposed, drop_dead, separate_outputs)
 """What is done to every fusion before it is split, in order. Each keeps the numbers of the values that it keeps."""
 
 MOST_PLANS = 64

@@ -16,15 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse.errors import FusionError, ShapeError, TracefuseError
+from tracefuse.errors import FusionError, InternalError, ShapeError, TracefuseError
 from tracefuse.evaluate import evaluate
-from tracefuse.extents import Expression, Extent
+from tracefuse.extents import Expression, Extent, symbol
 from tracefuse.fusion_builder import FusionBuilder
-from tracefuse.ir import Fusion, Literal, Node, Operand
+from tracefuse.indexing import sources
+from tracefuse.ir import Fusion, Literal, Node, Operand, Shape
+from tracefuse.ops import REGISTRY
 from tracefuse.ops.movement import broadcast, squeeze
 from tracefuse.ops.pointwise import cast
 from tracefuse.ops.pointwise import set as copy
-from tracefuse.ops.row import Movement, Pointwise, Reduction
+from tracefuse.ops.row import Library, Movement, Pointwise, Reduction, Source
 
 
 class Rewriter(FusionBuilder):
@@ -177,6 +179,47 @@ def _as_movement(fusion: Fusion, node: Node, seen: dict[Hashable, Node]) -> Node
         flags = {"is_broadcast_dim": tuple(axis in dims for axis in range(rank))}
         return Node(broadcast, twin.outputs, flags, dtype, node.outputs, node.where)
     return Node(squeeze, twin.outputs, {"dims": dims}, dtype, node.outputs, node.where)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# products
+
+
+def read_transposed(fusion: Fusion) -> Fusion:
+    """A product with the transpose of a matrix reads the matrix itself: BLAS needs no transposed copy.
+
+    That is the row whose product is "ab'" in place of the one whose is "ab". The transpose stays where others read it.
+    """
+    producers = fusion.producers
+    return with_nodes(fusion, [_with_transposed(fusion, node, producers) for node in fusion.nodes])
+
+
+def _with_transposed(fusion: Fusion, node: Node, producers: Mapping[int, Node]) -> Node:
+    if not isinstance(node.op, Library) or node.op.product != "ab":
+        return node
+    left, right = node.operands
+    made = producers.get(right) if isinstance(right, int) else None
+    if made is None or not isinstance(made.op, Movement) or not _is_transpose(fusion, made):
+        return node
+    if any(fusion.values[o].stream or fusion.values[o].sharding for o in (*made.outputs, *node.outputs)):
+        return node
+    other = next(op for op in REGISTRY.values() if isinstance(op, Library) and op.product == "ab'")
+    return Node(other, (left, made.operands[0]), dict(other.attributes), node.compute, node.outputs, node.where)
+
+
+def _is_transpose(fusion: Fusion, node: Node) -> bool:
+    """Whether a movement is that of a matrix to its transpose."""
+    shapes = [fusion.shape_of(operand) for operand in node.operands]
+    if len(shapes) != 1 or len(shapes[0]) != 2 or 1 in shapes[0]:
+        return False
+    row, column = symbol("row"), symbol("column")
+    result = tuple(fusion.canonical(e) for e in fusion.values[node.outputs[0]].shape)
+    found = sources(fusion, node, (row, column), _no_positions) if len(result) == 2 else ()
+    return len(found) == 1 and found[0] == Source(0, (column, row)) and result == shapes[0][::-1]
+
+
+def _no_positions(operand: int, coordinates: Shape) -> Extent:
+    raise InternalError("a row with one operand has no positions")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
