@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tracefuse import FusionDefinition, ShapeDtype, fuse, rules
+from tracefuse.backend_cuda import CudaBackend
 from tracefuse.device import cpu
 from tracefuse.errors import DeviceError, DtypeError, FusionError, ShapeError, TraceError, UnsupportedError
 
@@ -221,6 +223,25 @@ def test_buffers_in_one_memory_are_refused_and_interleaved_ones_are_not() -> Non
             fused(x, out=pair)
     fused(x, out=(memory[::2], memory[1::2]))
     np.testing.assert_array_equal(memory, np.stack([x + 1, x * 2], 1).reshape(-1))
+
+
+def test_bounds_of_addresses_are_compared_as_numpy_compares_them() -> None:
+    def addressed(array: Any) -> Any:
+        data = SimpleNamespace(ptr=array.__array_interface__["data"][0])
+        return SimpleNamespace(shape=array.shape, strides=array.strides, itemsize=array.itemsize, data=data)
+
+    memory = np.zeros(60, np.float32)
+    parts = [memory[start : start + 12].reshape(3, 4) for start in (0, 4, 11, 12, 13, 40)]
+    parts += (
+        [part[::-1] for part in parts] + [part.T[:, ::2] for part in parts] + [memory[:0], memory[20:20], memory[7:8]]
+    )
+    found = [[CudaBackend.may_share(None, addressed(a), addressed(b)) for b in parts] for a in parts]  # type: ignore[arg-type]
+    # An empty array may seem to share bytes of what it lies in.
+    expected = [[np.may_share_memory(a, b) for b in parts] for a in parts]
+    for k, one in enumerate(parts):
+        for other, two in enumerate(parts):
+            assert found[k][other] == expected[k][other] or not one.size or not two.size
+    assert not CudaBackend.may_share(None, addressed(memory[:0]), addressed(memory[:0]))  # type: ignore[arg-type]
 
 
 def test_what_is_no_computed_array_takes_no_buffer() -> None:
