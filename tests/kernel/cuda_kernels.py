@@ -129,6 +129,43 @@ def copy(dtype: DType, width: int, cache: str, *, written: bool = False) -> ir.K
     return ir.Kernel(name, (x, y, blocks), (ir.Axis(block, blocks),), body, "cuda", 64, THREAD)
 
 
+def rounded_copy(dtype: DType, width: int, cache: str = "default") -> ir.Kernel:
+    """y = x of float32 rounded to a half type, `width` elements a thread at a time."""
+    blocks, block, at = Variable("blocks", int64), Variable("block", int64), Variable("at", int64)
+    x, y = source("x", float32), target("y", dtype)
+    piece = ir.Buffer("piece", float32, "local", width)
+    lane = add(mul(block, number(64, int64)), cast(THREAD, int64))
+    zero = number(0, int64)
+    body = (
+        ir.Let(at, mul(lane, number(width, int64))),
+        ir.Allocate(piece),
+        ir.Copy(piece, zero, x, at, width, cache),
+        ir.Copy(y, at, piece, zero, width, cache),
+    )
+    name = f"round_{dtype.name}_{width}_{cache}"
+    return ir.Kernel(name, (x, y, blocks), (ir.Axis(block, blocks),), body, "cuda", 64, THREAD)
+
+
+def quotients(dtype: DType, count: int, *, shared: bool) -> ir.Kernel:
+    """y[i, k] = x0[i, k] / x1[i, k], or / x1[i, 0], for `count` k a thread; 64 threads."""
+    blocks, block, at = Variable("blocks", int64), Variable("block", int64), Variable("at", int64)
+    x0, x1, y = source("x0", dtype), source("x1", dtype), target("y", dtype)
+    lane = add(mul(block, number(64, int64)), cast(THREAD, int64))
+    a = [Variable(f"a{k}", dtype) for k in range(count)]
+    b = [Variable("b", dtype)] if shared else [Variable(f"b{k}", dtype) for k in range(count)]
+    q = [Variable(f"q{k}", dtype) for k in range(count)]
+    places = [add(at, number(k, int64)) for k in range(count)]
+    body = (
+        ir.Let(at, mul(lane, number(count, int64))),
+        *(ir.Let(v, ir.Load(x0, place)) for v, place in zip(a, places, strict=True)),
+        *(ir.Let(v, ir.Load(x1, place)) for v, place in zip(b, places, strict=False)),
+        *(ir.Let(v, call("div", n, b[k if not shared else 0])) for k, (v, n) in enumerate(zip(q, a, strict=True))),
+        *(ir.Store(y, place, v) for v, place in zip(q, places, strict=True)),
+    )
+    name = f"quotients_{dtype.name}_{count}_{'shared' if shared else 'own'}"
+    return ir.Kernel(name, (x0, x1, y, blocks), (ir.Axis(block, blocks),), body, "cuda", 64, THREAD)
+
+
 def softmax(dtype: DType, columns: int, threads: int, width: int) -> ir.Kernel:
     """y[row] = softmax(x[row]) with a block a row and the row in registers; columns = threads * width * pieces."""
     rows, row, start = Variable("rows", int64), Variable("row", int64), Variable("start", int64)

@@ -13,7 +13,7 @@ from tracefuse import dtypes
 from tracefuse.dtypes import bool_, float32, float64, int32, int64
 from tracefuse.errors import CompileError, InternalError
 from tracefuse.kernel import ir
-from tracefuse.kernel.compile_cuda import CudaCompiler, compile_many, grid_texts
+from tracefuse.kernel.compile_cuda import CudaCompiler, compile_kernel, compile_many, grid_texts
 from tracefuse.kernel.cuda import canonical_cuda, emit_cuda, entry_name, shared_bytes
 from tracefuse.kernel.cuda_math import Printer, float_text
 from tracefuse.kernel.nvrtc import compile_source, compile_to_ptx, compile_with_log
@@ -88,6 +88,78 @@ def test_a_copy_of_sixteen_bytes_is_one_load_and_one_store(dtype, cache, written
     ptx = compile_to_ptx(emit_cuda(kernel), kernel.name, architecture="sm_90")
     accesses = re.findall(r"\b(?:ld|st)\.(?:global|local)\S*", ptx)
     assert accesses == [load, store]
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [(dtypes.bfloat16, "bf16"), (dtypes.float16, "f16")], ids=str)
+@pytest.mark.parametrize(("cache", "store"), [("default", "st.global.v4.u32"), ("streaming", "st.global.cs.v4.u32")])
+def test_a_copy_into_a_half_type_rounds_two_elements_by_one_instruction(dtype, kind, cache, store):
+    kernel = cases.rounded_copy(dtype, 8, cache)
+    ptx = compile_to_ptx(emit_cuda(kernel), kernel.name, architecture="sm_90")
+    assert re.findall(r"\bst\.global\S*", ptx) == [store]
+    assert re.findall(r"\bcvt\.rn\S*", ptx) == [f"cvt.rn.{kind}x2.f32"] * 4
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.int32], ids=str)
+def test_a_copy_that_neither_keeps_nor_rounds_the_type_is_refused(dtype):
+    kernel = cases.rounded_copy(dtypes.bfloat16, 8)
+    *first, last = kernel.body
+    wrong = replace(last, source=ir.Buffer("piece", dtype, "local", 8))
+    with pytest.raises(InternalError, match="copy between piece and y"):
+        emit_cuda(replace(kernel, body=(*first, wrong)))
+
+
+def test_a_bfloat16_is_widened_and_rounded_by_one_full_rate_instruction():
+    kernel = cases.elementwise("twice", (dtypes.bfloat16,), dtypes.bfloat16, lambda x: cases.add(x, x))
+    ptx = compile_to_ptx(emit_cuda(kernel), kernel.name, architecture="sm_90")
+    assert "cvt.rn.bf16x2.f32" in ptx
+    assert "cvt.rn.bf16.f32" not in ptx
+
+
+def test_quotients_in_a_row_are_checked_together():
+    source = emit_cuda(cases.quotients(float32, 2, shared=True))
+    assert (
+        "  float q0 = quotient(a0, b);\n"
+        "  float q1 = quotient(a1, b);\n"
+        "  if (!(is_plain_divisor(b) && is_plain(q0) && is_plain(q1))) {\n"
+        "    q0 = divide(a0, b);\n"
+        "    q1 = divide(a1, b);\n"
+        "  }\n"
+    ) in source
+    own = emit_cuda(cases.quotients(float32, 2, shared=False))
+    assert "if (!(is_plain(q0) && is_plain(q1) && is_plain(a0) && is_plain(a1))) {" in own
+
+
+def test_a_quotient_alone_one_of_doubles_and_one_of_another_quotient_are_divisions():
+    assert "q0 = a0 / b;" in emit_cuda(cases.quotients(float32, 1, shared=True))
+    assert "q1 = a1 / b;" in emit_cuda(cases.quotients(float64, 2, shared=True))
+    kernel = cases.quotients(float32, 2, shared=True)
+    chained = tuple(
+        ir.Let(s.variable, ir.call("div", ir.Variable("q0", float32), ir.Variable("b", float32)))
+        if isinstance(s, ir.Let) and s.variable.name == "q1"
+        else s
+        for s in kernel.body
+    )
+    assert "q1 = q0 / b;" in emit_cuda(replace(kernel, body=chained))
+    assert "q1 = a1 / b;" in emit_cuda(replace(kernel, fast_math=True))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_quotients_and_rounded_copies_compile(architecture):
+    copies = [
+        cases.rounded_copy(dtype, width, cache)
+        for dtype in (dtypes.float16, dtypes.bfloat16)
+        for width in (2, 4, 8, 16)
+        for cache in ("default", "streaming")
+    ]
+    divided = [cases.quotients(float32, count, shared=shared) for count in (2, 4, 8) for shared in (True, False)]
+    assert compile_many([*copies, *divided], architecture=architecture)
+
+
+def test_blocks_that_leave_too_few_registers_are_given_up():
+    crowded = replace(cases.softmax(float32, 4096, 128, 8), blocks_per_multiprocessor=16)
+    assert "__launch_bounds__(128)" in compile_kernel(crowded, architecture="sm_90").source
+    roomy = replace(crowded, blocks_per_multiprocessor=4)
+    assert "__launch_bounds__(128, 4)" in compile_kernel(roomy, architecture="sm_90").source
 
 
 def test_a_source_includes_nothing_and_defines_only_what_it_uses():

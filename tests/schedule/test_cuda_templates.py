@@ -221,6 +221,52 @@ def test_kernels_hold_all_in_registers_and_access_16_bytes(name: str, dtype: Any
         assert re.search(r"\b0 bytes stack frame, 0 bytes spill stores", log), log
 
 
+def unrolled(kernel: ir.Kernel) -> list[list[ir.For]]:
+    """The unrolled loops of each body that has some."""
+    bodies = [kernel.body, *(s.body for s in ir.walk_statements(kernel.body) if isinstance(s, ir.For | ir.If))]
+    loops = ([s for s in body if isinstance(s, ir.For) and s.kind == "unroll"] for body in bodies)
+    return [found for found in loops if found]
+
+
+@pytest.mark.parametrize("name", ["bias_gelu", "column sum", "full sum", "long softmax"])
+def test_a_thread_reads_for_several_steps_before_it_works_on_the_first(name: str) -> None:
+    found = 0
+    for loops in unrolled(TABLE[name](BF16).kernels[0]):
+        reads = [any(is_read(s) for s in ir.walk_statements(loop.body)) for loop in loops]
+        found += any(reads)
+        assert not any(reads[1:])
+        assert not reads[0] or all(isinstance(s, ir.Let) or is_read(s) for s in loops[0].body)
+    assert found
+
+
+def is_read(statement: ir.Statement) -> bool:
+    return isinstance(statement, ir.Copy) and statement.source.space == "global"
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16], ids=["bfloat16", "float16"])
+def test_halves_are_rounded_once_where_they_are_stored(dtype: Any) -> None:
+    (kernel,) = case(bias_gelu, numbers(9, 512, dtype=dtype), numbers(512, dtype=dtype)).check().kernels
+    copies = [s for s in ir.walk_statements(kernel.body) if isinstance(s, ir.Copy) and s.destination.space == "global"]
+    assert copies
+    assert all(s.rounds for s in copies)
+    assert not re.search(r"to_float\(to_b?float16", emit_cuda(kernel))
+
+
+def test_a_half_that_is_stored_is_read_on_in_its_rounded_form() -> None:
+    def both(x: Any) -> Any:
+        y = x * 3
+        return y, y.sum(-1)
+
+    (kernel,) = case(both, numbers(9, 512, dtype=BF16)).check().kernels
+    assert "to_float(to_bfloat16" in emit_cuda(kernel)
+
+
+def test_the_largest_of_a_long_row_is_a_part_of_the_state_of_its_sum_of_exponentials() -> None:
+    (kernel,) = TABLE["long softmax"](np.float32).kernels
+    joined = [s for s in ir.walk_statements(kernel.body) if isinstance(s, ir.GroupReduce)]
+    assert [len(s.variables) for s in joined] == [1, 1]  # the largest, then the sum
+
+
 def test_a_plan_for_one_number_of_rows_serves_all_others() -> None:
     for lowered in (
         case(softmax(1), numbers(3, 4096)),

@@ -11,6 +11,7 @@ Knows: CUDA sources, NVRTC, CuPy's driver interface. Must not know: ops, fusions
 from __future__ import annotations
 
 import ctypes
+import re
 import struct
 import threading
 import weakref
@@ -26,7 +27,7 @@ from tracefuse.kernel import disk_cache, ir
 from tracefuse.kernel.cuda import canonical_cuda, emit_cuda, emit_unit, entry_name, shared_bytes
 from tracefuse.kernel.disk_cache import DiskCache
 from tracefuse.kernel.kernel_cache import KernelCache, Statistics
-from tracefuse.kernel.nvrtc import BASE_OPTIONS, compile_source, identity
+from tracefuse.kernel.nvrtc import BASE_OPTIONS, compile_source, compile_with_log, identity
 
 __all__ = ["CudaCompiler", "CudaFunction", "compile_kernel", "compile_many", "compile_source", "options_of"]
 
@@ -290,10 +291,22 @@ class CudaFunction:
 
 
 def compile_kernel(kernel: ir.Kernel, *, architecture: str) -> CudaFunction:
-    """Compiles one kernel; `CudaCompiler` is the way that remembers. Raises CompileError."""
+    """Compiles one kernel; `CudaCompiler` is the way that remembers. Raises CompileError.
+
+    The blocks that a multiprocessor should hold are given up where that leaves too few registers.
+    """
     source, entry = emit_cuda(kernel), entry_name(kernel)
-    cubin = compile_source(source, entry, architecture=architecture, options=options_of(kernel))
+    options = (*options_of(kernel), "--ptxas-options=-v")
+    cubin, log = compile_with_log(source, entry, architecture=architecture, options=options)
+    if kernel.blocks_per_multiprocessor is not None and kernel.cluster == 1 and _spills(log, entry):
+        return compile_kernel(replace(kernel, blocks_per_multiprocessor=None), architecture=architecture)
     return CudaFunction(kernel, source, cubin, entry, architecture)
+
+
+def _spills(log: str, entry: str) -> bool:
+    """Whether the compiler's messages say that a function keeps registers in memory."""
+    found = re.search(rf"Function properties for {entry}\n.*?(\d+) bytes spill stores", log)
+    return found is not None and int(found[1]) > 0
 
 
 def compile_many(kernels: Sequence[ir.Kernel], *, architecture: str) -> list[bytes]:

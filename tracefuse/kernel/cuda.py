@@ -19,6 +19,7 @@ from tracefuse.kernel import ir
 from tracefuse.kernel.cuda_group import WARP, Writer
 from tracefuse.kernel.cuda_math import RESERVED, SUM, data_variables, has_load, identifiers, variables_of
 from tracefuse.kernel.cuda_prelude import prelude
+from tracefuse.kernel.cuda_quotients import quotients, write_quotients
 from tracefuse.kernel.infix import Text
 
 STATIC_SHARED = 48 * 1024  # bytes that a kernel may declare statically
@@ -152,8 +153,14 @@ class _Emitter(Writer):
     # statements
 
     def body(self, body: Sequence[ir.Statement]) -> None:
-        for statement in body:
-            self.statement(statement)
+        position = 0
+        while position < len(body):
+            together = [] if self.kernel.fast_math else quotients(body[position:])
+            if together:
+                write_quotients(self, together)
+            else:
+                self.statement(body[position])
+            position += max(len(together), 1)
 
     def statement(self, statement: ir.Statement) -> None:
         match statement:
@@ -220,18 +227,12 @@ class _Emitter(Writer):
 
     def copy(self, statement: ir.Copy) -> None:
         source, destination = statement.source, statement.destination
-        if (source.space == "local") is (destination.space == "local") or source.dtype is not destination.dtype:
+        if (source.space == "local") is (destination.space == "local") or not statement.fits:
             raise InternalError(f"copy between {source.name} and {destination.name}: one must be local, types equal")
-        size = statement.width * source.dtype.itemsize
+        size = statement.width * destination.dtype.itemsize
         if size & (size - 1) if size <= 16 else size % 16:
             raise InternalError(f"copy of {statement.width} {source.dtype} is no access of 1, 2, 4, 8 or n * 16 bytes")
-        streaming = statement.cache == "streaming" and "global" in (source.space, destination.space)
-        if destination.space != "local":
-            name = "write_wide_streaming" if streaming else "write_wide"
-        elif streaming:
-            name = "read_wide_streaming" if source.written or not source.exclusive else "read_wide_once"
-        else:
-            name = "read_wide"
+        name = self.access(statement, source, destination)
         to = self.address(self.name(destination), self.printer.index(statement.destination_index))
         origin = self.address(self.name(source), self.printer.index(statement.source_index))
         self.line(f"{self.printer.use(name)}<{statement.width}>({to}, {origin});")
@@ -244,6 +245,19 @@ class _Emitter(Writer):
         to = self.address(self.name(destination), self.printer.index(statement.destination_index))
         origin = self.address(self.name(source), self.printer.index(statement.source_index))
         self.line(f"{self.printer.use('start_copy')}<{size}>({to}, {origin});")
+
+    def access(self, statement: ir.Copy, source: ir.Buffer, destination: ir.Buffer) -> str:
+        """The prelude's function for a copy."""
+        streaming = statement.cache == "streaming" and "global" in (source.space, destination.space)
+        if destination.space != "local":
+            if statement.rounds:
+                self.printer.use(f"rounded_pair_{destination.dtype.name}")
+            return ("round_wide" if statement.rounds else "write_wide") + ("_streaming" if streaming else "")
+        if source.space != "global":
+            return "read_wide"
+        if source.written or not source.exclusive:
+            return "read_wide_streaming" if streaming else "read_wide"
+        return "read_wide_once" if streaming else "read_wide_constant"
 
     def loop(self, loop: ir.For) -> None:
         name, kind = self.name(loop.variable), self.printer.type(loop.variable.dtype)

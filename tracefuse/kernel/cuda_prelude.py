@@ -52,44 +52,64 @@ def _saturating_wide(name: str, integer: str, suffix: str) -> str:
     )
 
 
-def _load_once() -> str:
-    """Reads through the read-only path that leave nothing behind in the L1 cache."""
+def _load(name: str, cache: str) -> str:
+    """Reads through the read-only path. Volatile, so that a compiler that saves registers does not put reads that stand
+    together, to be on their way together, each in front of its first use."""
     rows = [
         ("unsigned char", "u8", "unsigned short", "h", "(unsigned char)raw"),
         ("unsigned short", "u16", "unsigned short", "h", "raw"),
         ("unsigned int", "u32", "unsigned int", "r", "raw"),
     ]
     parts = [
-        f"{_INLINE} {t} load_once(const {t}* from) {{\n  {reg} raw;\n"
-        f'  asm("ld.global.nc.L1::no_allocate.{kind} %0, [%1];"\n'
+        f"{_INLINE} {t} {name}(const {t}* from) {{\n  {reg} raw;\n"
+        f'  asm volatile("ld.global.nc{cache}.{kind} %0, [%1];"\n'
         f'      : "={letter}"(raw) : "l"(__cvta_generic_to_global(from)));\n'
         f"  return {result};\n}}"
         for t, kind, reg, letter, result in rows
     ]
-    parts.append(f"""{_INLINE} uint2 load_once(const uint2* from) {{
+    parts.append(f"""{_INLINE} uint2 {name}(const uint2* from) {{
   uint2 raw;
-  asm("ld.global.nc.L1::no_allocate.v2.u32 {{%0, %1}}, [%2];"
+  asm volatile("ld.global.nc{cache}.v2.u32 {{%0, %1}}, [%2];"
       : "=r"(raw.x), "=r"(raw.y) : "l"(__cvta_generic_to_global(from)));
   return raw;
 }}
-{_INLINE} uint4 load_once(const uint4* from) {{
+{_INLINE} uint4 {name}(const uint4* from) {{
   uint4 raw;
-  asm("ld.global.nc.L1::no_allocate.v4.u32 {{%0, %1, %2, %3}}, [%4];"
+  asm volatile("ld.global.nc{cache}.v4.u32 {{%0, %1, %2, %3}}, [%4];"
       : "=r"(raw.x), "=r"(raw.y), "=r"(raw.z), "=r"(raw.w) : "l"(__cvta_generic_to_global(from)));
   return raw;
 }}""")
     return "\n".join(parts)
 
 
-def _wide(name: str, reads: bool, access: str) -> str:
-    """A copy of `width` neighbouring elements in accesses of up to 16 bytes; the pieces stay in registers."""
-    body = (
-        f"const raw whole = {access};\n    const Piece piece = bit_cast<Piece>(whole);\n    #pragma unroll\n"
-        "    for (int i = 0; i < count; ++i) to[k + i] = piece.values[i];"
-        if reads
-        else "Piece piece;\n    #pragma unroll\n"
-        f"    for (int i = 0; i < count; ++i) piece.values[i] = from[k + i];\n    {access};"
-    )
+def _read_wide(name: str, access: str) -> str:
+    """A copy of `width` neighbouring elements to registers in accesses of up to 16 bytes. Halves are taken out of words
+    of 32 bits: widening one is then one instruction."""
+    return f"""template <int width, typename T>
+{_INLINE} void {name}(T* to, const T* from) {{
+  constexpr int bytes = width * sizeof(T) < 16 ? width * sizeof(T) : 16;
+  constexpr int count = bytes / sizeof(T);
+  typedef typename Raw<bytes>::type raw;
+  #pragma unroll
+  for (int k = 0; k < width; k += count) {{
+    const raw whole = {access};
+    if constexpr (sizeof(T) == 2 && bytes >= 4) {{
+      struct Words {{ unsigned int values[bytes / 4]; }};
+      const Words words = bit_cast<Words>(whole);
+      #pragma unroll
+      for (int i = 0; i < count; ++i) to[k + i] = bit_cast<T>((unsigned short)(words.values[i / 2] >> i % 2 * 16));
+    }} else {{
+      struct Piece {{ T values[count]; }};
+      const Piece piece = bit_cast<Piece>(whole);
+      #pragma unroll
+      for (int i = 0; i < count; ++i) to[k + i] = piece.values[i];
+    }}
+  }}
+}}"""
+
+
+def _write_wide(name: str, access: str) -> str:
+    """A copy of `width` neighbouring elements from registers in accesses of up to 16 bytes."""
     return f"""template <int width, typename T>
 {_INLINE} void {name}(T* to, const T* from) {{
   constexpr int bytes = width * sizeof(T) < 16 ? width * sizeof(T) : 16;
@@ -98,9 +118,37 @@ def _wide(name: str, reads: bool, access: str) -> str:
   typedef typename Raw<bytes>::type raw;
   #pragma unroll
   for (int k = 0; k < width; k += count) {{
-    {body}
+    Piece piece;
+    #pragma unroll
+    for (int i = 0; i < count; ++i) piece.values[i] = from[k + i];
+    {access};
   }}
 }}"""
+
+
+def _round_wide(name: str, access: str) -> str:
+    """The same from float into a half type: two elements are rounded by one instruction."""
+    return f"""template <int width, typename T>
+{_INLINE} void {name}(T* to, const float* from) {{
+  constexpr int bytes = width * sizeof(T) < 16 ? width * sizeof(T) : 16;
+  struct Piece {{ unsigned int pairs[bytes / 4]; }};
+  typedef typename Raw<bytes>::type raw;
+  #pragma unroll
+  for (int k = 0; k < width; k += bytes / 2) {{
+    Piece piece;
+    #pragma unroll
+    for (int i = 0; i < bytes / 4; ++i) piece.pairs[i] = rounded_pair<T>(from[k + 2 * i], from[k + 2 * i + 1]);
+    {access};
+  }}
+}}"""
+
+
+def _rounded_pair(half: str, kind: str) -> str:
+    """Two floats as halves in one word, the first in its low bits."""
+    return (
+        f"template <> {_INLINE} unsigned int rounded_pair<{half}>(float low, float high) {{\n  unsigned int pair;\n"
+        f'  asm("cvt.rn.{kind}x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));\n  return pair;\n}}'
+    )
 
 
 _READ, _WRITE = "(const raw*)(from + k)", "(raw*)(to + k)"
@@ -129,15 +177,19 @@ DEFINITIONS: dict[str, Definition] = {
     "float_of_bfloat16": Definition(
         f"{_INLINE} float to_float(bfloat16 x) {{ return __uint_as_float((unsigned int)x.bits << 16); }}", ("bfloat16",)
     ),
+    "rounded_pair": Definition(f"template <typename T> {_INLINE} unsigned int rounded_pair(float low, float high);"),
+    "rounded_pair_float16": Definition(_rounded_pair("float16", "f16"), ("float16", "rounded_pair")),
+    "rounded_pair_bfloat16": Definition(_rounded_pair("bfloat16", "bf16"), ("bfloat16", "rounded_pair")),
     "to_float16": Definition(
         f"{_INLINE} float16 to_float16(float x) {{\n  float16 result;\n"
         '  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(x));\n  return result;\n}',
         ("float16",),
     ),
+    # As one of a pair: the machine rounds a bfloat16 alone eight times more slowly.
     "to_bfloat16": Definition(
-        f"{_INLINE} bfloat16 to_bfloat16(float x) {{\n  bfloat16 result;\n"
-        '  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(x));\n  return result;\n}',
-        ("bfloat16",),
+        f"{_INLINE} bfloat16 to_bfloat16(float x) {{\n"
+        "  return bfloat16{(unsigned short)rounded_pair<bfloat16>(x, 0.0f)};\n}",
+        ("rounded_pair_bfloat16",),
     ),
     # Toward zero, and odd where inexact: rounding the result to a half type then rounds once.
     "odd_float": Definition(
@@ -156,6 +208,39 @@ DEFINITIONS: dict[str, Definition] = {
     "to_int64": Definition(_saturating_wide("to_int64", "int64", "ll"), ("int64",)),
     "to_uint32": Definition(_saturating_wide("to_uint32", "uint32", "uint"), ("uint32",)),
     "to_uint64": Definition(_saturating_wide("to_uint64", "uint64", "ull"), ("uint64",)),
+    "exp_term": Definition(
+        f"{_INLINE} float exp_term(float x) {{\n  float result;\n"
+        '  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(__fmul_rn(x, 1.44269504f)));\n  return result;\n}\n'
+        f"{_INLINE} double exp_term(double x) {{ return exp(x); }}"
+    ),
+    # A polynomial near 0, and 1 - 2 / (e^2x + 1) elsewhere, both always: a branch would part the threads of a warp.
+    "hyperbolic_tangent": Definition(
+        f"{_INLINE} float hyperbolic_tangent(float x) {{\n  const float square = __fmul_rn(x, x);\n"
+        "  float series = __fmaf_rn(0.01643758f, square, -0.052671812f);\n"
+        "  series = __fmaf_rn(__fmaf_rn(series, square, 0.13320725f), square, -0.33332947f);\n"
+        "  const float near = __fmaf_rn(x, __fmaf_rn(series, square, 0.0f), x);  // + 0: the sign of -0 stays\n"
+        "  float power, reciprocal;\n"
+        '  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(__fmul_rn(fabsf(x), 2.8853901f)));\n'
+        '  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(__fadd_rn(power, 1.0f)));\n'
+        "  return fabsf(x) < 0.55f ? near : copysignf(__fmaf_rn(reciprocal, -2.0f, 1.0f), x);\n}"
+    ),
+    # Division in three steps and with no branch (Markstein, 1990): the nearest float, as `/` gives it, where all
+    # numbers are far from the ends of the range. A divisor that several share needs one reciprocal.
+    "quotient": Definition(
+        f"{_INLINE} float quotient(float a, float b) {{\n  float estimate;\n"
+        '  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(estimate) : "f"(b));\n'
+        "  const float reciprocal = __fmaf_rn(estimate, __fmaf_rn(-b, estimate, 1.0f), estimate);\n"
+        "  const float near = __fmul_rn(a, reciprocal);\n"
+        "  return __fmaf_rn(__fmaf_rn(-b, near, a), reciprocal, near);\n}"
+    ),
+    "is_plain": Definition(f"{_INLINE} bool is_plain(float x) {{ return fabsf(x) >= 0x1p-80f; }}"),
+    "is_plain_divisor": Definition(
+        f"{_INLINE} bool is_plain_divisor(float x) {{ return fabsf(x) >= 0x1p-20f && fabsf(x) <= 0x1p64f; }}"
+    ),
+    "divide": Definition(
+        "__device__ __noinline__ float divide(float a, float b) {\n"
+        "  return a == 0 && b != 0 && fabsf(b) < __int_as_float(0x7f800000) ? a * b : a / b;  // 0, and its sign\n}"
+    ),
     # Signed arithmetic that wraps: C++ leaves the overflow undefined.
     "wrapping_add": Definition(
         f"{_TEMPLATE} T wrapping_add(T a, T b) {{ return (T)((unsigned long long)a + (unsigned long long)b); }}"
@@ -314,7 +399,8 @@ DEFINITIONS: dict[str, Definition] = {
         "template <> struct Raw<8> { typedef uint2 type; };\n"
         "template <> struct Raw<16> { typedef uint4 type; };"
     ),
-    "load_once": Definition(_load_once()),
+    "load_once": Definition(_load("load_once", ".L1::no_allocate")),
+    "load_constant": Definition(_load("load_constant", "")),
     "read_once": Definition(
         f"{_TEMPLATE} T read_once(const T* from) {{\n"
         "  return bit_cast<T>(load_once((const typename Raw<sizeof(T)>::type*)from));\n}",
@@ -337,14 +423,19 @@ DEFINITIONS: dict[str, Definition] = {
         "  typedef typename Raw<sizeof(T)>::type raw;\n  __stcs((raw*)to, bit_cast<raw>(value));\n}",
         ("Raw", "bit_cast"),
     ),
-    "read_wide": Definition(_wide("read_wide", True, f"*{_READ}"), ("Raw", "bit_cast")),
-    "read_wide_once": Definition(
-        _wide("read_wide_once", True, f"load_once({_READ})"), ("Raw", "bit_cast", "load_once")
+    "read_wide": Definition(_read_wide("read_wide", f"*{_READ}"), ("Raw", "bit_cast")),
+    "read_wide_constant": Definition(
+        _read_wide("read_wide_constant", f"load_constant({_READ})"), ("Raw", "bit_cast", "load_constant")
     ),
-    "read_wide_streaming": Definition(_wide("read_wide_streaming", True, f"__ldcs({_READ})"), ("Raw", "bit_cast")),
-    "write_wide": Definition(_wide("write_wide", False, f"*{_WRITE} = {_BITS}"), ("Raw", "bit_cast")),
+    "read_wide_once": Definition(_read_wide("read_wide_once", f"load_once({_READ})"), ("Raw", "bit_cast", "load_once")),
+    "read_wide_streaming": Definition(_read_wide("read_wide_streaming", f"__ldcs({_READ})"), ("Raw", "bit_cast")),
+    "write_wide": Definition(_write_wide("write_wide", f"*{_WRITE} = {_BITS}"), ("Raw", "bit_cast")),
     "write_wide_streaming": Definition(
-        _wide("write_wide_streaming", False, f"__stcs({_WRITE}, {_BITS})"), ("Raw", "bit_cast")
+        _write_wide("write_wide_streaming", f"__stcs({_WRITE}, {_BITS})"), ("Raw", "bit_cast")
+    ),
+    "round_wide": Definition(_round_wide("round_wide", f"*{_WRITE} = {_BITS}"), ("Raw", "bit_cast", "rounded_pair")),
+    "round_wide_streaming": Definition(
+        _round_wide("round_wide_streaming", f"__stcs({_WRITE}, {_BITS})"), ("Raw", "bit_cast", "rounded_pair")
     ),
 }
 

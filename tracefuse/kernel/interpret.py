@@ -284,13 +284,13 @@ class _Machine:
     def copy(self, statement: ir.Copy) -> None:
         source, destination = statement.source, statement.destination
         local = [b for b in (source, destination) if b.space == "local"]
-        if len(local) != 1 or source.dtype is not destination.dtype:
+        if len(local) != 1 or not statement.fits:
             raise self.fail(f"copy between {source.name} and {destination.name}: one must be local, types equal")
         start, end = self.evaluate(statement.source_index), self.evaluate(statement.destination_index)
         self.check_alignment(statement, *((destination, end) if source.space == "local" else (source, start)))
         for k in range(statement.width):
             value = self.load(source, start + start.dtype.type(k))
-            self.store(destination, end + end.dtype.type(k), value)
+            self.store(destination, end + end.dtype.type(k), convert(value, destination.dtype))
 
     def start_copy(self, statement: ir.StartCopy) -> None:
         """Reads at once; until the copy is awaited, its destination holds what new memory does."""

@@ -53,6 +53,9 @@ PRIMITIVES: dict[str, int] = {
         ),
         1,
     ),
+    # exp of what is not positive, as a term of a sum of at least 1: off by up to (1 + |x|) / 2**22 of itself, and 0
+    # where it is subnormal
+    "exp_term": 1,
     **dict.fromkeys(("atan2", "nextafter", "copysign"), 2),
     # floats and integers; of integers it wraps, and a negative exponent gives the reciprocal cut off, of 0 too: 0
     "pow": 2,
@@ -221,8 +224,9 @@ class Store:
 class Copy:
     """destination[destination_index + k] = source[source_index + k] for k in range(width), as one wide access.
 
-    One side is a local buffer, with a constant index; both have one dtype. The global side is aligned to the whole
-    width by the caller's guard.
+    One side is a local buffer, with a constant index. Both have one dtype, or the source is of float32 and the
+    destination of a half type, to which the elements are rounded. The global side is aligned to the whole width by the
+    caller's guard.
     """
 
     destination: Buffer
@@ -231,6 +235,15 @@ class Copy:
     source_index: Expression
     width: int
     cache: str = "default"
+
+    @property
+    def rounds(self) -> bool:
+        return self.source.dtype is dtypes.float32 and self.destination.dtype.is_half
+
+    @property
+    def fits(self) -> bool:
+        """Whether the elements of one side may stand on the other."""
+        return self.rounds or self.source.dtype is self.destination.dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,6 +367,7 @@ class Kernel:
     grid: parallel axes, outermost first (cuda: at most 3, of which the last is blockIdx.x; cpu: at most 1).
     threads: threads of a block, known at compile time; thread: the variable that numbers them (int32).
     cluster: blocks of a cluster, neighbours along the last axis, whose extent is a multiple; sm_90 and later.
+    blocks_per_multiprocessor: how many should fit on one at once; given up where the registers do not hold the kernel.
     work: elements touched by the whole launch, as an expression of parameters: the CPU runs small work on one thread.
     contract: multiplies and adds may become fused multiply-adds. fast_math: besides, signs of zeros do not count, and
     divisions, roots and functions may be approximate. workers: CPU threads that run it at most, 0 for all.

@@ -341,6 +341,8 @@ def primitive(
     flags: LLVM's floating-point flags of arithmetic, each followed by a space.
     Raises InternalError where the primitive has no meaning on that type.
     """
+    if name == "exp_term":
+        name = "exp"
     if name == "select":
         return arguments[0].select(arguments[1], arguments[2])
     if name == "bitcast":

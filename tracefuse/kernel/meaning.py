@@ -318,6 +318,7 @@ MEANING: dict[str, Function] = {
     "sqrt": np.sqrt,
     "rsqrt": _rounded_once(lambda x: 1.0 / np.sqrt(x)),
     "exp": _rounded_once(np.exp),
+    "exp_term": _rounded_once(np.exp),
     "exp2": _rounded_once(np.exp2),
     "expm1": _rounded_once(np.expm1),
     "log": _rounded_once(np.log),

@@ -79,7 +79,7 @@ sum_of_exponentials = reduction(
         ),
     ),
     # Terms over an infinite largest do not matter: a sum over -inf is of none but zeros, the result over inf is NaN.
-    term="exp(x - (a if a - a == 0 else 0.0))", final="s + (a - a)", spelled="sum(exp(a - max(a)))",
+    term="exp_term(x - over)", over="a if a - a == 0 else 0.0", final="s + (a - a)", spelled="sum(exp(a - max(a)))",
     doc="Sum over axes of e to the power of what an element lies below the largest: sums at a smaller largest are scaled "
     "down when they meet one at a larger (Milakov and Gimelshein, 2018). NaN where the largest is infinite.",
 )  # fmt: skip

@@ -176,7 +176,8 @@ class Reduction(Op):
     rows, so that a kernel makes several passes over a row that it holds; its NumPy meaning is still one function.
     spelled: other rows that it is equal to, in the language of `steps`, where it takes one pass and they take several.
     term: where the second of two parts is a sum of terms of the elements over the first, the code of one: `x` is the
-    element, `a` the first part. Several elements, and the sum so far, then move to a new first part at once.
+    element, `over` what the code of that name makes of the first part. Several elements, and the sum so far, then move
+    to a new first part at once.
     result: "same", "float" (integers go to floats), "sum" (small integers widen), "bool", "index" (int64).
     """
 
@@ -189,6 +190,7 @@ class Reduction(Op):
     steps: str | None = None
     spelled: str | None = None
     term: str | None = None
+    over: str = "a"
     parts: tuple[Part, ...] = ()
     domain: tuple[DType, ...] = dtypes.ALL
     exact: bool = False

@@ -8,9 +8,9 @@ Knows: strides, alignment, buffers. Must not know: ops, how a template lays its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from tracefuse.dtypes import DType
+from tracefuse.dtypes import DType, float32
 from tracefuse.extents import Extent
 from tracefuse.ir import Fusion, Shape
 from tracefuse.kernel.ir import Allocate, AwaitCopies, Buffer, Copy, Expression, Load, StartCopy, Store, Variable
@@ -31,6 +31,7 @@ class Accesses(Scopes):
     caches to what is read.
     cached: where values lie that an earlier phase kept; to_cache: where those go that a later phase reads, in registers
     or in shared memory, where a thread finds what it has left itself. awaited: copies to there have been started.
+    unrounded: by the name of a value that was rounded to a half type, the value before: what is stored is rounded once.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Accesses(Scopes):
         self.cached: dict[Key, tuple[Buffer, Extent]] = {}
         self.to_cache: dict[Key, tuple[Buffer, Extent]] = {}
         self.awaited = False
+        self.unrounded: dict[Expression, Expression] = {}
 
     def offset(self, number: int, coordinates: Shape) -> Extent:
         """The position in memory, in elements from the first, of an input's element."""
@@ -81,12 +83,16 @@ class Accesses(Scopes):
             found = self.scalars[number] = Variable(f"S{number}", self.fusion.values[number].dtype.compute)
         return found
 
+    def is_wide(self, number: int, coordinates: Shape) -> bool:
+        """Whether the lanes of an input's element are read in one access."""
+        return self._is_wide(self.offset(number, coordinates)) and number in self.aligned
+
     def load(self, number: int, coordinates: Shape) -> Lanes:
         """An element of an input, in its arithmetic type."""
         buffer, offset = self.buffer_of(number), self.offset(number, coordinates)
         cache = "streaming" if number in self.streaming else "default"
         target = self.to_cache.get((number, coordinates))
-        if self._is_wide(offset) and number in self.aligned:
+        if self.is_wide(number, coordinates):
             if target is None or target[0].space == "shared":
                 place: tuple[Buffer, Extent] = self._piece(f"x{number}", buffer.dtype), self.lane
             else:
@@ -107,24 +113,33 @@ class Accesses(Scopes):
         """Writes the lanes at `offset` and what follows, as one wide access where memory allows."""
         cache = "streaming" if self.streaming_stores else "default"
         shared = self.lanes > 1 and self.at_lane(offset, 0) == offset  # all lanes are about one element
-        spread = tuple(convert(e, buffer.dtype) for e in (lanes[:1] if shared else self.spread(lanes)))
+        exact = [self.unrounded.get(e, e) for e in (lanes[:1] if shared else self.spread(lanes))]
         if aligned and self._is_wide(offset):
-            self._store_wide(buffer, offset, spread, cache)
+            self._store_wide(buffer, offset, exact, cache)
             return
-        for lane, expression in enumerate(spread):
-            self.append(Store(buffer, self.index.code(self.at_lane(offset, lane)), expression, cache))
+        for lane, expression in enumerate(exact):
+            where = self.index.code(self.at_lane(offset, lane))
+            self.append(Store(buffer, where, convert(expression, buffer.dtype), cache))
+
+    def rounded(self, stem: str, lanes: Lanes, dtype: DType) -> Lanes:
+        """The lanes, named, in the form that they have in memory as `dtype`; what they were before is remembered."""
+        before = self.name(stem, lanes)
+        after = self.name(stem, tuple(convert(convert(e, dtype), dtype.compute) for e in before))
+        self.unrounded.update(zip(after, before, strict=True))
+        return after
 
     def keep(self, key: Key, lanes: Lanes) -> None:
         """Stores a value that a later phase reads, where one was asked for."""
         target = self.to_cache.get(key)
         if target is not None:
             buffer, index = target
-            spread = tuple(convert(e, buffer.dtype) for e in self.spread(lanes))
+            spread = self.spread(lanes)
             if buffer.space == "shared" and self._is_wide(index):
                 self._store_wide(buffer, index, spread, "default")
                 return
             for lane, expression in enumerate(spread):
-                self.append(Store(buffer, self.index.code(self.at_lane(index, lane)), expression))
+                where = self.index.code(self.at_lane(index, lane))
+                self.append(Store(buffer, where, convert(expression, buffer.dtype)))
 
     # --- what phases keep for later ones ----------------------------------------------------------------------------
 
@@ -172,8 +187,9 @@ class Accesses(Scopes):
         self.append(Allocate(held))
         return held
 
-    def _store_wide(self, buffer: Buffer, place: Extent, lanes: Lanes, cache: str) -> None:
-        held = self._piece("y", buffer.dtype)
+    def _store_wide(self, buffer: Buffer, place: Extent, lanes: Sequence[Expression], cache: str) -> None:
+        rounds = buffer.dtype.is_half and all(e.dtype is float32 for e in lanes)  # by the copy, in pairs
+        held = self._piece("y", float32 if rounds else buffer.dtype)
         for lane, expression in enumerate(lanes):
-            self.append(Store(held, self.index.code(lane), expression))
+            self.append(Store(held, self.index.code(lane), convert(expression, held.dtype)))
         self.append(Copy(buffer, self._first(place), held, self.index.code(0), self.lanes, cache))

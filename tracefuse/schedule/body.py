@@ -90,17 +90,17 @@ class Body(Accesses):
             lanes = self._one_element(node, node.op, coordinates)
         else:
             lanes = self._moved(node, coordinates)
-        lanes = self.name(f"v{number}", self._rounded(node, number, lanes))
+        lanes = self._named(node, number, lanes)
         self.keep(key, lanes)
         return lanes
 
-    def _rounded(self, node: Node, number: int, lanes: Lanes) -> Lanes:
+    def _named(self, node: Node, number: int, lanes: Lanes) -> Lanes:
         """A half that the user cast to, or that is stored as an output, is read on in its rounded form."""
         dtype = self.fusion.values[number].dtype
         cast = isinstance(node.op, Pointwise) and node.op.result == "dtype"
         if dtype.is_half and (cast or number in self.outputs):
-            return tuple(convert(convert(e, dtype), dtype.compute) for e in lanes)
-        return lanes
+            return self.rounded(f"v{number}", lanes, dtype)
+        return self.name(f"v{number}", lanes)
 
     def _remark(self, node: Node) -> None:
         if node.where is not None and node.where != self._where:

@@ -168,7 +168,7 @@ def lower_cluster(region: Region, setting: Setting, share: Share) -> tuple[Launc
         combine_threads(body, states, share.threads)
         _exchange(body, states, share.blocks, thread, rank)
 
-    run_phases(body, part, Portions(parts), positions.binder(body), join, kept=kept)
+    run_phases(body, part, Portions(parts), positions, join, kept=kept)
     first_of_all = [body.index.compare("eq", thread, 0), body.index.compare("eq", rank, 0)]
     store_kept(body, part, first_of_all)
     launch = make_launch(

@@ -43,6 +43,9 @@ from tracefuse.schedule.sizes import Sizes
 
 THREADS = 256
 WARP = 32
+RESIDENT_THREADS = 1024
+"""Threads on a multiprocessor: fewer than fit, so that each has the registers for all its reads to be on their way."""
+
 UNROLL = 4
 FEW_ROWS = 16
 """Of at most this many rows a thread takes all: there is nothing to join."""
@@ -183,12 +186,13 @@ def _single(region: Region, setting: Setting, tile: Tile, tiles: Extent) -> Laun
         _join(body, states, tile, columns)
 
     run_phases(
-        body, part, walk, positions.binder(body), join, width=body.lanes, kept=kept, stores=[columns.inside]
+        body, part, walk, positions, join, width=body.lanes, kept=kept, stores=[columns.inside]
     )  # fmt: skip
     store_kept(body, part, _first(body, columns, tile))
     return make_launch(
         body, f"{setting.name}_column", "cuda", [(block, tiles)], contract=setting.contract,
         threads=tile.across * tile.down, thread=variable,
+        blocks_per_multiprocessor=RESIDENT_THREADS // (tile.across * tile.down),
     )  # fmt: skip
 
 
@@ -225,7 +229,7 @@ def _launch(
         start, stop = chunks.bounds(body, columns.chunk)
         walk = Strides(start, stop, columns.down, tile.down, UNROLL)
         states = accumulate_phase(
-            body, part, phase, walk, positions.binder(body), width=body.lanes, stores=[columns.inside]
+            body, part, phase, walk, positions, width=body.lanes, stores=[columns.inside]
         )  # fmt: skip
         _join(body, states, tile, columns)
         first = [columns.inside, body.index.compare("eq", columns.down, 0)]
@@ -235,4 +239,5 @@ def _launch(
     return make_launch(
         body, f"{setting.name}_column_{phase}", "cuda", [(block, blocks)], scratch=[*read, *written],
         contract=setting.contract, threads=tile.across * tile.down, thread=variable,
+        blocks_per_multiprocessor=RESIDENT_THREADS // (tile.across * tile.down),
     )  # fmt: skip

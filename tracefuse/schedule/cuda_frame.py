@@ -18,6 +18,7 @@ from tracefuse.extents import Extent, Symbol, as_symbol, product, symbol
 from tracefuse.kernel.ir import Buffer, Expression, Variable, call
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.chip import Chip
+from tracefuse.schedule.cuda_ahead import forget, read_ahead, worth_reading
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import Region
 from tracefuse.schedule.scopes import Key
@@ -133,6 +134,12 @@ class Positions:
     def total(self) -> Extent:
         return product(loop.extent for loop in self.loops[:-1]) * self.inner
 
+    @property
+    def moving(self) -> frozenset[Symbol]:
+        """The symbols that `bind` binds."""
+        last = self.loops[-1].index if self.lanes == 1 else self.group
+        return frozenset((*(loop.symbol for loop in self.loops[:-1]), symbol_of(last)))
+
     def values(self, lane: Extent) -> dict[Symbol, Extent]:
         """What the innermost loop's index is: a lane of a group. Without lanes it is bound itself."""
         if self.lanes == 1:
@@ -156,8 +163,11 @@ class Positions:
 class Walk(Protocol):
     """A thread's way through positions."""
 
-    def each(self, body: Body, bind: Bind, emit: Emit) -> None:
-        """Opens loops, binds each position and emits."""
+    def each(self, body: Body, bind: Bind, emit: Emit, ahead: Sequence[Key] = ()) -> None:
+        """Opens loops, binds each position and emits.
+
+        ahead: elements of inputs to be read for several positions before the first is worked on.
+        """
         ...
 
 
@@ -176,7 +186,13 @@ class Steps:
     total: Extent
     inside: Expression | None = None
 
-    def each(self, body: Body, bind: Bind, emit: Emit) -> None:
+    def each(self, body: Body, bind: Bind, emit: Emit, ahead: Sequence[Key] = ()) -> None:
+        keys = worth_reading(body, ahead, self.count)
+        read_ahead(body, keys, self.step, self.count, lambda read: self._each(body, bind, read))
+        self._each(body, bind, emit)
+        forget(body, keys)
+
+    def _each(self, body: Body, bind: Bind, emit: Emit) -> None:
         for first, last in ((0, self.sure), (self.sure, self.count)):
             if first == last:
                 continue
@@ -204,21 +220,28 @@ class Strides:
     unroll: int
     slot: Extent | None = None
 
-    def each(self, body: Body, bind: Bind, emit: Emit) -> None:
-        def visit(position: Extent) -> None:
+    def each(self, body: Body, bind: Bind, emit: Emit, ahead: Sequence[Key] = ()) -> None:
+        def visit(position: Extent, emit: Emit) -> None:
             if self.slot is not None:
                 body.bind(self.slot, body.index.code(position - self.first))
             bind(position)
             emit()
 
+        def parts(emit: Emit) -> None:
+            with body.loop(part, self.unroll, "unroll"):
+                visit(self.first + (turn * self.unroll + part) * self.stride + self.start, emit)
+
         whole = (self.stop - self.first) // (self.stride * self.unroll)
         turn, part = symbol("turn", extent=whole), symbol("part", extent=self.unroll)
-        with body.loop(turn, whole), body.loop(part, self.unroll, "unroll"):
-            visit(self.first + (turn * self.unroll + part) * self.stride + self.start)
+        keys = worth_reading(body, ahead, self.unroll)
+        with body.loop(turn, whole):
+            read_ahead(body, keys, part, self.unroll, parts)
+            parts(emit)
+        forget(body, keys)
         rest = symbol("rest", extent=self.stop)
         begin = self.first + whole * (self.stride * self.unroll) + self.start
         with body.loop(rest, self.stop, start=begin, step=self.stride):
-            visit(rest)
+            visit(rest, emit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,13 +250,13 @@ class Portions:
 
     parts: Sequence[tuple[Walk, Mapping[Key, tuple[Buffer, Extent]]]]
 
-    def each(self, body: Body, bind: Bind, emit: Emit) -> None:
+    def each(self, body: Body, bind: Bind, emit: Emit, ahead: Sequence[Key] = ()) -> None:
         for walk, places in self.parts:
             body.to_cache.update(places)
             body.cached.update({key: places[key] for key in body.cached.keys() & places.keys()})
             if any(buffer.space == "shared" for buffer, _ in places.values()):
                 body.await_copies()
-            walk.each(body, bind, emit)
+            walk.each(body, bind, emit, ahead)
 
 
 def when(

@@ -7,15 +7,26 @@ Knows: phases, walks, kernel IR. Must not know: which template, sizes, CUDA's no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from itertools import chain
 from typing import TypeAlias
 
 from tracefuse.dtypes import DType
-from tracefuse.extents import Extent, Symbol, substitute, symbol
-from tracefuse.kernel.ir import Allocate, Assign, Buffer, Combiner, Expression, GroupReduce, Load, Variable
+from tracefuse.extents import Extent, Symbol, substitute, symbol, symbols
+from tracefuse.kernel.ir import (
+    Allocate,
+    Assign,
+    Buffer,
+    Combiner,
+    Expression,
+    GroupReduce,
+    Let,
+    Load,
+    Variable,
+    call,
+)
 from tracefuse.schedule.body import Body
-from tracefuse.schedule.cuda_frame import Bind, Walk, when
+from tracefuse.schedule.cuda_frame import Positions, Walk, when
 from tracefuse.schedule.phases import Accumulator, Region, accumulate, declare, finish, lifted, store_output
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.transposed import is_known
@@ -27,6 +38,11 @@ Kept: TypeAlias = Mapping[Key, int]
 """The values that a thread holds, with the phase that makes each."""
 
 Join: TypeAlias = Callable[[Sequence[State]], None]
+
+Values: TypeAlias = tuple[Expression, ...]
+
+Joined: TypeAlias = tuple[tuple[Variable, ...], Callable[[Values, Values], Values]]
+"""Variables, and what two threads' values of them are together."""
 
 
 def kept_dtype(region: Region, number: int) -> DType:
@@ -76,15 +92,15 @@ def places(
 
 
 def accumulate_phase(
-    body: Body, region: Region, phase: int, walk: Walk, bind: Bind, *, width: int = 1, kept: Kept | None = None,
-    stores: Sequence[Expression] = (),
+    body: Body, region: Region, phase: int, walk: Walk, positions: Positions, *, width: int = 1,
+    kept: Kept | None = None, stores: Sequence[Expression] = (), without: Container[int] = (),
 ) -> list[State]:  # fmt: skip
     """One pass over a thread's positions: the states of what the phase reduces; full outputs are stored.
 
-    Loads of what is held come first, so that they are on their way together. width: accumulators of a state.
-    stores: conditions on storing.
+    Loads come first, so that they are on their way together: of what is held all, of the rest those of some positions.
+    width: accumulators of a state. stores: conditions on storing. without: reductions that need no state of their own.
     """
-    held = kept or {}
+    held, bind = kept or {}, positions.binder(body)
     loaded = [key for key, first in held.items() if first == phase and key[0] in region.fusion.inputs]
 
     def load() -> None:
@@ -92,6 +108,8 @@ def accumulate_phase(
             body.fetch(*key)
 
     def work() -> None:
+        for key in reads:
+            body.value(*key)
         for state in states:
             _accumulate(body, region, state)
         _store_full(body, region, phase, stores)
@@ -99,23 +117,48 @@ def accumulate_phase(
     if loaded:
         walk.each(body, bind, load)
         body.cached.update((key, body.to_cache[key]) for key in loaded)
-    states = [tuple(declare(body, region, node) for _ in range(width)) for node in region.in_phase(phase)]
+    nodes = [node for node in region.in_phase(phase) if node.outputs[0] not in without]
+    states = [tuple(declare(body, region, node) for _ in range(width)) for node in nodes]
     if states or region.full[phase]:
-        walk.each(body, bind, work)
+        reads = _reads_on_the_way(body, region, phase, positions)
+        walk.each(body, bind, work, [key for key in reads if _is_of_one_row(body, region, key, positions)])
     body.cached.update((key, body.to_cache[key]) for key, first in held.items() if first == phase)
     return states
 
 
+def _reads_on_the_way(body: Body, region: Region, phase: int, positions: Positions) -> list[Key]:
+    """What a phase reads anew at every position."""
+    moving = positions.moving
+    return [
+        (number, at)
+        for number, at in region.reads_of(phase, body.cached)
+        if not moving.isdisjoint(s for c in at for s in symbols(c))
+    ]
+
+
+def _is_of_one_row(body: Body, region: Region, key: Key, positions: Positions) -> bool:
+    """Whether other rows read other elements: what all of them read is soon in the caches, and near."""
+    indices = {s for c in key[1] for s in symbols(c) if s.extent is not None}
+    return not indices <= positions.moving | {body.lane_symbol} or all(loop.extent == 1 for loop in region.nest.kept)
+
+
 def run_phases(
-    body: Body, region: Region, walk: Walk, bind: Bind, join: Join, *, width: int = 1, kept: Kept | None = None,
-    stores: Sequence[Expression] = (),
+    body: Body, region: Region, walk: Walk, positions: Positions, join: Join, *, width: int = 1,
+    kept: Kept | None = None, stores: Sequence[Expression] = (),
 ) -> None:  # fmt: skip
     """All phases in one launch: each one's states are joined and their results known to the next."""
     for phase in range(len(region.full)):
-        states = accumulate_phase(body, region, phase, walk, bind, width=width, kept=kept, stores=stores)
+        contained, makers = region.contained(phase), region.fusion.producers
+        states = accumulate_phase(
+            body, region, phase, walk, positions, width=width, kept=kept, stores=stores, without=contained
+        )
         join(states)
-        for state in states:
-            finish(body, region, *state)
+        known = {state[0].node.outputs[0]: state for state in states}
+        for number, (other, part) in contained.items():
+            lanes = known[other.outputs[0]]
+            known[number] = tuple(Accumulator(makers[number], (lane.variables[part],)) for lane in lanes)
+        for node in region.in_phase(phase):
+            finish(body, region, *known[node.outputs[0]])
 
 
 def _accumulate(body: Body, region: Region, state: State) -> None:
@@ -144,15 +187,38 @@ def store_kept(body: Body, region: Region, tests: Sequence[Expression]) -> None:
 
 
 def combine_threads(body: Body, states: Sequence[State], group: int) -> None:
-    """Joins the states of `group` neighbouring threads; then all of them have the result."""
+    """Joins the states of `group` neighbouring threads; then all of them have the result.
+
+    Of a sum of terms over a first part, the first part is joined first: each thread then moves its sum there once, and
+    sums are added.
+    """
     own = [accumulator for state in states for accumulator in state]
     if not own or group == 1:
         return
-    left = [tuple(Variable(body.fresh("left"), v.dtype) for v in a.variables) for a in own]
-    right = [tuple(Variable(body.fresh("right"), v.dtype) for v in a.variables) for a in own]
-    results = [a.combined(x, y) for a, x, y in zip(own, left, right, strict=True)]
+    sums = [a for a in own if a.op.term is not None]
+    before = [Variable(body.fresh("own"), a.variables[0].dtype) for a in sums]
+    for accumulator, first in zip(sums, before, strict=True):
+        body.append(Let(first, accumulator.variables[0]))
+    firsts: list[Joined] = [(a.variables[:1], a.first_combined) for a in sums]
+    _reduce(body, [*((a.variables, a.combined) for a in own if a.op.term is None), *firsts], group)
+    for accumulator, first in zip(sums, before, strict=True):
+        moved, total = accumulator.variables
+        body.append(Assign(total, call("mul", total, *accumulator.terms(body, (first,), moved))))
+    _reduce(body, [(a.variables[1:], _added) for a in sums], group)
+
+
+def _added(earlier: Values, later: Values) -> Values:
+    return tuple(call("add", x, y) for x, y in zip(earlier, later, strict=True))
+
+
+def _reduce(body: Body, joined: Sequence[Joined], group: int) -> None:
+    if not joined:
+        return
+    left = [tuple(Variable(body.fresh("left"), v.dtype) for v in variables) for variables, _ in joined]
+    right = [tuple(Variable(body.fresh("right"), v.dtype) for v in variables) for variables, _ in joined]
+    results = [combined(x, y) for (_, combined), x, y in zip(joined, left, right, strict=True)]
     combiner = Combiner(tuple(chain(*left)), tuple(chain(*right)), tuple(chain(*results)))
-    body.append(GroupReduce(tuple(chain(*(a.variables for a in own))), combiner, group))
+    body.append(GroupReduce(tuple(chain(*(variables for variables, _ in joined))), combiner, group))
 
 
 def combine_shared(

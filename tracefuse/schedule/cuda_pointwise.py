@@ -32,11 +32,15 @@ from tracefuse.schedule.cuda_lanes import is_flat
 from tracefuse.schedule.launches import LaunchSpec, make_launch
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import Region, store_outputs
+from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.transposed import is_known, read_offsets
 
 THREADS = 256
 """Threads of a block: eight blocks fill a multiprocessor."""
+
+BLOCKS = 8
+"""Blocks that should fit on a multiprocessor also where a thread takes several groups."""
 
 LEAST_ACROSS = 8
 """At least this many threads of a tiled block stand next to each other: 128 bytes in a row."""
@@ -44,8 +48,8 @@ LEAST_ACROSS = 8
 FLIGHT_BYTES = 32
 """A thread asks for at least this much before it waits."""
 
-ROWS_FLIGHT_BYTES = 64
-"""The same where the groups of a thread share a column: more of them spread what they share."""
+ROWS_FLIGHT_BYTES = {1: 32, 2: 32, 4: 32, 8: 64}
+"""The same where the groups of a thread share a column, by lanes: more of them spread what they share."""
 
 HELD_BYTES = 128
 """What a thread asks for at once takes no more registers than these."""
@@ -80,7 +84,7 @@ def lower_pointwise(region: Region, setting: Setting, sizes: Sizes) -> tuple[Lau
     block = open_block(body, blocks)
     thread, variable = open_threads(body, THREADS)
     part = region.placed(positions.values(body.lane))
-    count = _groups_of_thread(region, lanes, ROWS_FLIGHT_BYTES if across else FLIGHT_BYTES)
+    count = _groups_of_thread(region, lanes, ROWS_FLIGHT_BYTES[lanes] if across else FLIGHT_BYTES)
     elements: Extent = positions.total * lanes
     if across:
         rows = product(loop.extent for loop in loops[:-1])
@@ -98,7 +102,7 @@ def lower_pointwise(region: Region, setting: Setting, sizes: Sizes) -> tuple[Lau
         _rest(body, region, loops[0], total * lanes, block, thread)
     launch = make_launch(
         body, f"{setting.name}_pointwise", "cuda", [(block, blocks)], contract=setting.contract,
-        threads=THREADS, thread=variable,
+        threads=THREADS, thread=variable, blocks_per_multiprocessor=BLOCKS if grid.steps > 1 else None,
     )  # fmt: skip
     return launch, derived
 
@@ -159,8 +163,12 @@ def _rows(
 
 def _emit(body: Body, region: Region, part: Region, positions: Positions, grid: _Grid) -> None:
     """The groups of a thread: all at once where the whole block exists, else one by one."""
+    values = positions.values(body.lane)
+    certain = [(n, tuple(substitute(c, values) for c in at)) for n, at in _certain_reads(region)]
 
     def store() -> None:
+        for key in certain:
+            body.value(*key)
         store_outputs(body, part, part.full[0])
 
     if grid.steps > 1:
@@ -179,14 +187,21 @@ def _emit(body: Body, region: Region, part: Region, positions: Positions, grid: 
             store()
 
 
+def _certain_reads(region: Region) -> list[Key]:
+    """What is read whatever conditions and data say."""
+    return [
+        (number, coordinates)
+        for number, coordinates in region.probe.reads
+        if (number, coordinates) in region.probe.unconditional and is_known(region, coordinates)
+    ]
+
+
 def _load_all(body: Body, region: Region, positions: Positions, grid: _Grid) -> None:
     """Loads what every step reads in any case, before the first step works on it."""
     values = positions.values(body.lane)
     place = grid.step * body.lanes + (body.lane if body.lanes > 1 else 0)
-    for number, coordinates in region.probe.reads:
-        moves = any(s in grid.moving for c in coordinates for s in symbols(c))
-        certain = (number, coordinates) in region.probe.unconditional and is_known(region, coordinates)
-        if not moves or not certain:
+    for number, coordinates in _certain_reads(region):
+        if not any(s in grid.moving for c in coordinates for s in symbols(c)):
             continue
         key = (number, tuple(substitute(c, values) for c in coordinates))
         dtype = region.fusion.values[number].dtype

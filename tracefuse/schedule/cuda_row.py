@@ -133,7 +133,7 @@ def lower_row(region: Region, setting: Setting, shape: RowShape) -> tuple[Launch
     def join(states: Sequence[State]) -> None:
         combine_threads(body, states, shape.group)
 
-    run_phases(body, part, walk, positions.binder(body), join, kept=kept)
+    run_phases(body, part, walk, positions, join, kept=kept)
     first = body.index.compare("eq", slot, 0)
     store_kept(body, part, [first] if inside is None else [first, inside])
     launch = make_launch(
@@ -161,7 +161,7 @@ def lower_long_row(region: Region, setting: Setting) -> tuple[LaunchSpec, dict[S
     def join(states: Sequence[State]) -> None:
         combine_threads(body, states, threads)
 
-    run_phases(body, part, walk, positions.binder(body), join)
+    run_phases(body, part, walk, positions, join)
     store_kept(body, part, [body.index.compare("eq", thread, 0)])
     launch = make_launch(
         body, f"{setting.name}_row", "cuda", [(block, rows)], contract=setting.contract, threads=threads,

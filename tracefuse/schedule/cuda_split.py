@@ -173,7 +173,7 @@ def _launch(
     if chunked:
         start, stop = chunks.bounds(body, chunk)
         walk = Strides(start, stop, thread, THREADS, UNROLL)
-        states = accumulate_phase(body, part, phase, walk, positions.binder(body))
+        states = accumulate_phase(body, part, phase, walk, positions)
         combine_threads(body, states, THREADS)
         written = partials.write(body, states, chunks.count, chunk * rows + row, [first])
     if last:

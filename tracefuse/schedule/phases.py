@@ -8,22 +8,22 @@ Knows: regions, nests, ops by kind. Must not know: targets, how loops are laid o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from tracefuse.dtypes import DType
-from tracefuse.extents import Extent, Symbol, product, substitute
+from tracefuse.extents import Extent, Symbol, product, substitute, symbols
 from tracefuse.ir import Fusion, Literal, Node, Shape
 from tracefuse.kernel.ir import Accumulate, Assign, Declare, Expression, Variable, call
-from tracefuse.ops.row import Reduction
+from tracefuse.ops.row import Part, Reduction
 from tracefuse.ops.row_major import linearize
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.loops import Facts
 from tracefuse.schedule.nest import Nest, build_nest, contiguous_strides, first_nest
 from tracefuse.schedule.probe import Probe, depths
 from tracefuse.schedule.scalar_code import Term, apply, constant, convert
-from tracefuse.schedule.scopes import Lanes
+from tracefuse.schedule.scopes import Key, Lanes
 from tracefuse.schedule.sizes import Sizes
 
 
@@ -82,6 +82,37 @@ class Region:
         """The reductions of a phase; none in the last, which only stores."""
         return self.reductions[phase] if phase < len(self.reductions) else ()
 
+    def contained(self, phase: int) -> dict[int, tuple[Node, int]]:
+        """The reductions of a phase whose state is a part of another's of the same elements: the other, which part."""
+        nodes, found = self.in_phase(phase), {}
+        for node in nodes:
+            parts = _parts_of(node)
+            for other in nodes:
+                others = _parts_of(other)
+                same = node.operands == other.operands and node.attributes["dims"] == other.attributes["dims"]
+                if same and node.compute is other.compute and len(parts) == 1 < len(others) and parts[0] in others:
+                    found[node.outputs[0]] = (other, others.index(parts[0]))
+        return found
+
+    def visit_phase(self, probe: Probe, phase: int) -> None:
+        """Walks from what a phase reduces and stores to the inputs."""
+        for node in self.in_phase(phase):
+            operand = node.operands[0]
+            if isinstance(operand, int):
+                probe.visit(operand, self.at[node.outputs[0]][1])
+        for output in self.full[phase]:
+            probe.visit(output, self.coordinates(output))
+
+    def reads_of(self, phase: int, known: Collection[Key]) -> list[Key]:
+        """The inputs' elements that a phase reads whatever conditions and data say, where the values `known` are."""
+        probe = Probe(self.fusion, self.probe.reduced, stop_at_reductions=True, known=known)
+        self.visit_phase(probe, phase)
+        return [
+            (number, at)
+            for number, at in probe.reads
+            if (number, at) in probe.unconditional and probe.taken.isdisjoint(s for c in at for s in symbols(c))
+        ]
+
     def at_loop(self, index: Symbol, coordinate: Extent) -> Region:
         """The same region with one loop's index replaced by a coordinate, for a loop over a part of its range."""
         return self.placed({index: coordinate})
@@ -126,15 +157,9 @@ def build_region(fusion: Fusion, facts: Facts, memory: Memory, sizes: Sizes, wor
 
 
 def _probe_phases(region: Region) -> None:
-    probe = region.probe
-    for phase, outputs in enumerate(region.full):
-        probe.phase = phase
-        for node in region.in_phase(phase):
-            operand = node.operands[0]
-            if isinstance(operand, int):
-                probe.visit(operand, region.at[node.outputs[0]][1])
-        for output in outputs:
-            probe.visit(output, region.coordinates(output))
+    for phase in range(len(region.full)):
+        region.probe.phase = phase
+        region.visit_phase(region.probe, phase)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -182,6 +207,19 @@ class Accumulator:
         ):
             body.append(Assign(variable, value))
 
+    def first_combined(self, earlier: State, later: State) -> State:
+        """The combination of two first parts alone, where the second is a sum of terms over them."""
+        part = self.op.state_parts[0]
+        names: dict[str, Term] = {part.name: earlier[0], f"later_{part.name}": later[0]}
+        return (apply(part.combine, names, self.variables[0].dtype),)
+
+    def terms(self, body: Body, elements: Sequence[Expression], first: Expression) -> list[Expression]:
+        """The terms of elements over a first part."""
+        assert self.op.term is not None
+        dtype = self.variables[1].dtype
+        (over,) = body.name("over", (apply(self.op.over, {self.op.state_parts[0].name: first}, dtype),))
+        return [apply(self.op.term, {"x": element, "over": over}, dtype) for element in elements]
+
     def final(self, state: State, region: Region, body: Body) -> Expression:
         """The result of the reduction from its state."""
         if self.op.final == "a":
@@ -191,6 +229,11 @@ class Accumulator:
             names["n"] = body.index.code(product(e for _, e in _reduced_axes(region, self.node)))
             result = apply(self.op.final, names, state[0].dtype)
         return convert(result, region.fusion.values[self.node.outputs[0]].dtype.compute)
+
+
+def _parts_of(node: Node) -> tuple[Part, ...]:
+    assert isinstance(node.op, Reduction)
+    return node.op.state_parts
 
 
 def _reduced_axes(region: Region, node: Node) -> list[tuple[int, Extent]]:
@@ -248,15 +291,13 @@ def _elements(body: Body, region: Region, node: Node) -> Lanes:
 
 def _absorb_terms(body: Body, region: Region, accumulator: Accumulator) -> None:
     """Adds the elements of all lanes to a sum of terms over the first part of the state, which moves once."""
-    op, (first, total) = accumulator.op, accumulator.variables
-    assert op.term is not None
-    own, dtype = op.state_parts[0], first.dtype
-    elements = [convert(element, dtype) for element in _elements(body, region, accumulator.node)]
+    first, total = accumulator.variables
+    elements = [convert(element, first.dtype) for element in _elements(body, region, accumulator.node)]
     moved: Expression = first
     for element in elements:
-        moved = apply(own.combine, {own.name: moved, f"later_{own.name}": element}, dtype)
+        (moved,) = accumulator.first_combined((moved,), (element,))
     (moved,) = body.name("moved", (moved,))
-    terms = [apply(op.term, {"x": element, own.name: moved}, dtype) for element in (first, *elements)]
+    terms = accumulator.terms(body, (first, *elements), moved)
     result: Expression = call("mul", total, terms[0])
     for term in terms[1:]:
         result = call("add", result, term)
@@ -284,7 +325,7 @@ def finish(body: Body, region: Region, *lanes: Accumulator) -> None:
     result = body.name(f"v{number}", tuple(lane.final(lane.variables, region, body) for lane in lanes))
     dtype = region.fusion.values[number].dtype
     if dtype.is_half and number in body.outputs:
-        result = body.name(f"v{number}", tuple(convert(convert(e, dtype), dtype.compute) for e in result))
+        result = body.rounded(f"v{number}", result, dtype)
     body.levels[-1].memo[(number, region.at[number][0])] = result
 
 

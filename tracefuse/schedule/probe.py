@@ -9,7 +9,7 @@ Knows: index maps, ops by kind. Must not know: kernel IR, targets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from tracefuse.errors import InternalError
@@ -25,13 +25,16 @@ class Probe:
 
     reduced: (extent, index) of the R loops, which reductions run over. kept: values that a later phase reads again and
     `worth` says to keep, with the phase that makes them; last: the last phase that reads each. unconditional: what is
-    read whatever the conditions say. stop_at_reductions: their results are known already.
+    read whatever the conditions say. stop_at_reductions: their results are known already; so are the values `known`.
+    taken: the coordinates that data decides.
     """
 
     fusion: Fusion
     reduced: Sequence[tuple[Extent, Extent]]
     worth: Callable[[int], bool] = lambda number: False
     stop_at_reductions: bool = False
+    known: Collection[tuple[int, Shape]] = ()
+    taken: set[Symbol] = field(default_factory=set)
     reads: list[tuple[int, Shape]] = field(default_factory=list)
     tests: list[Within] = field(default_factory=list)
     positions: list[Extent] = field(default_factory=list)
@@ -61,7 +64,7 @@ class Probe:
         key = (number, coordinates)
         if (self.phase, key) in self._seen or not self.fusion.values[number].is_tensor:
             return
-        if self._is_kept(key):
+        if key in self.known or self._is_kept(key):
             return
         self._seen.add((self.phase, key))
         self._first.setdefault(key, self.phase)
@@ -97,7 +100,9 @@ class Probe:
                 return int(operand.value.real)
             self.visit(operand, at)
             extent = self.fusion.shape_of(node.operands[0])[node.attributes["dim"]]
-            return symbol(f"taken{node.outputs[0]}", extent=extent)
+            index = symbol(f"taken{node.outputs[0]}", extent=extent)
+            self.taken.update(symbols(index))
+            return index
 
         for source in sources(self.fusion, node, coordinates, index_of):
             self.tests.extend(source.conditions)

@@ -12,10 +12,16 @@ __device__ __forceinline__ To bit_cast(From from) {
 
 __device__ __forceinline__ float to_float(bfloat16 x) { return __uint_as_float((unsigned int)x.bits << 16); }
 
+template <typename T> __device__ __forceinline__ unsigned int rounded_pair(float low, float high);
+
+template <> __device__ __forceinline__ unsigned int rounded_pair<bfloat16>(float low, float high) {
+  unsigned int pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
 __device__ __forceinline__ bfloat16 to_bfloat16(float x) {
-  bfloat16 result;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(x));
-  return result;
+  return bfloat16{(unsigned short)rounded_pair<bfloat16>(x, 0.0f)};
 }
 
 template <typename T>
@@ -35,31 +41,31 @@ template <> struct Raw<16> { typedef uint4 type; };
 
 __device__ __forceinline__ unsigned char load_once(const unsigned char* from) {
   unsigned short raw;
-  asm("ld.global.nc.L1::no_allocate.u8 %0, [%1];"
+  asm volatile("ld.global.nc.L1::no_allocate.u8 %0, [%1];"
       : "=h"(raw) : "l"(__cvta_generic_to_global(from)));
   return (unsigned char)raw;
 }
 __device__ __forceinline__ unsigned short load_once(const unsigned short* from) {
   unsigned short raw;
-  asm("ld.global.nc.L1::no_allocate.u16 %0, [%1];"
+  asm volatile("ld.global.nc.L1::no_allocate.u16 %0, [%1];"
       : "=h"(raw) : "l"(__cvta_generic_to_global(from)));
   return raw;
 }
 __device__ __forceinline__ unsigned int load_once(const unsigned int* from) {
   unsigned int raw;
-  asm("ld.global.nc.L1::no_allocate.u32 %0, [%1];"
+  asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];"
       : "=r"(raw) : "l"(__cvta_generic_to_global(from)));
   return raw;
 }
 __device__ __forceinline__ uint2 load_once(const uint2* from) {
   uint2 raw;
-  asm("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
+  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
       : "=r"(raw.x), "=r"(raw.y) : "l"(__cvta_generic_to_global(from)));
   return raw;
 }
 __device__ __forceinline__ uint4 load_once(const uint4* from) {
   uint4 raw;
-  asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
       : "=r"(raw.x), "=r"(raw.y), "=r"(raw.z), "=r"(raw.w) : "l"(__cvta_generic_to_global(from)));
   return raw;
 }
@@ -68,14 +74,21 @@ template <int width, typename T>
 __device__ __forceinline__ void read_wide_once(T* to, const T* from) {
   constexpr int bytes = width * sizeof(T) < 16 ? width * sizeof(T) : 16;
   constexpr int count = bytes / sizeof(T);
-  struct Piece { T values[count]; };
   typedef typename Raw<bytes>::type raw;
   #pragma unroll
   for (int k = 0; k < width; k += count) {
     const raw whole = load_once((const raw*)(from + k));
-    const Piece piece = bit_cast<Piece>(whole);
-    #pragma unroll
-    for (int i = 0; i < count; ++i) to[k + i] = piece.values[i];
+    if constexpr (sizeof(T) == 2 && bytes >= 4) {
+      struct Words { unsigned int values[bytes / 4]; };
+      const Words words = bit_cast<Words>(whole);
+      #pragma unroll
+      for (int i = 0; i < count; ++i) to[k + i] = bit_cast<T>((unsigned short)(words.values[i / 2] >> i % 2 * 16));
+    } else {
+      struct Piece { T values[count]; };
+      const Piece piece = bit_cast<Piece>(whole);
+      #pragma unroll
+      for (int i = 0; i < count; ++i) to[k + i] = piece.values[i];
+    }
   }
 }
 
