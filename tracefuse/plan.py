@@ -250,7 +250,7 @@ class _Lowering:
         lowered = lower(
             written, rule, border.strides, border.sizes(self.values, self.strides), self.target,
             name=f"s{position}", contract=self.options.contract, aligned=border.aligned(self.aligned | self._wide()),
-            misaligned=border.misaligned(), placed=placed, shared=shared,
+            misaligned=border.misaligned(), placed=placed, shared=shared, given=border.own(apart),
         )  # fmt: skip
         return border, lowered.with_arithmetic(self.options.fast_math, self.options.threads)
 
@@ -285,9 +285,13 @@ class _Border:
         extent = self.fusion.values[original].extent
         return 0 if extent is None else self.fusion.canonical(extent)
 
+    def own(self, values: Collection[int]) -> frozenset[int]:
+        """The outputs among `values` (of the original)."""
+        return frozenset(n for n in self.part.segment.outputs if self.part.segment.index_map[n] in values)
+
     def placed(self, values: Collection[int]) -> frozenset[int]:
         """The outputs among `values` (of the original), whose strides from here on are those of their memory."""
-        own = frozenset(n for n in self.part.segment.outputs if self.part.segment.index_map[n] in values)
+        own = self.own(values)
         self.strides.update((n, self._strides(n)) for n in own)
         return own
 

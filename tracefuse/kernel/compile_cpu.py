@@ -106,7 +106,7 @@ def canonical(text: str) -> str:
         return f"{short}:" if found else f"%{short}"
 
     text = re.sub(r"^ *;.*\n", "", text, flags=re.MULTILINE)
-    text = re.sub(r"^@wrong_count.*\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^@wrong_(count|place).*\n", "", text, flags=re.MULTILINE)
     return _NAME.sub(number, text)
 
 

@@ -187,6 +187,10 @@ class _Emitter(Writer):
                 self.start_copy(statement)
             case ir.AwaitCopies():
                 self.line(f"{self.printer.use('await_copies')}();")
+            case ir.Transpose():
+                raise InternalError(
+                    f"kernel IR: {self.kernel.name} transposes a tile, which CUDA kernels have no form of"
+                )
             case ir.For():
                 self.loop(statement)
             case ir.If():

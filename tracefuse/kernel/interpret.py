@@ -264,6 +264,8 @@ class _Machine:
                 self.start_copy(statement)
             case ir.AwaitCopies():
                 self.await_copies()
+            case ir.Transpose():
+                self.transpose(statement)
             case ir.For():
                 self.loop(statement)
             case ir.If(condition, then, orelse):
@@ -319,6 +321,21 @@ class _Machine:
         self.mask = outer
 
     def check_alignment(self, statement: ir.Copy | ir.StartCopy, wide: ir.Buffer, index: Any) -> None:
+    def transpose(self, s: ir.Transpose) -> None:
+        if {s.source.space, s.destination.space} != {"local"} or s.source.dtype is not s.destination.dtype:
+            raise self.fail(f"transposes {s.source.name} to {s.destination.name}: both must be local, of one type")
+        rows, columns = (int(np.max(self.evaluate(e))) for e in (s.rows, s.columns))
+        shapes = ((-1, pitch, s.width, self.lanes) for pitch in (s.from_pitch, s.to_pitch))
+        buffers = (s.source, s.destination)
+        source, target = (self.memory(b).data.reshape(shape) for b, shape in zip(buffers, shapes, strict=True))
+        if rows > min(source.shape[0], s.to_pitch) or columns > min(target.shape[0], s.from_pitch):
+            raise self.fail(f"transposes {rows} rows and {columns} columns, more than {s.source.name} has")
+        active = np.arange(self.lanes) if self.mask is None else np.flatnonzero(self.mask)
+        moved = source[:rows, :columns, :, active].transpose(1, 0, 2, 3)
+        target[:columns, :rows, :, active] = moved
+
+    def check_alignment(self, statement: ir.Copy, index: Any) -> None:
+        wide = statement.destination if statement.source.space == "local" else statement.source
         memory = self.memory(wide)
         bytes_wide = min(statement.width * wide.dtype.itemsize, WIDEST_ACCESS)
         address = memory.data.ctypes.data if wide.space == "global" else 0

@@ -74,6 +74,10 @@ COMPLEX_PRIMITIVES: dict[str, int] = {"real": 1, "imag": 1, "complex": 2, "sign"
 COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf", "isfinite", "signbit"})
 
 
+CACHE_LINE = 64
+"""Bytes of a line of the CPU's caches."""
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # expressions
 
@@ -211,6 +215,8 @@ class Store:
     """buffer[index] = value. cache: "default", "streaming" (not read again soon).
 
     block: of a shared buffer, the block of the cluster whose memory is meant, 0 to cluster - 1; None: the own one.
+    On the CPU a streaming store in a vector loop goes past the caches where the buffer's alignment is a CACHE_LINE;
+    the caller makes sure that the loop then starts at such a line.
     """
 
     buffer: Buffer
@@ -264,6 +270,21 @@ class StartCopy:
 @dataclass(frozen=True, slots=True)
 class AwaitCopies:
     """The copies that this thread started are done; other threads see them after the next barrier."""
+class Transpose:
+    """destination[c * to_pitch + r] = source[r * from_pitch + c] for r in range(rows), c in range(columns).
+
+    Between local buffers of one type, on the CPU. Pitches and the rows of both buffers are multiples of 16: rows and
+    columns up to the next such multiple may be moved too, whatever they hold. An element here is `width` neighbouring
+    ones of the buffers.
+    """
+
+    destination: Buffer
+    to_pitch: int
+    source: Buffer
+    from_pitch: int
+    rows: Expression
+    columns: Expression
+    width: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,6 +360,7 @@ Statement: TypeAlias = (
     | Copy
     | StartCopy
     | AwaitCopies
+    | Transpose
     | For
     | If
     | Allocate

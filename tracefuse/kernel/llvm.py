@@ -15,6 +15,7 @@ from tracefuse.kernel.llvm_body import Emitter, Metadata, is_scratch
 from tracefuse.kernel.llvm_build import Processor, Value, host_processor
 from tracefuse.kernel.llvm_half import TRUNCATE
 from tracefuse.kernel.llvm_scalar import register_type
+from tracefuse.kernel.llvm_transpose import transpose_function
 
 
 def _parameter(parameter: ir.Buffer | ir.Variable) -> str:
@@ -67,8 +68,9 @@ def emit_llvm(kernel: ir.Kernel, processor: Processor | None = None) -> str:
     body = Emitter(kernel, processor, metadata)
     texts = [_body(kernel, scratch, body)]
     outer = Emitter(kernel, processor, metadata)
-    texts += llvm_launch.emit(kernel, scratch, outer)
+    texts += llvm_launch.emit(kernel, scratch, outer, tuple(body.streamed))
     declarations = {**body.builder.declarations, **outer.builder.declarations}
+    texts += [transpose_function(bits, processor.vector_bits) for bits in body.transposes]
     narrows = any("fptrunc float" in line and line.endswith("to half") for line in body.builder.lines)
     support = (TRUNCATE,) if narrows else ()
     texts += llvm_math.functions((*body.builder.functions, *outer.builder.functions, *support), declarations)

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
 from tracefuse.errors import InternalError
-from tracefuse.kernel import ir, llvm_scalar
+from tracefuse.kernel import ir, llvm_scalar, llvm_streaming
 from tracefuse.kernel.llvm_build import Builder, Processor, Value
 from tracefuse.kernel.llvm_scalar import memory_type, register_type
+from tracefuse.kernel.llvm_transpose import transpose_symbol
 
 _ACCUMULATE = {"add": "fadd", "mul": "fmul"}
 # A constant-size buffer above this many bytes is memory of the piece instead of the stack of the body.
@@ -42,15 +43,25 @@ class Metadata:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.mark: str | None = None
+        self._count = 0
 
     def add(self, text: str) -> str:
         """`text` with {self} standing for its own number."""
-        name = f"!{len(self.lines)}"
+        name = f"!{self._count}"
+        self._count += 1
         self.lines.append(f"{name} = {text.format(self=name)}")
         return name
 
     def loop(self, *properties: str) -> str:
         return self.add(f"distinct !{{{{{', '.join(('{self}', *properties))}}}}}")
+
+    def marked(self, group: str) -> str:
+        """An access group of a store past the caches in a loop whose group is given."""
+        if self.mark is None:
+            self.mark = self.add("distinct !{{}}")
+            self.lines.append(f"!{llvm_streaming.MARK} = !{{{self.mark}}}")
+        return self.add(f"!{{{{{group}, {self.mark}}}}}")
 
 
 def is_scratch(buffer: ir.Buffer) -> bool:
@@ -75,6 +86,10 @@ class Emitter:
         self.variables: dict[str, Value | Mutable] = {}
         self.pointers: dict[str, str] = {}
         self.access_group: str | None = None
+        # Bits of the elements of tiles that are transposed.
+        self.transposes: dict[int, None] = {}
+        # The buffers of which stores go past the caches.
+        self.streamed: dict[str, None] = {}
         # Integers that are places or extents, not data.
         self.plain = {s.name for s in kernel.scalars if s.dtype.is_integer}
 
@@ -174,6 +189,8 @@ class Emitter:
                 self._store(s)
             case ir.Copy():
                 self._copy(s)
+            case ir.Transpose():
+                self._transpose(s)
             case ir.For():
                 self._for(s)
             case ir.If():
@@ -210,7 +227,16 @@ class Emitter:
         if value.type == "i1":
             value = value.convert("zext", "i8")
         address = self._address(s.buffer, s.index)
-        self.builder.line(f"store {value}, {address}, align {alignment(s.buffer)}{self._group()}")
+        group = self._streaming_group(s.buffer) if s.cache == "streaming" else self._group()
+        self.builder.line(f"store {value}, {address}, align {alignment(s.buffer)}{group}")
+
+    def _streaming_group(self, buffer: ir.Buffer) -> str:
+        """Marks a store in a vector loop, where the processor has stores past the caches."""
+        whole_lines = buffer.alignment >= ir.CACHE_LINE
+        if not (self.access_group and whole_lines and self.processor.streaming_stores):
+            return self._group()
+        self.streamed[buffer.name] = None
+        return f", !llvm.access.group {self.metadata.marked(self.access_group)}"
 
     def _copy(self, s: ir.Copy) -> None:
         dtype = s.source.dtype
@@ -219,6 +245,13 @@ class Emitter:
         value = self.builder.emit(f"load {type_}, {source}, align {alignment(s.source)}{group}", type_)
         destination = self._address(s.destination, s.destination_index)
         self.builder.line(f"store {value}, {destination}, align {alignment(s.destination)}{group}")
+
+    def _transpose(self, s: ir.Transpose) -> None:
+        bits = 8 * s.source.dtype.itemsize * s.width
+        self.transposes[bits] = None
+        pointers = ", ".join(f"ptr {self.pointers[buffer.name]}" for buffer in (s.destination, s.source))
+        sides = f"{self.index(s.rows)}, {self.index(s.columns)}, i64 {s.to_pitch}, i64 {s.from_pitch}"
+        self.builder.line(f"call void @{transpose_symbol(bits)}({pointers}, {sides})")
 
     def _allocate(self, buffer: ir.Buffer) -> None:
         if is_scratch(buffer):

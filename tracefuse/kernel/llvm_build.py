@@ -21,10 +21,12 @@ FLOAT_BITS = {"float": 32, "double": 64}
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """What the emitted text depends on: half conversions in hardware, the width of a vector in bits."""
+    """What the emitted text depends on: half conversions in hardware, the width of a vector in bits, stores of vectors
+    past the caches (and the fence that orders them, of x86)."""
 
     half_conversions: bool
     vector_bits: int
+    streaming_stores: bool = False
 
 
 @functools.cache
@@ -33,7 +35,8 @@ def host_processor() -> Processor:
     from llvmlite import binding
 
     features = binding.get_host_cpu_features()
-    return Processor(bool(features.get("f16c", False)), 512 if features.get("avx512f", False) else 256)
+    width = 512 if features.get("avx512f", False) else 256
+    return Processor(bool(features.get("f16c", False)), width, bool(features.get("avx2", False)))
 
 
 def float_literal(value: float, type_: str) -> str:

@@ -11,6 +11,8 @@ first compile). Must not know: statements.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tracefuse import dtypes
 from tracefuse.kernel import ir
 from tracefuse.kernel.llvm_body import Emitter
@@ -39,6 +41,7 @@ _DECLARATIONS = {
     "PyEval_RestoreThread": "declare void @PyEval_RestoreThread(ptr)",
     "Py_IncRef": "declare void @Py_IncRef(ptr)",
     "_Py_NoneStruct": "@_Py_NoneStruct = external global i8",
+    "PyExc_SystemError": "@PyExc_SystemError = external global ptr",
     "PyExc_TypeError": "@PyExc_TypeError = external global ptr",
     "tracefuse_array_type": "@tracefuse_array_type = external global i8",
     "tracefuse_parallel_for": "declare void @tracefuse_parallel_for(ptr, ptr, i64, i64)",
@@ -96,7 +99,7 @@ def _scratch(builder: Builder, buffer: ir.Buffer, emitter: Emitter) -> tuple[Val
     return address, owned
 
 
-def _piece(kernel: ir.Kernel, scratch: tuple[ir.Buffer, ...], emitter: Emitter) -> str:
+def _piece(kernel: ir.Kernel, scratch: tuple[ir.Buffer, ...], emitter: Emitter, streams: bool) -> str:
     builder = emitter.builder
     arguments: list[Value] = []
     for number, parameter in enumerate(kernel.parameters):
@@ -112,6 +115,9 @@ def _piece(kernel: ir.Kernel, scratch: tuple[ir.Buffer, ...], emitter: Emitter) 
         owned.append(block)
     listed = ", ".join([*map(str, arguments), "i64 %begin", "i64 %end"])
     builder.line(f"call void @body({listed})")
+    if streams:  # before anybody is told that the piece is done
+        builder.declarations["llvm.x86.sse.sfence"] = "declare void @llvm.x86.sse.sfence()"
+        builder.line("call void @llvm.x86.sse.sfence()")
     for block in owned:
         builder.line(f"call void @free({block})")
     return _define("void", "piece", "ptr %arguments, i64 %begin, i64 %end", builder, "ret void")
@@ -134,9 +140,10 @@ def _scalar(builder: Builder, parameter: ir.Variable, given: Value) -> Value:
     return builder.call("PyFloat_AsDouble", "double", [given])
 
 
-def _convert(kernel: ir.Kernel, emitter: Emitter) -> None:
-    """Python's arguments into the slots."""
+def _convert(kernel: ir.Kernel, emitter: Emitter, streamed: Collection[str]) -> Value | None:
+    """Python's arguments into the slots; the addresses of streamed buffers, or-ed."""
     builder = emitter.builder
+    addresses: Value | None = None
     builder.line(f"%slots = alloca [{max(len(kernel.parameters), 1)} x i64], align 16")
     for number, parameter in enumerate(kernel.parameters):
         given = builder.emit(f"load ptr, {_slot(builder, '%arguments', number)}", "ptr", "given")
@@ -148,12 +155,15 @@ def _convert(kernel: ir.Kernel, emitter: Emitter) -> None:
                 value = cast(value, dtypes.float64, parameter.dtype, emitter.processor)
             emitter.variables[parameter.name] = value
         builder.line(f"store {value}, {_slot(builder, '%slots', number)}")
+        if parameter.name in streamed:
+            address = value.convert("ptrtoint", "i64")
+            addresses = address if addresses is None else addresses | address
+    return addresses
 
 
-def _run(kernel: ir.Kernel, emitter: Emitter) -> None:
+def _run(kernel: ir.Kernel, emitter: Emitter, extent: Value) -> None:
     """Runs the grid: with Python's lock kept, on this thread without it, or on the pool."""
     builder = emitter.builder
-    extent = emitter.index(kernel.grid[0].extent) if kernel.grid else builder.literal(1, "i64")
     work = builder.literal(1 << 62, "i64") if kernel.work is None else emitter.index(kernel.work)
     builder.line(f"br {work.compare('slt', KEEP_LOCK_BELOW)}, label %here, label %released")
     builder.label("%here")
@@ -176,33 +186,55 @@ def _run(kernel: ir.Kernel, emitter: Emitter) -> None:
     builder.label("%done")
 
 
-def _launch(kernel: ir.Kernel, emitter: Emitter) -> str:
+def _refuse(builder: Builder, wrong: Value, kind: str, message: str) -> None:
+    """Raises a Python exception where `wrong` is true."""
+    refused, fine = builder.name("refused"), builder.name("fine")
+    builder.line(f"br {wrong}, label {refused}, label {fine}")
+    builder.label(refused)
+    exception = builder.emit(f"load ptr, ptr @{kind}", "ptr", "kind")
+    builder.line(f"call void @PyErr_SetString({exception}, ptr @{message})")
+    builder.line("ret ptr null")
+    builder.label(fine)
+
+
+def _text(name: str, text: str) -> str:
+    """A global constant that ends in a zero."""
+    data = text.encode() + b"\0"
+    spelled = "".join(chr(c) if 32 <= c < 127 and c not in b'"\\' else f"\\{c:02X}" for c in data)
+    return f'@{name} = private constant [{len(data)} x i8] c"{spelled}"'
+
+
+def _launch(kernel: ir.Kernel, emitter: Emitter, streamed: Collection[str]) -> str:
     builder = emitter.builder
     count = len(kernel.parameters)
-    builder.line(f"%right = icmp eq i64 %count, {count}")
-    builder.line("br i1 %right, label %convert, label %wrong")
-    builder.label("%wrong")
-    builder.line("%kind = load ptr, ptr @PyExc_TypeError")
-    builder.line("call void @PyErr_SetString(ptr %kind, ptr @wrong_count)")
-    builder.line("ret ptr null")
-    builder.label("%convert")
-    _convert(kernel, emitter)
+    texts = [_text("wrong_count", f"{kernel.name} takes {count} arguments")]
+    _refuse(builder, Value(builder, "%count", "i64").compare("ne", count), "PyExc_TypeError", "wrong_count")
+    addresses = _convert(kernel, emitter, streamed)
     builder.line("%error = call ptr @PyErr_Occurred()")
     builder.line("%fine = icmp eq ptr %error, null")
     builder.line("br i1 %fine, label %run, label %failed")
     builder.label("%failed")
     builder.line("ret ptr null")
     builder.label("%run")
-    _run(kernel, emitter)
+    extent = emitter.index(kernel.grid[0].extent) if kernel.grid else builder.literal(1, "i64")
+    if addresses is not None:
+        texts.append(_text("wrong_place", f"{kernel.name} writes where no line of the cache starts"))
+        outside = (addresses & (ir.CACHE_LINE - 1)).compare("ne", 0) & extent.compare("ne", 0)
+        _refuse(builder, outside, "PyExc_SystemError", "wrong_place")
+    _run(kernel, emitter, extent)
     builder.line("call void @Py_IncRef(ptr @_Py_NoneStruct)")
-    message = f"{kernel.name} takes {count} arguments".encode() + b"\0"
-    text = "".join(chr(c) if 32 <= c < 127 and c not in b'"\\' else f"\\{c:02X}" for c in message)
-    constant = f'@wrong_count = private constant [{len(message)} x i8] c"{text}"'
     parameters = "ptr %self, ptr %arguments, i64 %count"
-    return constant + "\n\n" + _define("ptr", "launch", parameters, builder, "ret ptr @_Py_NoneStruct")
+    return "\n".join(texts) + "\n\n" + _define("ptr", "launch", parameters, builder, "ret ptr @_Py_NoneStruct")
 
 
-def emit(kernel: ir.Kernel, scratch: tuple[ir.Buffer, ...], emitter: Emitter) -> list[str]:
-    """The texts of `piece` and `launch`; what they need is added to the emitter's declarations."""
+def emit(
+    kernel: ir.Kernel, scratch: tuple[ir.Buffer, ...], emitter: Emitter, streamed: Collection[str] = ()
+) -> list[str]:
+    """The texts of `piece` and `launch`; what they need is added to the emitter's declarations.
+
+    streamed: the buffers to which stores go past the caches, which are to start at a line of the cache.
+    """
     emitter.builder.declarations.update(_DECLARATIONS)
-    return [_piece(kernel, scratch, emitter), _ADDRESS, _launch(kernel, emitter)]
+    return [
+        _piece(kernel, scratch, emitter, bool(streamed)), _ADDRESS, _launch(kernel, emitter, streamed),
+    ]  # fmt: skip

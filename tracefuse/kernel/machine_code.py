@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tracefuse.errors import CompileError
+from tracefuse.kernel import llvm_streaming
 
 # How the pass pipeline and the code generator are set up; part of every key.
 PASS_SETTINGS = {"loop_vectorization": True, "slp_vectorization": True, "loop_interleaving": True}
@@ -51,7 +52,8 @@ class Machine:
     @property
     def key(self) -> tuple[str, ...]:
         """What an object file depends on besides its text."""
-        return (self.version, self.triple, self.cpu, self.features, f"O{LEVEL} {PASS_SETTINGS}")
+        settings = f"O{LEVEL} {PASS_SETTINGS} {llvm_streaming.VERSION}"
+        return (self.version, self.triple, self.cpu, self.features, settings)
 
     def target_machine(self) -> Any:
         return self._target.create_target_machine(cpu=self.cpu, features=self.features, opt=LEVEL, jit=True)
@@ -96,6 +98,9 @@ class Machine:
                 hint = "report this with the kernel's text"
                 raise CompileError(f"LLVM refuses a kernel: {error}", hint=hint) from error
             self._run_passes(module, target_machine)
+            if llvm_streaming.is_marked(text):
+                moved = llvm_streaming.past_caches(str(module))
+                module = stack.enter_context(contextlib.closing(binding.parse_assembly(moved, context)))
             return emit(target_machine, module)
 
     def compile(self, text: str) -> bytes:

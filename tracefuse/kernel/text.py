@@ -124,6 +124,9 @@ def _lines(body: Sequence[ir.Statement], indent: str) -> Iterator[str]:
                 yield f"{indent}{to.name}[{expression(to_index)} : +{width}] = {wide}, awaited later"
             case ir.AwaitCopies():
                 yield f"{indent}await copies"
+            case ir.Transpose(to, to_pitch, source, from_pitch, rows, columns):
+                sides = f"{expression(rows)}, {expression(columns)}"
+                yield f"{indent}{to.name}[:{to_pitch}] = transposed {source.name}[:{from_pitch}] of {sides}"
             case ir.For():
                 kind = "" if statement.kind == "serial" else f" {statement.kind}"
                 yield f"{indent}for {statement.variable.name} in {_range(statement)}{kind}:"

@@ -13,7 +13,18 @@ from collections.abc import Mapping, Sequence
 from tracefuse.dtypes import DType, float32
 from tracefuse.extents import Extent
 from tracefuse.ir import Fusion, Shape
-from tracefuse.kernel.ir import Allocate, AwaitCopies, Buffer, Copy, Expression, Load, StartCopy, Store, Variable
+from tracefuse.kernel.ir import (
+    CACHE_LINE,
+    Allocate,
+    AwaitCopies,
+    Buffer,
+    Copy,
+    Expression,
+    Load,
+    StartCopy,
+    Store,
+    Variable,
+)
 from tracefuse.schedule.scalar_code import convert
 from tracefuse.schedule.scopes import Key, Lanes, Scopes
 
@@ -27,8 +38,8 @@ class Accesses(Scopes):
     strides: per tensor input, elements between neighbours along each axis. aligned: inputs whose memory starts at a
     multiple of the wide access; misaligned: those whose elements are not at multiples of their size. shared: tensors
     that may be one array under two numbers.
-    streaming, streaming_stores (to be set): inputs of which nothing is read twice, and whether results give way in the
-    caches to what is read.
+    streaming, streamed (to be set): inputs of which nothing is read twice, and outputs that give way in the caches to
+    what is read.
     cached: where values lie that an earlier phase kept; to_cache: where those go that a later phase reads, in registers
     or in shared memory, where a thread finds what it has left itself. awaited: copies to there have been started.
     unrounded: by the name of a value that was rounded to a half type, the value before: what is stored is rounded once.
@@ -45,7 +56,7 @@ class Accesses(Scopes):
         self.buffers: dict[int, Buffer] = {}
         self.scalars: dict[int, Variable] = {}
         self.streaming: frozenset[int] = frozenset()
-        self.streaming_stores = False
+        self.streamed: frozenset[int] = frozenset()
         self.cached: dict[Key, tuple[Buffer, Extent]] = {}
         self.to_cache: dict[Key, tuple[Buffer, Extent]] = {}
         self.awaited = False
@@ -65,6 +76,8 @@ class Accesses(Scopes):
             dtype = self.fusion.values[number].dtype
             wide = max(min(self.lanes * dtype.itemsize, WIDEST_ACCESS), dtype.itemsize)
             alignment = wide if number in self.aligned else dtype.itemsize
+            if self.lanes == 1 and number in self.streamed:
+                alignment = CACHE_LINE
             packed = number in self.misaligned
             found = self.buffers[number] = Buffer(
                 f"T{number}",
@@ -109,9 +122,10 @@ class Accesses(Scopes):
                 self.keep((number, coordinates), lanes)
         return self.name(f"v{number}", tuple(convert(e, e.dtype.compute) for e in lanes))
 
-    def store(self, buffer: Buffer, offset: Extent, lanes: Lanes, *, aligned: bool = False) -> None:
+    def store(
+        self, buffer: Buffer, offset: Extent, lanes: Lanes, *, aligned: bool = False, cache: str = "default"
+    ) -> None:
         """Writes the lanes at `offset` and what follows, as one wide access where memory allows."""
-        cache = "streaming" if self.streaming_stores else "default"
         shared = self.lanes > 1 and self.at_lane(offset, 0) == offset  # all lanes are about one element
         exact = [self.unrounded.get(e, e) for e in (lanes[:1] if shared else self.spread(lanes))]
         if aligned and self._is_wide(offset):

@@ -35,6 +35,7 @@ from tracefuse.kernel.ir import (
     Load,
     Statement,
     Store,
+    Transpose,
     Variable,
     call,
 )
@@ -115,6 +116,9 @@ class _Splitter:
                     self.statements.append(replace(statement, buffer=target, index=place, value=part))
             case Copy():
                 self._copy(statement)
+            case Transpose(to, _, source) if source.dtype.is_complex:
+                tiles = (_parts_buffer(to), _parts_buffer(source))
+                self.statements.append(replace(statement, destination=tiles[0], source=tiles[1], width=2))
             case For():
                 start, stop, step = (self.real(e) for e in (statement.start, statement.stop, statement.step))
                 body = self.body(statement.body)

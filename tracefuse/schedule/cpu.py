@@ -36,9 +36,11 @@ MOST_PARTS = 8
 def new_body(region: Region) -> Body:
     """An empty body: one element at a time, which LLVM's loop vectoriser widens; 64-bit indices."""
     memory = region.memory
-    return Body(
+    body = Body(
         region.fusion, memory.strides, int64, misaligned=memory.misaligned, shared=memory.shared, notes_positions=True
     )
+    body.streamed = region.streamed
+    return body
 
 
 def work(region: Region) -> Extent:

@@ -148,7 +148,7 @@ def lower_long_row(region: Region, setting: Setting) -> tuple[LaunchSpec, dict[S
     body, nest = new_body(region, setting), region.nest
     threads = LOOP_THREADS
     if region.probe.kept:  # the row is read again, from the L2 cache, which neither it nor results may be pushed out of
-        threads, body.streaming, body.streaming_stores = AGAIN_THREADS[setting.lanes], frozenset(), True
+        threads, body.streaming, body.streamed = AGAIN_THREADS[setting.lanes], frozenset(), body.outputs
     positions = Positions(nest.reduced, setting.lanes)
     rows, groups = symbol("rows"), symbol("groups")
     derived = {symbol_of(rows): product(loop.extent for loop in nest.kept), symbol_of(groups): positions.total}

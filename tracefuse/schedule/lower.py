@@ -9,15 +9,16 @@ Knows: templates. Must not know: how they emit, what runs them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tracefuse.errors import InternalError
 from tracefuse.extents import product
 from tracefuse.ir import Fusion, Shape
 from tracefuse.schedule.chip import chip_of
-from tracefuse.schedule.cpu import lower_pointwise, lower_row
+from tracefuse.schedule.cpu import cut_points, lower_pointwise, lower_row
 from tracefuse.schedule.cpu_column import lower_column
 from tracefuse.schedule.cpu_split import lower_split
+from tracefuse.schedule.cpu_streaming import streamed_outputs
 from tracefuse.schedule.cpu_transpose import lower_transpose
 from tracefuse.schedule.cuda import lower_cuda
 from tracefuse.schedule.launches import Lowered
@@ -56,16 +57,16 @@ def facts_of(rule: FusionRule) -> Facts:
 def lower(
     fusion: Fusion, rule: FusionRule, strides: Mapping[int, Shape], sizes: Sizes, target: Target, *, name: str,
     contract: bool = True, aligned: frozenset[int] = frozenset(), misaligned: frozenset[int] = frozenset(),
-    placed: frozenset[int] = frozenset(), shared: frozenset[int] = frozenset(),
+    placed: frozenset[int] = frozenset(), shared: frozenset[int] = frozenset(), given: frozenset[int] = frozenset(),
 ) -> Lowered:  # fmt: skip
     """The launches of a segment.
 
     fusion: the segment's own definition, composites decomposed; rule: over that fusion. strides: in elements, per
     tensor input and output of `placed`; aligned, misaligned: the inputs that start at a multiple of 16 bytes, and those
-    whose elements are not even at multiples of their size; placed, shared: see `Memory`. Guards on sizes are in terms
-    of the fusion's own extents.
+    whose elements are not even at multiples of their size; placed, shared, given: see `Memory`. Guards on sizes are in
+    terms of the fusion's own extents.
     """
-    facts, memory = facts_of(rule), Memory(strides, aligned, misaligned, placed, shared)
+    facts, memory = facts_of(rule), Memory(strides, aligned, misaligned, placed, shared, given)
     if target.name == "cuda":
         chip = chip_of(target.architecture, target.multiprocessors)
         return lower_cuda(fusion, facts, memory, sizes, chip, name, contract)
@@ -79,8 +80,10 @@ def _lower_cpu(region: Region, sizes: Sizes, name: str, contract: bool) -> Lower
     if not nest.reduced:
         transposed = transposed_reads(region)
         if transposed is not None and is_worth_tiles(region, transposed, sizes):
+            region = replace(region, streamed=streamed_outputs(region, nest.loops[-1], sizes))
             launch = lower_transpose(region, transposed, f"{name}_transpose", contract)
             return Lowered("transpose", (launch,), tuple(sizes.guards))
+        region = replace(region, streamed=_streamed_pieces(region, sizes))
         launch = lower_pointwise(region, f"{name}_pointwise", contract)
         return Lowered("pointwise", (launch,), tuple(sizes.guards))
     rows = product(loop.extent for loop in nest.kept)
@@ -91,6 +94,15 @@ def _lower_cpu(region: Region, sizes: Sizes, name: str, contract: bool) -> Lower
     if long and sizes.at_most(rows, FEW_ROWS, "few rows are split over the workers"):
         launches, split = lower_split(region, f"{name}_split", contract)
         return Lowered("split", launches, tuple(sizes.guards), tuple(split.scratch), split.derived)
+    region = replace(region, streamed=streamed_outputs(region, nest.loops[-1], sizes))
     if nest.loops[-1].reduced:
         return Lowered("row", (lower_row(region, f"{name}_row", contract, keep=short),), tuple(sizes.guards))
     return Lowered("column", (lower_column(region, f"{name}_column", contract),), tuple(sizes.guards))
+
+
+def _streamed_pieces(region: Region, sizes: Sizes) -> frozenset[int]:
+    """Of a pointwise kernel, whose innermost loop starts anew wherever it is cut."""
+    if not region.nest.loops:
+        return frozenset()
+    inner = region.nest.loops[-1]
+    return streamed_outputs(region, inner, sizes, cut_points(region, inner)[1:-1])

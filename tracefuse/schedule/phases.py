@@ -33,7 +33,8 @@ class Memory:
     even aligned to their elements.
 
     placed: the outputs that go into memory with strides of its own, or that does not start at such a multiple; others
-    are contiguous and wide. shared: tensors that may be one array under two numbers, written in place.
+    are contiguous and wide. given: those that go into memory of the caller, which starts anywhere. shared: tensors that
+    may be one array under two numbers, written in place.
     """
 
     strides: Mapping[int, Shape]
@@ -41,6 +42,7 @@ class Memory:
     misaligned: frozenset[int] = frozenset()
     placed: frozenset[int] = frozenset()
     shared: frozenset[int] = frozenset()
+    given: frozenset[int] = frozenset()
 
     def output_strides(self, fusion: Fusion, output: int) -> Shape:
         """Of an output, in elements."""
@@ -54,6 +56,7 @@ class Region:
 
     memory: of the tensor inputs. reductions: by phase. full: outputs over all loops, by phase; kept: outputs over the K
     loops. at: for each reduction, its result's and its operand's coordinates. probe: what is read, phase by phase.
+    streamed: the outputs that go past the caches.
     """
 
     fusion: Fusion
@@ -65,6 +68,7 @@ class Region:
     kept: tuple[int, ...]
     at: Mapping[int, tuple[Shape, ...]]
     probe: Probe
+    streamed: frozenset[int] = frozenset()
 
     def coordinates(self, output: int) -> Shape:
         """The coordinates of an output in terms of the loops."""
@@ -342,4 +346,5 @@ def store_output(body: Body, region: Region, output: int, *, aligned: bool = Fal
     """Stores an output's element at the current loop indices."""
     buffer = body.buffer_of(output, written=True)
     lanes = body.value(output, region.coordinates(output))
-    body.store(buffer, region.output_offset(output), lanes, aligned=aligned or output in body.aligned)
+    cache = "streaming" if output in body.streamed else "default"
+    body.store(buffer, region.output_offset(output), lanes, aligned=aligned or output in body.aligned, cache=cache)

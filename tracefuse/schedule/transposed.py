@@ -59,7 +59,7 @@ def transposed_reads(region: Region) -> Transposed | None:
         if coefficient(offset, inner.symbol) in (0, 1):
             continue
         for loop in loops[:-1]:
-            if coefficient(offset, loop.symbol) == 1 and _is_linear(offset, (loop.symbol, inner.symbol)):
+            if coefficient(offset, loop.symbol) == 1 and is_linear(offset, (loop.symbol, inner.symbol)):
                 found.setdefault(loop.symbol, []).append(key)
                 break
     if not found:
@@ -69,7 +69,7 @@ def transposed_reads(region: Region) -> Transposed | None:
     return Transposed(next(loop for loop in loops if loop.symbol == best), reads)
 
 
-def _is_linear(offset: Extent, indices: Sequence[Symbol]) -> bool:
+def is_linear(offset: Extent, indices: Sequence[Symbol]) -> bool:
     """Whether the indices are factors of terms only, not inside quotients."""
     rest = offset
     for index in indices:
