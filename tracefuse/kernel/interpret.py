@@ -320,7 +320,6 @@ class _Machine:
                 self.store(destination, index, value)
         self.mask = outer
 
-    def check_alignment(self, statement: ir.Copy | ir.StartCopy, wide: ir.Buffer, index: Any) -> None:
     def transpose(self, s: ir.Transpose) -> None:
         if {s.source.space, s.destination.space} != {"local"} or s.source.dtype is not s.destination.dtype:
             raise self.fail(f"transposes {s.source.name} to {s.destination.name}: both must be local, of one type")
@@ -334,8 +333,7 @@ class _Machine:
         moved = source[:rows, :columns, :, active].transpose(1, 0, 2, 3)
         target[:columns, :rows, :, active] = moved
 
-    def check_alignment(self, statement: ir.Copy, index: Any) -> None:
-        wide = statement.destination if statement.source.space == "local" else statement.source
+    def check_alignment(self, statement: ir.Copy | ir.StartCopy, wide: ir.Buffer, index: Any) -> None:
         memory = self.memory(wide)
         bytes_wide = min(statement.width * wide.dtype.itemsize, WIDEST_ACCESS)
         address = memory.data.ctypes.data if wide.space == "global" else 0

@@ -270,6 +270,9 @@ class StartCopy:
 @dataclass(frozen=True, slots=True)
 class AwaitCopies:
     """The copies that this thread started are done; other threads see them after the next barrier."""
+
+
+@dataclass(frozen=True, slots=True)
 class Transpose:
     """destination[c * to_pitch + r] = source[r * from_pitch + c] for r in range(rows), c in range(columns).
 

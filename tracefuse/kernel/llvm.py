@@ -73,7 +73,9 @@ def emit_llvm(kernel: ir.Kernel, processor: Processor | None = None) -> str:
     texts += [transpose_function(bits, processor.vector_bits) for bits in body.transposes]
     narrows = any("fptrunc float" in line and line.endswith("to half") for line in body.builder.lines)
     support = (TRUNCATE,) if narrows else ()
-    texts += llvm_math.functions((*body.builder.functions, *outer.builder.functions, *support), declarations)
+    texts += llvm_math.functions(
+        (*body.builder.functions, *outer.builder.functions, *support), declarations, processor.scales
+    )
     if narrows:
         texts.append(f'@llvm.compiler.used = appending global [1 x ptr] [ptr @{TRUNCATE}], section "llvm.metadata"')
     width = f'"prefer-vector-width"="{processor.vector_bits}"'

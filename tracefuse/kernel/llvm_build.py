@@ -22,11 +22,12 @@ FLOAT_BITS = {"float": 32, "double": 64}
 @dataclass(frozen=True, slots=True)
 class Processor:
     """What the emitted text depends on: half conversions in hardware, the width of a vector in bits, stores of vectors
-    past the caches (and the fence that orders them, of x86)."""
+    past the caches (and the fence that orders them, of x86), products of vectors and powers of two."""
 
     half_conversions: bool
     vector_bits: int
     streaming_stores: bool = False
+    scales: bool = False
 
 
 @functools.cache
@@ -35,8 +36,10 @@ def host_processor() -> Processor:
     from llvmlite import binding
 
     features = binding.get_host_cpu_features()
-    width = 512 if features.get("avx512f", False) else 256
-    return Processor(bool(features.get("f16c", False)), width, bool(features.get("avx2", False)))
+    wide = bool(features.get("avx512f", False))
+    # Older LLVM has no vectors of ldexp.
+    scales = wide and bool(features.get("avx512vl", False)) and binding.llvm_version_info[0] >= 22
+    return Processor(bool(features.get("f16c", False)), 512 if wide else 256, bool(features.get("avx2", False)), scales)
 
 
 def float_literal(value: float, type_: str) -> str:
@@ -140,9 +143,13 @@ class Value:
 
 
 class Builder:
-    """The instructions of one function, the intrinsics that it declares, and the functions that it calls."""
+    """The instructions of one function, the intrinsics that it declares, and the functions that it calls.
 
-    def __init__(self) -> None:
+    scales: the processor multiplies vectors by powers of two.
+    """
+
+    def __init__(self, scales: bool = False) -> None:
+        self.scales = scales
         self.lines: list[str] = []
         self.declarations: dict[str, str] = {}
         self.functions: dict[str, None] = {}

@@ -25,9 +25,8 @@ def bfloat_to_float(x: Value) -> Value:
 def float_to_bfloat(x: Value) -> Value:
     bits = x.bits()
     odd = bits.logical_shift(16) & 1
-    rounded = (bits + odd + 0x7FFF).logical_shift(16)
-    quiet = bits.logical_shift(16) | 0x40
-    return x.compare("uno", x).select(quiet, rounded).convert("trunc", "i16")
+    chosen = x.compare("uno", x).select(bits | 0x400000, bits + odd + 0x7FFF)
+    return chosen.logical_shift(16).convert("trunc", "i16")
 
 
 @FUNCTIONS.define("tf.half.to.float", "float", "i16")

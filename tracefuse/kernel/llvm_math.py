@@ -11,6 +11,7 @@ Knows: formulas. Must not know: the kernel IR, what calls them.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable
 
 from tracefuse.kernel import llvm_half, llvm_integer, llvm_math_double, llvm_math_wide
@@ -41,21 +42,24 @@ def _power_of_two(i: Value) -> Value:
 
 
 def _scale(p: Value, i: Value) -> Value:
-    """p * 2**i for i in [-252, 254] in two steps, of which only the second rounds, once, to a denormal."""
+    """p * 2**i for i in [-252, 254]. Where the processor has no such instruction for vectors, in two steps, of which
+    only the second rounds, once, to a denormal."""
+    if p.builder.scales:
+        return p.builder.intrinsic("ldexp", p, i, suffix="f32.i32")
     half = i >> 1
     return p * _power_of_two(half) * _power_of_two(i - half)
 
 
 @_NARROW.define("tf.exp.float", "float", "float")
 def exp(x: Value) -> Value:
-    """2**n * exp(r), r = x - n ln 2 in [-0.347, 0.347]. 1.1 ulp."""
+    """2**n * exp(r), r = x - n ln 2 in [-0.347, 0.347]. 1 ulp."""
     x = _clamp(x, -104.0, 89.0)
     n, i = _round(x, _LOG2_E)
     r = n.fused(-_LN2_LOW, n.fused(-_LN2_HIGH, x))
-    tail = x.builder.polynomial(
-        r, (0.5, 0.16666576989698775, 0.041666554617204574, 0.008363179052722578, 0.0013926183587713494)
+    p = x.builder.polynomial(
+        r, (1.0, 1.0, 0.5, 0.16666576989698775, 0.041666554617204574, 0.008363179052722578, 0.0013926183587713494)
     )
-    return _scale((r * r).fused(tail, r) + 1.0, i)
+    return _scale(p, i)
 
 
 @_NARROW.define("tf.exp2.float", "float", "float")
@@ -102,19 +106,18 @@ def _log_special(x: Value, result: Value) -> Value:
 
 @_NARROW.define("tf.tanh.float", "float", "float")
 def tanh(x: Value) -> Value:
-    """An odd polynomial below 0.625, 1 - 2 / (exp(2|x|) + 1) above. 1.4 ulp."""
+    """e / (e + 1 - t) with e = t (2**n + 1) / 2 + (2**n - 1) / 2, where t = tanh(r), an odd polynomial, and
+    r = |x| - n ln 2 / 2 in [-0.174, 0.174]: t itself for n = 0, and an error of e counts less the larger e is. One
+    constant does for ln 2 / 2, since n is small. 2.3 ulp."""
     a = x.absolute()
-    z = x * x
-    p = x.builder.polynomial(
-        z,
-        (
-            *(-0.33333328944134255, 0.13332769736976327, -0.05385090957851358),
-            *(0.020997178999074752, -0.006096714165908197),
-        ),
-    )
-    small = (z * x).fused(p, x)
-    large = 1.0 - 2.0 / (x.builder.function("tf.exp.float", "float", a + a) + 1.0)
-    return x.builder.intrinsic("copysign", a.compare("olt", 0.625).select(small, large), x)
+    a = a.compare("ogt", 9.1).select(9.1, a)
+    n, i = _round(a, 2 * _LOG2_E)
+    r = n.fused(-math.log(2) / 2, a)
+    z = r * r
+    t = (z * r).fused(x.builder.polynomial(z, (-0.3333333149440696, 0.1333223466864174, -0.05299268150423197)), r)
+    half = _power_of_two(i - 1)
+    e = t.fused(half + 0.5, half - 0.5)
+    return x.builder.intrinsic("copysign", e / (e + (1.0 - t)), x)
 
 
 @_NARROW.define("tf.erf.float", "float", "float")
@@ -193,10 +196,10 @@ FUNCTIONS = {
 
 
 @functools.cache
-def _function(symbol: str) -> tuple[str, dict[str, str], tuple[str, ...]]:
-    """The text of a function, its declarations, and the functions that it calls."""
+def _function(symbol: str, scales: bool) -> tuple[str, dict[str, str], tuple[str, ...]]:
+    """The text of a function, its declarations, and the functions that it calls. scales: see `Builder`."""
     definition = FUNCTIONS[symbol]
-    builder = Builder()
+    builder = Builder(scales)
     arguments = [Value(builder, f"%a{n}", type_) for n, type_ in enumerate(definition.arguments)]
     result = definition.build(*arguments)
     head = f"define internal {definition.result} @{symbol}({', '.join(map(str, arguments))}) alwaysinline nounwind {{"
@@ -204,14 +207,15 @@ def _function(symbol: str) -> tuple[str, dict[str, str], tuple[str, ...]]:
     return text, builder.declarations, tuple(builder.functions)
 
 
-def functions(symbols: Iterable[str], declarations: dict[str, str]) -> list[str]:
-    """The texts of `symbols` and of all that they call; adds what they declare to `declarations`."""
+def functions(symbols: Iterable[str], declarations: dict[str, str], scales: bool = False) -> list[str]:
+    """The texts of `symbols` and of all that they call; adds what they declare to `declarations`. scales: see
+    `Builder`."""
     texts: dict[str, str] = {}
     pending = list(symbols)
     while pending:
         symbol = pending.pop()
         if symbol not in texts:
-            texts[symbol], declared, called = _function(symbol)
+            texts[symbol], declared, called = _function(symbol, scales)
             declarations.update(declared)
             pending += called
     return [texts[symbol] for symbol in sorted(texts)]

@@ -46,11 +46,13 @@ def _remainder(x: Value, n: Value) -> Value:
 
 @FUNCTIONS.define("tf.exp.double", "double", "double")
 def exp(x: Value) -> Value:
-    """2**n * exp(r), r = x - n ln 2, scaled in two steps so that denormal results round once. 1 ulp."""
+    """2**n * exp(r), r = x - n ln 2, scaled in a way that rounds denormal results once. 1 ulp."""
     x = _clamp(x, -746.0, 710.0)
     n, i = _reduce(x)
     r = _remainder(x, n)
     p = (r * r).fused(x.builder.polynomial(r, _EXP_TAIL), r) + 1.0
+    if x.builder.scales:
+        return x.builder.intrinsic("ldexp", p, i.convert("trunc", "i32"), suffix="f64.i32")
     # The offset makes the shift one of a positive number: AVX2 has no other for 64 bits.
     half = (i + 2048).logical_shift(1) - 1024
     return p * _power_of_two(half) * _power_of_two(i - half)
