@@ -75,6 +75,19 @@ def alignment(buffer: ir.Buffer) -> int:
     return item if buffer.space == "local" else min(item, buffer.alignment)
 
 
+def _has_vector_loop(body: tuple[ir.Statement, ...]) -> bool:
+    """Whether vector loops stand right inside a loop over `body`.
+
+    They are short, and LLVM would keep a pointer for every row that they read, in memory, and advance all of them at
+    each turn of the outer loop. So the outer loop's variable goes through an empty instruction that hides how it moves.
+    """
+    return any(
+        (isinstance(s, ir.For) and s.kind == "vector")
+        or (isinstance(s, ir.If) and (_has_vector_loop(s.body) or _has_vector_loop(s.orelse)))
+        for s in body
+    )
+
+
 class Emitter:
     """Emits one function: `variables` and `pointers` say what the names of the kernel stand for in it."""
 
@@ -317,6 +330,8 @@ class Emitter:
         predicate = "slt" if variable.dtype.kind == "int" else "ult"
         self.builder.line(f"br {current.compare(predicate, stop)}, label {inside}, label {end}")
         self.builder.label(inside)
+        if variable.dtype is dtypes.int64 and _has_vector_loop(body):
+            current = self.builder.emit(f'call i64 asm "", "=r,0"({current})', "i64", variable.name)
         self.variables[variable.name] = current
         self.plain.add(variable.name)
         outer, self.access_group = self.access_group, group or None

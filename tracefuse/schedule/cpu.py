@@ -1,6 +1,6 @@
 """Templates for the CPU: how the phases of a region become loops of one core, cut into pieces for the workers.
 
-pointwise: no reduction; the innermost loop is for the vector unit, a piece is a tile of it in an outer iteration.
+pointwise: no reduction; the innermost loop is for the vector unit, a piece is a tile of it and of the loop around it.
 row: the innermost loop is reduced; a piece is one iteration of the K loops, with the row in cache between phases.
 column (cpu_column.py): the innermost loop is kept; a piece is a tile of columns with an accumulator each.
 split (cpu_split.py): few K iterations and long R loops; chunks of R are pieces, finished by the next launch.
@@ -12,6 +12,7 @@ Knows: phases, loops, kernel IR. Must not know: LLVM, arrays.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Sequence
 
@@ -28,6 +29,8 @@ from tracefuse.schedule.phases import Accumulator, Region, declare, finish, stor
 TILE = 4096
 """Elements of the innermost loop in one piece of a pointwise kernel: 16 KiB of float32 a stream, half an L1 cache."""
 
+ROWS = 32
+"""Iterations of the next loop in one piece: short rows share the arithmetic that finds a piece's place."""
 
 MOST_PARTS = 8
 """A pointwise kernel is emitted at most so often for the parts between the ends of concatenations and pads."""
@@ -74,9 +77,12 @@ def lower_pointwise(region: Region, name: str, contract: bool) -> LaunchSpec:
     body, nest = new_body(region), region.nest
     outputs = [output for phase in region.full for output in phase]
     inner = nest.loops[-1] if nest.loops else Loop(symbol("k", extent=1), 1, False)
-    grid, tile = open_grid(body, nest.loops[:-1], ceildiv(inner.extent, TILE))
+    across = ceildiv(inner.extent, TILE)
+    rows = nest.loops[-2] if len(nest.loops) > 1 else None
+    down = 1 if rows is None else ceildiv(rows.extent, ROWS)
+    grid, tile = open_grid(body, nest.loops[:-2], down * across)
     points = cut_points(region, inner)
-    first = tile * TILE
+    first = (tile if rows is None else tile % across) * TILE
     last = minimum(first + TILE, inner.extent)
 
     def emit(part: Region) -> None:
@@ -86,7 +92,11 @@ def lower_pointwise(region: Region, name: str, contract: bool) -> LaunchSpec:
             with body.loop(index, minimum(last, high) - low, "vector", start=maximum(first - low, 0)):
                 store_outputs(body, piece, outputs)
 
-    _in_parts(body, region, nest.loops[:-1], MOST_PARTS // (len(points) - 1), emit)
+    with contextlib.ExitStack() as stack:
+        if rows is not None:
+            start = tile // across * ROWS
+            stack.enter_context(body.loop(rows.index, minimum(start + ROWS, rows.extent), start=start))
+        _in_parts(body, region, nest.loops[:-1], MOST_PARTS // (len(points) - 1), emit)
     return make_launch(body, name, "cpu", [grid], work=work(region), contract=contract)
 
 
