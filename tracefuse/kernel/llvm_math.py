@@ -107,14 +107,17 @@ def _log_special(x: Value, result: Value) -> Value:
 @_NARROW.define("tf.tanh.float", "float", "float")
 def tanh(x: Value) -> Value:
     """e / (e + 1 - t) with e = t (2**n + 1) / 2 + (2**n - 1) / 2, where t = tanh(r), an odd polynomial, and
-    r = |x| - n ln 2 / 2 in [-0.174, 0.174]: t itself for n = 0, and an error of e counts less the larger e is. One
-    constant does for ln 2 / 2, since n is small. 2.3 ulp."""
+    r = |x| - n ln 2 / 2 in [0, 0.347]: t itself for n = 0, and an error of e counts less the larger e is. One constant
+    does for ln 2 / 2, since n is small. 1.7 ulp."""
     a = x.absolute()
     a = a.compare("ogt", 9.1).select(9.1, a)
-    n, i = _round(a, 2 * _LOG2_E)
+    n, i = _round(a - 0.1732, 2 * _LOG2_E)
     r = n.fused(-math.log(2) / 2, a)
     z = r * r
-    t = (z * r).fused(x.builder.polynomial(z, (-0.3333333149440696, 0.1333223466864174, -0.05299268150423197)), r)
+    tail = x.builder.polynomial(
+        z, (-0.3333333199249283, 0.13332977703297552, -0.05381988230806591, 0.019863822459152993)
+    )
+    t = (z * r).fused(tail, r)
     half = _power_of_two(i - 1)
     e = t.fused(half + 0.5, half - 0.5)
     return x.builder.intrinsic("copysign", e / (e + (1.0 - t)), x)

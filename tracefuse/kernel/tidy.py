@@ -50,7 +50,7 @@ def _kept(body: Body, read: Counter[str]) -> Body:
                 continue
             case ir.Allocate(buffer) if not read[buffer.name]:
                 continue
-            case ir.Store(buffer) | ir.Copy(buffer) | ir.StartCopy(buffer) if (
+            case ir.Store(buffer) | ir.Copy(buffer) | ir.StartCopy(buffer) | ir.Transpose(buffer) if (
                 buffer.space != "global" and not read[buffer.name]
             ):
                 continue
@@ -90,6 +90,10 @@ def _reads(body: Body) -> Iterator[str]:
                 yield source.name
                 yield from _names(index)
                 yield from _names(source_index)
+            case ir.Transpose(_, _, source, _, rows, columns):
+                yield source.name
+                yield from _names(rows)
+                yield from _names(columns)
             case ir.For(_, start, stop, step):
                 for bound in (start, stop, step):
                     yield from _names(bound)
@@ -214,6 +218,9 @@ class _Renaming:
             case ir.StartCopy(to, to_index, source, source_index, width):
                 places = (self.buffer(to), self.code(to_index), self.buffer(source), self.code(source_index))
                 return ir.StartCopy(*places, width)
+            case ir.Transpose(to, to_pitch, source, from_pitch, rows, columns, width):
+                tiles = (self.buffer(to), to_pitch, self.buffer(source), from_pitch)
+                return ir.Transpose(*tiles, self.code(rows), self.code(columns), width)
             case ir.For(variable, start, stop, step, kind, inside):
                 bounds = (self.code(start), self.code(stop), self.code(step))
                 return ir.For(self.variable(variable), *bounds, kind, self.body(inside))
