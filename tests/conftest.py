@@ -7,6 +7,7 @@ import shutil
 import tempfile
 
 import pytest
+import two_processes
 from hypothesis import settings
 from ways import BACKENDS, why_not
 
@@ -17,6 +18,11 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 # The suite never touches the user's own folder of compiled kernels; set before any test module is imported.
 _CACHE_DIR = tempfile.mkdtemp(prefix="tracefuse-tests-")
 os.environ["TRACEFUSE_CACHE_DIR"] = _CACHE_DIR
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # A GPU is used by one process.
+    config.pluginmanager.register(two_processes.plugin(alone=why_not("cuda") is None), "two_processes")
 
 
 def pytest_unconfigure() -> None:

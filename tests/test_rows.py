@@ -457,10 +457,11 @@ def test_movement_rows_are_numpys_in_every_layout(backend: str, dtype: DType, la
 @pytest.mark.parametrize("dtype", [d for d in ALL if d is not bool_], ids=str)
 def test_library_rows_are_numpys_in_every_layout(backend: str, dtype: DType, layout: str) -> None:
     skip_unless_possible(backend, layout)
+    skip_unless_needed(backend, layout, dtype)
     fd, made_by = definition(Library, dtype, operands=2)
     arguments = laid_out([plain(dtype, (5, 7)), plain(dtype, (5, 7), 1)], layout)
     native, bounded = evaluate(fd.fusion, arguments), bounded_outputs(fd.fusion, arguments)
-    for way, actual in results(fd.fusion, arguments, backend):
+    for way, actual in results(fd.fusion, arguments, backend, without=left_out(dtype, layout)):
         for op, own, exact, (value, bound) in zip(made_by, actual, native, bounded, strict=True):
             what = f"{op.name} of {dtype}, {backend}, {way}"
             if dtype.is_floating or dtype.is_complex:

@@ -243,8 +243,8 @@ def _union(
     pending = frozenset(from_a[k] for k in a.pending) | frozenset(from_b[k] for k in b.pending)
     if (only_a or only_b) and reduced is None:
         pending = pending | (only_a or only_b)
-    outputs = {v: _renamed(m, from_a) for v, m in kept.items()}
-    outputs.update((v, _renamed(m, from_b)) for v, m in b.outputs.items())
+    outputs = dict(kept) if only_a else {v: _renamed(m, from_a) for v, m in kept.items()}
+    outputs.update({v: _renamed(m, from_b) for v, m in b.outputs.items()} if only_a else b.outputs)
     refusal = _outputs_disagree(outputs, frozenset(range(len(loops))), reduced)
     if refusal is not None:
         return refusal
