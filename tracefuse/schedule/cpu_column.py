@@ -54,23 +54,28 @@ class Columns:
             emit()
 
 
+def open_columns(body: Body, inner: Loop, tile: Extent) -> Columns:
+    """The columns of a tile, whose bounds get names."""
+    first = symbol("first", extent=inner.extent)
+    body.bind(first, body.index.code(tile * COLUMNS))
+    last = symbol("last", extent=inner.extent + 1)
+    body.bind(last, body.index.code(minimum(first + COLUMNS, inner.extent)))
+    return Columns(inner, first, last)
+
+
 def lower_column(region: Region, name: str, contract: bool) -> LaunchSpec:
     """Tiles of columns, each with its accumulators, phase after phase."""
     body, nest = new_body(region), region.nest
     inner = nest.loops[-1]
     outer = [loop for loop in nest.kept if loop is not inner]
     grid, tile = open_grid(body, outer, ceildiv(inner.extent, COLUMNS))
-    first = symbol("first", extent=inner.extent)
-    body.bind(first, body.index.code(tile * COLUMNS))
-    last = symbol("last", extent=inner.extent + 1)
-    body.bind(last, body.index.code(minimum(first + COLUMNS, inner.extent)))
-    columns = Columns(inner, first, last)
+    columns = open_columns(body, inner, tile)
     for phase in range(len(region.full)):
         states = [new_accumulator(body, node) for node in region.in_phase(phase)]
-        totals = [(accumulator, _arrays(body, accumulator, "total")) for accumulator in states]
-        _pass(body, region, phase, totals, columns)
+        totals = [(accumulator, state_arrays(body, accumulator, "total")) for accumulator in states]
+        accumulate_rows(body, region, phase, totals, columns)
         for accumulator, buffers in totals:
-            _finish(body, region, accumulator, buffers, columns)
+            finish_states(body, region, accumulator, buffers, columns)
     if region.kept:
         columns.each(body, lambda: _store_kept(body, region))
     return make_launch(body, name, "cpu", [grid], work=work(region), contract=contract)
@@ -87,7 +92,7 @@ Arrays: TypeAlias = tuple[Buffer, ...]
 Totals: TypeAlias = Sequence[tuple[Accumulator, Arrays]]
 
 
-def _arrays(body: Body, accumulator: Accumulator, stem: str) -> Arrays:
+def state_arrays(body: Body, accumulator: Accumulator, stem: str) -> Arrays:
     name = f"{stem}{accumulator.node.outputs[0]}"
     buffers = tuple(Buffer(body.fresh(name), v.dtype, "local", COLUMNS) for v in accumulator.variables)
     for buffer in buffers:
@@ -95,49 +100,55 @@ def _arrays(body: Body, accumulator: Accumulator, stem: str) -> Arrays:
     return buffers
 
 
-def _load(arrays: Arrays, at: Expression) -> State:
+def load_states(arrays: Arrays, at: Expression) -> State:
     return tuple(Load(buffer, at) for buffer in arrays)
 
 
-def _store(body: Body, arrays: Arrays, at: Expression, state: State) -> None:
+def store_states(body: Body, arrays: Arrays, at: Expression, state: State) -> None:
     """Stores a state that may be computed from what the arrays hold."""
     named = body.name("both", state) if len(state) > 1 else state
     for buffer, value in zip(arrays, named, strict=True):
         body.append(Store(buffer, at, value))
 
 
-def _fill(body: Body, totals: Totals, columns: Columns) -> None:
+def fill_states(body: Body, totals: Totals, columns: Columns) -> None:
     def emit() -> None:
         for accumulator, buffers in totals:
-            _store(body, buffers, body.index.code(columns.place), accumulator.neutral)
+            store_states(body, buffers, body.index.code(columns.place), accumulator.neutral)
 
     if totals:
         columns.each(body, emit)
 
 
-def _pass(body: Body, region: Region, phase: int, totals: Totals, columns: Columns) -> None:
-    """One pass over the rows: what the phase reduces, and the full outputs that it knows."""
+def accumulate_rows(
+    body: Body, region: Region, phase: int, totals: Totals, columns: Columns, start: Extent = 0,
+    stop: Extent | None = None,
+) -> None:  # fmt: skip
+    """One pass over the rows: what the phase reduces, and the full outputs that it knows.
+
+    start, stop: the bounds of the outermost R loop; without them all of it.
+    """
     if not totals and not region.full[phase]:
         return
-    _fill(body, totals, columns)
-    rows = region.nest.reduced[0]
+    fill_states(body, totals, columns)
+    stop = region.nest.reduced[0].extent if stop is None else stop
     in_blocks = [(a, b) for a, b in totals if a.op.combine == "add" and not a.variables[0].dtype.is_integer]
     if not in_blocks:
-        _rows(body, region, phase, totals, columns, 0, rows.extent)
+        _rows(body, region, phase, totals, columns, start, stop)
         return
-    parts = [(a, _arrays(body, a, "part")) for a, _ in in_blocks]
+    parts = [(a, state_arrays(body, a, "part")) for a, _ in in_blocks]
     direct = [pair for pair in totals if pair not in in_blocks]
-    count = ceildiv(rows.extent, ROWS_IN_BLOCK)
+    count = ceildiv(stop - start, ROWS_IN_BLOCK)
     block = symbol("block", extent=count)
     with body.loop(block, count):
-        _fill(body, parts, columns)
-        start = block * ROWS_IN_BLOCK
-        _rows(body, region, phase, [*parts, *direct], columns, start, minimum(start + ROWS_IN_BLOCK, rows.extent))
+        fill_states(body, parts, columns)
+        first = start + block * ROWS_IN_BLOCK
+        _rows(body, region, phase, [*parts, *direct], columns, first, minimum(first + ROWS_IN_BLOCK, stop))
 
         def join() -> None:
             at = body.index.code(columns.place)
             for (accumulator, total), (_, part) in zip(in_blocks, parts, strict=True):
-                _store(body, total, at, accumulator.combined(_load(total, at), _load(part, at)))
+                store_states(body, total, at, accumulator.combined(load_states(total, at), load_states(part, at)))
 
         columns.each(body, join)
 
@@ -185,13 +196,13 @@ def _elements(body: Body, rows: Sequence[Region], phase: int, targets: Totals, c
             elements = [accumulator.combined(first, second) for first, second in pairs]
             if len(buffers) > 1:  # each part of a state is computed from all of both
                 elements = [body.name("pair", element) for element in elements]
-        _store(body, buffers, at, accumulator.combined(_load(buffers, at), elements[0]))
+        store_states(body, buffers, at, accumulator.combined(load_states(buffers, at), elements[0]))
     for row in rows:
         for output in row.full[phase]:
             store_output(body, row, output)
 
 
-def _finish(body: Body, region: Region, accumulator: Accumulator, buffers: Arrays, columns: Columns) -> None:
+def finish_states(body: Body, region: Region, accumulator: Accumulator, buffers: Arrays, columns: Columns) -> None:
     """Turns the states into results; a reader finds its column's in the array."""
     number = accumulator.node.outputs[0]
     result = Buffer(body.fresh(f"v{number}"), region.fusion.values[number].dtype.compute, "local", COLUMNS)
@@ -199,7 +210,7 @@ def _finish(body: Body, region: Region, accumulator: Accumulator, buffers: Array
 
     def emit() -> None:
         at = body.index.code(columns.place)
-        body.append(Store(result, at, accumulator.final(_load(buffers, at), region, body)))
+        body.append(Store(result, at, accumulator.final(load_states(buffers, at), region, body)))
 
     columns.each(body, emit)
     coordinates = region.at[number][0]

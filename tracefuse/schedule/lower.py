@@ -17,6 +17,7 @@ from tracefuse.ir import Fusion, Shape
 from tracefuse.schedule.chip import chip_of
 from tracefuse.schedule.cpu import cut_points, lower_pointwise, lower_row
 from tracefuse.schedule.cpu_column import lower_column
+from tracefuse.schedule.cpu_column_split import is_worth_chunks, lower_column_chunks
 from tracefuse.schedule.cpu_split import lower_split
 from tracefuse.schedule.cpu_streaming import streamed_outputs
 from tracefuse.schedule.cpu_transpose import lower_transpose
@@ -97,6 +98,9 @@ def _lower_cpu(region: Region, sizes: Sizes, name: str, contract: bool) -> Lower
     region = replace(region, streamed=streamed_outputs(region, nest.loops[-1], sizes))
     if nest.loops[-1].reduced:
         return Lowered("row", (lower_row(region, f"{name}_row", contract, keep=short),), tuple(sizes.guards))
+    if is_worth_chunks(region, sizes):
+        launches, scratch, derived = lower_column_chunks(region, f"{name}_column", contract)
+        return Lowered("column", launches, tuple(sizes.guards), scratch, derived)
     return Lowered("column", (lower_column(region, f"{name}_column", contract),), tuple(sizes.guards))
 
 
