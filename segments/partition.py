@@ -20,6 +20,7 @@ from segments.candidates import Candidates
 from segments.graph import Graph
 from segments.groups import Groups
 from segments.rules import Predicate, Refusal, RefusalLog, Rule, SegmentationError, Verdict, no
+from segments.unions import Unites, unite
 from segments.units import Forbids, View, split_into_units
 
 # How often groups grow again after the rule has refused one as a whole. Each time costs as much as the first; what is
@@ -57,6 +58,7 @@ def partition(
     view: View | None = None,
     keep_boundaries: Collection[int] | Mapping[int, str] = (),
     strict: bool = False,
+    unites: Unites | None = None,
 ) -> Partition:
     """Split `graph` into as few groups as `rule` and `merge` allow.
 
@@ -64,6 +66,8 @@ def partition(
     (by default the tuple of steps). `keep_boundaries` are values whose maker and readers stay in different groups,
     with the reason where it is a mapping. A group that `rule.merge` let grow and `rule.accepts` refuses as a whole is
     an error of the rule: the last merge is taken back, which the refusals say; with `strict` it is raised.
+    `unites(a, b)`, on the facts of two groups that did not merge, says whether `rule.accepts` is to be asked for their
+    union, once nothing merges any more; a yes carries its facts.
 
     Raises SegmentationError when the predicate raises or returns neither a bool nor a Verdict, when a kept boundary
     names no value of the graph, or when the rule contradicts itself and `strict` is true.
@@ -81,13 +85,13 @@ def partition(
         if verdict:
             return _finish(graph, [(every_step, every_step)], {}, RefusalLog())
         known.append(Refusal(every_step, (), verdict))
-    groups = _grown(graph, rule, Forbids(merge, view), kept, known, free=free, strict=strict)
+    groups = _grown(graph, rule, Forbids(merge, view), kept, known, free=free, strict=strict, unites=unites)
     return _finish(graph, groups.ordered_groups(), groups.reasons(), groups.log)
 
 
 def _grown(
     graph: Graph, rule: Rule, forbids: Forbids, kept: Mapping[int, str], known: list[Refusal], *, free: bool,
-    strict: bool,
+    strict: bool, unites: Unites | None,
 ) -> Groups:  # fmt: skip
     """Return the groups that nothing merges any more and that the rule takes as a whole.
 
@@ -105,6 +109,8 @@ def _grown(
         candidates.merge_to_fixed_point()
         refused = groups.refusals()
         if not refused:
+            if unites is not None:
+                unite(groups, candidates, unites)
             return groups
         if strict:
             group, verdict = next(iter(refused.items()))

@@ -12,7 +12,7 @@ from tracefuse.definition import FusionDefinition
 from tracefuse.dtypes import DataType
 from tracefuse.extract import step_graph
 from tracefuse.rules import Group
-from tracefuse.schedule.region import FusionRule
+from tracefuse.schedule.rule import FusionRule
 
 
 def softmax() -> FusionDefinition:

@@ -15,7 +15,7 @@ from tracefuse.compiler import run_passes
 from tracefuse.definition import FusionDefinition
 from tracefuse.evaluate import evaluate
 from tracefuse.ir import Fusion
-from tracefuse.schedule.region import FusionRule
+from tracefuse.schedule.rule import FusionRule
 from tracefuse.segmentation import segment_fusion
 
 

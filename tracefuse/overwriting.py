@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tracefuse.indexing import PULLED
-from tracefuse.schedule.lower import facts_of
+from tracefuse.schedule.crosswise import Crosswise
+from tracefuse.schedule.rule import facts_of
 from tracefuse.segmentation import Part
 
 
@@ -21,7 +22,7 @@ def in_place(part: Part, pairs: Collection[tuple[int, int]]) -> frozenset[int]:
     if not pairs:
         return frozenset()
     facts = facts_of(part.rule)
-    if facts.reduced is not None:
+    if isinstance(facts, Crosswise) or facts.reduced is not None:
         return frozenset()
     for output, argument in pairs:
         if PULLED in facts.outputs[output] or facts.uses.get(argument) != frozenset((facts.outputs[output],)):

@@ -22,8 +22,9 @@ from tracefuse.ir import Fusion, Node, Requirement
 from tracefuse.ops.row import Library, Pointwise, Reduction
 from tracefuse.rewrite import round_halves
 from tracefuse.schedule.again import places, worth_storing
+from tracefuse.schedule.crosswise import may_unite
 from tracefuse.schedule.loops import PERHAPS_EQUAL
-from tracefuse.schedule.region import FusionRule
+from tracefuse.schedule.rule import FusionRule
 from tracefuse.slicing import Sliced
 from tracefuse.streams import sliced_part, with_streams
 
@@ -148,6 +149,7 @@ def _split(
             view=rules.viewer(fusion, graph.nodes, sizes),
             keep_boundaries=kept,
             strict=strict,
+            unites=may_unite,
         )
         parts = tuple(_part(graph, border) for border in graph.segments_of(split))
         apart = _kept_apart(parts, strict)

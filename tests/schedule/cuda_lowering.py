@@ -21,7 +21,7 @@ from tracefuse.leaves import classify
 from tracefuse.schedule.launches import LaunchSpec, Lowered
 from tracefuse.schedule.lower import Target, lower
 from tracefuse.schedule.nest import contiguous_strides
-from tracefuse.schedule.region import FusionRule
+from tracefuse.schedule.rule import FusionRule
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.tracing import trace
 

@@ -185,8 +185,11 @@ class _Emitter(Writer):
                 self.copy(statement)
             case ir.StartCopy():
                 self.start_copy(statement)
-            case ir.AwaitCopies():
-                self.line(f"{self.printer.use('await_copies')}();")
+            case ir.EndBatch():
+                self.line(f"{self.printer.use('end_batch')}();")
+            case ir.AwaitCopies(later):
+                name = self.printer.use("await_batches" if later else "await_copies")
+                self.line(f"{name}<{later}>();" if later else f"{name}();")
             case ir.Transpose():
                 raise InternalError(
                     f"kernel IR: {self.kernel.name} transposes a tile, which CUDA kernels have no form of"

@@ -369,6 +369,11 @@ DEFINITIONS: dict[str, Definition] = {
         "    }\n  }\n}"
     ),
     "await_copies": Definition(f'{_INLINE} void await_copies() {{ asm volatile("cp.async.wait_all;" ::: "memory"); }}'),
+    "end_batch": Definition(f'{_INLINE} void end_batch() {{ asm volatile("cp.async.commit_group;" ::: "memory"); }}'),
+    "await_batches": Definition(
+        f"template <int later>\n{_INLINE} void await_batches() {{\n"
+        '  asm volatile("cp.async.wait_group %0;" :: "n"(later) : "memory");\n}'
+    ),
     # Clusters: sm_90 and later. The barrier in two halves, so that waiting for blocks to start costs nothing.
     "arrive_in_cluster": Definition(
         f"{_INLINE} void arrive_in_cluster() {{\n"

@@ -41,7 +41,9 @@ class _Machine:
     memories: dict[str, Memory]
     check_races: bool
     mask: Any = None  # None: every lane is active
-    started: list[tuple[Any, ir.Buffer, Any, Any]] = field(default_factory=list)  # (mask, destination, index, value)
+    # Copies on their way: (batch, mask, destination, index, value).
+    started: list[tuple[int, Any, ir.Buffer, Any, Any]] = field(default_factory=list)
+    batches: int = 0
     thread: Any = field(init=False)
 
     def __post_init__(self) -> None:
@@ -262,8 +264,10 @@ class _Machine:
                 self.copy(statement)
             case ir.StartCopy():
                 self.start_copy(statement)
-            case ir.AwaitCopies():
-                self.await_copies()
+            case ir.EndBatch():
+                self.batches += 1
+            case ir.AwaitCopies(later):
+                self.await_copies(later)
             case ir.Transpose():
                 self.transpose(statement)
             case ir.For():
@@ -305,16 +309,19 @@ class _Machine:
         for k in range(statement.width):
             value, index = self.load(source, start + start.dtype.type(k)), end + end.dtype.type(k)
             self.store(destination, index, source.dtype.numpy.type(unspecified(source.dtype)))
-            self.started.append((self.mask, destination, index, value))
+            self.started.append((self.batches, self.mask, destination, index, value))
 
-    def await_copies(self) -> None:
-        """Those of the active lanes are done; the others stay."""
+    def await_copies(self, later: int) -> None:
+        """Those of the active lanes are done, but for the last batches; the others stay."""
         outer, started, self.started = self.mask, self.started, []
         everyone = np.ones(self.lanes, bool)
-        for mask, destination, index, value in started:
+        for batch, mask, destination, index, value in started:
+            if later and batch >= self.batches - later:
+                self.started.append((batch, mask, destination, index, value))
+                continue
             begun, active = (everyone if m is None else m for m in (mask, outer))
             if (begun & ~active).any():
-                self.started.append((begun & ~active, destination, index, value))
+                self.started.append((batch, begun & ~active, destination, index, value))
             self.mask = begun & active
             if self.mask.any():
                 self.store(destination, index, value)

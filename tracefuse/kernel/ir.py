@@ -268,8 +268,18 @@ class StartCopy:
 
 
 @dataclass(frozen=True, slots=True)
+class EndBatch:
+    """The copies that this thread started since the last such statement, perhaps none, are one batch."""
+
+
+@dataclass(frozen=True, slots=True)
 class AwaitCopies:
-    """The copies that this thread started are done; other threads see them after the next barrier."""
+    """The copies that this thread started are done, but for those of its last `later` batches.
+
+    Other threads see them after the next barrier.
+    """
+
+    later: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,6 +372,7 @@ Statement: TypeAlias = (
     | Store
     | Copy
     | StartCopy
+    | EndBatch
     | AwaitCopies
     | Transpose
     | For

@@ -122,8 +122,10 @@ def _lines(body: Sequence[ir.Statement], indent: str) -> Iterator[str]:
             case ir.StartCopy(to, to_index, source, source_index, width):
                 wide = f"{source.name}[{expression(source_index)} : +{width}]"
                 yield f"{indent}{to.name}[{expression(to_index)} : +{width}] = {wide}, awaited later"
-            case ir.AwaitCopies():
-                yield f"{indent}await copies"
+            case ir.EndBatch():
+                yield f"{indent}end of a batch of copies"
+            case ir.AwaitCopies(later):
+                yield f"{indent}await copies{f' but those of the last {later} batches' if later else ''}"
             case ir.Transpose(to, to_pitch, source, from_pitch, rows, columns):
                 sides = f"{expression(rows)}, {expression(columns)}"
                 yield f"{indent}{to.name}[:{to_pitch}] = transposed {source.name}[:{from_pitch}] of {sides}"

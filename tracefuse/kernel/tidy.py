@@ -106,7 +106,7 @@ def _reads(body: Body) -> Iterator[str]:
                 yield from (variable.name for variable in variables)
                 for result in combiner.results:
                     yield from _names(result)
-            case ir.AwaitCopies() | ir.Barrier() | ir.Comment():
+            case ir.EndBatch() | ir.AwaitCopies() | ir.Barrier() | ir.Comment():
                 pass
             case _:
                 assert_never(statement)
@@ -232,5 +232,5 @@ class _Renaming:
                 results = tuple(map(self.code, combiner.results))
                 renamed = ir.Combiner(self.variables(combiner.left), self.variables(combiner.right), results)
                 return ir.GroupReduce(self.variables(variables), renamed, group)
-            case ir.Barrier() | ir.AwaitCopies() | ir.Comment():
+            case ir.Barrier() | ir.EndBatch() | ir.AwaitCopies() | ir.Comment():
                 return statement

@@ -160,15 +160,24 @@ class Accesses(Scopes):
     def fetch(self, number: int, coordinates: Shape) -> None:
         """Reads an input into where later phases find it; a copy to shared memory is only started (`await_copies`)."""
         buffer, place = self.to_cache[(number, coordinates)]
+        if buffer.space != "shared" or not self.can_start(number, coordinates):
+            self.load(number, coordinates)
+            return
+        self.start_copy(number, coordinates, buffer, place)
+        self.awaited = True
+
+    def can_start(self, number: int, coordinates: Shape) -> bool:
+        """Whether a copy of an input's elements to shared memory can be started and awaited."""
         source, offset = self.buffer_of(number), self.offset(number, coordinates)
         size = self.lanes * source.dtype.itemsize
         alone = self.lanes == 1 and not source.packed
         plain = (alone or (self._is_wide(offset) and number in self.aligned)) and not source.dtype.is_complex
-        if buffer.space != "shared" or not plain or (size not in (4, 8) and size % WIDEST_ACCESS):
-            self.load(number, coordinates)
-            return
+        return plain and (size in (4, 8) or size % WIDEST_ACCESS == 0)
+
+    def start_copy(self, number: int, coordinates: Shape, buffer: Buffer, place: Extent) -> None:
+        """Starts a copy of an input's elements to shared memory."""
+        source, offset = self.buffer_of(number), self.offset(number, coordinates)
         self.append(StartCopy(buffer, self._first(place), source, self._first(offset), self.lanes))
-        self.awaited = True
 
     def await_copies(self) -> None:
         """Waits for the copies that were started, if any were."""

@@ -13,9 +13,10 @@ from collections.abc import Mapping
 
 from tracefuse.ir import Fusion, Node
 from tracefuse.ops.row import Movement, Pointwise
-from tracefuse.schedule.lower import facts_of
+from tracefuse.schedule.crosswise import Crosswise
 from tracefuse.schedule.nest import first_nest, probe_outputs
-from tracefuse.schedule.region import FusionRule
+from tracefuse.schedule.rule import FusionRule, facts_of
+from tracefuse.schedule.stages import column_operands, row_side
 
 MOST_COMPUTED_AGAIN = 4
 """Costly ops that a kernel does again for an element of its loops, at most. One takes about as long as it takes a core
@@ -27,7 +28,14 @@ def places(fusion: Fusion, rule: FusionRule) -> Mapping[int, int]:
     if not any(map(_is_costly, fusion.nodes)) or not any(isinstance(n.op, Movement) for n in fusion.nodes):
         return {}
     facts = facts_of(rule)
-    return Counter(number for number, _ in probe_outputs(fusion, facts, first_nest(facts)).walked)
+    rows = facts.rows if isinstance(facts, Crosswise) else facts
+    nest = first_nest(rows)
+    if isinstance(facts, Crosswise):
+        operands = column_operands(fusion, facts)
+        fusion = row_side(fusion, facts)
+    else:
+        operands = ()
+    return Counter(number for number, _ in probe_outputs(fusion, rows, nest, operands).walked)
 
 
 def computed_again(fusion: Fusion, found: Mapping[int, int]) -> dict[int, int]:

@@ -57,7 +57,7 @@ def lower_cuda(
         chosen = _choose(region, setting, widening.sizes)
     except LanesNotPossible:
         chosen = _choose(region, replace(setting, lanes=1), widening.sizes)
-    return _resolved(*chosen, widening, sizes)
+    return resolved(*chosen, widening, sizes)
 
 
 Chosen = tuple[str, Sequence[LaunchSpec], Sequence[Scratch], Mapping[Symbol, Extent]]
@@ -131,7 +131,7 @@ def _span(shape: Shape, strides: Shape, sizes: Sizes) -> Extent:
     return total
 
 
-def _resolved(
+def resolved(
     template: str, launches: Sequence[LaunchSpec], scratch: Sequence[Scratch], derived: Mapping[Symbol, Extent],
     widening: Widening, sizes: Sizes,
 ) -> Lowered:  # fmt: skip

@@ -10,7 +10,7 @@ Knows: phases, walks, kernel IR. Must not know: CUDA's notation, arrays.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tracefuse.extents import Extent, Symbol, ceildiv, maximum, minimum, product, symbol
 from tracefuse.kernel.ir import Allocate, Barrier, Buffer, Expression, Store
@@ -207,9 +207,10 @@ def _first(body: Body, columns: Columns, tile: Tile) -> list[Expression]:
 
 
 def _launch(
-    region: Region, setting: Setting, tile: Tile, tiles: Extent, phase: int, chunks: Chunks, partials: Partials
+    region: Region, setting: Setting, tile: Tile, tiles: Extent, phase: int, chunks: Chunks, partials: Partials,
+    unroll: int = 1,
 ) -> LaunchSpec:  # fmt: skip
-    """One phase of columns whose rows are split."""
+    """One phase of columns whose rows are split. unroll: chunks that are read at a time."""
     body = new_body(region, setting)
     last = phase + 1 == len(region.full)
     chunked = not last or bool(region.full[phase])
@@ -220,7 +221,7 @@ def _launch(
     positions = Positions(region.nest.reduced, 1)
     part = region.placed(_kept(region, body.lanes).values(body.lane))
     place = columns.group * body.lanes + (body.lane if body.lanes > 1 else 0)
-    earlier, read = partials.read(body, part, chunks.count, columns.down, tile.down, place, body.lanes)
+    earlier, read = partials.read(body, part, chunks.count, columns.down, tile.down, place, body.lanes, unroll)
     _join(body, earlier, tile, columns)
     for state in earlier:
         finish(body, part, *state)
@@ -241,3 +242,11 @@ def _launch(
         contract=setting.contract, threads=tile.across * tile.down, thread=variable,
         blocks_per_multiprocessor=RESIDENT_THREADS // (tile.across * tile.down),
     )  # fmt: skip
+
+
+def finish_columns(
+    region: Region, setting: Setting, tile: Tile, tiles: Extent, chunks: Chunks, partials: Partials, unroll: int
+) -> LaunchSpec:
+    """The launch that combines states in scratch memory, and stores what is made of the results."""
+    alone = replace(region, full=((), ()))
+    return _launch(alone, setting, tile, tiles, 1, chunks, partials, unroll)

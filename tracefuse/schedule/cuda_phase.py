@@ -94,11 +94,13 @@ def places(
 def accumulate_phase(
     body: Body, region: Region, phase: int, walk: Walk, positions: Positions, *, width: int = 1,
     kept: Kept | None = None, stores: Sequence[Expression] = (), without: Container[int] = (),
+    also: Callable[[int], None] | None = None,
 ) -> list[State]:  # fmt: skip
     """One pass over a thread's positions: the states of what the phase reduces; full outputs are stored.
 
     Loads come first, so that they are on their way together: of what is held all, of the rest those of some positions.
     width: accumulators of a state. stores: conditions on storing. without: reductions that need no state of their own.
+    also: what else is done with a phase's elements.
     """
     held, bind = kept or {}, positions.binder(body)
     loaded = [key for key, first in held.items() if first == phase and key[0] in region.fusion.inputs]
@@ -112,6 +114,8 @@ def accumulate_phase(
             body.value(*key)
         for state in states:
             _accumulate(body, region, state)
+        if also is not None:
+            also(phase)
         _store_full(body, region, phase, stores)
 
     if loaded:
@@ -119,7 +123,7 @@ def accumulate_phase(
         body.cached.update((key, body.to_cache[key]) for key in loaded)
     nodes = [node for node in region.in_phase(phase) if node.outputs[0] not in without]
     states = [tuple(declare(body, region, node) for _ in range(width)) for node in nodes]
-    if states or region.full[phase]:
+    if states or region.full[phase] or region.columns[phase]:
         reads = _reads_on_the_way(body, region, phase, positions)
         walk.each(body, bind, work, [key for key in reads if _is_of_one_row(body, region, key, positions)])
     body.cached.update((key, body.to_cache[key]) for key, first in held.items() if first == phase)

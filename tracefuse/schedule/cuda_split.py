@@ -41,7 +41,7 @@ BLOCKS = 4
 FEW_ROWS = 2
 """Long rows are split while there are at most this many a multiprocessor: alone they would not fill the chip."""
 
-_SCRATCH_ALIGNMENT = 16
+SCRATCH_ALIGNMENT = 16
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ class Partials:
             first = len(self.scratch)
             for part, variable in enumerate(state[0].variables):
                 dtype = variable.dtype
-                buffer = Buffer(f"partial{first + part}", dtype, written=True, alignment=_SCRATCH_ALIGNMENT)
+                buffer = Buffer(f"partial{first + part}", dtype, written=True, alignment=SCRATCH_ALIGNMENT)
                 with when(body, tests):
                     body.store(buffer, place, tuple(a.variables[part] for a in state), aligned=True)
                 self.scratch.append(Scratch(dtype, self.count * chunks))
@@ -97,27 +97,43 @@ class Partials:
         return written
 
     def read(
-        self, body: Body, region: Region, chunks: Extent, start: Extent, step: int, place: Extent, width: int
+        self,
+        body: Body,
+        region: Region,
+        chunks: Extent,
+        start: Extent,
+        step: int,
+        place: Extent,
+        width: int,
+        unroll: int = 1,
     ) -> tuple[list[State], list[tuple[int, Buffer]]]:
         """Accumulates chunks start, start + step, ... of all states so far; and the launch's scratch parameters.
 
-        place: of the state in its chunk; width: lanes of a state.
+        place: of the state in its chunk; width: lanes of a state; unroll: chunks at a time.
         """
         states = [tuple(declare(body, region, node) for _ in range(width)) for node, _ in self.states]
         buffers = [
-            (position, Buffer(f"partial{position}", dtype, alignment=_SCRATCH_ALIGNMENT))
+            (position, Buffer(f"partial{position}", dtype, alignment=SCRATCH_ALIGNMENT))
             for node, positions in self.states
             for position, dtype in zip(positions, state_types(node), strict=True)
         ]
         by_position = dict(buffers)
         chunk = symbol("c", extent=chunks)
-        if states:
+
+        def absorb(chunk: Extent) -> None:
+            for state, (_, positions) in zip(states, self.states, strict=True):
+                at = chunk * self.count + place
+                parts = [_load(body, by_position[position], at, width) for position in positions]
+                for lane, accumulator in enumerate(state):
+                    accumulator.absorb(body, tuple(part[lane] for part in parts))
+
+        if states and unroll > 1:
+            Strides(0, chunks, start, step, unroll).each(
+                body, lambda at: body.bind(chunk, body.index.code(at)), lambda: absorb(chunk)
+            )
+        elif states:
             with body.loop(chunk, chunks, start=start, step=step):
-                for state, (_, positions) in zip(states, self.states, strict=True):
-                    at = chunk * self.count + place
-                    parts = [_load(body, by_position[position], at, width) for position in positions]
-                    for lane, accumulator in enumerate(state):
-                        accumulator.absorb(body, tuple(part[lane] for part in parts))
+                absorb(chunk)
         return states, buffers
 
 

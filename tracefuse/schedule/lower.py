@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tracefuse.errors import InternalError
 from tracefuse.extents import product
+from tracefuse.guards import Guard
 from tracefuse.ir import Fusion, Shape
 from tracefuse.schedule.chip import chip_of
 from tracefuse.schedule.cpu import cut_points, lower_pointwise, lower_row
@@ -22,12 +22,14 @@ from tracefuse.schedule.cpu_split import lower_split
 from tracefuse.schedule.cpu_streaming import streamed_outputs
 from tracefuse.schedule.cpu_transpose import lower_transpose
 from tracefuse.schedule.cuda import lower_cuda
+from tracefuse.schedule.cuda_both_ways import lower_both_ways
 from tracefuse.schedule.launches import Lowered
 from tracefuse.schedule.loops import Facts
 from tracefuse.schedule.phases import Memory, Region, build_region
 from tracefuse.schedule.probe import weights
-from tracefuse.schedule.region import FusionRule
+from tracefuse.schedule.rule import FusionRule, facts_of
 from tracefuse.schedule.sizes import Sizes
+from tracefuse.schedule.stages import one_after_the_other, two_stages
 from tracefuse.schedule.transposed import is_worth_tiles, transposed_reads
 
 KEPT_ELEMENTS = 1 << 15
@@ -47,14 +49,6 @@ class Target:
     multiprocessors: int = 0
 
 
-def facts_of(rule: FusionRule) -> Facts:
-    """The facts of a whole fusion as one region; InternalError where the rule refuses what the segmenter accepted."""
-    verdict = rule.whole
-    if not verdict or not isinstance(verdict.facts, Facts):
-        raise InternalError(f"a segment is not schedulable: {verdict}")
-    return verdict.facts
-
-
 def lower(
     fusion: Fusion, rule: FusionRule, strides: Mapping[int, Shape], sizes: Sizes, target: Target, *, name: str,
     contract: bool = True, aligned: frozenset[int] = frozenset(), misaligned: frozenset[int] = frozenset(),
@@ -68,6 +62,30 @@ def lower(
     terms of the fusion's own extents.
     """
     facts, memory = facts_of(rule), Memory(strides, aligned, misaligned, placed, shared, given)
+    if isinstance(facts, Facts):
+        return _lower_region(fusion, facts, memory, sizes, target, name, contract)
+    guards: tuple[Guard, ...] = ()
+    if target.name == "cuda":
+        own = Sizes(sizes.values, sizes.named)
+        chip = chip_of(target.architecture, target.multiprocessors)
+        found = lower_both_ways(fusion, facts, memory, own, chip, name, contract)
+        if isinstance(found, Lowered):
+            return found
+        guards = found
+    first, second = (
+        _lower_region(
+            stage.fusion, stage.facts, stage.memory, Sizes(sizes.values, sizes.named), target, f"{name}_{side}",
+            contract,
+        )
+        for stage, side in zip(two_stages(fusion, facts, memory), ("rows", "columns"), strict=True)
+    )  # fmt: skip
+    return one_after_the_other(fusion, facts, first, second, guards)
+
+
+def _lower_region(
+    fusion: Fusion, facts: Facts, memory: Memory, sizes: Sizes, target: Target, name: str, contract: bool
+) -> Lowered:
+    """The launches of a region with one kind of reduction."""
     if target.name == "cuda":
         chip = chip_of(target.architecture, target.multiprocessors)
         return lower_cuda(fusion, facts, memory, sizes, chip, name, contract)

@@ -71,11 +71,11 @@ def first_nest(facts: Facts) -> Nest:
     return Nest(tuple(loops), tuple(loop.index for loop in loops))
 
 
-def probe_outputs(fusion: Fusion, facts: Facts, nest: Nest) -> Probe:
-    """Walks from every output."""
+def probe_outputs(fusion: Fusion, facts: Facts, nest: Nest, also: Sequence[int] = ()) -> Probe:
+    """Walks from every output, and from what is computed besides."""
     reduced = [(facts.loops[k], nest.at[k]) for k in sorted(facts.reduced or ())]
     probe = Probe(fusion, reduced)
-    for number in fusion.outputs:
+    for number in (*fusion.outputs, *also):
         probe.visit(number, nest.coordinates(facts.outputs[number]))
     return probe
 
@@ -90,13 +90,15 @@ def contiguous_strides(shape: Shape) -> Shape:
     return tuple(reversed(strides))
 
 
-def build_nest(fusion: Fusion, facts: Facts, strides: Mapping[int, Shape], sizes: Sizes) -> tuple[Nest, Probe]:
+def build_nest(
+    fusion: Fusion, facts: Facts, strides: Mapping[int, Shape], sizes: Sizes, also: Sequence[int] = ()
+) -> tuple[Nest, Probe]:
     """The loops of a region in their final order, joined where they can be, and the probe over the first loops.
 
-    strides: in elements, of the tensor inputs and of the outputs.
+    strides: in elements, of the tensor inputs and of the outputs. also: what is computed besides the outputs.
     """
     nest = first_nest(facts)
-    probe = probe_outputs(fusion, facts, nest)
+    probe = probe_outputs(fusion, facts, nest, also)
     offsets = [_offset(coordinates, strides[number]) for number, coordinates in probe.reads]
     if facts.reduced:
         nest = _ordered(nest, offsets, sizes)

@@ -57,6 +57,7 @@ class Region:
     memory: of the tensor inputs. reductions: by phase. full: outputs over all loops, by phase; kept: outputs over the K
     loops. at: for each reduction, its result's and its operand's coordinates. probe: what is read, phase by phase.
     streamed: the outputs that go past the caches.
+    columns: by phase, the reductions over the K loops of what the phase knows, where there are some.
     """
 
     fusion: Fusion
@@ -68,6 +69,7 @@ class Region:
     kept: tuple[int, ...]
     at: Mapping[int, tuple[Shape, ...]]
     probe: Probe
+    columns: tuple[tuple[Node, ...], ...]
     streamed: frozenset[int] = frozenset()
 
     def coordinates(self, output: int) -> Shape:
@@ -104,6 +106,8 @@ class Region:
             operand = node.operands[0]
             if isinstance(operand, int):
                 probe.visit(operand, self.at[node.outputs[0]][1])
+        for node in self.columns[phase]:
+            probe.visit(operand_of(node), self.at[node.outputs[0]][1])
         for output in self.full[phase]:
             probe.visit(output, self.coordinates(output))
 
@@ -130,10 +134,17 @@ class Region:
         return replace(self, nest=self.nest.substituted(values, self.nest.loops), at=at)
 
 
-def build_region(fusion: Fusion, facts: Facts, memory: Memory, sizes: Sizes, worth: Callable[[int], bool]) -> Region:
-    """Orders and joins the loops, and sorts the work into phases. `worth(value)`: a later phase should find it kept."""
+def build_region(
+    fusion: Fusion, facts: Facts, memory: Memory, sizes: Sizes, worth: Callable[[int], bool],
+    columns: Sequence[Node] = (),
+) -> Region:  # fmt: skip
+    """Orders and joins the loops, and sorts the work into phases. `worth(value)`: a later phase should find it kept.
+
+    columns: reductions over the K loops, of values that the facts have among the outputs.
+    """
     written = {output: memory.output_strides(fusion, output) for output in fusion.outputs}
-    nest, first = build_nest(fusion, facts, {**memory.strides, **written}, sizes)
+    operands = [operand_of(node) for node in columns]
+    nest, first = build_nest(fusion, facts, {**memory.strides, **written}, sizes, operands)
     renamed = {loop.symbol: at for loop, at in zip(first_nest(facts).loops, nest.at, strict=True)}
     depth = depths(fusion)
     everything = frozenset(range(len(facts.loops)))
@@ -155,9 +166,30 @@ def build_region(fusion: Fusion, facts: Facts, memory: Memory, sizes: Sizes, wor
         at[node.outputs[0]] = (moved[0], moved[1])
     reductions = tuple(tuple(n for n in nodes if depth[n.outputs[0]] == p + 1) for p in range(count))
     probe = Probe(fusion, [(loop.extent, loop.index) for loop in nest.reduced], worth, True)
-    region = Region(fusion, facts, memory, nest, reductions, tuple(map(tuple, full)), tuple(kept), at, probe)
+    across: list[list[Node]] = [[] for _ in full]
+    for node, reduced in zip(columns, operands, strict=True):
+        across[depth[reduced]].append(node)
+        at[node.outputs[0]] = _across(node, nest.coordinates(facts.outputs[reduced]))
+    region = Region(
+        fusion, facts, memory, nest, reductions, tuple(map(tuple, full)), tuple(kept), at, probe,
+        tuple(map(tuple, across)),
+    )  # fmt: skip
     _probe_phases(region)
     return region
+
+
+def operand_of(node: Node) -> int:
+    """The value that a reduction reduces."""
+    operand = node.operands[0]
+    assert isinstance(operand, int)
+    return operand
+
+
+def _across(node: Node, operand: Shape) -> tuple[Shape, Shape]:
+    """The coordinates of a column reduction's result, from those of its operand, and these."""
+    dims, keepdim = node.attributes["dims"], node.attributes["keepdim"]
+    kept = (0 if axis in dims else c for axis, c in enumerate(operand) if keepdim or axis not in dims)
+    return tuple(kept), operand
 
 
 def _probe_phases(region: Region) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import heapq
+from collections.abc import Callable
 
 from segments import Edge, Graph, Verdict, no, yes
 from tracefuse.indexing import PULLED, use_maps
@@ -18,8 +19,8 @@ CHEAP_OPERANDS = 1
 """A node that reads at most this many tensors may be cheap: copying one costs its readers no more than one read."""
 
 
-class FusionRule:
-    """The rule for a fusion: `graph` is its tensor nodes as steps, in order (segments.Rule)."""
+class RegionRule:
+    """The rule for regions of a fusion: `graph` is its tensor nodes as steps, in order (segments.Rule)."""
 
     def __init__(self, fusion: Fusion, graph: Graph, nodes: tuple[Node, ...]) -> None:
         self.fusion, self.graph, self.nodes = fusion, graph, nodes
@@ -52,7 +53,7 @@ class FusionRule:
     @functools.cached_property
     def whole(self) -> Verdict:
         """Whether one kernel can hold all steps; a yes carries their facts."""
-        return judge_region(self, tuple(range(len(self.nodes))))
+        return self.accepts(tuple(range(len(self.nodes))))
 
     def alone(self, step: int) -> bool:
         return isinstance(self.nodes[step].op, Library)
@@ -85,9 +86,12 @@ class FusionRule:
         return not self.cheap(step) and any(r not in inside for r in readers)
 
 
-def judge_region(rule: FusionRule, steps: tuple[int, ...]) -> Verdict:
-    """Whether one kernel can hold the steps: their facts merged from the last node to the first."""
-    return _Judgement(rule, steps).judge()
+def judge_region(rule: RegionRule, steps: tuple[int, ...], stored: Callable[[int], bool] | None = None) -> Verdict:
+    """Whether one kernel can hold the steps: their facts merged from the last node to the first.
+
+    stored: says of a step whether what it makes must be stored, if not the rule does.
+    """
+    return _Judgement(rule, steps, stored).judge()
 
 
 class _Judgement:
@@ -99,8 +103,9 @@ class _Judgement:
     loops are identified with those of others.
     """
 
-    def __init__(self, rule: FusionRule, steps: tuple[int, ...]) -> None:
-        self.rule, self.inside = rule, frozenset(steps)
+    def __init__(self, rule: RegionRule, steps: tuple[int, ...], stored: Callable[[int], bool] | None) -> None:
+        self.rule, inside = rule, frozenset(steps)
+        self.stored = stored or (lambda step: rule.stored(step, inside))
         maker = {value: step for step in steps for value in rule.nodes[step].outputs}
         self.makers = {step: {maker[v] for v in rule.nodes[step].inputs if v in maker} for step in steps}
         # How many readers of each step are still to be merged.
@@ -166,7 +171,7 @@ class _Judgement:
                     return verdict
             self.reads[first].discard(step)
             facts = self.facts[first]
-            exposed = self.rule.stored(step, self.inside)
+            exposed = self.stored(step)
             edges = tuple(Edge(v, exposed) for v in self.rule.nodes[step].outputs if v in facts.uses)
             verdict = self._union(self.rule.facts(step), first, edges)
             if not verdict:
