@@ -349,6 +349,25 @@ def test_what_is_copied_ahead_is_there_only_when_it_was_awaited():
     assert np.isnan(y).all()
 
 
+@pytest.mark.parametrize(("later", "done"), [(0, 3), (1, 2), (2, 1)])
+def test_of_copies_in_batches_the_last_ones_may_be_left_on_their_way(later, done):
+    threads, batches = 32, 3
+    x, y = cases.source("x", float32), cases.target("y", float32)
+    held = ir.Buffer("held", float32, "shared", batches * threads)
+    block, lane = ir.Variable("block", int64), ir.Cast(cases.THREAD, int64)
+    places = [ir.call("add", lane, cases.number(k * threads, int64)) for k in range(batches)]
+    body = [ir.Allocate(held)]
+    for place in places:
+        body += [ir.StartCopy(held, place, x, place, 1), ir.EndBatch()]
+    body += [ir.AwaitCopies(later), *(ir.Store(y, place, ir.Load(held, place)) for place in places)]
+    axis = ir.Axis(block, cases.number(1, int64))
+    kernel = ir.Kernel("batches", (x, y), (axis,), tuple(body), "cuda", threads, cases.THREAD)
+    given_, found = np.arange(96, dtype=np.float32), np.zeros(96, np.float32)
+    interpret(kernel, [given_, found])
+    np.testing.assert_array_equal(found[: done * threads], given_[: done * threads])
+    assert np.isnan(found[done * threads :]).all()
+
+
 def test_a_grid_of_no_whole_clusters_and_a_block_that_no_cluster_has_are_errors():
     kernel = cases.cluster_sum(float32, 4, 32)
     with pytest.raises(InterpreterError, match="12 blocks along the last axis are no whole clusters of 5"):

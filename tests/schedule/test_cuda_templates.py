@@ -43,6 +43,18 @@ def cross_entropy(x: Any, target: Any) -> Any:
     return -np.take_along_axis(logs, target[:, None], 1)[:, 0]
 
 
+def norm_gradients(dy: Any, x: Any, w: Any) -> Any:
+    scale = 1 / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5)
+    normal, scaled = x * scale, dy * w
+    return (scaled - normal * (scaled * normal).mean(-1, keepdims=True)) * scale, (dy * normal).sum(0), dy.sum(0)
+
+
+def softmax_gradients(x: Any, dy: Any) -> Any:
+    y = softmax(1)(x)
+    dx = y * (dy - (dy * y).sum(-1, keepdims=True))
+    return dx, dx.sum(0), dx.max(0), np.argmax(y, 0)
+
+
 POINTWISE: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "bias, rows of whole blocks": (bias_gelu, (numbers(9, 512), numbers(512))),
     "bias, short rows": (bias_gelu, (numbers(700, 8), numbers(8))),
@@ -117,6 +129,32 @@ REDUCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "a long full reduction": (lambda x: (x.sum(), x - x.mean()), (numbers(301, 100),), "split"),
     "long rows of two axes": (normalized(0, 2), (numbers(5, 4, 5000),), "split"),
     "many long rows": (lambda x: softmax(1)(x)[:, :1].sum(1), (numbers(3, 100),), "row"),
+    "gradients of a norm": (
+        norm_gradients,
+        [numbers(*s) for s in ((11, 1024), (11, 1024), (1024,))],
+        "rows and columns",
+    ),
+    "gradients of a norm, bfloat16": (
+        norm_gradients,
+        [numbers(*s, dtype=BF16) for s in ((9, 2048), (9, 2048), (2048,))],
+        "rows and columns",
+    ),
+    "gradients of a norm, short rows": (
+        norm_gradients,
+        [numbers(*s) for s in ((70, 16), (70, 16), (16,))],
+        "rows and columns",
+    ),
+    "gradients of a norm, odd rows": (
+        norm_gradients,
+        [numbers(*s) for s in ((9, 77), (9, 77), (77,))],
+        "rows and columns",
+    ),
+    "gradients of a norm, too long": (
+        norm_gradients,
+        [numbers(*s) for s in ((2, 20000), (2, 20000), (20000,))],
+        "split and column",
+    ),
+    "gradients of a softmax": (softmax_gradients, (numbers(20, 100), numbers(20, 100, seed=1)), "rows and columns"),
     "columns": (softmax(0), (numbers(100, 40),), "column"),
     "columns of halves": (softmax(0), (numbers(100, 40, dtype=BF16),), "column"),
     "odd columns": (softmax(0), (numbers(33, 33),), "column"),
