@@ -127,6 +127,9 @@ class First:
                 continue
             data = json.loads(line)
             report = config.hook.pytest_report_from_serializable(config=config, data=data)
+            if isinstance(report.longrepr, list):
+                # Where and why a test was skipped: a tuple, which JSON does not know.
+                report.longrepr = tuple(report.longrepr)
             config.hook.pytest_runtest_logreport(report=report)
             if report.when == "teardown":
                 self.done.add(report.nodeid)
