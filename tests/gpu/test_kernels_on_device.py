@@ -279,7 +279,7 @@ def test_shared_memory_beyond_the_static_limit(elements):
 @pytest.mark.skipif(REASON is None and int(cuda.architecture(0)[3:]) < 90, reason="clusters need sm_90")
 @pytest.mark.parametrize(("cluster", "threads"), [(2, 32), (5, 96), (8, 512)])
 @pytest.mark.parametrize("dtype", [float32, float64, int32], ids=str)
-def test_blocks_of_a_cluster_leave_values_in_each_others_shared_memory(dtype, cluster, threads):
+def test_blocks_of_a_cluster_write_each_others_shared_memory(dtype, cluster, threads):
     kernel = cases.cluster_sum(dtype, cluster, threads)
     x = RANDOM.integers(-99, 99, 300 * cluster * threads).astype(dtype.numpy)
     (got,), expected = both(units([kernel])[kernel.name], [x, np.zeros(300 * cluster, dtype.numpy), 300])

@@ -423,18 +423,21 @@ def large_shared(elements: int) -> ir.Kernel:
     return ir.Kernel("large_shared", (x, y), (ir.Axis(block, number(1, int32)),), body, "cuda", 256, THREAD)
 
 
-def cluster_sum(dtype: DType, cluster: int, threads: int, *, copies: bool = True) -> ir.Kernel:
+def cluster_sum(dtype: DType, cluster: int, threads: int, *, barrier: bool = True, copies: bool = True) -> ir.Kernel:
     """y[c * cluster + r] = the sum of all x of cluster c plus r, each block having `threads` elements in shared memory.
 
-    copies: whether the copies to there are awaited.
+    barrier: whether the cluster meets before the sums of its blocks are read; copies: whether copies are awaited.
     """
     blocks, block, at = Variable("blocks", int64), Variable("block", int64), Variable("at", int64)
+    rank, row = Variable("rank", int64), Variable("row", int64)
     x, y = source("x", dtype), target("y", dtype)
     held, sums = ir.Buffer("held", dtype, "shared", threads), ir.Buffer("sums", dtype, "shared", cluster)
     state, total, k = Variable("state", dtype), Variable("total", dtype), Variable("k", int64)
     zero, one, size = (number(n, int64) for n in (0, 1, cluster))
     lane = cast(THREAD, int64)
     body = (
+        ir.Let(rank, call("truncmod", block, size)),
+        ir.Let(row, call("truncdiv", block, size)),
         ir.Let(at, add(mul(block, number(threads, int64)), lane)),
         ir.Allocate(held),
         ir.Allocate(sums),
@@ -442,11 +445,14 @@ def cluster_sum(dtype: DType, cluster: int, threads: int, *, copies: bool = True
         *([ir.AwaitCopies()] if copies else []),
         ir.Declare(state, ir.Load(held, lane)),
         ir.GroupReduce((state,), combiner("add", dtype), threads),
-        ir.Exchange(((state, sums, 0, 1),)),
-        ir.Declare(total, cast(call("truncmod", block, size), dtype)),
+        ir.If(call("lt", lane, size), (ir.Store(sums, rank, state, block=lane),)),
+        ir.Barrier(cluster=barrier),
+        ir.Declare(total, cast(rank, dtype)),
         ir.For(k, zero, size, one, "serial", (ir.Accumulate(total, "add", ir.Load(sums, k)),)),
         ir.If(call("eq", lane, zero), (ir.Store(y, block, total),)),
     )
     name = f"cluster_sum_{dtype.name}_{cluster}_of_{threads}"
-    grid = (ir.Axis(block, mul(blocks, size)),)
-    return ir.Kernel(name, (x, y, blocks), grid, body, "cuda", threads, THREAD, cluster=cluster)
+    extent = mul(blocks, size)
+    return ir.Kernel(
+        name, (x, y, blocks), (ir.Axis(block, extent),), body, "cuda", threads, THREAD, cluster=cluster
+    )  # fmt: skip

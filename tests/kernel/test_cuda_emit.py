@@ -263,23 +263,11 @@ def test_clusters_compile_where_there_are_any_and_wait_for_their_blocks_to_start
     source = emit_cuda(kernels[0])
     assert "__cluster_dims__(8, 1, 1) __launch_bounds__(256)" in source
     body = source[source.index("{", source.index("extern")) :]
-    steps = ("expect_bytes(arrived + 0, 32);", "start_in_cluster();", "wait_for_cluster();")
-    steps += ("send_to_block(sums + blockIdx.x % 8, state, arrived + 0, threadIdx.x);", "await_bytes(arrived + 0);")
+    steps = ("start_in_cluster();", "wait_for_cluster();", "*in_block(sums + rank, ", "meet_cluster();")
     assert sorted(steps, key=body.index) == list(steps)
     with pytest.raises(CompileError, match="__cluster_dims__ is not supported"):
         compile_many(kernels[:1], architecture="sm_80")
     assert canonical_cuda(kernels[0]) != canonical_cuda(replace(kernels[0], cluster=4))
-
-
-def test_an_exchange_needs_a_cluster_and_is_reached_once():
-    kernel = cases.cluster_sum(float32, 2, 32)
-    (exchange,) = (s for s in kernel.body if isinstance(s, ir.Exchange))
-    zero, one, k = cases.number(0, int64), cases.number(1, int64), ir.Variable("round", int64)
-    loop = ir.For(k, zero, one, one, "serial", (exchange,))
-    looped = tuple(loop if s is exchange else s for s in kernel.body)
-    for wrong in (replace(kernel, cluster=1), replace(kernel, body=looped)):
-        with pytest.raises(InternalError, match="an exchange in no cluster, in a loop"):
-            emit_cuda(wrong)
 
 
 def test_a_started_copy_is_of_4_8_or_whole_16_bytes_from_global_to_shared_memory():

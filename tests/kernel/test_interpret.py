@@ -325,10 +325,23 @@ def run_cluster(kernel: ir.Kernel, clusters: int = 3) -> tuple[np.ndarray, np.nd
     return x.reshape(clusters, -1), y.reshape(clusters, -1)
 
 
-def test_blocks_of_a_cluster_leave_values_in_each_others_shared_memory():
-    for cluster, threads in ((1, 32), (2, 32), (4, 64), (8, 32), (5, 96)):
-        x, y = run_cluster(cases.cluster_sum(float32, cluster, threads))
-        np.testing.assert_array_equal(y, x.sum(1)[:, None] + np.arange(cluster))
+@pytest.mark.parametrize(("cluster", "threads"), [(1, 32), (2, 32), (4, 64), (8, 32), (5, 96)])
+def test_blocks_of_a_cluster_write_each_others_shared_memory(cluster, threads):
+    x, y = run_cluster(cases.cluster_sum(float32, cluster, threads))
+    np.testing.assert_array_equal(y, x.sum(1)[:, None] + np.arange(cluster))
+
+
+def test_memory_that_another_block_wrote_is_read_only_after_a_barrier_of_the_cluster():
+    with pytest.raises(InterpreterError, match=r"no barrier: reads sums\[0\]"):
+        run_cluster(cases.cluster_sum(float32, 2, 32, barrier=False))
+
+
+def test_memory_of_another_block_that_was_touched_is_written_only_after_a_barrier_of_the_cluster():
+    kernel = cases.cluster_sum(float32, 2, 32)
+    touched = ir.Store(ir.Buffer("sums", float32, "shared", 2), ZERO, cases.number(1.0, float32))
+    at = next(k for k, s in enumerate(kernel.body) if isinstance(s, ir.StartCopy))
+    with pytest.raises(InterpreterError, match=r"no barrier of the cluster: writes sums\[0\] of another block"):
+        run_cluster(replace(kernel, body=(*kernel.body[:at], touched, ir.Barrier(), *kernel.body[at:])))
 
 
 def test_what_is_copied_ahead_is_there_only_when_it_was_awaited():
@@ -355,30 +368,17 @@ def test_of_copies_in_batches_the_last_ones_may_be_left_on_their_way(later, done
     assert np.isnan(found[done * threads :]).all()
 
 
-def changed(kernel: ir.Kernel, kind: type, *into: ir.Statement) -> ir.Kernel:
-    """The kernel with other statements in the place of those of a kind."""
-    body = (part for s in kernel.body for part in (into if isinstance(s, kind) else (s,)))
-    return replace(kernel, body=tuple(body))
-
-
-def test_a_grid_of_no_whole_clusters_is_an_error():
+def test_a_grid_of_no_whole_clusters_and_a_block_that_no_cluster_has_are_errors():
     kernel = cases.cluster_sum(float32, 4, 32)
     with pytest.raises(InterpreterError, match="12 blocks along the last axis are no whole clusters of 5"):
         run_cluster(replace(kernel, cluster=5, grid=kernel.grid), clusters=3)
+    with pytest.raises(InterpreterError, match="block 2 of a cluster of 2 is named by lane 2"):
+        run_cluster(replace(kernel, cluster=2))
 
 
-def test_an_exchange_is_of_one_value_a_block_that_fits_and_reached_by_all():
+def test_a_barrier_that_one_block_of_a_cluster_misses_is_an_error():
     kernel = cases.cluster_sum(float32, 2, 32)
-    (exchange,) = (s for s in kernel.body if isinstance(s, ir.Exchange))
-    ((state, sums, *_),) = exchange.pieces
-    with pytest.raises(InterpreterError, match="exchanges state, which differs among the threads of a block"):
-        run_cluster(changed(kernel, ir.GroupReduce))
-    with pytest.raises(InterpreterError, match="exchanges 2 values through sums of 2 elements"):
-        run_cluster(changed(kernel, ir.Exchange, ir.Exchange(((state, sums, 1, 2),))))
-    wide = ir.Variable("wide", float64)
-    let = ir.Let(wide, ir.Cast(state, float64))
-    with pytest.raises(InterpreterError, match="exchanges wide of float64 through sums of float32"):
-        run_cluster(changed(kernel, ir.Exchange, let, ir.Exchange(((wide, sums, 0, 1),))))
-    first = ir.call("eq", ir.call("truncmod", ir.Variable("block", int64), cases.number(2, int64)), ZERO)
-    with pytest.raises(InterpreterError, match="an exchange is not reached by all blocks of a cluster"):
-        run_cluster(changed(kernel, ir.Exchange, ir.If(first, (exchange,))))
+    rank = ir.Variable("rank", int64)
+    body = [ir.If(ir.call("eq", rank, ZERO), (s,)) if isinstance(s, ir.Barrier) else s for s in kernel.body]
+    with pytest.raises(InterpreterError, match="a barrier of the cluster is not reached by all of its blocks"):
+        run_cluster(replace(kernel, body=tuple(body)))

@@ -77,7 +77,7 @@ def test_every_statement_of_the_ir_prints():
     text = kernel_text(cases.cluster_sum(float32, 2, 32))
     for part in (
         "clusters of 2 blocks", "held[i64(thread) : +1] = x[at : +1], awaited later", "await copies",
-        "sums[:] = state of each block of the cluster",
+        "sums of block i64(thread)[rank] = state", "barrier of the cluster",
     ):  # fmt: skip
         assert part in text
     branch = ir.If(P, (ir.Assign(A, B),), (ir.Accumulate(A, "minimum", B), ir.Comment("two\nlines")))

@@ -75,6 +75,14 @@ def _names(kernel: ir.Kernel) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def _looks_outside(body: tuple[ir.Statement, ...]) -> bool:
+    """Whether statements meet the cluster, or write another block's memory."""
+    return any(
+        (isinstance(s, ir.Barrier) and s.cluster) or (isinstance(s, ir.Store) and s.block is not None)
+        for s in ir.walk_statements(body)
+    )
+
+
 class _Emitter(Writer):
     """Prints one kernel's function."""
 
@@ -105,8 +113,11 @@ class _Emitter(Writer):
     def function(self) -> str:
         kernel = self.kernel
         self.prologue()
-        self.start_exchanges()
-        self.body(kernel.body)
+        reached = self.start_cluster()
+        self.body(kernel.body[:reached])
+        if kernel.cluster > 1:
+            self.line(f"{self.printer.use('wait_for_cluster')}();")
+        self.body(kernel.body[reached:])
         bounds = str(kernel.threads)
         if kernel.blocks_per_multiprocessor is not None:
             bounds += f", {kernel.blocks_per_multiprocessor}"
@@ -131,6 +142,13 @@ class _Emitter(Writer):
         if self.kernel.thread is not None:
             thread = self.kernel.thread
             self.line(f"const {self.printer.type(thread.dtype)} {self.name(thread)} = threadIdx.x;")
+
+    def start_cluster(self) -> int:
+        """Announces a block to its cluster; the first statement that needs all of its blocks to have started."""
+        if self.kernel.cluster == 1:
+            return 0
+        self.line(f"{self.printer.use('start_in_cluster')}();")
+        return next((k for k, s in enumerate(self.kernel.body) if _looks_outside((s,))), len(self.kernel.body))
 
     # statements
 
@@ -182,10 +200,8 @@ class _Emitter(Writer):
                 self.branch(statement)
             case ir.Allocate(buffer):
                 self.allocate(buffer)
-            case ir.Barrier():
-                self.line("__syncthreads();")
-            case ir.Exchange():
-                self.exchange(statement)
+            case ir.Barrier(cluster):
+                self.line(f"{self.printer.use('meet_cluster')}();" if cluster else "__syncthreads();")
             case ir.GroupReduce():
                 self.group_reduce(statement)
             case ir.Comment(text):
@@ -195,6 +211,9 @@ class _Emitter(Writer):
     def store(self, statement: ir.Store) -> None:
         name, where = self.name(statement.buffer), self.printer.index(statement.index)
         streaming = statement.cache == "streaming" and statement.buffer.space == "global"
+        if statement.block is not None:
+            self.store_to_block(statement, name, where)
+            return
         if not streaming:
             self.line(f"{name}[{where}] = {self.printer.value(statement.value)};")
             return
@@ -202,6 +221,13 @@ class _Emitter(Writer):
         kind = self.printer.type(statement.buffer.dtype)
         value = self.printer.print(statement.value, False)
         self.line(f"{writer}<{kind}>({self.address(name, where)}, {value});")
+
+    def store_to_block(self, statement: ir.Store, name: str, where: Text) -> None:
+        """Memory of a block that may not have started: all have, where the barrier of the prologue is passed."""
+        assert statement.block is not None
+        value = self.printer.print(statement.value, False)
+        block = self.printer.index(statement.block)
+        self.line(f"*{self.printer.use('in_block')}({self.address(name, where)}, {block}) = {value};")
 
     def address(self, name: str, where: Text) -> str:
         return name if where.text == "0" else f"{name} + {where.at(SUM)}"

@@ -1,4 +1,4 @@
-"""Lines and names of one CUDA function, and how its threads and blocks join: group reductions, exchanges in a cluster.
+"""Lines and names of one CUDA function, and the group reductions in it.
 
 A group reduction is a butterfly of shuffles, neighbours first, so that every lane has the result. For a block the warps
 then leave their states in shared memory and each combines all of them by itself: one barrier, or two in a loop that has
@@ -33,8 +33,6 @@ class Writer:
         self.taken = {*RESERVED, entry, *names.values()}
         self.loops: list[ir.For] = []
         self.lines: list[str] = []
-        self.exchanges: list[ir.Exchange] = []
-        self.arrived = ""
         self.depth = 1
 
     def line(self, text: str) -> None:
@@ -75,40 +73,6 @@ class Writer:
         self.butterfly(statement, min(group, WARP))
         if group > WARP:
             self.across_warps(statement, group // WARP)
-
-    def start_exchanges(self) -> None:
-        """Makes ready for what the blocks of a cluster will send, and tells them."""
-        self.exchanges = [s for s in ir.walk_statements(self.kernel.body) if isinstance(s, ir.Exchange)]
-        if not self.exchanges:
-            return
-        self.arrived = self.fresh("arrived")
-        self.line(f"__shared__ unsigned long long {self.arrived}[{len(self.exchanges)}];")
-        with self.block("if (threadIdx.x == 0)"):
-            for k, exchange in enumerate(self.exchanges):
-                size = self.kernel.cluster * sum(variable.dtype.itemsize for variable, *_ in exchange.pieces)
-                self.line(f"{self.printer.use('expect_bytes')}({self.arrived} + {k}, {size});")
-        self.line(f"{self.printer.use('start_in_cluster')}();")
-
-    def exchange(self, statement: ir.Exchange) -> None:
-        """Thread k sends to block k; what has arrived is counted, so that nobody waits for more than that."""
-        if (
-            self.kernel.cluster < 2
-            or self.depth > 1
-            or any(variable.dtype.itemsize not in (4, 8) for variable, *_ in statement.pieces)
-        ):
-            raise InternalError(
-                f"kernel {self.kernel.name}: an exchange in no cluster, in a loop, or of less than 4 bytes"
-            )
-        number, cluster = self.exchanges.index(statement), self.kernel.cluster
-        if number == 0:
-            self.line(f"{self.printer.use('wait_for_cluster')}();")
-        self.line("// exchanged with all blocks of the cluster")
-        with self.block(f"if (threadIdx.x < {cluster})"):
-            for variable, buffer, offset, stride in statement.pieces:
-                place = f"blockIdx.x % {cluster}" + (f" * {stride} + {offset}" if stride > 1 else "")
-                sent = f"{self.name(buffer)} + {place}, {self.name(variable)}"
-                self.line(f"{self.printer.use('send_to_block')}({sent}, {self.arrived} + {number}, threadIdx.x);")
-        self.line(f"{self.printer.use('await_bytes')}({self.arrived} + {number});")
 
     def across_warps(self, statement: ir.GroupReduce, warps: int) -> None:
         """Each warp leaves its state in shared memory; then every warp combines all of them by itself."""

@@ -117,8 +117,6 @@ def data_variables(body: tuple[ir.Statement, ...]) -> frozenset[str]:
                 sources.setdefault(variable.name, set()).update(variables_of(value))
             case ir.Store(_, _, value, _):
                 data.update(variables_of(value))
-            case ir.Exchange(pieces):
-                data.update(variable.name for variable, *_ in pieces)
             case ir.GroupReduce(variables, combiner, _):
                 data.update(v.name for v in variables)
                 for result in combiner.results:

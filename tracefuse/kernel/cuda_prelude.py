@@ -374,44 +374,27 @@ DEFINITIONS: dict[str, Definition] = {
         f"template <int later>\n{_INLINE} void await_batches() {{\n"
         '  asm volatile("cp.async.wait_group %0;" :: "n"(later) : "memory");\n}'
     ),
-    # Clusters: sm_90 and later. Each exchange has a barrier in shared memory that counts the bytes which have arrived;
-    # the barrier of the cluster, in two halves, says when all blocks have begun to wait for theirs.
-    "expect_bytes": Definition(
-        f"{_INLINE} void expect_bytes(unsigned long long* arrived, int bytes) {{\n"
-        "  const unsigned int place = (unsigned int)__cvta_generic_to_shared(arrived);\n"
-        '  asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(place) : "memory");\n'
-        '  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");\n'
-        '  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" :: "r"(place), "r"(bytes) : "memory");\n}'
+    # Clusters: sm_90 and later. The barrier in two halves, so that waiting for blocks to start costs nothing.
+    "arrive_in_cluster": Definition(
+        f"{_INLINE} void arrive_in_cluster() {{\n"
+        '  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");\n}'
     ),
     "start_in_cluster": Definition(
-        f"{_INLINE} void start_in_cluster() {{\n  __syncwarp();\n"
+        f"{_INLINE} void start_in_cluster() {{\n"
         '  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");\n}'
     ),
     "wait_for_cluster": Definition(
         f"{_INLINE} void wait_for_cluster() {{\n"
         '  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");\n}'
     ),
-    "send_to_block": Definition(
-        f"{_TEMPLATE} void send_to_block(T* to, T value, unsigned long long* arrived, int block) {{\n"
-        "  unsigned int place, counter;\n"
-        '  asm("mapa.shared::cluster.u32 %0, %1, %2;"\n'
-        '      : "=r"(place) : "r"((unsigned int)__cvta_generic_to_shared(to)), "r"(block));\n'
-        '  asm("mapa.shared::cluster.u32 %0, %1, %2;"\n'
-        '      : "=r"(counter) : "r"((unsigned int)__cvta_generic_to_shared(arrived)), "r"(block));\n'
-        "  if constexpr (sizeof(T) == 4) {\n"
-        '    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];"\n'
-        '                 :: "r"(place), "r"(bit_cast<unsigned int>(value)), "r"(counter) : "memory");\n'
-        "  } else {\n"
-        '    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];"\n'
-        '                 :: "r"(place), "l"(bit_cast<unsigned long long>(value)), "r"(counter) : "memory");\n  }\n}',
-        ("bit_cast",),
+    "meet_cluster": Definition(
+        f"{_INLINE} void meet_cluster() {{\n  arrive_in_cluster();\n  wait_for_cluster();\n}}",
+        ("arrive_in_cluster", "wait_for_cluster"),
     ),
-    "await_bytes": Definition(
-        f"{_INLINE} void await_bytes(unsigned long long* arrived) {{\n"
-        "  const unsigned int place = (unsigned int)__cvta_generic_to_shared(arrived);\n  unsigned int done = 0;\n"
-        "  while (!done) {\n"
-        '    asm volatile("{.reg .pred all; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 all, [%1], 0; "\n'
-        '                 "selp.u32 %0, 1, 0, all;}" : "=r"(done) : "r"(place) : "memory");\n  }\n}'
+    # Where another block of the cluster has what this one has at an address of its shared memory.
+    "in_block": Definition(
+        f"{_TEMPLATE} T* in_block(T* own, int block) {{\n  T* other;\n"
+        '  asm("mapa.u64 %0, %1, %2;" : "=l"(other) : "l"(own), "r"(block));\n  return other;\n}'
     ),
     "Raw": Definition(
         "template <int bytes> struct Raw;\n"

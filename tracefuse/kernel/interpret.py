@@ -2,9 +2,10 @@
 
 Every thread of every block is a lane; a variable is an array over the lanes, or one NumPy scalar while all lanes agree;
 a mask says which lanes are active. Lanes run in lockstep, a chunk of blocks at a time. What a real machine leaves
-undefined is an error here: an index outside its buffer, a barrier, reduction or exchange that part of a block or
-cluster does not reach, two lanes storing different values to one element, shared memory read or written across lanes
-with no barrier between. New local and shared memory holds NaN, or the smallest integer (the largest, if unsigned).
+undefined is an error here: an index outside its buffer, a barrier or group reduction that part of a block or cluster
+does not reach, two lanes storing different values to one element, shared memory read or written across lanes with no
+barrier between, or across blocks with none of their cluster. New local and shared memory holds NaN, or the smallest
+integer (the largest, if unsigned).
 
 `contract` changes nothing here; `fma` is rounded once. `select`, `and`, `or` evaluate all their arguments.
 
@@ -57,6 +58,19 @@ class _Machine:
     @property
     def lane_block(self) -> Any:
         return np.repeat(np.arange(self.blocks), self.kernel.threads)
+
+    def blocks_named(self, rank: Any) -> Any:
+        """The block that each lane names by its place in the lane's cluster; inactive lanes get their own."""
+        cluster, own = self.kernel.cluster, self.lane_block
+        ranks = self.broadcast(rank).astype(np.int64)
+        wrong = (ranks < 0) | (ranks >= cluster)
+        if self.mask is not None:
+            wrong &= self.mask
+        if wrong.any():
+            lane = int(np.argmax(wrong))
+            raise self.fail(f"block {ranks[lane]} of a cluster of {cluster} is named by {self.lane_text(lane)}")
+        named = own // cluster * cluster + ranks
+        return named if self.mask is None else np.where(self.mask, named, own)
 
     def fail(self, what: str) -> InterpreterError:
         return InterpreterError(f"kernel {self.kernel.name}: {what}")
@@ -129,19 +143,23 @@ class _Machine:
             self.note_shared(memory, positions, writes=False)
         return memory.data[self.lane_block, positions]
 
-    def store(self, buffer: ir.Buffer, index: Any, value: Any) -> None:
+    def store(self, buffer: ir.Buffer, index: Any, value: Any, rank: Any = None) -> None:
+        """rank: of the block that is meant, where one is named."""
         memory = self.memory(buffer)
         if buffer.space == "global" and not buffer.written:
             raise self.fail(f"stores to {buffer.name}, which is not marked as written")
         if np.asarray(value).dtype != buffer.dtype.numpy:
             raise self.fail(f"stores {np.asarray(value).dtype} to {buffer.name} of {buffer.dtype}")
+        if rank is not None and buffer.space != "shared":
+            raise self.fail(f"names a block to store to {buffer.name}, which is {buffer.space} memory")
+        blocks = self.lane_block if rank is None else self.blocks_named(rank)
         positions = self.checked(memory, index, "writes")
         active = np.arange(self.lanes) if self.mask is None else np.flatnonzero(self.mask)
         positions, values = positions[active], self.broadcast(value)[active]
         if buffer.space == "local":
             memory.data[positions, active] = values
             return
-        place = positions if buffer.space == "global" else (self.lane_block[active], positions)
+        place = positions if buffer.space == "global" else (blocks[active], positions)
         memory.data[place] = values
         if self.check_races:
             kept = np.ascontiguousarray(memory.data[place]).view(np.uint8).reshape(len(active), -1)
@@ -152,8 +170,20 @@ class _Machine:
                 raise self.fail(
                     f"race: two lanes store different values to {where}, one is {self.lane_text(active[at])}"
                 )
-            if buffer.space == "shared":
+            if buffer.space == "shared" and rank is None:
                 self.note_shared(memory, self.checked(memory, index, "writes"), writes=True)
+            elif buffer.space == "shared":
+                self.note_foreign(memory, place, active)
+
+    def note_foreign(self, memory: Memory, place: Any, active: Any) -> None:
+        """Records writes to the memory of named blocks; raises where others touched it and the cluster has not met."""
+        clash = memory.touch_foreign(place)
+        if clash.any():
+            at = int(np.argmax(clash))
+            raise self.fail(
+                f"no barrier of the cluster: writes {memory.buffer.name}[{place[1][at]}] of another block, which was "
+                f"touched since the last one, by {self.lane_text(active[at])}"
+            )
 
     def note_shared(self, memory: Memory, positions: Any, *, writes: bool) -> None:
         """Records who touched shared memory since the last barrier; raises where lanes depend on each other."""
@@ -227,8 +257,9 @@ class _Machine:
                 if operation not in ("add", "mul", "minimum", "maximum", "and", "or"):
                     raise self.fail(f"accumulates with {operation}")
                 self.assign(variable, self.evaluate(ir.call(operation, variable, value)))
-            case ir.Store(buffer, index, value, _):
-                self.store(buffer, self.evaluate(index), self.evaluate(value))
+            case ir.Store(buffer, index, value, _, block):
+                rank = None if block is None else self.evaluate(block)
+                self.store(buffer, self.evaluate(index), self.evaluate(value), rank)
             case ir.Copy():
                 self.copy(statement)
             case ir.StartCopy():
@@ -249,11 +280,8 @@ class _Machine:
                             self.run(branch)
             case ir.Allocate(buffer):
                 self.allocate(buffer)
-            case ir.Barrier():
-                self.barrier()
-            case ir.Exchange(pieces):
-                for piece in pieces:
-                    self.exchange(*piece)
+            case ir.Barrier(cluster):
+                self.barrier(cluster)
             case ir.GroupReduce():
                 self.group_reduce(statement)
             case ir.Comment():
@@ -360,29 +388,14 @@ class _Machine:
             raise self.fail(f"{what} is not reached by all threads of a block: missing {self.lane_text(lane)}")
         return mask.any(axis=1)
 
-    def barrier(self) -> None:
+    def barrier(self, of_cluster: bool) -> None:
         blocks = self.whole_blocks("a barrier")
+        clusters = blocks.reshape(-1, self.kernel.cluster)
+        if of_cluster and (clusters.any(axis=1) & ~clusters.all(axis=1)).any():
+            raise self.fail("a barrier of the cluster is not reached by all of its blocks")
         for memory in self.memories.values():
             if memory.buffer.space == "shared":
-                memory.writer[blocks] = -1
-                memory.reader[blocks] = -1
-
-    def exchange(self, variable: ir.Variable, buffer: ir.Buffer, offset: int, stride: int) -> None:
-        cluster, memory = self.kernel.cluster, self.memory(buffer)
-        reached = self.whole_blocks("an exchange").reshape(-1, cluster)
-        if (reached.any(axis=1) & ~reached.all(axis=1)).any():
-            raise self.fail("an exchange is not reached by all blocks of a cluster")
-        if buffer.space != "shared" or variable.dtype is not buffer.dtype or variable.dtype.itemsize not in (4, 8):
-            raise self.fail(f"exchanges {variable.name} of {variable.dtype} through {buffer.name} of {buffer.dtype}")
-        if memory.length < (cluster - 1) * stride + offset + 1:
-            raise self.fail(f"exchanges {cluster} values through {buffer.name} of {memory.length} elements")
-        values = self.broadcast(self.evaluate(variable)).reshape(self.blocks, -1)
-        bits = np.ascontiguousarray(values).view(f"u{values.itemsize}")
-        if (bits != bits[:, :1])[reached.reshape(-1)].any():
-            raise self.fail(f"exchanges {variable.name}, which differs among the threads of a block")
-        left = np.repeat(values[:, 0].reshape(-1, cluster), cluster, axis=0)[reached.reshape(-1)]
-        for rank in range(cluster):
-            memory.data[np.flatnonzero(reached), offset + rank * stride] = left[:, rank]
+                memory.part(blocks, of_cluster=of_cluster)
 
     def group_reduce(self, statement: ir.GroupReduce) -> None:
         group, threads = statement.group, self.kernel.threads

@@ -30,6 +30,8 @@ class Memory:
 
     global: `data` is flat, element i of the buffer is data[origin + i]. shared: data[block, i]. local: data[i, lane].
     writer, reader (shared): the thread that touched the element since the last barrier; -1 none, -2 several.
+    own, foreign (shared): whether threads of the block itself, and those that name the block they write to, touched the
+    element since the last barrier of the cluster.
     """
 
     buffer: ir.Buffer
@@ -37,22 +39,26 @@ class Memory:
     origin: int = 0
     writer: Any = None
     reader: Any = None
+    own: Any = None
+    foreign: Any = None
 
     @classmethod
     def shared(cls, buffer: ir.Buffer, data: Any) -> Memory:
         """Memory of blocks that nobody has touched."""
-        return cls(buffer, data, 0, np.full(data.shape, -1, np.int32), np.full(data.shape, -1, np.int32))
+        nobody, untouched = np.full(data.shape, -1, np.int32), np.zeros(data.shape, bool)
+        return cls(buffer, data, 0, nobody, nobody.copy(), untouched, untouched.copy())
 
     @property
     def length(self) -> int:
         return int(self.data.shape[1] if self.buffer.space == "shared" else self.data.shape[0])
 
     def touch(self, place: Any, thread: Any, *, writes: bool) -> Any:
-        """Records that threads touch elements of their block; where another one did since they met."""
+        """Records that threads of the blocks themselves touch elements; where another one did since they met."""
         writer, reader = self.writer[place], self.reader[place]
-        clash = (writer != -1) & (writer != thread)
+        clash = (writer != -1) & (writer != thread) | self.foreign[place]
         if writes:
             clash |= (reader != -1) & (reader != thread)
+        self.own[place] = True
         touched = self.writer if writes else self.reader
         before = touched[place]
         touched[place] = np.where((before == -1) | (before == thread), thread, -2)
@@ -60,6 +66,18 @@ class Memory:
         several = touched[place] != thread
         touched[place[0][several], place[1][several]] = -2
         return clash
+
+    def touch_foreign(self, place: Any) -> Any:
+        """Records writes to the memory of named blocks; where any thread touched it since the cluster met."""
+        clash = self.own[place] | self.foreign[place]
+        self.foreign[place] = True
+        return clash
+
+    def part(self, blocks: Any, *, of_cluster: bool) -> None:
+        """Notes that the threads of some blocks met, or those of their whole clusters."""
+        self.writer[blocks] = self.reader[blocks] = -1
+        if of_cluster:
+            self.own[blocks] = self.foreign[blocks] = False
 
 
 def _flat(array: np.ndarray[Any, Any]) -> tuple[Any, int]:

@@ -6,7 +6,7 @@ over the threads of a warp or a block. Buffers are flat; an index counts element
 
 Target "cpu": one grid axis at most, one thread; the grid is cut into pieces that workers run in any order.
 Target "cuda": a block per grid iteration, `threads` threads in a block, all running the body. Blocks may form clusters,
-which run at the same time and leave values in each other's shared memory.
+which run at the same time, meet at barriers of their own and write each other's shared memory.
 
 Knows: loops, memory, scalars, and which primitive functions exist. Must not know: ops, fusions, arrays.
 """
@@ -214,6 +214,7 @@ class Accumulate:
 class Store:
     """buffer[index] = value. cache: "default", "streaming" (not read again soon).
 
+    block: of a shared buffer, the block of the cluster whose memory is meant, 0 to cluster - 1; None: the own one.
     On the CPU a streaming store in a vector loop goes past the caches where the buffer's alignment is a CACHE_LINE;
     the caller makes sure that the loop then starts at such a line.
     """
@@ -222,6 +223,7 @@ class Store:
     index: Expression
     value: Expression
     cache: str = "default"
+    block: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +332,9 @@ class Allocate:
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """All threads of the block meet; shared memory written before is seen after."""
+    """All threads of the block meet; shared memory written before is seen after. cluster: those of all its blocks."""
+
+    cluster: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,18 +360,6 @@ class GroupReduce:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
-    """buffer[r * stride + offset] = the variable's value in block r of the cluster, for all r and in all its blocks.
-
-    pieces: (variable, buffer, offset, stride). A variable has one value in all threads of a block, and 4 or 8 bytes;
-    buffers are shared, and nothing else writes them. The cluster has two blocks at least, whose threads all reach it
-    once; then each may read.
-    """
-
-    pieces: tuple[tuple[Variable, Buffer, int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Comment:
     text: str
 
@@ -388,7 +380,6 @@ Statement: TypeAlias = (
     | Allocate
     | Barrier
     | GroupReduce
-    | Exchange
     | Comment
 )
 

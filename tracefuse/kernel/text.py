@@ -113,8 +113,9 @@ def _lines(body: Sequence[ir.Statement], indent: str) -> Iterator[str]:
                 yield f"{indent}{variable.name} {_ACCUMULATE[operation]} {expression(value)}"
             case ir.Accumulate(variable, operation, value):
                 yield f"{indent}{variable.name} = {expression(ir.call(operation, variable, value))}"
-            case ir.Store(buffer, index, value, cache):
-                yield f"{indent}{buffer.name}[{expression(index)}{_cache(cache)}] = {expression(value)}"
+            case ir.Store(buffer, index, value, cache, block):
+                where = "" if block is None else f" of block {expression(block)}"
+                yield f"{indent}{buffer.name}{where}[{expression(index)}{_cache(cache)}] = {expression(value)}"
             case ir.Copy(to, to_index, source, source_index, width, cache):
                 wide = f"{source.name}[{expression(source_index)} : +{width}{_cache(cache)}]"
                 yield f"{indent}{to.name}[{expression(to_index)} : +{width}] = {wide}"
@@ -141,12 +142,8 @@ def _lines(body: Sequence[ir.Statement], indent: str) -> Iterator[str]:
             case ir.Allocate(buffer):
                 size = buffer.size if isinstance(buffer.size, int | None) else expression(buffer.size)
                 yield f"{indent}{buffer.space} {buffer.name}: {buffer.dtype.short}[{size}]"
-            case ir.Barrier():
-                yield f"{indent}barrier"
-            case ir.Exchange(pieces):
-                for variable, buffer, offset, stride in pieces:
-                    places = f"{offset or ''}:" + (f":{stride}" if stride > 1 else "")
-                    yield f"{indent}{buffer.name}[{places}] = {variable.name} of each block of the cluster"
+            case ir.Barrier(cluster):
+                yield f"{indent}barrier{' of the cluster' if cluster else ''}"
             case ir.GroupReduce():
                 yield indent + _reduction(statement)
             case ir.Comment(text):

@@ -81,9 +81,11 @@ def _reads(body: Body) -> Iterator[str]:
         match statement:
             case ir.Let(_, value) | ir.Declare(_, value) | ir.Assign(_, value) | ir.Accumulate(_, _, value):
                 yield from _names(value)
-            case ir.Store(_, index, value):
+            case ir.Store(_, index, value, _, block):
                 yield from _names(index)
                 yield from _names(value)
+                if block is not None:
+                    yield from _names(block)
             case ir.Copy(_, index, source, source_index) | ir.StartCopy(_, index, source, source_index):
                 yield source.name
                 yield from _names(index)
@@ -104,8 +106,6 @@ def _reads(body: Body) -> Iterator[str]:
                 yield from (variable.name for variable in variables)
                 for result in combiner.results:
                     yield from _names(result)
-            case ir.Exchange(pieces):
-                yield from (name for variable, buffer, _, _ in pieces for name in (variable.name, buffer.name))
             case ir.EndBatch() | ir.AwaitCopies() | ir.Barrier() | ir.Comment():
                 pass
             case _:
@@ -209,8 +209,9 @@ class _Renaming:
                 return type(statement)(self.variable(variable), self.code(value))
             case ir.Accumulate(variable, operation, value):
                 return ir.Accumulate(self.variable(variable), operation, self.code(value))
-            case ir.Store(buffer, index, value, cache):
-                return ir.Store(self.buffer(buffer), self.code(index), self.code(value), cache)
+            case ir.Store(buffer, index, value, cache, block):
+                there = None if block is None else self.code(block)
+                return ir.Store(self.buffer(buffer), self.code(index), self.code(value), cache, there)
             case ir.Copy(to, to_index, source, source_index, width, cache):
                 places = (self.buffer(to), self.code(to_index), self.buffer(source), self.code(source_index))
                 return ir.Copy(*places, width, cache)
@@ -231,8 +232,5 @@ class _Renaming:
                 results = tuple(map(self.code, combiner.results))
                 renamed = ir.Combiner(self.variables(combiner.left), self.variables(combiner.right), results)
                 return ir.GroupReduce(self.variables(variables), renamed, group)
-            case ir.Exchange(pieces):
-                renamed_pieces = ((self.variable(v), self.buffer(b), offset, stride) for v, b, offset, stride in pieces)
-                return ir.Exchange(tuple(renamed_pieces))
             case ir.Barrier() | ir.EndBatch() | ir.AwaitCopies() | ir.Comment():
                 return statement

@@ -9,7 +9,7 @@ Knows: the kernel IR, programs of complex functions. Must not know: ops, templat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -26,7 +26,6 @@ from tracefuse.kernel.ir import (
     Constant,
     Copy,
     Declare,
-    Exchange,
     Expression,
     For,
     GroupReduce,
@@ -131,8 +130,6 @@ class _Splitter:
                 self.statements.append(Allocate(_parts_buffer(buffer)))
             case GroupReduce():
                 self._group_reduce(statement)
-            case Exchange(pieces):
-                self.statements.append(Exchange(tuple(part for piece in pieces for part in _exchanged(*piece))))
             case _:
                 self.statements.append(statement)
 
@@ -274,12 +271,3 @@ class _Splitter:
         """What a program computes on the way, under a name."""
         parts = [self._named(stem, part) for part in self._parts(value)]
         return call("complex", *parts) if value.dtype.is_complex else parts[0]
-
-
-def _exchanged(
-    variable: Variable, buffer: Buffer, offset: int, stride: int
-) -> Iterator[tuple[Variable, Buffer, int, int]]:
-    """An exchanged variable, or its two parts, which lie side by side."""
-    parts = _variables(variable)
-    for k, part in enumerate(parts):
-        yield part, _parts_buffer(buffer), len(parts) * offset + k, len(parts) * stride

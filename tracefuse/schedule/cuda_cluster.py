@@ -14,10 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tracefuse.dtypes import int32
 from tracefuse.extents import Extent, Symbol, ceildiv, minimum, product, symbol
 from tracefuse.ir import Fusion
-from tracefuse.kernel.ir import Allocate, Buffer, Exchange, Let, Variable
+from tracefuse.kernel.ir import Allocate, Barrier, Buffer, Store
 from tracefuse.ops.row import Pointwise
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.chip import BLOCK_BYTES, Chip
@@ -34,6 +33,7 @@ from tracefuse.schedule.cuda_frame import (
     open_block,
     open_threads,
     symbol_of,
+    when,
 )
 from tracefuse.schedule.cuda_phase import (
     State,
@@ -48,7 +48,6 @@ from tracefuse.schedule.cuda_phase import (
 from tracefuse.schedule.cuda_split import FEW_ROWS
 from tracefuse.schedule.launches import LaunchSpec, make_launch
 from tracefuse.schedule.phases import Region
-from tracefuse.schedule.scalar_code import convert
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.sizes import Sizes
 
@@ -61,12 +60,8 @@ reading of one row with the writing of another."""
 SMALL_CLUSTERS = (2, 4)
 """Blocks of a cluster that come before the most there can be, where rows are short and many."""
 
-LEAST_SENT = 4
-"""Bytes of a value that blocks exchange, at least."""
-
 EXCHANGE_BYTES = 2048
 """Of shared memory, for the states that threads and blocks exchange."""
-
 
 LONG_ROW = 160 * 1024
 """Where rows are many, one of more bytes is held: those in flight would push each other out of the L2 cache."""
@@ -171,7 +166,7 @@ def lower_cluster(region: Region, setting: Setting, share: Share) -> tuple[Launc
 
     def join(states: Sequence[State]) -> None:
         combine_threads(body, states, share.threads)
-        _exchange(body, states, share.blocks)
+        _exchange(body, states, share.blocks, thread, rank)
 
     run_phases(body, part, Portions(parts), positions, join, kept=kept)
     first_of_all = [body.index.compare("eq", thread, 0), body.index.compare("eq", rank, 0)]
@@ -183,21 +178,20 @@ def lower_cluster(region: Region, setting: Setting, share: Share) -> tuple[Launc
     return launch, derived
 
 
-def _exchange(body: Body, states: Sequence[State], blocks: int) -> None:
-    """Joins the states of the blocks of a cluster: each leaves its own in all, and combines them in their order."""
-    pieces: list[tuple[Variable, Buffer, int, int]] = []
+def _exchange(body: Body, states: Sequence[State], blocks: int, thread: Extent, rank: Extent) -> None:
+    """Joins the states of the blocks of a cluster: thread k leaves its block's in block k, then all read their own."""
+    own = []
     for accumulator in (a for state in states for a in state):
-        for variable in accumulator.variables:
-            sent = variable
-            if variable.dtype.itemsize < LEAST_SENT:
-                sent = Variable(body.fresh("sent"), int32)
-                body.append(Let(sent, convert(variable, int32)))
-            buffer = Buffer(body.fresh("states"), sent.dtype, "shared", blocks)
+        buffers = [Buffer(body.fresh("states"), v.dtype, "shared", blocks) for v in accumulator.variables]
+        for buffer in buffers:
             body.append(Allocate(buffer))
-            pieces.append((sent, buffer, 0, 1))
-    if not pieces:
+        own.append((accumulator, buffers))
+    if not own:
         return
-    body.append(Exchange(tuple(pieces)))
-    buffers = iter(buffer for _, buffer, _, _ in pieces)
-    for accumulator in (a for state in states for a in state):
-        combine_shared(body, accumulator, [next(buffers) for _ in accumulator.variables], blocks, lambda place: place)
+    with when(body, [body.index.compare("lt", thread, blocks)]):
+        for accumulator, buffers in own:
+            for buffer, variable in zip(buffers, accumulator.variables, strict=True):
+                body.append(Store(buffer, body.index.code(rank), variable, block=body.index.code(thread)))
+    body.append(Barrier(cluster=True))
+    for accumulator, buffers in own:
+        combine_shared(body, accumulator, buffers, blocks, lambda place: place)

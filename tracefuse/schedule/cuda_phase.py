@@ -28,7 +28,6 @@ from tracefuse.kernel.ir import (
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cuda_frame import Positions, Walk, when
 from tracefuse.schedule.phases import Accumulator, Region, accumulate, declare, finish, lifted, store_output
-from tracefuse.schedule.scalar_code import convert
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.transposed import is_known
 
@@ -230,16 +229,12 @@ def combine_shared(
     body: Body, accumulator: Accumulator, buffers: Sequence[Buffer], count: int, place: Callable[[Extent], Extent]
 ) -> None:
     """Makes a state the combination of `count` states in shared memory, in their order; place: where one lies."""
-
-    def at_place(index: Extent) -> tuple[Expression, ...]:
-        pairs = zip(buffers, accumulator.variables, strict=True)
-        return tuple(convert(Load(buffer, body.index.code(place(index))), v.dtype) for buffer, v in pairs)
-
-    for variable, value in zip(accumulator.variables, at_place(0), strict=True):
-        body.append(Assign(variable, value))
+    for variable, buffer in zip(accumulator.variables, buffers, strict=True):
+        body.append(Assign(variable, Load(buffer, body.index.code(place(0)))))
     row = symbol("row", extent=count)
     with body.loop(row, count, "unroll", start=1):
-        others = body.name("other", at_place(row))
+        at = body.index.code(place(row))
+        others = body.name("other", tuple(Load(buffer, at) for buffer in buffers))
         together = accumulator.combined(accumulator.variables, others)
         named = body.name("both", together) if len(together) > 1 else together
         for variable, value in zip(accumulator.variables, named, strict=True):
