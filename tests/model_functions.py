@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse import operations, xp
+from tracefuse import xp
+from tracefuse.tracer import operations
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from model_functions import FUNCTIONS, TRACED, arguments_of, in_float64, jax_library
 
-from tracefuse import fuse, operations
+from tracefuse import fuse
 from tracefuse.dtypes import bool_, complex64, float32, int32
 from tracefuse.ops import REGISTRY, Pointwise, Reduction
+from tracefuse.tracer import operations
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy

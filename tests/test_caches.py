@@ -17,11 +17,12 @@ import numpy as np
 import pytest
 
 import tracefuse
-from tracefuse import compile_all, config, fuse
-from tracefuse.backend_cpu import CpuBackend
+from tracefuse import config, fuse
+from tracefuse.backends.cpu import CpuBackend
 from tracefuse.compiler import compile_fusion
 from tracefuse.device import cpu
 from tracefuse.errors import CompileError
+from tracefuse.host import compile_all
 from tracefuse.kernel import compile_cpu, pool
 from tracefuse.kernel.disk_cache import DiskCache
 from tracefuse.kernel.ir import Kernel

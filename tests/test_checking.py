@@ -16,13 +16,13 @@ from ways import assert_equal_bits, backend_of
 
 import tracefuse
 from tracefuse import DataType, FusionDefinition, fuse, rules
-from tracefuse.backend_cpu import CpuBackend
+from tracefuse.backends.cpu import CpuBackend
 from tracefuse.compiler import Executable
 from tracefuse.config import resolve
+from tracefuse.diagnosis.error_bounds import bounded_outputs
 from tracefuse.dtypes import DType, complex64, float16, float32, int32
-from tracefuse.error_bounds import bounded_outputs
 from tracefuse.errors import DeviceError, InternalError, OutOfRangeError
-from tracefuse.host_ops import HostCall
+from tracefuse.host.ops import HostCall
 from tracefuse.ir import Op
 from tracefuse.kernel import llvm_scalar
 from tracefuse.ops import Library, Movement, Pointwise, Reduction

@@ -20,9 +20,10 @@ import numpy as np
 import numpy_samples
 import pytest
 
-from tracefuse import fuse, numpy_refusals
-from tracefuse.numpy_functions import FUNCTIONS
-from tracefuse.numpy_ufuncs import COMPOSED, INSTEAD, ROWS
+from tracefuse import fuse
+from tracefuse.numpy_functions import refusals
+from tracefuse.numpy_functions.dispatch import FUNCTIONS
+from tracefuse.numpy_functions.ufuncs import COMPOSED, INSTEAD, ROWS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "coverage.md"
 
@@ -75,8 +76,8 @@ def numpy_part() -> str:
         ufuncs = sum(isinstance(functions[name], np.ufunc) for name in recorded)
         parts.append(f"## {title}\n\n{len(recorded)} of {len(functions)} record"
                      + (f", {ufuncs} of them ufuncs" if ufuncs else "") + f":\n\n{names(recorded)}\n")  # fmt: skip
-        hints = {**numpy_refusals.INSTEAD, **INSTEAD}
-        rows = [(name, hints.get(name, numpy_refusals.OUTSIDE)) for name in refused]
+        hints = {**refusals.INSTEAD, **INSTEAD}
+        rows = [(name, hints.get(name, refusals.OUTSIDE)) for name in refused]
         parts.append(f"These raise:\n\n{table(rows)}\n")
         if module is np:
             methods = (

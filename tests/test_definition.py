@@ -18,7 +18,7 @@ from random_fusions import definitions
 from tracefuse import rules
 from tracefuse.decompose import decompose
 from tracefuse.definition import FusionDefinition
-from tracefuse.definition_rows import UnknownOperation
+from tracefuse.definitions.rows import UnknownOperation
 from tracefuse.dtypes import DataType, bool_, float32
 from tracefuse.errors import DtypeError, FusionError, ShapeError, UnsupportedError
 from tracefuse.evaluate import evaluate

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracefuse import fuse, options, register_pytree_node
-from tracefuse.calls import Signature
+from tracefuse.calls.call import Signature
 from tracefuse.errors import DtypeError, FusionError, ShapeError, TraceError, UnsupportedError
 from tracefuse.fused import FusedFunction
 

@@ -17,12 +17,12 @@ from test_random import predicates
 from ways import assert_equal_bits, backend_of, crossing
 
 from tracefuse import FusionDefinition, fuse, options, rules
+from tracefuse.calls.donated_arrays import TAKEN
 from tracefuse.compiler import Executable
 from tracefuse.device import cpu
-from tracefuse.donated_arrays import TAKEN
 from tracefuse.errors import FusionError, TraceError, UnsupportedError
 from tracefuse.evaluate import evaluate
-from tracefuse.given import returned
+from tracefuse.memory.given import returned
 from tracefuse.segmentation import segment_fusion
 
 N = 400

@@ -11,12 +11,12 @@ from ways import backend_of, on_backend
 
 from segments import Allocate, Integer, Launch, Loop, Program, Release, Runner, Select
 from tracefuse import DataType, FusionDefinition, options
-from tracefuse.backend_cpu import CpuBackend
+from tracefuse.backends.cpu import CpuBackend
 from tracefuse.compiler import Executable, compile_fusion
-from tracefuse.definition_inputs import on_host
+from tracefuse.definitions.inputs import on_host
 from tracefuse.dtypes import float32
-from tracefuse.fusion_launch import FusionLaunch
-from tracefuse.host_program import Allocation
+from tracefuse.host.fusion_launch import FusionLaunch
+from tracefuse.host.program import Allocation
 from tracefuse.kernel import compile_cpu
 from tracefuse.segmentation import segment_fusion
 

@@ -16,9 +16,9 @@ import tracefuse
 from tracefuse import DataType, FusionDefinition, ShapeError, fuse, options
 from tracefuse.compiler import compile_fusion
 from tracefuse.concretize import concretize
+from tracefuse.dynamic.regrouping import transforms_of
 from tracefuse.evaluate import extent_values
 from tracefuse.ir import verify
-from tracefuse.regrouping import transforms_of
 
 
 def check(fd: FusionDefinition, shape: Sequence[int], *target: int) -> None:

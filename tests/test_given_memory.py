@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tracefuse import FusionDefinition, ShapeDtype, fuse, rules
-from tracefuse.backend_cuda import CudaBackend
+from tracefuse.backends.cuda import CudaBackend
 from tracefuse.device import cpu
 from tracefuse.errors import DeviceError, DtypeError, FusionError, ShapeError, TraceError, UnsupportedError
 

@@ -20,8 +20,8 @@ from tracefuse import fuse
 from tracefuse.compiler import Executable, run_passes
 from tracefuse.definition import FusionDefinition
 from tracefuse.evaluate import evaluate
-from tracefuse.given import MemoryUse, returned
 from tracefuse.ir import Fusion
+from tracefuse.memory.given import MemoryUse, returned
 from tracefuse.segmentation import segment_fusion
 
 EXAMPLES = {"cpu": 60, "interpreter": 120, "interpreter-cuda": 120, "cuda": 60}

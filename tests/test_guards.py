@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from tracefuse import FusionDefinition, ShapeDtype, ShapeError, fuse, options
+from tracefuse.diagnosis.logs import LOGGER
+from tracefuse.dynamic.guards import Guard, compile_guards, divisible
+from tracefuse.dynamic.misses import fact_text
 from tracefuse.extents import input_extent, python_text
-from tracefuse.guards import Guard, compile_guards, divisible
-from tracefuse.logs import LOGGER
-from tracefuse.misses import fact_text
 
 
 def ones(*shape: int) -> Any:

@@ -19,7 +19,7 @@ from test_streams_random import counts, marked
 from ways import assert_equal_bits
 
 from tracefuse import FusionDefinition, UnsupportedError, fuse, options, rules, stream_parallel
-from tracefuse.backend_cpu import CpuBackend
+from tracefuse.backends.cpu import CpuBackend
 from tracefuse.compiler import Executable
 from tracefuse.config import resolve
 from tracefuse.device import cpu

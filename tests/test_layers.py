@@ -71,6 +71,34 @@ def test_imports_make_no_cycle_and_so_have_an_order() -> None:
     assert order.index("tracefuse.ir") < order.index("tracefuse.compiler") < order.index("tracefuse.fused")
 
 
+def package_of(name: str) -> str | None:
+    """The package of tracefuse that a module is in, None for one that is in none."""
+    parts = name.split(".")
+    return parts[1] if parts[0] == "tracefuse" and len(parts) > 2 else None
+
+
+def test_packages_depend_on_each_other_one_way() -> None:
+    needs: dict[str, set[str]] = {}
+    for name in TREES:
+        package = package_of(name)
+        if package is not None and name not in PACKAGES:
+            found = {package_of(target) for target in own_imports(name)} - {None, package}
+            needs.setdefault(package, set()).update(one for one in found if one is not None)
+    while needs:
+        ready = sorted(package for package, others in needs.items() if not others & needs.keys())
+        assert ready, f"these need each other: {needs}"
+        for package in ready:
+            del needs[package]
+
+
+def test_the_page_of_where_things_are_names_every_module_and_package() -> None:
+    page = (ROOT / "docs" / "where_things_are.md").read_text()
+    inside = ROOT / "tracefuse"
+    names = [f"{path.name}" for path in inside.glob("*.py") if not path.name.startswith("__")]
+    names += [f"{path.parent.name}/" for path in inside.glob("*/__init__.py")]
+    assert [name for name in sorted(names) if f"`{name}`" not in page] == []
+
+
 @pytest.mark.parametrize(
     ("lower", "higher"),
     [

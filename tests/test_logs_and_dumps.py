@@ -17,7 +17,7 @@ import pytest
 import tracefuse
 from tracefuse import DataType, FusionDefinition, fuse
 from tracefuse.config import DUMPS
-from tracefuse.logs import LOGGER
+from tracefuse.diagnosis.logs import LOGGER
 
 X = np.random.default_rng(0).uniform(1, 2, (6, 8)).astype(np.float32)
 W = np.ones((8, 3), np.float32)
@@ -147,7 +147,7 @@ def test_a_kernel_that_does_not_compile_leaves_its_script(tmp_path: Path, monkey
     def refuse(*arguments: Any) -> Any:
         raise tracefuse.CompileError("no")
 
-    monkeypatch.setattr("tracefuse.backend_cpu.compile_cpu", refuse)
+    monkeypatch.setattr("tracefuse.backends.cpu.compile_cpu", refuse)
     with pytest.raises(tracefuse.CompileError):
         fuse(model, dump="fusion", dump_dir=str(tmp_path))(X, W)
     assert sorted(path.name for path in tmp_path.glob("*/*")) == ["fusion.txt", "repro.py"]

@@ -19,7 +19,7 @@ from test_streams_random import counts, marked
 from tracefuse import FusionDefinition, fuse, options, rules, stream_parallel, view
 from tracefuse.device import cpu
 from tracefuse.errors import OutOfMemoryError
-from tracefuse.memory_plan import memory_of
+from tracefuse.host.memory_plan import memory_of
 
 X = np.ones((64, 1000), np.float32)
 REAL = cpu.empty

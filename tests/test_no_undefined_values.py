@@ -14,7 +14,7 @@ import pytest
 from ways import backend_of, on_backend, on_host, run_whole
 
 from tracefuse import fuse
-from tracefuse.backend_cpu import CpuBackend
+from tracefuse.backends.cpu import CpuBackend
 from tracefuse.definition import FusionDefinition
 from tracefuse.dtypes import ALL, DType, bfloat16, bool_, dtype_of, float16, float32, float64, int8
 from tracefuse.errors import ShapeError

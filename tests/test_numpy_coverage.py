@@ -10,8 +10,8 @@ import pytest
 
 import tracefuse
 from tracefuse import fuse
-from tracefuse.numpy_functions import FUNCTIONS
-from tracefuse.numpy_ufuncs import COMPOSED, ROWS
+from tracefuse.numpy_functions.dispatch import FUNCTIONS
+from tracefuse.numpy_functions.ufuncs import COMPOSED, ROWS
 
 pytestmark = pytest.mark.filterwarnings("ignore:numpy.fix is deprecated:DeprecationWarning")
 

@@ -12,7 +12,7 @@ import tracefuse
 from tracefuse import FusionDefinition, ShapeDtype, fuse
 from tracefuse.compiler import Executable
 from tracefuse.config import FEATURES, resolve
-from tracefuse.error_bounds import bounded_outputs
+from tracefuse.diagnosis.error_bounds import bounded_outputs
 from tracefuse.evaluate import evaluate
 from tracefuse.kernel import pool
 from tracefuse.kernel.compile_cuda import compile_many

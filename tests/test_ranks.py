@@ -14,10 +14,10 @@ from random_fusions import fusions
 from segments import Communicate
 from tracefuse import DataType, FusionDefinition, FusionError, ParallelType
 from tracefuse.evaluate import evaluate
-from tracefuse.host_text import host_text
+from tracefuse.host.rank_program import LoopBack, rank_program, run_on_ranks
+from tracefuse.host.text import host_text
 from tracefuse.ir import Fusion
 from tracefuse.parallel import Sharding
-from tracefuse.rank_program import LoopBack, rank_program, run_on_ranks
 
 X = np.arange(28, dtype=np.float32).reshape(7, 4)
 

@@ -18,6 +18,7 @@ import pytest
 from ways import assert_equal_bits, assert_within, results
 
 from tracefuse.definition import FusionDefinition
+from tracefuse.diagnosis.error_bounds import SMALLEST, UNIT, bounded_outputs
 from tracefuse.dtypes import (
     ALL,
     COMPLEXES,
@@ -33,7 +34,6 @@ from tracefuse.dtypes import (
     int32,
     int64,
 )  # fmt: skip
-from tracefuse.error_bounds import SMALLEST, UNIT, bounded_outputs
 from tracefuse.errors import DtypeError
 from tracefuse.evaluate import evaluate
 from tracefuse.fused import fuse

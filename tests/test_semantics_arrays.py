@@ -18,7 +18,7 @@ import pytest
 
 import tracefuse
 from tracefuse import fuse
-from tracefuse.leaves import classify
+from tracefuse.tracer.leaves import classify
 
 A = np.arange(24, dtype=np.float32).reshape(4, 6)
 MIB = 1 << 20

@@ -30,7 +30,7 @@ from tracefuse import (
 @pytest.fixture(autouse=True)
 def on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loops on threads, whatever their size."""
-    monkeypatch.setattr("tracefuse.backend.SMALL_LOOP", 0)
+    monkeypatch.setattr("tracefuse.backends.backend.SMALL_LOOP", 0)
 
 
 X = np.arange(35, dtype=np.float32).reshape(7, 5)

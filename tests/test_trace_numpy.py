@@ -147,12 +147,12 @@ def test_a_key_selects_what_numpy_selects_also_in_an_array_of_another_size(parts
 
 
 def test_a_new_row_that_is_a_ufunc_needs_no_entry() -> None:
-    from tracefuse import numpy_ufuncs
+    from tracefuse.numpy_functions import ufuncs
     from tracefuse.ops import REGISTRY, Pointwise
 
     for row in REGISTRY.values():
         if isinstance(row, Pointwise) and isinstance(row.numpy, np.ufunc):
-            assert numpy_ufuncs.ROWS[row.numpy] is row
+            assert ufuncs.ROWS[row.numpy] is row
 
 
 class FakeCupyUfunc:

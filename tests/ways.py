@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 
 from tracefuse import config, rules
-from tracefuse.backend import Backend
-from tracefuse.backend_cpu import CpuBackend
+from tracefuse.backends.backend import Backend
+from tracefuse.backends.cpu import CpuBackend
+from tracefuse.backends.targets import cpu_backend, cuda_backend
 from tracefuse.compiler import Executable, run_passes
 from tracefuse.definition import DefinitionSegment, FusionDefinition
 from tracefuse.device import cuda
+from tracefuse.diagnosis.error_bounds import bounded_outputs
 from tracefuse.dtypes import dtype_of
-from tracefuse.error_bounds import bounded_outputs
 from tracefuse.evaluate import evaluate, evaluate_scalars, extent_values
 from tracefuse.ir import Fusion
 from tracefuse.kernel.disk_cache import DiskCache
@@ -31,7 +32,6 @@ from tracefuse.kernel.interpret import interpret
 from tracefuse.kernel.ir import Kernel
 from tracefuse.schedule.lower import Target
 from tracefuse.segmentation import Segmentation, segment_fusion
-from tracefuse.targets import cpu_backend, cuda_backend
 
 BACKENDS = ("cpu", "interpreter", "interpreter-cuda", "cuda")
 WAYS = ("whole", "segments", "printed")

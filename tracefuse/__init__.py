@@ -39,14 +39,14 @@ from tracefuse.errors import (
 if TYPE_CHECKING:
     from tracefuse.arrays import ShapeDtype
     from tracefuse.caches import clear_caches
+    from tracefuse.calls.printed_values import debug_print
     from tracefuse.config import options
-    from tracefuse.configuration import show_config
+    from tracefuse.diagnosis.configuration import show_config
     from tracefuse.dtypes import DataType
     from tracefuse.fused import fuse
     from tracefuse.parallel import ParallelType
-    from tracefuse.printed_values import debug_print
     from tracefuse.pytrees import register_pytree_node
-    from tracefuse.traced_streams import stream_parallel
+    from tracefuse.tracer.streams import stream_parallel
 
 __version__ = "0.1.0"
 
@@ -88,13 +88,13 @@ _WHERE = {
     "ParallelType": "parallel",
     "ShapeDtype": "arrays",
     "clear_caches": "caches",
-    "debug_print": "printed_values",
+    "debug_print": "calls.printed_values",
     "fuse": "fused",
     "options": "config",
     "register_pytree_node": "pytrees",
     "rules": None,
-    "show_config": "configuration",
-    "stream_parallel": "traced_streams",
+    "show_config": "diagnosis.configuration",
+    "stream_parallel": "tracer.streams",
     "xp": None,
 }
 

@@ -17,34 +17,34 @@ from typing import Any, TypeAlias
 
 import segments
 from tracefuse import config, rules
-from tracefuse.backend import Backend
-from tracefuse.call_facts import CallFacts, read_facts
-from tracefuse.concretization import Concretization
-from tracefuse.concretizations import Concretizations
+from tracefuse.backends.backend import Backend
+from tracefuse.backends.targets import backend_for, cpu_backend
+from tracefuse.calls.donated_arrays import Donation, lend
 from tracefuse.config import Options
-from tracefuse.donated_arrays import Donation, lend
-from tracefuse.donation import Donated
-from tracefuse.dumping import Dump
+from tracefuse.diagnosis.dumping import Dump
+from tracefuse.diagnosis.logs import say
+from tracefuse.diagnosis.progress import say_pass, say_plan, why_made
+from tracefuse.diagnosis.watching import watching
+from tracefuse.dynamic.concretization import Concretization
+from tracefuse.dynamic.concretizations import Concretizations
+from tracefuse.dynamic.guards import Guard, compile_guards
+from tracefuse.dynamic.misses import Miss, Misses, first_miss
 from tracefuse.errors import InternalError
 from tracefuse.evaluate import check_requirements, evaluate_scalars
-from tracefuse.given import NO_USE, NOTHING_GIVEN, GivenMemory, MemoryUse, read_given, returned
-from tracefuse.guards import Guard, compile_guards
-from tracefuse.host_code import Call, compile_call
+from tracefuse.host.code import Call, compile_call
+from tracefuse.host.lane_code import LaneCode, compile_lane, lane_room
+from tracefuse.host.memory_plan import memory_of
+from tracefuse.host.on_slices import Computation, Lane
+from tracefuse.host.plan import Plan, build_plan
+from tracefuse.host.slicing import Sliced
 from tracefuse.ir import Fusion
 from tracefuse.kernel import disk_cache
 from tracefuse.kernel.disk_cache import DiskCache
-from tracefuse.lane_code import LaneCode, compile_lane, lane_room
-from tracefuse.logs import say
-from tracefuse.memory_plan import memory_of
-from tracefuse.misses import Miss, Misses, first_miss
-from tracefuse.on_slices import Computation, Lane
-from tracefuse.plan import Plan, build_plan
-from tracefuse.progress import say_pass, say_plan, why_made
+from tracefuse.memory.call_facts import CallFacts, read_facts
+from tracefuse.memory.donation import Donated
+from tracefuse.memory.given import NO_USE, NOTHING_GIVEN, GivenMemory, MemoryUse, read_given, returned
 from tracefuse.rewrite import drop_dead, fold_constants, merge_common, read_transposed, separate_outputs
 from tracefuse.segmentation import Segmentation, for_sizes, segment_fusion
-from tracefuse.slicing import Sliced
-from tracefuse.targets import backend_for, cpu_backend
-from tracefuse.watching import watching
 
 Pass: TypeAlias = Callable[[Fusion], Fusion]
 

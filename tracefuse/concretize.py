@@ -14,7 +14,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from tracefuse.concretization import Concretization, Regrouped
+from tracefuse.dynamic.concretization import Concretization, Regrouped
+from tracefuse.dynamic.regrouping import Group, groups_of, transforms_of, wide_axes
+from tracefuse.dynamic.resize_keys import ResizeFacts
 from tracefuse.errors import FusionError
 from tracefuse.extents import Extent, as_symbol, floordiv, product
 from tracefuse.extract import map_extents
@@ -23,8 +25,6 @@ from tracefuse.ops.movement import broadcast, squeeze
 from tracefuse.ops.pointwise import set as copy
 from tracefuse.ops.row import Movement
 from tracefuse.ops.row_major import axis_groups
-from tracefuse.regrouping import Group, groups_of, transforms_of, wide_axes
-from tracefuse.resize_keys import ResizeFacts
 from tracefuse.rewrite import Rewriter
 
 

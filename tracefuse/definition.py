@@ -21,37 +21,30 @@ from typing import Any
 
 from segments import Launch, Predicate, releases
 from tracefuse import config, source, view
-from tracefuse.call_facts import check_arguments
+from tracefuse.calls.placed import CacheInfo, PlacedFusion
 from tracefuse.compiler import merge_of
-from tracefuse.concretization import Concretization
-from tracefuse.definition_inputs import (
-    assert_close,
-    contiguity_of,
-    description,
-    input_text,
-    layout_of,
-    on_host,
-)
-from tracefuse.definition_ops import Operations
-from tracefuse.definition_outputs import aliased_input, check_outputs
-from tracefuse.definition_recording import Recording
-from tracefuse.definition_segment import DefinitionSegment, Segments
-from tracefuse.definition_values import Scalar, Tensor, Vector
+from tracefuse.definitions.inputs import assert_close, contiguity_of, description, input_text, layout_of, on_host
+from tracefuse.definitions.ops import Operations
+from tracefuse.definitions.outputs import aliased_input, check_outputs
+from tracefuse.definitions.recording import Recording
+from tracefuse.definitions.segment import DefinitionSegment, Segments
+from tracefuse.definitions.values import Scalar, Tensor, Vector
+from tracefuse.diagnosis.explain import Explanation, Outline
+from tracefuse.diagnosis.repro import script_text
 from tracefuse.dtypes import DataType, dtype_of, python_kind
+from tracefuse.dynamic.concretization import Concretization
+from tracefuse.dynamic.index_classes import Indexing, index_classes
 from tracefuse.errors import DtypeError, FusionError, ShapeError, UnsupportedError
 from tracefuse.evaluate import evaluate, extent_values
-from tracefuse.explain import Explanation, Outline
 from tracefuse.extents import Extent, maximum, minimum
-from tracefuse.given import returned
-from tracefuse.host_text import HostProgram
-from tracefuse.index_classes import Indexing, index_classes
+from tracefuse.host.loop_plans import plans_of_slices
+from tracefuse.host.plan import Plan
+from tracefuse.host.text import HostProgram
 from tracefuse.ir import Fusion, Layout, Literal
-from tracefuse.loop_plans import plans_of_slices
+from tracefuse.memory.call_facts import check_arguments
+from tracefuse.memory.given import returned
 from tracefuse.ops import REGISTRY
-from tracefuse.placed import CacheInfo, PlacedFusion
-from tracefuse.plan import Plan
 from tracefuse.printing import definition_text
-from tracefuse.repro import script_text
 from tracefuse.segmentation import Segmentation, segment_fusion
 
 _PROCESS_IDS = itertools.count(1)

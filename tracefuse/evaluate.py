@@ -14,12 +14,12 @@ import numpy as np
 
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
+from tracefuse.dynamic.positions import check_positions, takes_positions
 from tracefuse.errors import FusionError, OutOfRangeError
 from tracefuse.extents import Expression
 from tracefuse.extents import evaluate as evaluate_extent
 from tracefuse.ir import Fusion, Literal, Node, Operand
 from tracefuse.ops.row import Library, Movement, Pointwise, Reduction
-from tracefuse.positions import check_positions, takes_positions
 
 
 def extent_values(fusion: Fusion, arguments: Sequence[Any]) -> dict[int, int]:

@@ -18,30 +18,30 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from segments import Predicate
 from tracefuse import arrays, config, source
-from tracefuse.bound_function import BoundFusedFunction, by_name, name_of, owns
-from tracefuse.calls import Call, Signature
+from tracefuse.backends.targets import resolve_target
+from tracefuse.calls.bound_function import BoundFusedFunction, by_name, name_of, owns
+from tracefuse.calls.call import Call, Signature
+from tracefuse.calls.direct_calls import MISSED, DirectCall, direct_call, form_of
+from tracefuse.calls.donated_arrays import TAKEN, check_not_taken
+from tracefuse.calls.entries import Entry, arguments_of, assembled, missed, printing
+from tracefuse.calls.evaluated import EvaluatedExecutable
+from tracefuse.calls.out_tree import given_leaves, put_into
+from tracefuse.calls.placed import CacheInfo, PlacedFusion
+from tracefuse.calls.shared_arguments import check_apart, same_leaves
 from tracefuse.compiler import Executable, compile_fusion
-from tracefuse.concretization import Concretization
 from tracefuse.config import Options, overrides
 from tracefuse.definition import FusionDefinition
-from tracefuse.definition_segment import Segments
-from tracefuse.direct_calls import MISSED, DirectCall, direct_call, form_of
-from tracefuse.donated_arrays import TAKEN, check_not_taken
-from tracefuse.entries import Entry, arguments_of, assembled, missed, printing
+from tracefuse.definitions.segment import Segments
+from tracefuse.diagnosis.explain import Explanation
+from tracefuse.diagnosis.logs import say
+from tracefuse.diagnosis.progress import say_trace
+from tracefuse.dynamic.concretization import Concretization
+from tracefuse.dynamic.index_classes import Indexing, index_classes
+from tracefuse.dynamic.misses import Misses
 from tracefuse.errors import TraceError, UnsupportedError
-from tracefuse.evaluated import EvaluatedExecutable
-from tracefuse.explain import Explanation
-from tracefuse.given import MemoryUse
-from tracefuse.host_text import HostProgram
-from tracefuse.index_classes import Indexing, index_classes
-from tracefuse.logs import say
-from tracefuse.misses import Misses
-from tracefuse.out_tree import given_leaves, put_into
-from tracefuse.placed import CacheInfo, PlacedFusion
-from tracefuse.progress import say_trace
-from tracefuse.recorder import current
-from tracefuse.shared_arguments import check_apart, same_leaves
-from tracefuse.targets import resolve_target
+from tracefuse.host.text import HostProgram
+from tracefuse.memory.given import MemoryUse
+from tracefuse.tracer.recorder import current
 from tracefuse.tracing import Trace, not_a_function, trace
 
 P = ParamSpec("P")

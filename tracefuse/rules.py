@@ -18,8 +18,8 @@ from functools import cached_property
 from segments import Predicate, Verdict, any_of, both, negate, no, yes
 from tracefuse.errors import ScalarError
 from tracefuse.extents import Extent, evaluate, product
+from tracefuse.host.slicing import operand_axes
 from tracefuse.ir import Fusion, Node
-from tracefuse.slicing import operand_axes
 
 __all__ = [
     "Group",

@@ -15,9 +15,11 @@ import segments
 from segments import Predicate
 from tracefuse import rules
 from tracefuse.decompose import decompose
+from tracefuse.dynamic.guards import Guard
 from tracefuse.extents import Extent, evaluate
 from tracefuse.extract import StepGraph, step_graph
-from tracefuse.guards import Guard
+from tracefuse.host.slicing import Sliced
+from tracefuse.host.streams import sliced_part, with_streams
 from tracefuse.ir import Fusion, Node, Requirement
 from tracefuse.ops.row import Library, Pointwise, Reduction
 from tracefuse.rewrite import round_halves
@@ -25,8 +27,6 @@ from tracefuse.schedule.again import places, worth_storing
 from tracefuse.schedule.crosswise import may_unite
 from tracefuse.schedule.loops import PERHAPS_EQUAL
 from tracefuse.schedule.rule import FusionRule
-from tracefuse.slicing import Sliced
-from tracefuse.streams import sliced_part, with_streams
 
 Equality: TypeAlias = tuple[Extent, Extent]
 

@@ -15,23 +15,15 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
-from tracefuse import (
-    arithmetic,
-    arrays,
-    cupy_hook,
-    numpy_functions,
-    numpy_ufuncs,
-    operations,
-    replacements,
-    shaping,
-    source,
-)
+from tracefuse import arrays, source
 from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.extents import product
-from tracefuse.in_place import into
-from tracefuse.sizes import SymbolicSize, wrap
-from tracefuse.trace_methods import ArrayMethods
-from tracefuse.traced import Traced
+from tracefuse.numpy_functions import cupy_hook, dispatch, replacements, ufuncs
+from tracefuse.numpy_functions.methods import ArrayMethods
+from tracefuse.tracer import arithmetic, operations, shaping
+from tracefuse.tracer.in_place import into
+from tracefuse.tracer.sizes import SymbolicSize, wrap
+from tracefuse.tracer.values import Traced
 
 _OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.ndarray)
 
@@ -254,10 +246,10 @@ class Tracer(ArrayMethods):
     # -- protocols ----------------------------------------------------------------------------------------------------
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
-        return numpy_ufuncs.call_ufunc(ufunc, method, inputs, keywords)
+        return ufuncs.call_ufunc(ufunc, method, inputs, keywords)
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:
-        return numpy_functions.call(function, arguments, keywords)
+        return dispatch.call(function, arguments, keywords)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         return self.namespace

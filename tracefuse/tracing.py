@@ -13,22 +13,24 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tracefuse import captures, operations, pytrees, replacements, source
-from tracefuse.assumptions import ScalarGuard
-from tracefuse.captures import Place
+from tracefuse import pytrees, source
+from tracefuse.calls.printed_values import Print, printed
 from tracefuse.dtypes import dtype_of
+from tracefuse.dynamic.guards import Guard
+from tracefuse.dynamic.misses import Miss, first_miss
 from tracefuse.errors import TraceError
 from tracefuse.extents import Symbol, python_text
-from tracefuse.guards import Guard
 from tracefuse.ir import Fusion
-from tracefuse.leaves import Leaf, array_key
-from tracefuse.misses import Miss, first_miss
-from tracefuse.printed_values import Print, printed
-from tracefuse.random_watch import RandomWatch
-from tracefuse.recorder import Recorder, current
-from tracefuse.sizes import SymbolicSize
+from tracefuse.numpy_functions import replacements
 from tracefuse.trace import Tracer
-from tracefuse.traced import Traced, ViewGroup
+from tracefuse.tracer import captures, operations
+from tracefuse.tracer.assumptions import ScalarGuard
+from tracefuse.tracer.captures import Place
+from tracefuse.tracer.leaves import Leaf, array_key
+from tracefuse.tracer.random_watch import RandomWatch
+from tracefuse.tracer.recorder import Recorder, current
+from tracefuse.tracer.sizes import SymbolicSize
+from tracefuse.tracer.values import Traced, ViewGroup
 
 Rebuild: TypeAlias = Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 

@@ -17,17 +17,19 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse import arrays, dtypes, numpy_grids, operations, shaping, source
+from tracefuse import arrays, dtypes, source
 from tracefuse.device import cuda
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import ShapeError
 from tracefuse.extents import ceildiv
 from tracefuse.fused import FusedFunction
-from tracefuse.operations import apply, iota
-from tracefuse.recorder import Recorder, current
-from tracefuse.sizes import SymbolicSize
+from tracefuse.numpy_functions import grids
 from tracefuse.trace import Tracer
-from tracefuse.traced import Traced
+from tracefuse.tracer import operations, shaping
+from tracefuse.tracer.operations import apply, iota
+from tracefuse.tracer.recorder import Recorder, current
+from tracefuse.tracer.sizes import SymbolicSize
+from tracefuse.tracer.values import Traced
 
 _numpy: Any = np  # creation takes what NumPy takes, symbolic sizes as well
 
@@ -162,7 +164,7 @@ def linspace(start: Any, stop: Any, /, num: Any, *, dtype: Any = None, device: A
     if recorder is None:
         return _made(device, lambda m: m.linspace(start, stop, num, dtype=dtype, endpoint=endpoint))
     recorder.require_device(device)
-    return numpy_grids.linspace(start, stop, num, builtins.bool(endpoint), dtype=dtype)
+    return grids.linspace(start, stop, num, builtins.bool(endpoint), dtype=dtype)
 
 
 def eye(n_rows: Any, n_cols: Any = None, /, *, k: Any = 0, dtype: Any = None, device: Any = None) -> Any:
@@ -195,7 +197,7 @@ def meshgrid(*vectors: Any, indexing: str = "xy") -> list[Any]:
     """Coordinate arrays from coordinate vectors."""
     if _recorder(*vectors) is None:
         return list(_numpy.meshgrid(*vectors, indexing=indexing))
-    return list(numpy_grids.meshgrid(*vectors, indexing=indexing))
+    return list(grids.meshgrid(*vectors, indexing=indexing))
 
 
 Tracer.namespace = sys.modules[__name__]

@@ -9,9 +9,10 @@ import pytest
 from test_complex import GRID, LIKE_NUMPY, PROMOTED, parts
 from ways import why_not
 
-from tracefuse import fuse, operations
+from tracefuse import fuse
 from tracefuse.dtypes import COMPLEXES, DType
 from tracefuse.ops import REGISTRY
+from tracefuse.tracer import operations
 
 pytestmark = pytest.mark.gpu
 REASON = why_not("cuda")

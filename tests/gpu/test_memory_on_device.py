@@ -13,7 +13,7 @@ from test_streams import sets
 from ways import why_not
 
 from tracefuse import FusionDefinition, fuse, options, rules, stream_parallel
-from tracefuse.donated_arrays import TAKEN
+from tracefuse.calls.donated_arrays import TAKEN
 from tracefuse.errors import DeviceError, FusionError, OutOfMemoryError, UnsupportedError
 
 pytestmark = pytest.mark.gpu

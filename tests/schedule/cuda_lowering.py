@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 
 from tracefuse.decompose import decompose
-from tracefuse.error_bounds import bounded_outputs
+from tracefuse.diagnosis.error_bounds import bounded_outputs
+from tracefuse.dynamic.layouts import stride_name, strided, symbolic_strides
 from tracefuse.evaluate import evaluate_scalars, extent_values
 from tracefuse.extents import Expression, Extent, evaluate, substitute, symbols
 from tracefuse.extract import step_graph
 from tracefuse.ir import Fusion
 from tracefuse.kernel import ir
 from tracefuse.kernel.interpret import interpret
-from tracefuse.layouts import stride_name, strided, symbolic_strides
-from tracefuse.leaves import classify
 from tracefuse.schedule.launches import LaunchSpec, Lowered
 from tracefuse.schedule.lower import Target, lower
 from tracefuse.schedule.nest import contiguous_strides
 from tracefuse.schedule.rule import FusionRule
 from tracefuse.schedule.sizes import Sizes
+from tracefuse.tracer.leaves import classify
 from tracefuse.tracing import trace
 
 H200 = Target("cuda", "sm_90", 132)

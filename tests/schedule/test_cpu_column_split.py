@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from tracefuse import fuse
+from tracefuse.backends.targets import CpuBackend
 from tracefuse.kernel.interpret import interpret
 from tracefuse.schedule import cpu_column_split
-from tracefuse.targets import CpuBackend
 
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "sum": lambda x: np.sum(x, axis=-2),

@@ -13,6 +13,7 @@ import functools
 from collections.abc import Mapping
 
 from tracefuse.dtypes import DType, bool_, int64, uint64
+from tracefuse.dynamic.positions import number_of
 from tracefuse.errors import InternalError
 from tracefuse.extents import Expression as IndexExpression
 from tracefuse.extents import Extent, symbol
@@ -20,7 +21,6 @@ from tracefuse.indexing import position_of, reduces, sources
 from tracefuse.ir import Fusion, Literal, Node, Shape
 from tracefuse.kernel.ir import Accumulate, Comment, Constant, Expression, Variable, call
 from tracefuse.ops.row import Movement, Pointwise, Reduction
-from tracefuse.positions import number_of
 from tracefuse.schedule.accesses import Accesses
 from tracefuse.schedule.scalar_code import Term, apply, constant, convert
 from tracefuse.schedule.scopes import Key, Lanes, LanesNotPossible, Level

@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tracefuse.dtypes import DType, int32, int64
+from tracefuse.dynamic.guards import Guard
 from tracefuse.extents import Expression, Extent, Symbol, is_nonnegative, product, substitute, symbols
-from tracefuse.guards import Guard
 from tracefuse.ir import Fusion, Shape
 from tracefuse.schedule.chip import Chip
 from tracefuse.schedule.complex_parts import has_complex

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tracefuse.guards import Guard
+from tracefuse.dynamic.guards import Guard
 from tracefuse.indexing import AxisMap
 from tracefuse.ir import Fusion, Node
 from tracefuse.schedule.chip import Chip

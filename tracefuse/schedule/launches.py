@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tracefuse.dtypes import DType, int64
+from tracefuse.dynamic.guards import Guard
 from tracefuse.extents import Extent, Symbol
-from tracefuse.guards import Guard
 from tracefuse.ir import Node
 from tracefuse.kernel.ir import (
     Axis,

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from tracefuse.dynamic.guards import Guard
 from tracefuse.extents import product
-from tracefuse.guards import Guard
 from tracefuse.ir import Fusion, Shape
 from tracefuse.schedule.chip import chip_of
 from tracefuse.schedule.cpu import cut_points, lower_pointwise, lower_row

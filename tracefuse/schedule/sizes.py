@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tracefuse.dynamic.guards import Guard
 from tracefuse.extents import Extent, evaluate, substitute, symbols
-from tracefuse.guards import Guard
 
 
 @dataclass(slots=True)

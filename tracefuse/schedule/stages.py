@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tracefuse.dynamic.guards import Guard
 from tracefuse.errors import InternalError
 from tracefuse.extents import Expression, Extent, Symbol, product, substitute
 from tracefuse.extract import step_graph
-from tracefuse.guards import Guard
 from tracefuse.ir import Fusion, Node
 from tracefuse.schedule.crosswise import Crosswise
 from tracefuse.schedule.launches import LaunchSpec, Lowered, Scratch

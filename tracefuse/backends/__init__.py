@@ -1,0 +1,1 @@
+"""What compiles and launches kernels for a target, allocates its memory and calls its libraries."""

@@ -1,0 +1,1 @@
+"""NumPy's and CuPy's functions on traced values, by what they do; `dispatch` finds them."""
