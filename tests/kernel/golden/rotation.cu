@@ -1,4 +1,4 @@
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 8)
 s0_pointwise(const float* __restrict__ T0, float* __restrict__ T4, const int blocks, const int groups) {
   const int block = blockIdx.x;
   const int thread = threadIdx.x;
@@ -7,7 +7,7 @@ s0_pointwise(const float* __restrict__ T0, float* __restrict__ T4, const int blo
     #pragma unroll
     for (int step_1 = 0; step_1 < 2; ++step_1) {
       const int k0g_1 = block * 512 + step_1 * 256 + thread;
-      read_wide<4>(x0_1 + step_1 * 4, T0 + k0g_1 * 4);
+      read_wide_constant<4>(x0_1 + step_1 * 4, T0 + k0g_1 * 4);
     }
     #pragma unroll
     for (int step_2 = 0; step_2 < 2; ++step_2) {
@@ -22,7 +22,7 @@ s0_pointwise(const float* __restrict__ T0, float* __restrict__ T4, const int blo
       float v3_4 = 0.0f;
       if (k0g_2 * 4 < 2048) {
         float x0_2[4];
-        read_wide<4>(x0_2, T0 + k0g_2 * 4 + 2048);
+        read_wide_constant<4>(x0_2, T0 + k0g_2 * 4 + 2048);
         const float v0_5 = x0_2[0];
         const float v0_6 = x0_2[1];
         const float v0_7 = x0_2[2];
@@ -33,7 +33,7 @@ s0_pointwise(const float* __restrict__ T0, float* __restrict__ T4, const int blo
         v3_4 = v0_8;
       } else {
         float x0_3[4];
-        read_wide<4>(x0_3, T0 + k0g_2 * 4 - 2048);
+        read_wide_constant<4>(x0_3, T0 + k0g_2 * 4 - 2048);
         const float v0_9 = x0_3[0];
         const float v0_10 = x0_3[1];
         const float v0_11 = x0_3[2];
@@ -60,7 +60,7 @@ s0_pointwise(const float* __restrict__ T0, float* __restrict__ T4, const int blo
       if (block * 512 + step_3 * 256 + thread < groups) {
         const int k0g_3 = block * 512 + step_3 * 256 + thread;
         float x0_4[4];
-        read_wide<4>(x0_4, T0 + k0g_3 * 4);
+        read_wide_constant<4>(x0_4, T0 + k0g_3 * 4);
         const float v0_13 = x0_4[0];
         const float v0_14 = x0_4[1];
         const float v0_15 = x0_4[2];
@@ -71,7 +71,7 @@ s0_pointwise(const float* __restrict__ T0, float* __restrict__ T4, const int blo
         float v3_8 = 0.0f;
         if (k0g_3 * 4 < 2048) {
           float x0_5[4];
-          read_wide<4>(x0_5, T0 + k0g_3 * 4 + 2048);
+          read_wide_constant<4>(x0_5, T0 + k0g_3 * 4 + 2048);
           const float v0_17 = x0_5[0];
           const float v0_18 = x0_5[1];
           const float v0_19 = x0_5[2];
@@ -82,7 +82,7 @@ s0_pointwise(const float* __restrict__ T0, float* __restrict__ T4, const int blo
           v3_8 = v0_20;
         } else {
           float x0_6[4];
-          read_wide<4>(x0_6, T0 + k0g_3 * 4 - 2048);
+          read_wide_constant<4>(x0_6, T0 + k0g_3 * 4 - 2048);
           const float v0_21 = x0_6[0];
           const float v0_22 = x0_6[1];
           const float v0_23 = x0_6[2];
