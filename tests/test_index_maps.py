@@ -269,6 +269,24 @@ def test_chains_of_movements_are_numpys_in_one_kernel(chosen: list[tuple[tuple[s
     assert len(fused.segments(x)) == 1, chosen
 
 
+EMPTY: dict[str, Callable[[Any], Any]] = {
+    "flipped, reshaped": lambda x: np.flip(x.reshape(2, 3, 4)[:, 1:1], 2).reshape(4, 0) + 1,
+    "reshaped twice": lambda x: x.reshape(3, 8)[:, 5:5].reshape(0, 7) * 2,
+    "transposed, reshaped": lambda x: x[:, 2:2].T.reshape(3, 0) * 2,
+    "a sum of nothing": lambda x: x.reshape(3, 8)[:, 5:5].reshape(8, 0, 3).sum(1),
+    "beside what has elements": lambda x: np.concatenate([x.reshape(3, 8)[:, 1:1], x.reshape(3, 8)], 1),
+    "padded": lambda x: np.pad(x.reshape(3, 8)[0:0], ((1, 1), (0, 0))),
+}
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+@pytest.mark.parametrize("name", EMPTY)
+def test_slices_without_elements_move_as_others_do(name: str, dynamic: bool) -> None:
+    function = EMPTY[name]
+    for x in (np.arange(24, dtype=np.float32).reshape(4, 6), np.arange(24, dtype=np.float32).reshape(6, 4).T):
+        np.testing.assert_array_equal(fuse(function, dynamic=dynamic)(x), function(x), strict=True)
+
+
 if __name__ == "__main__":
     for golden, (target, mode) in TEXTS.items():
         (GOLDEN / golden).write_text(rotation_text(target, mode))

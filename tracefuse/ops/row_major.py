@@ -20,7 +20,9 @@ def linearize(coordinates: Sequence[Extent], shape: Sequence[Extent]) -> Extent:
 
 
 def delinearize(position: Extent, shape: Sequence[Extent]) -> Shape:
-    """The coordinates in `shape` of a row-major position; 0 on axes of extent 1."""
+    """The coordinates in `shape` of a row-major position; 0 on axes of extent 1, and where it has no elements."""
+    if 0 in shape:
+        return (0,) * len(shape)
     wide = [k for k, e in enumerate(shape) if e != 1]
     coordinates: list[Extent] = [0] * len(shape)
     for count, axis in enumerate(wide):
