@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from ways import check
 
 from tracefuse import FusionDefinition, ShapeDtype, fuse, options
+from tracefuse.compiler import Executable
 from tracefuse.kernel.ir import Allocate, Barrier, If, walk_statements
 from tracefuse.schedule.again import MOST_COMPUTED_AGAIN
+from tracefuse.segmentation import segment_fusion
 
 GOLDEN = Path(__file__).parent / "kernel" / "golden"
 Body = Callable[[Any, Any], Any]
@@ -285,6 +287,18 @@ def test_slices_without_elements_move_as_others_do(name: str, dynamic: bool) -> 
     function = EMPTY[name]
     for x in (np.arange(24, dtype=np.float32).reshape(4, 6), np.arange(24, dtype=np.float32).reshape(6, 4).T):
         np.testing.assert_array_equal(fuse(function, dynamic=dynamic)(x), function(x), strict=True)
+
+
+def test_a_slice_without_elements_that_nothing_reads_divides_by_nothing() -> None:
+    with FusionDefinition() as fd:
+        t0 = fd.define_tensor([1], [None])
+        t1 = fd.define_tensor([2, 1, 2], [True, None, True])
+        doubled = fd.ops.add(t0, t0)
+        fd.ops.slice(t1, [0, 1, 0], [2, 1, 2], [1, 1, 1])
+        fd.add_output(doubled)
+    as_recorded = Executable(segment_fusion(fd.fusion))  # with what a pass would drop
+    (result,) = as_recorded([np.full(1, 2, np.float32), np.ones((2, 1, 2), np.float32)])
+    assert result.tolist() == [4]
 
 
 if __name__ == "__main__":

@@ -147,6 +147,9 @@ def _ordered(nest: Nest, offsets: Sequence[Extent], sizes: Sizes) -> Nest:
 
 
 def _joined(nest: Nest, watched: Sequence[Extent]) -> Nest:
+    """Neighbouring loops of one kind as one, where no coordinate then needs a quotient or remainder of its index."""
+    if any(loop.extent == 0 for loop in nest.loops):  # nothing runs, and no position is to be divided by 0
+        return nest
     position = 0
     while position + 1 < len(nest.loops):
         outer, inner = nest.loops[position : position + 2]
