@@ -1,7 +1,7 @@
 """`fd.ops`: every row under its name, with the signatures and the promotion of nvFuser's frontend.
 
-The namespace follows from the rows (`definition_rows`). Only what nvFuser spells otherwise than the row (padding from
-the last axis backwards, -1 in a shape, clamped slices) has a method of its own here.
+The namespace follows from the rows (`definitions/rows.py`). Only what nvFuser spells otherwise than the row (padding
+from the last axis backwards, -1 in a shape, clamped slices) has a method of its own here.
 
 Knows: rows, kinds, nvFuser's spelling. Must not know: how a definition is printed, segmented or run.
 """

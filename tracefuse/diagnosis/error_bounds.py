@@ -7,6 +7,8 @@ Of complex numbers the bound is one of the magnitude of the error.
 
 The bounds are the textbook ones (Higham, Accuracy and Stability of Numerical Algorithms, chapters 3 and 4): a sum of n
 terms in any order is off by at most (n - 1) u times the sum of magnitudes.
+
+Knows: fusions, rounding. Must not know: kernels, segments.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How NumPy's functions are registered: by NumPy's own function object.
 
-Each module of a topic has a table; `numpy_functions` puts them together.
+Each module of a topic has a table; `dispatch` puts them together.
 
-Knows: nothing of NumPy's functions themselves.
+Knows: tables by function. Must not know: what a function of NumPy means, traced values.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Index expressions as kernel code: symbolic integers over loop variables and kernel parameters.
 
 A symbol that no loop has bound becomes an integer parameter of the kernel, which the host computes for each call.
+
+Knows: symbolic integers, expressions of the kernel IR. Must not know: loops, memory, templates.
 """
 
 from __future__ import annotations
