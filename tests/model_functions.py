@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse import xp
-from tracefuse.tracer import operations
+from tracefuse.frontend.tracer import traced_ops
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class LibraryOfArrays:
     arange: Any
 
 
-TRACED = LibraryOfArrays(np, lambda x: operations.apply("erf", x), xp.arange)
+TRACED = LibraryOfArrays(np, lambda x: traced_ops.apply("erf", x), xp.arange)
 PLAIN = LibraryOfArrays(np, np.vectorize(math.erf, otypes=[np.float64]), np.arange)
 
 

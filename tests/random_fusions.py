@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from tracefuse.definition import FusionDefinition
+from tracefuse.definition.fusion_definition import FusionDefinition
 from tracefuse.dtypes import DataType
-from tracefuse.ir import Fusion
+from tracefuse.ir.fusion import Fusion
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 

@@ -20,10 +20,10 @@ from test_random import predicates, run
 from test_square_fusions import drawn
 from test_streams_random import counts, marked, run_on_streams
 
-from tracefuse.compiler import run_passes
-from tracefuse.definition import FusionDefinition
-from tracefuse.ir import Fusion
-from tracefuse.segmentation import segment_fusion
+from tracefuse.compiler.executable import run_passes
+from tracefuse.definition.fusion_definition import FusionDefinition
+from tracefuse.ir.fusion import Fusion
+from tracefuse.partition.segmentation import segment_fusion
 
 
 def soak(backend: str, examples: int, mode: str) -> None:

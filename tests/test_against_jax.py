@@ -12,8 +12,8 @@ from model_functions import FUNCTIONS, TRACED, arguments_of, in_float64, jax_lib
 
 from tracefuse import fuse
 from tracefuse.dtypes import bool_, complex64, float32, int32
+from tracefuse.frontend.tracer import traced_ops
 from tracefuse.ops import REGISTRY, Pointwise, Reduction
-from tracefuse.tracer import operations
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
@@ -143,7 +143,7 @@ def compare_rows(ops: list[Pointwise], operands: list[list[Any]], dtype: Any) ->
     """All rows in one function of each library."""
 
     def ours(operands: Any) -> list[Any]:
-        return [operations.apply(op.name, *given) for op, given in zip(ops, operands, strict=True)]
+        return [traced_ops.apply(op.name, *given) for op, given in zip(ops, operands, strict=True)]
 
     def theirs(operands: Any) -> list[Any]:
         return [counterpart(op)(*given) for op, given in zip(ops, operands, strict=True)]  # type: ignore[misc]
@@ -255,23 +255,23 @@ def test_jax_arrays_come_in_and_go_out(dtype: Any) -> None:
 
 
 def test_jax_arrays_are_read_where_they_are_and_results_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tracefuse.device import cpu
+    from tracefuse.runtime.devices import cpu_memory
 
     made: list[int] = []
-    empty = cpu.empty
+    empty = cpu_memory.empty
 
     def noted(shape: Any, dtype: Any) -> Any:
         array = empty(shape, dtype)
-        made.append(cpu.address(array))
+        made.append(cpu_memory.address(array))
         return array
 
-    monkeypatch.setattr(cpu, "empty", noted)
+    monkeypatch.setattr(cpu_memory, "empty", noted)
     x = jnp.arange(4096, dtype=jnp.float32)
     seen: list[int] = []
-    from tracefuse import arrays
+    from tracefuse.runtime.devices import arrays
 
     enter = arrays.entering("jax")(x)
-    seen.append(cpu.address(enter))
+    seen.append(cpu_memory.address(enter))
     assert seen == [x.unsafe_buffer_pointer()]
     result = fuse(lambda x: x + 1)(x)
     assert result.unsafe_buffer_pointer() in made

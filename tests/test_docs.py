@@ -82,7 +82,7 @@ def test_every_block_runs_and_prints_what_is_said(path: Path) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("path", [p for p in FILES if any(b.on_gpu for b in blocks_of(p))], ids=lambda p: p.name)
 def test_blocks_for_a_gpu_run(path: Path) -> None:
-    from tracefuse.device.cuda import unavailable
+    from tracefuse.runtime.devices.cuda_arrays import unavailable
 
     reason = unavailable()
     if reason is not None:

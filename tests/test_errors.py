@@ -35,12 +35,11 @@ from tracefuse import (
     TraceError,
     TracefuseError,
     UnsupportedError,
-    arrays,
     fuse,
     xp,
 )
-from tracefuse.device import cpu, cuda
-from tracefuse.kernel import compile_cpu
+from tracefuse.kernel.llvm import cpu_functions
+from tracefuse.runtime.devices import arrays, cpu_memory, cuda_arrays
 
 X = np.ones((3, 4), np.float32)
 LEAKED: list[Any] = []
@@ -256,7 +255,7 @@ def test_an_input_as_the_new_name_of_memory_is_refused_word_for_word() -> None:
 
 
 def test_a_kernel_that_does_not_compile_names_its_segment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compile_cpu, "emit_llvm", lambda kernel: "define nonsense")
+    monkeypatch.setattr(cpu_functions, "emit_llvm", lambda kernel: "define nonsense")
     with pytest.raises(CompileError) as caught:
         fuse(two)(X, X)
     text = str(caught.value)
@@ -286,7 +285,7 @@ def test_no_gpu_and_no_cupy_say_what_to_install(monkeypatch: pytest.MonkeyPatch)
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without_cupy)
-    assert cuda.unavailable() == (
+    assert cuda_arrays.unavailable() == (
         "CuPy cannot be imported: libcudart.so.12: cannot open shared object file\n"
         "  hint: install tracefuse[cuda13] or tracefuse[cuda12], as the driver has it"
     )
@@ -311,8 +310,8 @@ def test_a_driver_without_a_device_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         class cuda:
             runtime = Runtime()
 
-    monkeypatch.setattr(cuda, "_cupy", lambda: Cupy)
-    assert cuda.unavailable() == "CUDA reports: cudaErrorNoDevice: no CUDA-capable device is detected"
+    monkeypatch.setattr(cuda_arrays, "_cupy", lambda: Cupy)
+    assert cuda_arrays.unavailable() == "CUDA reports: cudaErrorNoDevice: no CUDA-capable device is detected"
 
 
 def test_out_of_memory_names_the_segment_and_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,7 +321,7 @@ def test_out_of_memory_names_the_segment_and_the_bytes(monkeypatch: pytest.Monke
     def full(*arguments: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr(cpu.BufferCache, "empty", full)
+    monkeypatch.setattr(cpu_memory.BufferCache, "empty", full)
     with pytest.raises(tracefuse.OutOfMemoryError if hasattr(tracefuse, "OutOfMemoryError") else MemoryError) as caught:
         function(X, X)
     assert isinstance(caught.value, MemoryError)
@@ -346,7 +345,7 @@ def test_a_bug_of_tracefuse_says_so_and_keeps_its_frames(monkeypatch: pytest.Mon
     def disagree(*arguments: Any, **keywords: Any) -> Any:
         raise InternalError("two layers disagree")
 
-    monkeypatch.setattr("tracefuse.fused.compile_fusion", disagree)
+    monkeypatch.setattr("tracefuse.frontend.fuse.compile_fusion", disagree)
     with pytest.raises(InternalError) as caught:
         fuse(two)(X, X)
     assert "fused.py" in frames_of(caught.value)

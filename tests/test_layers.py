@@ -68,7 +68,11 @@ def test_imports_make_no_cycle_and_so_have_an_order() -> None:
         order += ready
         for name in ready:
             del waiting[name]
-    assert order.index("tracefuse.ir") < order.index("tracefuse.compiler") < order.index("tracefuse.fused")
+    assert (
+        order.index("tracefuse.ir.fusion")
+        < order.index("tracefuse.compiler.executable")
+        < order.index("tracefuse.frontend.fuse")
+    )
 
 
 def package_of(name: str) -> str | None:
@@ -104,16 +108,16 @@ def test_the_page_of_where_things_are_names_every_module_and_package() -> None:
     [
         ("tracefuse.kernel", "tracefuse.schedule"),
         ("tracefuse.kernel", "tracefuse.ops"),
-        ("tracefuse.kernel", "tracefuse.ir"),
-        ("tracefuse.ops", "tracefuse.evaluate"),
+        ("tracefuse.kernel", "tracefuse.ir.fusion"),
+        ("tracefuse.ops", "tracefuse.ir.reference"),
         ("tracefuse.ops", "tracefuse.schedule"),
         ("tracefuse.schedule", "tracefuse.device"),
-        ("tracefuse.schedule", "tracefuse.compiler"),
+        ("tracefuse.schedule", "tracefuse.compiler.executable"),
         ("tracefuse.device", "tracefuse.schedule"),
-        ("tracefuse.device", "tracefuse.compiler"),
-        ("tracefuse.compiler", "tracefuse.definition"),
-        ("tracefuse.compiler", "tracefuse.tracing"),
-        ("tracefuse.compiler", "tracefuse.fused"),
+        ("tracefuse.device", "tracefuse.compiler.executable"),
+        ("tracefuse.compiler.executable", "tracefuse.definition.fusion_definition"),
+        ("tracefuse.compiler.executable", "tracefuse.frontend.tracing"),
+        ("tracefuse.compiler.executable", "tracefuse.frontend.fuse"),
         ("segments", "tracefuse"),
     ],
 )

@@ -10,13 +10,13 @@ from ways import backend_of
 
 import tracefuse
 from tracefuse import FusionDefinition, ShapeDtype, fuse
-from tracefuse.compiler import Executable
+from tracefuse.compiler.executable import Executable
 from tracefuse.config import FEATURES, resolve
-from tracefuse.diagnosis.error_bounds import bounded_outputs
-from tracefuse.evaluate import evaluate
-from tracefuse.kernel import pool
-from tracefuse.kernel.compile_cuda import compile_many
-from tracefuse.segmentation import segment_fusion
+from tracefuse.diagnostics.error_bounds import bounded_outputs
+from tracefuse.ir.reference import evaluate
+from tracefuse.kernel.cuda.cuda_functions import compile_many
+from tracefuse.kernel.llvm import worker_pool
+from tracefuse.partition.segmentation import segment_fusion
 
 X = np.random.default_rng(0).uniform(1, 2, (64, 96)).astype(np.float32)
 ON_CUDA = ShapeDtype((64, 96), np.float32)
@@ -119,7 +119,7 @@ def test_threads_is_in_the_kernel_and_one_thread_starts_no_worker(monkeypatch: p
     assert "at most 1 workers" in alone.segments(large)[0].kernel
     written = fuse(lambda x: x * 2 + 1, target="cuda", threads=1).segments(large)[0].kernel
     assert "workers" not in written
-    workers = pool.get_pool()
+    workers = worker_pool.get_pool()
     assert workers.address_for(0) == workers.address
     assert len({workers.address_for(k) for k in (0, 1, 2)}) == 3
     assert workers.address_for(2) == workers.address_for(2)

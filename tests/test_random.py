@@ -17,9 +17,9 @@ from ways import check
 
 import segments
 from tracefuse import rules
-from tracefuse.compiler import run_passes
-from tracefuse.ir import Fusion
-from tracefuse.segmentation import segment_fusion
+from tracefuse.compiler.executable import run_passes
+from tracefuse.ir.fusion import Fusion
+from tracefuse.partition.segmentation import segment_fusion
 
 EXAMPLES = {"cpu": 50, "interpreter": 120, "interpreter-cuda": 120, "cuda": 50}
 """Per mode and kind of extents. The interpreter compiles nothing."""

@@ -18,7 +18,7 @@ from soak_calls import growth_of
 from test_memory_plan import Measured
 
 from tracefuse import FusionDefinition, fuse, rules
-from tracefuse.device import cpu
+from tracefuse.runtime.devices import cpu_memory
 
 ROOT = Path(__file__).parent.parent
 
@@ -129,7 +129,7 @@ def test_an_error_between_segments_releases_everything_and_leaves_no_half_writte
             raise error("stop")
         return measured.empty(shape, dtype)
 
-    monkeypatch.setattr(cpu, "empty", empty)
+    monkeypatch.setattr(cpu_memory, "empty", empty)
     for allowed in range(4):
         measured.count = 0
         limits.append(allowed)
@@ -184,7 +184,7 @@ FORKS = """
     import os, sys
     import numpy as np
     from tracefuse import fuse
-    from tracefuse.kernel.pool import get_pool
+    from tracefuse.kernel.llvm.worker_pool import get_pool
 
     large = np.ones(1 << 21, np.float32)
     f = fuse(lambda x: x * 2 + 1)

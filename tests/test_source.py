@@ -79,7 +79,7 @@ def test_a_bug_of_tracefuse_keeps_its_frames(monkeypatch: pytest.MonkeyPatch) ->
     def refuse(*arguments: Any, **keywords: Any) -> Any:
         raise InternalError("two layers disagree")
 
-    monkeypatch.setattr("tracefuse.fused.compile_fusion", refuse)
+    monkeypatch.setattr("tracefuse.frontend.fuse.compile_fusion", refuse)
     frames = shown(lambda: fuse(lambda x: x + 1)(X))[1]
     assert "fused.py:__call__" in frames
     assert frames[-1] == "test_source.py:refuse"

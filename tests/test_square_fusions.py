@@ -11,12 +11,12 @@ from ways import backend_of, run_whole
 
 from segments import Verdict, no
 from tracefuse import fuse
-from tracefuse.compiler import run_passes
-from tracefuse.definition import FusionDefinition
-from tracefuse.evaluate import evaluate
-from tracefuse.ir import Fusion
-from tracefuse.schedule.rule import FusionRule
-from tracefuse.segmentation import segment_fusion
+from tracefuse.compiler.executable import run_passes
+from tracefuse.definition.fusion_definition import FusionDefinition
+from tracefuse.ir.fusion import Fusion
+from tracefuse.ir.reference import evaluate
+from tracefuse.partition.segmentation import segment_fusion
+from tracefuse.schedule.merge_rule import FusionRule
 
 
 def drawn(seed: int, *, exact: bool = True) -> Fusion:

@@ -15,9 +15,9 @@ from random_fusions import fusions
 from test_random import predicates, run
 
 from tracefuse import options
-from tracefuse.host.slicing import can_slice
-from tracefuse.ir import Fusion
-from tracefuse.parallel import StreamAxis
+from tracefuse.ir.fusion import Fusion
+from tracefuse.ir.parallel_types import StreamAxis
+from tracefuse.partition.slicing import can_slice
 
 
 @st.composite
@@ -46,7 +46,7 @@ def run_on_streams(
     """Raises where a way of running it gives something else than its NumPy meaning."""
     disable = "" if reuses else "loop_buffer_reuse"
     with options(number_of_streams=count, streams=count, disable=disable), pytest.MonkeyPatch.context() as patched:
-        patched.setattr("tracefuse.backends.backend.SMALL_LOOP", 0)  # on threads, whatever their size
+        patched.setattr("tracefuse.runtime.targets.backend.SMALL_LOOP", 0)  # on threads, whatever their size
         run(drawn, merge, backend, mode)
 
 

@@ -12,12 +12,12 @@ from ways import check, results
 
 import tracefuse
 from tracefuse import fuse
-from tracefuse.compiler import Executable
-from tracefuse.definition import FusionDefinition
+from tracefuse.compiler.executable import Executable
+from tracefuse.definition.fusion_definition import FusionDefinition
 from tracefuse.dtypes import DataType
 from tracefuse.errors import ShapeError
-from tracefuse.fused import FusedFunction
-from tracefuse.segmentation import segment_fusion
+from tracefuse.frontend.fuse import FusedFunction
+from tracefuse.partition.segmentation import segment_fusion
 
 TOLERANCE = {"float32": 3e-6, "bfloat16": 2e-2, "float64": 1e-14, "float16": 3e-3}
 """Relative to the largest magnitude of the result: a few roundings of the type."""

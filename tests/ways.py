@@ -17,21 +17,21 @@ from typing import Any
 import numpy as np
 
 from tracefuse import config, rules
-from tracefuse.backends.backend import Backend
-from tracefuse.backends.cpu import CpuBackend
-from tracefuse.backends.targets import cpu_backend, cuda_backend
-from tracefuse.compiler import Executable, run_passes
-from tracefuse.definition import DefinitionSegment, FusionDefinition
-from tracefuse.device import cuda
-from tracefuse.diagnosis.error_bounds import bounded_outputs
+from tracefuse.compiler.executable import Executable, run_passes
+from tracefuse.definition.fusion_definition import DefinitionSegment, FusionDefinition
+from tracefuse.diagnostics.error_bounds import bounded_outputs
 from tracefuse.dtypes import dtype_of
-from tracefuse.evaluate import evaluate, evaluate_scalars, extent_values
-from tracefuse.ir import Fusion
-from tracefuse.kernel.disk_cache import DiskCache
-from tracefuse.kernel.interpret import interpret
-from tracefuse.kernel.ir import Kernel
-from tracefuse.schedule.lower import Target
-from tracefuse.segmentation import Segmentation, segment_fusion
+from tracefuse.ir.fusion import Fusion
+from tracefuse.ir.reference import evaluate, evaluate_scalars, extent_values
+from tracefuse.kernel.cache.disk_cache import DiskCache
+from tracefuse.kernel.interpreter.interpret import interpret
+from tracefuse.kernel.kernel_ir import Kernel
+from tracefuse.partition.segmentation import Segmentation, segment_fusion
+from tracefuse.runtime.devices import cuda_arrays
+from tracefuse.runtime.targets.backend import Backend
+from tracefuse.runtime.targets.cpu_backend import CpuBackend
+from tracefuse.runtime.targets.resolution import cpu_backend, cuda_backend
+from tracefuse.schedule.choose import Target
 
 BACKENDS = ("cpu", "interpreter", "interpreter-cuda", "cuda")
 WAYS = ("whole", "segments", "printed")
@@ -58,7 +58,7 @@ class Interpreted(CpuBackend):
 def backend_of(name: str) -> Backend:
     """The backend of a name in BACKENDS."""
     if name == "cuda":
-        return cuda_backend(cuda.current_device())
+        return cuda_backend(cuda_arrays.current_device())
     if name == "cpu":
         return cpu_backend()
     # An H200 as it is seen by the schedule: compute capability 9.0, 132 multiprocessors.
@@ -68,7 +68,7 @@ def backend_of(name: str) -> Backend:
 @functools.cache
 def why_not(name: str) -> str | None:
     """Why a backend cannot run here, or None."""
-    reason = cuda.unavailable() if name == "cuda" else None
+    reason = cuda_arrays.unavailable() if name == "cuda" else None
     return None if reason is None else f"no GPU: {reason}"
 
 

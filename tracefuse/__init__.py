@@ -37,16 +37,16 @@ from tracefuse.errors import (
 )
 
 if TYPE_CHECKING:
-    from tracefuse.arrays import ShapeDtype
-    from tracefuse.caches import clear_caches
-    from tracefuse.calls.printed_values import debug_print
     from tracefuse.config import options
-    from tracefuse.diagnosis.configuration import show_config
+    from tracefuse.diagnostics.configuration import show_config
     from tracefuse.dtypes import DataType
-    from tracefuse.fused import fuse
-    from tracefuse.parallel import ParallelType
+    from tracefuse.frontend.cache_clearing import clear_caches
+    from tracefuse.frontend.fuse import fuse
+    from tracefuse.frontend.tracer.printed_values import debug_print
+    from tracefuse.frontend.tracer.stream_parallel import stream_parallel
+    from tracefuse.ir.parallel_types import ParallelType
     from tracefuse.pytrees import register_pytree_node
-    from tracefuse.tracer.streams import stream_parallel
+    from tracefuse.runtime.devices.arrays import ShapeDtype
 
 __version__ = "0.1.0"
 
@@ -81,31 +81,32 @@ __all__ = [
     "xp",
 ]
 
-# Public names by the module that has them; None where the name is a module itself.
+# Where each public name is defined: the module, and the attribute of it unless the name is the module itself.
 _WHERE = {
-    "DataType": "dtypes",
-    "FusionDefinition": "definition",
-    "ParallelType": "parallel",
-    "ShapeDtype": "arrays",
-    "clear_caches": "caches",
-    "debug_print": "calls.printed_values",
-    "fuse": "fused",
-    "options": "config",
-    "register_pytree_node": "pytrees",
-    "rules": None,
-    "show_config": "diagnosis.configuration",
-    "stream_parallel": "tracer.streams",
-    "xp": None,
+    "DataType": ("dtypes", "DataType"),
+    "FusionDefinition": ("definition.fusion_definition", "FusionDefinition"),
+    "ParallelType": ("ir.parallel_types", "ParallelType"),
+    "ShapeDtype": ("runtime.devices.arrays", "ShapeDtype"),
+    "clear_caches": ("frontend.cache_clearing", "clear_caches"),
+    "debug_print": ("frontend.tracer.printed_values", "debug_print"),
+    "fuse": ("frontend.fuse", "fuse"),
+    "options": ("config", "options"),
+    "register_pytree_node": ("pytrees", "register_pytree_node"),
+    "rules": ("partition.predicates", None),
+    "show_config": ("diagnostics.configuration", "show_config"),
+    "stream_parallel": ("frontend.tracer.stream_parallel", "stream_parallel"),
+    "xp": ("frontend.xp", None),
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'tracefuse' has no attribute {name!r}")
-    module = importlib.import_module(f"tracefuse.{_WHERE[name] or name}")
-    found = module if _WHERE[name] is None else getattr(module, name)
-    globals()[name] = found
-    return found
+    module_name, attribute = _WHERE[name]
+    module = importlib.import_module(f"tracefuse.{module_name}")
+    value = module if attribute is None else getattr(module, attribute)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -5,7 +5,7 @@ Knows: `show_config`. Must not know: anything else.
 
 from __future__ import annotations
 
-from tracefuse.diagnosis.configuration import show_config
+from tracefuse.diagnostics.configuration import show_config
 
 if __name__ == "__main__":
     print(show_config())

@@ -22,7 +22,7 @@ import numpy as np
 from functions import ROWS, Row, host_arrays, select
 
 from tracefuse import FusionDefinition, fuse
-from tracefuse.kernel.compile_cpu import clear_cache
+from tracefuse.kernel.llvm.cpu_functions import clear_cache
 
 SMALL = ("bias_gelu", "softmax", "layernorm", "column_sum")
 BLOCK, BLOCKS = 100, 60

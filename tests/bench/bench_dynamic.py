@@ -20,7 +20,7 @@ import numpy as np
 from functions import bias_gelu, layernorm, rope_residual, softmax
 
 from tracefuse import ShapeDtype, fuse
-from tracefuse.kernel.compile_cpu import clear_cache, statistics
+from tracefuse.kernel.llvm.cpu_functions import clear_cache, statistics
 
 WIDTH, LAYERS = 64, 60
 WEIGHTS = ((WIDTH,), (WIDTH,), (WIDTH, 3 * WIDTH), (WIDTH, WIDTH), (WIDTH, 4 * WIDTH), (4 * WIDTH,), (4 * WIDTH, WIDTH))

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from tracefuse import FusionDefinition, fuse, options, rules
-from tracefuse.backends.targets import cuda_backend
-from tracefuse.compiler import Executable
-from tracefuse.segmentation import segment_fusion
+from tracefuse.compiler.executable import Executable
+from tracefuse.partition.segmentation import segment_fusion
+from tracefuse.runtime.targets.resolution import cuda_backend
 
 BLOCK, BLOCKS = 200, 30
 

@@ -51,11 +51,11 @@ sanitized() {
 for selection in "${@:-all}"; do
     case "$selection" in
         kernels) tests tests/gpu/test_kernels_on_device.py tests/gpu/test_clusters_on_device.py ;;
-        rows) tests tests/test_rows.py ;;
+        rows) tests tests/ops/test_rows.py ;;
         random) tests tests/test_random.py ;;
         functions) tests tests/test_templates.py ;;
         arrays) tests tests/gpu/test_arrays_on_device.py tests/gpu/test_foreign_buffers_on_device.py ;;
-        memory) tests tests/gpu/test_memory_on_device.py tests/test_given_memory_random.py ;;
+        memory) tests tests/gpu/test_memory_on_device.py tests/runtime/test_given_memory_random.py ;;
         streams) tests tests/gpu/test_streams_on_device.py ;;
         graphs) tests tests/gpu/test_graphs_on_device.py ;;
         checking) tests tests/gpu/test_checking_on_device.py ;;

@@ -12,11 +12,11 @@ from ways import backend_of, why_not
 
 import tracefuse
 from tracefuse import debug_print, fuse
-from tracefuse.compiler import Executable
+from tracefuse.compiler.executable import Executable
 from tracefuse.config import resolve
 from tracefuse.errors import InternalError, OutOfRangeError
-from tracefuse.evaluate import evaluate
-from tracefuse.segmentation import segment_fusion
+from tracefuse.ir.reference import evaluate
+from tracefuse.partition.segmentation import segment_fusion
 
 pytestmark = pytest.mark.gpu
 REASON = why_not("cuda")

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from tracefuse import fuse, options
-from tracefuse.device import cuda
+from tracefuse.runtime.devices import cuda_arrays
 
-cupy = pytest.importorskip("cupy", reason="no GPU: CuPy cannot be imported") if cuda.unavailable() is None else None
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(cupy is None, reason=f"no GPU: {cuda.unavailable()}")]
+cupy = (
+    pytest.importorskip("cupy", reason="no GPU: CuPy cannot be imported") if cuda_arrays.unavailable() is None else None
+)
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(cupy is None, reason=f"no GPU: {cuda_arrays.unavailable()}")]
 
 
 def softmax(x: Any) -> Any:
@@ -40,7 +42,7 @@ def on_host(x: Any) -> Any:
 
 
 def template_of(function: Any, *arguments: Any) -> Any:
-    wanted = "cluster" if int(cuda.architecture(0)[3:]) >= 90 else "split"
+    wanted = "cluster" if int(cuda_arrays.architecture(0)[3:]) >= 90 else "split"
     (own,) = function.explain(*arguments).templates
     return own, wanted
 

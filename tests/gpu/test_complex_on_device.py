@@ -11,8 +11,8 @@ from ways import why_not
 
 from tracefuse import fuse
 from tracefuse.dtypes import COMPLEXES, DType
+from tracefuse.frontend.tracer import traced_ops
 from tracefuse.ops import REGISTRY
-from tracefuse.tracer import operations
 
 pytestmark = pytest.mark.gpu
 REASON = why_not("cuda")
@@ -36,7 +36,7 @@ OPEN_SIGNS = ("acos", "asin", "asinh", "exp", "sin", "sinh", "sqrt")
 @pytest.mark.parametrize("dtype", COMPLEXES, ids=str)
 def test_functions_have_numpys_special_values(dtype: DType) -> None:
     z = GRID.astype(dtype.numpy)
-    own = fuse(lambda x: [operations.apply(name, x) for name in LIKE_NUMPY])(cupy.asarray(z))
+    own = fuse(lambda x: [traced_ops.apply(name, x) for name in LIKE_NUMPY])(cupy.asarray(z))
     for name, result in zip(LIKE_NUMPY, own, strict=True):
         with np.errstate(all="ignore"):
             wanted = np.asarray(REGISTRY[name].numpy(z))  # type: ignore[attr-defined]

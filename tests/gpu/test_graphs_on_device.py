@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from tracefuse import FusionDefinition, fuse, options, rules
-from tracefuse.device import cuda
+from tracefuse.runtime.devices import cuda_arrays
 
-cupy = pytest.importorskip("cupy", reason="no GPU: CuPy cannot be imported") if cuda.unavailable() is None else None
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(cupy is None, reason=f"no GPU: {cuda.unavailable()}")]
+cupy = (
+    pytest.importorskip("cupy", reason="no GPU: CuPy cannot be imported") if cuda_arrays.unavailable() is None else None
+)
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(cupy is None, reason=f"no GPU: {cuda_arrays.unavailable()}")]
 
 
 def chain(count: int) -> FusionDefinition:

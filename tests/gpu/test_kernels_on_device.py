@@ -9,22 +9,20 @@ import sys
 import threading
 from pathlib import Path
 
+import cuda_kernels as cases
 import numpy as np
 import pytest
 
 from tracefuse import dtypes
-from tracefuse.device import cuda
 from tracefuse.dtypes import DType, bool_, float32, float64, int32, int64
 from tracefuse.errors import DeviceError
-from tracefuse.kernel import ir
-from tracefuse.kernel.compile_cuda import CudaFunction, compile_source, options_of
-from tracefuse.kernel.cuda import emit_unit, entry_name
-from tracefuse.kernel.interpret import interpret
+from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.cuda.cuda_functions import CudaFunction, compile_source, options_of
+from tracefuse.kernel.cuda.emit_cuda import emit_unit, entry_name
+from tracefuse.kernel.interpreter.interpret import interpret
+from tracefuse.runtime.devices import cuda_arrays
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "kernel"))
-import cuda_kernels as cases
-
-REASON = cuda.unavailable()
+REASON = cuda_arrays.unavailable()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(REASON is not None, reason=f"no GPU: {REASON}")]
 RANDOM = np.random.default_rng(11)
 
@@ -45,7 +43,7 @@ ULPS = {
 
 def units(kernels: list[ir.Kernel]) -> dict[str, CudaFunction]:
     """The kernels compiled together, by name."""
-    architecture = cuda.architecture(cuda.current_device())
+    architecture = cuda_arrays.architecture(cuda_arrays.current_device())
     functions: dict[str, CudaFunction] = {}
     for contract in (True, False):
         chosen = [k for k in kernels if k.contract is contract]
@@ -277,7 +275,7 @@ def test_shared_memory_beyond_the_static_limit(elements):
     np.testing.assert_array_equal(got, x[::-1])
 
 
-@pytest.mark.skipif(REASON is None and int(cuda.architecture(0)[3:]) < 90, reason="clusters need sm_90")
+@pytest.mark.skipif(REASON is None and int(cuda_arrays.architecture(0)[3:]) < 90, reason="clusters need sm_90")
 @pytest.mark.parametrize(("cluster", "threads"), [(2, 32), (5, 96), (8, 512)])
 @pytest.mark.parametrize("dtype", [float32, float64, int32], ids=str)
 def test_blocks_of_a_cluster_write_each_others_shared_memory(dtype, cluster, threads):
@@ -324,10 +322,10 @@ def test_threads_launch_one_function_at_once_on_their_own_streams():
     wrong: list[int] = []
 
     def work(seed: int) -> None:
-        with cuda.new_stream() as stream:
+        with cuda_arrays.new_stream() as stream:
             for turn in range(200):
                 x = cupy.full(128 * 4, seed * 1000 + turn, np.int64)
-                y = cuda.empty((128 * 4,), int64)
+                y = cuda_arrays.empty((128 * 4,), int64)
                 function.launch(x, y, 4)
                 stream.synchronize()
                 if not (cupy.asnumpy(y) == 32 * (seed * 1000 + turn)).all():
@@ -358,27 +356,27 @@ def test_contraction_is_the_kernels_own_choice():
 
 @pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
 def test_the_device_layer_makes_arrays_of_every_type(dtype):
-    array = cuda.empty((3, 0, 2), dtype)
+    array = cuda_arrays.empty((3, 0, 2), dtype)
     assert array.shape == (3, 0, 2)
-    array = cuda.empty((5, 7), dtype)
-    assert cuda.is_array(array)
+    array = cuda_arrays.empty((5, 7), dtype)
+    assert cuda_arrays.is_array(array)
     assert array.dtype == dtype.numpy
     assert array.flags.c_contiguous
-    assert cuda.alignment(array) == 64
-    assert cuda.pointer(array) == array.data.ptr
-    assert cuda.device_of(array) == cuda.current_device()
-    assert cuda.to_numpy(array).shape == (5, 7)
+    assert cuda_arrays.alignment(array) == 64
+    assert cuda_arrays.pointer(array) == array.data.ptr
+    assert cuda_arrays.device_of(array) == cuda_arrays.current_device()
+    assert cuda_arrays.to_numpy(array).shape == (5, 7)
 
 
 def test_events_order_streams_and_facts_about_the_device_are_known():
-    number = cuda.current_device()
-    assert cuda.architecture(number).startswith("sm_")
-    assert cuda.multiprocessor_count(number) > 0
-    assert cuda.device_name(number)
-    one, two = cuda.new_stream(), cuda.new_stream()
-    cuda.wait(two, cuda.record_event(one))
-    with cuda.on_device(number), cuda.external_stream(one.ptr):
-        assert cuda.current_stream().ptr == one.ptr
-    cuda.synchronize()
-    assert not cuda.is_array(np.zeros(3))
+    number = cuda_arrays.current_device()
+    assert cuda_arrays.architecture(number).startswith("sm_")
+    assert cuda_arrays.multiprocessor_count(number) > 0
+    assert cuda_arrays.device_name(number)
+    one, two = cuda_arrays.new_stream(), cuda_arrays.new_stream()
+    cuda_arrays.wait(two, cuda_arrays.record_event(one))
+    with cuda_arrays.on_device(number), cuda_arrays.external_stream(one.ptr):
+        assert cuda_arrays.current_stream().ptr == one.ptr
+    cuda_arrays.synchronize()
+    assert not cuda_arrays.is_array(np.zeros(3))
     assert int32.itemsize == 4

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_direct_calls import nothing_taken_apart
+from test_fast_path import nothing_taken_apart
 from test_streams import sets
 from ways import why_not
 
 from tracefuse import FusionDefinition, fuse, options, rules, stream_parallel
-from tracefuse.calls.donated_arrays import TAKEN
 from tracefuse.errors import DeviceError, FusionError, OutOfMemoryError, UnsupportedError
+from tracefuse.runtime.donated_arrays import TAKEN
 
 pytestmark = pytest.mark.gpu
 REASON = why_not("cuda")

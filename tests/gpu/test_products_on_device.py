@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from tracefuse import FusionDefinition, fuse
-from tracefuse.device import cublas, cuda
 from tracefuse.dtypes import int32
+from tracefuse.runtime.devices import cublas, cuda_arrays
 
-cupy = pytest.importorskip("cupy", reason="no GPU: CuPy cannot be imported") if cuda.unavailable() is None else None
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(cupy is None, reason=f"no GPU: {cuda.unavailable()}")]
+cupy = (
+    pytest.importorskip("cupy", reason="no GPU: CuPy cannot be imported") if cuda_arrays.unavailable() is None else None
+)
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(cupy is None, reason=f"no GPU: {cuda_arrays.unavailable()}")]
 
 UNITS = {np.float64: 2.0**-52, np.float32: 2.0**-23, np.float16: 2.0**-10, ml_dtypes.bfloat16: 2.0**-7}
 LAYOUTS = {

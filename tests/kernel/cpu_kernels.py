@@ -8,8 +8,7 @@ import numpy as np
 
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
-from tracefuse.kernel import compile_cpu
-from tracefuse.kernel.ir import (
+from tracefuse.kernel.kernel_ir import (
     Axis,
     Buffer,
     Cast,
@@ -23,6 +22,7 @@ from tracefuse.kernel.ir import (
     Variable,
     call,
 )
+from tracefuse.kernel.llvm import cpu_functions
 
 INDEX = dtypes.int64
 BLOCK = 4096
@@ -69,5 +69,5 @@ def cast_kernel(source: DType, *targets: DType) -> Kernel:
 def run_pointwise(kernel: Kernel, *inputs: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
     """The outputs of a pointwise kernel on flat inputs of one length."""
     outs = [np.empty(inputs[0].size, buffer.dtype.numpy) for buffer in kernel.buffers if buffer.written]
-    compile_cpu.compile_cpu(kernel)(*inputs, *outs, inputs[0].size)
+    cpu_functions.compile_cpu(kernel)(*inputs, *outs, inputs[0].size)
     return outs

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tracefuse import dtypes
 from tracefuse.dtypes import DType, bool_, float32, float64, int32, int64
-from tracefuse.kernel import ir
-from tracefuse.kernel.ir import Expression, Variable, call
+from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.kernel_ir import Expression, Variable, call
 
 HALVES = (dtypes.float16, dtypes.bfloat16)
 REAL = (bool_, *dtypes.INTEGERS, *dtypes.FLOATS)

@@ -11,7 +11,7 @@ import pytest
 from cpu_kernels import primitives_kernel, run_pointwise
 
 from tracefuse import dtypes
-from tracefuse.kernel.meaning import apply as apply_meaning
+from tracefuse.kernel.primitives import apply as apply_meaning
 
 Array = np.ndarray[Any, Any]
 

@@ -7,10 +7,10 @@ import sys
 import numpy as np
 import pytest
 
-from tracefuse.device import cuda
 from tracefuse.dtypes import float32
 from tracefuse.errors import CompileError, DeviceError
-from tracefuse.kernel import nvrtc
+from tracefuse.kernel.cuda import nvrtc
+from tracefuse.runtime.devices import cuda_arrays
 
 
 @pytest.fixture
@@ -22,16 +22,16 @@ def no_cupy(monkeypatch):
 
 def test_without_cupy_no_object_is_a_gpu_array_and_nothing_is_imported(monkeypatch):
     monkeypatch.delitem(sys.modules, "cupy", raising=False)
-    assert not cuda.is_array(np.zeros(3))
-    assert not cuda.is_foreign_array(np.zeros(3))
+    assert not cuda_arrays.is_array(np.zeros(3))
+    assert not cuda_arrays.is_foreign_array(np.zeros(3))
     assert "cupy" not in sys.modules
 
 
 @pytest.mark.usefixtures("no_cupy")
 def test_without_cupy_the_error_names_what_to_install():
     with pytest.raises(DeviceError, match=r"(?s)CuPy cannot be imported.*install tracefuse\[cuda13\]"):
-        cuda.empty((3,), float32)
-    assert "CuPy cannot be imported" in str(cuda.unavailable())
+        cuda_arrays.empty((3,), float32)
+    assert "CuPy cannot be imported" in str(cuda_arrays.unavailable())
 
 
 @pytest.mark.usefixtures("no_cupy")
@@ -56,5 +56,5 @@ def test_a_foreign_gpu_array_is_known_by_its_dlpack_device():
         def __dlpack_device__(self) -> tuple[int, int]:
             return (1, 0)
 
-    assert cuda.is_foreign_array(Foreign())
-    assert not cuda.is_foreign_array(OnHost())
+    assert cuda_arrays.is_foreign_array(Foreign())
+    assert not cuda_arrays.is_foreign_array(OnHost())

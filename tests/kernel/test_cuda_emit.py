@@ -12,11 +12,11 @@ import pytest
 from tracefuse import dtypes
 from tracefuse.dtypes import bool_, float32, float64, int32, int64
 from tracefuse.errors import CompileError, InternalError
-from tracefuse.kernel import ir
-from tracefuse.kernel.compile_cuda import CudaCompiler, compile_kernel, compile_many, grid_texts
-from tracefuse.kernel.cuda import canonical_cuda, emit_cuda, entry_name, shared_bytes
-from tracefuse.kernel.cuda_math import Printer, float_text
-from tracefuse.kernel.nvrtc import compile_source, compile_to_ptx, compile_with_log
+from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.cuda.cuda_expressions import Printer, float_text
+from tracefuse.kernel.cuda.cuda_functions import CudaCompiler, compile_kernel, compile_many, grid_texts
+from tracefuse.kernel.cuda.emit_cuda import canonical_cuda, emit_cuda, entry_name, shared_bytes
+from tracefuse.kernel.cuda.nvrtc import compile_source, compile_to_ptx, compile_with_log
 
 GOLDEN = Path(__file__).parent / "golden"
 ARCHITECTURES = ("sm_80", "sm_90")

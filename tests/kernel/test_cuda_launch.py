@@ -15,9 +15,9 @@ import pytest
 from tracefuse import dtypes
 from tracefuse.dtypes import float32
 from tracefuse.errors import CompileError, DeviceError, InternalError
-from tracefuse.kernel import ir
-from tracefuse.kernel.compile_cuda import CudaFunction, _Runtime
-from tracefuse.kernel.cuda import emit_cuda, entry_name
+from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.cuda.cuda_functions import CudaFunction, _Runtime
+from tracefuse.kernel.cuda.emit_cuda import emit_cuda, entry_name
 
 
 class DriverError(RuntimeError):

@@ -19,13 +19,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracefuse import config, dtypes
-from tracefuse.kernel import compile_cpu as cpu_module
-from tracefuse.kernel import disk_cache, ir, nvrtc
-from tracefuse.kernel.compile_cpu import CpuFunction, clear_cache, compile_cpu
-from tracefuse.kernel.compile_cuda import CudaCompiler
-from tracefuse.kernel.disk_cache import DiskCache, hashed
-from tracefuse.kernel.kernel_cache import Statistics
-from tracefuse.kernel.machine_code import get_machine
+from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.cache import disk_cache
+from tracefuse.kernel.cache.disk_cache import DiskCache, hashed
+from tracefuse.kernel.cache.memory_cache import Statistics
+from tracefuse.kernel.cuda import nvrtc
+from tracefuse.kernel.cuda.cuda_functions import CudaCompiler
+from tracefuse.kernel.llvm import cpu_functions as cpu_module
+from tracefuse.kernel.llvm.cpu_functions import CpuFunction, clear_cache, compile_cpu
+from tracefuse.kernel.llvm.machine_code import get_machine
 
 KEY, OTHER = hashed("cpu", ("a",)), hashed("cpu", ("b",))
 NEGATE = primitives_kernel(("neg",), dtypes.float32)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tracefuse import dtypes
 from tracefuse.dtypes import float32, float64, int32, int64
-from tracefuse.kernel import ir
-from tracefuse.kernel.interpret import InterpreterError, interpret
-from tracefuse.kernel.meaning import MEANING, apply, convert
+from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.interpreter.interpret import InterpreterError, interpret
+from tracefuse.kernel.primitives import MEANING, apply, convert
 
 RANDOM = np.random.default_rng(7)
 

@@ -13,8 +13,7 @@ from cpu_kernels import INDEX, index, loop, number
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
 from tracefuse.errors import InternalError
-from tracefuse.kernel.compile_cpu import compile_cpu
-from tracefuse.kernel.ir import (
+from tracefuse.kernel.kernel_ir import (
     Accumulate,
     Allocate,
     Assign,
@@ -39,7 +38,8 @@ from tracefuse.kernel.ir import (
     Variable,
     call,
 )
-from tracefuse.kernel.llvm import emit_llvm
+from tracefuse.kernel.llvm.cpu_functions import compile_cpu
+from tracefuse.kernel.llvm.emit_llvm import emit_llvm
 
 F32 = dtypes.float32
 ROWS, COLUMNS, I, J = index("rows"), index("columns"), index("i"), index("j")

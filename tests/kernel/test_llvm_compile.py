@@ -17,12 +17,12 @@ from cpu_kernels import primitives_kernel
 
 from tracefuse import dtypes
 from tracefuse.errors import CompileError
-from tracefuse.kernel import compile_cpu as module
-from tracefuse.kernel import machine_code
-from tracefuse.kernel.compile_cpu import cache_key, canonical, clear_cache, compile_cpu, statistics
-from tracefuse.kernel.ir import Buffer, Comment, Kernel, Load, Store, Variable, walk_statements
-from tracefuse.kernel.llvm import emit_llvm
-from tracefuse.kernel.machine_code import get_machine
+from tracefuse.kernel.kernel_ir import Buffer, Comment, Kernel, Load, Store, Variable, walk_statements
+from tracefuse.kernel.llvm import cpu_functions as module
+from tracefuse.kernel.llvm import machine_code
+from tracefuse.kernel.llvm.cpu_functions import cache_key, canonical, clear_cache, compile_cpu, statistics
+from tracefuse.kernel.llvm.emit_llvm import emit_llvm
+from tracefuse.kernel.llvm.machine_code import get_machine
 
 NEGATE = primitives_kernel(("neg",), dtypes.float32)
 

@@ -11,11 +11,11 @@ from cpu_kernels import cast_kernel, index, pointwise, primitives_kernel, run_po
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
 from tracefuse.errors import InternalError
-from tracefuse.kernel import ir
-from tracefuse.kernel.compile_cpu import compile_cpu
-from tracefuse.kernel.llvm import emit_llvm
-from tracefuse.kernel.llvm_build import Processor
-from tracefuse.kernel.meaning import apply, convert
+from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.llvm.cpu_functions import compile_cpu
+from tracefuse.kernel.llvm.emit_llvm import emit_llvm
+from tracefuse.kernel.llvm.text_builder import Processor
+from tracefuse.kernel.primitives import apply, convert
 
 Array = np.ndarray[Any, Any]
 
@@ -159,7 +159,7 @@ def test_all_halves_survive_the_way_through_float32(dtype: DType) -> None:
 
 def test_float16_conversions_without_hardware_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = Processor(half_conversions=False, vector_bits=256)
-    monkeypatch.setattr("tracefuse.kernel.llvm.host_processor", lambda: plain)
+    monkeypatch.setattr("tracefuse.kernel.llvm.emit_llvm.host_processor", lambda: plain)
     every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     kernel = cast_kernel(dtypes.float16, dtypes.float32)
     assert "fpext" not in emit_llvm(kernel)

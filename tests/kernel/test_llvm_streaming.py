@@ -11,13 +11,13 @@ import pytest
 from cpu_kernels import cast_kernel
 
 from tracefuse import dtypes, fuse
-from tracefuse.device import cpu
 from tracefuse.dtypes import DType
-from tracefuse.kernel.compile_cpu import CpuFunction, cache_key, compile_cpu
-from tracefuse.kernel.ir import CACHE_LINE, For, Kernel, Store
-from tracefuse.kernel.llvm import emit_llvm
-from tracefuse.kernel.llvm_build import host_processor
-from tracefuse.kernel.llvm_streaming import is_marked, past_caches
+from tracefuse.kernel.kernel_ir import CACHE_LINE, For, Kernel, Store
+from tracefuse.kernel.llvm.cpu_functions import CpuFunction, cache_key, compile_cpu
+from tracefuse.kernel.llvm.emit_llvm import emit_llvm
+from tracefuse.kernel.llvm.streaming_stores import is_marked, past_caches
+from tracefuse.kernel.llvm.text_builder import host_processor
+from tracefuse.runtime.devices import cpu_memory
 
 streams = pytest.mark.skipif(not host_processor().streaming_stores, reason="a processor without AVX2")
 
@@ -45,7 +45,7 @@ def test_streamed_results_are_those_of_other_stores(dtype: DType) -> None:
     random = np.random.default_rng(0)
     for n in (0, 1, 15, 16, 17, 63, 64, 100, 4095, 4096, 5000, 200_003):
         x = random.uniform(-120, 120, n).astype(np.float32)
-        outs = [cpu.empty((n,), made) for made in (dtype, dtypes.int32)]
+        outs = [cpu_memory.empty((n,), made) for made in (dtype, dtypes.int32)]
         function(x, *outs, n)
         expected = x != 0 if dtype is dtypes.bool_ else x.astype(dtype.numpy)
         assert np.array_equal(outs[0], expected)

@@ -11,12 +11,12 @@ from cpu_kernels import index, loop, number
 
 from tracefuse import dtypes, fuse
 from tracefuse.dtypes import DType
-from tracefuse.kernel.compile_cpu import compile_cpu
-from tracefuse.kernel.interpret import InterpreterError, interpret
-from tracefuse.kernel.ir import Allocate, Axis, Buffer, Constant, Kernel, Load, Store, Transpose, call
-from tracefuse.kernel.llvm_transpose import transpose_function
-from tracefuse.kernel.machine_code import get_machine
-from tracefuse.kernel.text import kernel_text
+from tracefuse.kernel.interpreter.interpret import InterpreterError, interpret
+from tracefuse.kernel.kernel_ir import Allocate, Axis, Buffer, Constant, Kernel, Load, Store, Transpose, call
+from tracefuse.kernel.kernel_text import kernel_text
+from tracefuse.kernel.llvm.cpu_functions import compile_cpu
+from tracefuse.kernel.llvm.machine_code import get_machine
+from tracefuse.kernel.llvm.tile_transpose import transpose_function
 
 TYPES = (dtypes.int8, dtypes.bool_, dtypes.bfloat16, dtypes.float32, dtypes.float64, dtypes.int64)
 I, J, ROWS, COLUMNS = (index(name) for name in ("i", "j", "rows", "columns"))

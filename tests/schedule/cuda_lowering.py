@@ -8,22 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse.decompose import decompose
-from tracefuse.diagnosis.error_bounds import bounded_outputs
+from tracefuse.diagnostics.error_bounds import bounded_outputs
 from tracefuse.dynamic.layouts import stride_name, strided, symbolic_strides
-from tracefuse.evaluate import evaluate_scalars, extent_values
-from tracefuse.extents import Expression, Extent, evaluate, substitute, symbols
-from tracefuse.extract import step_graph
-from tracefuse.ir import Fusion
-from tracefuse.kernel import ir
-from tracefuse.kernel.interpret import interpret
-from tracefuse.schedule.launches import LaunchSpec, Lowered
-from tracefuse.schedule.lower import Target, lower
+from tracefuse.frontend.tracing import trace
+from tracefuse.ir.extents import Expression, Extent, evaluate, substitute, symbols
+from tracefuse.ir.fusion import Fusion
+from tracefuse.ir.reference import evaluate_scalars, extent_values
+from tracefuse.ir.subfusion import step_graph
+from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.interpreter.interpret import interpret
+from tracefuse.passes.decompose import decompose
+from tracefuse.runtime.argument_leaves import classify
+from tracefuse.schedule.choose import Target, lower
+from tracefuse.schedule.launch_spec import LaunchSpec, Lowered
+from tracefuse.schedule.merge_rule import FusionRule
 from tracefuse.schedule.nest import contiguous_strides
-from tracefuse.schedule.rule import FusionRule
 from tracefuse.schedule.sizes import Sizes
-from tracefuse.tracer.leaves import classify
-from tracefuse.tracing import trace
 
 H200 = Target("cuda", "sm_90", 132)
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from tracefuse import fuse
-from tracefuse.backends.targets import CpuBackend
-from tracefuse.kernel.interpret import interpret
-from tracefuse.schedule import cpu_column_split
+from tracefuse.kernel.interpreter.interpret import interpret
+from tracefuse.runtime.targets.resolution import CpuBackend
+from tracefuse.schedule.cpu import cpu_column_chunks
 
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "sum": lambda x: np.sum(x, axis=-2),
@@ -26,7 +26,7 @@ SHAPES = ((1, 5), (7, 3), (40, 37), (129, 20), (3, 50, 6))
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("LEAST_WORK", 1), ("CHUNK", 32), ("MOST_CHUNKS", 5)):
-        monkeypatch.setattr(cpu_column_split, name, value)
+        monkeypatch.setattr(cpu_column_chunks, name, value)
 
 
 def flat(result: Any) -> tuple[Any, ...]:

@@ -13,12 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tracefuse import dtypes
-from tracefuse.kernel import ir
-from tracefuse.kernel.compile_cuda import compile_many
-from tracefuse.kernel.cuda import emit_cuda, shared_bytes
-from tracefuse.kernel.nvrtc import compile_with_log
-from tracefuse.schedule import chip, cuda_cluster, cuda_row
-from tracefuse.schedule.lower import Target
+from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.cuda.cuda_functions import compile_many
+from tracefuse.kernel.cuda.emit_cuda import emit_cuda, shared_bytes
+from tracefuse.kernel.cuda.nvrtc import compile_with_log
+from tracefuse.schedule import chip
+from tracefuse.schedule.choose import Target
+from tracefuse.schedule.gpu import gpu_cluster, gpu_row
 
 BF16, F16 = dtypes.bfloat16.numpy, np.float16
 SMALL = Target("cuda", "sm_90", 2)
@@ -27,10 +28,10 @@ SMALL = Target("cuda", "sm_90", 2)
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a warp, 8 KiB of shared memory to a multiprocessor: short rows take every way that long ones do."""
-    monkeypatch.setattr(cuda_row, "MOST_THREADS", 8)
-    monkeypatch.setattr(cuda_row, "MOST_WORDS", 4)
-    monkeypatch.setattr(cuda_cluster, "EXCHANGE_BYTES", 512)
-    monkeypatch.setattr(cuda_cluster, "RESIDENT", {4: (32, 0), 3: (32, 8), 2: (64, 8), 1: (96, 8)})
+    monkeypatch.setattr(gpu_row, "MOST_THREADS", 8)
+    monkeypatch.setattr(gpu_row, "MOST_WORDS", 4)
+    monkeypatch.setattr(gpu_cluster, "EXCHANGE_BYTES", 512)
+    monkeypatch.setattr(gpu_cluster, "RESIDENT", {4: (32, 0), 3: (32, 8), 2: (64, 8), 1: (96, 8)})
     monkeypatch.setattr(chip, "_SHARED_BYTES", {90: 8 * 1024})
 
 

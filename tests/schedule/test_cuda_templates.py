@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracefuse import dtypes
-from tracefuse.kernel import ir
-from tracefuse.kernel.compile_cuda import compile_many
-from tracefuse.kernel.cuda import emit_cuda
-from tracefuse.kernel.nvrtc import compile_with_log
-from tracefuse.schedule import cuda
+from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.cuda.cuda_functions import compile_many
+from tracefuse.kernel.cuda.emit_cuda import emit_cuda
+from tracefuse.kernel.cuda.nvrtc import compile_with_log
+from tracefuse.schedule.gpu import gpu_choice
 
 BF16 = dtypes.bfloat16.numpy
 F16 = np.float16
@@ -218,7 +218,7 @@ def test_what_is_not_known_to_be_aligned_is_read_by_elements() -> None:
 
 
 def test_positions_beyond_32_bits_are_counted_in_64(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "NARROW_INDEX", 10)
+    monkeypatch.setattr(gpu_choice, "NARROW_INDEX", 10)
     for function, arguments in (
         (bias_gelu, (numbers(9, 512), numbers(512))),
         (softmax(1), (numbers(5, 64),)),

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from tracefuse.dynamic.guards import Guard
 from tracefuse.dynamic.regrouping import Group, Transform
-from tracefuse.ir import Fusion
+from tracefuse.ir.fusion import Fusion
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tracefuse.extents import Extent, Symbol, evaluate, python_text
+from tracefuse.ir.extents import Extent, Symbol, evaluate, python_text
 
 _RELATIONS: dict[str, Callable[[int, int], bool]] = {
     "==": operator.eq,

@@ -15,9 +15,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tracefuse.indexing import PULLED, AxisMap, use_maps
-from tracefuse.ir import Fusion, Node
-from tracefuse.ops.row import Pointwise
+from tracefuse.ir.fusion import Fusion, Node
+from tracefuse.ir.indexing import PULLED, AxisMap, use_maps
+from tracefuse.ir.op_kinds import Pointwise
 
 
 @dataclass(frozen=True, order=True)

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tracefuse.errors import UnsupportedError
-from tracefuse.extents import Extent, symbol
-from tracefuse.ir import Shape
+from tracefuse.ir.extents import Extent, symbol
+from tracefuse.ir.fusion import Shape
 
 CONTIGUOUS, BROADCAST, UNIT, FREE = "c", "0", "1", "s"
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from tracefuse.dynamic.concretization import ResizedAxis
 from tracefuse.dynamic.guards import Guard
-from tracefuse.extents import Expression, Extent, Symbol, evaluate, floordiv, substitute, symbols
-from tracefuse.extract import map_extents
-from tracefuse.ir import Fusion, Node
-from tracefuse.ops.row import Movement, Resize
+from tracefuse.ir.extents import Expression, Extent, Symbol, evaluate, floordiv, substitute, symbols
+from tracefuse.ir.fusion import Fusion, Node
+from tracefuse.ir.op_kinds import Movement, Resize
+from tracefuse.ir.subfusion import map_extents
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,1 @@
-"""Kernels: a small structured loop language, its emitters, its interpreter and its compilers.
-
-Knows loops, memory and scalars. Must not know operations, fusions or arrays of a user.
-"""
+"""The kernel language: its statements and primitives, readable text, emitters, interpreter, compilers and caches."""

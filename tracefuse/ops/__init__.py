@@ -1,5 +1,6 @@
 """The op rows: one row an op, in files by kind. REGISTRY holds them all by name."""
 
+from tracefuse.ir.op_kinds import Library, Movement, Pointwise, Reduction, Source, Within
 from tracefuse.ops import (
     library,
     movement,
@@ -7,11 +8,10 @@ from tracefuse.ops import (
     movement_resizes,
     ordering,
     pointwise,
-    random,
+    random_bits,
     reduction,
 )
 from tracefuse.ops.families import REGISTRY
-from tracefuse.ops.row import Library, Movement, Pointwise, Reduction, Source, Within
 
 __all__ = [
     "REGISTRY",
@@ -27,6 +27,6 @@ __all__ = [
     "movement_resizes",
     "ordering",
     "pointwise",
-    "random",
+    "random_bits",
     "reduction",
 ]

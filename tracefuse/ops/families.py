@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from tracefuse.dtypes import DType
-from tracefuse.ir import Op
-from tracefuse.ops.row import Library, Movement, NumPyMeaning, Pointwise, PullRule, Reduction, ShapeRule
+from tracefuse.ir.fusion import Op
+from tracefuse.ir.op_kinds import Library, Movement, NumPyMeaning, Pointwise, PullRule, Reduction, ShapeRule
 
 REGISTRY: dict[str, Op] = {}
 """Every row by name, in the order of definition."""

@@ -10,9 +10,9 @@ import numpy as np
 
 from tracefuse.dtypes import NUMBERS
 from tracefuse.errors import ShapeError
-from tracefuse.extents import Extent
-from tracefuse.ir import Attributes, Require, Shape
-from tracefuse.ops.axes import broadcast_shapes
+from tracefuse.ir.axes import broadcast_shapes
+from tracefuse.ir.extents import Extent
+from tracefuse.ir.fusion import Attributes, Require, Shape
 from tracefuse.ops.families import library
 
 

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from tracefuse.errors import ShapeError
-from tracefuse.extents import Extent, maximum, product
-from tracefuse.ir import Attributes, Require, Shape
-from tracefuse.ops.axes import normalize_axes
+from tracefuse.ir.axes import normalize_axes
+from tracefuse.ir.extents import Extent, maximum, product
+from tracefuse.ir.fusion import Attributes, Require, Shape
+from tracefuse.ir.op_kinds import IndexOf, Source
+from tracefuse.ir.row_major import axis_groups, delinearize, linearize
 from tracefuse.ops.families import movement
-from tracefuse.ops.row import IndexOf, Source
-from tracefuse.ops.row_major import axis_groups, delinearize, linearize
 
 
 def _broadcast_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from tracefuse.errors import ShapeError
-from tracefuse.extents import minimum, product
-from tracefuse.ir import Attributes, Require, Shape
-from tracefuse.ops.axes import normalize_axis
+from tracefuse.ir.axes import normalize_axis
+from tracefuse.ir.extents import minimum, product
+from tracefuse.ir.fusion import Attributes, Require, Shape
+from tracefuse.ir.op_kinds import IndexOf, Source
 from tracefuse.ops.families import movement
-from tracefuse.ops.row import IndexOf, Source
 
 
 def _has_elements(data: Shape, dim: int, index: Shape, require: Require) -> None:

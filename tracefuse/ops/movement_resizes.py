@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from tracefuse.errors import ShapeError
-from tracefuse.extents import Extent, ceildiv, maximum
-from tracefuse.ir import Attributes, Require, Shape
-from tracefuse.ops.axes import normalize_axes, normalize_axis
+from tracefuse.ir.axes import normalize_axes, normalize_axis
+from tracefuse.ir.extents import Extent, ceildiv, maximum
+from tracefuse.ir.fusion import Attributes, Require, Shape
+from tracefuse.ir.op_kinds import IndexOf, Resize, Source, Within
 from tracefuse.ops.families import movement
-from tracefuse.ops.row import IndexOf, Resize, Source, Within
 
 
 def _slice_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:

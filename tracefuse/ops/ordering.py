@@ -15,10 +15,10 @@ import numpy as np
 
 from tracefuse.dtypes import ALL, NUMBERS, REALS, bool_
 from tracefuse.errors import ShapeError
-from tracefuse.ir import Attributes, Require, Shape
-from tracefuse.ops.axes import normalize_axis
+from tracefuse.ir.axes import normalize_axis
+from tracefuse.ir.fusion import Attributes, Require, Shape
+from tracefuse.ir.op_kinds import Library
 from tracefuse.ops.families import library
-from tracefuse.ops.row import Library
 
 ORDERED = (bool_, *REALS)
 

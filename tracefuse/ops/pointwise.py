@@ -1,4 +1,4 @@
-"""Pointwise rows: one line an op. The scalar code is in terms of a, b, c; see ops/row.py.
+"""Pointwise rows: one line an op. The scalar code is in terms of a, b, c; see ir/op_kinds.py.
 
 `exact` rows give NumPy's bits; the others are within the units in the last place that docs name.
 """
@@ -10,9 +10,9 @@ import math
 import numpy as np
 
 from tracefuse.dtypes import ALL, COMPLEXES, FLOATS, INTEGERS, NUMBERS, REALS, bool_
-from tracefuse.ops import meanings
+from tracefuse.ir.op_kinds import Pointwise
+from tracefuse.ops import reference_functions
 from tracefuse.ops.families import binary, register, ternary, unary
-from tracefuse.ops.row import Pointwise
 
 LOGICAL = (bool_, *INTEGERS)
 ORDERED = (bool_, *REALS)
@@ -26,9 +26,9 @@ mul = binary("mul", NUMBERS, scalar="a * b", numpy=np.multiply, exact=True, doc=
 div = binary(
     "div", INEXACT, scalar="a / b", numpy=np.divide, promotion="divide", exact=True, doc="Quotient, elementwise."
 )
-floor_divide = binary("floor_divide", REALS, scalar="a // b", numpy=meanings.floor_divide, exact=True, doc="Quotient rounded to minus infinity; integers by zero give 0.")  # fmt: skip
-remainder = binary("remainder", REALS, scalar="a % b", numpy=meanings.remainder, exact=True, doc="Remainder with the sign of the divisor; integers by zero give 0.")  # fmt: skip
-pow = binary("pow", NUMBERS, scalar="pow(a, b)", numpy=meanings.power, expensive=True, doc="a to the power b; integers wrap, and negative exponents give the reciprocal cut off.")  # fmt: skip
+floor_divide = binary("floor_divide", REALS, scalar="a // b", numpy=reference_functions.floor_divide, exact=True, doc="Quotient rounded to minus infinity; integers by zero give 0.")  # fmt: skip
+remainder = binary("remainder", REALS, scalar="a % b", numpy=reference_functions.remainder, exact=True, doc="Remainder with the sign of the divisor; integers by zero give 0.")  # fmt: skip
+pow = binary("pow", NUMBERS, scalar="pow(a, b)", numpy=reference_functions.power, expensive=True, doc="a to the power b; integers wrap, and negative exponents give the reciprocal cut off.")  # fmt: skip
 maximum = binary("maximum", ORDERED, scalar="maximum(a, b)", numpy=np.maximum, exact=True, doc="The larger; NaN where either is.")  # fmt: skip
 minimum = binary("minimum", ORDERED, scalar="minimum(a, b)", numpy=np.minimum, exact=True, doc="The smaller; NaN where either is.")  # fmt: skip
 neg = unary("neg", NUMBERS, scalar="-a", numpy=np.negative, exact=True, doc="Negation, elementwise.")
@@ -46,12 +46,12 @@ erf = unary(
     "erf",
     FLOATS,
     scalar="erf(a)",
-    numpy=meanings.each(math.erf),
+    numpy=reference_functions.each(math.erf),
     promotion="float",
     expensive=True,
     doc="Error function.",
 )
-sigmoid = unary("sigmoid", FLOATS, scalar="1 / (1 + exp(-a))", numpy=meanings.sigmoid, promotion="float", expensive=True, doc="1 / (1 + exp(-a)).")  # fmt: skip
+sigmoid = unary("sigmoid", FLOATS, scalar="1 / (1 + exp(-a))", numpy=reference_functions.sigmoid, promotion="float", expensive=True, doc="1 / (1 + exp(-a)).")  # fmt: skip
 
 exp2 = unary("exp2", INEXACT, scalar="exp2(a)", numpy=np.exp2, promotion="float", expensive=True, doc="2 to the power a.")  # fmt: skip
 expm1 = unary("expm1", INEXACT, scalar="expm1(a)", numpy=np.expm1, promotion="float", expensive=True, doc="Exponential minus 1, exact near 0.")  # fmt: skip
@@ -69,21 +69,21 @@ cosh = unary("cosh", INEXACT, scalar="cosh(a)", numpy=np.cosh, promotion="float"
 asinh = unary("asinh", INEXACT, scalar="asinh(a)", numpy=np.arcsinh, promotion="float", expensive=True, doc="Inverse hyperbolic sine.")  # fmt: skip
 acosh = unary("acosh", INEXACT, scalar="acosh(a)", numpy=np.arccosh, promotion="float", expensive=True, doc="Inverse hyperbolic cosine.")  # fmt: skip
 atanh = unary("atanh", INEXACT, scalar="atanh(a)", numpy=np.arctanh, promotion="float", expensive=True, doc="Inverse hyperbolic tangent.")  # fmt: skip
-erfc = unary("erfc", FLOATS, scalar="erfc(a)", numpy=meanings.each(math.erfc), promotion="float", expensive=True, doc="1 minus the error function.")  # fmt: skip
-erfinv = unary("erfinv", FLOATS, scalar="erfinv(a)", numpy=meanings.each(meanings.erfinv), promotion="float", expensive=True, doc="Inverse of the error function.")  # fmt: skip
-erfcinv = unary("erfcinv", FLOATS, scalar="erfcinv(a)", numpy=meanings.each(meanings.erfcinv), promotion="float", expensive=True, doc="Inverse of 1 minus the error function.")  # fmt: skip
-lgamma = unary("lgamma", FLOATS, scalar="lgamma(a)", numpy=meanings.each(meanings.lgamma), promotion="float", expensive=True, doc="Logarithm of the magnitude of the gamma function.")  # fmt: skip
-silu = unary("silu", FLOATS, scalar="a / (1 + exp(-a))", numpy=lambda x: x * meanings.sigmoid(x), promotion="float", expensive=True, doc="a * sigmoid(a).")  # fmt: skip
+erfc = unary("erfc", FLOATS, scalar="erfc(a)", numpy=reference_functions.each(math.erfc), promotion="float", expensive=True, doc="1 minus the error function.")  # fmt: skip
+erfinv = unary("erfinv", FLOATS, scalar="erfinv(a)", numpy=reference_functions.each(reference_functions.erfinv), promotion="float", expensive=True, doc="Inverse of the error function.")  # fmt: skip
+erfcinv = unary("erfcinv", FLOATS, scalar="erfcinv(a)", numpy=reference_functions.each(reference_functions.erfcinv), promotion="float", expensive=True, doc="Inverse of 1 minus the error function.")  # fmt: skip
+lgamma = unary("lgamma", FLOATS, scalar="lgamma(a)", numpy=reference_functions.each(reference_functions.lgamma), promotion="float", expensive=True, doc="Logarithm of the magnitude of the gamma function.")  # fmt: skip
+silu = unary("silu", FLOATS, scalar="a / (1 + exp(-a))", numpy=lambda x: x * reference_functions.sigmoid(x), promotion="float", expensive=True, doc="a * sigmoid(a).")  # fmt: skip
 reciprocal = unary("reciprocal", INEXACT, scalar="1 / a", numpy=lambda x: 1 / x, promotion="float", exact=True, doc="1 / a.")  # fmt: skip
 frac = unary("frac", FLOATS, scalar="a - trunc(a)", numpy=lambda x: x - np.trunc(x), promotion="float", exact=True, doc="What follows the decimal point, with the sign of a.")  # fmt: skip
 rint = unary("rint", INEXACT, scalar="round(a)", numpy=np.rint, promotion="float", exact=True, doc="Nearest integer as a float; halves to the even one.")  # fmt: skip
 atan2 = binary("atan2", FLOATS, scalar="atan2(a, b)", numpy=np.arctan2, promotion="float", expensive=True, doc="Angle of the point (b, a), in radians.")  # fmt: skip
 copysign = binary("copysign", FLOATS, scalar="copysign(a, b)", numpy=np.copysign, promotion="float", exact=True, doc="The magnitude of a with the sign of b.")  # fmt: skip
 nextafter = binary("nextafter", FLOATS, scalar="nextafter(a, b)", numpy=np.nextafter, promotion="float", native=True, exact=True, doc="The number of the type next to a towards b.")  # fmt: skip
-lerp = ternary("lerp", FLOATS, scalar="a + c * (b - a) if c < 0.5 else b - (b - a) * (1 - c)", numpy=meanings.lerp, promotion="float", doc="From a to b by the weight c.")  # fmt: skip
+lerp = ternary("lerp", FLOATS, scalar="a + c * (b - a) if c < 0.5 else b - (b - a) * (1 - c)", numpy=reference_functions.lerp, promotion="float", doc="From a to b by the weight c.")  # fmt: skip
 
 # complex numbers and their parts
-complex = binary("complex", FLOATS, scalar="complex(a, b)", numpy=meanings.from_parts, promotion="float", result="complex", exact=True, doc="a + i b.")  # fmt: skip
+complex = binary("complex", FLOATS, scalar="complex(a, b)", numpy=reference_functions.from_parts, promotion="float", result="complex", exact=True, doc="a + i b.")  # fmt: skip
 real = unary("real", NUMBERS, scalar="real(a)", numpy=np.real, result="real", exact=True, doc="The real part.")
 imag = unary("imag", NUMBERS, scalar="imag(a)", numpy=np.imag, result="real", exact=True, doc="The imaginary part: 0 for real numbers.")  # fmt: skip
 conj = unary("conj", NUMBERS, scalar="a", complex="complex(real(a), -imag(a))", numpy=np.conjugate, exact=True, doc="The complex conjugate.")  # fmt: skip
@@ -97,7 +97,7 @@ round = unary("round", NUMBERS, scalar="round(a)", integer="a", numpy=np.round, 
 sign = unary("sign", NUMBERS, scalar="1 if a > 0 else (-1 if a < 0 else (0 if a == 0 else a))", complex="sign(a)", numpy=np.sign, exact=True, doc="-1, 0 or 1 by the sign, a / abs(a) of complex numbers; NaN stays.")  # fmt: skip
 relu = unary("relu", REALS, scalar="0 if a <= 0 else a", numpy=lambda x: np.where(x <= 0, np.zeros_like(x), x), exact=True, doc="a where it is positive, else 0; NaN stays.")  # fmt: skip
 fmod = binary("fmod", REALS, scalar="truncmod(a, b)", numpy=np.fmod, exact=True, doc="Remainder with the sign of the dividend; integers by zero give 0.")  # fmt: skip
-trunc_divide = binary("trunc_divide", REALS, scalar="trunc(a / b)", integer="truncdiv(a, b)", numpy=meanings.trunc_divide, exact=True, doc="Quotient rounded towards zero; integers by zero give 0.")  # fmt: skip
+trunc_divide = binary("trunc_divide", REALS, scalar="trunc(a / b)", integer="truncdiv(a, b)", numpy=reference_functions.trunc_divide, exact=True, doc="Quotient rounded towards zero; integers by zero give 0.")  # fmt: skip
 gcd = binary("gcd", INTEGERS, scalar="gcd(a, b)", numpy=np.gcd, exact=True, doc="Greatest common divisor.")
 clamp = ternary("clamp", REALS, scalar="minimum(maximum(a, b), c)", numpy=lambda x, low, high: np.minimum(np.maximum(x, low), high), exact=True, doc="a, no smaller than b and no larger than c; NaN stays.")  # fmt: skip
 threshold = ternary("threshold", REALS, scalar="c if a <= b else a", numpy=lambda x, limit, value: np.where(x <= limit, value, x), exact=True, doc="a where it is above b, else c.")  # fmt: skip
@@ -109,7 +109,7 @@ addcmul = register(
 )  # fmt: skip
 left_shift = binary("left_shift", INTEGERS, scalar="a << b", numpy=np.left_shift, exact=True, doc="Bits moved up; by the width or more gives 0.")  # fmt: skip
 right_shift = binary("right_shift", INTEGERS, scalar="a >> b", numpy=np.right_shift, exact=True, doc="Bits moved down; the sign fills up.")  # fmt: skip
-logical_right_shift = binary("logical_right_shift", INTEGERS, scalar="shr_logical(a, b)", numpy=meanings.logical_right_shift, exact=True, doc="Bits moved down; zeros fill up.")  # fmt: skip
+logical_right_shift = binary("logical_right_shift", INTEGERS, scalar="shr_logical(a, b)", numpy=reference_functions.logical_right_shift, exact=True, doc="Bits moved down; zeros fill up.")  # fmt: skip
 
 # comparisons and logic
 eq = binary("eq", ALL, scalar="a == b", numpy=np.equal, result="bool", exact=True, doc="a == b.")

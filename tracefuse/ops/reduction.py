@@ -1,4 +1,4 @@
-"""Reduction rows: one line an op; see ops/row.py for lift, combine and final."""
+"""Reduction rows: one line an op; see ir/op_kinds.py for lift, combine and final."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tracefuse.dtypes import COMPLEXES, FLOATS, NUMBERS, REALS, bool_, int64
+from tracefuse.ir.op_kinds import Part, Reduction
 from tracefuse.ops.families import reduction
-from tracefuse.ops.row import Part, Reduction
 
 
 def _flat_positions(function: Callable[..., Any]) -> Callable[..., Any]:

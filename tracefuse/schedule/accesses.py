@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tracefuse.dtypes import DType, float32
-from tracefuse.extents import Extent
-from tracefuse.ir import Fusion, Shape
-from tracefuse.kernel.ir import (
+from tracefuse.ir.extents import Extent
+from tracefuse.ir.fusion import Fusion, Shape
+from tracefuse.kernel.kernel_ir import (
     CACHE_LINE,
     Allocate,
     AwaitCopies,
@@ -25,7 +25,7 @@ from tracefuse.kernel.ir import (
     Store,
     Variable,
 )
-from tracefuse.schedule.scalar_code import convert
+from tracefuse.kernel.scalar_code import convert
 from tracefuse.schedule.scopes import Key, Lanes, Scopes
 
 WIDEST_ACCESS = 16

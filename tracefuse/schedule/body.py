@@ -13,18 +13,18 @@ import functools
 from collections.abc import Mapping
 
 from tracefuse.dtypes import DType, bool_, int64, uint64
-from tracefuse.dynamic.positions import number_of
 from tracefuse.errors import InternalError
-from tracefuse.extents import Expression as IndexExpression
-from tracefuse.extents import Extent, symbol
-from tracefuse.indexing import position_of, reduces, sources
-from tracefuse.ir import Fusion, Literal, Node, Shape
-from tracefuse.kernel.ir import Accumulate, Comment, Constant, Expression, Variable, call
-from tracefuse.ops.row import Movement, Pointwise, Reduction
+from tracefuse.ir.data_positions import number_of
+from tracefuse.ir.extents import Expression as IndexExpression
+from tracefuse.ir.extents import Extent, symbol
+from tracefuse.ir.fusion import Fusion, Literal, Node, Shape
+from tracefuse.ir.indexing import position_of, reduces, sources
+from tracefuse.ir.op_kinds import Movement, Pointwise, Reduction
+from tracefuse.kernel.kernel_ir import Accumulate, Comment, Constant, Expression, Variable, call
+from tracefuse.kernel.scalar_code import Term, apply, constant, convert
 from tracefuse.schedule.accesses import Accesses
-from tracefuse.schedule.scalar_code import Term, apply, constant, convert
+from tracefuse.schedule.operand_choice import Selection, open_options
 from tracefuse.schedule.scopes import Key, Lanes, LanesNotPossible, Level
-from tracefuse.schedule.selection import Selection, open_options
 from tracefuse.source import text_at
 
 NOTED = Variable("noted", int64)

@@ -8,8 +8,8 @@ Knows: symbolic integers, expressions of the kernel IR. Must not know: loops, me
 from __future__ import annotations
 
 from tracefuse.dtypes import DType
-from tracefuse.extents import Atom, Extent, Symbol, is_nonnegative
-from tracefuse.kernel.ir import Constant, Expression, Variable, call
+from tracefuse.ir.extents import Atom, Extent, Symbol, is_nonnegative
+from tracefuse.kernel.kernel_ir import Constant, Expression, Variable, call
 
 _OPERATIONS = {"//": "floordiv", "%": "mod", "min": "minimum", "max": "maximum"}
 _OF_POSITIVE = {"//": "truncdiv", "%": "truncmod"}

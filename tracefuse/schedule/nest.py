@@ -13,11 +13,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tracefuse.extents import Binary, Expression, Extent, Symbol, as_symbol, substitute, symbol, symbols
-from tracefuse.indexing import AxisMap
-from tracefuse.ir import Fusion, Shape
-from tracefuse.ops.row_major import linearize
-from tracefuse.schedule.loops import Facts
+from tracefuse.ir.extents import Binary, Expression, Extent, Symbol, as_symbol, substitute, symbol, symbols
+from tracefuse.ir.fusion import Fusion, Shape
+from tracefuse.ir.indexing import AxisMap
+from tracefuse.ir.row_major import linearize
+from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.probe import Probe
 from tracefuse.schedule.sizes import Sizes
 

@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from tracefuse.dtypes import DType
-from tracefuse.extents import Extent, Symbol, product, substitute, symbols
-from tracefuse.ir import Fusion, Literal, Node, Shape
-from tracefuse.kernel.ir import Accumulate, Assign, Declare, Expression, Variable, call
-from tracefuse.ops.row import Part, Reduction
-from tracefuse.ops.row_major import linearize
+from tracefuse.ir.extents import Extent, Symbol, product, substitute, symbols
+from tracefuse.ir.fusion import Fusion, Literal, Node, Shape
+from tracefuse.ir.op_kinds import Part, Reduction
+from tracefuse.ir.row_major import linearize
+from tracefuse.kernel.kernel_ir import Accumulate, Assign, Declare, Expression, Variable, call
+from tracefuse.kernel.scalar_code import Term, apply, constant, convert
 from tracefuse.schedule.body import Body
-from tracefuse.schedule.loops import Facts
+from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.nest import Nest, build_nest, contiguous_strides, first_nest
 from tracefuse.schedule.probe import Probe, depths
-from tracefuse.schedule.scalar_code import Term, apply, constant, convert
 from tracefuse.schedule.scopes import Key, Lanes
 from tracefuse.schedule.sizes import Sizes
 

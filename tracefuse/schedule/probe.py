@@ -13,10 +13,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from tracefuse.errors import InternalError
-from tracefuse.extents import Extent, Symbol, symbol, symbols
-from tracefuse.indexing import position_of, reduced_coordinates, reduces, sources
-from tracefuse.ir import Fusion, Literal, Node, Shape
-from tracefuse.ops.row import Pointwise, Within
+from tracefuse.ir.extents import Extent, Symbol, symbol, symbols
+from tracefuse.ir.fusion import Fusion, Literal, Node, Shape
+from tracefuse.ir.indexing import position_of, reduced_coordinates, reduces, sources
+from tracefuse.ir.op_kinds import Pointwise, Within
 
 
 @dataclass(slots=True)

@@ -10,10 +10,10 @@ import heapq
 from collections.abc import Callable
 
 from segments import Edge, Graph, Verdict, no, yes
-from tracefuse.indexing import PULLED, use_maps
-from tracefuse.ir import Fusion, Node
-from tracefuse.ops.row import Library, Movement, Pointwise
-from tracefuse.schedule.loops import Facts, merge_facts, node_facts
+from tracefuse.ir.fusion import Fusion, Node
+from tracefuse.ir.indexing import PULLED, use_maps
+from tracefuse.ir.op_kinds import Library, Movement, Pointwise
+from tracefuse.schedule.loop_facts import Facts, merge_facts, node_facts
 
 CHEAP_OPERANDS = 1
 """A node that reads at most this many tensors may be cheap: copying one costs its readers no more than one read."""

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from tracefuse.dtypes import DType, int64
-from tracefuse.extents import Extent, Symbol, as_symbol, substitute, symbol, symbols
-from tracefuse.ir import Shape
-from tracefuse.kernel.ir import Expression, For, If, Let, Statement, Variable
+from tracefuse.ir.extents import Extent, Symbol, as_symbol, substitute, symbol, symbols
+from tracefuse.ir.fusion import Shape
+from tracefuse.kernel.kernel_ir import Expression, For, If, Let, Statement, Variable
+from tracefuse.kernel.scalar_code import convert, is_trivial
 from tracefuse.schedule.index_code import IndexCode
-from tracefuse.schedule.scalar_code import convert, is_trivial
 
 Lanes: TypeAlias = tuple[Expression, ...]
 Key: TypeAlias = tuple[int, Shape]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tracefuse.dynamic.guards import Guard
-from tracefuse.extents import Extent, evaluate, substitute, symbols
+from tracefuse.ir.extents import Extent, evaluate, substitute, symbols
 
 
 @dataclass(slots=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tracefuse.extents import Expression, Extent, Symbol, symbols
-from tracefuse.ir import Shape
+from tracefuse.ir.extents import Expression, Extent, Symbol, symbols
+from tracefuse.ir.fusion import Shape
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import Region
 from tracefuse.schedule.sizes import Sizes

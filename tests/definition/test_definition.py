@@ -1,0 +1,573 @@
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import subprocess
+import sys
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from random_fusions import definitions
+
+from tracefuse import rules
+from tracefuse.definition.fusion_definition import FusionDefinition
+from tracefuse.definition.op_calls import UnknownOperation
+from tracefuse.dtypes import DataType, bool_, float32
+from tracefuse.errors import DtypeError, FusionError, ShapeError, UnsupportedError
+from tracefuse.ir.builder import FusionBuilder
+from tracefuse.ir.fusion import Fusion, Literal
+from tracefuse.ir.reference import evaluate
+from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
+from tracefuse.passes.decompose import decompose
+
+ROOT = Path(__file__).parents[2]
+
+DEFINITION = """\
+def nvfuser_fusion_id1(fd : FusionDefinition) -> None :
+    T0 = fd.define_tensor(shape=[-1, -1], contiguity=[True, True], dtype=DataType.Float, is_cpu=False)
+    T1 = fd.define_tensor(shape=[-1, -1], contiguity=[True, True], dtype=DataType.Float, is_cpu=False)
+    T2 = fd.ops.sum(T0, dims=[1], keepdim=False, dtype=DataType.Float)
+    T3 = fd.ops.broadcast(T2, is_broadcast_dim=[False, True])
+    T4 = fd.ops.add(T1, T3)
+    fd.add_output(T4)"""
+
+FIRST = """\
+def nvfuser_fusion_id2(fd : FusionDefinition) -> None :
+    T0 = fd.define_tensor(shape=[-1, -1], contiguity=[True, True], dtype=DataType.Float, is_cpu=False)
+    T1 = fd.ops.sum(T0, dims=[1], keepdim=False, dtype=DataType.Float)
+    T2 = fd.ops.broadcast(T1, is_broadcast_dim=[False, True])
+    fd.add_output(T2)"""
+
+SECOND = """\
+def nvfuser_fusion_id3(fd : FusionDefinition) -> None :
+    T0 = fd.define_tensor(shape=[-1, -1], contiguity=[True, True], dtype=DataType.Float, is_cpu=False)
+    T1 = fd.define_tensor(shape=[-1, 1], contiguity=[True, None], dtype=DataType.Float, is_cpu=False)
+    T2 = fd.ops.add(T0, T1)
+    fd.add_output(T2)"""
+
+
+def typed_view(fusion: Fusion) -> str:
+    """The typed view without the user's lines."""
+    return "\n".join(line.split("  # ")[0].rstrip() for line in str(fusion).splitlines())
+
+
+def run_text(text: str, number: int) -> FusionDefinition:
+    """The definition that a printed one records."""
+    namespace: dict[str, Any] = {}
+    exec(f"from tracefuse import *\n{text}", namespace)
+    with FusionDefinition(ids=itertools.count(number)) as fd:
+        namespace[f"nvfuser_fusion_id{number}"](fd)
+    return fd
+
+
+def assert_round_trip(fd: FusionDefinition) -> None:
+    text = repr(fd)
+    again = run_text(text, fd.id)
+    assert repr(again) == text
+    assert typed_view(again.fusion) == typed_view(fd.fusion), text
+    for first, second in zip(fd.fusion.nodes, again.fusion.nodes, strict=True):
+        # By their text, since the NaN that pads is not equal to itself.
+        assert (first.compute, str(first.attributes)) == (second.compute, str(second.attributes)), text
+    assert again.fusion.values.keys() == fd.fusion.values.keys()
+    assert [v.extent for v in again.fusion.values.values()] == [v.extent for v in fd.fusion.values.values()]
+
+
+def worked_example() -> FusionDefinition:
+    return run_text(DEFINITION, 1)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# the worked example
+
+
+def test_the_worked_example_prints_as_it_was_written() -> None:
+    assert repr(worked_example()) == DEFINITION
+
+
+def test_the_worked_example_segments_to_the_letter() -> None:
+    first, second = worked_example().segment(merge=rules.reduction_ends_segment)
+    assert repr(first.definition) == FIRST
+    assert dict(first.index_map) == {0: 0, 2: 3}
+    assert dict(first.value_map) == {0: 0, 1: 2, 2: 3}
+    assert dict(first.extent_map) == {-1: -1, -2: -2}
+    assert repr(second.definition) == SECOND
+    assert dict(second.index_map) == {0: 1, 1: 3, 2: 4}
+    assert dict(second.value_map) == dict(second.index_map)
+    assert dict(second.extent_map) == {-1: -3, -2: -4, -3: -1}
+    assert (first.releases, second.releases) == ((0,), (1, 3))
+
+
+def test_the_worked_example_shows_its_live_values_step_by_step() -> None:
+    fd = worked_example()
+    fd.segment(merge=rules.reduction_ends_segment)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    y = np.ones((2, 3), np.float32)
+    states = list(fd.execute_steps([x, y]))
+    assert [list(state) for state in states] == [
+        [0, 1, -1, -2, -3, -4],
+        [1, 3, -1, -2, -3, -4],
+        [4, -1, -2, -3, -4],
+    ]
+    assert [states[0][k] for k in (-1, -2, -3, -4)] == [2, 3, 2, 3]
+    np.testing.assert_array_equal(states[1][3], x.sum(1, keepdims=True))
+    np.testing.assert_array_equal(states[2][4], y + x.sum(1, keepdims=True))
+    np.testing.assert_array_equal(fd.execute([x, y])[0], states[2][4])
+
+
+def test_with_no_predicate_the_worked_example_is_one_segment() -> None:
+    (segment,) = worked_example().segment()
+    assert dict(segment.index_map) == {0: 0, 1: 1, 4: 4}
+
+
+def test_segment_gives_the_one_segment_too() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1])
+        fd.add_output(fd.ops.sub(x, fd.ops.sum(x, [1], keepdim=True)))
+    (segment,) = fd.segment()
+    assert fd.segments == [segment]
+    assert dict(segment.index_map) == {0: 0, 2: 2}
+
+
+def test_the_example_script_prints_the_worked_example_in_a_fresh_process() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "live_values.py")],
+        capture_output=True, text=True, check=True, env=environment,
+    )  # fmt: skip
+    assert done.stdout.startswith(DEFINITION)
+    assert FIRST in done.stdout
+    assert SECOND in done.stdout
+    assert "after segment 1: 1 3 -1 -2 -3 -4 (6 entries)" in done.stdout
+
+
+def test_a_segment_may_need_an_extent_of_a_tensor_that_is_released() -> None:
+    with FusionDefinition(ids=itertools.count(1)) as fd:
+        x, y = fd.define_tensor([-1, -1]), fd.define_tensor([-1])
+        total = fd.ops.sum(x, [0, 1])
+        wide = fd.ops.expand(fd.ops.broadcast(fd.ops.mul(y, total), [False, True]), [-1, x.size(1)])
+        fd.add_output(fd.ops.neg(wide))
+    first, second = fd.segment(merge=rules.reduction_ends_segment)
+    assert first.releases == (0,)
+    assert dict(second.index_map) == {0: 1, 1: 2, 2: -2, 6: 7}
+    assert repr(second.definition) == (
+        "def nvfuser_fusion_id3(fd : FusionDefinition) -> None :\n"
+        "    T0 = fd.define_tensor(shape=[-1], contiguity=[False], dtype=DataType.Float, is_cpu=False)\n"
+        "    T1 = fd.define_tensor(shape=[], contiguity=[], dtype=DataType.Float, is_cpu=False)\n"
+        "    S2 = fd.define_scalar(None, dtype=DataType.Int)\n"
+        "    T3 = fd.ops.mul(T0, T1)\n"
+        "    T4 = fd.ops.broadcast(T3, is_broadcast_dim=[False, True])\n"
+        "    T5 = fd.ops.expand(T4, shape=[fd.extent(-1), S2])\n"
+        "    T6 = fd.ops.neg(T5)\n"
+        "    fd.add_output(T6)"
+    )
+    array, factors = np.ones((2, 5), np.float32), np.array([1, 2, 3], np.float32)
+    states = [sorted(state) for state in fd.execute_steps([array, factors])]
+    assert 0 not in states[1]
+    assert -2 in states[1]
+    np.testing.assert_array_equal(fd.execute([array, factors])[0], np.repeat(-10 * factors[:, None], 5, 1))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# segmentation in three phases
+
+
+def test_the_three_phases_give_what_segment_gives() -> None:
+    fd = worked_example()
+    assert fd.setup_segmentation(merge=rules.reduction_ends_segment) == 2
+    built = [fd.build_segment(0), fd.build_segment(1)]
+    fd.finalize_segmentation()
+    assert fd.segments == built
+
+
+def test_finalize_drops_the_temporary_state() -> None:
+    fd = worked_example()
+    fd.setup_segmentation()
+    state = weakref.ref(fd._state)  # type: ignore[arg-type]
+    assert state() is not None
+    fd.finalize_segmentation()
+    gc.collect()
+    assert state() is None
+
+
+def test_the_phases_out_of_order_say_what_to_call() -> None:
+    fd = worked_example()
+    with pytest.raises(FusionError, match=r"call fd\.setup_segmentation"):
+        fd.build_segment(0)
+    with pytest.raises(FusionError, match=r"call fd.segment\(\) first"):
+        _ = fd.segments
+
+
+def test_a_segment_runs_alone() -> None:
+    first, second = worked_example().segment(merge=rules.reduction_ends_segment)
+    (total,) = first.definition.execute([np.ones((2, 3), np.float32)])
+    assert total.shape == (2, 1)
+    (result,) = second.definition.execute([np.zeros((2, 3), np.float32), total])
+    np.testing.assert_array_equal(result, np.full((2, 3), 3, np.float32))
+
+
+def test_explain_shows_the_segments_and_why_they_are_not_one() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1])
+        total = fd.ops.broadcast(fd.ops.sum(x, [1]), [False, True])
+        fd.add_output(fd.ops.add(x, total))
+    fd.segment(merge=rules.reduction_ends_segment)
+    text = str(fd.explain())
+    assert text.splitlines()[0].split() == ["segment", "template", "inputs", "outputs", "nodes", "bytes"]
+    assert "1 reduction, 1 movement" in text
+    assert "0 | 1: a reduction ends its segment (reduction='sum', reader='add')" in text
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# round trips
+
+
+MOVEMENTS: dict[str, Callable[[Any, Any], Any]] = {
+    "broadcast": lambda fd, x: fd.ops.broadcast(x, [True, False, False]),
+    "expand": lambda fd, x: fd.ops.expand(fd.ops.broadcast(x, [True, False, False]), [5, -1, x.size(1)]),
+    "full": lambda fd, x: fd.ops.full([2, x.size(0)], float("-inf"), DataType.BFloat16),
+    "permute": lambda fd, x: fd.ops.permute(x, [1, 0]),
+    "squeeze": lambda fd, x: fd.ops.squeeze(fd.ops.broadcast(x, [False, True, False]), [1]),
+    "reshape": lambda fd, x: fd.ops.reshape(x, [-1]),
+    "slice": lambda fd, x: fd.ops.slice(x, [1, 0], [3, x.size(1)], [1, 2]),
+    "pad": lambda fd, x: fd.ops.pad(x, [1, 2], float("nan")),
+    "cat": lambda fd, x: fd.ops.cat([x, x], -1),
+    "flip": lambda fd, x: fd.ops.flip(x, [-1]),
+    "roll": lambda fd, x: fd.ops.roll(x, 1, 0),
+    "windows": lambda fd, x: fd.ops.windows(x, 1, 2),
+    "take_along_axis": lambda fd, x: fd.ops.take_along_axis(x, fd.ops.cast(x, DataType.Int), 1),
+    "matmul": lambda fd, x: fd.ops.matmul(x, fd.ops.permute(x, [1, 0])),
+    "linear": lambda fd, x: fd.ops.linear(x, fd.ops.full([3, x.size(1)], 1.0), fd.ops.full([3], 1.0)),
+    "grouped_mm": lambda fd, x: fd.ops.grouped_mm(x, fd.ops.permute(x, [1, 0]), fd.ops.iota(2, x.size(0), 0)),
+    "index_put_accumulate": lambda fd, x: fd.ops.index_put_accumulate(x, fd.ops.iota(x.size(0)), x),
+}
+
+
+def define_with(row: Any, fd: FusionDefinition) -> Any:
+    """One use of a row in a definition."""
+    x = fd.define_tensor([-1, -1], True)
+    match row:
+        case Reduction():
+            return getattr(fd.ops, row.name)(x, [0], keepdim=True)
+        case Movement() | Library() if row.name in MOVEMENTS:
+            return MOVEMENTS[row.name](fd, x)
+        case Movement() | Library():
+            return getattr(fd.ops, row.name)(*[x] * (row.arity or 2))
+        case Pointwise(name="iota"):
+            return fd.ops.iota(x.size(0), 0, 2, DataType.Int32)
+        case Pointwise(name="random_bits"):
+            return fd.ops.random_bits(fd.ops.fresh_seed(), 3, [x.size(0), 2], 1)
+        case Pointwise(name="fresh_seed"):
+            return fd.ops.full([2], fd.ops.fresh_seed(), DataType.Int)
+        case Pointwise(name="extent"):
+            return fd.ops.full([fd.ops.extent(fd.extent(-1) * 2 + fd.extent_max(fd.extent(-2), 3))], 1.0)
+        case Pointwise(name="cast"):
+            return fd.ops.cast(x, DataType.Half)
+    kind = next(d for d in (float32, bool_, *row.domain) if d in row.domain)
+    operand = x if kind is float32 else fd.ops.cast(x, kind)
+    return getattr(fd.ops, row.name)(*[operand] * (row.arity or 0))
+
+
+@pytest.mark.parametrize("name", list(REGISTRY))
+def test_every_row_prints_as_the_call_that_records_it(name: str) -> None:
+    with FusionDefinition() as fd:
+        fd.add_output(define_with(REGISTRY[name], fd))
+    assert name in [node.op.name for node in fd.fusion.nodes]
+    assert_round_trip(fd)
+
+
+@given(drawn=definitions())
+@settings(max_examples=150, deadline=None)
+def test_random_definitions_print_as_what_records_them(drawn: tuple[FusionDefinition, list[Any]]) -> None:
+    assert_round_trip(drawn[0])
+
+
+def test_types_that_nvfuser_would_not_choose_are_spelled() -> None:
+    builder = FusionBuilder()
+    x = builder.tensor_input(REGISTRY_DTYPES["int64"], [-1])
+    y = builder.tensor_input(REGISTRY_DTYPES["float32"], [-1])
+    both = builder.node(REGISTRY["add"], [x, y], {}, REGISTRY_DTYPES["float64"], [REGISTRY_DTYPES["float64"]])[0]
+    less = builder.node(REGISTRY["lt"], [x, y], {}, REGISTRY_DTYPES["float64"], [REGISTRY_DTYPES["bool"]])[0]
+    half = builder.node(REGISTRY["mul"], [y, Literal(2.0)], {}, float32, [REGISTRY_DTYPES["float16"]])[0]
+    for number in (both, less, half):
+        builder.output(number)
+    fd = FusionDefinition.from_fusion(builder.build())
+    text = repr(fd)
+    assert "fd.ops.add(T0, T1, dtype=DataType.Double)" in text
+    assert "fd.ops.lt(T0, T1, dtype=DataType.Double)" in text
+    assert "fd.ops.mul(T1, 2.0, dtype=DataType.Half, compute=DataType.Float)" in text
+    assert_round_trip(fd)
+
+
+REGISTRY_DTYPES = {d.name: d for row in REGISTRY.values() if isinstance(row, Pointwise) for d in row.domain}
+
+
+def test_a_decomposed_half_variance_keeps_its_types() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], dtype=DataType.Half)
+        fd.add_output(fd.ops.var(x, [1]))
+    result = decompose(fd.fusion)
+    again = run_text(repr(FusionDefinition.from_fusion(result, ids=itertools.count(7))), 7)
+    array = np.random.default_rng(0).standard_normal((2, 9)).astype(np.float16)
+    np.testing.assert_array_equal(evaluate(again.fusion, [array])[0], evaluate(result, [array])[0])
+
+
+def test_tensors_scalars_and_vectors_share_one_numbering() -> None:
+    with FusionDefinition(ids=itertools.count(1)) as fd:
+        x = fd.define_tensor([-1, -1], True)
+        shape = fd.ops.shape(x)
+        rows = fd.ops.at(shape, 0)
+        scale = fd.define_scalar(None, dtype=DataType.Double)
+        constant = fd.define_scalar(3.0)
+        vector = fd.define_vector([rows, 4])
+        y = fd.ops.full(vector, constant, DataType.Float)
+        fd.add_output(fd.ops.mul(y, scale))
+    assert [shape.index, rows.index, scale.index, constant.index, vector.index, y.index] == [1, 2, 3, 4, 5, 6]
+    assert repr(fd) == (
+        "def nvfuser_fusion_id1(fd : FusionDefinition) -> None :\n"
+        "    T0 = fd.define_tensor(shape=[-1, -1], contiguity=[True, True], dtype=DataType.Float, is_cpu=False)\n"
+        "    V1 = fd.ops.shape(T0)\n"
+        "    S2 = fd.ops.size(T0, dim=0)\n"
+        "    S3 = fd.define_scalar(None, dtype=DataType.Double)\n"
+        "    S4 = fd.define_scalar(3.0, dtype=DataType.Double)\n"
+        "    V5 = fd.define_vector([S2, 4], dtype=DataType.Int)\n"
+        "    T6 = fd.ops.full(shape=V5, fill_value=S4, dtype=DataType.Float)\n"
+        "    T7 = fd.ops.mul(T6, S3)\n"
+        "    fd.add_output(T7)"
+    )
+    assert_round_trip(fd)
+
+
+def test_a_vector_of_inputs_is_that_many_scalars() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        shape = fd.define_vector(2)
+        fd.add_output(fd.ops.reshape(x, shape))
+    assert_round_trip(fd)
+    (result,) = fd.execute([np.arange(6, dtype=np.float32), 2, 3])
+    assert result.shape == (2, 3)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# nvFuser's spelling
+
+
+def run(record: Callable[[FusionDefinition, Any], Any], array: Any, *more: Any, **define: Any) -> Any:
+    with FusionDefinition() as fd:
+        dtype = DataType(np.asarray(array).dtype.name)
+        x = fd.define_tensor([-1] * np.ndim(array), dtype=dtype, **define)
+        fd.add_output(record(fd, x))
+    assert_round_trip(fd)
+    return fd.execute([array, *more])[0]
+
+
+GRID = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def test_reductions_take_all_axes_one_axis_or_several() -> None:
+    assert run(lambda fd, x: fd.ops.sum(x), GRID) == 15
+    assert run(lambda fd, x: fd.ops.sum(x, DataType.Double), GRID).dtype == np.float64
+    np.testing.assert_array_equal(run(lambda fd, x: fd.ops.max(x, 0), GRID), GRID.max(0))
+    np.testing.assert_array_equal(run(lambda fd, x: fd.ops.sum(x, [-1], True), GRID), GRID.sum(1, keepdims=True))
+    assert run(lambda fd, x: fd.ops.sum(x, dim=1, dtype=DataType.Int), GRID.astype(np.int32)).dtype == np.int64
+
+
+def test_variance_divides_by_one_less_unless_told_otherwise() -> None:
+    np.testing.assert_allclose(run(lambda fd, x: fd.ops.var(x, [1]), GRID), GRID.var(1, ddof=1))
+    np.testing.assert_allclose(run(lambda fd, x: fd.ops.var(x, [1], 0), GRID), GRID.var(1))
+    np.testing.assert_allclose(run(lambda fd, x: fd.ops.var_mean(x, [1])[1], GRID), GRID.mean(1))
+
+
+def test_padding_pairs_go_from_the_last_axis_backwards() -> None:
+    result = run(lambda fd, x: fd.ops.pad(x, [1, 2], 9), GRID)
+    np.testing.assert_array_equal(result, np.pad(GRID, [(0, 0), (1, 2)], constant_values=9))
+    result = run(lambda fd, x: fd.ops.pad(x, [0, 1, 2, 0]), GRID)
+    np.testing.assert_array_equal(result, np.pad(GRID, [(2, 0), (0, 1)]))
+
+
+def test_padding_takes_a_constant_scalar_and_no_other() -> None:
+    result = run(lambda fd, x: fd.ops.pad(x, [0, 1], fd.ops.neg(2.0)), GRID)
+    np.testing.assert_array_equal(result[:, 3], [-2, -2])
+    with FusionDefinition() as fd:
+        x, size = fd.define_tensor([-1]), fd.define_scalar(None, DataType.Float)
+        with pytest.raises(UnsupportedError, match="pad: value must be a constant"):
+            fd.ops.pad(x, [0, 1], size)
+        with pytest.raises(UnsupportedError, match="pad: value must be a constant"):
+            fd.ops.pad(x, [0, 1], x.size(0))
+
+
+def test_slices_beyond_the_axis_are_cut_to_it() -> None:
+    np.testing.assert_array_equal(run(lambda fd, x: fd.ops.slice(x, [0, 1], [9, 9]), GRID), GRID[:9, 1:9])
+    np.testing.assert_array_equal(run(lambda fd, x: fd.ops.slice(x, [0, 0], [2, 3], [1, 2]), GRID), GRID[:, ::2])
+
+
+def test_reshape_and_expand_take_minus_one_and_scalars() -> None:
+    assert run(lambda fd, x: fd.ops.reshape(x, [3, -1]), GRID).shape == (3, 2)
+    assert run(lambda fd, x: fd.ops.reshape(x, [x.size(1), x.size(0)]), GRID).shape == (3, 2)
+    assert run(lambda fd, x: fd.ops.expand(fd.ops.broadcast(x, [True, False, False]), [4, -1, -1]), GRID).shape == (
+        4, 2, 3,
+    )  # fmt: skip
+    column = run(lambda fd, x: fd.ops.broadcast_in_dim(fd.ops.sum(x, [1]), [x.size(0), 7], [0]), GRID)
+    np.testing.assert_array_equal(column, np.repeat(GRID.sum(1)[:, None], 7, 1))
+
+
+def test_sizes_can_be_computed_with() -> None:
+    result = run(lambda fd, x: fd.ops.reshape(x, [x.size(0) * x.size(1) // 2, 2]), GRID)
+    assert result.shape == (3, 2)
+
+
+def test_a_size_that_is_no_polynomial_is_refused_with_what_can_be() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        with pytest.raises(ShapeError, match="no integer that sizes can be made of"):
+            fd.ops.full([fd.ops.abs(x.size(0))], 1.0)
+
+
+def test_gather_takes_an_index_smaller_than_the_data() -> None:
+    with FusionDefinition() as fd:
+        x, index = fd.define_tensor([-1, -1]), fd.define_tensor([-1, -1], dtype=DataType.Int)
+        fd.add_output(fd.ops.gather(x, index, 1))
+    assert_round_trip(fd)
+    np.testing.assert_array_equal(fd.execute([GRID, np.array([[2, 0]])])[0], [[2, 0]])
+
+
+def test_integer_division_truncates_and_true_division_does_not() -> None:
+    numbers = np.array([7, -7, 6, -6], np.int64)
+    np.testing.assert_array_equal(run(lambda fd, x: fd.ops.div(x, 2), numbers), [3, -3, 3, -3])
+    np.testing.assert_array_equal(run(lambda fd, x: x / 2, numbers), numbers / 2)
+    assert run(lambda fd, x: fd.ops.div(x, 2.0), numbers).dtype == np.float32
+
+
+def test_promotion_is_that_of_pytorch() -> None:
+    assert run(lambda fd, x: fd.ops.add(x, 1.5), np.ones(2, np.int64)).dtype == np.float32
+    assert run(lambda fd, x: fd.ops.add(x, fd.define_scalar(1.5)), np.ones(2, np.float16)).dtype == np.float16
+    assert run(lambda fd, x: fd.ops.exp(x), np.ones(2, np.int32)).dtype == np.float32
+
+
+def test_operators_are_operations() -> None:
+    expected = 2 * (GRID + 1) - GRID / 2 + GRID**2
+    np.testing.assert_allclose(run(lambda fd, x: 2 * (x + 1) - x / 2 + (-x) ** 2, GRID), expected, rtol=1e-6)
+    np.testing.assert_array_equal(run(lambda fd, x: (x > 1) & (x != 3) | ~(x >= 0), GRID), (GRID > 1) & (GRID != 3))
+
+
+def test_an_input_can_be_described_by_an_array() -> None:
+    array = np.ones((4, 1, 3), np.float32).transpose(2, 1, 0)
+    with FusionDefinition(ids=itertools.count(1)) as fd:
+        fd.add_output(fd.ops.neg(fd.from_pytorch(array)))
+        fd.from_array(array, static_sizes=True)
+    lines = repr(fd).splitlines()
+    assert lines[1].endswith(
+        "fd.define_tensor(shape=[-1, 1, -1], contiguity=[True, None, True], dtype=DataType.Float, is_cpu=False, "
+        "stride_order=[0, 2, 1])"
+    )
+    assert "shape=[3, 1, 4]" in lines[3]
+    assert_round_trip(fd)
+
+
+def test_sizes_and_strides_define_a_tensor() -> None:
+    with FusionDefinition() as fd:
+        fd.define_tensor(sizes=[4, 8], strides=[16, 1], dtype=DataType.Half)
+    assert "shape=[-1, -1], contiguity=[False, True], dtype=DataType.Half" in repr(fd)
+
+
+def test_execute_needs_fitting_arguments() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, 3])
+        fd.add_output(fd.ops.neg(x))
+    with pytest.raises(FusionError, match="takes 1 inputs, got 2"):
+        fd.execute([GRID, GRID])
+    with pytest.raises(ShapeError, match="has 1 axes, not 2"):
+        fd.execute([GRID[0]])
+    with pytest.raises(ShapeError, match="has 2 elements on axis 1, not 3"):
+        fd.execute([GRID[:, :2]])
+    with pytest.raises(DtypeError, match="is float64, not float32"):
+        fd.execute([GRID.astype(np.float64)])
+
+
+def test_validate_compares_with_the_reference() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1])
+        fd.add_output(fd.ops.exp(x))
+    fd.validate([GRID])
+    fd.validate([GRID], [np.exp(GRID)])
+    with pytest.raises(AssertionError, match="output 1"):
+        fd.validate([GRID], [GRID])
+
+
+def test_a_repro_script_records_and_runs_the_definition() -> None:
+    fd = worked_example()
+    script = fd.repro_script_for([GRID, GRID])
+    assert script.startswith("import numpy as np\nfrom tracefuse import *\n")
+    assert DEFINITION in script
+    assert "uniform(0, 5, (2, 3)).astype('float32')" in script
+    with pytest.raises(FusionError, match="save_repro_inputs=True"):
+        fd.last_repro_script()
+    fd.execute([GRID, GRID], save_repro_inputs=True)
+    assert fd.last_repro_script() == script
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# refusals
+
+
+def test_an_unknown_operation_names_the_close_ones() -> None:
+    with FusionDefinition() as fd, pytest.raises(UnknownOperation, match=r"close names: .*sum"):
+        _ = fd.ops.summ
+    assert not hasattr(fd.ops, "nothing_like_this")
+    assert "add" in dir(fd.ops)
+
+
+def test_an_output_that_updates_an_input_is_not_returned_and_others_read_the_old_values() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        fd.add_output(fd.ops.add(x, fd.ops.roll(x, 1, 0)), alias_input=x)
+        fd.add_output(fd.ops.mul(x, 2.0))
+    array = np.arange(5, dtype=np.float32)
+    (doubled,) = fd.execute([array])
+    np.testing.assert_array_equal(doubled, [0, 2, 4, 6, 8])
+    np.testing.assert_array_equal(array, [4, 1, 3, 5, 7])
+
+
+def test_an_output_stored_in_another_order_is_refused() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        with pytest.raises(UnsupportedError, match="C-contiguous"):
+            fd.add_output(fd.ops.neg(x), stride_order=[1])
+
+
+def test_a_complete_definition_takes_nothing_more_and_a_tensor_stays_in_its_own() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        fd.add_output(fd.ops.neg(x))
+    with pytest.raises(FusionError, match="the definition is complete"):
+        fd.ops.neg(x)
+    with FusionDefinition() as other, pytest.raises(FusionError, match="belongs to another definition"):
+        other.ops.neg(x)
+
+
+def test_a_tensor_has_no_truth_value() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        with pytest.raises(FusionError, match="no truth value"):
+            bool(x == x)
+
+
+def test_an_error_names_the_users_line() -> None:
+    with FusionDefinition() as fd:
+        x, y = fd.define_tensor([2]), fd.define_tensor([3])
+        with pytest.raises(ShapeError, match=r"add: extents differ on axis 0: 2 and 3 \(test_definition.py:\d+\)"):
+            fd.ops.add(x, y)
+        with pytest.raises(ShapeError, match=r"\(test_definition.py:\d+\)"):
+            fd.ops.permute(x, [0, 1])
+
+
+def test_ids_count_up_and_segments_continue_the_count() -> None:
+    ids = itertools.count(5)
+    definitions_made = [FusionDefinition(ids=ids), FusionDefinition(ids=ids)]
+    assert [fd.id for fd in definitions_made] == [5, 6]
+    assert FusionDefinition().id < FusionDefinition().id

@@ -1,0 +1,403 @@
+"""Calls that go through a function written for their form: they give what a call that is taken apart gives, and what
+does not fit is taken apart."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracefuse import fuse, options, register_pytree_node
+from tracefuse.errors import DtypeError, FusionError, ShapeError, TraceError, UnsupportedError
+from tracefuse.frontend.calls.call import Signature
+from tracefuse.frontend.fuse import FusedFunction
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+Y = X[::-1].copy() - 5
+
+
+@dataclasses.dataclass
+class Layer:
+    weight: Any
+    bias: Any
+    scale: float = 2.0
+
+
+class Pair(NamedTuple):
+    """Its elements are not what its indices give."""
+
+    first: Any
+    second: Any
+
+    def __getitem__(self, index: Any) -> Any:
+        return Pair(self.first[index], self.second[index])
+
+
+class Box:
+    """A node that only the library of trees takes apart."""
+
+    def __init__(self, content: Any) -> None:
+        self.content = content
+
+
+register_pytree_node(Box, lambda box: ((box.content,), None), lambda _, children: Box(*children))
+
+
+@contextmanager
+def nothing_taken_apart() -> Iterator[None]:
+    """Fails where a call is not direct."""
+
+    def refuse(*given: Any) -> Any:
+        raise AssertionError("a call was taken apart")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Signature, "taken_apart", refuse)
+        yield
+
+
+def equal(one: Any, two: Any) -> None:
+    """Trees of one structure with equal leaves."""
+    assert type(one) is type(two)
+    if isinstance(one, dict):
+        assert list(one) == list(two)
+        for key in one:
+            equal(one[key], two[key])
+    elif dataclasses.is_dataclass(one):
+        equal(vars(one), vars(two))
+    elif isinstance(one, (list, tuple)):
+        assert len(one) == len(two)
+        for a, b in zip(tuple.__iter__(one) if isinstance(one, tuple) else one, two, strict=True):
+            equal(a, b)
+    else:
+        np.testing.assert_array_equal(one, two)
+
+
+FORMS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
+    "positions": (lambda x, y: x + y, (X, Y), {}),
+    "keywords": (lambda x, y: x - y, (X,), {"y": Y}),
+    "keywords in another order": (lambda x, y: x - y, (), {"y": Y, "x": X}),
+    "numbers": (lambda x, a, b: x * a + b, (X, 2, 0.5), {}),
+    "number that is asked for": (lambda x, s: x * s if s > 1 else x, (X, 2.0), {}),
+    "size that is asked for": (lambda x: x * 2 if x.shape[0] > 2 else x, (X,), {}),
+    "dict": (lambda t: t["a"] + t["b"], ({"b": Y, "a": X},), {}),
+    "dict of other keys": (lambda t: t[1] + t[(2, "b")], ({1: Y, (2, "b"): X},), {}),
+    "list and tuple": (lambda t, u: t[0] + u[1][0], ([X, Y], (Y, (X,))), {}),
+    "dataclass": (lambda layer, x: x * layer.weight * layer.scale + layer.bias, (Layer(X, Y), X), {}),
+    "NamedTuple": (lambda pair: pair.first - pair.second, (Pair(X, Y),), {}),
+    "static leaves": (lambda t: t["x"].sum(t["axis"]), ({"x": X, "axis": None, "name": "sum", "d": np.float32},), {}),
+    "static argument": (lambda x, how: x + 1 if how == "plus" else x - 1, (X, "plus"), {}),
+    "result: tuple": (lambda x, y: (x + y, x - y), (X, Y), {}),
+    "result: dict": (lambda x, y: {"z": x + y, "a": [x - y, (x * y,)]}, (X, Y), {}),
+    "result: dataclass": (lambda x, y: Layer(x + y, y - x, 3.0), (X, Y), {}),
+    "result: NamedTuple": (lambda x, y: Pair(x + y, y - x), (X, Y), {}),
+    "result: arguments and constants": (lambda x, y: (x, 3, "a", x + y, None), (X, Y), {}),
+    "result: a size": (lambda x: (x + 1, x.shape[0]), (X,), {}),
+    "result: a number": (lambda x, s: (x + s, s * 2), (X, 3), {}),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_second_call_of_a_form_is_direct(form: str) -> None:
+    function, args, kwargs = FORMS[form]
+    fused = fuse(function)
+    expected = function(*args, **kwargs)
+    first = fused(*args, **kwargs)
+    equal_values(first, expected)
+    with nothing_taken_apart():
+        second = fused(*args, **kwargs)
+    equal(second, first)
+    assert fused.cache_info() == (1, 1, 1)
+
+
+def test_methods_and_captured_state_are_direct_and_are_read_again() -> None:
+    class Model:
+        def __init__(self) -> None:
+            self.weight, self.scales = X.copy(), [2.0, 3.0]
+
+        @fuse
+        def run(self, tree: Any, out: Any = None) -> Any:
+            return {"r": tree[0] * self.weight * self.scales[0]}
+
+    model = Model()
+    model.run((X, Y))
+    with nothing_taken_apart():
+        equal(model.run((Y, X)), {"r": Y * X * 2})
+        model.weight = Y
+        equal(model.run((X, X)), {"r": X * Y * 2})
+    model.scales[0] = 5.0
+    equal(model.run((X, X)), {"r": X * Y * 5})
+    assert Model.run.cache_info().traces == 2
+
+
+def test_what_is_otherwise_is_taken_apart() -> None:
+    def function(tree: Any, how: Any) -> Any:
+        total = tree["a"] * (2 if how == "double" else 1)
+        return total + tree["more"][0] if "more" in tree else total
+
+    fused = fuse(function)
+    calls: list[tuple[Any, Any]] = [
+        ({"a": X}, "double"), ({"a": X}, "single"), ({"a": X.astype(np.float64)}, "double"), ({"a": X[0]}, "double"),
+        ({"a": X[:1]}, "double"), ({"a": X, "more": [Y]}, "double"), ({"a": X, "more": (Y,)}, "double"),
+        ({"a": X, "more": [Y, Y]}, "double"), ({"a": X, "more": [2.0]}, "double"), ({"a": X, "more": [2]}, "double"),
+        ({"a": X, "more": [np.float32(2)]}, "double"), ({"a": X, "more": [np.array(2.0)]}, "double"),
+        ({"a": X.T}, "double"), ({"a": X, "b": Y}, "double"), (OrderedDict(a=X), "double"), ({"a": 3.0}, "double"),
+    ]  # fmt: skip
+    for _ in range(3):
+        for tree, how in calls:
+            result, expected = fused(tree, how), function(tree, how)
+            np.testing.assert_array_equal(result, expected)
+            assert np.asarray(result).dtype == np.asarray(expected).dtype
+    assert fused.cache_info().traces == len(calls) - 1  # a transposed array is another plan of one trace
+
+
+def test_what_the_function_asks_of_numbers_is_asked_of_every_number() -> None:
+    def function(x: Any, t: Any) -> Any:
+        if 1 / t["s"] > 0:
+            return x * 2 if t["s"] > x.shape[0] else x + t["s"]
+        return x - 1
+
+    fused = fuse(function)
+    with np.errstate(all="ignore"):
+        for _ in range(3):
+            for s in (2.0, 2.5, 4.0, 3.0, -1.0, np.float64(0.0), np.float64(-0.0), np.inf, 5, 2, True):
+                for x in (X, X[:2]):
+                    np.testing.assert_array_equal(fused(x, {"s": s}), function(x, {"s": s}), str((s, x.shape)))
+    shown = fuse(lambda x, t: x * t["s"] if t["s"] > 1 else x)
+    for s in (0.0, -0.0, 2.0):
+        shown(X, {"s": s})
+    for wrong in ([2.0], "text"):
+        with pytest.raises(TypeError, match="'>' not supported"):
+            shown(X, {"s": wrong})
+    with pytest.raises(TraceError):
+        shown(X, {"s": Y})
+    np.testing.assert_array_equal(shown(X, {"s": np.float32(3)}), X * 3)
+
+
+def test_a_sign_of_zero_that_is_asked_for() -> None:
+    fused = fuse(lambda x, s: x + 1 if np.signbit(s) else x - 1)
+    for _ in range(3):
+        for s in (0.0, -0.0, 0.0, -0.0):
+            np.testing.assert_array_equal(fused(X, s), X + 1 if np.signbit(s) else X - 1)
+
+
+def test_errors_are_those_of_a_call_that_is_taken_apart() -> None:
+    fused = fuse(lambda t: t["a"] + t["b"])
+    for _ in range(2):
+        fused({"a": X, "b": Y})
+        with pytest.raises(ShapeError, match=r"extents differ on axis 0: 3 \(t\['a'\], .*\) and 2 \(t\['b'\]"):
+            fused({"a": X, "b": Y[:2]})
+        with pytest.raises(KeyError):
+            fused({"a": X, "c": Y})
+        with pytest.raises(TraceError, match="is a object, which is neither an array"):
+            fused({"a": X, "b": object()})
+
+
+def test_errors_show_the_frames_of_the_user_alone() -> None:
+    fused, inside = fuse(lambda t: t["x"][t["i"]]), np.array([1])
+    fused({"x": X, "i": inside})
+    with nothing_taken_apart(), pytest.raises(IndexError, match="index 9 is out of bounds") as caught:
+        fused({"x": X, "i": np.array([9])})
+    assert {entry.path.name for entry in caught.traceback} == {"test_direct_calls.py"}
+
+
+def test_nodes_that_others_registered_are_taken_apart() -> None:
+    fused = fuse(lambda box: Box(box.content * 2))
+    for _ in range(2):
+        np.testing.assert_array_equal(fused(Box(X)).content, X * 2)
+    assert fused.cache_info() == (1, 1, 1)
+    assert not fused._direct
+
+
+def test_options_in_force_and_traces_in_progress_are_looked_at() -> None:
+    inner = fuse(lambda x, y: x + y)
+    inner(X, Y)
+    with options(eager=True):
+        assert inner(3, 4) == 7
+    outer = fuse(lambda x: inner(x, x) * 2)
+    np.testing.assert_array_equal(outer(X), X * 4)
+    memory = X.copy()
+    donating = fuse(lambda x: x * 2, donate_argnums=0)
+    kept = donating(X.copy())
+    seen = fuse(lambda x: x + donating(memory))
+    np.testing.assert_array_equal(seen(X), X * 3)
+    np.testing.assert_array_equal(memory, X)
+    np.testing.assert_array_equal(kept, X * 2)
+
+
+def test_cleared_functions_have_no_direct_calls() -> None:
+    fused = fuse(lambda x: x + 1)
+    fused(X), fused(X)
+    fused.cache_clear()
+    assert not fused._direct
+    np.testing.assert_array_equal(fused(X), X + 1)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# memory for results
+
+
+def test_buffers_and_donated_arguments_are_direct() -> None:
+    fused = fuse(lambda t: {"s": t[0] + t[1], "d": (t[0] - t[1], 3)})
+    out = {"s": np.empty_like(X), "d": (np.empty((3, 8), np.float32)[:, ::2], None)}
+    fused((X, Y), out=out)
+    with nothing_taken_apart():
+        result = fused((Y, X), out=out)
+        assert result["s"] is out["s"]
+        assert result["d"][0] is out["d"][0]
+        equal(result["d"], (Y - X, 3))
+        result = fused.into(out, (X, Y))
+        equal(result, {"s": X + Y, "d": (X - Y, 3)})
+    step = fuse(lambda state, x: {"w": state["w"] - x, "b": state["b"] + x}, donate_argnums=0)
+    state = step({"w": X.copy(), "b": Y.copy()}, X)
+    with nothing_taken_apart():
+        for _ in range(3):
+            before = state
+            state = step(before, X)
+            assert all(any(np.shares_memory(state[a], before[b]) for b in before) for a in state)
+    np.testing.assert_array_equal(state["w"], X - 4 * X)
+    with pytest.raises(FusionError, match=r"state\['b'\] was donated, and a result lives in its memory"):
+        step(before, X)
+
+
+def test_a_buffer_that_lies_otherwise_is_noticed() -> None:
+    fused = fuse(lambda x: x + x[::-1])
+    memory = np.zeros((5, 8), np.float32)
+
+    def filled() -> Any:
+        memory[1:4, 2:6] = X
+        return memory[1:4, 2:6]
+
+    buffers: list[Any] = [
+        np.empty((3, 4), np.float32), memory[2:5, 2:6], memory[1:4, 2:6], memory[1:4, 1:5], memory[:3, 4:],
+        np.empty((3, 8), np.float32)[:, ::2], np.empty((4, 3), np.float32).T, np.empty((3, 4), np.float32)[::-1],
+        memory[3:0:-1, 2:6], np.ndarray((3, 4), np.float32, np.empty(60, np.uint8), 1),
+    ]  # fmt: skip
+    for _ in range(3):
+        for buffer in buffers:
+            assert fused(filled(), out=buffer) is buffer
+            np.testing.assert_array_equal(buffer, X + X[::-1])
+    with nothing_taken_apart():
+        for buffer in buffers:
+            fused(filled(), out=buffer)
+            np.testing.assert_array_equal(buffer, X + X[::-1])
+
+
+def frozen() -> Any:
+    array = np.empty((3, 4), np.float32)
+    array.setflags(write=False)
+    return array
+
+
+@pytest.mark.parametrize(
+    ("out", "error", "message"),
+    [
+        (np.empty((4, 3), np.float32), ShapeError, r"out of output 0 has shape \(4, 3\), the result has \(3, 4\)"),
+        (np.empty(12, np.float32), ShapeError, r"out of output 0 has shape \(12,\)"),
+        (np.empty((3, 4)), DtypeError, "out of output 0 is float64, the result is float32"),
+        (frozen(), UnsupportedError, "out of output 0 is read-only"),
+        (np.broadcast_to(np.float32(0), (3, 4)), UnsupportedError, "read-only"),
+        (np.lib.stride_tricks.as_strided(X.copy(), (3, 4), (0, 4)), UnsupportedError, "on axis 0 are one in memory"),
+        (3.0, DtypeError, "out of output 0 is a float, no array"),
+        ([np.empty((3, 4), np.float32)], TraceError, "give a tree like the result"),
+    ],
+    ids=["shape", "rank", "dtype", "read-only", "broadcast", "stride 0", "number", "tree"],
+)
+def test_buffers_that_do_not_fit_are_refused_after_direct_calls_too(out: Any, error: Any, message: str) -> None:
+    fused = fuse(lambda x, y: x * y)
+    for buffer in (np.empty((3, 4), np.float32), np.empty((3, 8), np.float32)[:, ::2]):
+        fused(X, Y, out=buffer)
+        with nothing_taken_apart():
+            fused(X, Y, out=buffer)
+        with pytest.raises(error, match=message):
+            fused(X, Y, out=out)
+
+
+def test_donated_memory_that_cannot_be_taken_is_told_of_at_every_call() -> None:
+    fused = fuse(lambda x, y: x + y, donate_argnums=0)
+    fused(X.copy(), Y), fused(X.copy(), Y)
+    locked, wide = X.copy(), np.zeros((3, 8), np.float32)
+    locked.setflags(write=False)
+    for given_, reason in ((locked, "it is read-only"), (wide[:, ::2], "it is not contiguous"), (Y, "same memory")):
+        for _ in range(2):
+            before = given_.copy()
+            with pytest.warns(UserWarning, match=f"donated memory is not used .*{reason}"):
+                np.testing.assert_array_equal(fused(given_, Y), before + Y)
+            np.testing.assert_array_equal(given_, before)
+    with nothing_taken_apart():
+        fused(X.copy(), Y)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# random forms
+
+
+def trees(leaves: Any) -> Any:
+    return st.recursive(
+        leaves,
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3), st.lists(inner, max_size=3).map(tuple),
+            st.dictionaries(st.sampled_from(["a", "b", "c", 1, 2]), inner, max_size=3),
+            st.builds(Layer, inner, inner), st.builds(lambda a, b: Pair(a, b), inner, inner),
+        ),
+        max_leaves=5,
+    )  # fmt: skip
+
+
+ARRAYS = st.sampled_from([X, Y, X.T, X[:1], X[0], Y.astype(np.float64), X[::2, ::2]])
+LEAVES = st.one_of(ARRAYS, ARRAYS, st.sampled_from([None, "name", 2, 0.5, np.float32(3), np.array(4.0)]))
+
+
+def changed(tree: Any) -> Any:
+    """Another tree of the same structure, its arrays and numbers doubled."""
+    if isinstance(tree, dict):
+        return {key: changed(child) for key, child in tree.items()}
+    if isinstance(tree, Layer):
+        return Layer(changed(tree.weight), changed(tree.bias), changed(tree.scale))
+    if isinstance(tree, Pair):
+        return Pair(changed(tree.first), changed(tree.second))
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(map(changed, tree))
+    return tree if tree is None or isinstance(tree, str) else tree * 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(trees(LEAVES), min_size=1, max_size=3), st.integers(0, 7))
+def test_random_trees_give_what_the_function_gives(drawn: list[Any], shuffled: int) -> None:
+    fused = fuse(lambda *args: changed(args))
+    given_ = [drawn, drawn, drawn[::-1], changed(drawn), drawn[shuffled % len(drawn) :], drawn]
+    for args in given_:
+        expected = changed(tuple(args))
+        equal_values(fused(*args), expected)
+
+
+def equal_values(one: Any, two: Any) -> None:
+    """As `equal`; a number that is computed comes as a number of Python or as an array without axes."""
+    if isinstance(two, (dict, list, tuple, Layer)):
+        assert type(one) is type(two)
+        for a, b in zip(children(one), children(two), strict=True):
+            equal_values(a, b)
+    else:
+        np.testing.assert_array_equal(one, two)
+
+
+def children(tree: Any) -> list[Any]:
+    if isinstance(tree, dict):
+        assert all(isinstance(key, (str, int)) for key in tree)
+        return [tree[key] for key in tree]
+    if isinstance(tree, Layer):
+        return [tree.weight, tree.bias, tree.scale]
+    return list(tuple.__iter__(tree) if isinstance(tree, tuple) else tree)
+
+
+def test_one_direct_call_is_kept_for_each_trace_of_a_form() -> None:
+    fused: FusedFunction[Any, Any] = fuse(lambda x: x + 1)
+    for array in (X, X.astype(np.float64), X.astype(np.int32), X.T, Y):
+        fused(array), fused(array)
+    assert [len(calls) for calls in fused._direct.values()] == [3]

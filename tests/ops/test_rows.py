@@ -1,0 +1,501 @@
+"""Every row, every dtype of its domain, every layout, against the row's NumPy meaning.
+
+Generated from the registry: a new row of a known kind is tested with no edit here. Rows that NumPy and the kernels
+compute alike are compared bit for bit (integers, truth values, movement, IEEE arithmetic), the others in float64 within
+ULPS units in the last place; halves are computed in float32 and rounded once. Of complex numbers the units are those of
+the magnitude, and infinities and NaN are compared part by part. All rows of a kind and dtype are one definition, since
+they read the same operands and so become few kernels.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from ways import assert_equal_bits, assert_within, results
+
+from tracefuse.definition.fusion_definition import FusionDefinition
+from tracefuse.diagnostics.error_bounds import SMALLEST, UNIT, bounded_outputs
+from tracefuse.dtypes import (
+    ALL,
+    COMPLEXES,
+    DataType,
+    DType,
+    bfloat16,
+    bool_,
+    complex64,
+    complex128,
+    float16,
+    float32,
+    float64,
+    int32,
+    int64,
+)  # fmt: skip
+from tracefuse.errors import DtypeError
+from tracefuse.frontend.fuse import fuse
+from tracefuse.ir.fusion import Op
+from tracefuse.ir.reference import evaluate
+from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
+
+PRINTED = (bool_, int32, bfloat16, float32)
+"""The dtypes whose rows also run as what each segment prints."""
+
+MOVED = (bool_, float16, bfloat16, float32, float64, complex64, complex128)
+"""One dtype for each size of an element, the one that NumPy does not have, and those that are moved part by part."""
+
+ULPS = {"pow": 8, "lgamma": 8, "erf": 4, "tanh": 4, "sigmoid": 4}
+"""Units in the last place that a row may be off where it is not exact; 3 for the others."""
+
+ROUNDED_IF_COMPLEX = ("mul", "div", "abs", "sqrt", "reciprocal", "addcmul", "sign")
+"""Rows that are one rounding of real numbers, and several of complex ones."""
+
+COMPLEX_ULPS = {"pow": 1000, "exp2": 100}
+"""Units that a row of complex numbers may be off; 6 for the others. These two multiply their argument first."""
+
+OTHER_INFINITIES = ("pow", "expm1")
+"""Rows of complex numbers whose infinities and NaN are not NumPy's in every case: see docs/numerics.md."""
+
+ZEROS_ARE_EQUAL = ("nextafter", "clamp", "maximum", "minimum", "max", "min", "floor_divide", "remainder")
+"""NumPy itself gives either zero here, as the vector unit has it."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# values
+
+
+def special(dtype: DType) -> Any:
+    """Values that functions stumble over."""
+    if dtype is bool_:
+        return np.array([False, True, True])
+    if dtype.is_integer:
+        limits = np.iinfo(dtype.numpy)
+        middle = [v for v in (-9, -2, -1, 0, 1, 2, 3, 7, 64) if limits.min <= v]
+        return np.array([limits.min, *middle, limits.max], dtype.numpy)
+    if dtype.is_complex:
+        edges = [(0.0, -0.0), (-0.0, 0.0), (np.inf, 1.0), (-np.inf, np.inf), (1.0, np.nan), (np.nan, np.nan)]
+        some = [0.5 - 2.5j, 1e-3 + 1j, -20.5 + 1e-3j, -1e-3 - 88j]
+        return np.array([*some, *(complex(a, b) for a, b in edges)]).astype(dtype.numpy)
+    tiny = SMALLEST[dtype.name]
+    values = [0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -7.25, 20.5, 88.0, 1e-3, tiny, -3 * tiny, np.inf, -np.inf, np.nan]
+    return np.array(values).astype(dtype.numpy)
+
+
+def pairs(dtype: DType) -> list[Any]:
+    """Three operands in which every special value meets every other."""
+    values = special(dtype)
+    grid = np.meshgrid(values, values, indexing="ij")
+    third = np.roll(grid[0], 1, axis=0)
+    return [np.ascontiguousarray(g) for g in (*grid, third)]
+
+
+def plain(dtype: DType, shape: tuple[int, ...], seed: int = 0) -> Any:
+    """Numbers of moderate size."""
+    random = np.random.default_rng(seed)
+    if dtype is bool_:
+        return random.integers(0, 2, shape).astype(np.bool_)
+    if dtype.is_integer:
+        return random.integers(0 if dtype.kind == "uint" else -5, 6, shape).astype(dtype.numpy)
+    values = random.uniform(-2, 2, shape)
+    return (values + 1j * random.uniform(-2, 2, shape) if dtype.kind == "complex" else values).astype(dtype.numpy)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# layouts: the same values, elsewhere in memory
+
+
+def spread(array: Any, steps: tuple[int, ...]) -> Any:
+    """Every axis with a step through a larger array."""
+    wide = np.zeros([e * abs(s) for e, s in zip(array.shape, steps, strict=True)], array.dtype)
+    view = wide[tuple(slice(None, None, s) for s in steps)]
+    view[...] = array
+    return view
+
+
+def misaligned(array: Any) -> Any:
+    memory = np.zeros(array.nbytes + 1, np.uint8)
+    view = memory[1:].view(array.dtype).reshape(array.shape)
+    view[...] = array
+    return view
+
+
+def broadcast(array: Any) -> Any:
+    """Stride 0 along the axis on which the values are equal, if there is one; else along the first."""
+    axis = next((k for k in range(array.ndim) if same(array, np.take(array, [0], k))), 0)
+    return np.broadcast_to(np.take(array, [0], axis), array.shape)
+
+
+def same(array: Any, other: Any) -> bool:
+    return bool(((array == other) | (array != array)).all())
+
+
+LAYOUTS: dict[str, Callable[[Any], Any]] = {
+    "contiguous": np.ascontiguousarray,
+    "transposed": lambda a: a.T.copy().T,
+    "strided": lambda a: spread(a, (2, 3)[: a.ndim] if a.ndim < 3 else (1, 2, 3)),
+    "reversed": lambda a: spread(a, (-1,) * a.ndim),
+    "broadcast": broadcast,
+    "misaligned": misaligned,
+}
+
+ONE_WAY = {
+    "segments": "how a definition splits does not depend on the layout of its arguments",
+    "printed": "what a segment prints does not depend on the layout of its arguments",
+}
+
+
+def left_out(dtype: DType, layout: str) -> dict[str, str]:
+    """The ways that a case leaves out, with the reason."""
+    if layout != "contiguous":
+        return ONE_WAY
+    names = ", ".join(map(str, PRINTED))
+    return {} if dtype in PRINTED else {"printed": f"a segment prints alike for every dtype; it runs for {names}"}
+
+
+def laid_out(arrays: list[Any], layout: str) -> list[Any]:
+    """The arrays in a layout; each array in the one after that of the array before, so that they mix."""
+    names = list(LAYOUTS)
+    first = names.index(layout)
+    if layout == "contiguous":
+        return arrays
+    return [LAYOUTS[names[1 + (first - 1 + k) % (len(names) - 1)]](a) for k, a in enumerate(arrays)]
+
+
+def skip_unless_possible(backend: str, layout: str) -> None:
+    if backend == "cuda" and layout == "misaligned":
+        pytest.skip("CuPy makes no arrays whose elements are not at multiples of their size")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# a definition with every row of a kind
+
+Maker = Callable[[FusionDefinition, list[Any], DType], list[Any]]
+
+
+def call(name: str, *attributes: Any, **named: Any) -> Maker:
+    """Calls the row on its operands and these attributes."""
+    return lambda fd, operands, dtype: [getattr(fd.ops, name)(operands[0], *attributes, **named)]
+
+
+MAKERS: dict[str, Maker] = {
+    "addcmul": lambda fd, operands, dtype: [fd.ops.addcmul(*operands, 2)],
+    "cast": lambda fd, operands, dtype: [fd.ops.cast(operands[0], d) for d in ALL],
+    "iota": lambda fd, operands, dtype: [fd.ops.iota(operands[0].size(0), 1, 2, dtype)],
+    "random_bits": lambda fd, operands, dtype: [
+        fd.ops.random_bits(3, 2**40 + 1, [operands[0].size(0), 2], half) for half in (0, 1)
+    ],
+    "fresh_seed": lambda fd, operands, dtype: [],  # another value each time: tests/ops/test_random_rows.py
+    "extent": lambda fd, operands, dtype: [fd.ops.full([2], operands[0].size(0), DataType.Int)],
+    "broadcast": call("broadcast", [False, True, False]),
+    "expand": lambda fd, operands, dtype: [
+        fd.ops.expand(fd.ops.broadcast(operands[0], [False, True, False]), [-1, 3, -1])
+    ],
+    "full": lambda fd, operands, dtype: [fd.ops.full([operands[0].size(0), 2], 1, dtype)],
+    "permute": call("permute", [1, 0]),
+    "squeeze": lambda fd, operands, dtype: [
+        fd.ops.squeeze(fd.ops.broadcast(operands[0], [True, False, False]), [0])
+    ],
+    "reshape": call("reshape", [-1]),
+    "slice": lambda fd, operands, dtype: [
+        fd.ops.slice(operands[0], [1, 2], [5, 8]), fd.ops.slice(operands[0], [0, 1], [6, 9], [2, 3])
+    ],
+    "pad": lambda fd, operands, dtype: [
+        fd.ops.pad(operands[0], [1, 2, 0, 3], 1), fd.ops.pad(operands[0], [-1, 2, 1, -2], 0)
+    ],
+    "cat": lambda fd, operands, dtype: [fd.ops.cat(operands[:2], 0), fd.ops.cat(operands[:2], 1)],
+    "flip": lambda fd, operands, dtype: [fd.ops.flip(operands[0], [0]), fd.ops.flip(operands[0], [0, 1])],
+    "roll": lambda fd, operands, dtype: [fd.ops.roll(operands[0], 2, 1), fd.ops.roll(operands[0], -7, 0)],
+    "windows": lambda fd, operands, dtype: [fd.ops.windows(operands[0], 1, 3), fd.ops.windows(operands[0], 0, 2)],
+    "take_along_axis": lambda fd, operands, dtype: [
+        fd.ops.take_along_axis(operands[0], operands[2], 1), fd.ops.take_along_axis(operands[0], operands[2], 0)
+    ],
+    "take": lambda fd, operands, dtype: [
+        fd.ops.take(operands[0], operands[2], 1), fd.ops.take(operands[0], operands[2], 0)
+    ],
+    "triu": lambda fd, operands, dtype: [fd.ops.triu(operands[0], d) for d in (-2, 0, 3)],
+    "tril": lambda fd, operands, dtype: [fd.ops.tril(operands[0], d) for d in (-2, 0, 3)],
+    **{
+        name: call(name, 1) for name in ("cumsum", "cumprod", "cummax", "cummin", "sort", "argsort")
+    },
+    "scatter": lambda fd, operands, dtype: [
+        fd.ops.scatter(operands[0], fd.ops.argsort(operands[1], 1), operands[1], 1)
+    ],
+    "index_put_accumulate": lambda fd, operands, dtype: [
+        fd.ops.index_put_accumulate(
+            operands[0], fd.ops.index_select(fd.ops.argsort(operands[1], 0), fd.ops.full([], 0, DataType.Int), 1),
+            operands[1],
+        )
+    ],
+    "matmul": lambda fd, operands, dtype: [fd.ops.matmul(operands[0], fd.ops.permute(operands[1], [1, 0]))],
+    "linear": lambda fd, operands, dtype: [fd.ops.linear(operands[0], operands[1])],
+    "grouped_mm": lambda fd, operands, dtype: [
+        fd.ops.grouped_mm(operands[0], fd.ops.permute(operands[1], [1, 0]), fd.ops.iota(2, 3, 4))
+    ],
+}  # fmt: skip
+"""How rows are called that take more than operands. A row that has attributes is named here."""
+
+
+def maker_of(op: Op) -> Maker:
+    """How a row is called; an error says what to add for a row that needs an entry."""
+    if op.name in MAKERS:
+        return MAKERS[op.name]
+    if isinstance(op, Pointwise) and not op.attributes and op.arity in (1, 2, 3):
+        return lambda fd, operands, dtype: [getattr(fd.ops, op.name)(*operands[: op.arity])]
+    if isinstance(op, Reduction):
+        return lambda fd, operands, dtype: []
+    raise AssertionError(f"row {op.name}: add how it is called to MAKERS in {__file__}")
+
+
+def rows(kind: type[Op], dtype: DType) -> list[Op]:
+    """The rows of a kind that compute in a dtype; movement takes them all."""
+    found = [op for op in REGISTRY.values() if isinstance(op, kind)]
+    return [op for op in found if isinstance(op, Movement) or dtype in op.domain]  # type: ignore[attr-defined]
+
+
+def definition(kind: type[Op], dtype: DType, rank: int = 2, operands: int = 3) -> tuple[FusionDefinition, list[Op]]:
+    """A definition that applies every row to `operands` inputs of a dtype, and the row of each output."""
+    made_by: list[Op] = []
+    with FusionDefinition() as fd:
+        types = [dtype, dtype, int64 if kind is Movement else dtype][:operands]
+        inputs = [fd.define_tensor([-1] * rank, True, d) for d in types]
+        for op in rows(kind, dtype):
+            for result in maker_of(op)(fd, inputs, dtype):
+                fd.add_output(result)
+                made_by.append(op)
+    return fd, made_by
+
+
+def assert_row(
+    op: Op, actual: Any, native: Any, wide: Any, dtype: DType, what: str, operands: list[Any]
+) -> None:  # fmt: skip
+    """Bit for bit where the row is exact, else within the row's units in the last place of the result."""
+    if dtype.is_complex and isinstance(op, Pointwise) and (op.name in ROUNDED_IF_COMPLEX or not op.exact):
+        assert_complex_row(op, actual, native, wide, what, operands)
+        return
+    if not isinstance(op, Pointwise) or op.exact or not dtype.is_floating:
+        assert_equal_bits(actual, native, what, signed_zeros=op.name not in ZEROS_ARE_EQUAL)
+        return
+    compute, result = dtype.compute, dtype
+    bound = 2 * ULPS.get(op.name, 3) * UNIT[compute.name] * np.abs(wide) + 4 * SMALLEST[compute.name]
+    if result.is_half:
+        bound = bound + UNIT[result.name] * np.abs(wide) + SMALLEST[result.name]
+    with np.errstate(all="ignore"):
+        overflows = np.isinf(wide.astype(result.numpy).astype(np.float64)) & np.isfinite(wide)
+        nearly = np.abs(wide) + bound > float(np.finfo(np.float64).max if result.itemsize == 8 else 3.4e38)
+    assert_within(actual, wide, np.where(np.isinf(wide), 0.0, np.where(overflows | nearly, np.inf, bound)), what)
+
+
+def assert_complex_row(op: Op, actual: Any, native: Any, wide: Any, what: str, operands: list[Any]) -> None:
+    """Finite numbers within the row's units of their magnitude; else infinities and NaN where NumPy has them."""
+    assert (actual.dtype, actual.shape) == (native.dtype, native.shape), what
+    unit = np.finfo(native.dtype).eps
+    largest = float(np.finfo(native.dtype).max)
+    with np.errstate(all="ignore"):
+        size = np.abs(wide)
+        finite = np.isfinite(wide) & (size < largest / 8)
+        bound = COMPLEX_ULPS.get(op.name, 6) * unit * (size + (op.name == "log1p")) + 8 * np.finfo(native.dtype).tiny
+        wrong = finite & ~(np.abs(actual - wide) <= bound)
+        if op.name in OTHER_INFINITIES:
+            wrong &= np.logical_and.reduce([np.isfinite(x) for x in operands])
+        else:
+            for own, wanted in zip(parts_of(actual), parts_of(native), strict=True):
+                alike = np.isnan(own) & np.isnan(wanted) | (own == wanted)
+                wrong |= ~np.isfinite(native) & ~alike & ~(np.isfinite(wanted) & np.isclose(own, wanted, 20 * unit))
+    if wrong.any():
+        at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+        raise AssertionError(
+            f"{what}{list(map(int, at))}: {actual[at]!r} is not {wide[at]!r} ({int(wrong.sum())} wrong)"
+        )
+
+
+def parts_of(array: Any) -> tuple[Any, ...]:
+    return (array.real, array.imag) if array.dtype.kind == "c" else (array,)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# the tests
+
+
+def test_every_row_has_a_way_to_be_called() -> None:
+    for op in REGISTRY.values():
+        maker_of(op)
+
+
+def skip_unless_needed(backend: str, layout: str, dtype: DType) -> None:
+    """Interpreted kernels take long, and how they read memory depends on the size of an element alone."""
+    if backend.startswith("interpreter") and layout != "contiguous" and dtype not in MOVED:
+        pytest.skip("interpreted: one dtype of each size is read in this layout")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+def test_pointwise_rows_are_numpys_in_every_layout(backend: str, dtype: DType, layout: str) -> None:
+    skip_unless_possible(backend, layout)
+    if dtype.is_complex and layout != "contiguous":
+        pytest.skip("long kernels: movement and reductions read complex numbers in this layout")
+    if dtype is complex128 and backend == "interpreter":
+        pytest.skip("long kernels: those of complex64 are the same programs")
+    skip_unless_needed(backend, layout, dtype)
+    fd, made_by = definition(Pointwise, dtype)
+    check_rows(fd, made_by, laid_out(pairs(dtype), layout), backend, dtype, left_out(dtype, layout))
+
+
+def check_rows(
+    fd: FusionDefinition, made_by: list[Op], arguments: list[Any], backend: str, dtype: DType, without: Any
+) -> None:
+    native, wide = evaluate(fd.fusion, arguments), evaluate(fd.fusion, arguments, wide=True)
+    for way, actual in results(fd.fusion, arguments, backend, contract=False, without=without):
+        for op, own, exact, value in zip(made_by, actual, native, wide, strict=True):
+            assert_row(op, own, exact, value, dtype, f"{op.name} of {dtype}, {backend}, {way}", arguments)
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+def test_pointwise_rows_of_arrays_without_axes(backend: str, dtype: DType) -> None:
+    with FusionDefinition() as fd:
+        inputs = [fd.define_tensor([], True, dtype) for _ in range(3)]
+        made_by = [
+            op
+            for op in rows(Pointwise, dtype)
+            if op.name not in ("iota", "extent", "cast", "random_bits", "fresh_seed")
+        ]
+        for op in made_by:
+            fd.add_output(maker_of(op)(fd, inputs, dtype)[0])
+    arguments = [np.array(v, dtype.numpy) for v in (3, 2, 1)]
+    reason = "the printed form of one op does not depend on the rank; it is seen with two axes"
+    check_rows(fd, made_by, arguments, backend, dtype, {"printed": reason})
+
+
+@pytest.mark.parametrize("kind", [Pointwise, Movement, Library], ids=lambda kind: kind.__name__)
+def test_rows_of_arrays_without_elements(backend: str, kind: type[Op]) -> None:
+    chosen = {Pointwise: MOVED[:-1], Library: MOVED[1:]}.get(kind, MOVED)
+    for dtype in chosen:
+        with FusionDefinition() as fd:
+            inputs = [fd.define_tensor([-1, -1], True, d) for d in (dtype, dtype, int64)]
+            for op in rows(kind, dtype):
+                # Bounds of slices, widths that cut and positions are for arrays with elements.
+                if op.name not in (
+                    "slice",
+                    "pad",
+                    "windows",
+                    "where",
+                    "take_along_axis",
+                    "take",
+                    "index_put_accumulate",
+                    "grouped_mm",
+                ):
+                    for result in maker_of(op)(fd, inputs, dtype):
+                        fd.add_output(result)
+        arguments = [np.zeros((4, 0), d.numpy) for d in (dtype, dtype, int64)]
+        expected = evaluate(fd.fusion, arguments)
+        for way, actual in results(fd.fusion, arguments, backend, without={**ONE_WAY}):
+            for own, wanted in zip(actual, expected, strict=True):
+                assert_equal_bits(own, wanted, f"{dtype}, {backend}, {way}")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+def test_reductions_are_numpys_in_every_layout_over_every_axis(backend: str, dtype: DType, layout: str) -> None:
+    skip_unless_possible(backend, layout)
+    skip_unless_needed(backend, layout, dtype)
+    choices: list[tuple[int, ...]] = [(1,), (0,), (0, 1), (0, 2), (1, 2), (2,)]
+    axes = choices[(list(LAYOUTS).index(layout) + ALL.index(dtype)) % len(choices)]
+    made_by = rows(Reduction, dtype)
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1, -1], True, dtype)
+        for op in made_by:
+            fd.add_output(getattr(fd.ops, op.name)(x, list(axes)))
+        fd.add_output(fd.ops.sum(x, list(axes), keepdim=True))
+    values = plain(dtype, (5, 4, 6))
+    if dtype.is_floating or dtype.is_complex:
+        values[0, 1, 2], values[2, 0, 0], values[2, 3, 5], values[1] = np.nan, np.inf, -np.inf, -0.0
+    arguments = laid_out([values], layout)
+    native, bounded = evaluate(fd.fusion, arguments), bounded_outputs(fd.fusion, arguments)
+    for way, actual in results(fd.fusion, arguments, backend, without=left_out(dtype, layout)):
+        for op, own, exact, (value, bound) in zip([*made_by, REGISTRY["sum"]], actual, native, bounded, strict=True):
+            what = f"{op.name} of {dtype} over {axes}, {backend}, {way}"
+            if (dtype.is_floating or dtype.is_complex) and op.name not in ("max", "min", "any", "all"):
+                assert own.dtype == exact.dtype, what
+                assert_within(own, value, bound, what)
+            else:
+                assert_equal_bits(own, exact, what, signed_zeros=op.name not in ZEROS_ARE_EQUAL)
+
+
+@pytest.mark.parametrize("name", [op.name for op in REGISTRY.values() if isinstance(op, Reduction)])
+def test_a_reduction_over_nothing_gives_its_neutral_element(backend: str, name: str) -> None:
+    op = REGISTRY[name]
+    assert isinstance(op, Reduction)
+    if op.needs_elements:
+        pytest.skip("has no neutral element: refused before any launch, which test_definition shows")
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True)
+        fd.add_output(getattr(fd.ops, name)(x, [1]))
+        fd.add_output(getattr(fd.ops, name)(x, [0]))
+    arguments = [np.zeros((3, 0), np.float32)]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Mean of empty slice")
+        expected = evaluate(fd.fusion, arguments)
+    for way, actual in results(fd.fusion, arguments, backend):
+        for own, wanted in zip(actual, expected, strict=True):
+            assert_equal_bits(own, wanted, f"{name}, {backend}, {way}")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+def test_movement_rows_are_numpys_in_every_layout(backend: str, dtype: DType, layout: str) -> None:
+    skip_unless_possible(backend, layout)
+    if layout != "contiguous" and dtype not in MOVED:
+        pytest.skip("elements of one size are moved alike: one dtype of each size is read in this layout")
+    fd, made_by = definition(Movement, dtype)
+    index = np.random.default_rng(3).integers(-6, 6, (6, 9))
+    arguments = laid_out([plain(dtype, (6, 9)), plain(dtype, (6, 9), 1), index], layout)
+    check_rows(fd, made_by, arguments, backend, dtype, left_out(dtype, layout))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", [d for d in ALL if d is not bool_], ids=str)
+def test_library_rows_are_numpys_in_every_layout(backend: str, dtype: DType, layout: str) -> None:
+    skip_unless_possible(backend, layout)
+    skip_unless_needed(backend, layout, dtype)
+    fd, made_by = definition(Library, dtype, operands=2)
+    arguments = laid_out([plain(dtype, (5, 7)), plain(dtype, (5, 7), 1)], layout)
+    native, bounded = evaluate(fd.fusion, arguments), bounded_outputs(fd.fusion, arguments)
+    for way, actual in results(fd.fusion, arguments, backend, without=left_out(dtype, layout)):
+        for op, own, exact, (value, bound) in zip(made_by, actual, native, bounded, strict=True):
+            what = f"{op.name} of {dtype}, {backend}, {way}"
+            if dtype.is_floating or dtype.is_complex:
+                assert_within(own, value, bound, what)
+            else:
+                assert_equal_bits(own, exact, what)
+
+
+@pytest.mark.parametrize("dtype", COMPLEXES, ids=str)
+def test_complex_numbers_have_no_order(dtype: DType) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1], True, dtype)
+        for name in ("maximum", "lt"):
+            with pytest.raises(DtypeError, match=f"{name} does not take {dtype}(.|\n)*no order"):
+                getattr(fd.ops, name)(x, x)
+        with pytest.raises(DtypeError, match="max does not take"):
+            fd.ops.max(x, [0])
+        fd.add_output(fd.ops.abs(x))
+
+
+def test_integers_without_a_meaning_in_c_have_one_here(backend: str) -> None:
+    x = np.array([7, -7, 0, np.iinfo(np.int32).min, np.iinfo(np.int32).min], np.int32)
+    y = np.array([0, 0, 0, -1, 0], np.int32)
+    with FusionDefinition() as fd:
+        a, b = (fd.define_tensor([-1], True, np.int32) for _ in range(2))
+        fd.add_output(fd.ops.floor_divide(a, b))
+        fd.add_output(fd.ops.remainder(a, b))
+    low = np.iinfo(np.int32).min
+    for _, (quotient, rest) in results(fd.fusion, [x, y], backend):
+        assert quotient.tolist() == [0, 0, 0, low, 0]
+        assert rest.tolist() == [0, 0, 0, 0, 0]
+
+
+def test_fused_functions_keep_misaligned_and_read_only_arguments_as_they_are() -> None:
+    x = misaligned(np.arange(12, dtype=np.float64).reshape(3, 4))
+    x.flags.writeable = False
+    np.testing.assert_array_equal(fuse(lambda v: v * 2 + 1)(x), x * 2 + 1)

@@ -1,0 +1,78 @@
+"""Kinds of arrays and where they are: what goes together, and what is refused."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tracefuse import DeviceError, ShapeDtype
+from tracefuse.runtime.devices import arrays
+
+
+def on_gpu(library: str, number: int) -> Any:
+    """Something that says of itself what an array of a library on a GPU does."""
+    names = {"cupy": "ndarray", "torch": "Tensor", "jax": "ArrayImpl"}
+    cls = type(names[library], (), {"__module__": library if library != "jax" else "jaxlib._jax"})
+    value = cls()
+    if library == "cupy":
+        value.device = SimpleNamespace(id=number)
+    elif library == "torch":
+        value.device = SimpleNamespace(type="cuda", index=number)
+    else:
+        value.devices = lambda: (SimpleNamespace(platform="gpu", local_hardware_id=number),)
+    return value
+
+
+HOST = np.ones(3)
+
+
+@pytest.mark.parametrize("library", ["cupy", "torch", "jax"])
+def test_arrays_on_a_gpu_say_which(library: str) -> None:
+    assert arrays.place_of([(on_gpu(library, 2), "x"), (on_gpu(library, 2), "y")]) == (library, 2)
+
+
+def test_arrays_on_the_host_have_no_number() -> None:
+    assert arrays.place_of([(HOST, "x")]) == ("numpy", None)
+    assert arrays.place_of([]) == ("numpy", None)
+
+
+def test_shapes_go_with_arrays_of_any_device() -> None:
+    assert arrays.place_of([(ShapeDtype((3,), "float32"), "s"), (on_gpu("cupy", 1), "x")]) == ("cupy", 1)
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        (
+            [(on_gpu("cupy", 0), "x"), (on_gpu("cupy", 1), "y")],
+            "arrays on two devices: x is on GPU 0, y is on GPU 1\n  hint: copy one of them to the other's device",
+        ),
+        (
+            [(on_gpu("jax", 0), "x"), (HOST, "w")],
+            "arrays on two devices: x is on GPU 0, w is on the host\n  hint: copy one of them to the other's device",
+        ),
+        (
+            [(on_gpu("cupy", 0), "x"), (HOST, "w")],
+            "w is a NumPy array beside CuPy arrays (x)\n  hint: pass cupy.asarray(w)",
+        ),
+        (
+            [(on_gpu("jax", 0), "x"), (on_gpu("torch", 0), "y")],
+            "arrays of two libraries: x is jax, y is torch\n  hint: convert one of them",
+        ),
+    ],
+    ids=["two GPUs", "host and GPU", "NumPy and CuPy", "two libraries"],
+)
+def test_what_does_not_go_together_is_refused(named: list[tuple[Any, str]], message: str) -> None:
+    with pytest.raises(DeviceError) as caught:
+        arrays.place_of(named)
+    assert f"{caught.value.message}\n  hint: {caught.value.hint}" == message
+
+
+def test_another_accelerator_is_refused() -> None:
+    tensor = on_gpu("torch", 0)
+    tensor.device = SimpleNamespace(type="mps", index=None)
+    with pytest.raises(DeviceError, match="an array is on 'mps'"):
+        arrays.place_of([(tensor, "x")])

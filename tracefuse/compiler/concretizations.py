@@ -1,0 +1,73 @@
+"""The concretizations of one fusion that its calls have met, each with its segmentation.
+
+In mode auto a resize is keyed by the very extents until it meets a second set of them; from then on that axis stays
+dynamic. What was made before stays right, and is used again where its guards hold.
+
+Knows: concretization, segmentation. Must not know: plans, kernels, options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+from tracefuse.dynamic.concretization import Concretization
+from tracefuse.dynamic.concretize import concretize, depends_on_sizes
+from tracefuse.ir.reference import check_requirements
+from tracefuse.partition.segmentation import Segmentation, segment_fusion
+from tracefuse.passes.rewrite import drop_dead_tensors
+
+MOST_CONCRETIZATIONS = 64
+"""Segmentations kept; the one made first goes first."""
+
+
+class Concretizations:
+    """Of the fusion that `segmentation` splits. mode: "auto", "on" or "off"."""
+
+    def __init__(self, segmentation: Segmentation, mode: str) -> None:
+        self.segmentation, self.mode = segmentation, mode
+        self.is_fixed = not depends_on_sizes(segmentation.original)
+        self._made: dict[Hashable, Segmentation] = {}
+        self._first: dict[tuple[int, int, int], tuple[int, int, int]] = {}
+        self._loose: set[tuple[int, int, int]] = set()
+
+    def peek(self, sizes: Mapping[int, int]) -> Concretization:
+        """What a call with these sizes would run; in mode auto, as if it came next."""
+        return self._for_call(sizes)[0]
+
+    def at(self, sizes: Mapping[int, int]) -> tuple[Segmentation, Concretization]:
+        """The segmentation for these sizes. Raises ShapeError where they have no meaning."""
+        found, first = self._for_call(sizes)
+        for resize in first.resizes:
+            if resize.is_exact and self.mode == "auto":
+                self._first.setdefault(resize.place, resize.key)
+        self._loose |= self._moved(first)
+        if found.is_original:
+            return self.segmentation, found
+        if found.key not in self._made:
+            merge = self.segmentation.merge
+            fusion = drop_dead_tensors(found.fusion)
+            self._made[found.key] = segment_fusion(fusion, merge=merge, sizes=None if merge is None else sizes)
+            if len(self._made) > MOST_CONCRETIZATIONS:
+                del self._made[next(iter(self._made))]
+        return self._made[found.key], found
+
+    def _for_call(self, sizes: Mapping[int, int]) -> tuple[Concretization, Concretization]:
+        """(what a call runs, what it would run with every resized axis static)."""
+        original = self.segmentation.original
+        if self.is_fixed:
+            found = first = Concretization(original, original, (), (), ())
+        elif self.mode == "off":
+            found = first = concretize(original, sizes, loose=None)
+        else:
+            found = first = concretize(original, sizes)
+            loose = self._loose | self._moved(first)
+            if loose and self.mode == "auto":
+                found = concretize(original, sizes, loose=loose)
+        if not found.is_original:
+            check_requirements(found.fusion, sizes)
+        return found, first
+
+    def _moved(self, exact: Concretization) -> set[tuple[int, int, int]]:
+        """The resized axes that have met other sizes than these."""
+        keys = {r.place: r.key for r in exact.resizes if r.is_exact}
+        return {place for place, key in keys.items() if self._first.get(place, key) != key}

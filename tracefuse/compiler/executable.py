@@ -1,0 +1,366 @@
+"""The compiler: the visible list of passes, and executables that hold what was compiled.
+
+A fusion is rewritten by PASSES, split, and compiled for the sizes that it meets: an Executable keeps its plans and runs
+the first whose layouts and guards fit the call. Nothing here depends on where the fusion came from.
+
+Knows: passes, plans, backends. Must not know: tracing, user functions.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import segments
+from tracefuse import config
+from tracefuse.compiler.concretizations import Concretizations
+from tracefuse.config import Options
+from tracefuse.diagnostics.dumping import Dump
+from tracefuse.diagnostics.logs import say
+from tracefuse.diagnostics.progress import say_pass, say_plan, why_made
+from tracefuse.diagnostics.watching import watching
+from tracefuse.dynamic.concretization import Concretization
+from tracefuse.dynamic.guard_failures import Miss, Misses, first_miss
+from tracefuse.dynamic.guards import Guard, compile_guards
+from tracefuse.errors import InternalError
+from tracefuse.ir.fusion import Fusion
+from tracefuse.ir.reference import check_requirements, evaluate_scalars
+from tracefuse.kernel.cache import disk_cache
+from tracefuse.kernel.cache.disk_cache import DiskCache
+from tracefuse.partition import predicates
+from tracefuse.partition.segmentation import Segmentation, for_sizes, segment_fusion
+from tracefuse.partition.slicing import Sliced
+from tracefuse.passes.rewrite import drop_dead, fold_constants, merge_common, read_transposed, separate_outputs
+from tracefuse.runtime.call_code import Call, compile_call
+from tracefuse.runtime.donated_arrays import Donation, lend
+from tracefuse.runtime.memory.call_facts import CallFacts, read_facts
+from tracefuse.runtime.memory.donation import Donated
+from tracefuse.runtime.memory.given_buffers import NO_USE, NOTHING_GIVEN, GivenMemory, MemoryUse, read_given, returned
+from tracefuse.runtime.peak_memory import memory_of
+from tracefuse.runtime.plan import Plan, build_plan
+from tracefuse.runtime.slice_code import LaneCode, compile_lane, lane_room
+from tracefuse.runtime.streams.slices import Computation, Lane
+from tracefuse.runtime.targets.backend import Backend
+from tracefuse.runtime.targets.resolution import backend_for, cpu_backend
+
+Pass: TypeAlias = Callable[[Fusion], Fusion]
+
+PASSES: tuple[Pass, ...] = (fold_constants, merge_common, read_transposed, drop_dead, separate_outputs)
+"""What is done to every fusion before it is split, in order. Each keeps the numbers of the values that it keeps."""
+
+MOST_PLANS = 64
+"""Plans kept by one executable; the one used longest ago goes first."""
+
+
+def run_passes(fusion: Fusion, options: Options | None = None) -> Fusion:
+    """`fusion` after all passes; every pass ends in the verification that building a Fusion does."""
+    options = config.resolve() if options is None else options
+    for one in (separate_outputs,) if options.disables("passes") else PASSES:
+        made = one(fusion)
+        if options.debug >= 4:
+            say_pass(options, one.__name__, fusion, made)
+        fusion = made
+    return fusion
+
+
+def merge_of(options: Options, merge: segments.Predicate | None) -> segments.Predicate | None:
+    """The predicate that a fusion is split with: the user's, unless fusing is turned off."""
+    return predicates.one_op_a_segment if options.disables("fusion") else merge
+
+
+def compile_fusion(
+    fusion: Fusion, *, target: str = "cpu", merge: segments.Predicate | None = None,
+    options: Options | None = None, device: int = 0, facts: Sequence[Guard] = (), disk: DiskCache | None = None,
+    name: str = "fusion", sizes: Mapping[int, int] | None = None,
+) -> Executable:  # fmt: skip
+    """`fusion`, rewritten, split and ready to be called; kernels are compiled for the first sizes that come.
+
+    target: "cpu" (NumPy arrays) or "cuda" (CuPy arrays of GPU `device`; where there is no GPU, kernels are only
+    written, to be read). merge, sizes: see `segment_fusion`. facts: under which it was recorded; see
+    `Executable.attempt`. options: by default those in force. disk: where compiled kernels are kept; by default as the
+    options say. name: what the log and dumps call it.
+    """
+    options = config.resolve() if options is None else options
+    segmentation = segment_fusion(run_passes(fusion, options), merge=merge_of(options, merge), sizes=sizes)
+    return Executable(segmentation, backend_for(target, device), options=options, facts=facts, disk=disk, name=name)
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class _Ready:
+    """A plan that can be called. holds: whether its guards do, for extents by id and strides by name.
+
+    values: the extents and integer scalars of the call that it was made for. is_silent: nothing is said of a call that
+    it fits, and nothing is done after it but what `lent` says (see `Plan`).
+    """
+
+    plan: Plan
+    call: Call
+    text: str
+    holds: Callable[[Mapping[Any, int]], bool]
+    values: Mapping[int, int]
+    is_silent: bool
+    lent: tuple[tuple[int, int], ...]
+
+    def fits(self, facts: CallFacts, given: GivenMemory, donated: tuple[Donated, ...]) -> bool:
+        plan = self.plan
+        layouts = plan.layouts == facts.layouts and plan.aligned <= facts.aligned
+        layouts = layouts and plan.given == given.key and plan.donated == donated
+        return layouts and self.holds({**facts.values, **facts.strides, **(given.strides or {})})
+
+
+def _nothing_ready(arguments: Sequence[Any]) -> None:
+    """The call of no plan, which fits nothing."""
+
+
+class Executable:
+    """A segmented fusion that can be called with arrays. compiles: how many plans were built."""
+
+    def __init__(
+        self, segmentation: Segmentation, backend: Backend | None = None, *, options: Options | None = None,
+        facts: Sequence[Guard] = (), disk: DiskCache | None = None, name: str = "fusion",
+    ) -> None:  # fmt: skip
+        self.segmentation, self.facts, self.name = segmentation, tuple(facts), name
+        self.options = config.resolve() if options is None else options
+        self.concretizations = Concretizations(segmentation, self.options.resizes)
+        self.disk = disk_cache.for_options(self.options) if disk is None else disk
+        self.backend = cpu_backend() if backend is None else backend
+        self.fusion = fusion = segmentation.original
+        self.compiles = 0
+        self.misses = Misses()
+        # Plans of calls that have memory for nothing but updates, and of others by what they have.
+        self._ready: list[_Ready] = []
+        # What `attempt` tries first: a caller that counts each call goes here before it goes there.
+        self.first: Call = _nothing_ready
+        self._into: dict[MemoryUse, list[_Ready]] = {}
+        self._slices: weakref.WeakKeyDictionary[Sliced, Executable] = weakref.WeakKeyDictionary()
+        self._lane_codes: weakref.WeakKeyDictionary[_Ready, LaneCode | None] = weakref.WeakKeyDictionary()
+        self._lock = threading.Lock()
+        self._host = tuple(n for n in fusion.nodes if not fusion.values[n.outputs[0]].is_tensor)
+
+    def __call__(
+        self, arguments: Sequence[Any], outputs: Sequence[Any] | None = None, donated: Sequence[int] = (),
+        kept: Collection[int] = (),
+    ) -> list[Any]:  # fmt: skip
+        """The outputs that update no argument, for arguments in the order of the fusion's inputs.
+
+        outputs: the array that each goes into, or None for a new one; what was given is returned. Where an argument is
+        updated, or `outputs` overlap arguments, every argument is read as it was before the call.
+        donated: inputs whose memory may be taken; what is not used is reported as the option `donation` says. kept:
+        those of them that are returned as they are.
+        Raises FusionError, ShapeError or DtypeError for arguments that the fusion does not take or whose sizes break
+        what it requires, and for `outputs` that do not fit, DeviceError for arrays of another device, UnsupportedError
+        for memory that cannot be written; nothing has run then.
+        """
+        found = self.attempt(arguments) if outputs is None and not donated else None
+        if found is None:
+            facts = read_facts(self.fusion, self.backend, arguments)
+            given = self._given(facts, outputs)
+            donation = Donation(self.fusion, self.backend, facts, donated, kept, given.buffers) if donated else None
+            use = MemoryUse.of(outputs, donated, kept)
+            ready = self._for(facts, given, use, donation.usable if donation else ())
+            if donation:
+                donation.report(ready.plan, self.options.donation)
+            found = ready.call([*facts.arguments, *given.buffers])
+            if found is None:
+                raise InternalError("a plan does not fit the call that it was made for", hint=ready.text)
+            if donation:
+                donation.finish(ready.plan, arguments, found, spoils=self.options.check)
+            if given.objects:
+                objects = zip(returned(self.fusion), found, strict=True)
+                return [given.objects.get(number, made) for number, made in objects]
+        return found
+
+    def attempt(self, arguments: Sequence[Any]) -> list[Any] | None:
+        """The outputs, or None where no plan that was built fits, or the facts do not hold; nothing has run then.
+
+        Any sequence of the right length will do, whatever is in it.
+        """
+        for position, ready in enumerate(self._ready):
+            outputs = ready.call(arguments)
+            if outputs is not None:
+                if position:
+                    self._put_first(ready, NO_USE)
+                return outputs
+        return None
+
+    def attempt_into(self, arguments: Sequence[Any], use: MemoryUse) -> list[Any] | None:
+        """As `attempt`, for a call with memory. arguments: they go on with the buffers of results, in order."""
+        for position, ready in enumerate(self._into.get(use, ())):
+            outputs = ready.call(arguments) if ready.is_silent else None
+            if outputs is not None:
+                if position:
+                    self._put_first(ready, use)
+                if ready.lent:
+                    lend(self.backend, ready.lent, arguments, outputs)
+                return outputs
+        return None
+
+    def steps(
+        self, arguments: Sequence[Any], outputs: Sequence[Any] | None = None
+    ) -> Generator[dict[int, Any], None, list[Any]]:
+        """Runs, yielding what is live before the first segment and after each one; returns the outputs."""
+        facts = read_facts(self.fusion, self.backend, arguments)
+        given = self._given(facts, outputs)
+        plan = self._for(facts, given, MemoryUse.of(outputs)).plan
+        values = [*facts.arguments, *self._scalars(facts.arguments, facts.values)]
+        values += [facts.values[key] for key, _, _ in self.fusion.axis_ids()] + list(given.buffers)
+        named = dict(zip(plan.program.inputs, values, strict=True))
+        inputs = {k: v for k, v in named.items() if k >= 0}
+        manager = segments.ArgumentManager(inputs, {k: v for k, v in named.items() if k < 0})
+        return list((yield from plan.runner.steps(manager)))
+
+    def lane(self, arguments: Sequence[Any], outputs: Sequence[Any], arrays: bool = False) -> Lane:
+        """How arguments like these and those that follow are computed into memory like `outputs`; see `Computation`."""
+        facts = read_facts(self.fusion, self.backend, arguments, described=True)
+        given = self._given(facts, outputs, apart=True)
+        ready = self._for(facts, given, MemoryUse.of(outputs))
+        values = [*facts.arguments, *given.buffers]
+        code = None if arrays else self._lane_code(ready)
+        if code is not None:
+            return Lane(self.backend.addresses, code.bind(values), lane_room(ready.plan, facts.values), ready.plan)
+        inputs = self.fusion.inputs
+        tensors = [k for k, number in enumerate(inputs) if self.fusion.values[number].is_tensor]
+        loose = [k for k, n in enumerate(inputs) if k not in tensors and not self.fusion.values[n].dtype.is_integer]
+        places = [*tensors, *range(len(inputs), len(values)), *loose]
+        # The arrays themselves are not kept.
+        fixed = [None if k in places else value for k, value in enumerate(values)]
+
+        def on_arrays(*given: Any) -> None:
+            own = list(fixed)
+            for place, value in zip(places, given, strict=True):
+                own[place] = value
+            if ready.call(own) is None:
+                self(own[: len(inputs)], own[len(inputs) :])
+
+        return Lane(False, lambda stream: on_arrays, memory_of(ready.plan, facts.values).peak, ready.plan)
+
+    def _lane_code(self, ready: _Ready) -> LaneCode | None:
+        if ready not in self._lane_codes:
+            self._lane_codes[ready] = compile_lane(ready.plan, self.backend)
+        return self._lane_codes[ready]
+
+    def plan_for(self, arguments: Sequence[Any]) -> tuple[Plan, Mapping[int, int]]:
+        """The plan that a call with these arguments would run (compiled if need be), and the extent values.
+
+        Arguments may be `ShapeDtype`s, which stand for contiguous, aligned arrays; nothing runs.
+        """
+        facts = read_facts(self.fusion, self.backend, arguments, described=True)
+        return self._for(facts, self._given(facts)).plan, facts.values
+
+    def call_text(self, arguments: Sequence[Any]) -> str:
+        """The Python function that such a call runs; arguments as for `plan_for`."""
+        facts = read_facts(self.fusion, self.backend, arguments, described=True)
+        return self._for(facts, self._given(facts)).text
+
+    def _scalars(self, arguments: Sequence[Any], values: Mapping[Any, int]) -> list[Any]:
+        """The computed host scalars, in order; `arguments` may go on with the memory of results."""
+        if not self._host:
+            return []
+        numbers = zip(self.fusion.inputs, arguments, strict=False)
+        known = {k: v for k, v in numbers if not self.fusion.values[k].is_tensor}
+        return evaluate_scalars(self.fusion, self._host, known, values)
+
+    def _given(self, facts: CallFacts, outputs: Sequence[Any] | None = None, *, apart: bool = False) -> GivenMemory:
+        """The memory that results go into. Raises ShapeError where sizes break what the fusion requires, and as
+        `read_given`, which says what `apart` is."""
+        check_requirements(self.fusion, facts.values)
+        if outputs is None and not self.fusion.aliases:
+            return NOTHING_GIVEN
+        return read_given(self.fusion, self.backend, facts, outputs, apart=apart)
+
+    def _for(
+        self, facts: CallFacts, given: GivenMemory, use: MemoryUse = NO_USE, donated: tuple[Donated, ...] = ()
+    ) -> _Ready:
+        """The plan for a call, built if need be."""
+        with self._lock:
+            kept = self._plans(use)
+            for ready in kept:
+                if ready.fits(facts, given, donated):
+                    check_requirements(ready.plan.segmentation.original, facts.values)
+                    return ready
+            cause = self._cause(kept, facts)
+            if cause is not None:
+                say(self.options, 1, lambda: str(cause))
+            made = self._made(facts, given, "" if cause is None else str(cause), use, donated)
+            self._keep([made, *kept], use)
+        if cause is not None:
+            self.misses.note(cause, warn=self.options.dynamic and self.options.resizes != "on")
+        return made
+
+    def _plans(self, use: MemoryUse) -> list[_Ready]:
+        return self._ready if use == NO_USE else self._into.get(use, [])
+
+    def _keep(self, plans: list[_Ready], use: MemoryUse) -> None:
+        """Keeps plans, a new list, so that a reader in another thread never sees one half changed."""
+        if use == NO_USE:
+            self._ready, self.first = plans[:MOST_PLANS], plans[0].call
+        else:
+            self._into[use] = plans[:MOST_PLANS]
+
+    def _cause(self, kept: Sequence[_Ready], facts: CallFacts) -> Miss | None:
+        """Why no plan of these layouts serves the call: the guard that failed of the one that was used last."""
+        for ready in kept:
+            if ready.plan.layouts == facts.layouts:
+                return first_miss(self.fusion, ready.plan.guards, ready.values, facts.values)
+        return None
+
+    def concretization(self, arguments: Sequence[Any]) -> Concretization:
+        """What the fusion becomes for such a call; arguments as for `plan_for`, and nothing is compiled."""
+        facts = read_facts(self.fusion, self.backend, arguments, described=True)
+        check_requirements(self.fusion, facts.values)
+        return self.concretizations.peek(facts.values)
+
+    def _made(
+        self, facts: CallFacts, given: GivenMemory, cause: str, use: MemoryUse, donated: tuple[Donated, ...]
+    ) -> _Ready:
+        start = time.perf_counter()
+        segmentation, concrete = self.concretizations.at(facts.values)
+        dump = Dump(self.options, self.name)
+        dump.before(self.fusion, facts.arguments, concrete)
+        segmentation, guards = for_sizes(segmentation, facts.values)
+        watch = watching(self.options, self.backend, self._run_alone)
+        # The bounds that check mode compares with hold for IEEE arithmetic.
+        options = self.options.replaced(fast_math=False) if self.options.check else self.options
+        plan = build_plan(
+            segmentation, self.backend, facts.layouts, facts.values, {**facts.strides, **(given.strides or {})},
+            guards=(*concrete.guards, *guards), aligned=facts.aligned, options=options, disk=self.disk,
+            given=given.key, watch=watch, slices_of=self._slices_of, donated=donated,
+        )  # fmt: skip
+        plan = replace(plan, cause=cause)
+        self.compiles += 1
+        facts_used = (*self.facts, *concrete.guards)
+        call, text = compile_call(plan, self.backend, facts_used, self._scalars, self.options.graph)
+        dump.after(plan, facts.values, text)
+        if self.options.debug:
+            why = why_made([ready.plan for ready in self._plans(use)], facts, given)
+            say_plan(self.options, self.name, plan, why, time.perf_counter() - start)
+        is_silent = not use.donated or self._is_silent(plan, len(use.donated))
+        return _Ready(plan, call, text, compile_guards(plan.guards), facts.values, is_silent, plan.lent)
+
+    def _is_silent(self, plan: Plan, donated: int) -> bool:
+        """Whether there is nothing to say of the donated memory, and no rest of it to fill."""
+        is_used = len(plan.taken) == donated
+        is_ignored = len(plan.donated) == donated and self.options.donation == "ignore"
+        return not self.options.check and (is_used or is_ignored)
+
+    def _run_alone(self, fusion: Fusion, arguments: Sequence[Any]) -> Sequence[Any]:
+        """Compiles and runs another fusion likewise, with nothing checked."""
+        plain = self.options.replaced(check=False, debug=0, dump="")
+        return Executable(segment_fusion(fusion), self.backend, options=plain, disk=self.disk)(arguments)
+
+    def _slices_of(self, sliced: Sliced) -> Computation:
+        """What computes one slice of a segment."""
+        if sliced not in self._slices:
+            segmentation = segment_fusion(sliced.fusion)
+            quiet = self.options.replaced(debug=0, dump="")  # each slice is checked, and none is told of
+            self._slices[sliced] = Executable(segmentation, self.backend, options=quiet, disk=self.disk)
+        return self._slices[sliced]
+
+    def _put_first(self, ready: _Ready, use: MemoryUse) -> None:
+        """Puts the plan that was used last first: sizes that changed once tend to stay."""
+        with self._lock:
+            self._keep([ready, *(other for other in self._plans(use) if other is not ready)], use)

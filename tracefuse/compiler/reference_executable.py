@@ -1,0 +1,47 @@
+"""An executable that runs a fusion by its NumPy meaning: the target "reference".
+
+It compiles nothing and splits nothing. For finding out whether a difference comes from tracing or from kernels.
+
+Knows: evaluate. Must not know: kernels, segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from tracefuse.ir.fusion import Fusion
+from tracefuse.ir.reference import evaluate
+from tracefuse.runtime.memory.call_facts import read_facts
+from tracefuse.runtime.memory.given_buffers import read_given, returned
+from tracefuse.runtime.targets.resolution import cpu_backend
+
+
+class EvaluatedExecutable:
+    """Calls `evaluate`, with everything stored rounded. compiles: that of all sizes, done at once."""
+
+    compiles = 1
+
+    def __init__(self, fusion: Fusion) -> None:
+        self.fusion = fusion
+
+    def __call__(
+        self, arguments: Sequence[Any], outputs: Sequence[Any] | None = None, donated: Sequence[int] = (),
+        kept: Collection[int] = (),
+    ) -> list[Any]:  # fmt: skip
+        """The outputs, for NumPy arrays and Python numbers in the order of the fusion's inputs; see `Executable`.
+
+        Donated memory is left alone.
+        """
+        if outputs is None and not self.fusion.aliases:
+            return evaluate(self.fusion, arguments)
+        facts = read_facts(self.fusion, cpu_backend(), arguments)
+        given = read_given(self.fusion, cpu_backend(), facts, outputs)
+        made = dict(zip(self.fusion.outputs, evaluate(self.fusion, facts.arguments), strict=True))
+        by_number = dict(zip(self.fusion.inputs, facts.arguments, strict=True))
+        for value, owner in self.fusion.aliases.items():
+            by_number[owner][...] = made[value]
+        for value, buffer in (given.objects or {}).items():
+            buffer[...] = made[value]
+            made[value] = buffer
+        return [made[number] for number in returned(self.fusion)]

@@ -1,0 +1,1 @@
+"""FusionDefinition: the recording frontend with nvFuser's calls, and segments as users see them."""

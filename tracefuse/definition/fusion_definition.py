@@ -1,0 +1,399 @@
+"""FusionDefinition: a fusion recorded call by call, as in nvFuser's Python frontend.
+
+It is a façade: recording goes to a builder, printing to `printing`, splitting and running to the compiler below. A
+printed definition is a function that records itself again:
+
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True, dtype=DataType.Float)
+        fd.add_output(fd.ops.sum(x, dims=[1]))
+    (y,) = fd.execute([array])
+
+Knows: the calls and the spelling of nvFuser's frontend. Must not know: rules of merging, kernels, devices.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from segments import Launch, Predicate, releases
+from tracefuse import config, source
+from tracefuse.compiler.executable import merge_of
+from tracefuse.compiler.placed_fusion import CacheInfo, PlacedFusion
+from tracefuse.definition.handles import Scalar, Tensor, Vector
+from tracefuse.definition.operations import Operations
+from tracefuse.definition.output_checks import aliased_input, check_outputs
+from tracefuse.definition.recording import Recording
+from tracefuse.definition.segment import DefinitionSegment, Segments
+from tracefuse.diagnostics.explain import Explanation, Outline
+from tracefuse.diagnostics.repro import script_text
+from tracefuse.dtypes import DataType, dtype_of, python_kind
+from tracefuse.dynamic.concretization import Concretization
+from tracefuse.dynamic.index_classes import Indexing, index_classes
+from tracefuse.errors import DtypeError, FusionError, ShapeError, UnsupportedError
+from tracefuse.ir.extents import Extent, maximum, minimum
+from tracefuse.ir.fusion import Fusion, Layout, Literal
+from tracefuse.ir.printing import definition_text
+from tracefuse.ir.reference import evaluate, extent_values
+from tracefuse.ops import REGISTRY
+from tracefuse.partition import segment_table
+from tracefuse.partition.segmentation import Segmentation, segment_fusion
+from tracefuse.runtime.devices.array_descriptions import (
+    assert_close,
+    contiguity_of,
+    description,
+    input_text,
+    layout_of,
+    on_host,
+)
+from tracefuse.runtime.host_text import HostProgram
+from tracefuse.runtime.loop_plans import plans_of_slices
+from tracefuse.runtime.memory.call_facts import check_arguments
+from tracefuse.runtime.memory.given_buffers import returned
+from tracefuse.runtime.plan import Plan
+
+_PROCESS_IDS = itertools.count(1)
+"""The numbers in the names of printed definitions; a definition can be given a counter of its own."""
+
+_SCALAR_DEFAULTS = {
+    "bool": DataType.Bool,
+    "int": DataType.Int,
+    "float": DataType.Double,
+    "complex": DataType.ComplexDouble,
+}
+
+
+@dataclass(eq=False)
+class SegmentationState:
+    """What is there between `setup_segmentation` and `finalize_segmentation`."""
+
+    segmentation: Segmentation
+    releases: list[tuple[int, ...]]
+    placed: PlacedFusion
+    plan: Plan | None
+    slices: Mapping[int, Plan]
+    built: dict[int, DefinitionSegment[FusionDefinition]] = field(default_factory=dict)
+
+
+@source.methods_hide_own_frames
+class FusionDefinition(Recording):
+    """A definition: record it inside `with`, then execute, segment or print it.
+
+    ids: where the number in its printed name comes from, and those of its segments; by default one counter per process.
+    """
+
+    def __init__(self, *, ids: Iterator[int] | None = None) -> None:
+        super().__init__()
+        self.ops = Operations(self)
+        self._ids = _PROCESS_IDS if ids is None else ids
+        self.id = next(self._ids)
+        self._state: SegmentationState | None = None
+        self._placed: PlacedFusion | None = None
+        self._segments: list[DefinitionSegment[FusionDefinition]] | None = None
+        self._saved: list[str] | None = None
+
+    @classmethod
+    def from_fusion(cls, fusion: Fusion, *, ids: Iterator[int] | None = None) -> FusionDefinition:
+        """A complete definition of `fusion`."""
+        fd = cls(ids=ids)
+        fd._fusion = fusion
+        return fd
+
+    @classmethod
+    def from_placed(cls, placed: PlacedFusion) -> FusionDefinition:
+        """A complete definition of a fusion that is split and compiled already."""
+        fd = cls.from_fusion(placed.fusion)
+        fd._placed = placed
+        return fd
+
+    def __enter__(self) -> FusionDefinition:
+        self._record()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._fusion = self._builder.build()
+            check_outputs(self._fusion)
+
+    @property
+    def fusion(self) -> Fusion:
+        """The recorded fusion; before the end of `with`, as far as it is recorded."""
+        return self._builder.build() if self._fusion is None else self._fusion
+
+    def __repr__(self) -> str:
+        return definition_text(self.fusion, f"nvfuser_fusion_id{self.id}", self._vectors)
+
+    def _repr_html_(self) -> str:
+        return segment_table.html_of(repr(self))
+
+    def definition(self, inputs: Sequence[Any] | None = None) -> FusionDefinition:
+        """The definition itself, which serves all inputs: what a fused function answers by this name."""
+        return self
+
+    def cache_info(self) -> CacheInfo:
+        """How often it was recorded (once), how many sets of kernels were built, how many calls found one."""
+        return CacheInfo(1, *((0, 0) if self._placed is None else (self._placed.compiles, self._placed.hits)))
+
+    # -- inputs and outputs -----------------------------------------------------------------------------------------
+
+    def define_tensor(
+        self, shape: Sequence[int] | None = None, contiguity: bool | Sequence[bool | None] | None = None,
+        dtype: Any = DataType.Float, is_cpu: bool = False, stride_order: Sequence[int] | None = None, *,
+        sizes: Sequence[int] | None = None, strides: Sequence[int] | None = None, static_sizes: bool = False,
+    ) -> Tensor:  # fmt: skip
+        """An input tensor: by `shape` (-1 symbolic, 1 broadcast, n static) and contiguity, or by sizes and strides.
+
+        contiguity: one bool, or one per axis with None where the axis is broadcast. strides: in elements.
+        """
+        if sizes is not None or strides is not None:
+            if sizes is None or strides is None or len(sizes) != len(strides):
+                raise ShapeError(
+                    f"define_tensor: sizes {sizes} and strides {strides}", hint="give both, one entry per axis",
+                    where=source.user_line(),
+                )  # fmt: skip
+            shape = [int(s) if static_sizes or s == 1 else -1 for s in sizes]
+            contiguity, stride_order = layout_of(sizes, strides)
+        if shape is None:
+            raise ShapeError("define_tensor needs a shape, or sizes and strides", where=source.user_line())
+        order = tuple(stride_order or ())
+        if order and sorted(order) != list(range(len(shape))):
+            raise ShapeError(
+                f"define_tensor: stride_order {list(order)} does not order {len(shape)} axes",
+                hint="give each axis its rank by stride", where=source.user_line(),
+            )  # fmt: skip
+        layout = Layout(contiguity_of(shape, contiguity), order, bool(is_cpu))
+        number = self._record().tensor_input(dtype_of(dtype), list(shape), layout=layout, where=source.user_line())
+        return Tensor(self, number)
+
+    def define_scalar(self, value: Any = None, dtype: Any = None) -> Scalar:
+        """A constant, or with no value an input (Double unless `dtype` says)."""
+        if value is None:
+            chosen = dtype_of(DataType.Double if dtype is None else dtype)
+            return Scalar(self, self._record().scalar_input(chosen, where=source.user_line()))
+        operand = self._operand(value)
+        if not isinstance(operand, Literal):
+            raise DtypeError(f"define_scalar takes a number, not {value!r}", where=source.user_line())
+        chosen = dtype_of(_SCALAR_DEFAULTS[python_kind(operand.value)] if dtype is None else dtype)
+        extent = int(operand.value.real) if chosen.is_integer else None
+        made = self._apply(REGISTRY["set"], [operand], {}, chosen, (chosen,), extents=[extent])
+        return made[0]  # type: ignore[return-value]
+
+    def define_vector(self, values: int | Sequence[Any], dtype: Any = DataType.Int) -> Vector:
+        """A vector of the given integers and scalars, or of that many new integer inputs."""
+        if isinstance(values, int):
+            values = [self.define_scalar(dtype=dtype) for _ in range(values)]
+        return self._vector([self._attribute(v) for v in values])
+
+    def from_array(self, array: Any, static_sizes: bool = False) -> Tensor:
+        """An input like `array`: its rank, dtype, broadcast axes and strides; symbolic sizes unless `static_sizes`."""
+        sizes, strides, dtype = description(array)
+        return self.define_tensor(sizes=sizes, strides=strides, dtype=dtype, static_sizes=static_sizes)
+
+    from_pytorch = from_array
+
+    def add_output(self, output: Tensor | Scalar, alias_input: Any = None, stride_order: Any = None) -> None:
+        """Makes a value an output.
+
+        alias_input: the input tensor whose memory is updated with it; the output is then not in the list that `execute`
+        returns, and everything else of the definition reads the input as it was. Raises FusionError for what is no
+        input or is updated already, ShapeError or DtypeError for another shape or type.
+        """
+        if isinstance(alias_input, list | tuple):
+            alias_input, stride_order = None, alias_input
+        if stride_order is not None and list(stride_order) != list(reversed(range(len(stride_order)))):
+            raise UnsupportedError(
+                f"add_output: stride_order {list(stride_order)}, but results are C-contiguous",
+                hint="permute the output instead", where=source.user_line(),
+            )  # fmt: skip
+        number = self._operand(output)
+        if isinstance(number, Literal):
+            raise FusionError(f"output {number.value!r} is a constant", hint="fill a tensor with it: fd.ops.full")
+        builder = self._record()
+        taken = builder.aliases if alias_input is None else (*builder.inputs, *builder.outputs)
+        if number in taken:  # memory that is updated holds a value of its own
+            number = self._operand(self.ops.set(output))
+        assert isinstance(number, int)
+        owner = None if alias_input is None else aliased_input(builder, number, self._operand(alias_input))
+        builder.output(number, owner)
+
+    def extent_min(self, a: Extent, b: Extent) -> Extent:
+        """The smaller of two symbolic integers (see `extent`)."""
+        return minimum(self._attribute(a), self._attribute(b))
+
+    def extent_max(self, a: Extent, b: Extent) -> Extent:
+        """The larger of two symbolic integers (see `extent`)."""
+        return maximum(self._attribute(a), self._attribute(b))
+
+    # -- running ----------------------------------------------------------------------------------------------------
+
+    @source.hides_own_frames
+    def execute(
+        self, inputs: Sequence[Any], *, outputs: Sequence[Any] | None = None, device: Any = None,
+        save_repro_inputs: bool = False, number_of_streams: int | None = None,
+        _enable_options: Sequence[str] = (), _disable_options: Sequence[str] = (),
+    ) -> list[Any]:  # fmt: skip
+        """The outputs for `inputs`, in the order of definition; through the segments if the definition has some.
+
+        outputs: the array that each goes into (None for a new one), which is then what is returned for it; one that
+        overlaps inputs is right, too. Outputs that update an input are not in the list. _enable_options,
+        _disable_options: "concretize_resize_extents" sets that option for this call; other names change nothing.
+        number_of_streams: the option of that name, for this call.
+        """
+        if device is not None:
+            raise UnsupportedError("execute: device= cannot be chosen", hint="the inputs' own device runs the fusion")
+        if save_repro_inputs:
+            self._saved = [input_text(argument) for argument in inputs]
+        given: dict[str, Any] = {} if number_of_streams is None else {"number_of_streams": number_of_streams}
+        for names, mode in ((_enable_options, "on"), (_disable_options, "off")):
+            if "concretize_resize_extents" in names:
+                given.setdefault("concretize_resize_extents", mode)
+        if given:
+            with config.options(**given):
+                return self._split()(inputs, outputs)
+        return self._split()(inputs, outputs)
+
+    def execute_steps(self, inputs: Sequence[Any]) -> Generator[dict[int, Any], None, list[Any]]:
+        """Runs segment by segment, yielding the live values before the first and after each one.
+
+        A state maps numbers to values, extents (-1, -2, ...) last. The generator returns the outputs.
+        """
+        return (yield from self._split().steps(inputs))
+
+    def _split(self) -> PlacedFusion:
+        if self._placed is None:
+            merge = merge_of(config.resolve(), None)
+            self._placed = PlacedFusion(segment_fusion(self.fusion, merge=merge))
+        return self._placed
+
+    def validate(self, inputs: Sequence[Any], reference_outputs: Sequence[Any] | None = None) -> None:
+        """Raises AssertionError where `execute` is not close to the reference (by default computed in float64)."""
+        known = reference_outputs
+        if known is None:
+            made = evaluate(self.fusion, [on_host(i) for i in inputs], wide=True)
+            pairs = zip(self.fusion.outputs, made, strict=True)
+            known = [value for number, value in pairs if number not in self.fusion.aliases]
+        outputs = self.execute(inputs)
+        if len(outputs) != len(known):
+            raise AssertionError(f"{len(outputs)} outputs, {len(known)} reference outputs")
+        for number, output, expected in zip(returned(self.fusion), outputs, known, strict=True):
+            assert_close(output, expected, self.fusion.values[number].dtype, f"output {number}")
+
+    # -- segments ---------------------------------------------------------------------------------------------------
+
+    @source.hides_own_frames
+    def segment(
+        self, inputs: Sequence[Any] | None = None, merge: Predicate | None = None
+    ) -> Segments[FusionDefinition]:
+        """The segments in order; `execute` runs exactly those from now on.
+
+        inputs: arrays or ShapeDtypes; with them the segments show their kernels, and the predicate sees sizes. merge:
+        called with two `rules.Group`s, returns a bool or a Verdict; it can only forbid.
+        """
+        for position in range(self.setup_segmentation(inputs, merge)):
+            self.build_segment(position)
+        self.finalize_segmentation()
+        return self.segments
+
+    @property
+    def segments(self) -> Segments[FusionDefinition]:
+        """The segments that `segment` found. Raises FusionError before that."""
+        if self._segments is None:
+            raise FusionError("the definition is not segmented", hint="call fd.segment() first")
+        return Segments(self._segments, self.fusion)
+
+    @source.hides_own_frames
+    def setup_segmentation(self, inputs: Sequence[Any] | None = None, merge: Predicate | None = None) -> int:
+        """First phase: how many segments there are."""
+        placed, plan, merge = self._placed, None, merge_of(config.resolve(), merge)
+        slices: dict[int, Plan] = {}
+        if placed is None or merge is not placed.segmentation.merge or (merge is not None and inputs is not None):
+            sizes = None
+            if inputs is not None:
+                check_arguments(self.fusion, inputs)
+                sizes = extent_values(self.fusion, inputs)
+            decorator = None if placed is None else placed.decorator
+            placed = PlacedFusion(segment_fusion(self.fusion, merge=merge, sizes=sizes), decorator)
+        if inputs is not None:
+            plan, values = placed.plan_for(inputs)
+            slices = plans_of_slices(plan, values)
+        segmentation = placed.segmentation if plan is None else plan.segmentation
+        borders = [part.segment for part in segmentation.segments]
+        launches = [Launch(k, b.original_inputs, b.original_outputs) for k, b in enumerate(borders)]
+        dying = releases(launches, segmentation.steps.graph.inputs, self.fusion.outputs)
+        self._state = SegmentationState(segmentation, dying[1:], placed, plan, slices)
+        return len(borders)
+
+    def build_segment(self, position: int) -> DefinitionSegment[FusionDefinition]:
+        """Second phase: one segment, with its definition and maps."""
+        state = self._require_state()
+        if position not in state.built:
+            part = state.segmentation.segments[position]
+            definition = FusionDefinition.from_fusion(part.fusion, ids=self._ids)
+            compiled = None if state.plan is None else state.plan.segments[position]
+            slices = state.slices[position].segments if position in state.slices else ()
+            state.built[position] = DefinitionSegment(definition, part, state.releases[position], compiled, slices)
+        return state.built[position]
+
+    def finalize_segmentation(self) -> None:
+        """Third phase: the segments become the definition's, and the temporary state goes."""
+        state = self._require_state()
+        self._segments = [self.build_segment(k) for k in range(len(state.segmentation.segments))]
+        self._placed, self._state = state.placed, None
+
+    def _require_state(self) -> SegmentationState:
+        if self._state is None:
+            raise FusionError("no segmentation is in progress", hint="call fd.setup_segmentation() first")
+        return self._state
+
+    @source.hides_own_frames
+    def concretization(self, inputs: Sequence[Any]) -> Concretization:
+        """What the definition becomes for these inputs (arrays or ShapeDtypes): static extents, splits and merges.
+
+        Nothing is compiled or run. Raises ShapeError for sizes that have no meaning.
+        """
+        return self._split().concretization(inputs)
+
+    @property
+    def indexing(self) -> Indexing:
+        """Which axes share an index in which use: the classes of (axis, use)."""
+        return index_classes(self.fusion)
+
+    @source.hides_own_frames
+    def explain(self, inputs: Sequence[Any] | None = None) -> Explanation | Outline:
+        """The segments as a table, and why they are not one.
+
+        inputs (arrays or ShapeDtypes) add what depends on sizes: templates, bytes, guards. Nothing runs.
+        """
+        if inputs is not None:
+            return Explanation(*self._split().plan_for(inputs))
+        return Outline(self._split().segmentation)
+
+    @source.hides_own_frames
+    def host_program(self, inputs: Sequence[Any], merge: Predicate | None = None) -> HostProgram:
+        """What runs between the launches for `inputs` (arrays or ShapeDtypes), as text and as data; nothing runs.
+
+        merge: as for `segment`, which it calls where it is given.
+        """
+        if merge is not None:
+            self.segment(merge=merge)
+        return HostProgram.of(self._split().plan_for(inputs)[0])
+
+    # -- scripts that show a problem --------------------------------------------------------------------------------
+
+    def repro_script_for(self, inputs: Sequence[Any] | None = None) -> str:
+        """A script that records the definition and runs it on arrays like `inputs`."""
+        return self._script([input_text(argument) for argument in inputs or ()])
+
+    def last_repro_script(self) -> str:
+        """The script for the inputs of the last `execute(..., save_repro_inputs=True)`."""
+        if self._saved is None:
+            raise FusionError("no inputs were saved", hint="call fd.execute(inputs, save_repro_inputs=True) first")
+        return self._script(self._saved)
+
+    def _script(self, arguments: Sequence[str]) -> str:
+        return script_text(repr(self), f"nvfuser_fusion_id{self.id}", arguments, config.resolve())

@@ -1,1 +1,0 @@
-"""What is said and shown of traces, plans and calls: explanations, logs, dumps, checks."""

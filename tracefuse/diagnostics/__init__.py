@@ -1,0 +1,1 @@
+"""Explanations, logs, dumps, check mode and the configuration report."""

@@ -1,0 +1,117 @@
+"""`dump`: what a compilation makes, as files in a folder of its own, with a script that does it again.
+
+The folder is numbered, and called after the function: `tracefuse_dump/0003_softmax`. `repro.py` is always there, and is
+written before anything is compiled, so that a compiler that fails leaves it behind.
+
+Knows: texts of fusions, plans and kernels, files. Must not know: when something is compiled.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tracefuse.config import Options
+from tracefuse.diagnostics.explain import Explanation
+from tracefuse.diagnostics.logs import say
+from tracefuse.diagnostics.repro import script_text
+from tracefuse.dynamic.concretization import Concretization
+from tracefuse.errors import OptionError
+from tracefuse.ir.fusion import Fusion
+from tracefuse.ir.printing import definition_text
+from tracefuse.kernel.kernel_text import kernel_text
+from tracefuse.runtime.compiled_segment import CompiledSegment
+from tracefuse.runtime.devices.array_descriptions import input_text
+from tracefuse.runtime.host_text import HostProgram
+from tracefuse.runtime.plan import Plan
+
+DEFAULT_FOLDER = "tracefuse_dump"
+
+
+class Dump:
+    """One compilation's folder, or nothing at all where `dump` asks for nothing."""
+
+    def __init__(self, options: Options, name: str) -> None:
+        self.options = options
+        self.wanted = frozenset(options.dump.split(",")) if options.dump else frozenset()
+        self.name = re.sub(r"\W+", "_", name).strip("_") or "fusion"
+        self.folder = _new_folder(options.dump_dir or DEFAULT_FOLDER, self.name) if self.wanted else ""
+
+    def before(self, fusion: Fusion, arguments: Sequence[Any], concrete: Concretization) -> None:
+        """What is known before anything is compiled."""
+        if not self.wanted:
+            return
+        definition = definition_text(fusion, self.name, {})
+        script = script_text(definition, self.name, [input_text(argument) for argument in arguments], self.options)
+        self._write("repro.py", script)
+        self._write_wanted("fusion", "fusion.txt", f"{fusion}\n\n{definition}\n")
+        self._write_wanted("concretized", "concretized.txt", f"{concrete}\n\n{concrete.fusion}\n")
+        say(self.options, 1, lambda: f"{self.name}: dumped into {self.folder}")
+
+    def after(self, plan: Plan, sizes: Mapping[int, int], call_text: str) -> None:
+        """What was made."""
+        if not self.wanted:
+            return
+        borders = [_segment_text(segment, k) for k, segment in enumerate(plan.segments)]
+        self._write_wanted("segments", "segments.txt", "\n".join([str(Explanation(plan, sizes)), "", *borders]))
+        kernels = (f"# segment {k}\n{_kernels(segment)}" for k, segment in enumerate(plan.segments))
+        self._write_wanted("kernel", "kernels.txt", "\n".join(kernels))
+        for k, segment in enumerate(plan.segments):
+            for position, function in enumerate(segment.functions):
+                source = getattr(function, "source", "")
+                ending = "cu" if 'extern "C" __global__' in source else "ll"
+                self._write_wanted("source", f"segment{k}_{position}.{ending}", source)
+        self._write_wanted("host_ir", "host_ir.txt", f"{HostProgram.of(plan)}\n\n{plan.program}\n\n{call_text}")
+
+    def _write_wanted(self, what: str, file: str, text: str) -> None:
+        if what in self.wanted:
+            self._write(file, text)
+
+    def _write(self, file: str, text: str) -> None:
+        path = os.path.join(self.folder, file)
+        try:
+            with open(path, "w", encoding="utf-8") as opened:
+                opened.write(text)
+        except OSError as error:
+            raise _refused(self.folder, error) from None
+
+
+def _new_folder(parent: str, name: str) -> str:
+    """A folder that was not there before, numbered after the last one."""
+    parent = os.path.abspath(os.path.expanduser(parent))
+    try:
+        os.makedirs(parent, exist_ok=True)
+        numbers = (int(entry[:4]) for entry in os.listdir(parent) if re.match(r"\d{4}_", entry))
+        number = max(numbers, default=-1) + 1
+        while True:  # another process may take the same number
+            folder = os.path.join(parent, f"{number:04d}_{name}")
+            try:
+                os.mkdir(folder)
+            except FileExistsError:
+                number += 1
+                continue
+            return folder
+    except OSError as error:
+        raise _refused(parent, error) from None
+
+
+def _refused(folder: str, error: OSError) -> OptionError:
+    return OptionError(
+        f"option dump: nothing can be written in {folder}: {error.strerror}", hint="set dump_dir to another folder"
+    )
+
+
+def _segment_text(segment: CompiledSegment, position: int) -> str:
+    border = segment.part.segment
+    maps = (
+        f"index_map {dict(border.index_map)}  value_map {dict(border.value_map)}  extent_map {dict(border.extent_map)}"
+    )
+    return f"{definition_text(segment.part.fusion, f'segment{position}', {})}\n    # {maps}\n"
+
+
+def _kernels(segment: CompiledSegment) -> str:
+    if segment.lowered is None:
+        return f"{segment.name}: a call of the library\n"
+    return "\n".join(kernel_text(launch.kernel) for launch in segment.lowered.launches)

@@ -1,0 +1,85 @@
+"""What the log says of compilations: which plan was made and why, its segments, their kernels, every pass.
+
+Knows: fusions, plans, the facts of a call. Must not know: when something is compiled.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tracefuse.config import Options
+from tracefuse.diagnostics.logs import say
+from tracefuse.dynamic.guards import compile_guards
+from tracefuse.dynamic.layouts import Strided
+from tracefuse.ir.extents import Extent, python_text
+from tracefuse.ir.fusion import Fusion
+from tracefuse.partition import segment_table
+from tracefuse.runtime.argument_leaves import Leaf
+from tracefuse.runtime.memory.call_facts import CallFacts
+from tracefuse.runtime.memory.given_buffers import GivenMemory
+from tracefuse.runtime.plan import Plan
+
+
+def say_pass(options: Options, name: str, before: Fusion, after: Fusion) -> None:
+    """Level 4: a pass, and the fusion where it changed something."""
+    changed = "changed nothing" if str(after) == str(before) else f"gave\n{after}"
+    say(options, 4, lambda: f"pass {name} {changed}")
+
+
+def say_trace(options: Options, name: str, leaves: Sequence[Leaf], seconds: float) -> None:
+    """Level 1: what a function was traced for."""
+    arrays = (leaf for leaf in leaves if leaf.kind == "array")
+    shown = (f"{leaf.dtype}[{', '.join(map(str, leaf.value.shape))}]" for leaf in arrays)
+    say(options, 1, lambda: f"{name}: traced for {', '.join(shown) or 'no arrays'} in {1e3 * seconds:.1f} ms")
+
+
+def say_plan(options: Options, name: str, plan: Plan, why: str, seconds: float) -> None:
+    """Level 1: the segments, why the plan was made, how long that took; then its IR and its kernels."""
+    templates = ", ".join(f"{k} {segment.template}" for k, segment in enumerate(plan.segments))
+    taken = f"{1e3 * seconds:.1f} ms"
+    say(options, 1, lambda: f"{name}: compiled {len(plan.segments)} segments ({templates}) in {taken}: {why}")
+    say(options, 2, lambda: f"{name}: its fusion is\n{plan.segmentation.fusion}")
+    boundaries = plan.segmentation.partition.boundaries
+    if boundaries:
+        say(options, 2, lambda: f"{name}: its segments are not one, because\n{segment_table.reasons_text(boundaries)}")
+    for position, segment in enumerate(plan.segments):
+        for function in segment.functions:
+            say(options, 3, functools.partial(_source_text, name, position, function))
+
+
+def _source_text(name: str, position: int, function: Any) -> str:
+    return f"{name}: segment {position} is\n{getattr(function, 'source', function)}"
+
+
+def why_made(plans: Sequence[Plan], facts: CallFacts, given: GivenMemory) -> str:
+    """Why none of the plans, the one used last first, fits a call."""
+    if not plans:
+        return "the first call"
+    latest = plans[0]
+    values: dict[Any, int] = {**facts.values, **facts.strides, **(given.strides or {})}
+    inputs = latest.segmentation.fusion.tensor_inputs
+    for number, old, new in zip(inputs, latest.layouts, facts.layouts, strict=True):
+        if old != new:
+            return f"the layout of input T{number} was {_layout_text(old)}, now it is {_layout_text(new)}"
+    for guard in latest.guards:
+        if not compile_guards([guard])(values):
+            left, right = _value(guard.left, values), _value(guard.right, values)
+            return f"a guard failed, {guard}; now they are {left} and {right}"
+    if not latest.aligned <= facts.aligned:
+        number = min(latest.aligned - facts.aligned)
+        return f"input T{number} started at a multiple of 16 bytes, now it does not"
+    return "results go into memory that lies otherwise" if latest.given != given.key else "its sizes are new"
+
+
+def _value(extent: Extent, values: Mapping[Any, int]) -> int:
+    """An extent that may have symbols of sizes, by id, and of strides, by name."""
+    text = python_text(extent, lambda s: str(values[s.name if s.id is None else s.id]))
+    return int(eval(text, {"min": min, "max": max}))
+
+
+def _layout_text(layout: Strided | None) -> str:
+    if layout is None:
+        return "contiguous"
+    return f"strided {layout.axes!r}" + ("" if layout.aligned else ", misaligned")

@@ -1,0 +1,48 @@
+"""What is wrapped around the segments of a plan: timing under `debug`, comparing under `check`. Else nothing.
+
+Knows: options, compiled segments. Must not know: how plans are chosen.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tracefuse.config import Options
+from tracefuse.diagnostics.checking import RunAlone, checked
+from tracefuse.diagnostics.logs import say
+from tracefuse.runtime.compiled_segment import CompiledSegment
+from tracefuse.runtime.targets.backend import Backend
+
+
+def watching(
+    options: Options, backend: Backend, run_alone: RunAlone
+) -> Callable[[CompiledSegment, int], CompiledSegment] | None:
+    """What each segment is replaced by, or None where options ask for nothing."""
+    if not options.check and not options.debug:
+        return None
+
+    def watch(segment: CompiledSegment, position: int) -> CompiledSegment:
+        if options.debug:
+            segment = _timed(segment, position, options, backend)
+        return checked(segment, position, backend, run_alone) if options.check else segment
+
+    return watch
+
+
+def _timed(segment: CompiledSegment, position: int, options: Options, backend: Backend) -> CompiledSegment:
+    """The segment with the time of each run logged, from an idle device to an idle device."""
+    run = segment.run
+
+    def timed(inputs: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any] | None:
+        backend.synchronize()
+        start = time.perf_counter()
+        made = run(inputs, outputs)
+        backend.synchronize()
+        taken = time.perf_counter() - start
+        say(options, 1, lambda: f"segment {position} ({segment.template}) ran in {1e6 * taken:.1f} us")
+        return made
+
+    return replace(segment, run=timed, code=None)

@@ -1,0 +1,300 @@
+"""Dynamic reshapes and resizes resolved for the sizes of a call.
+
+A definition can be recorded before there are sizes. What depends on them is looked at here: how a reshape merges and
+splits axes, whether a resized axis has one element and so broadcasts, which resizes change nothing and go. An axis that
+is keyed exactly becomes static, its operand's too; everything else stays symbolic. Each fact that was used is a guard:
+sizes that keep the guards have this very concretization.
+
+Knows: fusions, what rows say of resizes and regroupings, guards. Must not know: single ops, segments, kernels, caches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+
+from tracefuse.dynamic.concretization import Concretization, Regrouped
+from tracefuse.dynamic.regrouping import Group, groups_of, transforms_of, wide_axes
+from tracefuse.dynamic.resize_keys import ResizeFacts
+from tracefuse.errors import FusionError
+from tracefuse.ir.extents import Extent, as_symbol, floordiv, product
+from tracefuse.ir.fusion import Fusion, Node, Operand, Shape, is_given, verify
+from tracefuse.ir.op_kinds import Movement
+from tracefuse.ir.row_major import axis_groups
+from tracefuse.ir.subfusion import map_extents
+from tracefuse.ops.movement import broadcast, squeeze
+from tracefuse.ops.pointwise import set as copy
+from tracefuse.passes.rewrite import Rewriter
+
+
+def concretize(
+    fusion: Fusion, sizes: Mapping[int, int], *, loose: Collection[tuple[int, int, int]] | None = ()
+) -> Concretization:
+    """`fusion` for these sizes (extents and integer scalars by id); `fusion` itself does not change.
+
+    loose: the resized axes (see `ResizedAxis.place`) that are keyed by whether they have one element; None: all.
+    Raises ShapeError where the sizes have no meaning.
+    """
+    return _Walk(fusion, sizes, loose).run()
+
+
+def depends_on_sizes(fusion: Fusion) -> bool:
+    """Whether sizes may decide anything; where they do not, the fusion serves them all as it was recorded."""
+    movements = (node.op for node in fusion.nodes if isinstance(node.op, Movement))
+    if any(op.resize is not None or op.regroups for op in movements):
+        return True
+    return not all(is_given(extent) for value in fusion.values.values() for extent in value.shape)
+
+
+class _Walk:
+    """Goes through a fusion twice: first over its resizes, for what becomes static, then to make it anew."""
+
+    def __init__(
+        self, fusion: Fusion, sizes: Mapping[int, int], loose: Collection[tuple[int, int, int]] | None
+    ) -> None:
+        self.fusion = fusion
+        self.facts = ResizeFacts(fusion, sizes, loose)
+        self.regrouped: list[Regrouped] = []
+        self.names: dict[int, int] = {}
+        self.changed = False
+        self.builder = Rewriter(fusion)
+
+    def run(self) -> Concretization:
+        self._start()
+        for node in self.fusion.nodes:
+            self._take(node)
+        entries = tuple(axis.entry for axes in self.facts.axes.values() for axis in axes)
+        for number, value in self.fusion.values.items():
+            if value.stream is not None:
+                self.builder.values[number] = replace(self.builder.values[number], stream=value.stream)
+        made = replace(self.builder.build() if self.changed else self.fusion, concrete=True, _representatives={})
+        verify(made, lowerable=True)
+        return Concretization(self.fusion, made, entries, tuple(self.regrouped), tuple(self.facts.guards))
+
+    # -- making it anew ---------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        """The inputs and the requirements, with what became static."""
+        builder, fusion = self.builder, self.fusion
+        builder.start_over()
+        if not self.facts.table:
+            self._require_all()
+            return
+        self.changed = True
+        for number in fusion.inputs:
+            value = fusion.values[number]
+            shape = tuple(map(self.facts.spelled, value.shape))
+            builder.values[number] = replace(value, type=replace(value.type, shape=shape))
+        self._require_all()
+
+    def _require_all(self) -> None:
+        for one in self.fusion.requirements:
+            left, right = (self.facts.spelled(e) for e in (one.left, one.right))
+            self.builder.require(left, one.relation, right, one.message, one.hint, one.where)
+
+    def _take(self, node: Node) -> None:
+        number = node.outputs[0]
+        operands = [self.names.get(o, o) if isinstance(o, int) else o for o in node.operands]
+        attributes = {k: map_extents(v, self.facts.spelled) for k, v in node.attributes.items()}
+        if self.facts.changes_nothing(node):
+            self._drop(node, operands[0])
+            return
+        made = replace(node, operands=tuple(operands), attributes=attributes)
+        if node.op.broadcasts:
+            made = replace(made, operands=tuple(self._settled(made)))
+        if isinstance(node.op, Movement) and node.op.regroups:
+            made = self._regroup(node, made)
+        axes = self.facts.axes.get(number, ())
+        ones = {axis.entry.place[2] for axis in axes if axis.entry.key == (-1, 1, 1)}
+        if ones:
+            self._with_ones(made, ones)
+        else:
+            self._rebuild(made, node.outputs)
+
+    def _rebuild(self, node: Node, numbers: Sequence[int]) -> None:
+        """Applies the node's op again, with its results under `numbers`."""
+        olds = [self.fusion.values[n] for n in node.outputs]
+        own = numbers == node.outputs
+        scalars = [None if v.extent is None else self.facts.spelled(v.extent) for v in olds]
+        self.builder.node(
+            node.op, node.operands, node.attributes, node.compute, [v.dtype for v in olds], where=node.where,
+            names=[v.name for v in olds], numbers=numbers, extents=scalars,
+        )  # fmt: skip
+        for number, old in zip(numbers, olds, strict=True):
+            new = self.builder.values[number]
+            shape = tuple(map(self._kept, old.shape, new.shape)) if node.op.kind == "pointwise" else new.shape
+            changed = replace(new, type=replace(new.type, shape=shape), origin=old.origin if own else old.number)
+            self.builder.values[number] = changed
+            self.changed = self.changed or changed.shape != old.shape
+        if own:
+            return
+        self.changed = True
+
+    def _kept(self, old: Extent, new: Extent) -> Extent:
+        """An axis of an input stays spelled as one where another operand's extent is known."""
+        spelled = self.facts.spelled(old)
+        return spelled if isinstance(new, int) and new != 1 and is_given(spelled) else new
+
+    def _drop(self, node: Node, operand: Operand) -> None:
+        """Reads the operand in place of a result that equals it."""
+        assert isinstance(operand, int)
+        (number,) = node.outputs
+        self.changed = True
+        old, own = self.fusion.values[number], self.builder.values[operand]
+        for extent, kept in zip(old.shape, own.shape, strict=True):
+            message, hint = "{left} elements and {right}", "these sizes are equal here"
+            self.builder.require(self.facts.spelled(extent), "==", kept, message, hint, node.where)
+        if number in self.fusion.outputs or old.dtype is not own.dtype or old.stream is not None:
+            self.builder.node(
+                copy, (operand,), {}, node.compute, (old.dtype,), where=node.where, names=(old.name,), numbers=(number,)
+            )
+            return
+        self.names[number] = operand
+        del self.builder.values[number]
+
+    def _with_ones(self, node: Node, axes: Collection[int]) -> None:
+        """The node's result with axes of one element spelled so."""
+        (number,) = node.outputs
+        shape, dtype = self.fusion.values[number].shape, self.fusion.values[number].dtype
+        resized = self.builder.new_number()
+        self._rebuild(node, (resized,))
+        flags = tuple(k in axes for k in range(len(shape)))
+        (dropped,) = self.builder.node(
+            squeeze, (resized,), {"dims": tuple(sorted(axes))}, dtype, (dtype,), where=node.where
+        )
+        self.builder.mark(dropped, number)
+        self.builder.node(
+            broadcast, (dropped,), {"is_broadcast_dim": flags}, dtype, (dtype,), where=node.where,
+            names=(self.fusion.values[number].name,), numbers=(number,),
+        )  # fmt: skip
+
+    # -- broadcasting -----------------------------------------------------------------------------------------------
+
+    def _settled(self, node: Node) -> list[Operand]:
+        """The operands, with computed extents that turn out to be 1, and so broadcast, spelled so."""
+        result = list(node.operands)
+        shapes = [self.builder.values[o].shape if isinstance(o, int) else () for o in result]
+        if isinstance(node.op, Movement):  # to a shape of its own
+            shapes.append(tuple(map(self.facts.spelled, self.fusion.values[node.outputs[0]].shape)))
+        for position, shape in enumerate(shapes[: len(result)]):
+            ones = set()
+            for axis, extent in enumerate(shape):
+                others = {s[axis - len(shape)] for s in shapes if len(s) >= len(shape) - axis} - {extent, 1}
+                if is_given(extent) or not others or all(self.builder.asks(extent, other) for other in others):
+                    continue
+                is_one = self.facts.value(extent) == 1
+                reason = "whether a computed extent is 1, and broadcasts"
+                self.facts.guard(extent, "==" if is_one else "!=", 1, reason, node.where)
+                self.changed = True
+                if is_one:
+                    ones.add(axis)
+            if ones:
+                result[position] = self._spelled_ones(result[position], ones, node)
+        return result
+
+    def _spelled_ones(self, operand: Operand, axes: Collection[int], node: Node) -> int:
+        assert isinstance(operand, int)
+        value = self.builder.values[operand]
+        dims = tuple(sorted(axes))
+        dtype, where = value.dtype, node.where
+        (dropped,) = self.builder.node(squeeze, (operand,), {"dims": dims}, dtype, (dtype,), where=where)
+        flags = {"is_broadcast_dim": tuple(k in axes for k in range(len(value.shape)))}
+        (made,) = self.builder.node(broadcast, (dropped,), flags, dtype, (dtype,), where=where)
+        for number in (dropped, made):
+            self.builder.mark(number, operand)
+        return made
+
+    # -- reshapes ---------------------------------------------------------------------------------------------------
+
+    def _regroup(self, original: Node, node: Node) -> Node:
+        """A reshape whose groups follow from the sizes of the call; the node itself where every size has its groups."""
+        operand = node.operands[0]
+        assert isinstance(operand, int)
+        number = node.outputs[0]
+        source = self.builder.values[operand].shape
+        target = tuple(map(self.facts.spelled, self.fusion.values[number].shape))
+        sizes, wanted = [tuple(map(self.facts.value, shape)) for shape in (source, target)]
+        if prod(sizes) != prod(wanted):
+            raise FusionError(f"value {number}: {prod(sizes)} elements for {wanted}", where=node.where)
+        canonical = [tuple(self.fusion.canonical(e) for e in shape) for shape in (source, target)]
+        if not original.attributes["inferable"] and _has_groups(*canonical):
+            self.regrouped.append(Regrouped(number, original.inputs[0], False, (), transforms_of(sizes, wanted)))
+            return node
+        self.changed = True
+        if not prod(sizes):
+            self.facts.guard(product(source), "==", 0, "there are no elements to reshape", node.where)
+            self.regrouped.append(Regrouped(number, original.inputs[0], True, (), ()))
+            groups: tuple[Group, ...] = ((tuple(range(len(source))), tuple(range(len(target)))),)
+            return replace(node, attributes={"new_shape": target, "groups": groups, "inferable": ()})
+        groups = groups_of(sizes, wanted)
+        entries = tuple(map(self.facts.spelled, original.attributes["new_shape"]))
+        shape = self._grouped_shape(groups, source, target, entries, node.where)
+        transforms = transforms_of(sizes, wanted)
+        self.regrouped.append(Regrouped(number, original.inputs[0], True, groups, transforms))
+        return replace(node, attributes={"new_shape": shape, "groups": groups, "inferable": ()})
+
+    def _grouped_shape(
+        self, groups: Sequence[Group], source: Shape, target: Shape, entries: Shape, where: str | None
+    ) -> Shape:
+        """The result's extents in terms of the operand's and of the factors; guards that the groups are these."""
+        reason = "how a reshape merges and splits axes"
+        result: list[Extent] = [1] * len(target)
+        grouped = {axis for _, theirs in groups for axis in theirs}
+        wide = wide_axes([self.facts.value(e) for e in source])
+        for axis, extent in enumerate(source):
+            self.facts.guard(extent, "!=" if axis in wide else "==", 1, reason, where)
+        for axis in sorted(set(range(len(target))) - grouped):
+            self._guard_entry(entries[axis], target[axis], 1, 1, where)
+        for group in groups:
+            self._add_group(group, result, source, target, entries, where)
+        return tuple(result)
+
+    def _add_group(
+        self, group: Group, result: list[Extent], source: Shape, target: Shape, entries: Shape, where: str | None
+    ) -> None:
+        """Puts a group's factors into the result, and what they leave over: the entry that is -1, or the last."""
+        reason = "how a reshape merges and splits axes"
+        mine, theirs = group
+        whole = product(source[k] for k in mine)
+        unknown = next((k for k in theirs if self.facts.value(entries[k]) == -1), theirs[-1])
+        factors = [k for k in theirs if k != unknown]
+        for axis in factors:
+            result[axis] = entries[axis]
+            self.facts.guard(2, "<=", entries[axis], reason, where)
+        outer = product(result[k] for k in factors)
+        result[unknown] = floordiv(whole, outer)
+        if unknown == theirs[-1]:
+            self._guard_entry(entries[unknown], target[unknown], whole, outer, where)
+        else:
+            self.facts.guard(entries[unknown], "==", -1, reason, where)
+            self.facts.guard(whole, "==", outer * result[unknown], reason, where)
+        if factors:
+            self.facts.guard(outer, "!=", whole, reason, where)
+        for count in range(1, len(mine)):
+            for other in range(1, len(theirs)):
+                left = product(source[k] for k in mine[:count])
+                self.facts.guard(left, "!=", product(result[k] for k in theirs[:other]), reason, where)
+
+    def _guard_entry(self, entry: Extent, extent: Extent, whole: Extent, outer: Extent, where: str | None) -> None:
+        """That `outer` times an extent of the new shape is `whole`; one that is -1 is left over by the others."""
+        reason = "how a reshape merges and splits axes"
+        if entry != extent:
+            self.facts.guard((outer * entry - whole) * (entry + 1), "==", 0, reason, where)
+            return
+        self.facts.guard(outer * extent, "==", whole, reason, where)
+        if outer == 1 and as_symbol(extent) is not None:
+            self.builder.require(
+                extent, "==", whole, "{left} elements and {right}", "these sizes are equal here", where
+            )  # fmt: skip
+
+
+def _has_groups(source: Shape, target: Shape) -> bool:
+    """Whether the groups are the same for every size.
+
+    All products but one are proved equal, and so the last pair is, too, since the whole shapes have as many elements.
+    That one is a merge or a split alone, which no sizes group in another way.
+    """
+    pairs = axis_groups(source, target)
+    left = [(m, t) for m, t in pairs if product(source[k] for k in m) != product(target[k] for k in t)]
+    return not left or (len(left) == 1 and min(map(len, left[0])) == 1)

@@ -1,0 +1,1 @@
+"""`@fuse`: traces, their caches, calls, and the array API namespace."""

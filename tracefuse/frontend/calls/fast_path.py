@@ -1,0 +1,261 @@
+"""Calls that run at once: for each form of a call one Python function, written for it, from arguments to result.
+
+A form is how the arguments, and the memory for results, are put together: positions, keywords, and trees of tuples,
+lists, dicts, NamedTuples and dataclasses. The function takes them apart, compares what is static or was read by the
+trace, tries the plans of the executable (which test the arrays themselves), and puts the result together. Where
+anything differs it gives MISSED, nothing has run, and the call is taken apart in full.
+
+Knows: trees, traces, executables. Must not know: how traces are found, options.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tracefuse import pytrees
+from tracefuse.compiler.executable import Executable
+from tracefuse.frontend.calls.call import Call
+from tracefuse.frontend.calls.trace_entry import Entry, assembled
+from tracefuse.runtime.argument_leaves import Leaf
+from tracefuse.runtime.devices import arrays
+from tracefuse.runtime.donated_arrays import TAKEN
+from tracefuse.runtime.memory.given_buffers import MemoryUse
+
+MISSED = object()
+"""What a direct call gives where it does not fit."""
+
+
+class DirectCall(NamedTuple):
+    """What serves the calls of a form. run: called with the positional arguments, the keywords, the object that a
+    method belongs to, and `out`. use: of memory. alone: the executable, if the arguments are positional and go to it as
+    they are, with one output as the result, and nothing else is looked at.
+    """
+
+    run: Callable[[Sequence[Any], Mapping[str, Any], Any, Any], Any]
+    entry: Entry
+    use: MemoryUse
+    alone: Executable | None
+
+
+MOST_HELD = 256
+"""Sizes and scalars of which a direct call remembers that they keep its guards."""
+
+_OUT, _BOUND = object(), object()
+_NUMBERS = (bool, int, float, complex)
+
+
+def form_of(args: Sequence[Any], kwargs: Mapping[str, Any], bound: Any, is_bound: bool, out: Any) -> tuple[Any, ...]:
+    """What direct calls are looked up by: types, and names of keywords."""
+    types: tuple[Any, ...] = tuple(map(type, args))
+    if kwargs:
+        types = (*types, *kwargs, *map(type, kwargs.values()))
+    if is_bound:
+        types = (_BOUND, type(bound), *types)
+    return types if out is None else (_OUT, type(out), *types)
+
+
+def direct_call(entry: Entry, call: Call, use: MemoryUse, has_out: bool) -> DirectCall | None:
+    """The function for calls like this one, or None where they have to be taken apart.
+
+    use: of its memory; has_out: whether it has `out`, a tree like the result.
+    """
+    trace = entry.trace
+    inputs = [k for k, leaf in enumerate(call.leaves) if leaf.kind != "static"]
+    fits = sorted(origin for origin in trace.sources if origin >= 0) == inputs and not trace.prints
+    fits = fits and isinstance(entry.executable, Executable) and entry.kind in ("numpy", "cupy")
+    fits = fits and not any(capture.scalar for capture in trace.captured)
+    if not fits or not all(_is_own(leaf) for leaf in call.leaves):
+        return None
+    writer = _Writer(entry, use)
+    try:
+        text = writer.write(call, has_out)
+    except _NotDirect:
+        return None
+    exec(compile(text, "<tracefuse direct call>", "exec"), writer.names)
+    executable = entry.executable if _is_alone(entry, call) and not has_out and use == MemoryUse() else None
+    return DirectCall(writer.names["call"], entry, use, executable)  # type: ignore[arg-type]
+
+
+def _is_alone(entry: Entry, call: Call) -> bool:
+    """See `DirectCall.alone`."""
+    trace, (positional, keywords) = entry.trace, call.structure.children()
+    is_flat = not keywords.num_children and all(node.is_leaf() for node in positional.children())
+    looks = trace.statics or trace.captured or trace.scalar_guards
+    return entry.single and is_flat and not looks and trace.sources == tuple(range(len(call.leaves)))
+
+
+def _is_own(leaf: Leaf) -> bool:
+    """Whether a leaf is static, an array with axes of NumPy or CuPy itself, or a Python number."""
+    value = leaf.value
+    return leaf.kind == "static" or type(value) in _NUMBERS or (arrays.is_own(value) and bool(value.shape))
+
+
+class _NotDirect(Exception):
+    """There is a node that only the library of trees can take apart."""
+
+
+class _Writer:
+    """names: what the text refers to. lines: what it does before the executable is tried."""
+
+    def __init__(self, entry: Entry, use: MemoryUse) -> None:
+        self.entry, self.use = entry, use
+        self.names: dict[str, Any] = {"MISSED": MISSED, "TAKEN": TAKEN, "assembled": assembled, "entry": entry}
+        self.lines: list[str] = []
+
+    def _name(self, prefix: str, value: Any = None) -> str:
+        name = f"{prefix}{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    def _unless(self, condition: str) -> None:
+        self.lines += [f"if not ({condition}):", "    return MISSED"]
+
+    def write(self, call: Call, has_out: bool) -> str:
+        executable = self.entry.executable
+        assert isinstance(executable, Executable)
+        leaves = self._arguments(call)
+        buffers = self._buffers() if has_out else []
+        arguments = [*self._inputs(leaves), *buffers]
+        self._guards(call, arguments)
+        if self.use == MemoryUse():
+            self.names["attempt"], more = executable.attempt, ""
+        else:
+            self.names["attempt"], more = executable.attempt_into, f", {self._name('use', self.use)}"
+        before = (f"        {line}" for line in self.lines or ["pass"])
+        lines = [
+            "def call(args, kwargs, bound, out):", "    try:", *before,
+            "    except (AttributeError, IndexError, KeyError):", "        return MISSED",
+            f"    arguments = {_tuple(arguments)}", f"    r = attempt(arguments{more})",
+            "    if r is None:", "        return MISSED", f"    return {self._result(leaves)}", "",
+        ]  # fmt: skip
+        return "\n".join(lines)
+
+    # -- what comes in ------------------------------------------------------------------------------------------------
+
+    def _arguments(self, call: Call) -> list[str]:
+        """The variables of the leaves; static ones are compared, and donated ones that are in use are found."""
+        positional, keywords = call.structure.children()
+        tops = [f"a{k}" for k in range(positional.num_children)]
+        if tops:
+            self.lines.append(f"{', '.join(tops)}, = args")
+        found: list[str] = []
+        for name, node in zip(tops, positional.children(), strict=True):
+            found += self._leaves(node, name, is_known=True)
+        for key, node in zip(keywords.entries(), keywords.children(), strict=True):
+            found += self._leaves(node, f"kwargs[{key!r}]", is_known=True)
+        for variable, leaf in zip(found, call.leaves, strict=True):
+            if leaf.kind == "static":
+                value, kind = self._name("s", leaf.value), self._name("t", type(leaf.value))
+                self._unless(f"{variable} is {value} or (type({variable}) is {kind} and {variable} == {value})")
+        held = [f"id({v}) in TAKEN" for v, leaf in zip(found, call.leaves, strict=True) if leaf.kind == "array"]
+        if held:
+            self._unless(f"not TAKEN or not ({' or '.join(held)})")
+        return found
+
+    def _leaves(self, node: Any, text: str, is_known: bool = False) -> Iterator[str]:
+        """Variables of the leaves of a tree. is_known: its type is that of the form."""
+        variable = text if text.isidentifier() else self._name("v")
+        if variable != text:
+            self.lines.append(f"{variable} = {text}")
+        if node.is_leaf():
+            yield variable
+            return
+        kind = node.type
+        if not is_known:
+            self._unless(f"type({variable}) is {self._name('t', kind)}")
+        fields = pytrees.field_names(kind)
+        if kind in (dict, list, tuple):
+            self._unless(f"len({variable}) == {node.num_children}")
+            inner = [f"{variable}[{self._name('k', key)}]" for key in node.entries()]
+        elif fields is not None:
+            inner = [f"{variable}.{field}" for field in fields]
+        else:
+            raise _NotDirect
+        for text, child in zip(inner, node.children(), strict=True):
+            yield from self._leaves(child, text)
+
+    def _buffers(self) -> list[str]:
+        """The variables of the memory for results, in order; None stands where there is none."""
+        leaves = list(self._leaves(self.entry.trace.structure, "out", is_known=True))
+        found: dict[int, str] = {}
+        for variable, (kind, what) in zip(leaves, self.entry.trace.results, strict=True):
+            if kind == "output" and what in self.use.given:
+                found[what] = variable
+            else:
+                self._unless(f"{variable} is None")
+        return [found[position] for position in sorted(found)]
+
+    def _inputs(self, leaves: Sequence[str]) -> list[str]:
+        """The arguments of the fusion; what the trace read is compared, captured arrays are read again."""
+        trace = self.entry.trace
+        if trace.statics:
+            place = self._name("place")
+            self.lines += [f"for {place} in {self._name('places', trace.statics)}:"]
+            self.lines += [f"    if not {place}.unchanged(bound):", "        return MISSED"]
+        captured: list[str] = []
+        for capture in trace.captured:
+            captured.append(self._name("c"))
+            self.lines.append(f"{captured[-1]} = {self._name('read', capture.read)}(bound)")
+        return [leaves[origin] if origin >= 0 else captured[-origin - 1] for origin in trace.sources]
+
+    def _guards(self, call: Call, arguments: Sequence[str]) -> None:
+        """What the function asked of scalars; sizes and scalars of which it is known are not asked again."""
+        trace, fusion = self.entry.trace, self.entry.trace.fusion
+        if not trace.scalar_guards:
+            return
+        by_value = dict(zip(fusion.inputs, arguments, strict=False))
+        facts = {key: f"{by_value[value]}.shape[{axis}]" for key, value, axis in fusion.axis_ids()}
+        signs: list[str] = []
+        for number, origin in zip(fusion.inputs, trace.sources, strict=True):
+            if number in fusion.scalar_inputs:
+                kind = type(call.leaves[origin].value)
+                self._unless(f"type({by_value[number]}) is {self._name('t', kind)}")
+                facts[number] = by_value[number]
+                # Zeros are equal, whatever their sign.
+                parts = [".real", ".imag"] if kind is complex else [""] if kind is float else []
+                signs += [f"copysign(1.0, {by_value[number]}{part})" for part in parts]
+        held, asked = self._name("held", set()), [self._name("holds", guard.holds) for guard in trace.scalar_guards]
+        self.names |= {"copysign": math.copysign, "MOST_HELD": MOST_HELD}
+        self.lines += [
+            f"key = {_tuple([*facts.values(), *signs])}", f"if key not in {held}:",
+            f"    facts = {{{', '.join(f'{key}: {text}' for key, text in facts.items())}}}",
+            f"    if not ({' and '.join(f'{one}(facts)' for one in asked)}):", "        return MISSED",
+            f"    if len({held}) >= MOST_HELD:", f"        {held}.clear()", f"    {held}.add(key)",
+        ]  # fmt: skip
+
+    # -- what goes out ------------------------------------------------------------------------------------------------
+
+    def _result(self, leaves: Sequence[str]) -> str:
+        """The result from `r`, the outputs."""
+        if self.entry.single:
+            return "r[0]"
+        trace = self.entry.trace
+        kinds = {kind for kind, _ in trace.results}
+        if not kinds <= {"output", "argument", "constant"} or not _is_of_plain_nodes(trace.structure):
+            return f"assembled(entry, {_tuple(leaves)}, arguments, r)"
+        texts = [
+            f"r[{what}]" if kind == "output" else leaves[what] if kind == "argument" else self._name("s", what)
+            for kind, what in trace.results
+        ]
+        return self._built(pytrees.unflatten(trace.structure, range(len(texts))), texts)
+
+    def _built(self, tree: Any, texts: Sequence[str]) -> str:
+        """The text of a tree like this one, whose leaves are positions in `texts`."""
+        if isinstance(tree, int):
+            return texts[tree]
+        if isinstance(tree, dict):
+            items = (f"{self._name('k', key)}: {self._built(child, texts)}" for key, child in tree.items())
+            return f"{{{', '.join(items)}}}"
+        children = [self._built(child, texts) for child in tree]
+        return _tuple(children) if isinstance(tree, tuple) else f"[{', '.join(children)}]"
+
+
+def _is_of_plain_nodes(node: Any) -> bool:
+    """Whether a tree is of dicts, lists and tuples alone."""
+    return node.is_leaf() or (node.type in (dict, list, tuple) and all(map(_is_of_plain_nodes, node.children())))
+
+
+def _tuple(texts: Sequence[str]) -> str:
+    return f"({''.join(f'{text}, ' for text in texts)})"

@@ -1,0 +1,130 @@
+"""One trace of a fused function with what runs it: whether it fits a call, and the result as a tree.
+
+Knows: traces, executables, the leaves of a call. Must not know: how traces are found, options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tracefuse import pytrees
+from tracefuse.compiler.executable import Executable
+from tracefuse.compiler.reference_executable import EvaluatedExecutable
+from tracefuse.dynamic.guard_failures import Miss
+from tracefuse.frontend.calls.call import Call
+from tracefuse.frontend.tracer.printed_values import print_all, run_and_print
+from tracefuse.frontend.tracing import Trace
+from tracefuse.ir.extents import evaluate
+from tracefuse.runtime.argument_leaves import array_key
+from tracefuse.runtime.devices import arrays
+from tracefuse.runtime.memory.given_buffers import returned
+from tracefuse.runtime.targets.backend import Backend
+from tracefuse.runtime.targets.resolution import cpu_backend
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A trace with its executable, or None where the result holds no array that is computed.
+
+    single: the result is one output, not in a tree. device: the GPU, or None for the host. before, cause: the sizes of
+    the call that it was made for, and the guard of the trace before that failed.
+    """
+
+    trace: Trace
+    executable: Executable | EvaluatedExecutable | None
+    guard: Callable[[Sequence[Any]], bool] | None
+    single: bool
+    kind: str
+    device: int | None
+    before: Mapping[int, Any] = field(default_factory=dict)
+    cause: Miss | None = None
+
+    @property
+    def compiles(self) -> int:
+        """How many plans were built."""
+        return 0 if self.executable is None else self.executable.compiles
+
+    @property
+    def backend(self) -> Backend:
+        """What the arguments are arrays of."""
+        return self.executable.backend if isinstance(self.executable, Executable) else cpu_backend()
+
+
+def assembled(entry: Entry, leaves: Sequence[Any], arguments: Sequence[Any], outputs: Sequence[Any]) -> Any:
+    """The result as a tree, from the leaves of the call, the arguments of the fusion and its outputs."""
+    facts: dict[int, Any] | None = None
+    result: list[Any] = []
+    for kind, what in entry.trace.results:
+        if kind == "output":
+            result.append(outputs[what])
+        elif kind == "argument":
+            result.append(leaves[what])
+        elif kind == "constant":
+            result.append(what)
+        else:
+            facts = entry.trace.facts(arguments) if facts is None else facts
+            result.append(evaluate(what, facts) if kind == "size" else what(facts))
+    return pytrees.unflatten(entry.trace.structure, result)
+
+
+def arguments_of(entry: Entry, call: Call, bound: Any) -> list[Any] | None:
+    """The arguments of the fusion, or None where the trace does not fit this call."""
+    arguments = _gathered(entry, call, bound)
+    if arguments is None or (entry.guard is not None and not entry.guard(arguments)):
+        return None
+    if entry.trace.scalar_guards:
+        facts = entry.trace.facts(arguments)
+        if not all(guard.holds(facts) for guard in entry.trace.scalar_guards):
+            return None
+    return arguments
+
+
+def missed(entry: Entry, call: Call, bound: Any) -> Miss | None:
+    """The guard about sizes for which a trace does not fit this call, if that is why."""
+    arguments = _gathered(entry, call, bound)
+    return None if arguments is None else entry.trace.miss(arguments, entry.before)
+
+
+def _gathered(entry: Entry, call: Call, bound: Any) -> list[Any] | None:
+    """The arguments of the fusion, or None where what the trace read or captured has changed."""
+    traced = entry.trace
+    for place in traced.statics:
+        if not place.unchanged(bound):
+            return None
+    captured = []
+    for capture in traced.captured:
+        array = capture.read(bound)
+        if array is not capture.array and (
+            arrays.kind_of(array) is None
+            or array_key(array, arrays.dtype_of_argument(array, capture.path)) != capture.key
+        ):
+            return None
+        captured.append(array)
+    enter = arrays.entering(entry.kind)
+    arguments: list[Any] = []
+    for origin in traced.sources:
+        value = captured[-origin - 1] if origin < 0 else call.leaves[origin].value
+        arguments.append(value.item() if isinstance(value, np.generic) else enter(value))
+    return arguments
+
+
+def printing(entry: Entry, arguments: Sequence[Any], given: Sequence[Any] | None) -> list[Any]:
+    """The outputs of the user's function, of a run that prints on its way. given: as for `Executable`."""
+    executable, prints, facts = entry.executable, entry.trace.prints, entry.trace.facts(arguments)
+    if executable is None:
+        print_all(prints, {}, (), facts)
+        return []
+    fusion = executable.fusion
+    numbers = returned(fusion)
+    count = sum(kind == "output" for kind, _ in entry.trace.results)
+    room = None if given is None else [*given, *[None] * (len(numbers) - count)]
+    if isinstance(executable, EvaluatedExecutable):
+        outputs = executable(arguments, room)
+        print_all(prints, dict(zip(numbers, outputs, strict=True)), fusion.outputs, facts)
+    else:
+        outputs = run_and_print(prints, executable.steps(arguments, room), fusion.outputs, facts)
+    return outputs[:count]

@@ -1,0 +1,1 @@
+"""NumPy's and CuPy's functions on traced arrays, found by `dispatch`."""

@@ -1,0 +1,330 @@
+"""NumPy's functions of differences, sums of products, polynomials and statistics of rows, on traced values.
+
+Knows: NumPy's functions and parameters. Must not know: how values are recorded.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from tracefuse import dtypes
+from tracefuse.errors import ScalarError, ShapeError
+from tracefuse.frontend.numpy_api.registry import Functions
+from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops
+from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced_ops import apply, as_array, as_traced, missing, refuse
+from tracefuse.ir.axes import normalize_axis
+
+FUNCTIONS = Functions()
+implements = FUNCTIONS.implements
+
+
+def _floating(x: Any) -> Any:
+    """x, where it is of integers or truth values as float64."""
+    traced = as_array(x)
+    return traced if traced.value.dtype.kind in ("float", "complex") else traced_ops.astype(traced, np.float64)
+
+
+def _slices(rank: int, axis: int) -> Any:
+    """The key that takes a slice of one axis and all of the others."""
+
+    def key(start: Any, stop: Any) -> tuple[slice, ...]:
+        return tuple(slice(start, stop) if k == axis else slice(None) for k in range(rank))
+
+    return key
+
+
+# -- differences and integrals ----------------------------------------------------------------------------------------
+
+
+@implements(np.ediff1d)
+def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+    flat = shaping.reshape(as_array(ary), -1)
+    parts = [flat[1:] - flat[:-1]]
+    dtype = flat.value.dtype
+    if to_begin is not None:
+        parts.insert(0, traced_ops.astype(shaping.reshape(as_array(to_begin), -1), dtype))  # fmt: skip
+    if to_end is not None:
+        parts.append(traced_ops.astype(shaping.reshape(as_array(to_end), -1), dtype))  # fmt: skip
+    return parts[0] if len(parts) == 1 else shaping.concatenate(parts)
+
+
+@implements(np.gradient)
+def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
+    """Central differences inside, one-sided ones at both ends."""
+    x = _floating(f)
+    rank = len(x.extents)
+    axes = traced_ops.axes_of(axis, rank) if axis is None else _in_order(axis, rank)
+    if edge_order not in (1, 2):
+        raise ScalarError(f"gradient: edge_order={edge_order!r}", hint="use 1 or 2")
+    spacings = list(varargs) if varargs else [1.0]
+    spacings = spacings * len(axes) if len(spacings) == 1 else spacings
+    if len(spacings) != len(axes):
+        raise ShapeError(f"gradient: {len(spacings)} spacings for {len(axes)} axes", hint="give one for each axis")
+    found = [_gradient(x, k, h, edge_order) for k, h in zip(axes, spacings, strict=True)]
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _in_order(axis: Any, rank: int) -> list[int]:
+    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    return [normalize_axis(operator.index(k), rank) for k in axes]
+
+
+def _gradient(x: Any, axis: int, spacing: Any, edge_order: int) -> Any:
+    recorder = x.recorder
+    message = f"gradient: axis {axis} has {{right}} elements, which are too few"
+    recorder.builder.require(edge_order + 1, "<=", x.extents[axis], message, f"give at least {edge_order + 1}", None)
+    key = _slices(len(x.extents), axis)
+    first, second, before_last, last = x[key(0, 1)], x[key(1, 2)], x[key(-2, -1)], x[key(-1, None)]
+    coordinates = isinstance(spacing, (np.ndarray, list, tuple)) or (isinstance(spacing, Traced) and spacing.extents)
+    if not coordinates:
+        h = spacing
+        inside = (x[key(2, None)] - x[key(None, -2)]) / (2.0 * h)
+        if edge_order == 1:
+            start, end = (second - first) / h, (last - before_last) / h
+        else:
+            start = (-1.5 / h) * first + (2.0 / h) * second + (-0.5 / h) * x[key(2, 3)]
+            end = (0.5 / h) * x[key(-3, -2)] + (-2.0 / h) * before_last + (1.5 / h) * last
+        return shaping.concatenate([start, inside, end], axis)
+    places = as_array(spacing)
+    steps = _lined_up(_floating(places[1:] - places[:-1]), len(x.extents), axis)
+    low, high = steps[key(None, -1)], steps[key(1, None)]
+    a, b, c = -high / (low * (low + high)), (high - low) / (low * high), low / (high * (low + high))
+    inside = a * x[key(None, -2)] + b * x[key(1, -1)] + c * x[key(2, None)]
+    one, two = steps[key(0, 1)], steps[key(1, 2)]
+    back, far_back = steps[key(-1, None)], steps[key(-2, -1)]
+    if edge_order == 1:
+        return shaping.concatenate([(second - first) / one, inside, (last - before_last) / back], axis)
+    start = -(2 * one + two) / (one * (one + two)) * first + (one + two) / (one * two) * second
+    start = start - one / (two * (one + two)) * x[key(2, 3)]
+    end = back / (far_back * (far_back + back)) * x[key(-3, -2)] - (back + far_back) / (far_back * back) * before_last
+    end = end + (2 * back + far_back) / (back * (far_back + back)) * last
+    return shaping.concatenate([start, inside, end], axis)
+
+
+def _lined_up(vector: Any, rank: int, axis: int) -> Any:
+    """A vector along one of `rank` axes."""
+    return shaping.expand_dims(vector, tuple(k for k in range(rank) if k != axis)) if rank > 1 else vector
+
+
+@implements(np.trapezoid)
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: Any = -1) -> Any:
+    values = as_array(y)
+    rank = len(values.extents)
+    dim = normalize_axis(operator.index(axis), rank)
+    key = _slices(rank, dim)
+    if x is None:
+        width = dx
+    else:
+        places = as_array(x)
+        if len(places.extents) == 1:
+            width = _lined_up(places[1:] - places[:-1], rank, dim)
+        else:
+            width = np.diff(places, axis=axis)
+    return traced_ops.reduce("sum", width * (values[key(1, None)] + values[key(None, -1)]) / 2.0, dim)
+
+
+@implements(np.unwrap)
+def unwrap(p: Any, discont: Any = None, axis: Any = -1, *, period: Any = 2 * np.pi) -> Any:
+    x = as_array(p)
+    rank = len(x.extents)
+    dim = normalize_axis(operator.index(axis), rank)
+    key = _slices(rank, dim)
+    whole = x.value.dtype.is_integer and isinstance(period, int)
+    x = x if whole else _floating(x)
+    step = x[key(1, None)] - x[key(None, -1)]
+    half, odd = divmod(period, 2) if whole else (period / 2, 0)
+    low = -half
+    wrapped: Any = (step - low) % period + low
+    if not odd:
+        wrapped = np.where((wrapped == low) & (step > 0), half, wrapped)
+    change: Any = wrapped - step
+    change = np.where(abs(step) < (half if discont is None else discont), 0, change)
+    change = traced_ops.astype(change, x.value.dtype, copy=False)
+    return shaping.concatenate([x[key(0, 1)], x[key(1, None)] + np.cumsum(change, dim)], dim)
+
+
+# -- products ---------------------------------------------------------------------------------------------------------
+
+
+@implements(np.convolve)
+def convolve(a: Any, v: Any, mode: str = "full") -> Any:
+    return _windows(a, v, mode, reverse=True)
+
+
+@implements(np.correlate)
+def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
+    return _windows(a, arithmetic.conjugate(as_array(v)), mode, reverse=False)
+
+
+def _windows(a: Any, v: Any, mode: str, *, reverse: bool) -> Any:
+    """Sums of products of `v` with each window of `a`, for every window that mode asks for."""
+    long, short = as_array(a), as_array(v)
+    if mode not in ("full", "same", "valid"):
+        raise ScalarError(f"{mode!r} is no mode of convolve", hint="use 'full', 'same' or 'valid'")
+    if len(long.extents) > 1 or len(short.extents) > 1:
+        raise ShapeError("object too deep for desired array", hint="give vectors")
+    long, short = (shaping.reshape(x, -1) for x in (long, short))
+    swapped = bool(short.shape[0] > long.shape[0])
+    if swapped:
+        long, short = short, long
+    short = np.flip(short) if reverse else short
+    n, m = long.shape[0], short.shape[0]
+    left = {"full": m - 1, "same": m // 2 if not swapped or reverse else (m - 1) // 2, "valid": 0}[mode]
+    if mode == "same":
+        left = m - 1 - (m - 1) // 2
+    count = {"full": n + m - 1, "same": n, "valid": n - m + 1}[mode]
+    recorder = long.recorder
+    starts = traced_ops.iota(recorder, 0, 1, recorder.plain(count), dtypes.int64)
+    within = traced_ops.iota(recorder, 0, 1, recorder.plain(m), dtypes.int64)
+    places = shaping.expand_dims(starts, 1) + within - left
+    inside = (places >= 0) & (places < n)
+    taken = np.where(inside, shaping.take(long, np.minimum(np.maximum(places, 0), n - 1)), False)
+    result = traced_ops.sum_of_products(taken * short, (-1,))
+    return np.flip(result) if swapped and not reverse else result
+
+
+@implements(np.cross)
+def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None) -> Any:
+    """The vector product of three-dimensional vectors."""
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    left, right = shaping.moveaxis(as_array(a), axisa, -1), shaping.moveaxis(as_array(b), axisb, -1)
+    for x in (left, right):
+        if not x.recorder.decide(x.extents[-1], "==", 3, "np.cross"):
+            raise missing("np.cross of vectors of two elements", "write x[..., 0] * y[..., 1] - x[..., 1] * y[..., 0]")
+    (a0, a1, a2), (b0, b1, b2) = ([x[..., k] for k in range(3)] for x in (left, right))
+    parts = (a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0)
+    return shaping.moveaxis(shaping.stack(parts, -1), -1, axisc)
+
+
+@implements(np.linalg.cross)
+def linalg_cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+    return cross(x1, x2, axis=axis)
+
+
+@implements(np.kron)
+def kron(a: Any, b: Any) -> Any:
+    left, right = as_array(a), as_array(b)
+    rank = max(len(left.extents), len(right.extents))
+    sizes = []
+    for x in (left, right):
+        sizes.append((*(1 for _ in range(rank - len(x.extents))), *x.recorder.sizes(x.extents)))
+    wide = shaping.reshape(left, tuple(e for n in sizes[0] for e in (n, 1)))
+    other = shaping.reshape(right, tuple(e for n in sizes[1] for e in (1, n)))
+    return shaping.reshape(apply("mul", wide, other), tuple(n * m for n, m in zip(*sizes, strict=True)))
+
+
+# -- polynomials ------------------------------------------------------------------------------------------------------
+
+
+@implements(np.polyval)
+def polyval(p: Any, x: Any) -> Any:
+    """Horner's rule; one step for each coefficient."""
+    coefficients = as_array(p)
+    count = coefficients.recorder.pin(coefficients.extents[0], "np.polyval")
+    at = as_traced(x)
+    result = apply("mul", at, 0)
+    for k in range(count):
+        result = apply("add", apply("mul", result, at), coefficients[k])
+    return result
+
+
+def _joined_polynomials(name: str) -> Any:
+    def joined(a1: Any, a2: Any) -> Any:
+        first, second = (shaping.reshape(as_array(a), -1) for a in (a1, a2))
+        longer = max(first.shape[0], second.shape[0])
+        first, second = (np.pad(x, (longer - x.shape[0], 0)) for x in (first, second))
+        return apply(name, first, second)
+
+    return joined
+
+
+implements(np.polyadd)(_joined_polynomials("add"))
+implements(np.polysub)(_joined_polynomials("sub"))
+
+
+@implements(np.polyder)
+def polyder(p: Any, m: Any = 1) -> Any:
+    result = as_array(p)
+    for _ in range(_order(m)):
+        n = result.shape[0] - 1
+        powers = traced_ops.iota(result.recorder, 0, 1, result.recorder.plain(n), dtypes.int64)
+        result = result[:-1] * (n - powers)
+    return result
+
+
+@implements(np.polyint)
+def polyint(p: Any, m: Any = 1, k: Any = None) -> Any:
+    result = as_array(p)
+    order = _order(m)
+    constants = np.zeros(order) if k is None else np.atleast_1d(np.asarray(k, float))
+    constants = np.repeat(constants, order) if len(constants) == 1 and order > 1 else constants
+    if len(constants) < order:
+        raise ScalarError("k must be a scalar or a rank-1 array of length 1 or >m.", hint="give m constants")
+    for constant in constants[:order].tolist():
+        n = result.shape[0]
+        powers = n - traced_ops.iota(result.recorder, 0, 1, result.recorder.plain(n), dtypes.int64)
+        result = shaping.concatenate([result / powers, np.full_like(result, constant, np.float64, shape=(1,))])
+    return result
+
+
+def _order(m: Any) -> int:
+    order = operator.index(m)
+    if order < 0:
+        raise ScalarError("Order of derivative must be positive", hint="give m >= 0")
+    return order
+
+
+@implements(np.vander)
+def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
+    base = as_array(x)
+    if len(base.extents) != 1:
+        raise ShapeError("x must be a one-dimensional array or sequence.", hint="reshape it with x.ravel()")
+    count = base.recorder.pin(base.extents[0], "np.vander") if N is None else operator.index(N)
+    base = traced_ops.astype(base, np.promote_types(base.value.dtype.numpy, np.int64), copy=False)
+    columns: list[Any] = [np.ones_like(base)] if count else []
+    while len(columns) < count:
+        columns.append(columns[-1] * base)
+    if not columns:
+        return np.zeros_like(base, shape=(base.shape[0], 0))
+    return shaping.stack(columns if increasing else columns[::-1], 1)
+
+
+# -- rows as observations ---------------------------------------------------------------------------------------------
+
+
+def _observations(m: Any, y: Any, rowvar: bool, dtype: Any) -> Any:
+    x = as_array(m)
+    x = traced_ops.astype(x, np.result_type(x.value.dtype.numpy, np.float64) if dtype is None else dtype, copy=False)
+    if len(x.extents) > 2:
+        raise ShapeError("m has more than 2 dimensions", hint="give a matrix")
+    x = shaping.expand_dims(x, 0) if len(x.extents) < 2 else (x if rowvar else shaping.transpose(x))
+    if y is not None:
+        x = shaping.concatenate([x, _observations(y, None, rowvar, dtype)], 0)
+    return x
+
+
+@implements(np.cov)
+def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None, fweights: Any = None, aweights: Any = None, *, dtype: Any = None) -> Any:  # fmt: skip # noqa: E501
+    refuse("np.cov", fweights=fweights, aweights=aweights)
+    x = _observations(m, y, rowvar, dtype)
+    ddof = (0 if bias else 1) if ddof is None else ddof
+    deviation = x - traced_ops.reduce("mean", x, 1, None, None, True)
+    turned = arithmetic.conjugate(shaping.transpose(deviation))
+    return np.squeeze(arithmetic.matmul(deviation, turned) / (x.shape[1] - ddof))
+
+
+@implements(np.corrcoef)
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Any:
+    covariance = cov(x, y, rowvar, dtype=dtype)
+    if not covariance.extents:
+        return covariance / covariance
+    spread = np.sqrt(arithmetic.real(np.diagonal(covariance)))
+    result = covariance / shaping.expand_dims(spread, 1) / spread
+    if result.value.dtype.kind == "complex":
+        raise missing("np.corrcoef of complex numbers", "divide np.cov by the spreads")
+    return np.clip(result, -1, 1)

@@ -1,0 +1,217 @@
+"""NumPy's ufuncs that no single row means, written with other rows.
+
+Functions of floats are computed in NumPy's own type for the operands, by formulas that neither overflow nor lose digits
+where NumPy's do not.
+
+Knows: ufuncs, rows, NumPy's promotion of a ufunc. Must not know: how values are recorded, the parameters of ufuncs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracefuse import dtypes
+from tracefuse.dtypes import dtype_of
+from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops
+from tracefuse.frontend.tracer.traced_ops import apply, as_traced, missing, recorder_of
+from tracefuse.ops import REGISTRY
+
+_PYTHON = {"bool": np.bool_, "int": int, "float": float, "complex": complex}
+
+
+def operands_of(ufunc: np.ufunc, *operands: Any) -> list[Any]:
+    """The operands in the types that NumPy computes the ufunc in."""
+    recorder = recorder_of(operands)
+    given: list[Any] = []
+    for resolved in map(recorder.resolve, operands):
+        given.append(resolved.dtype.numpy if resolved.weak is None and resolved.dtype else _PYTHON[str(resolved.weak)])
+    types = ufunc.resolve_dtypes((*given, *[None] * ufunc.nout))
+    return [traced_ops.astype(as_traced(x), t, copy=False) for x, t in zip(operands, types, strict=False)]
+
+
+def _square(x: Any) -> Any:
+    return apply("mul", x, x)
+
+
+def _reciprocal(x: Any) -> Any:
+    traced = as_traced(x)
+    return apply("trunc_divide" if traced.value.dtype.is_integer else "div", 1, traced)
+
+
+def _sign(x: Any) -> Any:
+    if "sign" in REGISTRY:
+        return apply("sign", x)
+    traced = as_traced(x)
+    if traced.value.dtype.kind in ("complex", "bool"):
+        raise missing(f"np.sign of {traced.value.dtype}", "compute it outside the fused function")
+    ones = apply("where", apply("gt", traced, 0), 1, apply("where", apply("lt", traced, 0), -1, traced))
+    if traced.value.dtype.kind == "uint":
+        ones = apply("minimum", traced, 1)
+    return ones
+
+
+def _float_power(a: Any, b: Any) -> Any:
+    base = as_traced(a)
+    wide = dtypes.complex128 if base.value.dtype.is_complex else dtypes.float64
+    return arithmetic.power(traced_ops.astype(base, wide), b)
+
+
+def _logical_xor(a: Any, b: Any) -> Any:
+    return apply("ne", apply("ne", a, 0), apply("ne", b, 0))
+
+
+def _isinf(x: Any) -> Any:
+    x = as_traced(x)
+    return apply("logical_not", apply("logical_or", apply("isfinite", x), apply("isnan", x)))
+
+
+def _fmax(name: str) -> Callable[[Any, Any], Any]:
+    def call(a: Any, b: Any) -> Any:
+        chosen = apply(name, a, b)
+        if not chosen.value.dtype.is_floating:
+            return chosen
+        return apply("where", apply("isnan", a), b, apply("where", apply("isnan", b), a, chosen))
+
+    return call
+
+
+def _degrees(factor: float) -> Callable[[Any], Any]:
+    def call(x: Any) -> Any:
+        traced = as_traced(x)
+        floating = traced if traced.value.dtype.is_floating else traced_ops.astype(traced, dtypes.float64)
+        return apply("mul", floating, factor)
+
+    return call
+
+
+def vecdot(x1: Any, x2: Any, axis: Any = -1) -> Any:
+    """The sum of the products of conj(x1) and x2 along an axis."""
+    left, right = (shaping.moveaxis(x, axis, -1) for x in (x1, x2))
+    made = apply("mul", arithmetic.conjugate(left), right)
+    return traced_ops.sum_of_products(made, (-1,))
+
+
+def _matvec(matrix: Any, vector: Any) -> Any:
+    return shaping.squeeze(arithmetic.matmul(matrix, shaping.expand_dims(vector, -1)), -1)
+
+
+def _vecmat(vector: Any, matrix: Any) -> Any:
+    row = shaping.expand_dims(arithmetic.conjugate(vector), -2)
+    return shaping.squeeze(arithmetic.matmul(row, matrix), -2)
+
+
+# -- functions of floats ----------------------------------------------------------------------------------------------
+
+
+def _wide(x: Any) -> bool:
+    return bool(x.value.dtype is dtypes.float64)
+
+
+def _hypot(a: Any, b: Any) -> Any:
+    """sqrt(a * a + b * b). Of float64 the larger one is taken out, so that no square overflows."""
+    a, b = operands_of(np.hypot, a, b)
+    if not _wide(a):
+        own = a.value.dtype
+        a, b = traced_ops.astype(a, dtypes.float64), traced_ops.astype(b, dtypes.float64)
+        return traced_ops.astype(np.sqrt(a * a + b * b), own)
+    a, b = abs(a), abs(b)
+    large, small = np.maximum(a, b), np.minimum(a, b)
+    ratio = small / np.where(large == 0, 1, large)
+    result = large * np.sqrt(1 + ratio * ratio)
+    return np.where(np.isinf(a) | np.isinf(b), np.inf, result)
+
+
+def _heaviside(x: Any, at_zero: Any) -> Any:
+    x, at_zero = operands_of(np.heaviside, x, at_zero)
+    return np.where(np.isnan(x), x, np.where(x == 0, at_zero, traced_ops.astype(x > 0, x.value.dtype)))
+
+
+def _logaddexp(a: Any, b: Any) -> Any:
+    a, b = operands_of(np.logaddexp, a, b)
+    larger = np.maximum(a, b)
+    return np.where(a == b, a + math.log(2), larger + np.log1p(np.exp(-abs(a - b))))
+
+
+def _logaddexp2(a: Any, b: Any) -> Any:
+    a, b = operands_of(np.logaddexp2, a, b)
+    larger = np.maximum(a, b)
+    return np.where(a == b, a + 1, larger + np.log1p(np.exp2(-abs(a - b))) * math.log2(math.e))
+
+
+def _cbrt(x: Any) -> Any:
+    """The cube root: exp(log(x) / 3), and a step of Newton's for the digits that the exponential loses."""
+    (x,) = operands_of(np.cbrt, x)
+    own = x.value.dtype
+    a = abs(traced_ops.astype(x, dtypes.float64, copy=False))
+    plain = (a > 0) & (a < np.inf)
+    inside = np.where(plain, a, 1)
+    root = np.exp(np.log(inside) / 3)
+    root = root - (root - inside / (root * root)) / 3
+    result = np.copysign(np.where(plain, root, a), traced_ops.astype(x, dtypes.float64, copy=False))
+    return traced_ops.astype(result, own, copy=False)
+
+
+def _lcm(a: Any, b: Any) -> Any:
+    divisor = np.gcd(a, b)
+    return np.where(divisor == 0, 0, abs(a // np.where(divisor == 0, 1, divisor) * b))
+
+
+def _divmod(a: Any, b: Any) -> Any:
+    return apply("floor_divide", a, b), apply("remainder", a, b)
+
+
+def _modf(x: Any) -> Any:
+    (x,) = operands_of(np.modf, x)
+    whole = np.trunc(x)
+    part = np.where(np.isinf(x), 0, x - whole)
+    return np.copysign(part, x), whole
+
+
+def _spacing(x: Any) -> Any:
+    (x,) = operands_of(np.spacing, x)
+    size = abs(x)
+    step = np.nextafter(size, size.dtype.type(np.inf)) - size
+    return np.where(np.isinf(x), np.nan, np.copysign(step, x))
+
+
+def _bitwise_count(x: Any) -> Any:
+    """The bits that are set: sums of neighbours in groups of 2, 4, 8, ... bits of 64."""
+    traced: Any = as_traced(x)
+    if not traced.value.dtype.is_integer:
+        raise missing(f"np.bitwise_count of {traced.value.dtype}", "cast it to an integer")
+    size = traced if traced.value.dtype.kind == "uint" else abs(traced)
+    # abs of the smallest integer is itself, of which the lowest bits of its own width count.
+    width = size.value.dtype.itemsize * 8
+    v = traced_ops.astype(size, dtypes.uint64, copy=False) & np.uint64(2**width - 1)
+    for shift, mask in ((1, 0x5555555555555555), (2, 0x3333333333333333), (4, 0x0F0F0F0F0F0F0F0F),
+                        (8, 0x00FF00FF00FF00FF), (16, 0x0000FFFF0000FFFF), (32, 0x00000000FFFFFFFF)):  # fmt: skip
+        v = (v & np.uint64(mask)) + ((v >> np.uint64(shift)) & np.uint64(mask))
+    return traced_ops.astype(v, dtype_of(np.uint8))
+
+
+COMPOSED: dict[np.ufunc, Callable[..., Any]] = {
+    np.square: _square, np.reciprocal: _reciprocal, np.sign: _sign, np.power: arithmetic.power,
+    np.float_power: _float_power,
+    np.matmul: arithmetic.matmul, np.logical_xor: _logical_xor, np.conjugate: arithmetic.conjugate,
+    np.degrees: _degrees(180 / np.pi), np.rad2deg: _degrees(180 / np.pi), np.radians: _degrees(np.pi / 180),
+    np.deg2rad: _degrees(np.pi / 180), np.isinf: _isinf, np.fmax: _fmax("maximum"), np.fmin: _fmax("minimum"),
+    np.hypot: _hypot, np.heaviside: _heaviside, np.logaddexp: _logaddexp, np.logaddexp2: _logaddexp2, np.cbrt: _cbrt,
+    np.lcm: _lcm, np.divmod: _divmod, np.modf: _modf, np.spacing: _spacing,
+}  # fmt: skip
+"""The meaning of each ufunc that has no row of its own."""
+
+for _name, _meaning in (
+    ("bitwise_count", _bitwise_count), ("vecdot", vecdot), ("matvec", _matvec), ("vecmat", _vecmat),
+):  # fmt: skip
+    if hasattr(np, _name):  # some came with NumPy 2.1 and 2.2
+        COMPOSED[getattr(np, _name)] = _meaning
+
+
+def without_rows(rows: Sequence[np.ufunc]) -> dict[np.ufunc, Callable[..., Any]]:
+    """Those that have no row, and the powers and products, whose special cases come before their rows."""
+    special = (np.power, np.matmul)
+    return {ufunc: meaning for ufunc, meaning in COMPOSED.items() if ufunc in special or ufunc not in rows}

@@ -1,0 +1,58 @@
+"""CuPy's ufuncs on traced values: the hook that CuPy calls on its arguments.
+
+Knows: the names of CuPy's kernels. Must not know: how values are recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracefuse.frontend.numpy_api import dispatch
+from tracefuse.frontend.numpy_api.elementwise import angle, clip
+from tracefuse.frontend.numpy_api.ufuncs import call_row
+from tracefuse.frontend.tracer.in_place import into
+from tracefuse.frontend.tracer.traced_ops import apply, missing, refuse
+from tracefuse.ops import REGISTRY
+
+# Kernels of CuPy whose name is not "cupy_" and the name of a NumPy ufunc.
+_CUPY_ROWS = {
+    "cupy_copy": "set", "cupy_where": "where", "cupyx_scipy_special_erf": "erf", "cupyx_scipy_special_expit": "sigmoid",
+    "cupyx_scipy_expit": "sigmoid", "cupyx_scipy_special_erfc": "erfc",
+}  # fmt: skip
+
+
+def call_cupy_kernel(kernel: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
+    """What a CuPy ufunc does on traced operands: `kernel` is the ufunc, known by its name.
+
+    CuPy passes its arguments as they were given; outputs may stand after the `nin` inputs.
+    """
+    name = getattr(kernel, "name", type(kernel).__name__)
+    count = getattr(kernel, "nin", len(arguments))
+    inputs, outs = arguments[:count], arguments[count:]
+    out, dtype = keywords.pop("out", None), keywords.pop("dtype", None)
+    keywords.pop("casting", None)
+    refuse(name, where=keywords.pop("_where", None), **keywords)
+    row, ufunc = _CUPY_ROWS.get(name), getattr(np, name.removeprefix("cupy_"), None)
+    if name == "cupy_clip":
+        result = clip(*inputs)
+    elif name == "cupy_angle_deg":
+        result = angle(*inputs, deg=True)
+    elif row in REGISTRY:
+        result = apply(str(row), *inputs, compute_in=dtype)
+    elif name.startswith("cupy_") and isinstance(ufunc, np.ufunc):
+        result = call_row(ufunc, inputs, dtype)
+    elif name.startswith("cupy_") and ufunc in dispatch.FUNCTIONS and dtype is None:
+        result = dispatch.call(ufunc, inputs, {})
+    else:
+        raise missing(
+            f"the CuPy kernel {name}", "write it with NumPy's functions, or call it outside the fused function"
+        )
+    targets = (out if isinstance(out, tuple) else (out,)) if out is not None else tuple(outs)
+    if not targets:
+        return result
+    results = result if isinstance(result, tuple) else (result,)
+    stored = tuple(r if t is None else into(t, r) for r, t in zip(results, targets, strict=True))
+    return stored if isinstance(result, tuple) else stored[0]

@@ -1,0 +1,225 @@
+"""NumPy's functions that work element by element, types and arrays like another, on traced values.
+
+Knows: NumPy's functions and parameters. Must not know: how values are recorded.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tracefuse.dtypes import dtype_of
+from tracefuse.frontend.numpy_api.registry import Functions, functions
+from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops
+from tracefuse.frontend.tracer.in_place import into
+from tracefuse.frontend.tracer.operands import RANGE
+from tracefuse.frontend.tracer.symbolic_size import extent_of
+from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, missing, refuse
+from tracefuse.ops import REGISTRY, Pointwise
+
+FUNCTIONS = Functions()
+implements = FUNCTIONS.implements
+
+
+@implements(np.where)
+def where(condition: Any, x: Any = None, y: Any = None) -> Any:
+    if x is None or y is None:
+        raise missing("np.where with one argument: the size of its result depends on the data", "give all three")
+    return apply("where", condition, x, y)
+
+
+@implements(np.clip)
+def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None, **more: Any) -> Any:  # fmt: skip # noqa: E501
+    refuse("np.clip", **more)
+    low, high = (None if v is np._NoValue else v for v in (a_min, a_max))
+    low, high = min if low is None else low, max if high is None else high
+    low, high = _bounding(a, low, lower=True), _bounding(a, high, lower=False)
+    result = a
+    if low is not None:
+        result = apply("maximum", result, low)
+    if high is not None:
+        result = apply("minimum", result, high)
+    result = traced_ops.copy(a) if result is a else result
+    return result if out is None else into(out, result)
+
+
+def _bounding(a: Any, bound: Any, *, lower: bool) -> Any:
+    """A bound of a clip; None for a Python integer, or a size, beyond all that the array's integer type holds."""
+    traced = as_traced(a)
+    dtype = traced.value.dtype
+    number = extent_of(bound)
+    if number is None or not dtype.is_integer:
+        return bound
+    limits = np.iinfo(dtype.name)
+    ends = (number, int(limits.min)) if lower else (int(limits.max), number)
+    return None if traced.recorder.decide(ends[0], "<=", ends[1], RANGE) else bound
+
+
+@implements(np.isclose)
+def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
+    close = apply("le", apply("abs", apply("sub", a, b)), apply("add", atol, apply("mul", rtol, apply("abs", b))))
+    close = apply("logical_and", close, apply("isfinite", b))
+    close = apply("logical_or", close, apply("eq", a, b))
+    if equal_nan:
+        close = apply("logical_or", close, apply("logical_and", apply("isnan", a), apply("isnan", b)))
+    return close
+
+
+@implements(np.allclose)
+def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
+    return traced_ops.reduce("all", isclose(a, b, rtol, atol, equal_nan))
+
+
+@implements(np.nan_to_num)
+def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+    traced = as_traced(x)
+    if traced.value.dtype.is_complex:
+        parts = (nan_to_num(apply(part, traced), copy, nan, posinf, neginf) for part in ("real", "imag"))
+        return apply("complex", *parts)
+    if not traced.value.dtype.is_floating:
+        return traced_ops.copy(traced)
+    limits: Any = ml_dtypes.finfo(traced.value.dtype.name)  # it knows NumPy's types as well
+    high = float(limits.max) if posinf is None else posinf
+    low = float(limits.min) if neginf is None else neginf
+    kept = apply("where", apply("isnan", traced), nan, traced)
+    kept = apply("where", apply("eq", traced, float("inf")), high, kept)
+    return apply("where", apply("eq", traced, float("-inf")), low, kept)
+
+
+@implements(np.round, np.around)
+def round_(a: Any, decimals: int = 0, out: Any = None) -> Any:
+    """To `decimals` digits after the point, as NumPy: scaled, rounded to even, scaled back."""
+    x = as_traced(a)
+    digits = operator.index(decimals)
+    if x.value.dtype.is_integer:
+        if digits < 0:
+            raise missing(f"np.round(decimals={digits}) of integers", "cast them to float64 first")
+        result = traced_ops.copy(x)
+    elif digits == 0:
+        result = apply("round", x)
+    else:
+        scale = 10.0 ** abs(digits)
+        there, back = ("mul", "div") if digits > 0 else ("div", "mul")
+        result = apply(back, apply("round", apply(there, x, scale)), scale)
+    return result if out is None else into(out, result)
+
+
+@implements(np.fix)
+def fix(x: Any, out: Any = None) -> Any:
+    result = apply("trunc", x)
+    return result if out is None else into(out, result)
+
+
+@implements(np.sinc)
+def sinc(x: Any) -> Any:
+    traced = as_traced(x)
+    traced = traced if traced.value.dtype.kind in ("float", "complex") else traced_ops.astype(traced, np.float64)
+    y = apply("mul", apply("where", apply("eq", traced, 0), 1e-20, traced), np.pi)
+    return apply("div", apply("sin", y), y)
+
+
+@implements(np.angle)
+def angle(z: Any, deg: bool = False) -> Any:
+    traced = as_traced(z)
+    if traced.value.dtype.kind not in ("float", "complex"):
+        traced = traced_ops.astype(traced, np.float64)
+    result = apply("atan2", arithmetic.imag(traced), arithmetic.real(traced))
+    return apply("mul", result, 180 / np.pi) if deg else result
+
+
+@implements(np.iscomplex)
+def iscomplex(x: Any) -> Any:
+    return apply("ne", arithmetic.imag(x), 0)
+
+
+@implements(np.copy)
+def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
+    return traced_ops.copy(a)
+
+
+@implements(*functions("astype"))
+def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
+    return traced_ops.astype(as_traced(x), dtype, copy=copy)
+
+
+@implements(np.real)
+def real(val: Any) -> Any:
+    return arithmetic.real(val)
+
+
+@implements(np.imag)
+def imag(val: Any) -> Any:
+    return arithmetic.imag(val)
+
+
+@implements(np.iscomplexobj)
+def iscomplexobj(x: Any) -> bool:
+    return bool(as_traced(x).value.dtype.kind == "complex")
+
+
+@implements(np.isrealobj)
+def isrealobj(x: Any) -> bool:
+    return not iscomplexobj(x)
+
+
+@implements(np.result_type)
+def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
+    plain: list[Any] = []
+    for a in arrays_and_dtypes:
+        if isinstance(a, Traced) and a.weak is not None:
+            plain.append({"bool": False, "int": 0, "float": 0.0, "complex": 0j}[a.weak])
+        else:
+            plain.append(a.value.dtype.numpy if isinstance(a, Traced) else a)
+    return np.result_type(*plain)
+
+
+def _like(prototype: Any, value: Any, dtype: Any, shape: Any, device: Any) -> Any:
+    traced = as_traced(prototype)
+    recorder = traced.recorder
+    recorder.require_device(device)
+    target = traced.value.dtype if dtype is None else dtype_of(dtype)
+    extents = traced.extents if shape is None else shaping.new_shape(shape, recorder)
+    filled = value if not isinstance(value, (np.ndarray, list, tuple)) else as_tensor(value)
+    if isinstance(filled, Traced) and filled.extents:
+        return shaping.broadcast_to(traced_ops.astype(filled, target), recorder.sizes(extents))
+    return recorder.movement("full", [filled], shape=extents, dtype=target)
+
+
+@implements(np.zeros_like)
+def zeros_like(a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:  # fmt: skip # noqa: E501
+    return _like(a, 0, dtype, shape, device)
+
+
+@implements(np.ones_like)
+def ones_like(a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:  # fmt: skip # noqa: E501
+    return _like(a, 1, dtype, shape, device)
+
+
+@implements(np.empty_like)
+def empty_like(prototype: Any, /, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:  # fmt: skip # noqa: E501
+    return _like(prototype, 0, dtype, shape, device)
+
+
+@implements(np.full_like)
+def full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:  # fmt: skip # noqa: E501
+    return _like(a, fill_value, dtype, shape, device)
+
+
+def _by_row(name: str) -> Any:
+    def elementwise(*operands: Any) -> Any:
+        return apply(name, *operands)
+
+    return elementwise
+
+
+# A row whose meaning is one of NumPy's functions, and no ufunc, needs no entry here.
+for _row in REGISTRY.values():
+    _function = _row.numpy if isinstance(_row, Pointwise) else None
+    _public = None if _function is None else getattr(np, getattr(_function, "__name__", ""), None)
+    _is_other = _public is not None and _public is _function and not isinstance(_function, np.ufunc)
+    if _is_other and _function not in FUNCTIONS:
+        implements(_function)(_by_row(_row.name))

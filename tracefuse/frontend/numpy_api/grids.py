@@ -1,0 +1,396 @@
+"""NumPy's functions that arrange arrays on grids, blocks and diagonals, on traced values.
+
+Knows: NumPy's functions and parameters. Must not know: how values are recorded.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracefuse import dtypes
+from tracefuse.errors import ScalarError, ShapeError
+from tracefuse.frontend.numpy_api import products
+from tracefuse.frontend.numpy_api.registry import Functions
+from tracefuse.frontend.tracer import shaping, traced_ops
+from tracefuse.frontend.tracer.recorder import Recorder
+from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced_ops import apply, as_array, as_tensor, as_traced, missing
+from tracefuse.ir.axes import normalize_axis
+
+FUNCTIONS = Functions()
+implements = FUNCTIONS.implements
+
+
+@implements(np.atleast_3d)
+def atleast_3d(*arrays: Any) -> Any:
+    parts = []
+    for a in arrays:
+        rank = len(as_array(a).extents)
+        places = {0: (0, 1, 2), 1: (0, 2), 2: (2,)}.get(rank)
+        parts.append(a if places is None else shaping.expand_dims(a, places))
+    return parts[0] if len(parts) == 1 else tuple(parts)
+
+
+@implements(np.dstack)
+def dstack(tup: Any) -> Any:
+    return shaping.concatenate([atleast_3d(a) for a in tup], 2)
+
+
+@implements(np.dsplit)
+def dsplit(ary: Any, indices_or_sections: Any) -> Any:
+    if len(as_traced(ary).extents) < 3:
+        raise ShapeError("dsplit only works on arrays of 3 or more dimensions", hint="use np.split with an axis")
+    return np.split(ary, indices_or_sections, 2)
+
+
+@implements(np.lib.stride_tricks.sliding_window_view)
+def sliding_window_view(
+    x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
+) -> Any:
+    """Each window in new axes at the end; nothing is stored but what is asked for."""
+    traced_ops.refuse("sliding_window_view", writeable=writeable or None)
+    result = as_tensor(x)
+    recorder, rank = result.recorder, len(result.extents)
+    widths = window_shape if isinstance(window_shape, (tuple, list)) else (window_shape,)
+    axes = tuple(range(rank)) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
+    if len(widths) != len(axes):
+        raise ShapeError(
+            f"sliding_window_view: {len(widths)} widths for {len(axes)} axes", hint="give one width for each axis"
+        )
+    for width, one in zip(shaping.new_shape_entries(widths, recorder), axes, strict=True):
+        dim = normalize_axis(operator.index(one), rank)
+        result = recorder.movement("windows", [result], dim=dim, width=width)
+    return result
+
+
+@implements(np.block)
+def block(arrays: Any) -> Any:
+    """Nested lists of blocks: the innermost are joined along the last axis, those outside along the ones before."""
+    depth, rank = _depth(arrays), _widest(arrays)
+    return _joined(arrays, max(depth, rank), 0, depth)
+
+
+def _depth(arrays: Any) -> int:
+    return 1 + max(map(_depth, arrays), default=0) if isinstance(arrays, list) else 0
+
+
+def _widest(arrays: Any) -> int:
+    return max(map(_widest, arrays), default=0) if isinstance(arrays, list) else len(as_array(arrays).extents)
+
+
+def _joined(arrays: Any, rank: int, level: int, depth: int) -> Any:
+    if not isinstance(arrays, list):
+        if level != depth:
+            raise ShapeError(f"np.block: a block at depth {level} beside blocks at depth {depth}", hint="nest them alike")  # fmt: skip # noqa: E501
+        x = as_array(arrays)
+        lead = rank - len(x.extents)
+        return shaping.expand_dims(x, tuple(range(lead))) if lead else traced_ops.copy(x)
+    return shaping.concatenate([_joined(a, rank, level + 1, depth) for a in arrays], rank - depth + level)
+
+
+@implements(np.rot90)
+def rot90(m: Any, k: Any = 1, axes: Any = (0, 1)) -> Any:
+    x = as_array(m)
+    first, second = (normalize_axis(operator.index(a), len(x.extents)) for a in axes)
+    if first == second:
+        raise ShapeError("Axes must be different.", hint="name two axes")
+    turns = operator.index(k) % 4
+    if turns == 0:
+        return shaping.getitem(x, ...)
+    if turns == 2:
+        return np.flip(x, (first, second))
+    if turns == 1:
+        return shaping.swapaxes(np.flip(x, second), first, second)
+    return np.flip(shaping.swapaxes(x, first, second), second)
+
+
+@implements(np.diag)
+def diag(v: Any, k: Any = 0) -> Any:
+    """The diagonal of a matrix, or the matrix that has a vector on its diagonal."""
+    x = as_array(v)
+    if len(x.extents) == 2:
+        return products.diagonal(x, k)
+    if len(x.extents) != 1:
+        raise ShapeError("Input must be 1- or 2-d.", hint="give a vector or a matrix")
+    recorder, offset = x.recorder, operator.index(k)
+    size = recorder.plain(x.shape[0] + abs(offset))
+    rows = shaping.expand_dims(traced_ops.iota(recorder, 0, 1, size, dtypes.int64), 1)
+    columns = shaping.expand_dims(traced_ops.iota(recorder, 0, 1, size, dtypes.int64), 0)
+    padded = np.pad(x, (abs(offset), 0) if offset >= 0 else (0, abs(offset)))
+    return np.where(rows + offset == columns, shaping.expand_dims(padded, 0), False)
+
+
+@implements(np.diagflat)
+def diagflat(v: Any, k: Any = 0) -> Any:
+    return diag(shaping.reshape(as_array(v), -1), k)
+
+
+@implements(np.resize)
+def resize(a: Any, new_shape: Any) -> Any:
+    """The elements in row-major order, again from the first where they do not fill the shape."""
+    flat = shaping.reshape(as_array(a), -1)
+    recorder = flat.recorder
+    shape = new_shape if isinstance(new_shape, (tuple, list)) else (new_shape,)
+    count: Any = 1
+    for extent in shape:
+        count = count * extent
+    if not flat.shape[0] > 0:
+        return np.zeros_like(flat, shape=tuple(shape))
+    places = traced_ops.iota(recorder, 0, 1, recorder.plain(count), dtypes.int64) % flat.shape[0]
+    return shaping.reshape(shaping.take(flat, places), tuple(shape))
+
+
+# -- coordinates ------------------------------------------------------------------------------------------------------
+
+
+@implements(np.meshgrid)
+def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
+    if indexing not in ("xy", "ij"):
+        raise ScalarError("Valid values for `indexing` are 'xy' and 'ij'.", hint="use one of them")
+    parts = [shaping.reshape(as_array(v), -1) for v in xi]
+    order = list(range(len(parts)))
+    if indexing == "xy" and len(parts) > 1:
+        order[:2] = [1, 0]
+    lined = [
+        shaping.expand_dims(part, tuple(k for k in range(len(parts)) if k != order[place])) if len(parts) > 1 else part
+        for place, part in enumerate(parts)
+    ]
+    return tuple(lined) if sparse or len(parts) < 2 else tuple(np.broadcast_arrays(*lined))
+
+
+@implements(np.ix_)
+def ix_(*args: Any) -> Any:
+    vectors = [as_array(v) for v in args]
+    for v in vectors:
+        if v.value.dtype.kind == "bool":
+            raise missing("np.ix_ of a mask: the size of the result depends on the data", "use np.where")
+    rank = len(vectors)
+    return tuple(
+        shaping.expand_dims(v, tuple(k for k in range(rank) if k != place)) if rank > 1 else v
+        for place, v in enumerate(vectors)
+    )
+
+
+def _steps(start: Any, stop: Any, num: Any, endpoint: bool, axis: Any) -> tuple[Any, Any, Any, int, Any]:
+    """(first, last, step, count, places) for `num` values between two arrays; the new axis is the first."""
+    count = operator.index(num)
+    if count < 0:
+        raise ScalarError(f"Number of samples, {count}, must be non-negative.", hint="give num >= 0")
+    dtype = np.result_type(start, stop, 1.0)
+    parts: Any = np.broadcast_arrays(as_array(start), as_array(stop))
+    first, last = (traced_ops.astype(x, dtype, copy=False) for x in parts)
+    places = traced_ops.iota(first.recorder, 0, 1, count, dtypes.dtype_of(np.finfo(dtype).dtype))
+    rank = len(first.extents)
+    places = shaping.expand_dims(places, tuple(range(1, rank + 1))) if rank else places
+    step = (last - first) / max(count - int(endpoint), 1)
+    return first, last, step, count, places
+
+
+@implements(np.linspace)
+def linspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None, axis: Any = 0, *, device: Any = None) -> Any:  # fmt: skip # noqa: E501
+    first, last, step, count, places = _steps(start, stop, num, endpoint, axis)
+    result = places * step + first
+    if endpoint and count > 1:
+        result = np.where(places == count - 1, last, result)
+    result = shaping.moveaxis(result, 0, axis) if axis != 0 else result
+    if dtype is not None:
+        target = dtypes.dtype_of(dtype)
+        result = traced_ops.astype(np.floor(result) if target.is_integer else result, target, copy=False)
+    if not retstep:
+        return result
+    return result, step if count > int(endpoint) else step * np.nan
+
+
+@implements(np.logspace)
+def logspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: Any = 0) -> Any:  # fmt: skip # noqa: E501
+    result = np.power(base, linspace(start, stop, num, endpoint, axis=axis))
+    return result if dtype is None else traced_ops.astype(result, dtype, copy=False)
+
+
+@implements(np.geomspace)
+def geomspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype: Any = None, axis: Any = 0) -> Any:
+    """Positive numbers at equal ratios, negative ones likewise; float64, as NumPy's."""
+    start = apply("mul", start, np.float64(1))
+    first, last, _, count, places = _steps(start, stop, num, endpoint, axis)
+    if first.value.dtype.kind == "complex" or last.value.dtype.kind == "complex":
+        raise missing("np.geomspace of complex numbers", "write np.exp of np.linspace of their logarithms")
+    sign = 1 - 2 * traced_ops.astype((first < 0) & (last < 0), first.value.dtype)
+    low, high = np.log10(first * sign), np.log10(last * sign)
+    result = np.power(10.0, places * ((high - low) / max(count - int(endpoint), 1)) + low) * sign
+    if count:
+        result = np.where(places == 0, first, result)
+    if endpoint and count > 1:
+        result = np.where(places == count - 1, last, result)
+    result = shaping.moveaxis(result, 0, axis) if axis != 0 else result
+    return result if dtype is None else traced_ops.astype(result, dtype, copy=False)
+
+
+def _shape_of(shape: Any) -> tuple[Any, ...]:
+    return tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+
+
+@implements(np.unravel_index)
+def unravel_index(indices: Any, shape: Any, order: str = "C") -> Any:
+    """Coordinates of positions in row-major order; positions outside the shape are not looked for."""
+    _row_major("np.unravel_index", order)
+    rest = traced_ops.astype(as_array(indices), np.int64, copy=False)
+    found: list[Any] = []
+    for extent in reversed(_shape_of(shape)):
+        found.append(rest % extent)
+        rest = rest // extent
+    return tuple(reversed(found))
+
+
+@implements(np.ravel_multi_index)
+def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: str = "C") -> Any:
+    """Positions of coordinates in row-major order; with mode 'raise' those outside are not looked for."""
+    _row_major("np.ravel_multi_index", order)
+    extents = _shape_of(dims)
+    modes = mode if isinstance(mode, (tuple, list)) else (mode,) * len(extents)
+    result: Any = 0
+    for index, extent, one in zip(_rows(multi_index), extents, modes, strict=True):
+        places = traced_ops.astype(as_array(index), np.int64, copy=False)
+        places = {"raise": lambda p, n: p, "wrap": lambda p, n: p % n, "clip": lambda p, n: np.clip(p, 0, n - 1)}[one](places, extent)  # fmt: skip # noqa: E501
+        result = result * extent + places
+    return result
+
+
+def _rows(values: Any) -> Sequence[Any]:
+    return list(iter(values))
+
+
+def _row_major(name: str, order: str) -> None:
+    if order != "C":
+        raise missing(f"{name} with order={order!r}", "use order='C'")
+
+
+def _pinned(x: Any, function: str, recorder: Recorder) -> list[int]:
+    return [recorder.pin(extent, function) for extent in x.extents]
+
+
+@implements(np.diag_indices_from)
+def diag_indices_from(arr: Any) -> Any:
+    x = as_array(arr)
+    sizes = _pinned(x, "np.diag_indices_from", x.recorder)
+    if len(sizes) < 2 or len(set(sizes)) > 1:
+        raise ShapeError("All dimensions of input must be of equal length", hint="give a square array")
+    return np.diag_indices(sizes[0], len(sizes))
+
+
+@implements(np.tril_indices_from)
+def tril_indices_from(arr: Any, k: int = 0) -> Any:
+    rows, columns = _pinned(as_array(arr), "np.tril_indices_from", as_array(arr).recorder)
+    return np.tril_indices(rows, k, columns)
+
+
+@implements(np.triu_indices_from)
+def triu_indices_from(arr: Any, k: int = 0) -> Any:
+    rows, columns = _pinned(as_array(arr), "np.triu_indices_from", as_array(arr).recorder)
+    return np.triu_indices(rows, k, columns)
+
+
+# -- parts that known numbers name ------------------------------------------------------------------------------------
+
+
+def _axis_of(arr: Any, axis: Any) -> tuple[Any, int]:
+    x = as_array(arr)
+    if axis is None:
+        return shaping.reshape(x, -1), 0
+    return x, normalize_axis(operator.index(axis), len(x.extents))
+
+
+def _known(name: str, values: Any) -> Any:
+    if isinstance(values, Traced):
+        raise missing(f"{name} at places that are traced: the size of the result depends on the data",
+                      "give the places as NumPy arrays or integers")  # fmt: skip
+    return values
+
+
+@implements(np.delete)
+def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
+    x, dim = _axis_of(arr, axis)
+    size = x.recorder.pin(x.extents[dim], "np.delete")
+    return shaping.take(x, np.delete(np.arange(size), _known("np.delete", obj)), dim)
+
+
+@implements(np.compress)
+def compress(condition: Any, a: Any, axis: Any = None, out: Any = None) -> Any:
+    traced_ops.refuse("np.compress", out=out)
+    x, dim = _axis_of(a, axis)
+    return shaping.take(x, np.flatnonzero(np.asarray(_known("np.compress", condition))), dim)
+
+
+@implements(np.extract)
+def extract(condition: Any, arr: Any) -> Any:
+    return compress(np.ravel(_known("np.extract", condition)), shaping.reshape(as_array(arr), -1))
+
+
+@implements(np.insert)
+def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
+    """Values in front of known places: both in one row, and the order of NumPy's own result taken from it."""
+    x, dim = _axis_of(arr, axis)
+    recorder = x.recorder
+    size = recorder.pin(x.extents[dim], "np.insert")
+    places = _known("np.insert", obj)
+    added = as_array(values)
+    lead = len(x.extents) - len(added.extents)
+    added = shaping.expand_dims(added, tuple(range(lead))) if lead > 0 else added
+    if isinstance(places, slice) or np.ndim(places):
+        count = int(np.insert(np.arange(size), places, -1).size) - size
+    else:
+        added = shaping.moveaxis(added, 0, dim)
+        count = recorder.pin(added.extents[dim], "np.insert")
+        places = np.full(count, operator.index(places))
+    sizes = list(recorder.sizes(x.extents))
+    sizes[dim] = count
+    wide = traced_ops.astype(shaping.broadcast_to(added, tuple(sizes)), x.value.dtype, copy=False)
+    order = np.insert(np.arange(size), places, np.arange(size, size + count))
+    return shaping.take(shaping.concatenate([x, wide], dim), order, dim)
+
+
+@implements(np.fft.fftshift)
+def fftshift(x: Any, axes: Any = None) -> Any:
+    return _shifted(x, axes, lambda n: n // 2)
+
+
+@implements(np.fft.ifftshift)
+def ifftshift(x: Any, axes: Any = None) -> Any:
+    return _shifted(x, axes, lambda n: -(n // 2))
+
+
+def _shifted(x: Any, axes: Any, shift: Any) -> Any:
+    traced = as_array(x)
+    dims = traced_ops.axes_of(axes, len(traced.extents))
+    return np.roll(traced, tuple(shift(traced.shape[k]) for k in dims), dims)
+
+
+@implements(np.unpackbits)
+def unpackbits(a: Any, axis: Any = None, count: Any = None, bitorder: str = "big") -> Any:
+    x, dim = _axis_of(a, axis)
+    shifts = traced_ops.iota(x.recorder, 0, 1, 8, dtypes.uint8)
+    shifts = 7 - shifts if bitorder == "big" else shifts
+    moved = shaping.moveaxis(x, dim, -1)
+    bits = (shaping.expand_dims(moved, -1) >> shifts) & 1
+    sizes = x.recorder.sizes(moved.extents)
+    result = shaping.reshape(bits, (*sizes[:-1], sizes[-1] * 8))
+    if count is not None:
+        result = result[..., :count]
+    return shaping.moveaxis(result, -1, dim)
+
+
+@implements(np.packbits)
+def packbits(a: Any, axis: Any = None, bitorder: str = "big") -> Any:
+    x, dim = _axis_of(a, axis)
+    moved = shaping.moveaxis(apply("ne", x, 0), dim, -1)
+    sizes = x.recorder.sizes(moved.extents)
+    count = (sizes[-1] + 7) // 8
+    padded = np.pad(moved, [(0, 0)] * (len(sizes) - 1) + [(0, count * 8 - sizes[-1])])
+    bits = traced_ops.astype(shaping.reshape(padded, (*sizes[:-1], count, 8)), np.uint8)
+    shifts = traced_ops.iota(x.recorder, 0, 1, 8, dtypes.uint8)
+    shifts = 7 - shifts if bitorder == "big" else shifts
+    packed = traced_ops.reduce("sum", bits << shifts, -1, np.uint8)
+    return shaping.moveaxis(packed, -1, dim)

@@ -1,0 +1,174 @@
+"""The methods of the tracer: those of ndarray, with their parameters in ndarray's order, each of which records.
+
+CuPy's functions call them by position.
+
+Knows: ndarray's methods. Must not know: protocols, operators, how a fused function is compiled or called.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracefuse import source
+from tracefuse.dtypes import dtype_of
+from tracefuse.errors import DtypeError
+from tracefuse.frontend.numpy_api import (
+    elementwise,
+    grids,
+    moving_elements,
+    order_statistics,
+    products,
+    reductions,
+    selection,
+)
+from tracefuse.frontend.tracer import arithmetic, moments, shaping, traced_ops
+from tracefuse.frontend.tracer.in_place import into
+from tracefuse.frontend.tracer.traced import Traced
+
+
+@source.methods_hide_own_frames
+class ArrayMethods(Traced):
+    """ndarray's methods on a traced value."""
+
+    __slots__ = ()
+
+    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, **more: Any) -> Any:
+        return traced_ops.reduce("sum", self, axis, dtype, out, keepdims, **more)
+
+    def prod(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, **more: Any) -> Any:
+        return traced_ops.reduce("prod", self, axis, dtype, out, keepdims, **more)
+
+    def max(self, axis: Any = None, out: Any = None, keepdims: Any = False, **more: Any) -> Any:
+        return traced_ops.reduce("max", self, axis, None, out, keepdims, **more)
+
+    def min(self, axis: Any = None, out: Any = None, keepdims: Any = False, **more: Any) -> Any:
+        return traced_ops.reduce("min", self, axis, None, out, keepdims, **more)
+
+    def any(self, axis: Any = None, out: Any = None, keepdims: Any = False, **more: Any) -> Any:
+        return traced_ops.reduce("any", self, axis, None, out, keepdims, **more)
+
+    def all(self, axis: Any = None, out: Any = None, keepdims: Any = False, **more: Any) -> Any:
+        return traced_ops.reduce("all", self, axis, None, out, keepdims, **more)
+
+    def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, **more: Any) -> Any:
+        return moments.mean(self, axis, dtype, out, keepdims, **more)
+
+    def var(
+        self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, **more: Any
+    ) -> Any:
+        return moments.var(self, axis, dtype, out, ddof, keepdims, **more)
+
+    def std(
+        self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, **more: Any
+    ) -> Any:
+        return moments.std(self, axis, dtype, out, ddof, keepdims, **more)
+
+    def ptp(self, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
+        return reductions.ptp(self, axis, out, keepdims)
+
+    def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Any:
+        return shaping.reshape(self, shape[0] if len(shape) == 1 else shape, order)
+
+    def ravel(self, order: str = "C") -> Any:
+        return shaping.reshape(self, -1, "C" if order in ("K", "A") else order)
+
+    def flatten(self, order: str = "C") -> Any:
+        return traced_ops.copy(self.ravel(order))
+
+    def transpose(self, *axes: Any) -> Any:
+        if not axes or axes == (None,):
+            return shaping.transpose(self)
+        return shaping.transpose(self, axes[0] if isinstance(axes[0], (tuple, list)) else axes)
+
+    def swapaxes(self, axis1: int, axis2: int) -> Any:
+        return shaping.swapaxes(self, axis1, axis2)
+
+    def squeeze(self, axis: Any = None) -> Any:
+        return shaping.squeeze(self, axis)
+
+    def astype(
+        self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
+    ) -> Any:
+        target = dtype_of(dtype)
+        if casting != "unsafe" and not np.can_cast(self.value.dtype.numpy, target.numpy, casting):  # type: ignore[arg-type]
+            raise DtypeError(
+                f"Cannot cast from {self.value.dtype} to {target} according to the rule '{casting}'",
+                hint="use casting='unsafe'", where=source.user_line(),
+            )  # fmt: skip
+        return traced_ops.astype(self, dtype, copy=copy)
+
+    def clip(self, min: Any = None, max: Any = None, out: Any = None, **more: Any) -> Any:
+        return elementwise.clip(self, min, max, out, **more)
+
+    def copy(self, order: str = "C") -> Any:
+        return traced_ops.copy(self)
+
+    def conj(self) -> Any:
+        return arithmetic.conjugate(self)
+
+    conjugate = conj
+
+    def dot(self, b: Any, out: Any = None) -> Any:
+        return products.dot(self, b, out)
+
+    def trace(self, offset: Any = 0, axis1: Any = 0, axis2: Any = 1, dtype: Any = None, out: Any = None) -> Any:
+        return products.trace(self, offset, axis1, axis2, dtype, out)
+
+    def diagonal(self, offset: Any = 0, axis1: Any = 0, axis2: Any = 1) -> Any:
+        return products.diagonal(self, offset, axis1, axis2)
+
+    def take(self, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any:
+        return moving_elements.take(self, indices, axis, out, mode)
+
+    def repeat(self, repeats: Any, axis: Any = None) -> Any:
+        return moving_elements.repeat(self, repeats, axis)
+
+    def round(self, decimals: int = 0, out: Any = None) -> Any:
+        return elementwise.round_(self, decimals, out)
+
+    def argmax(self, axis: Any = None, out: Any = None, keepdims: Any = False, *, dtype: Any = None) -> Any:
+        traced_ops.refuse("argmax", dtype=dtype)
+        return reductions.argmax(self, axis, out, keepdims=keepdims)
+
+    def argmin(self, axis: Any = None, out: Any = None, keepdims: Any = False, *, dtype: Any = None) -> Any:
+        traced_ops.refuse("argmin", dtype=dtype)
+        return reductions.argmin(self, axis, out, keepdims=keepdims)
+
+    def cumsum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+        return reductions.scan("cumsum", self, axis, dtype, out)
+
+    def cumprod(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+        return reductions.scan("cumprod", self, axis, dtype, out)
+
+    def argsort(self, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+        return reductions.argsort(self, axis, kind, order)
+
+    def argpartition(self, kth: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> Any:
+        return reductions.argsort(self, axis, None, order)
+
+    def sort(self, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> None:
+        into(self, reductions.sort(self, axis, kind, order))
+
+    def partition(self, kth: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> None:
+        into(self, reductions.sort(self, axis, None, order))
+
+    def searchsorted(self, v: Any, side: str = "left", sorter: Any = None) -> Any:
+        return order_statistics.searchsorted(self, v, side, sorter)
+
+    def choose(self, choices: Any, out: Any = None, mode: str = "raise") -> Any:
+        return selection.choose(self, choices, out, mode)
+
+    def compress(self, condition: Any, axis: Any = None, out: Any = None) -> Any:
+        return grids.compress(condition, self, axis, out)
+
+    def fill(self, value: Any) -> None:
+        selection.copyto(self, value, "unsafe")
+
+    def put(self, indices: Any, values: Any, mode: str = "raise") -> None:
+        selection.put(self, indices, values, mode)
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Any:
+        self.recorder.require_device(device)
+        return self

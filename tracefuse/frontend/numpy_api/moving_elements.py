@@ -1,0 +1,253 @@
+"""NumPy's functions that move elements, on traced values: flip, roll, pad, take, repeat, tile, diff, triangles.
+
+Knows: NumPy's functions and parameters. Must not know: how values are recorded.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracefuse import dtypes, source
+from tracefuse.errors import DtypeError, ScalarError, ShapeError
+from tracefuse.frontend.numpy_api.registry import Functions
+from tracefuse.frontend.tracer import shaping, traced_ops
+from tracefuse.frontend.tracer.in_place import into
+from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, iota, missing, refuse
+from tracefuse.ir.axes import normalize_axis
+
+FUNCTIONS = Functions()
+implements = FUNCTIONS.implements
+
+
+@implements(np.flip)
+def flip(m: Any, axis: Any = None) -> Any:
+    traced = as_tensor(m)
+    dims = traced_ops.axes_of(axis, len(traced.extents))
+    return traced.recorder.movement("flip", [traced], view_of=traced, dims=dims)
+
+
+@implements(np.flipud)
+def flipud(m: Any) -> Any:
+    return flip(m, 0)
+
+
+@implements(np.fliplr)
+def fliplr(m: Any) -> Any:
+    return flip(m, 1)
+
+
+@implements(np.roll)
+def roll(a: Any, shift: Any, axis: Any = None) -> Any:
+    traced = as_tensor(a)
+    recorder = traced.recorder
+    if axis is None:
+        shape = recorder.sizes(traced.extents)
+        return shaping.reshape(roll(shaping.reshape(traced, -1), shift, 0), shape)
+    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    shifts = shift if isinstance(shift, (tuple, list)) else (shift,) * len(axes)
+    axes = axes * len(shifts) if len(axes) == 1 else axes
+    result = traced
+    for amount, one in zip(shifts, axes, strict=True):
+        dim = normalize_axis(operator.index(one), len(traced.extents))
+        (extent,) = shaping.new_shape_entries((amount,), recorder)
+        result = recorder.movement("roll", [result], shift=extent, dim=dim)
+    return result
+
+
+@implements(np.pad)
+def pad(array: Any, pad_width: Any, mode: Any = "constant", **keywords: Any) -> Any:
+    """Modes constant (one value, or one for each side), edge, reflect, symmetric, wrap and empty (here zeros)."""
+    traced = as_tensor(array)
+    rank = len(traced.extents)
+    values = _pairs(keywords.pop("constant_values", 0), rank) if mode in ("constant", "empty") else []
+    kind = keywords.pop("reflect_type", "even")
+    refuse("np.pad", reflect_type=None if kind == "even" else kind, **keywords)
+    entries = shaping.new_shape_entries(_pairs(pad_width, rank), traced.recorder)
+    for entry in entries:
+        message = "pad: a width of {right} is negative"
+        traced.recorder.builder.require(0, "<=", entry, message, "slice to remove elements", source.user_line())
+    if mode in _PADDED_BY:
+        for axis in range(rank):
+            if entries[2 * axis : 2 * axis + 2] != (0, 0):
+                traced = _taken_beyond(traced, axis, entries[2 * axis], entries[2 * axis + 1], _PADDED_BY[mode])
+        return traced
+    if not values:
+        raise missing(f"np.pad with mode={mode!r}", f"use one of 'constant', {', '.join(map(repr, _PADDED_BY))}")
+    numbers = [_pad_value(traced, value) for value in values]
+    if len({repr(number) for number in numbers}) <= 1:
+        return traced.recorder.movement("pad", [traced], pad_widths=entries, value=numbers[0] if numbers else 0)
+    for position, (width, number) in enumerate(zip(entries, numbers, strict=True)):
+        widths: list[Any] = [0] * (2 * rank)
+        widths[position] = width
+        traced = traced.recorder.movement("pad", [traced], pad_widths=tuple(widths), value=number)
+    return traced
+
+
+def _pad_value(traced: Any, value: Any) -> Any:
+    value = traced_ops.as_number(value)
+    value = value.item() if isinstance(value, (np.generic, np.ndarray)) else value
+    return traced.value.dtype.numpy.type(value).item()
+
+
+# Where the element at place i of the widened axis comes from, of n elements.
+_PADDED_BY: dict[str, Callable[[Any, Any], Any]] = {
+    "edge": lambda i, n: np.minimum(np.maximum(i, 0), n - 1),
+    "wrap": lambda i, n: i % n,
+    "symmetric": lambda i, n: np.where(i % (2 * n) < n, i % (2 * n), 2 * n - 1 - i % (2 * n)),
+    "reflect": lambda i, n: _reflected(i, max(2 * n - 2, 1), n),
+}
+
+
+def _reflected(i: Any, period: Any, n: Any) -> Any:
+    return np.where(i % period < n, i % period, period - i % period)
+
+
+def _taken_beyond(traced: Any, axis: int, before: Any, after: Any, place: Callable[[Any, Any], Any]) -> Any:
+    recorder = traced.recorder
+    message = f"pad: axis {axis} has no elements to repeat"
+    recorder.builder.require(1, "<=", traced.extents[axis], message, "use mode='constant'", source.user_line())
+    length = recorder.simplify(traced.extents[axis] + before + after)
+    places = iota(recorder, 0, 1, length, dtypes.int64) - recorder.sizes((before,))[0]
+    return shaping.take(traced, place(places, traced.shape[axis]), axis)
+
+
+def _pairs(width: Any, rank: int) -> list[Any]:
+    """NumPy's spellings of what each side gets (n, (n,), (before, after), a pair an axis), for every axis in turn."""
+    if isinstance(width, dict):
+        pairs = {normalize_axis(k, rank): v for k, v in width.items()}
+        return [e for k in range(rank) for e in _pair(pairs.get(k, 0))]
+    if not isinstance(width, (tuple, list, np.ndarray)):
+        return [width] * (2 * rank)
+    rows = list(width)
+    if rows and not isinstance(rows[0], (tuple, list, np.ndarray)):
+        return list(_pair(tuple(rows))) * rank
+    if len(rows) == 1:
+        return list(_pair(tuple(rows[0]))) * rank
+    if len(rows) != rank:
+        raise ShapeError(f"pad: {len(rows)} pairs of widths for {rank} axes", hint="give one pair per axis")
+    return [e for row in rows for e in _pair(tuple(row))]
+
+
+def _pair(width: Any) -> tuple[Any, Any]:
+    if not isinstance(width, tuple):
+        return width, width
+    return (width[0], width[0]) if len(width) == 1 else (width[0], width[1])
+
+
+@implements(np.take_along_axis)
+def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
+    traced, index = as_tensor(arr), as_tensor(indices)
+    if axis is None:
+        traced, axis = shaping.reshape(traced, -1), 0
+    if not index.value.dtype.is_integer:
+        raise DtypeError(f"`indices` must be an integer array, not {index.value.dtype}", hint="cast it to an integer")
+    dim = normalize_axis(operator.index(axis), len(traced.extents))
+    return traced.recorder.movement("take_along_axis", [traced, index], dim=dim)
+
+
+@implements(np.take)
+def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any:
+    """mode 'clip' moves positions into the axis, 'wrap' counts round it."""
+    if mode in ("clip", "wrap"):
+        traced: Any = as_tensor(a)
+        size = traced.size if axis is None else traced.shape[normalize_axis(operator.index(axis), len(traced.extents))]
+        places: Any = as_tensor(indices)
+        indices = places % size if mode == "wrap" else np.minimum(np.maximum(places, 0), size - 1)
+    elif mode != "raise":
+        raise ScalarError(f"{mode!r} is no mode of np.take", hint="use 'raise', 'wrap' or 'clip'")
+    result = shaping.take(a, indices, axis)
+    return result if out is None else into(out, result)
+
+
+@implements(np.repeat)
+def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
+    """Each element `repeats` times: a new axis, expanded and joined with the one before."""
+    if isinstance(repeats, (list, tuple, np.ndarray)) and np.size(repeats) == 1:
+        repeats = np.asarray(repeats).item()
+    if isinstance(repeats, Traced) and not repeats.on_host:
+        raise missing("np.repeat with traced counts: the size of the result depends on the data", "give known counts")
+    traced = as_tensor(a) if axis is not None else shaping.reshape(as_tensor(a), -1)
+    recorder = traced.recorder
+    dim = normalize_axis(0 if axis is None else operator.index(axis), len(traced.extents))
+    if isinstance(repeats, (list, tuple, np.ndarray)):
+        message = f"repeat: {len(repeats)} counts for {{left}} elements"
+        hint = "give one count for each element"
+        recorder.builder.require(traced.extents[dim], "==", len(repeats), message, hint, source.user_line())
+        return shaping.take(traced, np.repeat(np.arange(len(repeats)), repeats), dim)
+    own = recorder.sizes(traced.extents)
+    wide = shaping.broadcast_to(shaping.expand_dims(traced, dim + 1), (*own[: dim + 1], repeats, *own[dim + 1 :]))
+    return shaping.reshape(wide, (*own[:dim], own[dim] * repeats, *own[dim + 1 :]))
+
+
+@implements(np.tile)
+def tile(A: Any, reps: Any) -> Any:
+    traced = as_tensor(A)
+    recorder = traced.recorder
+    counts = list(reps) if isinstance(reps, (tuple, list)) else [reps]
+    rank = max(len(counts), len(traced.extents))
+    traced = shaping.expand_dims(traced, tuple(range(rank - len(traced.extents)))) if rank > len(traced.extents) else traced  # fmt: skip # noqa: E501
+    counts = [1] * (rank - len(counts)) + counts
+    own = recorder.sizes(traced.extents)
+    between = shaping.expand_dims(traced, tuple(range(0, 2 * rank, 2)))
+    wide = shaping.broadcast_to(between, [e for c, n in zip(counts, own, strict=True) for e in (c, n)])
+    return shaping.reshape(wide, tuple(c * n for c, n in zip(counts, own, strict=True)))
+
+
+@implements(np.diff)
+def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    result = as_tensor(a)
+    if n < 0:
+        raise ScalarError(f"order must be non-negative but got {n}", hint="give n >= 0")
+    if n == 0:
+        return a
+    dim = normalize_axis(axis, len(result.extents))
+    parts = [_one_row(prepend, result, dim), result, _one_row(append, result, dim)]
+    given = [part for part in parts if part is not None]
+    result = shaping.concatenate(given, dim) if len(given) > 1 else result
+    before = (slice(None),) * dim
+    for _ in range(n):
+        later = shaping.getitem(result, (*before, slice(1, None)))
+        earlier = shaping.getitem(result, (*before, slice(None, -1)))
+        result = apply("ne" if result.value.dtype.kind == "bool" else "sub", later, earlier)
+    return result
+
+
+def _one_row(values: Any, x: Any, dim: int) -> Any:
+    """What np.diff gets in front or behind: a number is as wide as the other axes."""
+    if values is None or values is np._NoValue:
+        return None
+    row = as_tensor(values)
+    if row.extents:
+        return row
+    sizes = list(x.recorder.sizes(x.extents))
+    sizes[dim] = 1
+    return shaping.broadcast_to(row, tuple(sizes))
+
+
+@implements(np.tril)
+def tril(m: Any, k: Any = 0) -> Any:
+    return _triangle(m, k, lower=True)
+
+
+@implements(np.triu)
+def triu(m: Any, k: Any = 0) -> Any:
+    return _triangle(m, k, lower=False)
+
+
+def _triangle(m: Any, k: Any, *, lower: bool) -> Any:
+    """m with zeros above (below) its k-th diagonal: rows and columns are compared as numbers."""
+    traced = as_tensor(m)
+    rank = len(traced.extents)
+    if rank < 2:
+        raise ShapeError(f"{'tril' if lower else 'triu'} of an array with {rank} axes", hint="give a matrix")
+    recorder = traced.recorder
+    rows = iota(recorder, 0, 1, traced.extents[-2], dtypes.int64)
+    columns = iota(recorder, 0, 1, traced.extents[-1], dtypes.int64)
+    line = apply("add", shaping.expand_dims(rows, 1), k)
+    keep = apply("le" if lower else "ge", shaping.expand_dims(columns, 0), line)
+    return apply("where", keep, traced, False if traced.value.dtype.kind == "bool" else 0)

@@ -1,0 +1,152 @@
+"""Norms, powers and chains of products of NumPy's linear algebra, on traced values.
+
+Knows: NumPy's functions and parameters. Must not know: how values are recorded.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from tracefuse import dtypes
+from tracefuse.errors import ShapeError
+from tracefuse.frontend.numpy_api.registry import Functions
+from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops
+from tracefuse.frontend.tracer.in_place import into
+from tracefuse.frontend.tracer.traced_ops import apply, as_array, missing
+from tracefuse.ir.extents import Extent
+
+FUNCTIONS = Functions()
+implements = FUNCTIONS.implements
+
+
+@implements(np.linalg.norm)
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    """Norms of vectors (one axis) and of matrices (two), and of all elements where neither ord nor axis is given."""
+    traced = as_array(x)
+    rank = len(traced.extents)
+    if axis is None and ord is None:
+        result = _vector(shaping.reshape(traced, -1), 2, (0,), False)
+        return shaping.reshape(result, (1,) * rank) if keepdims else result
+    axes = traced_ops.axes_of(axis, rank) if axis is None or not isinstance(axis, tuple) else tuple(axis)
+    if len(axes) == 1:
+        return _vector(traced, 2 if ord is None else ord, axes, keepdims)
+    if len(axes) == 2:
+        return _matrix(traced, "fro" if ord is None else ord, axes, keepdims)
+    raise ShapeError("Improper number of dimensions to norm.", hint="name one axis or two")
+
+
+def _absolute(x: Any) -> Any:
+    size = apply("abs", x)
+    return size if size.value.dtype.is_floating else traced_ops.astype(size, dtypes.float64)
+
+
+def _vector(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    if isinstance(order, str):
+        raise missing(f"np.linalg.norm of vectors with ord={order!r}", "give a number")
+    if order == 0:
+        own = _absolute(x).value.dtype
+        return traced_ops.reduce("sum", traced_ops.astype(apply("ne", x, 0), own), axes, None, None, keepdims)
+    size = _absolute(x)
+    if order in (np.inf, -np.inf):
+        return traced_ops.reduce("max" if order > 0 else "min", size, axes, None, None, keepdims)
+    if order == 1:
+        return traced_ops.reduce("sum", size, axes, None, None, keepdims)
+    if order == 2:
+        return apply("sqrt", traced_ops.reduce("sum", apply("mul", size, size), axes, None, None, keepdims))
+    order = traced_ops.as_number(order)
+    total = traced_ops.reduce("sum", apply("pow", size, float(order)), axes, None, None, keepdims)
+    return apply("pow", total, 1 / order)
+
+
+def _matrix(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    """Frobenius, largest or smallest sum over columns (1, -1) or rows (inf, -inf)."""
+    rows, columns = (k % len(x.extents) for k in axes)
+    if rows == columns:
+        raise ShapeError("Duplicate axes given.", hint="name two axes")
+    if order in ("fro", "f"):
+        size = _absolute(x)
+        return apply("sqrt", traced_ops.reduce("sum", apply("mul", size, size), (rows, columns), None, None, keepdims))
+    if order not in (1, -1, np.inf, -np.inf):
+        raise missing(f"np.linalg.norm of matrices with ord={order!r}: it needs singular values",
+                      "compute it outside the fused function")  # fmt: skip
+    summed, compared = (rows, columns) if order in (1, -1) else (columns, rows)
+    sums = traced_ops.reduce("sum", _absolute(x), summed, None, None, True)
+    result = traced_ops.reduce("max" if order > 0 else "min", sums, compared, None, None, True)
+    return result if keepdims else shaping.squeeze(result, (rows, columns))
+
+
+@implements(np.linalg.vector_norm)
+def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
+    traced = as_array(x)
+    return _vector(traced, ord, traced_ops.axes_of(axis, len(traced.extents)), keepdims)
+
+
+@implements(np.linalg.matrix_norm)
+def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
+    rank = len(as_array(x).extents)
+    return _matrix(as_array(x), ord, (rank - 2, rank - 1), keepdims)
+
+
+@implements(np.linalg.matrix_power)
+def matrix_power(a: Any, n: Any) -> Any:
+    """Repeated squares; the power 0 is the identity."""
+    x, exponent = as_array(a), operator.index(n)
+    if exponent < 0:
+        raise missing("np.linalg.matrix_power with a negative power", "invert the matrix outside the fused function")
+    recorder = x.recorder
+    recorder.builder.require(x.extents[-2], "==", x.extents[-1], "matrix_power: {left} rows and {right} columns", "give square matrices")  # fmt: skip # noqa: E501
+    if exponent == 0:
+        places = traced_ops.iota(recorder, 0, 1, x.extents[-1], dtypes.int64)
+        identity = traced_ops.astype(apply("eq", shaping.expand_dims(places, 1), places), x.value.dtype)
+        return shaping.broadcast_to(identity, recorder.sizes(x.extents))
+    result, square = None, x
+    while exponent:
+        if exponent & 1:
+            result = square if result is None else arithmetic.matmul(result, square)
+        exponent >>= 1
+        if exponent:
+            square = arithmetic.matmul(square, square)
+    return traced_ops.copy(result) if result is x else result
+
+
+@implements(np.linalg.multi_dot)
+def multi_dot(arrays: Any, *, out: Any = None) -> Any:
+    """A chain of products in the order that costs the least for the sizes at hand."""
+    parts = [as_array(a) for a in arrays]
+    if len(parts) < 2:
+        raise ShapeError("Expecting at least two arrays.", hint="give two")
+    if len(parts[0].extents) == 1:
+        parts[0] = shaping.expand_dims(parts[0], 0)
+        result = multi_dot(parts)[0]
+    elif len(parts[-1].extents) == 1:
+        parts[-1] = shaping.expand_dims(parts[-1], 1)
+        result = multi_dot(parts)[:, 0]
+    else:
+        result = _chain(parts)
+    return result if out is None else into(out, result)
+
+
+def _chain(parts: list[Any]) -> Any:
+    """The cheapest of the ways to split a chain in two, each half likewise; which one it is, is guarded."""
+    recorder = parts[0].recorder
+    sizes = [parts[0].extents[0], *(p.extents[1] for p in parts)]
+    found: dict[tuple[int, int], tuple[Extent, int]] = {}
+    for length in range(1, len(parts)):
+        for i in range(len(parts) - length):
+            j = i + length
+            for k in range(i, j):
+                left, right = found.get((i, k), (0, i))[0], found.get((k + 1, j), (0, j))[0]
+                cost = left + right + sizes[i] * sizes[k + 1] * sizes[j + 1]
+                if k == i or not recorder.decide(found[i, j][0], "<=", cost, "the cheapest order of np.linalg.multi_dot"):  # fmt: skip # noqa: E501
+                    found[i, j] = cost, k
+
+    def made(i: int, j: int) -> Any:
+        if i == j:
+            return parts[i]
+        middle = found[i, j][1]
+        return arithmetic.matmul(made(i, middle), made(middle + 1, j))
+
+    return made(0, len(parts) - 1)

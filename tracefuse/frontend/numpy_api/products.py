@@ -1,0 +1,183 @@
+"""NumPy's products of vectors and matrices, on traced values.
+
+Knows: NumPy's functions and parameters. Must not know: how values are recorded.
+"""
+
+from __future__ import annotations
+
+import operator
+import string
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracefuse.errors import ShapeError
+from tracefuse.frontend.numpy_api.composed_ufuncs import vecdot
+from tracefuse.frontend.numpy_api.registry import Functions
+from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops
+from tracefuse.frontend.tracer.contraction import contract
+from tracefuse.frontend.tracer.in_place import into
+from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, refuse
+from tracefuse.ir.axes import normalize_axis
+
+FUNCTIONS = Functions()
+implements = FUNCTIONS.implements
+
+
+@implements(np.dot)
+def dot(a: Any, b: Any, out: Any = None) -> Any:
+    """NumPy's dot: a product with scalars, else a sum over the last axis of `a` and the last but one of `b`."""
+    left, right = as_traced(a), as_traced(b)
+    ranks = len(left.extents), len(right.extents)
+    if 0 in ranks:
+        result = apply("mul", left, right)
+    elif ranks[1] <= 2:
+        result = arithmetic.matmul(left, right)
+    else:
+        result = tensordot(left, right, (-1, -2))
+    return result if out is None else into(out, result)
+
+
+@implements(np.inner)
+def inner(a: Any, b: Any, /) -> Any:
+    left, right = as_tensor(a), as_tensor(b)
+    if not left.extents or not right.extents:
+        return apply("mul", left, right)
+    return tensordot(left, right, (-1, -1))
+
+
+@implements(np.outer, np.linalg.outer)
+def outer(a: Any, b: Any, out: Any = None) -> Any:
+    left, right = shaping.reshape(a, -1), shaping.reshape(b, -1)
+    result = apply("mul", shaping.expand_dims(left, 1), shaping.expand_dims(right, 0))
+    return result if out is None else into(out, result)
+
+
+@implements(np.vdot)
+def vdot(a: Any, b: Any, /) -> Any:
+    return contract([(shaping.reshape(arithmetic.conjugate(a), -1), "i"), (shaping.reshape(b, -1), "i")], "")
+
+
+@implements(np.tensordot, np.linalg.tensordot)
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+    left, right = as_tensor(a), as_tensor(b)
+    ranks = len(left.extents), len(right.extents)
+    if isinstance(axes, (tuple, list)):
+        first, second = (tuple(x) if isinstance(x, (tuple, list)) else (x,) for x in axes)
+    else:
+        count = operator.index(axes)
+        first, second = tuple(range(ranks[0] - count, ranks[0])), tuple(range(count))
+    if len(first) != len(second):
+        raise ShapeError(f"tensordot: {len(first)} axes and {len(second)} axes", hint="name as many axes of each")
+    places = [normalize_axis(operator.index(k), ranks[0]) for k in first]
+    others = [normalize_axis(operator.index(k), ranks[1]) for k in second]
+    letters = [_LETTERS[k] for k in range(ranks[0])]
+    more = [_LETTERS[ranks[0] + k] for k in range(ranks[1])]
+    for place, other in zip(places, others, strict=True):
+        more[other] = letters[place]
+    kept = [x for k, x in enumerate(letters) if k not in places] + [x for k, x in enumerate(more) if k not in others]
+    return contract([(left, "".join(letters)), (right, "".join(more))], "".join(kept))
+
+
+@implements(np.einsum)
+def einsum(*operands: Any, out: Any = None, dtype: Any = None, optimize: Any = False, **more: Any) -> Any:
+    refuse("np.einsum", **{k: v for k, v in more.items() if k not in ("order", "casting")})
+    subscripts, arrays = _subscripts(operands)
+    given = [as_tensor(a) for a in arrays]
+    if dtype is not None:
+        given = [traced_ops.astype(a, dtype, copy=False) for a in given]
+    letters, result = _spelled_out(subscripts, [len(a.extents) for a in given])
+    made = contract(list(zip(given, letters, strict=True)), result)
+    return made if out is None else into(out, made)
+
+
+_LETTERS = string.ascii_letters
+# Letters for the axes of an ellipsis, from the last one.
+_ELLIPSIS = [chr(0x391 + k) for k in range(17)]
+
+
+def _subscripts(operands: Sequence[Any]) -> tuple[str, Sequence[Any]]:
+    """The subscripts as text, and the arrays; NumPy also takes arrays and lists of integers in turn."""
+    if isinstance(operands[0], str):
+        return operands[0].replace(" ", ""), operands[1:]
+    pairs = len(operands) // 2
+    arrays = [operands[2 * k] for k in range(pairs)]
+    lists = [operands[2 * k + 1] for k in range(pairs)]
+    texts = ["".join("..." if entry is Ellipsis else _LETTERS[entry] for entry in one) for one in lists]
+    result = ""
+    if len(operands) % 2:
+        result = "->" + "".join("..." if entry is Ellipsis else _LETTERS[entry] for entry in operands[-1])
+    return ",".join(texts) + result, arrays
+
+
+def _spelled_out(subscripts: str, ranks: Sequence[int]) -> tuple[list[str], str]:
+    """(letters of each operand, letters of the result), with ellipses and an implicit result written out."""
+    inputs, arrow, result = subscripts.partition("->")
+    texts = inputs.split(",")
+    if len(texts) != len(ranks):
+        raise ShapeError(f"einsum: {subscripts!r} is for {len(texts)} operands, got {len(ranks)}")
+    letters, widest = [], 0
+    for text, rank in zip(texts, ranks, strict=True):
+        named = len(text.replace("...", ""))
+        count = rank - named if "..." in text else 0
+        if count < 0 or named + count != rank or any(x not in _LETTERS for x in text.replace("...", "")):
+            raise ShapeError(f"einsum: {text!r} does not name the {rank} axes of an operand", hint="one letter an axis")
+        widest = max(widest, count)
+        letters.append(text.replace("...", "".join(reversed(_ELLIPSIS[:count]))))
+    free = "".join(reversed(_ELLIPSIS[:widest]))
+    if arrow:
+        result = result.replace("...", free)
+    else:
+        everything = "".join(letters)
+        result = free + "".join(sorted(x for x in set(everything) - set(free) if everything.count(x) == 1))
+    if len(set(result)) != len(result):
+        raise ShapeError(f"einsum: a letter is twice in the result {result!r}", hint="name each letter once")
+    return letters, result
+
+
+@implements(np.diagonal)
+def diagonal(a: Any, offset: Any = 0, axis1: Any = 0, axis2: Any = 1) -> Any:
+    """The diagonal along two axes, as the last axis of the result."""
+    traced = as_tensor(a)
+    rank = len(traced.extents)
+    if rank < 2:
+        raise ShapeError("diag requires an array of at least two dimensions", hint="give a matrix")
+    first, second = normalize_axis(axis1, rank), normalize_axis(axis2, rank)
+    recorder = traced.recorder
+    rows, columns = recorder.sizes(traced.extents)[first], recorder.sizes(traced.extents)[second]
+    low, high = max(-operator.index(offset), 0), max(operator.index(offset), 0)
+    rows, columns = rows - low, columns - high
+    length = rows if rows <= columns else columns
+    key: list[Any] = [slice(None)] * rank
+    key[first], key[second] = slice(low, low + length), slice(high, high + length)
+    square = shaping.getitem(traced, tuple(key))
+    letters = [_LETTERS[k] for k in range(rank)]
+    letters[second] = letters[first]
+    kept = "".join(x for k, x in enumerate(letters) if k not in (first, second))
+    return contract([(square, "".join(letters))], kept + letters[first])
+
+
+@implements(np.trace)
+def trace(a: Any, offset: Any = 0, axis1: Any = 0, axis2: Any = 1, dtype: Any = None, out: Any = None) -> Any:
+    return traced_ops.reduce("sum", diagonal(a, offset, axis1, axis2), -1, dtype, out)
+
+
+@implements(np.linalg.matmul)
+def linalg_matmul(x1: Any, x2: Any, /) -> Any:
+    return arithmetic.matmul(x1, x2)
+
+
+@implements(np.linalg.vecdot)
+def linalg_vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+    return vecdot(x1, x2, axis)
+
+
+@implements(np.linalg.diagonal)
+def linalg_diagonal(x: Any, /, *, offset: int = 0) -> Any:
+    return diagonal(x, offset, -2, -1)
+
+
+@implements(np.linalg.trace)
+def linalg_trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
+    return trace(x, offset, -2, -1, dtype)

@@ -1,0 +1,171 @@
+"""NumPy's reductions on traced values, with NumPy's signatures.
+
+Knows: NumPy's functions that reduce axes. Must not know: how values are recorded.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from tracefuse.dtypes import dtype_of
+from tracefuse.errors import ShapeError
+from tracefuse.frontend.numpy_api.registry import Functions
+from tracefuse.frontend.tracer import moments, shaping, traced_ops
+from tracefuse.frontend.tracer.in_place import into
+from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, axes_of, located, refuse
+from tracefuse.ir.axes import normalize_axis
+from tracefuse.ir.extents import product
+from tracefuse.ops import REGISTRY
+
+FUNCTIONS = Functions()
+implements = FUNCTIONS.implements
+
+
+def _reduction(function: Any, name: str, *, with_dtype: bool) -> None:
+    if with_dtype:
+
+        def with_type(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = None) -> Any:  # fmt: skip # noqa: E501
+            return traced_ops.reduce(name, a, axis, dtype, out, keepdims, initial=initial, where=where)
+
+        FUNCTIONS[function] = located(with_type)
+    else:
+
+        def without_type(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = None) -> Any:  # fmt: skip # noqa: E501
+            return traced_ops.reduce(name, a, axis, None, out, keepdims, initial=initial, where=where)
+
+        FUNCTIONS[function] = located(without_type)
+
+
+for _function, _name, _typed in (
+    (np.sum, "sum", True), (np.prod, "prod", True), (np.max, "max", False), (np.min, "min", False),
+    (np.amax, "max", False), (np.amin, "min", False), (np.any, "any", False), (np.all, "all", False),
+):  # fmt: skip
+    _reduction(_function, _name, with_dtype=_typed)
+
+
+FUNCTIONS[np.mean] = moments.mean
+FUNCTIONS[np.var] = moments.var
+FUNCTIONS[np.std] = moments.std
+
+
+@implements(np.ptp)
+def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
+    largest = traced_ops.reduce("max", a, axis, None, None, keepdims)
+    result = apply("sub", largest, traced_ops.reduce("min", a, axis, None, None, keepdims))
+    return result if out is None else into(out, result)
+
+
+@implements(np.count_nonzero)
+def count_nonzero(a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
+    return traced_ops.reduce("sum", apply("ne", a, 0), axis, None, None, keepdims)
+
+
+@implements(np.average)
+def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False) -> Any:
+    x = as_tensor(a)
+    if weights is None:
+        result = moments.mean(x, axis, None, None, keepdims)
+        if not returned:
+            return result
+        each = product(x.extents[k] for k in axes_of(axis, len(x.extents)))
+        count = apply("cast", x.recorder.scalar(each), dtype=result.value.dtype)
+        return result, shaping.broadcast_to(as_tensor(count), result.shape)
+    w = _weights(x, axis, as_tensor(weights))
+    kinds = [x.value.dtype.numpy, as_tensor(weights).value.dtype.numpy]
+    kind = np.result_type(*kinds, *([] if {k.kind for k in kinds} & {"f", "c"} else [np.float64]))
+    total = traced_ops.reduce("sum", w, axis, kind, None, keepdims)
+    result = apply("div", traced_ops.reduce("sum", apply("mul", x, w), axis, kind, None, keepdims), total)
+    return (result, shaping.broadcast_to(total, result.shape)) if returned else result
+
+
+def _weights(x: Any, axis: Any, weights: Any) -> Any:
+    """Weights along the averaged axes, spread over the others."""
+    rank, own = len(x.extents), len(weights.extents)
+    if own == rank:
+        return weights
+    if axis is None:
+        raise ShapeError("average: an axis must be named for weights of another shape", hint="give axis=")
+    axes = axes_of(axis, rank)
+    if own != len(axes):
+        raise ShapeError(f"average: weights with {own} axes along {len(axes)} axes", hint="give one axis for each")
+    # The axes in the order in which they are named are those of the weights.
+    named = [normalize_axis(operator.index(k), rank) for k in (axis if isinstance(axis, (tuple, list)) else (axis,))]
+    ordered = shaping.transpose(weights, [named.index(k) for k in axes])
+    spread = shaping.expand_dims(ordered, tuple(k for k in range(rank) if k not in axes))
+    return shaping.broadcast_to(spread, x.shape)
+
+
+def scan(name: str, a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    """A running reduction along one axis, of all elements in row-major order where none is given."""
+    x = as_tensor(a)
+    if axis is None:
+        x, axis = shaping.reshape(x, -1), 0
+    dim = normalize_axis(operator.index(axis), len(x.extents))
+    result = x.recorder.library(REGISTRY[name], [x], dtype=None if dtype is None else dtype_of(dtype), dim=dim)
+    return result if out is None else into(out, result)
+
+
+@implements(np.cumsum)
+def cumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    return scan("cumsum", a, axis, dtype, out)
+
+
+@implements(np.cumprod)
+def cumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    return scan("cumprod", a, axis, dtype, out)
+
+
+def _cumulative(name: str, row: str, first: int) -> Any:
+    def cumulative(x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None, include_initial: bool = False) -> Any:  # fmt: skip # noqa: E501
+        array = as_tensor(x)
+        if axis is None and len(array.extents) != 1:
+            raise ShapeError(
+                f"{name} of an array with {len(array.extents)} axes needs an axis", hint="name one, as axis=0"
+            )
+        dim = normalize_axis(operator.index(0 if axis is None else axis), len(array.extents))
+        result = scan(row, array, dim, dtype)
+        if include_initial:
+            widths = tuple(int(k == 2 * dim) for k in range(2 * len(array.extents)))
+            result = array.recorder.movement("pad", [result], pad_widths=widths, value=first)
+        return result if out is None else into(out, result)
+
+    return cumulative
+
+
+for _name, _row, _first in (("cumulative_sum", "cumsum", 0), ("cumulative_prod", "cumprod", 1)):
+    if hasattr(np, _name):  # with NumPy 2.1
+        FUNCTIONS[getattr(np, _name)] = located(_cumulative(_name, _row, _first))
+
+
+def _along(name: str, a: Any, axis: Any, kind: Any, order: Any, **attributes: Any) -> Any:
+    """Sorting by a library row; every kind of sort is stable."""
+    refuse(f"np.{name}", order=order)
+    x = as_tensor(a)
+    if axis is None:
+        x, axis = shaping.reshape(x, -1), 0
+    dim = normalize_axis(operator.index(axis), len(x.extents))
+    return x.recorder.library(REGISTRY[name], [x], dim=dim, **attributes)
+
+
+@implements(np.sort)
+def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+    return _along("sort", a, axis, kind, order)
+
+
+@implements(np.argsort)
+def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+    return _along("argsort", a, axis, kind, order)
+
+
+def _position(name: str) -> Any:
+    def position(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> Any:
+        return traced_ops.reduce(name, a, None if axis is None else operator.index(axis), None, out, keepdims)
+
+    return position
+
+
+argmax, argmin = located(_position("argmax")), located(_position("argmin"))
+FUNCTIONS[np.argmax], FUNCTIONS[np.argmin] = argmax, argmin

@@ -1,0 +1,163 @@
+"""What to write instead of a call that a traced array cannot take part in.
+
+Some functions never ask a traced array (np.asarray, np.float32, an array's own `dot`): they turn it into numbers, which
+raises. Others take arrays of their own library alone (cupy.concatenate). Which function it was is read from the user's
+source at the line that runs, and only when there is an error to explain.
+
+Knows: source positions of frames, names of array libraries. Must not know: tracers, recording.
+"""
+
+from __future__ import annotations
+
+import ast
+import dis
+import itertools
+import linecache
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+import numpy as np
+
+from tracefuse import source
+from tracefuse.errors import TraceError, TracefuseError, UnsupportedError
+from tracefuse.frontend.numpy_api import refusals
+
+GENERAL = "use the array's own methods, a function of np or of tracefuse.xp"
+_WHOLE = "write the function on whole arrays, with np.where for its cases"
+_ALREADY = "a traced array is an array: use it as it is, x.copy() or x.astype(dtype); lists of arrays go to np.stack"
+_FUNCTIONS = {
+    **dict.fromkeys(
+        ("asarray", "array", "asanyarray", "asarray_chkfinite", "ascontiguousarray", "asfortranarray", "require"),
+        _ALREADY,
+    ),
+    **dict.fromkeys(("vectorize", "frompyfunc", "fromfunction", "fromiter", "nditer", "nested_iters"), _WHOLE),
+    "as_strided": "take slices, or np.take with computed positions",
+    "asmatrix": "use @ on arrays", "matrix": "use @ on arrays", "bmat": "use np.block",
+    "broadcast": "use np.broadcast_arrays(a, b)",
+    "full": "write np.full_like(x, value, shape=shape) or tracefuse.xp.full(shape, value)",
+    "mask_indices": "use np.where(mask, x, other)",
+    "ndenumerate": _WHOLE,
+    "poly1d": "use np.polyval(coefficients, x)",
+    "take": "write tracefuse.xp.take(array, index, axis=axis), which looks at the index too",
+}  # fmt: skip
+
+_MATH = {"pow": "power", "fsum": "sum"}
+"""Functions of `math` under NumPy's names, where those are others."""
+
+
+def expression_at(frame: FrameType, instruction: int) -> ast.expr | None:
+    """The expression that an instruction of a frame evaluates; None where the source cannot be read."""
+    position = next(itertools.islice(frame.f_code.co_positions(), instruction // 2, None), None)
+    if position is None or None in position:
+        return None
+    first, last, start, end = position
+    lines = [linecache.getline(frame.f_code.co_filename, k, frame.f_globals) for k in range(first, last + 1)]  # type: ignore[arg-type, operator]
+    if not all(lines):
+        return None
+    encoded = [line.encode() for line in lines]  # columns count bytes
+    encoded[-1] = encoded[-1][:end]
+    encoded[0] = encoded[0][start:]
+    try:
+        return ast.parse(f"({b''.join(encoded).decode()})", mode="eval").body
+    except (SyntaxError, UnicodeDecodeError):
+        return None
+
+
+def value_of(node: ast.expr, frame: FrameType) -> Any:
+    """What a name, or attributes of one, stands for in a frame; None for anything else."""
+    if isinstance(node, ast.Name):
+        for names in (frame.f_locals, frame.f_globals, frame.f_builtins):
+            if node.id in names:
+                return names[node.id]
+    if isinstance(node, ast.Attribute):
+        owner = value_of(node.value, frame)
+        return None if owner is None else getattr(owner, node.attr, None)
+    return None
+
+
+def of_number(what: str, instead: str) -> tuple[str, str]:
+    """(what, hint) for a traced array that a Python number is asked of; functions of `math` are named."""
+    frame = source.user_frame()
+    node = None if frame is None else expression_at(frame, frame.f_lasti)
+    if frame is None or not isinstance(node, ast.Call):
+        return what, instead
+    function = value_of(node.func, frame)
+    name = _MATH.get(getattr(function, "__name__", ""), getattr(function, "__name__", ""))
+    if getattr(function, "__module__", None) != "math" or not callable(getattr(np, name, None)):
+        return what, instead
+    return f"{ast.unparse(node.func)}()", f"write np.{name}"
+
+
+def of_elements() -> tuple[str, str]:
+    """(what, hint) for a traced array whose elements are asked for by the line that the user's code is at."""
+    frame = source.user_frame()
+    node = None if frame is None else expression_at(frame, frame.f_lasti)
+    if frame is None or node is None:
+        return "np.asarray()", GENERAL
+    if isinstance(node, ast.Subscript):
+        if dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith("STORE"):
+            return "filling a NumPy array with elements", "write np.where(condition, x, array) or np.concatenate"
+        one = not isinstance(node.slice, (ast.Tuple, ast.Slice))
+        which = f"{ast.unparse(node.slice)}, axis=0" if one else "index, axis"
+        return "indexing a NumPy array by elements", f"write tracefuse.xp.take({ast.unparse(node.value)}, {which})"
+    if not isinstance(node, ast.Call):
+        return "np.asarray()", GENERAL
+    called = node.func.func if isinstance(node.func, ast.Call) else node.func  # np.vectorize(f)(x)
+    function, text = value_of(called, frame), ast.unparse(called)
+    if isinstance(function, type) and issubclass(function, np.generic):
+        return f"{text}()", f"write x.astype({text})"
+    owner = value_of(node.func.value, frame) if isinstance(node.func, ast.Attribute) else None
+    if isinstance(owner, np.ndarray) and isinstance(node.func, ast.Attribute):
+        name = node.func.attr
+        known = callable(getattr(np, name, None))
+        return f"{text}()", f"write np.{name}({ast.unparse(node.func.value)}, ...)" if known else GENERAL
+    module = getattr(function, "__module__", None) or getattr(getattr(function, "__self__", None), "__module__", "")
+    if str(module).startswith(("numpy.random", "cupy.random")) or ".random." in f".{text}":
+        return f"{text}()", "draw outside the fused function and pass the numbers in"
+    if ".ma." in text:
+        return f"{text}()", "keep the data and the mask as two arrays, and use np.where"
+    name = text.rpartition(".")[2]
+    return f"{text}()", _FUNCTIONS.get(name) or refusals.INSTEAD.get(name, GENERAL)
+
+
+def of_cupy(error: BaseException, is_traced: Callable[[Any], bool]) -> TracefuseError | None:
+    """The refusal in place of an error that one of CuPy's functions raised over a traced array; None for others."""
+    if isinstance(error, TracefuseError) and not isinstance(error, (TraceError, UnsupportedError)):
+        return None
+    entry: TracebackType | None = None
+    following = error.__traceback__
+    while following is not None:
+        if not source.is_internal(following.tb_frame.f_code.co_filename):
+            entry = following
+        following = following.tb_next
+    node = None if entry is None else expression_at(entry.tb_frame, entry.tb_lasti)
+    if entry is None or not isinstance(node, ast.Call) or not _may_be_traced(node, entry.tb_frame, is_traced):
+        return None
+    function, what = value_of(node.func, entry.tb_frame), ast.unparse(node.func)
+    module = str(getattr(function, "__module__", None) or type(function).__module__)
+    name = what.rpartition(".")[2]
+    if not module.startswith("cupy") or type(function).__name__ == "ufunc":
+        return None
+    records = callable(getattr(np, name, None)) and name not in refusals.INSTEAD
+    hint = f"write np.{name}, which records" if records else refusals.INSTEAD.get(name, GENERAL)
+    reason = error.message if isinstance(error, TracefuseError) else str(error)
+    where = f"{source.file_name(entry.tb_frame)}:{entry.tb_lineno}"
+    return UnsupportedError(f"{what} takes CuPy's own arrays alone ({reason})", hint=hint, where=where)
+
+
+def _may_be_traced(call: ast.Call, frame: FrameType, is_traced: Callable[[Any], bool]) -> bool:
+    """Whether an argument is traced, or computed in the call itself, so that nobody can tell."""
+    waiting: list[ast.expr] = [*call.args, *(keyword.value for keyword in call.keywords)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (ast.List, ast.Tuple)):
+            waiting += node.elts
+        elif isinstance(node, (ast.Name, ast.Attribute)):
+            value = value_of(node, frame)
+            entries = value if isinstance(value, (list, tuple)) else (value,)
+            if any(map(is_traced, entries)):
+                return True
+        elif not isinstance(node, ast.Constant):
+            return True
+    return False

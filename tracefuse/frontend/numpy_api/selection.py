@@ -1,0 +1,233 @@
+"""NumPy's functions that choose or replace elements, on traced values.
+
+Those that change their argument bind its name to the result, as every change in place does.
+
+Knows: NumPy's functions and parameters. Must not know: how values are recorded.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracefuse import dtypes
+from tracefuse.errors import ScalarError, ShapeError
+from tracefuse.frontend.numpy_api.grids import resize
+from tracefuse.frontend.numpy_api.registry import Functions
+from tracefuse.frontend.tracer import shaping, traced_ops
+from tracefuse.frontend.tracer.in_place import into
+from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced_ops import apply, as_array, as_traced, missing
+from tracefuse.ir.axes import normalize_axis
+from tracefuse.ops import REGISTRY
+
+FUNCTIONS = Functions()
+implements = FUNCTIONS.implements
+
+
+def _rows(values: Any) -> Sequence[Any]:
+    return list(iter(values))
+
+
+@implements(np.select)
+def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
+    """The choice of the first condition that holds, element by element."""
+    conditions, choices = _rows(condlist), _rows(choicelist)
+    if len(conditions) != len(choices):
+        raise ShapeError(
+            "list of cases must be same length as list of conditions", hint=f"{len(conditions)} and {len(choices)}"
+        )
+    if not conditions:
+        raise ScalarError("select with an empty condition list is not possible", hint="give a condition")
+    result = default
+    dtype = _common([*choices, default])
+    for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
+        result = apply("where", condition, choice, result)
+    return traced_ops.astype(result, dtype, copy=False)
+
+
+def _common(values: Sequence[Any]) -> np.dtype[Any]:
+    """The type that NumPy promotes the values to."""
+    return np.result_type(*values)
+
+
+@implements(np.choose)
+def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
+    """The element of the choice that `a` numbers; with mode 'raise' others are moved inside, as with 'clip'."""
+    options = _rows(choices)
+    index = as_array(a)
+    if mode == "wrap":
+        index = index % len(options)
+    result = as_traced(options[-1])
+    for number in range(len(options) - 2, -1, -1):
+        result = apply("where", apply("le", index, number), options[number], result)
+    result = traced_ops.astype(result, _common(options), copy=False)
+    return result if out is None else into(out, result)
+
+
+@implements(np.piecewise)
+def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Any:
+    """Each function is applied to all of x, and its values taken where its condition holds."""
+    traced = as_array(x)
+    conditions = _rows(condlist) if isinstance(condlist, (list, tuple)) else [condlist]
+    conditions = [as_array(c) for c in conditions]
+    functions = list(funclist)
+    if len(functions) not in (len(conditions), len(conditions) + 1):
+        raise ShapeError(
+            f"with {len(conditions)} condition(s), either {len(conditions)} or {len(conditions) + 1} functions are "
+            "expected", hint="give one function for each condition, and one for the rest",
+        )  # fmt: skip
+    result: Any = np.zeros_like(traced)
+    if len(functions) > len(conditions):
+        result = _piece(functions.pop(), traced, args, kw)
+    for condition, function in zip(conditions, functions, strict=True):
+        result = apply("where", condition, _piece(function, traced, args, kw), result)
+    return result
+
+
+def _piece(function: Any, x: Any, args: Sequence[Any], keywords: dict[str, Any]) -> Any:
+    value = function(x, *args, **keywords) if callable(function) else function
+    return traced_ops.astype(as_traced(value), x.value.dtype, copy=False)
+
+
+# -- in place ---------------------------------------------------------------------------------------------------------
+
+
+@implements(np.copyto)
+def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
+    target = as_array(dst)
+    value = src if where is True else apply("where", where, src, target)
+    wide = shaping.broadcast_to(as_array(value), target.recorder.sizes(target.extents))
+    if casting == "unsafe":
+        wide = traced_ops.astype(wide, target.value.dtype, copy=False)
+    into(dst, wide)
+
+
+@implements(np.putmask)
+def putmask(a: Any, mask: Any, values: Any) -> None:
+    """Values of the array's own shape, or one value; shorter ones would be repeated by position."""
+    target, given = as_array(a), as_array(values)
+    if len(given.extents) != len(target.extents):
+        flat = resize(given, target.size)
+        given = shaping.reshape(flat, target.recorder.sizes(target.extents))
+    given = traced_ops.astype(given, target.value.dtype, copy=False)
+    into(a, apply("where", mask, given, target))
+
+
+@implements(np.fill_diagonal)
+def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
+    target = as_array(a)
+    if len(target.extents) != 2 or wrap:
+        raise missing("np.fill_diagonal of more than two axes, or with wrap=True", "write np.where(mask, value, x)")
+    recorder = target.recorder
+    rows, columns = (traced_ops.iota(recorder, 0, 1, e, dtypes.int64) for e in target.extents)
+    value = as_array(val)
+    if value.extents:
+        value = shaping.expand_dims(resize(shaping.reshape(value, -1), target.shape[0]), 1)
+    value = traced_ops.astype(value, target.value.dtype, copy=False)
+    into(a, apply("where", apply("eq", shaping.expand_dims(rows, 1), columns), value, target))
+
+
+@implements(np.put_along_axis)
+def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
+    target, index = as_array(arr), as_array(indices)
+    if axis is None:
+        raise missing("np.put_along_axis with axis=None", "use np.put_along_axis on x.reshape(-1) with axis=0")
+    dim = normalize_axis(operator.index(axis), len(target.extents))
+    recorder = target.recorder
+    wide = shaping.broadcast_to(as_array(values), recorder.sizes(index.extents))
+    wide = traced_ops.astype(wide, target.value.dtype, copy=False)
+    into(arr, recorder.library(REGISTRY["scatter"], [target, index, wide], dim=dim))
+
+
+@implements(np.put)
+def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
+    if mode != "raise":
+        raise missing(f"np.put with mode={mode!r}", "write the positions with np.clip or % yourself")
+    target, index = as_array(a), shaping.reshape(as_array(ind), -1)  # fmt: skip
+    recorder = target.recorder
+    values = resize(as_array(v), index.shape[0])
+    values = traced_ops.astype(values, target.value.dtype, copy=False)
+    flat = recorder.library(REGISTRY["scatter"], [shaping.reshape(target, -1), index, values], dim=0)
+    into(a, shaping.reshape(flat, recorder.sizes(target.extents)))
+
+
+@implements(np.place)
+def place(arr: Any, mask: Any, vals: Any) -> None:
+    value = as_array(vals)
+    if value.size != 1:
+        raise missing("np.place of several values: which goes where depends on the data", "use np.where")
+    putmask(arr, mask, value)
+
+
+# -- whole arrays -----------------------------------------------------------------------------------------------------
+
+
+@implements(np.array_equal)
+def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
+    """A traced truth value; False where the shapes differ, which is known while tracing."""
+    first, second = as_array(a1), as_array(a2)
+    recorder = first.recorder
+    same = len(first.extents) == len(second.extents) and all(
+        recorder.decide(m, "==", n, "np.array_equal") for m, n in zip(first.extents, second.extents, strict=True)
+    )
+    if not same:
+        return False
+    equal = apply("eq", first, second)
+    if equal_nan and all(x.value.dtype.is_floating for x in (first, second)):
+        equal = apply("logical_or", equal, apply("logical_and", apply("isnan", first), apply("isnan", second)))
+    return traced_ops.reduce("all", equal)
+
+
+@implements(np.array_equiv)
+def array_equiv(a1: Any, a2: Any) -> Any:
+    """As array_equal, after broadcasting."""
+    first, second = as_array(a1), as_array(a2)
+    decide = first.recorder.decide
+    for m, n in zip(reversed(first.extents), reversed(second.extents), strict=False):
+        if not (decide(m, "==", 1, "np.array_equiv") or decide(n, "==", 1, "np.array_equiv") or decide(m, "==", n, "np.array_equiv")):  # fmt: skip # noqa: E501
+            return False
+    return traced_ops.reduce("all", apply("eq", first, second))
+
+
+@implements(np.apply_over_axes)
+def apply_over_axes(func: Any, a: Any, axes: Any) -> Any:
+    result = as_array(a)
+    rank = len(result.extents)
+    for axis in np.atleast_1d(np.asarray(axes)).tolist():
+        dim = normalize_axis(axis, rank)
+        reduced = func(result, dim)
+        result = reduced if len(reduced.extents) == rank else shaping.expand_dims(reduced, dim)
+    return result
+
+
+# -- what is known without the elements -------------------------------------------------------------------------------
+
+
+@implements(np.can_cast)
+def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
+    first, second = (x.value.dtype.numpy if isinstance(x, Traced) else x for x in (from_, to))
+    return np.can_cast(first, second, casting)
+
+
+@implements(np.common_type)
+def common_type(*arrays: Any) -> Any:
+    return np.common_type(*(np.empty(0, x.value.dtype.numpy) if isinstance(x, Traced) else x for x in arrays))
+
+
+@implements(np.min_scalar_type)
+def min_scalar_type(a: Any, /) -> Any:
+    if not as_array(a).extents:
+        raise missing("np.min_scalar_type of a scalar that is traced", "use x.dtype")
+    return as_array(a).value.dtype.numpy
+
+
+@implements(np.real_if_close)
+def real_if_close(a: Any, tol: Any = 100) -> Any:
+    x = as_array(a)
+    if x.value.dtype.kind == "complex":
+        raise missing("np.real_if_close of complex numbers: the type of the result depends on the data", "use np.real")
+    return x

@@ -1,0 +1,202 @@
+"""NumPy's functions of axes, shapes and several arrays, on traced values.
+
+Knows: NumPy's functions and parameters. Must not know: how values are recorded.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from tracefuse import source
+from tracefuse.errors import ShapeError
+from tracefuse.frontend.numpy_api.registry import Functions, functions
+from tracefuse.frontend.tracer import shaping
+from tracefuse.frontend.tracer.in_place import into
+from tracefuse.frontend.tracer.traced_ops import as_tensor, as_traced
+from tracefuse.ir.axes import normalize_axis
+
+FUNCTIONS = Functions()
+implements = FUNCTIONS.implements
+
+
+@implements(np.reshape)
+def reshape(a: Any, /, shape: Any = None, order: str = "C", *, newshape: Any = None, copy: Any = None) -> Any:
+    return shaping.reshape(a, newshape if shape is None else shape, order)
+
+
+@implements(np.ravel)
+def ravel(a: Any, order: str = "C") -> Any:
+    return shaping.reshape(a, -1, "C" if order in ("K", "A") else order)
+
+
+@implements(np.transpose, np.permute_dims)
+def transpose(a: Any, axes: Any = None) -> Any:
+    return shaping.transpose(a, axes)
+
+
+@implements(np.matrix_transpose, np.linalg.matrix_transpose)
+def matrix_transpose(x: Any, /) -> Any:
+    return shaping.swapaxes(x, -1, -2)
+
+
+@implements(np.swapaxes)
+def swapaxes(a: Any, axis1: Any, axis2: Any) -> Any:
+    return shaping.swapaxes(a, axis1, axis2)
+
+
+@implements(np.moveaxis)
+def moveaxis(a: Any, source: Any, destination: Any) -> Any:
+    return shaping.moveaxis(a, source, destination)
+
+
+@implements(np.rollaxis)
+def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
+    rank = len(as_traced(a).extents)
+    axis, start = normalize_axis(axis, rank), normalize_axis(start, rank + 1)
+    return shaping.moveaxis(a, axis, start - 1 if axis < start else start)
+
+
+@implements(np.squeeze)
+def squeeze(a: Any, axis: Any = None) -> Any:
+    return shaping.squeeze(a, axis)
+
+
+@implements(np.expand_dims)
+def expand_dims(a: Any, axis: Any) -> Any:
+    return shaping.expand_dims(a, axis)
+
+
+@implements(np.broadcast_to)
+def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
+    return shaping.broadcast_to(array, shape)
+
+
+@implements(np.broadcast_arrays)
+def broadcast_arrays(*arrays: Any, subok: bool = False) -> Any:
+    parts = [as_tensor(a) for a in arrays]
+    recorder = parts[0].recorder
+    settled = recorder._settled([recorder.resolve(p) for p in parts])
+    shape = shaping.broadcast_shape([r.shape for r in settled], recorder)
+    return tuple(shaping.broadcast_to(r.traced, recorder.sizes(shape)) for r in settled)
+
+
+@implements(np.atleast_1d)
+def atleast_1d(*arrays: Any) -> Any:
+    parts = [a if as_tensor(a).extents else shaping.reshape(a, (1,)) for a in arrays]
+    return parts[0] if len(parts) == 1 else tuple(parts)
+
+
+@implements(np.atleast_2d)
+def atleast_2d(*arrays: Any) -> Any:
+    parts = []
+    for a in arrays:
+        rank = len(as_tensor(a).extents)
+        parts.append(a if rank >= 2 else shaping.expand_dims(a, tuple(range(2 - rank))))
+    return parts[0] if len(parts) == 1 else tuple(parts)
+
+
+@implements(np.shape)
+def shape(a: Any) -> Any:
+    return a.shape
+
+
+@implements(np.ndim)
+def ndim(a: Any) -> int:
+    return len(as_traced(a).extents)
+
+
+@implements(np.size)
+def size(a: Any, axis: Any = None) -> Any:
+    return a.size if axis is None else a.shape[axis]
+
+
+@implements(np.concatenate)
+def concatenate(
+    arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
+) -> Any:
+    result = shaping.concatenate(arrays, axis, dtype)
+    return result if out is None else into(out, result)
+
+
+@implements(np.stack)
+def stack(arrays: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    result = shaping.stack(arrays, axis, dtype)
+    return result if out is None else into(out, result)
+
+
+@implements(np.vstack)
+def vstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    return shaping.concatenate([atleast_2d(a) for a in tup], 0, dtype)
+
+
+@implements(np.hstack)
+def hstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    parts = [atleast_1d(a) for a in tup]
+    return shaping.concatenate(parts, 0 if len(as_traced(parts[0]).extents) == 1 else 1, dtype)
+
+
+@implements(np.column_stack)
+def column_stack(tup: Any) -> Any:
+    parts = [shaping.expand_dims(a, 1) if len(as_traced(a).extents) == 1 else a for a in tup]
+    return shaping.concatenate(parts, 1)
+
+
+@implements(np.append)
+def append(arr: Any, values: Any, axis: Any = None) -> Any:
+    return shaping.concatenate([arr, values], axis)
+
+
+def _pieces(ary: Any, indices_or_sections: Any, axis: Any, *, equal: bool) -> list[Any]:
+    traced = as_tensor(ary)
+    recorder = traced.recorder
+    dim = normalize_axis(operator.index(axis), len(traced.extents))
+    extent = recorder.sizes(traced.extents)[dim]
+    if isinstance(indices_or_sections, (list, tuple, np.ndarray)):
+        cuts = [0, *indices_or_sections, extent]
+    else:
+        count = operator.index(indices_or_sections)
+        if count < 1:
+            raise ShapeError("number sections must be larger than 0.")
+        if equal:
+            message = f"split: axis {dim} does not divide into {count} equal parts: {{left}} elements are left over"
+            over = traced.extents[dim] % count
+            recorder.builder.require(over, "==", 0, message, "use np.array_split", source.user_line())
+        each, extra = extent // count, extent % count
+        cuts = [0]
+        for k in range(count):
+            longer = not equal and bool(extra > k)
+            cuts.append(cuts[-1] + each + int(longer))
+        cuts[-1] = extent
+    before = (slice(None),) * dim
+    return [shaping.getitem(traced, (*before, slice(cuts[k], cuts[k + 1]))) for k in range(len(cuts) - 1)]
+
+
+@implements(np.split)
+def split(ary: Any, indices_or_sections: Any, axis: Any = 0) -> Any:
+    return _pieces(ary, indices_or_sections, axis, equal=True)
+
+
+@implements(np.array_split)
+def array_split(ary: Any, indices_or_sections: Any, axis: Any = 0) -> Any:
+    return _pieces(ary, indices_or_sections, axis, equal=False)
+
+
+@implements(np.hsplit)
+def hsplit(ary: Any, indices_or_sections: Any) -> Any:
+    return split(ary, indices_or_sections, 0 if len(as_traced(ary).extents) == 1 else 1)
+
+
+@implements(np.vsplit)
+def vsplit(ary: Any, indices_or_sections: Any) -> Any:
+    return split(ary, indices_or_sections, 0)
+
+
+@implements(*functions("unstack"))
+def unstack(x: Any, /, *, axis: int = 0) -> Any:
+    traced = as_tensor(x)
+    dim = normalize_axis(axis, len(traced.extents))
+    count = traced.recorder.pin(traced.extents[dim], "np.unstack")
+    return tuple(shaping.getitem(traced, (*(slice(None),) * dim, k)) for k in range(count))

@@ -1,0 +1,1 @@
+"""Traced arrays: what operators and methods record, symbolic sizes, captured state."""

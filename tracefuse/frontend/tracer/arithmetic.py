@@ -1,0 +1,118 @@
+"""Operators and powers, products of matrices, parts of complex numbers, on traced values.
+
+Knows: pointwise and library rows, NumPy's special cases of `**`. Must not know: which protocol called it.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from tracefuse import dtypes, source
+from tracefuse.errors import DtypeError
+from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, astype, missing, recorder_of
+from tracefuse.ops import REGISTRY
+
+
+def matmul(a: Any, b: Any) -> Any:
+    """Matrix product with NumPy's broadcasting of the leading axes."""
+    row = REGISTRY["matmul"]
+    recorder = recorder_of((a, b))
+    return recorder.library(row, [as_tensor(a), as_tensor(b)])
+
+
+def binary(name: str, a: Any, b: Any) -> Any:
+    """A Python operator on two operands."""
+    if name == "pow":
+        return power(a, b)
+    if name == "matmul":
+        return matmul(a, b)
+    if name not in REGISTRY:
+        raise missing(name, "compute it outside the fused function")
+    return apply(name, a, b)
+
+
+def power(a: Any, b: Any) -> Any:
+    """a ** b. Small constant exponents are products, as in NumPy or as accurate; 0.5 is a square root."""
+    if isinstance(b, (bool, np.bool_)):
+        b = int(b)
+    if isinstance(b, SymbolicSize) or (isinstance(b, Traced) and b.on_host and b.value.dtype.is_integer):
+        kind = as_traced(a).value.dtype
+        b = operator.index(b) if kind.is_integer else b  # type: ignore[arg-type]
+    if isinstance(b, (int, float)) and not isinstance(b, np.generic):
+        special = _constant_power(a, b)
+        if special is not None:
+            return special
+    return apply("pow", a, b)
+
+
+_ACCURATE_FACTORS = (3, 4)
+"""Whole exponents of floats whose products stay within the 2 units in the last place that `pow` has."""
+
+_FEW_FACTORS = 100
+"""NumPy multiplies complex numbers for whole exponents below this one; beyond it takes their logarithm."""
+
+
+def _constant_power(a: Any, b: float) -> Any:
+    x = as_traced(a)
+    floating = x.value.dtype.kind in ("float", "complex") or x.weak == "float"
+    if isinstance(b, float) and not floating:
+        x = astype(x, dtypes.float64) if x.weak is None else apply("mul", x, 1.0)
+    if b == 2:
+        return apply("mul", x, x)
+    if b == 1:
+        return apply("set", x)
+    if b == 0.5:
+        return apply("sqrt", x)
+    if b == -1 and floating:
+        return apply("div", 1, x)
+    if floating and not x.value.dtype.is_complex and b in _ACCURATE_FACTORS:
+        return _repeated_product(x, int(b))
+    if x.value.dtype.is_complex and b == int(b) and 0 < abs(b) < _FEW_FACTORS:
+        product = _repeated_product(x, abs(int(b)))
+        return product if b > 0 else apply("div", 1, product)
+    if isinstance(b, int) and not floating:
+        if b < 0:
+            raise DtypeError(
+                "Integers to negative integer powers are not allowed", hint="cast the base with astype(float)",
+                where=source.user_line(),
+            )  # fmt: skip
+        return _repeated_product(x, b)
+    return None
+
+
+def _repeated_product(x: Traced, exponent: int) -> Any:
+    """x ** exponent by squaring; integers wrap as NumPy's."""
+    result: Any = None
+    square: Any = x
+    while exponent:
+        if exponent & 1:
+            result = square if result is None else apply("mul", result, square)
+        exponent >>= 1
+        if exponent:
+            square = apply("mul", square, square)
+    return apply("add", apply("mul", x, 0), 1) if result is None else result
+
+
+def conjugate(x: Any) -> Any:
+    """The complex conjugate; real arrays are their own."""
+    traced = as_traced(x)
+    if traced.value.dtype.kind != "complex":
+        return traced
+    return apply("conj", traced)
+
+
+def real(x: Any) -> Any:
+    traced = as_traced(x)
+    return apply("real", traced) if traced.value.dtype.kind == "complex" else traced
+
+
+def imag(x: Any) -> Any:
+    traced = as_traced(x)
+    if traced.value.dtype.kind == "complex":
+        return apply("imag", traced)
+    return traced.recorder.movement("full", [0], shape=traced.extents, dtype=traced.value.dtype)

@@ -1,0 +1,142 @@
+"""Sums of products over named axes, on traced values: what einsum, tensordot and their kin have in common.
+
+Each axis of an operand has a letter. Axes with equal letters go together, letters that are not in the result are summed
+over. Where two operands share a summed letter and each has a letter of its own it is a matrix product; everything else
+is multiplication and sum, which fuse with what is around them.
+
+Knows: products, sums, reshapes, permutations. Must not know: NumPy's functions and how they spell axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tracefuse import source
+from tracefuse.dtypes import bool_, int64
+from tracefuse.errors import ShapeError
+from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops
+from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, iota
+from tracefuse.ir.extents import Extent, product
+
+
+@dataclass(frozen=True, slots=True)
+class Lettered:
+    """A value with a letter for each axis, no two alike."""
+
+    value: Traced
+    letters: str
+
+    def extent(self, letter: str) -> Extent:
+        return self.value.extents[self.letters.index(letter)]
+
+
+def contract(operands: Sequence[tuple[Any, str]], result: str) -> Any:
+    """The sum of the products of the operands over every letter that is not in `result`, whose order is the result's.
+
+    A letter twice in one operand takes its diagonal. Raises ShapeError where a letter of the result is in no operand or
+    the axes of a letter have different extents, neither of them 1.
+    """
+    known = {letter for _, letters in operands for letter in letters}
+    if missing := [letter for letter in result if letter not in known]:
+        raise ShapeError(f"einsum: the result has {missing[0]!r}, which is in no operand", where=source.user_line())
+    parts = [_diagonals(as_tensor(value), letters) for value, letters in operands]
+    current = parts[0]
+    for position, part in enumerate(parts[1:], start=1):
+        later = {letter for other in parts[position + 1 :] for letter in other.letters}
+        current = _pair(current, part, later.union(result))
+    current = _summed(current, set(result))
+    if current.letters == result:
+        return traced_ops.copy(current.value) if len(operands) == 1 and current is parts[0] else current.value
+    return shaping.transpose(current.value, tuple(current.letters.index(letter) for letter in result))
+
+
+def _diagonals(value: Traced, letters: str) -> Lettered:
+    for letter in letters:
+        while letters.count(letter) > 1:
+            first = letters.index(letter)
+            second = letters.index(letter, first + 1)
+            value = diagonal(value, first, second)
+            letters = letters[:second] + letters[second + 1 :]
+    return Lettered(value, letters)
+
+
+def diagonal(value: Traced, first: int, second: int) -> Traced:
+    """The elements whose coordinates on two axes are equal; axis `second` goes. The extents must be equal."""
+    recorder, extents = value.recorder, value.extents
+    message = f"the diagonal of axes {first} and {second}: extents {{left}} and {{right}} differ"
+    hint = "slice the longer one first"
+    recorder.builder.require(extents[first], "==", extents[second], message, hint, source.user_line())
+    places = iota(recorder, 0, 1, extents[first], int64)
+    flags = tuple(axis != first for axis in range(len(extents)))
+    index = recorder.movement("broadcast", [places], is_broadcast_dim=flags)
+    taken = recorder.movement("take_along_axis", [value, index], dim=second)
+    return recorder.movement("squeeze", [taken], dims=(second,))  # type: ignore[no-any-return]
+
+
+def _summed(part: Lettered, kept: set[str]) -> Lettered:
+    """Letters outside `kept` summed over."""
+    axes = tuple(axis for axis, letter in enumerate(part.letters) if letter not in kept)
+    if not axes:
+        return part
+    total = traced_ops.sum_of_products(part.value, axes)
+    return Lettered(total, "".join(letter for letter in part.letters if letter in kept))
+
+
+def _pair(left: Lettered, right: Lettered, kept: set[str]) -> Lettered:
+    left, right = _without_ones(left, right), _without_ones(right, left)
+    left, right = _summed(left, kept.union(right.letters)), _summed(right, kept.union(left.letters))
+    shared = [letter for letter in left.letters if letter in right.letters]
+    inner = [letter for letter in shared if letter not in kept]
+    rows = [letter for letter in left.letters if letter not in shared]
+    columns = [letter for letter in right.letters if letter not in shared]
+    is_bool = bool_ in (left.value.value.dtype, right.value.value.dtype)
+    if inner and rows and columns and not is_bool:
+        return _matrices(left, right, [letter for letter in shared if letter in kept], rows, columns, inner)
+    letters = left.letters + "".join(columns)
+    made = apply("mul", _lined_up(left, letters), _lined_up(right, letters))
+    return _summed(Lettered(made, letters), kept)
+
+
+def _without_ones(part: Lettered, other: Lettered) -> Lettered:
+    """Axes of extent 1 that the other operand has longer are dropped: they broadcast."""
+    shared = [letter for letter in part.letters if letter in other.letters]
+    ones = [letter for letter in shared if part.extent(letter) == 1 and other.extent(letter) != 1]
+    if not ones:
+        return part
+    value = shaping.squeeze(part.value, tuple(part.letters.index(letter) for letter in ones))
+    return Lettered(value, "".join(letter for letter in part.letters if letter not in ones))
+
+
+def _lined_up(part: Lettered, letters: str) -> Traced:
+    """The value with its axes in the order of `letters`, and an axis of extent 1 for each letter that it has not."""
+    own = [letter for letter in letters if letter in part.letters]
+    ordered = shaping.transpose(part.value, tuple(part.letters.index(letter) for letter in own))
+    absent = tuple(axis for axis, letter in enumerate(letters) if letter not in part.letters)
+    return shaping.expand_dims(ordered, absent) if absent else ordered  # type: ignore[no-any-return]
+
+
+def _matrices(
+    left: Lettered, right: Lettered, batch: list[str], rows: list[str], columns: list[str], inner: list[str]
+) -> Lettered:
+    """A matrix product: the axes of each group are joined, and taken apart again."""
+    recorder = left.value.recorder
+    for letter in inner:
+        message = f"einsum: the extents of {letter!r} differ: {{left}} and {{right}}"
+        hint = "axes of one letter are of one extent"
+        extents = left.extent(letter), right.extent(letter)
+        recorder.builder.require(extents[0], "==", extents[1], message, hint, source.user_line())
+    made = arithmetic.matmul(_grouped(left, batch, rows, inner), _grouped(right, batch, inner, columns))
+    shape = [*made.extents[: len(batch)], *map(left.extent, rows), *map(right.extent, columns)]
+    letters = "".join([*batch, *rows, *columns])
+    return Lettered(shaping.reshape(made, recorder.sizes(shape)), letters)
+
+
+def _grouped(part: Lettered, batch: list[str], first: list[str], second: list[str]) -> Traced:
+    """A matrix for each element of the batch: the axes `first` joined, and the axes `second`."""
+    order = [*batch, *first, *second]
+    ordered = shaping.transpose(part.value, tuple(part.letters.index(letter) for letter in order))
+    joined = [*map(part.extent, batch), product(map(part.extent, first)), product(map(part.extent, second))]
+    return shaping.reshape(ordered, part.value.recorder.sizes(joined))  # type: ignore[no-any-return]

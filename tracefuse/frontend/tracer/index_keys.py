@@ -1,0 +1,185 @@
+"""What `x[key]` means: NumPy's basic indexing as flips, slices, dropped and new axes, with symbolic bounds.
+
+NumPy clamps slice bounds into the axis. Where a bound or an extent is symbolic, which case holds is decided by the call
+at hand and guarded (`3 <= n`), so that the bounds stay simple expressions. An integer index must lie inside its axis:
+that is the user's error, recorded as a requirement by the slice row.
+
+Knows: extents, the recorder's decisions. Must not know: how the steps are recorded.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tracefuse import source
+from tracefuse.errors import OutOfRangeError, ShapeError, UnsupportedError
+from tracefuse.frontend.tracer.recorder import Recorder
+from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.ir.extents import Extent
+from tracefuse.ir.fusion import Shape
+
+
+@dataclass(slots=True)
+class Plan:
+    """The steps of one indexing, in order: flip axes, slice every axis, drop axes, add axes.
+
+    Axes of flips, bounds and drops are those of the operand; `new_axes` has one flag per axis of the result.
+    arrays: integer arrays by axis of the operand, applied last. together: whether these, and integers, follow one
+    another in the key; else the axes of the arrays come first, as in NumPy.
+    """
+
+    flips: list[int] = field(default_factory=list)
+    starts: list[Extent] = field(default_factory=list)
+    ends: list[Extent] = field(default_factory=list)
+    steps: list[Extent] = field(default_factory=list)
+    drops: list[int] = field(default_factory=list)
+    new_axes: list[bool] = field(default_factory=list)
+    arrays: dict[int, Any] = field(default_factory=dict)
+    together: bool = True
+
+    def whole(self, shape: Shape) -> bool:
+        """Whether the slices take everything."""
+        return all(
+            start == 0 and end == extent and step == 1
+            for start, end, step, extent in zip(self.starts, self.ends, self.steps, shape, strict=True)
+        )
+
+
+def plan_of(key: Any, shape: Shape, recorder: Recorder) -> Plan:
+    """The steps of `x[key]` for an x of `shape`; raises OutOfRangeError, ShapeError or UnsupportedError."""
+    parts = _expanded(key if isinstance(key, tuple) else (key,), len(shape))
+    plan = Plan()
+    for part in parts:
+        if part is None:
+            plan.new_axes.append(True)
+            continue
+        axis = len(plan.starts)
+        extent = shape[axis]
+        if isinstance(part, slice):
+            _add_slice(plan, part, extent, axis, recorder)
+            plan.new_axes.append(False)
+        elif _is_array(part):
+            plan.arrays[axis] = part
+            _add_bounds(plan, 0, extent, 1)
+            plan.new_axes.append(False)
+        else:
+            index = _integer(part, recorder)
+            _add_integer(plan, index, extent, axis, recorder)
+    chosen = [k for k, part in enumerate(parts) if part is not None and not isinstance(part, slice)]
+    plan.together = not chosen or chosen[-1] - chosen[0] == len(chosen) - 1
+    return plan
+
+
+def _is_array(part: Any) -> bool:
+    if isinstance(part, Traced):
+        return not part.on_host
+    return isinstance(part, (list, np.ndarray)) or (hasattr(part, "shape") and not isinstance(part, np.generic))
+
+
+def _dtype_kind(part: Any) -> str:
+    if isinstance(part, Traced):
+        return part.value.dtype.kind
+    return {"b": "bool", "i": "int", "u": "uint"}.get(np.asarray(part).dtype.kind, "float")
+
+
+def _expanded(parts: Sequence[Any], rank: int) -> list[Any]:
+    """The parts with the ellipsis written out, one for each axis, and None for new axes."""
+    for part in parts:
+        if isinstance(part, (bool, np.bool_)) or (_is_array(part) and _dtype_kind(part) == "bool"):
+            raise UnsupportedError(
+                "indexing with a boolean mask: the size of the result depends on the data",
+                hint="write np.where(mask, x, other)", where=source.user_line(),
+            )  # fmt: skip
+    ellipses = [k for k, part in enumerate(parts) if part is Ellipsis]
+    if len(ellipses) > 1:
+        raise OutOfRangeError("an index can have one ellipsis ('...') only", where=source.user_line())
+    named = sum(part is not None and part is not Ellipsis for part in parts)
+    if named > rank:
+        raise OutOfRangeError(
+            f"too many indices: {named} for {rank} axes", hint=f"give at most {rank}", where=source.user_line()
+        )
+    fill = [slice(None)] * (rank - named)
+    if not ellipses:
+        return [*parts, *fill]
+    return [*parts[: ellipses[0]], *fill, *parts[ellipses[0] + 1 :]]
+
+
+def _integer(part: Any, recorder: Recorder) -> Extent:
+    if isinstance(part, SymbolicSize):
+        return recorder.simplify(part.extent)
+    if isinstance(part, Traced) and part.value.extent is not None:
+        return recorder.simplify(part.value.extent)
+    try:
+        return operator.index(part)
+    except TypeError:
+        raise OutOfRangeError(
+            f"{type(part).__name__} is no index", hint="use integers, slices, ..., None or integer arrays",
+            where=source.user_line(),
+        ) from None  # fmt: skip
+
+
+def _add_bounds(plan: Plan, start: Extent, end: Extent, step: Extent) -> None:
+    plan.starts.append(start)
+    plan.ends.append(end)
+    plan.steps.append(step)
+
+
+def _add_integer(plan: Plan, index: Extent, extent: Extent, axis: int, recorder: Recorder) -> None:
+    negative = not recorder.decide(0, "<=", index, "the sign of an index")
+    start = extent + index if negative else index
+    text = f"index {{left}} is out of bounds for axis {axis} with extent {{right}}"
+    where, least = source.user_line(), index + 1
+    if negative:
+        least, text, hint = -index, text.replace("{left}", "-{left}"), "use a smaller index"
+    else:
+        text = f"index {index} is out of bounds for axis {axis} with extent {{right}}"
+        hint = f"axis {axis} is too short for this index"
+    recorder.builder.require(least, "<=", extent, text, hint, where, OutOfRangeError)
+    _add_bounds(plan, start, start + 1, 1)
+    plan.drops.append(axis)
+
+
+def _add_slice(plan: Plan, part: slice, extent: Extent, axis: int, recorder: Recorder) -> None:
+    step = 1 if part.step is None else operator.index(part.step)
+    if step == 0:
+        raise ShapeError("slice step cannot be zero", where=source.user_line())
+    start = None if part.start is None else _integer(part.start, recorder)
+    stop = None if part.stop is None else _integer(part.stop, recorder)
+    if step > 0:
+        low = 0 if start is None else _clamped(start, extent, recorder)
+        high = extent if stop is None else _clamped(stop, extent, recorder)
+    else:
+        # x[a:b:-k] is the flipped axis from n - 1 - a to n - 1 - b in steps of k.
+        low = 0 if start is None else extent - _clamped_plus_one(start, extent, recorder)
+        high = extent if stop is None else extent - _clamped_plus_one(stop, extent, recorder)
+        if extent != 1:
+            plan.flips.append(axis)
+    if not recorder.decide(low, "<=", high, "slice bounds"):
+        high = low
+    _add_bounds(plan, low, high, abs(step))
+
+
+def _clamped(bound: Extent, extent: Extent, recorder: Recorder) -> Extent:
+    """A slice bound as NumPy takes it: negative ones count from the end, then 0 <= bound <= extent."""
+    if not recorder.decide(0, "<=", bound, "the sign of a slice bound"):
+        bound = bound + extent
+        if not recorder.decide(0, "<=", bound, "slice bounds"):
+            return 0
+        return bound
+    return bound if recorder.decide(bound, "<=", extent, "slice bounds") else extent
+
+
+def _clamped_plus_one(bound: Extent, extent: Extent, recorder: Recorder) -> Extent:
+    """The same for a negative step, where -1 <= bound <= extent - 1, plus 1."""
+    if not recorder.decide(0, "<=", bound, "the sign of a slice bound"):
+        bound = bound + extent
+        if not recorder.decide(-1, "<=", bound, "slice bounds"):
+            return 0
+        return bound + 1
+    return bound + 1 if recorder.decide(bound + 1, "<=", extent, "slice bounds") else extent

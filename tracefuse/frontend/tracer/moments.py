@@ -1,0 +1,104 @@
+"""Mean, variance and standard deviation of traced values, with NumPy's parameters.
+
+Without a mask each is one reduction. With one, or with a mean that is given, they are written with sums.
+
+Knows: NumPy's functions and rows by name. Must not know: which protocol called it, how values are recorded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracefuse.dtypes import DType, dtype_of
+from tracefuse.frontend.tracer.in_place import into
+from tracefuse.frontend.tracer.shaping import broadcast_to
+from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced_ops import apply, as_number, as_tensor, astype, axes_of, located, reduce
+from tracefuse.ir.extents import product
+from tracefuse.ops import REGISTRY, Reduction
+
+
+@located
+def mean(
+    x: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = None
+) -> Any:
+    """Arithmetic mean, of the elements that `where` is true for."""
+    mask = _mask(where)
+    if mask is None:
+        return reduce("mean", x, axis, dtype, out, keepdims)
+    wide = _as_floats(x, dtype)
+    kind = wide.value.dtype
+    total = reduce("sum", wide, axis, kind, None, keepdims, where=mask)
+    result = apply("div", total, _count(wide, axis, keepdims, mask, kind))
+    return result if out is None else into(out, result)
+
+
+@located
+def var(
+    x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, *,
+    correction: Any = None, mean: Any = None, where: Any = None,
+) -> Any:  # fmt: skip
+    """Variance: the sum of squared deviations over n - ddof. mean: the mean, with the reduced axes kept.
+
+    Of complex numbers it is real: the sum of the variances of their parts.
+    """
+    taken = as_tensor(x) if dtype is None else astype(as_tensor(x), dtype, copy=False)
+    if taken.value.dtype.is_complex:
+        means = (None, None) if _given(mean) is None else (apply("real", mean), apply("imag", mean))
+        more = {"correction": correction, "where": where}
+        real = var(apply("real", taken), axis, None, None, ddof, keepdims, mean=means[0], **more)
+        imag = var(apply("imag", taken), axis, None, None, ddof, keepdims, mean=means[1], **more)
+        result = apply("add", real, imag)
+        return result if out is None else into(out, result)
+    mask, ddof = _mask(where), ddof if _given(correction) is None else correction
+    if _given(mean) is None and mask is None:
+        tensor = as_tensor(x) if dtype is None else astype(as_tensor(x), dtype)
+        return reduce("var", tensor, axis, None, out, keepdims, correction=as_number(ddof))
+    wide = _as_floats(x, dtype)
+    deviation = apply("sub", wide, _mean_of(wide, axis, mask) if _given(mean) is None else mean)
+    kind = deviation.value.dtype
+    total = reduce("sum", apply("mul", deviation, deviation), axis, kind, None, keepdims, where=mask)
+    freedom = apply("maximum", apply("sub", _count(wide, axis, keepdims, mask, kind), ddof), 0)
+    result = apply("div", total, freedom)
+    return result if out is None else into(out, result)
+
+
+@located
+def std(
+    x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, **more: Any
+) -> Any:
+    """Standard deviation: the square root of var."""
+    result = apply("sqrt", var(x, axis, dtype, None, ddof, keepdims, **more))
+    return result if out is None else into(out, result)
+
+
+def _mean_of(x: Traced, axis: Any, mask: Any) -> Any:
+    return mean(x, axis, None, None, True, where=mask)
+
+
+def _given(parameter: Any) -> Any:
+    """A parameter of NumPy's, None where it is left out."""
+    return None if parameter is np._NoValue else parameter
+
+
+def _mask(where: Any) -> Any:
+    return None if where is True else _given(where)
+
+
+def _as_floats(x: Any, dtype: Any) -> Traced:
+    """x in the type that means are computed in: its own, or float64 for integers."""
+    tensor = as_tensor(x)
+    row = REGISTRY["mean"]
+    assert isinstance(row, Reduction)
+    kind = row.result_type(tensor.value.dtype, "numpy") if dtype is None else dtype_of(dtype)
+    return astype(tensor, kind, copy=False)  # type: ignore[no-any-return]
+
+
+def _count(x: Traced, axis: Any, keepdims: Any, mask: Any, kind: DType) -> Any:
+    """How many elements are taken: a size, or for each result how often the mask is true."""
+    if mask is None:
+        return x.recorder.sizes((product(x.extents[k] for k in axes_of(axis, len(x.extents))),))[0]
+    spread = broadcast_to(apply("ne", mask, False), x.recorder.sizes(x.extents))
+    return astype(reduce("sum", spread, axis, None, None, keepdims), kind)

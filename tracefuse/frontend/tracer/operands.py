@@ -1,0 +1,158 @@
+"""Operands of a row and NumPy's promotion of them.
+
+Knows: rows, promotion, Python's and NumPy's scalars. Must not know: what records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tracefuse import dtypes, source
+from tracefuse.dtypes import DType
+from tracefuse.errors import DtypeError, ScalarError, TracefuseError
+from tracefuse.frontend.tracer.symbolic_size import Decisions
+from tracefuse.ir.extents import Extent, evaluate
+from tracefuse.ir.fusion import Literal, Operand, Shape
+from tracefuse.ops import REGISTRY, Pointwise
+
+Facts: TypeAlias = Mapping[int, Any]
+"""Extent values by negative id and scalar arguments by value number, in one call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What an operand is.
+
+    traced: the name, where it is a traced value. read: a host scalar as a function of a call's facts. sized: made of
+    sizes alone.
+    """
+
+    operand: Operand
+    dtype: DType | None
+    weak: str | None
+    shape: Shape
+    traced: Any
+    read: Callable[[Facts], Any] | None
+    sized: bool
+
+
+_OF_BOOLS = {"add": "logical_or", "mul": "logical_and", "maximum": "logical_or", "minimum": "logical_and"}
+_NOT_OF_BOOLS = {"sub": "use ^ or np.logical_xor", "neg": "use ~ or np.logical_not"}
+_BOOLS_AS_INT8 = ("floor_divide", "remainder", "pow")
+
+
+def numpy_types(row: Pointwise, operands: Sequence[Resolved]) -> tuple[Pointwise, list[DType], list[str]]:
+    """The row and the types that take part in promotion; of bools, NumPy's arithmetic is logic or none."""
+    strong = [r.dtype for r in operands if r.weak is None and r.dtype is not None]
+    weak = [r.weak for r in operands if r.weak is not None]
+    if operands and all(d is dtypes.bool_ for d in strong) and all(k == "bool" for k in weak):
+        if row.name in _NOT_OF_BOOLS:
+            raise DtypeError(f"{row.name} does not take bool", hint=_NOT_OF_BOOLS[row.name])
+        if row.name in _OF_BOOLS:
+            row = REGISTRY[_OF_BOOLS[row.name]]  # type: ignore[assignment]
+        elif row.name in _BOOLS_AS_INT8:
+            strong, weak = [dtypes.int8], []
+    return row, strong, weak
+
+
+RANGE = "whether an integer type holds the number"
+"""Why the range of a Python integer is guarded."""
+
+# A comparison with an integer above, or below, all that the other operand's type holds is one with its last, or first.
+_ABOVE = {"lt": "le", "le": "le", "ne": "le", "gt": "gt", "ge": "gt", "eq": "gt"}
+_BELOW = {"lt": "lt", "le": "lt", "eq": "lt", "gt": "ge", "ge": "ge", "ne": "ge"}
+_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
+
+
+def literal(value: bool | int | float | complex) -> Resolved:
+    """A Python number as an operand."""
+    return Resolved(Literal(value), None, dtypes.python_kind(value), (), None, lambda facts: value, True)
+
+
+def fitted(
+    row: Pointwise, resolved: Sequence[Resolved], compute: DType, facts: Decisions
+) -> tuple[Pointwise, Sequence[Resolved]]:
+    """The row and operands for Python integers that the type of the others may not hold; guarded where they vary.
+
+    As in NumPy a comparison with one is exact, `where` wraps it, and anything else refuses it: ScalarError.
+    """
+    is_free = row.result == "dtype" or row.promotion == "where" or all(r.weak is not None for r in resolved)
+    if is_free or not compute.is_integer:
+        return row, resolved
+    limits = np.iinfo(compute.name)
+    for position, operand in enumerate(resolved):
+        number = _integer_of(operand)
+        if number is None:
+            continue
+        is_below = not facts.decide(int(limits.min), "<=", number, RANGE)
+        if not is_below and facts.decide(number, "<=", int(limits.max), RANGE):
+            continue
+        if row.name not in _MIRRORED:
+            raise _out_of_bounds(number, compute, facts)
+        name = row.name if position else _MIRRORED[row.name]
+        bound = literal(int(limits.min if is_below else limits.max))
+        other = REGISTRY[(_BELOW if is_below else _ABOVE)[name]]
+        assert isinstance(other, Pointwise)
+        return other, (resolved[1 - position], bound)
+    return row, resolved
+
+
+def check_range(operand: Resolved, dtype: DType, facts: Decisions) -> None:
+    """ScalarError for a Python integer that an integer type does not hold."""
+    number = _integer_of(operand) if dtype.is_integer else None
+    if number is None:
+        return
+    limits = np.iinfo(dtype.name)
+    if not (facts.decide(int(limits.min), "<=", number, RANGE) and facts.decide(number, "<=", int(limits.max), RANGE)):
+        raise _out_of_bounds(number, dtype, facts)
+
+
+def _out_of_bounds(number: Extent, dtype: DType, facts: Decisions) -> ScalarError:
+    return ScalarError(
+        f"Python integer {evaluate(number, facts.hints)} out of bounds for {dtype}",
+        hint="cast the array with astype first", where=source.user_line(),
+    )  # fmt: skip
+
+
+def _integer_of(operand: Resolved) -> Extent | None:
+    """The integer that a Python integer or a size is; None for anything else."""
+    if isinstance(operand.operand, Literal):
+        return operand.operand.value if type(operand.operand.value) is int and operand.dtype is None else None
+    return operand.traced.value.extent if operand.weak == "int" and operand.traced is not None else None
+
+
+def located_error(
+    error: TracefuseError, describe: Callable[[int, Any], str], resolved: Sequence[Resolved], where: str | None
+) -> Exception:
+    """The error with the operands that it is about and the user's line. describe: names a value."""
+    kinds = []
+    for operand in resolved:
+        if isinstance(operand.operand, int):
+            type_name = operand.weak if operand.weak is not None else str(operand.dtype)
+            kinds.append(f"{type_name} ({describe(operand.operand, operand.traced)})")
+        else:
+            kinds.append(repr(operand.operand.value))
+    return type(error)(f"{error.message}: operands {', '.join(kinds)}", hint=error.hint, where=where)
+
+
+def reader_of(
+    row: Pointwise, reads: Sequence[Callable[[Facts], Any] | None], compute: DType, result: DType, weak: str | None
+) -> Callable[[Facts], Any] | None:
+    """The value of a host scalar as a function of a call's facts: the row's NumPy meaning."""
+    if any(r is None for r in reads):
+        return None
+    known = [r for r in reads if r is not None]
+
+    def read(facts: Facts) -> Any:
+        with np.errstate(all="ignore"):
+            operands = [np.asarray(r(facts)).astype(compute.compute.numpy) for r in known]
+            if row.promotion == "where":
+                operands[0] = np.asarray(known[0](facts)).astype(np.bool_)
+            value = np.asarray(row.numpy(*operands)).astype(result.numpy)
+        return value.item() if weak is not None else value[()]
+
+    return read

@@ -1,0 +1,167 @@
+"""`debug_print`: values of a call, printed while it runs.
+
+While a function is recorded, what is to be printed becomes one more output that the caller does not see. A call of such
+a function goes segment by segment, and prints each line as soon as its values are there, in the order of the source.
+
+Knows: the recorder, live values by number. Must not know: how a function is compiled or called.
+"""
+
+from __future__ import annotations
+
+import itertools
+import string
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tracefuse import pytrees, source
+from tracefuse.errors import TraceError
+from tracefuse.frontend.tracer import traced_ops
+from tracefuse.frontend.tracer.recorder import Recorder, current
+from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.runtime.devices import arrays
+from tracefuse.runtime.devices.array_descriptions import on_host
+
+Facts = Mapping[int, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Print:
+    """One line. structures: of each value, a tree; parts: the leaves of all, in order: ("output", position among all
+    outputs), ("read", function of the facts of a call) or ("constant", value)."""
+
+    format: str
+    structures: tuple[Any, ...]
+    parts: tuple[tuple[str, Any], ...]
+
+
+def debug_print(format: str, *values: Any) -> None:
+    """Prints `format.format(*values)` to standard output when the call runs, as soon as the values are computed.
+
+    values: arrays of any kind, numbers, tuples and other trees of them, anything that prints. Arrays are printed as
+    NumPy arrays, those without axes as numbers. Outside of a fused function, and with `options(eager=True)`, it prints
+    at once. A function that prints goes segment by segment and waits for each, so it is slower. Raises TraceError where
+    `format` does not take the values.
+    """
+    _check(format, len(values))
+    recorder = current.get()
+    if recorder is None:
+        _emit(format, values)
+    else:
+        recorder.check_alive()
+        leaves, structures = _leaves(values)
+        recorder.prints.append((format, structures, tuple(_kept(recorder, leaf) for leaf in leaves)))
+
+
+def _leaves(values: Sequence[Any]) -> tuple[list[Any], tuple[Any, ...]]:
+    """The leaves of all values, and the structure of each."""
+    found = [pytrees.flatten(value) for value in values]
+    return [leaf for leaves, _ in found for leaf in leaves], tuple(structure for _, structure in found)
+
+
+def _check(format: str, count: int) -> None:
+    """Raises TraceError for a format that does not parse, or names other values than there are."""
+    hint = "write one {} for each value, as in debug_print('x is {}', x)"
+    try:
+        fields = [name for _, name, _, _ in string.Formatter().parse(format) if name is not None]
+    except ValueError as error:
+        raise TraceError(f"debug_print: {format!r}: {error}", hint=hint, where=source.user_line()) from None
+    heads = [field.partition(".")[0].partition("[")[0] for field in fields]
+    wrong = next((head for head in heads if head and not head.isdigit()), None)
+    if wrong is not None:
+        raise TraceError(f"debug_print: {format!r} names {wrong!r}", hint=hint, where=source.user_line())
+    needed = max((int(head) + 1 for head in heads if head), default=0) if any(heads) else len(heads)
+    if needed > count:
+        raise TraceError(
+            f"debug_print: {format!r} takes {needed} values, got {count}", hint=hint, where=source.user_line()
+        )
+
+
+def _kept(recorder: Recorder, value: Any) -> Any:
+    """The value as it is now: a name that is changed in place later keeps another number."""
+    if isinstance(value, Traced):
+        recorder.resolve(value)
+        return recorder.traced_type(recorder, value.number, value.weak, value.read, value.sized)
+    is_array = arrays.kind_of(value) not in (None, "refused") and bool(value.shape)
+    return recorder.capture(value) if is_array else value
+
+
+def printed(recorder: Recorder) -> tuple[Print, ...]:
+    """What a finished trace prints, its values being outputs after all others."""
+    return tuple(
+        Print(format, structures, tuple(_part(recorder, leaf) for leaf in leaves))
+        for format, structures, leaves in recorder.prints
+    )  # fmt: skip
+
+
+def _part(recorder: Recorder, value: Any) -> tuple[str, Any]:
+    if isinstance(value, SymbolicSize):
+        value = recorder.resolve(value).traced or int(value)
+    if not isinstance(value, Traced):
+        return "constant", value
+    if value.on_host and value.read is not None:
+        return "read", value.read
+    if value.on_host:
+        value = traced_ops.as_tensor(value)
+    builder = recorder.builder
+    if value.number in builder.inputs or value.number in builder.aliases:
+        value = recorder.movement("permute", [value], dims=tuple(range(len(value.extents))))
+    if value.number not in builder.outputs:
+        builder.output(value.number)
+    return "output", builder.outputs.index(value.number)
+
+
+def run_and_print(
+    prints: Sequence[Print], steps: Generator[Mapping[int, Any], None, list[Any]], outputs: Sequence[int], facts: Facts
+) -> list[Any]:
+    """Goes through the states of a run, prints each line when its values are live, and returns what the run does.
+
+    outputs: the numbers of the outputs, by position. facts: extents and scalars of the call, by id.
+    """
+    waiting = list(prints)
+
+    def print_ready(live: Mapping[int, Any]) -> None:
+        while waiting and all(kind != "output" or outputs[what] in live for kind, what in waiting[0].parts):
+            line = waiting.pop(0)
+            _emit_line(line, [_value(part, lambda k: live[outputs[k]], facts) for part in line.parts])
+
+    while True:
+        try:
+            print_ready(next(steps))
+        except StopIteration as done:
+            return list(done.value)
+
+
+def print_all(prints: Sequence[Print], made: Mapping[int, Any], outputs: Sequence[int], facts: Facts) -> None:
+    """Prints every line, of a run that is over. made: what it made, by number."""
+    for line in prints:
+        _emit_line(line, [_value(part, lambda k: made[outputs[k]], facts) for part in line.parts])
+
+
+def _value(part: tuple[str, Any], output: Callable[[int], Any], facts: Facts) -> Any:
+    kind, what = part
+    if kind == "output":
+        return output(what)
+    return what(facts) if kind == "read" else what
+
+
+def _emit(format: str, values: Sequence[Any]) -> None:
+    leaves, structures = _leaves(values)
+    _emit_line(Print(format, structures, ()), leaves)
+
+
+def _emit_line(line: Print, leaves: Sequence[Any]) -> None:
+    shown = map(_shown, leaves)
+    values = [pytrees.unflatten(s, list(itertools.islice(shown, s.num_leaves))) for s in line.structures]
+    print(line.format.format(*values), flush=True)
+
+
+def _shown(value: Any) -> Any:
+    """An array of any library as a NumPy array; without axes as a number."""
+    if not (hasattr(value, "shape") and hasattr(value, "dtype")):
+        return value
+    array = value if isinstance(value, np.ndarray) else on_host(value)
+    return array.item() if array.shape == () else array

@@ -1,0 +1,80 @@
+"""Random numbers drawn while a function is traced: they would be constants of every later call, so the trace warns.
+
+NumPy's global generator and the generators that the function can reach are compared before and after. What leaves no
+such mark (a generator made inside the function, CuPy's random functions) is found by the names that the code reads.
+
+Knows: generators, names in code. Must not know: tracing.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from tracefuse.frontend.tracer.captures import names_of, places
+
+_MAKERS = frozenset({"default_rng", "RandomState"})
+
+
+class RandomWatch:
+    """Made before a trace; `warn` after it."""
+
+    def __init__(self, function: Callable[..., Any], bound: Any) -> None:
+        self._function = function
+        self._sources: list[tuple[str, Callable[[], Any], str]] = [("np.random", _global_state, repr(_global_state()))]
+        self._named: list[str] = []
+        found = list(places(function, bound)) if hasattr(function, "__code__") else []
+        names: set[str] = set()
+        for place in found:
+            value = place.value
+            if isinstance(value, FunctionType):
+                names |= names_of(value.__code__)
+            if isinstance(value, (np.random.Generator, np.random.RandomState)):
+                self._watch(place.path, value)
+            module = getattr(value, "__name__", "") if not isinstance(value, FunctionType) else value.__module__
+            if str(module) == "cupy" or str(module).startswith("cupy.random"):
+                self._named.append("cupy.random")
+        self._named = [name for name in self._named if "random" in names or name != "cupy.random"]
+        self._named += [f"np.random.{name}" for name in sorted(_MAKERS & names)]
+
+    def _watch(self, path: str, generator: Any) -> None:
+        def state() -> Any:
+            return _state_of(generator)
+
+        self._sources.append((path, state, repr(state())))
+
+    def warn(self) -> None:
+        """UserWarning, placed at the function, for each source of random numbers that the trace drew from."""
+        drawn = [name for name, state, before in self._sources if repr(state()) != before]
+        for name in dict.fromkeys([*drawn, *self._named]):
+            code = getattr(self._function, "__code__", None)
+            message = (
+                f"{getattr(self._function, '__name__', 'the function')} draws random numbers from {name} while it is "
+                "traced: they are the same at every later call; draw them outside and pass them as arguments"
+            )
+            if code is None:
+                warnings.warn(message, UserWarning, stacklevel=2)
+            else:
+                warnings.warn_explicit(message, UserWarning, code.co_filename, code.co_firstlineno)
+
+
+def _global_state() -> Any:
+    state: Any = np.random.get_state(legacy=False)
+    return _summary(state)
+
+
+def _state_of(generator: Any) -> Any:
+    if isinstance(generator, np.random.RandomState):
+        return _summary(generator.get_state(legacy=False))
+    return _summary(generator.bit_generator.state)
+
+
+def _summary(state: Any) -> Any:
+    """A state with its arrays as bytes, which `repr` does not abridge."""
+    if isinstance(state, dict):
+        return {key: _summary(value) for key, value in state.items()}
+    return state.tobytes() if isinstance(state, np.ndarray) else state

@@ -1,0 +1,383 @@
+"""The recorder: one trace's values, the facts that it used, and what it captured.
+
+The recorder resolves operands, applies rows through the builder with NumPy's promotion, and answers questions about
+sizes from the sizes of the call at hand, writing down each answer that was not proved: an outcome (`decide`) or a value
+(`pin`), as guards.
+
+Knows: the IR, rows, promotion, guards, how operands are named in messages. Must not know: NumPy's functions and their
+signatures, pytrees, what a fused function is.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tracefuse import dtypes, source
+from tracefuse.dtypes import DType, dtype_of, promote_numpy
+from tracefuse.errors import DeviceError, DtypeError, ShapeError, TraceError, UnsupportedError
+from tracefuse.frontend.tracer.assumptions import Assumptions, ScalarGuard
+from tracefuse.frontend.tracer.operands import (
+    Resolved,
+    check_range,
+    fitted,
+    literal,
+    located_error,
+    numpy_types,
+    reader_of,
+)
+from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, wrap
+from tracefuse.frontend.tracer.trace_builder import TraceBuilder
+from tracefuse.frontend.tracer.traced import Traced, ViewGroup
+from tracefuse.ir.extents import Expression, Extent, evaluate, symbols
+from tracefuse.ir.fusion import Fusion, Literal, Op
+from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
+from tracefuse.runtime.devices import arrays
+
+current: ContextVar[Recorder | None] = ContextVar("tracefuse_recorder", default=None)
+"""The trace in progress, for functions that are given no traced value (`xp.zeros`)."""
+
+
+@dataclass(slots=True)
+class Capture:
+    """An array that the function closed over. array: the object; number: its input."""
+
+    array: Any
+    number: int
+
+
+class Recorder(Assumptions):
+    """One trace. `traced_type` is the class of the names that it hands out.
+
+    device: the GPU of the arguments, None for the host. is_placed: whether an array or a `device=` has said so.
+    """
+
+    def __init__(self, traced_type: type[Traced], function: str = "the function") -> None:
+        super().__init__()
+        self.builder: TraceBuilder = TraceBuilder(self)
+        self.traced_type = traced_type
+        self.function = function
+        self.scalar_guards: list[ScalarGuard] = []
+        self.captures: dict[int, Capture] = {}
+        # What `debug_print` was given: (format, structures of the values, their leaves).
+        self.prints: list[tuple[str, tuple[Any, ...], tuple[Any, ...]]] = []
+        # Arguments that the function changes in place, by the number of their input: the name of what they become.
+        self.updated: dict[int, Traced] = {}
+        self.device: int | None = None
+        self.is_placed = False
+        self.alive = True
+        self._scalars: dict[Extent, int] = {}
+        self._axes = 0
+
+    # -- inputs -----------------------------------------------------------------------------------------------------
+
+    def tensor_argument(self, array_shape: Sequence[int], dtype: DType, name: str, where: str | None) -> Traced:
+        """An array argument: extents of 1 are known, the others symbolic, with the sizes at hand as hints."""
+        for axis, extent in enumerate(array_shape):
+            self.hints[-(self._axes + axis + 1)] = int(extent)
+        self._axes += len(array_shape)
+        shape = [1 if e == 1 else -1 for e in array_shape]
+        number = self.builder.tensor_input(dtype, shape, name=name, where=where)
+        traced = self.traced_type(self, number)
+        traced.group = ViewGroup(name)
+        traced.group.members.append(weakref.ref(traced))
+        return traced
+
+    def scalar_argument(self, value: Any, dtype: DType, weak: str | None, name: str, where: str | None) -> Any:
+        """A host scalar: a size for Python's ints, else a traced scalar."""
+        number = self.builder.scalar_input(dtype, name=name, where=where)
+        self.hints[number] = value
+        extent = self.builder.values[number].extent
+        if weak == "int" and isinstance(extent, Expression):
+            self._scalars[extent] = number
+            return SymbolicSize(extent, self)
+        return self.traced_type(self, number, weak, lambda facts: facts[number])
+
+    def capture(self, array: Any) -> Traced:
+        """An array that the trace did not get as an argument; the same object is the same input."""
+        found = self.captures.get(id(array))
+        if found is None:
+            traced = self.tensor_argument(array.shape, dtype_of(array.dtype), f"captured{len(self.captures)}", None)
+            self.captures[id(array)] = Capture(array, traced.number)
+            return traced
+        return self.traced_type(self, found.number)
+
+    def require_device(self, device: Any) -> None:
+        """The `device=` of a function that makes an array: that of the arguments, or the one for all where none is."""
+        if device is None:
+            return
+        number = arrays.device_number(device)
+        if not self.is_placed:
+            self.device, self.is_placed = number, True
+        elif number != self.device:
+            raise DeviceError(
+                f"device={device!r} in a function whose arrays are on {arrays.device_name(self.device)!r}",
+                hint="leave device= out, or write device=x.device", where=source.user_line(),
+            )  # fmt: skip
+
+    # -- facts ------------------------------------------------------------------------------------------------------
+
+    def check_alive(self) -> None:
+        if not self.alive:
+            raise TraceError(
+                f"a traced value of {self.function} is used after its trace ended",
+                hint="return it from the fused function instead of storing it", where=source.user_line(),
+            )  # fmt: skip
+
+    def scalar(self, extent: Extent) -> Traced:
+        """An extent as a weak scalar of the graph."""
+        self.check_alive()
+        extent = self.simplify(extent)
+        number = self._scalars.get(extent)
+        if number is None:
+            row = REGISTRY["extent"]
+            (number,) = self.builder.node(
+                row, (), {"value": extent}, dtypes.int64, (dtypes.int64,), where=source.user_line(), extents=(extent,)
+            )
+            self._scalars[extent] = number
+        # An argument of the function keeps NumPy's promotion under NumPy's functions; a size stays weak.
+        sized = any(s.id is not None and s.id < 0 for s in symbols(extent)) or isinstance(extent, int)
+        return self.traced_type(self, number, "int", lambda facts: evaluate(extent, facts), sized)
+
+    def value_of(self, traced: Traced, reason: str) -> Any:
+        """The Python value of a host scalar, which from here on is guarded."""
+        self.check_alive()
+        assert traced.read is not None
+        extent = traced.value.extent
+        if extent is not None:
+            return self.pin(extent, reason)
+        value = traced.read(self.hints)
+        self.scalar_guards.append(ScalarGuard(traced.read, value, reason, source.user_line()))
+        return value
+
+    # -- messages ---------------------------------------------------------------------------------------------------
+
+    def describe(self, number: int, named: Any = None) -> str:
+        """What a message calls a value: its name, if it has one, and its line."""
+        value = self.builder.values[number]
+        name = value.name or (None if named is None else source.local_name(named))
+        return ", ".join(part for part in (name, value.where) if part) or f"value {number}"
+
+    def depends_on(self, number: int) -> list[str]:
+        """The names of the arguments that a value is computed from."""
+        reached, names = {number}, []
+        for node in reversed(self.builder.nodes):
+            if reached.intersection(node.outputs):
+                reached.update(node.inputs)
+        for value in self.builder.inputs:
+            if value in reached:
+                names.append(self.builder.values[value].name or f"value {value}")
+        return names
+
+    # -- operands ---------------------------------------------------------------------------------------------------
+
+    def resolve(self, value: Any) -> Resolved:
+        """What an operand is: a value of the fusion or a literal, with its part in promotion."""
+        if isinstance(value, Traced):
+            if value.recorder is not self:
+                value.recorder.check_alive()
+                raise TraceError(
+                    f"a traced value of {value.recorder.function} is used inside {self.function}",
+                    hint="pass it as an argument", where=source.user_line(),
+                )  # fmt: skip
+            if value.changed is not None:
+                raise UnsupportedError(
+                    f"a name of memory that was changed in place through another name ({value.changed})",
+                    hint="take the view after the change, or copy it before, as in y = x[1:].copy()",
+                    where=source.user_line(),
+                )  # fmt: skip
+            found = value.value
+            return Resolved(value.number, found.dtype, value.weak, value.extents, value, value.read, value.sized)
+        if isinstance(value, SymbolicSize):
+            extent = self.simplify(value.extent)
+            return self.resolve(extent if isinstance(extent, int) else self.scalar(extent))
+        if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
+            return literal(value)
+        if isinstance(value, np.generic):
+            item = value.item()
+            return Resolved(Literal(item), dtype_of(value.dtype), None, (), None, lambda facts: item, False)
+        return self._resolve_array(value)
+
+    def _resolve_array(self, value: Any) -> Resolved:
+        if isinstance(value, (list, tuple)):
+            if any(isinstance(v, Traced) for v in value):
+                raise TraceError(
+                    f"a {type(value).__name__} that holds traced values is no array",
+                    hint="put them together with np.stack", where=source.user_line(),
+                )  # fmt: skip
+            value = np.asarray(value)
+        if not hasattr(value, "shape") or not hasattr(value, "dtype"):
+            raise TraceError(
+                f"{type(value).__name__} is no operand of an array operation",
+                hint="give an array, a NumPy scalar or a Python number", where=source.user_line(),
+            )  # fmt: skip
+        return self.resolve(self.capture(value))
+
+    # -- applying rows ----------------------------------------------------------------------------------------------
+
+    def pointwise(
+        self, row: Pointwise, operands: Sequence[Any], *, compute_in: DType | None = None, **attributes: Any
+    ) -> Any:
+        """Applies a pointwise row with NumPy's promotion and broadcasting."""
+        where = source.user_line()
+        resolved = [self.resolve(o) for o in operands]
+        promoted = resolved[1:] if row.promotion == "where" else resolved
+        try:
+            row, promoted_types, weak = numpy_types(row, promoted)
+            compute, result = row.types(promoted_types, weak, "numpy")
+            if compute_in is not None and row.result != "bool":
+                compute, result = compute_in, compute_in
+        except DtypeError as error:
+            raise located_error(error, self.describe, resolved, where) from None
+        result = attributes["dtype"] if row.result == "dtype" else result
+        row, operands_that_fit = fitted(row, resolved, compute, self)
+        weak_kind = None
+        if row.result != "dtype" and all(r.weak is not None for r in resolved):
+            weak_kind = "int" if result.is_integer else result.kind
+        return self._apply(row, self._settled(operands_that_fit), attributes, compute, result, weak_kind, where)
+
+    def _apply(
+        self, row: Op, resolved: Sequence[Resolved], attributes: Mapping[str, Any], compute: DType, result: DType,
+        weak: str | None, where: str | None,
+    ) -> Any:  # fmt: skip
+        self.check_alive()
+        operands = [r.operand for r in resolved]
+        self.builder.reading, self.builder.named = operands, [r.traced for r in resolved]
+        try:
+            (number,) = self.builder.node(row, operands, attributes, compute, (result,), where=where)
+        except (ShapeError, DtypeError) as error:
+            if error.where is None:
+                raise type(error)(error.message, hint=error.hint, where=where) from None
+            raise
+        finally:
+            self.builder.reading, self.builder.named = (), ()
+        read = None
+        if self.builder.values[number].is_tensor:
+            weak = None  # an array promotes by its type, also one that is made of Python's numbers
+        elif isinstance(row, Pointwise):
+            read = reader_of(row, [r.read for r in resolved], compute, result, weak)
+        return self.traced_type(self, number, weak, read, weak is not None and all(r.sized for r in resolved))
+
+    def _settled(self, resolved: Sequence[Resolved]) -> Sequence[Resolved]:
+        """Operands whose computed extents are compared with others: whether such an extent is 1 is guarded.
+
+        (For an axis of an argument that is in the key of the trace.)
+        """
+        rank = max((len(r.shape) for r in resolved), default=0)
+        ones: dict[int, list[int]] = {}
+        for axis in range(-rank, 0):
+            extents = {r.shape[axis] for r in resolved if len(r.shape) >= -axis and r.shape[axis] != 1}
+            if len(extents) < 2:
+                continue
+            for position, operand in enumerate(resolved):
+                if len(operand.shape) < -axis or isinstance(operand.shape[axis], int):
+                    continue
+                if self.decide(operand.shape[axis], "==", 1, "broadcasting of a computed extent"):
+                    ones.setdefault(position, []).append(axis + len(operand.shape))
+        result = list(resolved)
+        for position, axes in ones.items():
+            result[position] = self.resolve(self.with_ones(resolved[position].traced, axes))
+        return result
+
+    def with_ones(self, traced: Any, axes: Sequence[int]) -> Traced:
+        """The same value with extents that were decided to be 1 spelled so."""
+        flags = tuple(k in axes for k in range(len(traced.extents)))
+        dropped = self.movement("squeeze", [traced], dims=tuple(axes))
+        return self.movement("broadcast", [dropped], is_broadcast_dim=flags)  # type: ignore[no-any-return]
+
+    def reduction(
+        self, row: Reduction, operand: Any, axes: Sequence[int], keepdims: bool, dtype: DType | None = None,
+        **attributes: Any,
+    ) -> Any:  # fmt: skip
+        """Applies a reduction row. dtype: the user's own choice of the result type."""
+        where = source.user_line()
+        resolved = self.resolve(operand)
+        own = resolved.dtype or promote_numpy((), (resolved.weak or "float",))
+        try:
+            result = row.result_type(own, "numpy", dtype)
+        except DtypeError as error:
+            raise located_error(error, self.describe, [resolved], where) from None
+        compute = row.compute_type(own, result)
+        attributes = {"dims": tuple(axes), "keepdim": keepdims, **attributes}
+        return self._apply(row, [resolved], attributes, compute, result, None, where)
+
+    def movement(
+        self, name: str, operands: Sequence[Any], *, view_of: Traced | None = None, dtype: DType | None = None,
+        **attributes: Any,
+    ) -> Any:  # fmt: skip
+        """Applies a movement row by name. view_of: the name that the result is a view of in NumPy."""
+        row = REGISTRY[name]
+        assert isinstance(row, Movement)
+        resolved = [self.resolve(o) for o in operands]
+        data = resolved[: row.data or len(resolved)]
+        if dtype is None:
+            strong = [r.dtype for r in data if r.weak is None and r.dtype is not None]
+            dtype = promote_numpy(strong, [r.weak for r in data if r.weak is not None])
+        for operand in data:
+            check_range(operand, dtype, self)
+        extents = {k: self.plain(v) for k, v in attributes.items()}
+        result: Traced = self._apply(row, resolved, extents, dtype, dtype, None, source.user_line())
+        return result if view_of is None else self._viewing(result, view_of)
+
+    def alias(self, traced: Traced) -> Traced:
+        """A second name for the same value, a view of it in NumPy."""
+        second = self.traced_type(self, traced.number, traced.weak, traced.read, traced.sized)
+        return self._viewing(second, traced)
+
+    def _viewing(self, view: Traced, base: Traced) -> Traced:
+        if base.group is None:
+            base.group = ViewGroup(None)
+            base.group.members.append(weakref.ref(base))
+        view.group = base.group
+        view.group.members.append(weakref.ref(view))
+        return view
+
+    def library(self, row: Op, operands: Sequence[Any], *, dtype: DType | None = None, **attributes: Any) -> Any:
+        """Applies a library row; operands that hold data are promoted to their common type. dtype: the user's own."""
+        where = source.user_line()
+        resolved = [self.resolve(o) for o in operands]
+        assert isinstance(row, Library)
+        data = [r for k, r in enumerate(resolved) if k not in row.indices]
+        try:
+            compute, result = row.types(dtype or promote_numpy([r.dtype for r in data if r.dtype is not None]), "numpy")
+        except DtypeError as error:
+            raise located_error(error, self.describe, resolved, where) from None
+        if dtype is not None and row.result == "sum":
+            compute = result = dtype
+        settled = resolved if row.attributes else self._settled_batch(resolved)
+        return self._apply(row, settled, attributes, compute, result, None, where)
+
+    def _settled_batch(self, resolved: Sequence[Resolved]) -> Sequence[Resolved]:
+        """As _settled for the leading axes of a matrix product."""
+        batch = [replace(r, shape=r.shape[:-2]) for r in resolved]
+        settled = self._settled(batch)
+        return [old if new is lead else new for old, lead, new in zip(resolved, batch, settled, strict=True)]
+
+    def plain(self, attribute: Any) -> Any:
+        """An attribute with every size replaced by its extent."""
+        if isinstance(attribute, SymbolicSize):
+            return self.simplify(attribute.extent)
+        if isinstance(attribute, Expression):
+            return self.simplify(attribute)
+        if isinstance(attribute, (tuple, list)):
+            return tuple(self.plain(a) for a in attribute)
+        return attribute
+
+    def sizes(self, extents: Sequence[Extent]) -> tuple[Any, ...]:
+        """Extents as what the user sees."""
+        return tuple(wrap(self.simplify(e), self) for e in extents)
+
+    def rename(self, number: int, name: str) -> None:
+        """Gives a value the name that messages and listings use."""
+        self.builder.values[number] = replace(self.builder.values[number], name=name)
+
+    def build(self) -> Fusion:
+        """The recorded fusion; afterwards nothing more can be recorded."""
+        fusion = self.builder.build()
+        self.alive = False
+        return fusion

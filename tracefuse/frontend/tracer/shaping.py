@@ -1,0 +1,312 @@
+"""Shapes, indices and several arrays, on traced values: reshape, transpose, broadcast, index, concatenate.
+
+A result that NumPy would make as a view is recorded as one, so that a change in place can tell.
+
+Knows: the recorder, movement rows, NumPy's rules for shapes and keys. Must not know: which protocol called it.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracefuse import source
+from tracefuse.dtypes import dtype_of, int64, uint64
+from tracefuse.errors import DtypeError, ShapeError
+from tracefuse.frontend.tracer.index_keys import plan_of
+from tracefuse.frontend.tracer.recorder import Recorder
+from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, astype, axes_of, copy, located, missing
+from tracefuse.ir.axes import broadcast_shapes, normalize_axes, normalize_axis
+from tracefuse.ir.extents import Expression, Extent, divide_exactly, floordiv, product
+from tracefuse.ir.fusion import Shape
+
+
+def _extents(shape: Any, recorder: Recorder) -> tuple[Extent, ...]:
+    """A shape parameter: an integer or a sequence of integers and sizes."""
+    entries = shape if isinstance(shape, (tuple, list)) else (shape,)
+    result = []
+    for entry in entries:
+        if isinstance(entry, SymbolicSize):
+            result.append(recorder.simplify(entry.extent))
+        elif isinstance(entry, Expression):
+            result.append(recorder.simplify(entry))
+        elif isinstance(entry, Traced) and entry.value.extent is not None:
+            result.append(recorder.simplify(entry.value.extent))
+        else:
+            result.append(operator.index(entry))
+    return tuple(result)
+
+
+def new_shape(shape: Any, recorder: Recorder) -> tuple[Extent, ...]:
+    """The shape of an array to be made: no entry may be negative."""
+    extents = _extents(shape, recorder)
+    for extent in extents:
+        message, hint = "negative dimensions are not allowed: {right}", "sizes are at least 0"
+        recorder.builder.require(0, "<=", extent, message, hint, source.user_line())
+    return extents
+
+
+@located
+def reshape(x: Any, shape: Any, order: str | None = "C") -> Any:
+    """The same elements in row-major order; one entry of `shape` may be -1."""
+    if order not in ("C", None):
+        if order == "F":
+            entries = shape if isinstance(shape, (tuple, list)) else (shape,)
+            return transpose(reshape(transpose(x), tuple(reversed(entries))))
+        raise missing(f"reshape with order={order!r}", "use order='C'")
+    traced = as_tensor(x)
+    recorder, own = traced.recorder, traced.extents
+    target = list(_extents(shape, recorder))
+    unknown = [k for k, e in enumerate(target) if _is_minus_one(e, recorder)]
+    if len(unknown) > 1:
+        raise ShapeError("reshape: only one extent can be -1", hint="spell out the others")
+    if unknown:
+        total = product(own)
+        others = product(e for k, e in enumerate(target) if k != unknown[0])
+        target[unknown[0]] = _quotient(total, others, recorder)
+    if tuple(target) == own:
+        return _same(traced)
+    return recorder.movement("reshape", [traced], view_of=traced, new_shape=tuple(target))
+
+
+def _same(traced: Traced) -> Traced:
+    """Another name for the same value, which in NumPy is a view."""
+    return traced.recorder.alias(traced)
+
+
+def _is_minus_one(extent: Extent, recorder: Recorder) -> bool:
+    return extent == -1 if isinstance(extent, int) else not recorder.decide(0, "<=", extent, "the sign of an extent")
+
+
+def _quotient(total: Extent, others: Extent, recorder: Recorder) -> Extent:
+    """What -1 stands for: total / others, which must divide."""
+    exact = divide_exactly(total, others)
+    if exact is not None:
+        return exact
+    if not recorder.decide(1, "<=", others, "the extents beside -1"):
+        raise ShapeError(f"reshape: -1 beside extents whose product is {others}", hint="spell out every extent")
+    result = floordiv(total, others)
+    message = f"reshape: the elements do not fill rows of {others}: {{left}} are left over"
+    hint = f"the number of elements must be a multiple of {others}"
+    recorder.builder.require(total % others, "==", 0, message, hint, source.user_line())
+    return result
+
+
+@located
+def transpose(x: Any, axes: Any = None) -> Any:
+    """Axis k of the result is axis axes[k] of x; without axes they are reversed."""
+    traced = as_tensor(x)
+    rank = len(traced.extents)
+    if axes is None:
+        dims = tuple(reversed(range(rank)))
+    else:
+        dims = tuple(normalize_axis(operator.index(a), rank) for a in axes)
+        if sorted(dims) != list(range(rank)):
+            raise ShapeError(f"transpose: {tuple(axes)} does not order {rank} axes", hint="name each axis once")
+    if dims == tuple(range(rank)):
+        return _same(traced)
+    return traced.recorder.movement("permute", [traced], view_of=traced, dims=dims)
+
+
+@located
+def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
+    rank = len(as_traced(x).extents)
+    dims = list(range(rank))
+    a, b = (normalize_axis(operator.index(axis), rank) for axis in (axis1, axis2))
+    dims[a], dims[b] = dims[b], dims[a]
+    return transpose(x, dims)
+
+
+@located
+def moveaxis(x: Any, from_axes: Any, to_axes: Any) -> Any:
+    rank = len(as_traced(x).extents)
+    start, end = (
+        [normalize_axis(operator.index(a), rank) for a in (axes if isinstance(axes, (tuple, list)) else (axes,))]
+        for axes in (from_axes, to_axes)
+    )
+    if len(start) != len(end) or len({*start}) != len(start) or len({*end}) != len(end):
+        raise ShapeError(
+            f"moveaxis: {from_axes} and {to_axes} do not pair axes", hint="name as many axes in both, once"
+        )
+    order = [k for k in range(rank) if k not in start]
+    for destination, origin in sorted(zip(end, start, strict=True)):
+        order.insert(destination, origin)
+    return transpose(x, order)
+
+
+@located
+def squeeze(x: Any, axis: Any = None) -> Any:
+    """Drops axes of extent 1."""
+    traced = as_tensor(x)
+    extents = traced.extents
+    if axis is None:
+        dims = tuple(k for k, e in enumerate(extents) if traced.recorder.decide(e, "==", 1, "squeeze"))
+    else:
+        dims = axes_of(axis, len(extents))
+        for dim in dims:
+            # For an axis of an argument this is in the key of the trace, so that it is known here.
+            if not traced.recorder.decide(extents[dim], "==", 1, "squeeze"):
+                size = traced.recorder.known(extents[dim])
+                message = f"squeeze: axis {dim} has extent {size}"
+                raise ShapeError(message, hint="only an axis of extent 1 can be squeezed")
+    if not dims:
+        return _same(traced)
+    return traced.recorder.movement("squeeze", [traced], view_of=traced, dims=dims)
+
+
+@located
+def expand_dims(x: Any, axis: Any) -> Any:
+    """Adds axes of extent 1 at the positions `axis` of the result."""
+    traced = as_tensor(x)
+    places = axis if isinstance(axis, (tuple, list)) else (axis,)
+    rank = len(traced.extents) + len(places)
+    added = normalize_axes([operator.index(a) for a in places], rank)
+    flags = tuple(k in added for k in range(rank))
+    return traced.recorder.movement("broadcast", [traced], view_of=traced, is_broadcast_dim=flags)
+
+
+@located
+def broadcast_to(x: Any, shape: Any) -> Any:
+    """Repeats axes of extent 1 up to `shape`."""
+    traced = as_tensor(x)
+    recorder = traced.recorder
+    target = new_shape(shape, recorder)
+    own = traced.extents
+    if len(own) > len(target):
+        raise ShapeError(
+            f"broadcast_to: {len(own)} axes do not fit {len(target)}", hint="give at least as many extents as axes"
+        )
+    if own == target:
+        return _same(traced)
+    lead = len(target) - len(own)
+    ones = [
+        axis for axis, extent in enumerate(own)
+        if extent != target[lead + axis] and recorder.decide(extent, "==", 1, "broadcasting of a computed extent")
+    ]  # fmt: skip
+    source_value = recorder.with_ones(traced, ones) if any(own[axis] != 1 for axis in ones) else traced
+    return recorder.movement("expand", [source_value], view_of=traced, shape=target)
+
+
+@located
+def getitem(x: Traced, key: Any) -> Any:
+    """x[key] for integers, slices, None, `...` and integer arrays."""
+    traced = as_tensor(x)
+    recorder, shape = traced.recorder, traced.extents
+    plan = plan_of(key, shape, recorder)
+    result = traced
+    if plan.flips:
+        result = recorder.movement("flip", [result], view_of=traced, dims=tuple(plan.flips))
+    if not plan.whole(shape):
+        starts, ends, steps = tuple(plan.starts), tuple(plan.ends), tuple(plan.steps)
+        result = recorder.movement("slice", [result], view_of=traced, start_indices=starts, end_indices=ends, strides=steps)  # fmt: skip # noqa: E501
+    if plan.drops:
+        result = recorder.movement("squeeze", [result], view_of=traced, dims=tuple(plan.drops))
+    if any(plan.new_axes):
+        result = recorder.movement("broadcast", [result], view_of=traced, is_broadcast_dim=tuple(plan.new_axes))
+    if plan.arrays:
+        own = [axis for axis in range(len(shape)) if axis not in plan.drops]
+        place = dict(zip(own, (k for k, new in enumerate(plan.new_axes) if not new), strict=True))
+        return _at_arrays(result, {place[axis]: index for axis, index in plan.arrays.items()}, plan.together)
+    return _same(traced) if result is traced else result
+
+
+def _at_arrays(x: Traced, arrays: Mapping[int, Any], together: bool) -> Any:
+    """The elements at integer positions along several axes at once; the arrays broadcast with one another."""
+    axes = list(arrays)
+    first = axes[0] if together else 0
+    if not together:
+        x = transpose(x, [*axes, *(axis for axis in range(len(x.extents)) if axis not in arrays)])
+    if len(axes) == 1:
+        return take(x, arrays[axes[0]], first)
+    sizes = x.recorder.sizes(x.extents)
+    own, after = sizes[first : first + len(axes)], sizes[first + len(axes) :]
+    joined = reshape(x, (*sizes[:first], math.prod(own), *after))
+    return take(joined, _joined_positions(list(arrays.values()), own), first)
+
+
+def _joined_positions(arrays: Sequence[Any], sizes: Sequence[Any]) -> Any:
+    """Positions in the axis that several are joined to; where one is outside, a position outside of that."""
+    inside: Any = True
+    joined: Any = 0
+    for array, size in zip(arrays, sizes, strict=True):
+        index = as_tensor(np.asarray(array) if isinstance(array, list) else array)
+        if not index.value.dtype.is_integer:
+            raise DtypeError(f"an index array has dtype {index.value.dtype}", hint="cast it to an integer type")
+        if index.value.dtype is uint64:
+            index = apply("minimum", index, np.uint64(2**63 - 1))
+        position = astype(index, int64)
+        inside = apply("logical_and", inside, apply("ge", position, -size))
+        inside = apply("logical_and", inside, apply("lt", position, size))
+        wrapped = apply("where", apply("lt", position, 0), apply("add", position, size), position)
+        joined = apply("add", apply("mul", joined, size), wrapped)
+    return apply("where", inside, joined, math.prod(sizes))
+
+
+@located
+def take(x: Any, indices: Any, axis: Any = None) -> Any:
+    """The elements at integer positions along an axis; the axes of `indices` take its place."""
+    if axis is None:
+        return take(reshape(x, -1), indices, 0)
+    traced = as_tensor(x)
+    recorder = traced.recorder
+    rank = len(traced.extents)
+    dim = normalize_axis(operator.index(axis), rank)
+    index = as_tensor(np.asarray(indices) if isinstance(indices, (list, int)) else indices)
+    if not index.value.dtype.is_integer:
+        raise DtypeError(f"an index array has dtype {index.value.dtype}", hint="cast it to an integer type")
+    shape = index.extents
+    flat = reshape(index, (product(shape),)) if len(shape) != 1 else index
+    flags = tuple(k != dim for k in range(rank))
+    lined_up = recorder.movement("broadcast", [flat], is_broadcast_dim=flags)
+    taken = recorder.movement("take_along_axis", [traced, lined_up], dim=dim)
+    if len(shape) == 1:
+        return taken
+    return reshape(taken, tuple(recorder.sizes((*traced.extents[:dim], *shape, *traced.extents[dim + 1 :]))))
+
+
+@located
+def concatenate(arrays: Sequence[Any], axis: Any = 0, dtype: Any = None) -> Any:
+    """Arrays one after another along an axis; None flattens them first."""
+    parts = [as_tensor(a) for a in arrays]
+    if not parts:
+        raise ShapeError("need at least one array to concatenate")
+    if axis is None:
+        parts, axis = [reshape(p, -1) for p in parts], 0
+    rank = len(parts[0].extents)
+    if rank == 0:
+        raise ShapeError("zero-dimensional arrays cannot be concatenated", hint="use np.stack")
+    dim = normalize_axis(operator.index(axis), rank)
+    chosen = None if dtype is None else dtype_of(dtype)
+    if len(parts) == 1:
+        return copy(parts[0]) if chosen is None else astype(parts[0], chosen)
+    return parts[0].recorder.movement("cat", parts, dim=dim, dtype=chosen)
+
+
+def stack(arrays: Sequence[Any], axis: Any = 0, dtype: Any = None) -> Any:
+    """Arrays along a new axis."""
+    parts = [as_tensor(a) for a in arrays]
+    if not parts:
+        raise ShapeError("need at least one array to stack", where=source.user_line())
+    rank = len(parts[0].extents) + 1
+    dim = located(normalize_axis)(operator.index(axis), rank)
+    return concatenate([expand_dims(p, dim) for p in parts], dim, dtype)
+
+
+def broadcast_shape(shapes: Sequence[Shape], recorder: Recorder) -> Shape:
+    """The shape that `shapes` broadcast to; what must be equal becomes a requirement."""
+
+    def require(left: Extent, relation: str, right: Extent, message: str, hint: str) -> None:
+        recorder.builder.require(left, relation, right, f"broadcast: {message}", hint, source.user_line())
+
+    return broadcast_shapes(shapes, require)
+
+
+def new_shape_entries(entries: Sequence[Any], recorder: Recorder) -> tuple[Extent, ...]:
+    """Integers and sizes as extents, of any sign."""
+    return _extents(tuple(entries), recorder)

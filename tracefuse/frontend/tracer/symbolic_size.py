@@ -1,0 +1,304 @@
+"""Symbolic sizes: what `x.shape[0]` and a Python int argument are while a function is traced.
+
+Integer arithmetic, `//`, `%`, min and max stay symbolic. A comparison guards its outcome, never the values. What needs
+the number itself (`int()`, `range`, `hash`, `math.*`) guards the value. Beside a float or a tensor a size becomes a
+weak scalar of the graph.
+
+Knows: extents and what a recorder can be asked. Must not know: operations, tensors.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from tracefuse.errors import TraceError
+from tracefuse.ir.extents import Expression, Extent, evaluate, floordiv, is_nonnegative, maximum, minimum, mod
+
+
+class Decisions(Protocol):
+    """What a size asks of the recorder that it belongs to."""
+
+    hints: dict[int, int]
+
+    def decide(self, left: Extent, relation: str, right: Extent, reason: str) -> bool:
+        """The outcome of a comparison; guarded where it is not proved."""
+
+    def pin(self, extent: Extent, reason: str) -> int:
+        """The value of an extent, which from here on is guarded."""
+
+    def scalar(self, extent: Extent) -> Any:
+        """The extent as a weak scalar of the graph."""
+
+    def check_alive(self) -> None:
+        """TraceError once the trace is over."""
+
+
+class SymbolicSize:
+    """An integer that is known only at the call: an extent of an argument, or arithmetic of such."""
+
+    __slots__ = ("_recorder", "extent")
+    __array_priority__ = 1000
+
+    def __init__(self, extent: Expression, recorder: Decisions) -> None:
+        self.extent = extent
+        self._recorder = recorder
+
+    # -- arithmetic -----------------------------------------------------------------------------------------------
+
+    def _with(self, other: object, operation: Any) -> Any:
+        extent = extent_of(other)
+        if extent is None:
+            return NotImplemented
+        self._recorder.check_alive()
+        return wrap(operation(self.extent, extent), self._recorder)
+
+    def _scalar_with(self, other: object, name: str) -> Any:
+        """The same operation on the weak scalar that this size is; NotImplemented for what is no operand."""
+        if not isinstance(other, (float, complex, SymbolicSize, int)):
+            return NotImplemented
+        right = other._recorder.scalar(other.extent) if isinstance(other, SymbolicSize) else other
+        return getattr(self._recorder.scalar(self.extent), name)(right)
+
+    def __add__(self, other: object) -> Any:
+        found = self._with(other, lambda a, b: a + b)
+        return self._scalar_with(other, "__add__") if found is NotImplemented else found
+
+    def __radd__(self, other: object) -> Any:
+        found = self._with(other, lambda a, b: b + a)
+        return self._scalar_with(other, "__radd__") if found is NotImplemented else found
+
+    def __sub__(self, other: object) -> Any:
+        found = self._with(other, lambda a, b: a - b)
+        return self._scalar_with(other, "__sub__") if found is NotImplemented else found
+
+    def __rsub__(self, other: object) -> Any:
+        found = self._with(other, lambda a, b: b - a)
+        return self._scalar_with(other, "__rsub__") if found is NotImplemented else found
+
+    def __mul__(self, other: object) -> Any:
+        if isinstance(other, (tuple, list)):
+            return other * int(self)
+        found = self._with(other, lambda a, b: a * b)
+        return self._scalar_with(other, "__mul__") if found is NotImplemented else found
+
+    def __rmul__(self, other: object) -> Any:
+        if isinstance(other, (tuple, list)):
+            return other * int(self)
+        found = self._with(other, lambda a, b: b * a)
+        return self._scalar_with(other, "__rmul__") if found is NotImplemented else found
+
+    def _divided(self, dividend: Extent, divisor: Extent, operation: Any) -> Any:
+        """Quotient or remainder: the normal form holds for positive divisors, others are taken by value."""
+        recorder = self._recorder
+        if not is_nonnegative(divisor - 1) and not recorder.decide(1, "<=", divisor, "a positive divisor"):
+            dividend = recorder.pin(dividend, "a division by a size below 1")
+            divisor = recorder.pin(divisor, "a division by a size below 1")
+        return wrap(operation(dividend, divisor), recorder)
+
+    def __floordiv__(self, other: object) -> Any:
+        extent = extent_of(other)
+        if extent is None:
+            return self._scalar_with(other, "__floordiv__")
+        return self._divided(self.extent, extent, floordiv)
+
+    def __rfloordiv__(self, other: object) -> Any:
+        extent = extent_of(other)
+        if extent is None:
+            return self._scalar_with(other, "__rfloordiv__")
+        return self._divided(extent, self.extent, floordiv)
+
+    def __mod__(self, other: object) -> Any:
+        extent = extent_of(other)
+        return self._scalar_with(other, "__mod__") if extent is None else self._divided(self.extent, extent, mod)
+
+    def __rmod__(self, other: object) -> Any:
+        extent = extent_of(other)
+        return self._scalar_with(other, "__rmod__") if extent is None else self._divided(extent, self.extent, mod)
+
+    def __divmod__(self, other: object) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: object) -> Any:
+        return self.__rfloordiv__(other), self.__rmod__(other)
+
+    def __truediv__(self, other: object) -> Any:
+        return self._scalar_with(other, "__truediv__")
+
+    def __rtruediv__(self, other: object) -> Any:
+        return self._scalar_with(other, "__rtruediv__")
+
+    def __pow__(self, other: object) -> Any:
+        if isinstance(other, int) and not isinstance(other, bool) and 0 <= other <= 8:
+            result: Extent = 1
+            for _ in range(other):
+                result = result * self.extent
+            return wrap(result, self._recorder)
+        if isinstance(other, (int, SymbolicSize)):
+            return int(self) ** int(other)
+        return self._scalar_with(other, "__pow__")
+
+    def __rpow__(self, other: object) -> Any:
+        if isinstance(other, int):
+            return other ** int(self)
+        return self._scalar_with(other, "__rpow__")
+
+    def __neg__(self) -> Any:
+        return wrap(-self.extent, self._recorder)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return self if self >= 0 else -self
+
+    def __lshift__(self, other: int) -> Any:
+        return int(self) << int(other)
+
+    def __rlshift__(self, other: int) -> Any:
+        return int(other) << int(self)
+
+    def __rshift__(self, other: int) -> Any:
+        return int(self) >> int(other)
+
+    def __rrshift__(self, other: int) -> Any:
+        return int(other) >> int(self)
+
+    def __and__(self, other: int) -> Any:
+        return int(self) & int(other)
+
+    def __or__(self, other: int) -> Any:
+        return int(self) | int(other)
+
+    def __xor__(self, other: int) -> Any:
+        return int(self) ^ int(other)
+
+    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
+
+    def __invert__(self) -> Any:
+        return wrap(-self.extent - 1, self._recorder)
+
+    # -- comparisons: the outcome is guarded -----------------------------------------------------------------------
+
+    def _compare(self, other: object, relation: str, *, swap: bool = False, shift: int = 0) -> Any:
+        extent = extent_of(other)
+        if extent is None:
+            if isinstance(other, float):
+                name = {("<=", False, 0): "__le__", ("<=", True, 0): "__ge__", ("<=", False, 1): "__lt__"}
+                key = (relation, swap, shift)
+                if relation == "==":
+                    return self._recorder.scalar(self.extent).__eq__(other)
+                return getattr(self._recorder.scalar(self.extent), name.get(key, "__gt__"))(other)
+            return NotImplemented
+        left, right = (extent, self.extent) if swap else (self.extent, extent)
+        return self._recorder.decide(left + shift, relation, right, "a comparison")
+
+    def __eq__(self, other: object) -> Any:
+        return self._compare(other, "==")
+
+    def __ne__(self, other: object) -> Any:
+        found = self._compare(other, "==")
+        return found if found is NotImplemented else not found
+
+    def __le__(self, other: object) -> Any:
+        return self._compare(other, "<=")
+
+    def __lt__(self, other: object) -> Any:
+        return self._compare(other, "<=", shift=1)
+
+    def __ge__(self, other: object) -> Any:
+        return self._compare(other, "<=", swap=True)
+
+    def __gt__(self, other: object) -> Any:
+        return self._compare(other, "<=", swap=True, shift=1)
+
+    def __bool__(self) -> bool:
+        return not self._recorder.decide(self.extent, "==", 0, "bool() of a size")
+
+    # -- the value itself is asked for: it is guarded --------------------------------------------------------------
+
+    def __index__(self) -> int:
+        return self._recorder.pin(
+            self.extent, "the value of a size was asked for; tracefuse.xp and np.zeros_like keep sizes symbolic"
+        )
+
+    __int__ = __index__
+    __trunc__ = __index__
+
+    def __float__(self) -> float:
+        return float(self.__index__())
+
+    def __complex__(self) -> complex:
+        return complex(self.__index__())
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return self if digits is None or digits >= 0 else round(int(self), digits)
+
+    def __floor__(self) -> Any:
+        return self
+
+    __ceil__ = __floor__
+
+    def __hash__(self) -> int:
+        return hash(self._recorder.pin(self.extent, "hash of a size"))
+
+    def __iter__(self) -> Any:
+        raise TraceError(
+            f"'{self.extent}' is a size, which cannot be iterated", hint="write range(n) to count up to it"
+        )
+
+    @property
+    def hint(self) -> int:
+        """The value in the call that is being traced; using it records nothing."""
+        return evaluate(self.extent, self._recorder.hints)
+
+    @property
+    def real(self) -> Any:
+        return self
+
+    @property
+    def imag(self) -> int:
+        return 0
+
+    def __format__(self, specification: str) -> str:
+        return format(str(self), specification)
+
+    def __repr__(self) -> str:
+        return str(self.extent)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return np.asarray(int(self), dtype)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
+        scalars = [i._recorder.scalar(i.extent) if isinstance(i, SymbolicSize) else i for i in inputs]
+        return self._recorder.scalar(self.extent).__array_ufunc__(ufunc, method, *scalars, **keywords)
+
+
+def wrap(extent: Extent, recorder: Decisions) -> Any:
+    """A size, or the int that it is."""
+    return extent if isinstance(extent, int) else SymbolicSize(extent, recorder)
+
+
+def extent_of(value: object) -> Extent | None:
+    """The extent that a size or an int is; None for anything else."""
+    if isinstance(value, SymbolicSize):
+        return value.extent
+    return int(value) if isinstance(value, int) else None
+
+
+def smallest(a: Any, b: Any, recorder: Decisions) -> Any:
+    """min(a, b) of sizes, symbolic."""
+    return wrap(minimum(_known(a), _known(b)), recorder)
+
+
+def largest(a: Any, b: Any, recorder: Decisions) -> Any:
+    """max(a, b) of sizes, symbolic."""
+    return wrap(maximum(_known(a), _known(b)), recorder)
+
+
+def _known(value: Any) -> Extent:
+    extent = extent_of(value)
+    if extent is None:
+        raise TraceError(f"{type(value).__name__} is not a size", hint="give an int or an entry of a shape")
+    return extent

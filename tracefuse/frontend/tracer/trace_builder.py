@@ -1,0 +1,49 @@
+"""The builder of a trace: what is required of extents names the operands that have them.
+
+Knows: the IR's builder, requirements. Must not know: rows, NumPy's functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tracefuse.errors import ShapeError, TracefuseError
+from tracefuse.ir.builder import FusionBuilder
+from tracefuse.ir.extents import Extent
+from tracefuse.ir.fusion import Operand
+
+if TYPE_CHECKING:
+    from tracefuse.frontend.tracer.recorder import Recorder
+
+
+class TraceBuilder(FusionBuilder):
+    """Names the operands in what is required of them.
+
+    reading, named (to be set): the operands of the op at hand, and the traced values that they are.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+        self.reading: Sequence[Operand] = ()
+        self.named: Sequence[Any] = ()
+
+    def require(
+        self, left: Extent, relation: str, right: Extent, message: str, hint: str, where: str | None = None,
+        kind: type[TracefuseError] = ShapeError,
+    ) -> None:  # fmt: skip
+        left, right = self._recorder.simplify(left), self._recorder.simplify(right)
+        if right - left != 0 and "{left}" in message and "{right}" in message:
+            first = self._whose(left, 0)
+            second = self._whose(right, first[0] + 1)
+            message = message.replace("{left}", "{left}" + first[1]).replace("{right}", "{right}" + second[1])
+        super().require(left, relation, right, message, hint, where, kind)
+
+    def _whose(self, extent: Extent, start: int) -> tuple[int, str]:
+        """The first operand from `start` on that has this extent, and what to say of it."""
+        for position in range(start, len(self.reading)):
+            operand = self.reading[position]
+            if isinstance(operand, int) and extent in [self._recorder.simplify(e) for e in self.values[operand].shape]:
+                return position, f" ({self._recorder.describe(operand, self.named[position])})"
+        return start - 1, ""

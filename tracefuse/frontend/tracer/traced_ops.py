@@ -1,0 +1,184 @@
+"""Values, rows and reductions on traced values: what the meaning of every method and function is written with.
+
+Each function takes traced values and NumPy's parameters, normalised by NumPy's own rules, and records rows.
+
+Knows: the recorder, rows, NumPy's rules for axes. Must not know: which protocol called it.
+"""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracefuse import source
+from tracefuse.dtypes import dtype_of
+from tracefuse.errors import TraceError, TracefuseError, UnsupportedError
+from tracefuse.frontend.tracer.in_place import into
+from tracefuse.frontend.tracer.recorder import Recorder, current
+from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.ir.axes import normalize_axes, normalize_axis
+from tracefuse.ops import REGISTRY, Pointwise, Reduction
+
+
+def recorder_of(values: Sequence[Any]) -> Recorder:
+    """The recorder of the first traced value among `values`, or the trace in progress."""
+    for value in values:
+        if isinstance(value, Traced):
+            value.recorder.check_alive()
+            return value.recorder
+        if isinstance(value, (list, tuple)) and value:
+            for inner in value:
+                if isinstance(inner, Traced):
+                    inner.recorder.check_alive()
+                    return inner.recorder
+    recorder = current.get()
+    if recorder is None:
+        raise TraceError("no trace is in progress", hint="call this inside a fused function")
+    return recorder
+
+
+def apply(name: str, *operands: Any, compute_in: Any = None, **attributes: Any) -> Any:
+    """A pointwise row by name. compute_in: the type to compute in instead of the promoted one."""
+    row = REGISTRY[name]
+    assert isinstance(row, Pointwise)
+    chosen = None if compute_in is None else dtype_of(compute_in)
+    return recorder_of(operands).pointwise(row, operands, compute_in=chosen, **attributes)
+
+
+def missing(what: str, instead: str) -> UnsupportedError:
+    """The refusal of something that no row expresses."""
+    return UnsupportedError(f"{what} cannot be fused yet", hint=instead, where=source.user_line())
+
+
+def refuse(function: str, **given: Any) -> None:
+    """UnsupportedError for the first parameter that is set to something else than its default."""
+    for name, value in given.items():
+        if value is not None and value is not np._NoValue:
+            raise UnsupportedError(
+                f"{function}: the parameter {name} is not supported", hint=f"call {function} without {name}",
+                where=source.user_line(),
+            )  # fmt: skip
+
+
+def located(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Errors of axes and shapes get the user's line where the layer below did not know it."""
+
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        try:
+            return function(*arguments, **keywords)
+        except TracefuseError as error:
+            if error.where is None:
+                raise type(error)(error.message, hint=error.hint, where=source.user_line()) from None
+            raise
+
+    call.__name__, call.__doc__, call.__wrapped__ = function.__name__, function.__doc__, function  # type: ignore[attr-defined]
+    return call
+
+
+def as_traced(value: Any) -> Traced:
+    """`value` as a traced value: itself, a captured array, or a literal filled into a 0-d array."""
+    if isinstance(value, Traced):
+        return value
+    recorder = recorder_of((value,))
+    resolved = recorder.resolve(value)
+    if resolved.traced is not None:
+        return resolved.traced  # type: ignore[no-any-return]
+    return recorder.movement("full", [value], shape=())  # type: ignore[no-any-return]
+
+
+def as_tensor(value: Any) -> Traced:
+    """`value` as a traced tensor: a host scalar becomes a 0-d array."""
+    traced = as_traced(value)
+    return traced.recorder.movement("full", [traced], shape=()) if traced.on_host else traced
+
+
+def as_array(value: Any) -> Any:
+    """As as_tensor, for code that goes on with NumPy's functions and operators."""
+    return as_tensor(value)
+
+
+def astype(x: Any, dtype: Any, *, copy: bool = True) -> Any:
+    """x converted; the same value where it has the type already.
+
+    Of complex numbers the real part goes to a real type, with NumPy's ComplexWarning, once a trace.
+    """
+    target = dtype_of(dtype)
+    if x.value.dtype is target and x.weak is None:
+        if not copy:
+            return x
+        return apply("set", x)
+    if x.value.dtype.is_complex and not target.is_complex and target.kind != "bool":
+        warnings.warn(
+            np.exceptions.ComplexWarning(
+                f"Casting complex values to real discards the imaginary part ({source.user_line()})"
+            ),
+            stacklevel=2,
+        )  # fmt: skip
+    return apply("cast", x, dtype=target)
+
+
+def copy(x: Any) -> Any:
+    """A copy: a value of its own."""
+    return apply("set", as_traced(x))
+
+
+def axes_of(axis: Any, rank: int) -> tuple[int, ...]:
+    """NumPy's axis parameter (None, an integer, a tuple) as sorted non-negative axes."""
+    if axis is None:
+        return tuple(range(rank))
+    if isinstance(axis, (tuple, list)):
+        return normalize_axes([operator.index(a) for a in axis], rank)
+    return (normalize_axis(operator.index(axis), rank),)
+
+
+@located
+def reduce(
+    name: str, x: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *,
+    initial: Any = None, where: Any = None, **attributes: Any,
+) -> Any:  # fmt: skip
+    """A reduction row by name, with the parameters of NumPy's reductions."""
+    row = REGISTRY[name]
+    assert isinstance(row, Reduction)
+    keepdims = bool(keepdims) if keepdims is not np._NoValue else False
+    initial = None if initial is np._NoValue else initial
+    where = None if where is True or where is np._NoValue else where
+    x = as_tensor(x)
+    chosen = None if dtype is None else dtype_of(dtype)
+    if where is not None:
+        if row.initial is None or (isinstance(row.initial, str) and initial is None):
+            raise missing(f"{name} with where=", "select with np.where(mask, x, other) before the reduction")
+        neutral = initial if isinstance(row.initial, str) else row.initial
+        x = apply("where", where, x, neutral)
+    axes = axes_of(axis, len(x.extents))
+    result = x.recorder.reduction(row, x, axes, keepdims, chosen, **attributes)
+    if initial is not None:
+        joined = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}[name]
+        result = apply(joined, result, initial)
+    return result if out is None else into(out, result)
+
+
+def sum_of_products(x: Any, axes: tuple[int, ...]) -> Any:
+    """The sum over axes in the type of x itself, as matrix products have it; of truth values, whether any is true."""
+    dtype = as_tensor(x).value.dtype
+    return reduce("any", x, axes) if dtype.kind == "bool" else reduce("sum", x, axes, dtype)
+
+
+def as_number(value: Any) -> Any:
+    """A parameter that must be a number: a host scalar's value is asked for."""
+    if isinstance(value, SymbolicSize):
+        return int(value)
+    if isinstance(value, Traced):
+        return value.recorder.value_of(value, "a parameter that is no array")
+    return value
+
+
+def iota(recorder: Recorder, start: Any, step: Any, length: Any, dtype: Any) -> Any:
+    """start, start + step, ... : `length` elements of `dtype`."""
+    row = REGISTRY["iota"]
+    assert isinstance(row, Pointwise)
+    return recorder.pointwise(row, (start, step), compute_in=dtype, length=recorder.plain(length))

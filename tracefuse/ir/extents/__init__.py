@@ -1,0 +1,51 @@
+"""Symbolic integers: the extents of axes, and the index expressions made from them.
+
+An extent is a Python int or an `Expression`: a polynomial over symbols, and over quotients, remainders, minima and
+maxima of expressions (`polynomial`). It is divided and compared (`division`) by what follows from the ranges of its
+symbols (`proofs`), until they get their `values`.
+
+Knows: integers. Must not know: tensors, operations, kernels.
+"""
+
+from tracefuse.ir.extents.division import ceildiv, floordiv, maximum, minimum, mod
+from tracefuse.ir.extents.evaluation import evaluate, python_text
+from tracefuse.ir.extents.polynomial import (
+    Atom,
+    Binary,
+    Expression,
+    Extent,
+    Symbol,
+    as_symbol,
+    divide_exactly,
+    input_extent,
+    product,
+    scalar_extent,
+    substitute,
+    symbol,
+    symbols,
+)
+from tracefuse.ir.extents.proofs import is_nonnegative
+
+__all__ = [
+    "Atom",
+    "Binary",
+    "Expression",
+    "Extent",
+    "Symbol",
+    "as_symbol",
+    "ceildiv",
+    "divide_exactly",
+    "evaluate",
+    "floordiv",
+    "input_extent",
+    "is_nonnegative",
+    "maximum",
+    "minimum",
+    "mod",
+    "product",
+    "python_text",
+    "scalar_extent",
+    "substitute",
+    "symbol",
+    "symbols",
+]

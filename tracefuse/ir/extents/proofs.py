@@ -1,0 +1,175 @@
+"""What is proved of symbolic integers from the ranges of their symbols.
+
+That `0 <= i < m` holds of a loop index is what lets `(k * m + i) // m` become `k`, and a comparison in a kernel go.
+
+Knows: polynomials, ranges. Must not know: tensors, operations, kernels.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import cast
+
+from tracefuse.ir.extents.polynomial import (
+    Atom,
+    Binary,
+    Expression,
+    Extent,
+    Monomial,
+    Symbol,
+    as_symbol,
+    from_terms,
+    substitute,
+    symbols,
+    terms_of,
+)
+
+
+def is_nonnegative(extent: Extent) -> bool:
+    """Whether `extent` is proved to be >= 0 for every value that its symbols can take. False means "not proved"."""
+    if isinstance(extent, int):
+        return extent >= 0
+    return _is_nonnegative(extent)
+
+
+@functools.lru_cache(maxsize=16384)
+def _is_nonnegative(extent: Expression) -> bool:
+    lowered: Extent = extent
+    ranges: list[Symbol] = []
+    # Loop indices first (their extents may be symbols): each is linear in practice, so its worst case is an end.
+    for _ in range(16):
+        loop = next((s for s in symbols_outside(lowered) if s.extent is not None), None)
+        if loop is None:
+            break
+        coefficient, rest = _linear(lowered, loop)
+        if coefficient is None:
+            return False
+        own = as_symbol(cast("Extent", loop.extent))
+        ranges += [own] if own is not None and own.minimum == 0 else []
+        if is_nonnegative(coefficient):
+            lowered = rest
+        elif is_nonnegative(-coefficient):
+            lowered = rest + coefficient * (cast("Extent", loop.extent) - 1)
+        else:
+            return False
+    if ranges and all(s.extent is None for s in symbols(lowered)):
+        # Where there is an index, its loop has an iteration: read the extent as one more than itself.
+        lowered = substitute(lowered, {s: Expression((((s,), 1),)) + 1 for s in ranges})
+    return _all_terms_nonnegative(lowered)
+
+
+def symbols_outside(extent: Extent) -> Iterator[Symbol]:
+    """The symbols that are factors of a term, not inside a quotient, remainder, minimum or maximum."""
+    for monomial, _ in terms_of(extent):
+        for atom in monomial:
+            if isinstance(atom, Symbol):
+                yield atom
+
+
+def _linear(extent: Extent, loop: Symbol) -> tuple[Extent | None, Extent]:
+    coefficient: Extent = 0
+    rest: Extent = 0
+    for monomial, factor in terms_of(extent):
+        count = monomial.count(loop)
+        if count > 1:
+            return None, 0
+        term = from_terms({tuple(a for a in monomial if a != loop): factor}, recombine=False)
+        if count:
+            coefficient = coefficient + term
+        else:
+            rest = rest + term
+    return coefficient, rest
+
+
+def _lower_bound(atom: Atom) -> int | None:
+    """A constant that the atom never falls below, or None."""
+    if isinstance(atom, Symbol):
+        return atom.minimum
+    if atom.operation == "%":
+        return 0 if is_nonnegative(atom.right - 1) else None
+    if atom.operation == "//":
+        return 0 if is_nonnegative(atom.left) and is_nonnegative(atom.right - 1) else None
+    left, right = (is_nonnegative(side) for side in (atom.left, atom.right))
+    return 0 if (left and right) or (atom.operation == "max" and (left or right)) else None
+
+
+def _all_terms_nonnegative(extent: Extent) -> bool:
+    """Replaces each atom by its bound plus something >= 0 and looks whether all coefficients are >= 0."""
+    shifted: Extent = 0
+    for monomial, coefficient in terms_of(extent):
+        term: Extent = coefficient
+        for atom in monomial:
+            bound = _lower_bound(atom)
+            if bound is None or bound < 0:
+                return _without_an_atom(extent)
+            term = term * (Expression((((atom,), 1),)) + bound)
+        shifted = shifted + term
+    return all(c >= 0 for _, c in terms_of(shifted)) or _without_an_atom(extent)
+
+
+MOST_ATOMS = 8
+"""An expression with more quotients, remainders, minima and maxima than these is not proved one by one: each may double
+the work. The limit is on the expression alone, so that what is proved never depends on what was asked before."""
+
+
+def _without_an_atom(extent: Extent) -> bool:
+    """One more try: a quotient, remainder, minimum or maximum replaced by what it lies between."""
+    if sum(isinstance(a, Binary) for m, _ in terms_of(extent) for a in m) > MOST_ATOMS:
+        return False
+    for monomial, coefficient in terms_of(extent):
+        for position, atom in enumerate(monomial):
+            if not isinstance(atom, Binary):
+                continue
+            if atom.operation in ("min", "max"):
+                return _both_sides(extent, atom)
+            ends = _ends(atom, coefficient > 0)
+            if ends and others_nonnegative(monomial, position):
+                rest = extent - from_terms({monomial: coefficient}, recombine=False)
+                others = from_terms({monomial[:position] + monomial[position + 1 :]: coefficient}, recombine=False)
+                return any(is_nonnegative(rest * scale + others * end) for scale, end in ends)
+    return False
+
+
+def _both_sides(extent: Extent, atom: Binary) -> bool:
+    """A minimum or maximum is one of its sides: whichever it is, or the one that is the worse of the two."""
+    sides = [is_nonnegative(substitute(extent, {atom: side})) for side in (atom.left, atom.right)]
+    if all(sides) or not any(sides):
+        return all(sides)
+    # min(a, b) with a minus sign is at most either side below zero; max(a, b) with a plus sign at least either side.
+    # Inside another atom the sign says nothing, and what was proved of a side is not the worst case.
+    wanted = -1 if atom.operation == "min" else 1
+    for monomial, coefficient in terms_of(extent):
+        if any(isinstance(a, Binary) and a != atom and _contains(a, atom) for a in monomial):
+            return False
+        if atom in monomial:
+            others_are_fine = monomial.count(atom) == 1 and others_nonnegative(monomial, monomial.index(atom))
+            if coefficient * wanted < 0 or not others_are_fine:
+                return False
+    return True
+
+
+def _contains(outer: Atom, inner: Atom) -> bool:
+    """Whether `inner` is `outer` or stands somewhere inside it."""
+    if outer == inner or isinstance(outer, Symbol):
+        return outer == inner
+    return any(_contains(a, inner) for side in (outer.left, outer.right) for m, _ in terms_of(side) for a in m)
+
+
+def others_nonnegative(monomial: Monomial, position: int) -> bool:
+    """Whether every atom of a monomial but the one at `position` is proved to be >= 0."""
+    bounds = [_lower_bound(atom) for k, atom in enumerate(monomial) if k != position]
+    return all(bound is not None and bound >= 0 for bound in bounds)
+
+
+def _ends(atom: Binary, lowest: bool) -> list[tuple[Extent, Extent]]:
+    """(scale, end) with scale > 0 such that scale * atom is at least (or at most) end; a scale has no such atom."""
+    if not is_nonnegative(atom.right - 1):
+        return []
+    natural = is_nonnegative(atom.left)
+    if atom.operation == "%":
+        return [(1, 0)] if lowest else [(1, atom.right - 1), *([(1, atom.left)] if natural else [])]
+    ends = [(1, 0)] if lowest and natural else []
+    if any(isinstance(a, Binary) for m, _ in terms_of(atom.right) for a in m):
+        return cast("list[tuple[Extent, Extent]]", ends if lowest else [(1, atom.left)] if natural else [])
+    return [*ends, (atom.right, atom.left - atom.right + 1)] if lowest else [(atom.right, atom.left)]

@@ -1,0 +1,329 @@
+"""The IR: typed values in single assignment, nodes that apply an op, and the Fusion that holds them.
+
+A Fusion is immutable and verified when it is built. Values are numbered in one sequence, tensors and host scalars
+alike; a Python constant is a `Literal` operand and takes no number. Extents are symbolic: axis k of the inputs, counted
+over all tensor inputs, is the symbol with id -(k + 1). What tracing found that must hold between extents is kept as
+requirements, which are checked before anything runs.
+
+Knows: values, types, nodes, what every op must be able to say. Must not know: any single op, kernels, devices.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from tracefuse.dtypes import DType
+from tracefuse.errors import ConcretizationError, FusionError, ShapeError, TracefuseError
+from tracefuse.ir.extents import Extent, Symbol, as_symbol, substitute, symbols
+from tracefuse.ir.parallel_types import Sharding, StreamAxis
+
+Shape: TypeAlias = tuple[Extent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """Element type and shape. A host scalar has shape ()."""
+
+    dtype: DType
+    shape: Shape
+
+    def __str__(self) -> str:
+        return f"{self.dtype.short}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a definition says of an input's memory, as nvFuser's define_tensor spells it.
+
+    contiguity: per axis, None where the axis is broadcast. stride_order: empty, or per axis its rank by stride.
+    """
+
+    contiguity: tuple[bool | None, ...] = ()
+    stride_order: tuple[int, ...] = ()
+    is_cpu: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One value of a fusion.
+
+    kind: "tensor", or "scalar" (on the host: evaluated before the launch that needs it, a kernel argument).
+    extent: for an integer scalar, the integer expression that it is. name, where: the user's name and line.
+    origin: the value of the fusion that this one was made from by a pass, if any. stream: the axis whose slices are
+    computed on streams, one by one. sharding: which devices hold it, where several do.
+    """
+
+    number: int
+    type: Type
+    kind: str = "tensor"
+    extent: Extent | None = None
+    layout: Layout | None = None
+    name: str | None = None
+    where: str | None = None
+    origin: int | None = None
+    stream: StreamAxis | None = None
+    sharding: Sharding | None = None
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    @property
+    def shape(self) -> Shape:
+        return self.type.shape
+
+    @property
+    def is_tensor(self) -> bool:
+        return self.kind == "tensor"
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A Python constant as an operand."""
+
+    value: bool | int | float | complex
+
+
+Operand: TypeAlias = int | Literal
+Attributes: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """Something that must hold between extents for the fusion to have a meaning: left == right, or left <= right.
+
+    message: what the user reads when it does not, with {left} and {right} for the two integers; kind: of which error.
+    """
+
+    left: Extent
+    relation: str
+    right: Extent
+    message: str
+    hint: str
+    where: str | None = None
+    kind: type[TracefuseError] = ShapeError
+
+    def holds(self, left: int, right: int) -> bool:
+        return left == right if self.relation == "==" else left <= right
+
+    def error(self, left: int, right: int) -> TracefuseError:
+        return self.kind(self.message.format(left=left, right=right), hint=self.hint, where=self.where)
+
+
+Require: TypeAlias = Callable[[Extent, str, Extent, str, str], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Op(ABC):
+    """What a pass may ask of any op. The rows are in tracefuse/ops; the five kinds are its subclasses there.
+
+    arity: number of operands, None for any number. attributes: the names of the attributes with their defaults.
+    distinct: two equal nodes are two values all the same, and are never merged into one.
+    broadcasts: axes of extent 1 are repeated to the result's.
+    """
+
+    name: str
+    doc: str
+    arity: int | None = 1
+    attributes: tuple[tuple[str, Any], ...] = ()
+    distinct: bool = False
+    broadcasts: bool = False
+
+    kind: str = field(default="", init=False)
+
+    @abstractmethod
+    def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
+        """The result shapes; `require` records what must hold between extents, ShapeError where it cannot."""
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """`outputs = op(operands, **attributes)`, computed in `compute`; converting the operands is part of the node."""
+
+    op: Op
+    operands: tuple[Operand, ...]
+    attributes: Attributes
+    compute: DType
+    outputs: tuple[int, ...]
+    where: str | None = None
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """The value numbers among the operands, each once, in order."""
+        return tuple(dict.fromkeys(o for o in self.operands if isinstance(o, int)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fusion:
+    """A recorded function. `values` by number; `aliases` maps an output to the input whose memory it updates.
+
+    concrete: it was made for the sizes of calls, so that an extent which needs a run-time scalar is known to be 1 (and
+    is then spelled so) or not.
+    """
+
+    values: Mapping[int, Value]
+    inputs: tuple[int, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[int, ...]
+    requirements: tuple[Requirement, ...] = ()
+    aliases: Mapping[int, int] = field(default_factory=dict)
+    concrete: bool = False
+    _representatives: dict[Symbol, Extent] = field(default_factory=dict, repr=False)
+    _canonical: dict[Extent, Extent] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        verify(self)
+        self._representatives.update(_union(self.requirements))
+
+    def type_of(self, operand: Operand) -> Type | None:
+        """The type of a value operand; None for a literal."""
+        return None if isinstance(operand, Literal) else self.values[operand].type
+
+    def shape_of(self, operand: Operand) -> Shape:
+        """The shape of an operand, () for a literal, with equal extents spelled alike."""
+        if isinstance(operand, Literal):
+            return ()
+        return tuple(self.canonical(e) for e in self.values[operand].shape)
+
+    def canonical(self, extent: Extent) -> Extent:
+        """`extent` with every symbol replaced by the first one that is required to equal it."""
+        if not self._representatives or isinstance(extent, int):
+            return extent
+        found = self._canonical.get(extent)
+        if found is None:
+            found = self._canonical[extent] = substitute(extent, self._representatives)
+        return found
+
+    @property
+    def symbolic_axes(self) -> tuple[tuple[int, int], ...]:
+        """(value, axis) whose extent needs a run-time scalar and is not settled: 1, or another number of elements."""
+        if self.concrete:
+            return ()
+        made = (self.values[number] for node in self.nodes for number in node.outputs)
+        extents = ((v.number, axis, self.canonical(e)) for v in made for axis, e in enumerate(v.shape))
+        return tuple((n, axis) for n, axis, e in extents if any(s.id is not None and s.id >= 0 for s in symbols(e)))
+
+    @property
+    def producers(self) -> dict[int, Node]:
+        return {output: node for node in self.nodes for output in node.outputs}
+
+    @property
+    def tensor_inputs(self) -> tuple[int, ...]:
+        return tuple(v for v in self.inputs if self.values[v].is_tensor)
+
+    @property
+    def scalar_inputs(self) -> tuple[int, ...]:
+        return tuple(v for v in self.inputs if not self.values[v].is_tensor)
+
+    def axis_ids(self) -> Iterator[tuple[int, int, int]]:
+        """(extent id, value, axis) of every axis of every tensor input, in order."""
+        position = 0
+        for value in self.tensor_inputs:
+            for axis in range(len(self.values[value].shape)):
+                yield -(position + 1), value, axis
+                position += 1
+
+    def __str__(self) -> str:
+        return _typed_view(self)
+
+
+def _union(requirements: Sequence[Requirement]) -> dict[Symbol, Extent]:
+    """For each symbol that is required to equal another or a constant, the one that stands for it (older first)."""
+    table: dict[Symbol, Extent] = {}
+    spelled: dict[Symbol, set[Symbol]] = {}  # the symbols whose entries a symbol stands in
+    for requirement in requirements:
+        if requirement.relation != "==":
+            continue
+        left, right = (substitute(e, table) for e in (requirement.left, requirement.right))
+        if left == right:
+            continue
+        a, b = as_symbol(left), as_symbol(right)
+        if a is not None and (isinstance(right, int) or (b is not None and _age(b) < _age(a))):
+            old, new = a, right
+        elif b is not None and (isinstance(left, int) or a is not None):
+            old, new = b, left
+        else:
+            continue
+        if old in symbols(new):
+            continue
+        changed = spelled.pop(old, set())
+        table.update((s, substitute(table[s], {old: new})) for s in changed)
+        table[old] = new
+        for found in symbols(new):
+            spelled.setdefault(found, set()).update(changed, (old,))
+    return table
+
+
+def _age(symbol: Symbol) -> tuple[bool, int]:
+    number = symbol.id or 0
+    return (number >= 0, abs(number))
+
+
+def is_given(extent: Extent) -> bool:
+    """Whether an extent is a constant or an axis of an input; any other may turn out to be 1, and broadcast."""
+    own = as_symbol(extent)
+    return isinstance(extent, int) or (own is not None and own.id is not None and own.id < 0)
+
+
+def verify(fusion: Fusion, *, lowerable: bool = False) -> None:
+    """Raises FusionError unless every value is made once, before it is read, and every output exists.
+
+    lowerable: also ConcretizationError for the first axis whose size needs a run-time scalar that was not looked at.
+    """
+    for number, axis in fusion.symbolic_axes if lowerable else ():
+        symbolic = fusion.values[number]
+        raise ConcretizationError(
+            f"axis {axis} of value {number} is symbolic: a run-time scalar decides how many elements it has",
+            hint="concretize the fusion for the sizes of a call first", where=symbolic.where,
+        )  # fmt: skip
+    made: set[int] = set()
+    for value in fusion.inputs:
+        if value in made:
+            raise FusionError(f"value {value} is an input twice")
+        made.add(value)
+    for node in fusion.nodes:
+        for operand in node.inputs:
+            if operand not in made:
+                raise FusionError(f"{node.op.name} reads value {operand}, which nothing has made", where=node.where)
+        if node.op.arity is not None and len(node.operands) != node.op.arity:
+            raise FusionError(
+                f"{node.op.name} takes {node.op.arity} operands, got {len(node.operands)}", where=node.where
+            )
+        for output in node.outputs:
+            if output in made:
+                raise FusionError(f"value {output} is made twice, again by {node.op.name}", where=node.where)
+            made.add(output)
+    for output in fusion.outputs:
+        if output not in made:
+            raise FusionError(f"output {output} is made by nothing")
+    missing = made - fusion.values.keys()
+    if missing:
+        raise FusionError(f"values without a type: {sorted(missing)}")
+
+
+def _typed_view(fusion: Fusion) -> str:
+    def spell(number: int) -> str:
+        value = fusion.values[number]
+        return f"v{number}: {value.type if value.is_tensor else value.dtype.short}"
+
+    lines = [f"fusion({', '.join(spell(v) for v in fusion.inputs)}):"]
+    for node in fusion.nodes:
+        operands = [str(o.value) if isinstance(o, Literal) else f"v{o}" for o in node.operands]
+        operands += [f"{k}={_attribute_text(v)}" for k, v in node.attributes.items()]
+        left = ", ".join(spell(v) for v in node.outputs)
+        text = f"  {left} = {node.op.name}({', '.join(operands)})"
+        lines.append(f"{text:<60}  # {node.where}" if node.where else text)
+    lines.append(f"  return {', '.join(f'v{v}' for v in fusion.outputs)}")
+    return "\n".join(lines)
+
+
+def _attribute_text(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(_attribute_text(v) for v in value)}{',' if len(value) == 1 else ''})"
+    return str(value)

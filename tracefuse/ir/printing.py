@@ -1,0 +1,391 @@
+"""Definitions as Python text that rebuilds them, in the spelling of nvFuser's frontend.
+
+One line makes one number: T for tensors, S for host scalars, V for vectors. What the operation's own rules give is
+left out, so that only a type that nvFuser's promotion would not choose is spelled (`dtype=`, `compute=`). Integers that
+depend on sizes are spelled by a scalar that holds them, or as `fd.extent(id)` and arithmetic, which take no number.
+
+Knows: the rows' kinds, attributes and promotion. Must not know: how definitions are recorded or run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tracefuse.dtypes import DType, bool_, data_type_of, promote_nvfuser, python_kind
+from tracefuse.errors import DtypeError, UnsupportedError
+from tracefuse.ir.extents import Binary, Expression, Extent, Symbol, as_symbol, minimum
+from tracefuse.ir.fusion import Fusion, Literal, Node, Op, Operand, Value
+from tracefuse.ir.op_kinds import Library, Movement, Pointwise, Reduction
+from tracefuse.ir.parallel_types import ParallelType
+
+
+@dataclass(frozen=True, slots=True)
+class VectorValue:
+    """A vector of a definition: integers under one number, which the IR does not have.
+
+    elements: the integers. shape_of: the tensor whose shape it is, if it was made as one.
+    """
+
+    number: int
+    elements: tuple[Extent, ...]
+    shape_of: int | None = None
+
+
+def definition_text(fusion: Fusion, name: str, vectors: Mapping[int, VectorValue]) -> str:
+    """The function `name(fd)` that records `fusion` again, number for number where the numbers have no gaps."""
+    lines = [f"def {name}(fd : FusionDefinition) -> None :"]
+    printer = _Printer(fusion, vectors)
+    lines.extend(f"    {line}" for line in printer.lines())
+    for number in fusion.outputs:
+        owner = fusion.aliases.get(number)
+        alias = "" if owner is None else f", alias_input={printer.name(owner)}"
+        lines.append(f"    fd.add_output({printer.name(number)}{alias})")
+    if len(lines) == 1:
+        lines.append("    pass")
+    return "\n".join(lines)
+
+
+def literal_text(value: bool | int | float | complex) -> str:
+    """A Python constant as an expression that needs no import."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    if isinstance(value, complex) and not (math.isfinite(value.real) and math.isfinite(value.imag)):
+        return f"complex({literal_text(value.real)}, {literal_text(value.imag)})"
+    return repr(value)
+
+
+class _Printer:
+    def __init__(self, fusion: Fusion, vectors: Mapping[int, VectorValue]) -> None:
+        self.fusion, self.vectors = fusion, vectors
+        self.pending = dict.fromkeys(fusion.inputs, self._input_line)
+        self.pending.update(dict.fromkeys(vectors, self._vector_line))
+        self.holders: dict[Extent, int] = {}
+        self.axis_of = {key: (value, axis) for key, value, axis in fusion.axis_ids()}
+
+    def name(self, number: int) -> str:
+        if number in self.vectors:
+            return f"V{number}"
+        return f"{'T' if self.fusion.values[number].is_tensor else 'S'}{number}"
+
+    def lines(self) -> Iterator[str]:
+        """Inputs and vectors stand where they were defined: before the first node with a higher number."""
+        for node in self.fusion.nodes:
+            due = [n for n in self.pending if n < node.outputs[0] or n in node.inputs]
+            yield from self._defined(due)
+            yield f"{', '.join(map(self.name, node.outputs))} = {_call(self, node)}"
+            for output in node.outputs:
+                self._hold(output)
+                yield from self._spread(output)
+        yield from self._defined(list(self.pending))
+
+    def _defined(self, numbers: Sequence[int]) -> Iterator[str]:
+        for number in sorted(numbers):
+            yield f"{self.name(number)} = {self.pending.pop(number)(number)}"
+            if number in self.fusion.values:
+                self._hold(number)
+                yield from self._spread(number)
+
+    def _spread(self, number: int) -> Iterator[str]:
+        """The lines that put an axis of a value on streams, and a value on devices."""
+        value, name = self.fusion.values[number], self.name(number)
+        stream, sharding = value.stream, value.sharding
+        if sharding is not None:
+            yield f"{name}.set_device_mesh({list(sharding.devices)})"
+            if sharding.axis is not None:
+                yield f"{name}.axis({sharding.axis}).parallelize({ParallelType.mesh_x!r})"
+        if stream is not None:
+            if stream.pieces is not None:
+                yield f"{name}.outer_split({stream.axis}, {stream.pieces})"
+            yield f"{name}.axis({stream.axis}).parallelize({ParallelType.stream!r})"
+
+    def _hold(self, number: int) -> None:
+        extent = self.fusion.values[number].extent
+        if isinstance(extent, Expression):
+            self.holders.setdefault(extent, number)
+
+    def _input_line(self, number: int) -> str:
+        value = self.fusion.values[number]
+        dtype = data_type_of(value.dtype)
+        return f"fd.define_scalar(None, dtype={dtype})" if not value.is_tensor else _tensor_line(value)
+
+    def _vector_line(self, number: int) -> str:
+        vector = self.vectors[number]
+        if vector.shape_of is not None:
+            return f"fd.ops.shape({self.name(vector.shape_of)})"
+        return f"fd.define_vector({self.sequence(vector.elements)}, dtype=DataType.Int)"
+
+    # -- operands and attributes ------------------------------------------------------------------------------------
+
+    def operand(self, operand: Operand) -> str:
+        return literal_text(operand.value) if isinstance(operand, Literal) else self.name(operand)
+
+    def extent(self, extent: Extent) -> str:
+        if isinstance(extent, int):
+            return str(extent)
+        holder = self.holders.get(extent)
+        return self.name(holder) if holder is not None else _extent_text(extent, self._symbol)
+
+    def _symbol(self, symbol: Symbol) -> str:
+        return f"fd.extent({symbol.id})"
+
+    def sequence(self, extents: Sequence[Extent]) -> str:
+        return f"[{', '.join(map(self.extent, extents))}]"
+
+    def attribute(self, attribute: Any) -> str:
+        if isinstance(attribute, tuple):
+            vector = next((v for v in self._vectors_so_far() if attribute and v.elements == attribute), None)
+            if vector is not None and any(isinstance(e, Expression) for e in attribute):
+                return self.name(vector.number)
+            return f"[{', '.join(map(self.attribute, attribute))}]"
+        if isinstance(attribute, Expression):
+            return self.extent(attribute)
+        if isinstance(attribute, DType):
+            return repr(data_type_of(attribute))
+        if isinstance(attribute, bool | int | float | complex):
+            return literal_text(attribute)
+        return repr(attribute)
+
+    def _vectors_so_far(self) -> list[VectorValue]:
+        return [v for v in self.vectors.values() if v.number not in self.pending]
+
+    def types(self, node: Node, compute: DType | None, result: DType | None, always: bool = False) -> list[str]:
+        """`dtype=` and `compute=` where the node has other types than the rules give; always: spell dtype anyway."""
+        own = self.fusion.values[node.outputs[0]].dtype
+        spelled = []
+        if always or own is not result or (node.compute is not compute and node.compute is own):
+            spelled.append(f"dtype={data_type_of(own)}")
+        expected = own if spelled and not always else compute
+        if node.compute is not expected:
+            spelled.append(f"compute={data_type_of(node.compute)}")
+        return spelled
+
+
+def _tensor_line(value: Value) -> str:
+    shape = [e if isinstance(e, int) else -1 for e in value.shape]
+    layout = value.layout
+    flags = layout.contiguity if layout is not None else ()
+    if len(flags) != len(shape):
+        flags = tuple(None if e == 1 else True for e in shape)
+    order = f", stride_order={list(layout.stride_order)}" if layout is not None and layout.stride_order else ""
+    is_cpu = layout is not None and layout.is_cpu
+    return (
+        f"fd.define_tensor(shape={shape}, contiguity={list(flags)}, dtype={data_type_of(value.dtype)}, "
+        f"is_cpu={is_cpu}{order})"
+    )
+
+
+def _extent_text(extent: Extent, name_of: Callable[[Symbol], str]) -> str:
+    """An integer expression as Python; minima and maxima through the definition, since fd.extent has no order."""
+    if isinstance(extent, int):
+        return str(extent)
+    parts = []
+    for monomial, coefficient in extent.terms:
+        factors = [_atom_text(atom, name_of) for atom in monomial]
+        if coefficient != 1 or not factors:
+            factors.append(str(coefficient) if coefficient >= 0 else f"({coefficient})")
+        parts.append(" * ".join(factors))
+    return " + ".join(parts)
+
+
+def _atom_text(atom: Symbol | Binary, name_of: Callable[[Symbol], str]) -> str:
+    if isinstance(atom, Symbol):
+        return name_of(atom)
+    left, right = (_extent_text(side, name_of) for side in (atom.left, atom.right))
+    if atom.operation in ("min", "max"):
+        return f"fd.extent_{atom.operation}({left}, {right})"
+    return f"(({left}) {atom.operation} ({right}))"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# one line a node
+
+
+def _call(printer: _Printer, node: Node) -> str:
+    special = _SPECIAL.get(node.op.name)
+    if special is not None:
+        return special(printer, node)
+    match node.op:
+        case Pointwise():
+            return _pointwise(printer, node, node.op)
+        case Reduction():
+            return _reduction(printer, node, node.op)
+        case Movement() | Library():
+            return _movement(printer, node)
+    raise UnsupportedError(f"{node.op.name} cannot be printed as a definition", hint="print str(fusion)")
+
+
+def _text(printer: _Printer, node: Node, arguments: Sequence[str], more: Sequence[str] = ()) -> str:
+    return f"fd.ops.{node.op.name}({', '.join([*arguments, *more])})"
+
+
+def _attributes(printer: _Printer, node: Node, *left_out: str) -> list[str]:
+    return [f"{k}={printer.attribute(v)}" for k, v in node.attributes.items() if k not in left_out]
+
+
+def predicted_types(
+    known: Mapping[int, Value], row: Pointwise, operands: Sequence[Operand]
+) -> tuple[DType | None, DType | None]:
+    """(compute, result) as nvFuser's promotion gives them; (None, None) where it refuses the operands."""
+    taking = operands[1:] if row.promotion == "where" else operands
+    values = [known[o] for o in taking if isinstance(o, int)]
+    weak = [python_kind(o.value) for o in taking if isinstance(o, Literal)]
+    tensors = [v.dtype for v in values if v.is_tensor]
+    try:
+        return row.types(tensors, weak, "nvfuser", [v.dtype for v in values if not v.is_tensor])
+    except DtypeError:
+        return None, None
+
+
+def _pointwise(printer: _Printer, node: Node, row: Pointwise) -> str:
+    compute, result = predicted_types(printer.fusion.values, row, node.operands)
+    arguments = [*map(printer.operand, node.operands), *_attributes(printer, node, "dtype")]
+    own = printer.fusion.values[node.outputs[0]].dtype
+    if row.result == "bool":
+        spelled = [] if node.compute is compute else [f"dtype={data_type_of(node.compute)}"]
+        return _text(printer, node, arguments, spelled)
+    if row.result == "dtype":
+        spelled = [f"dtype={data_type_of(own)}"]
+        spelled += [] if node.compute is compute else [f"compute={data_type_of(node.compute)}"]
+        return _text(printer, node, arguments, spelled)
+    return _text(printer, node, arguments, printer.types(node, compute, result))
+
+
+def _reduction(printer: _Printer, node: Node, row: Reduction) -> str:
+    fusion = printer.fusion
+    result = fusion.values[node.outputs[0]].dtype
+    operand = fusion.type_of(node.operands[0])
+    compute = row.compute_type(result if operand is None else operand.dtype, result)
+    spelled = [] if row.result == "bool" and result is bool_ else [f"dtype={data_type_of(result)}"]
+    spelled += [] if node.compute is compute else [f"compute={data_type_of(node.compute)}"]
+    keys = [k for k in node.attributes if k not in ("dims", "keepdim")]
+    order = ["dims", *keys, "keepdim"]
+    attributes = [f"{k}={printer.attribute(node.attributes[k])}" for k in order]
+    return _text(printer, node, [printer.operand(node.operands[0]), *attributes], spelled)
+
+
+def data_operands(row: Op, operands: Sequence[Operand]) -> Sequence[Operand]:
+    """The operands of a movement or library row that carry data, not positions."""
+    if isinstance(row, Library):
+        return [o for k, o in enumerate(operands) if k not in row.indices]
+    return operands[: row.data] if isinstance(row, Movement) and row.data else operands
+
+
+def moved_types(row: Op, common: DType) -> tuple[DType, DType]:
+    """(compute, result) of a movement or library row for data of a common type."""
+    return row.types(common, "nvfuser") if isinstance(row, Library) else (common, common)
+
+
+def movement_types(fusion: Fusion, node: Node) -> tuple[DType | None, DType | None]:
+    """(compute, result) of a movement or library node by nvFuser's promotion of what carries data."""
+    values = [fusion.values[o] for o in data_operands(node.op, node.operands) if isinstance(o, int)]
+    if not values:
+        return None, None
+    tensors = [v.dtype for v in values if v.is_tensor]
+    common = promote_nvfuser(tensors, [v.dtype for v in values if not v.is_tensor])
+    try:
+        return moved_types(node.op, common)
+    except DtypeError:
+        return None, None
+
+
+def _movement(printer: _Printer, node: Node) -> str:
+    compute, result = movement_types(printer.fusion, node)
+    operands = [printer.operand(o) for o in node.operands]
+    if node.op.arity is None and isinstance(node.op, Movement):
+        operands = [f"[{', '.join(operands)}]"]
+    return _text(printer, node, [*operands, *_attributes(printer, node)], printer.types(node, compute, result))
+
+
+def _full(printer: _Printer, node: Node) -> str:
+    fill = printer.operand(node.operands[0])
+    arguments = [f"shape={printer.attribute(node.attributes['shape'])}", f"fill_value={fill}"]
+    own = printer.fusion.values[node.outputs[0]].dtype
+    return _text(printer, node, arguments, printer.types(node, own, own, always=True))
+
+
+def _iota(printer: _Printer, node: Node) -> str:
+    start, step = map(printer.operand, node.operands)
+    own = printer.fusion.values[node.outputs[0]].dtype
+    length = printer.attribute(node.attributes["length"])
+    return _text(printer, node, [length, start, step], printer.types(node, own, own, always=True))
+
+
+def _pad(printer: _Printer, node: Node) -> str:
+    widths = node.attributes["pad_widths"]
+    backwards = tuple(w for axis in reversed(range(len(widths) // 2)) for w in widths[2 * axis : 2 * axis + 2])
+    _, expected = movement_types(printer.fusion, node)
+    arguments = [printer.operand(node.operands[0]), f"pad_widths={printer.attribute(backwards)}"]
+    arguments.append(f"value={printer.attribute(node.attributes['value'])}")
+    return _text(printer, node, arguments, printer.types(node, expected, expected))
+
+
+def _reshape(printer: _Printer, node: Node) -> str:
+    """What may be -1 follows from the shape; groups are there only where a pass found them."""
+    left_out = ("inferable",) if node.attributes["groups"] else ("inferable", "groups")
+    arguments = [printer.operand(node.operands[0]), *_attributes(printer, node, *left_out)]
+    return _text(printer, node, arguments, printer.types(node, *movement_types(printer.fusion, node)))
+
+
+def clamped(shape: Sequence[Extent], starts: Sequence[Extent], ends: Sequence[Extent]) -> list[tuple[Extent, Extent]]:
+    """Slice bounds cut to the axis, as nvFuser does unless it is told not to."""
+    pairs = []
+    for extent, start, end in zip(shape, starts, ends, strict=True):
+        stop = minimum(end, extent)
+        pairs.append((minimum(start, stop), stop))
+    return pairs
+
+
+def _slice(printer: _Printer, node: Node) -> str:
+    starts, ends = node.attributes["start_indices"], node.attributes["end_indices"]
+    (operand,) = node.inputs
+    pairs = clamped(printer.fusion.values[operand].shape, starts, ends)
+    manual = pairs != list(zip(starts, ends, strict=True))
+    more = ["manual_normalization=True"] if manual else []
+    _, expected = movement_types(printer.fusion, node)
+    arguments = [printer.operand(operand), *_attributes(printer, node), *more]
+    return _text(printer, node, arguments, printer.types(node, expected, expected))
+
+
+def _set(printer: _Printer, node: Node) -> str:
+    (operand,) = node.operands
+    value = printer.fusion.values[node.outputs[0]]
+    if isinstance(operand, Literal) and not value.is_tensor and node.compute is value.dtype:
+        return f"fd.define_scalar({literal_text(operand.value)}, dtype={data_type_of(value.dtype)})"
+    assert isinstance(node.op, Pointwise)
+    return _pointwise(printer, node, node.op)
+
+
+def _extent(printer: _Printer, node: Node) -> str:
+    extent = node.attributes["value"]
+    symbol = as_symbol(extent)
+    if symbol is not None and symbol.id in printer.axis_of:
+        tensor, axis = printer.axis_of[symbol.id]
+        if printer.fusion.values[tensor].shape[axis] == extent:
+            return f"fd.ops.size({printer.name(tensor)}, dim={axis})"
+    text = str(extent) if isinstance(extent, int) else _extent_text(extent, printer._symbol)
+    own = printer.fusion.values[node.outputs[0]].dtype
+    return _text(printer, node, [text], [] if own.name == "int64" else [f"dtype={data_type_of(own)}"])
+
+
+def _div(printer: _Printer, node: Node) -> str:
+    """nvFuser's div of integers truncates, so that the row's true quotient of them goes by its other name."""
+    assert isinstance(node.op, Pointwise)
+    text = _pointwise(printer, node, node.op)
+    values = [o.value if isinstance(o, Literal) else printer.fusion.values[o].dtype.kind for o in node.operands]
+    whole = all(v in ("bool", "int", "uint") if isinstance(v, str) else isinstance(v, int) for v in values)
+    return text.replace("fd.ops.div(", "fd.ops.truediv(", 1) if whole else text
+
+
+_SPECIAL: dict[str, Callable[[_Printer, Node], str]] = {
+    "div": _div,
+    "full": _full,
+    "iota": _iota,
+    "pad": _pad,
+    "reshape": _reshape,
+    "slice": _slice,
+    "set": _set,
+    "extent": _extent,
+}

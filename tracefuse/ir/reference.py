@@ -1,0 +1,190 @@
+"""The NumPy meaning of a Fusion: one short loop over its nodes. The reference of every test.
+
+Two readings of the same loop. Native: every node computes in its compute type and rounds as the kernels do, halves in
+float32 and rounded only where a value is stored (`rounded`: outputs, what crosses a segment's border, casts that the
+user wrote). Wide: floats in float64, for error bounds. Must not know: segments, kernels, devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracefuse import dtypes
+from tracefuse.dtypes import DType
+from tracefuse.errors import FusionError, OutOfRangeError
+from tracefuse.ir.data_positions import check_positions, takes_positions
+from tracefuse.ir.extents import Expression
+from tracefuse.ir.extents import evaluate as evaluate_extent
+from tracefuse.ir.fusion import Fusion, Literal, Node, Operand
+from tracefuse.ir.op_kinds import Library, Movement, Pointwise, Reduction
+
+
+def extent_values(fusion: Fusion, arguments: Sequence[Any]) -> dict[int, int]:
+    """The integer of every extent id (negative) and of every integer scalar input, from the arguments in order."""
+    by_value = dict(zip(fusion.inputs, arguments, strict=True))
+    values = {key: int(by_value[value].shape[axis]) for key, value, axis in fusion.axis_ids()}
+    for number in fusion.scalar_inputs:
+        if fusion.values[number].extent is not None:
+            values[number] = int(by_value[number])
+    return values
+
+
+def check_requirements(fusion: Fusion, extents: Mapping[int, int]) -> None:
+    """Raises the user's ShapeError for the first requirement that the sizes break."""
+    for requirement in fusion.requirements:
+        left, right = (evaluate_extent(e, extents) for e in (requirement.left, requirement.right))
+        if not requirement.holds(left, right):
+            raise requirement.error(left, right)
+
+
+def evaluate(
+    fusion: Fusion,
+    arguments: Sequence[Any],
+    *,
+    wide: bool = False,
+    rounded: Collection[int] | None = None,
+    on_value: Callable[[int, Any], None] | None = None,
+) -> list[Any]:
+    """The outputs as NumPy arrays, for NumPy arrays and Python scalars in the order of the inputs.
+
+    wide: compute floats in float64, complex numbers in complex128, and round nothing. rounded: value numbers that are
+    rounded to their own type as if they were stored; None means all. on_value is called with every value in order.
+    """
+    if len(arguments) != len(fusion.inputs):
+        raise FusionError(f"{len(fusion.inputs)} inputs, got {len(arguments)} arguments")
+    extents = extent_values(fusion, arguments)
+    check_requirements(fusion, extents)
+    environment: dict[int, Any] = {}
+    for number, argument in zip(fusion.inputs, arguments, strict=True):
+        dtype = fusion.values[number].dtype
+        environment[number] = _widened(np.asarray(argument, dtype.numpy), wide)
+    stored = {*fusion.outputs}
+    with np.errstate(all="ignore"):
+        for node in fusion.nodes:
+            results = _apply(fusion, node, environment, extents, wide)
+            for number, result in zip(node.outputs, results, strict=True):
+                round_it = rounded is None or number in rounded or number in stored or _rounds(node)
+                environment[number] = _result(result, fusion.values[number].dtype, wide, round_it)
+                if on_value is not None:
+                    on_value(number, environment[number])
+    return [environment[o] if wide else environment[o].astype(fusion.values[o].dtype.numpy) for o in fusion.outputs]
+
+
+def widest(dtype: DType) -> DType:
+    """float64 or complex128 for the types whose numbers these hold, else the type itself."""
+    return dtypes.float64 if dtype.is_floating else dtypes.complex128 if dtype.is_complex else dtype
+
+
+def _rounds(node: Node) -> bool:
+    """A cast that the user wrote rounds, also where nothing stores its value."""
+    return isinstance(node.op, Pointwise) and node.op.result == "dtype"
+
+
+def _widened(array: Any, wide: bool) -> Any:
+    """Halves in float32, or every float in float64."""
+    dtype = dtypes.dtype_of(array.dtype)
+    if wide and widest(dtype) is not dtype:
+        return array.astype(widest(dtype).numpy)
+    return array.astype(np.float32) if dtype.is_half else array
+
+
+def _result(result: Any, dtype: DType, wide: bool, round_it: bool) -> Any:
+    array = np.asarray(result)
+    if array.dtype.kind == "c" and dtype.is_floating:
+        array = array.real
+    if wide and (dtype.is_floating or dtype.is_complex):
+        return array.astype(widest(dtype).numpy)
+    if dtype.is_half:
+        # Kept as float32 that holds the value; rounding goes through the type itself.
+        return array.astype(dtype.numpy).astype(np.float32) if round_it else array.astype(np.float32)
+    return _converted(array, dtype)
+
+
+def _converted(array: Any, dtype: DType) -> Any:
+    """A cast as kernels do it: float to integer saturates and takes NaN to 0; the real part of a complex number."""
+    if array.dtype.kind == "c" and not dtype.is_complex:
+        return array != 0 if dtype.kind == "bool" else _converted(array.real, dtype)
+    if dtype.is_integer and np.issubdtype(array.dtype, np.floating):
+        limits = np.iinfo(dtype.name)
+        whole = np.nan_to_num(np.trunc(array.astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf)
+        low, high = whole <= float(limits.min), whole >= float(limits.max)
+        inside = np.where(low | high, 0, whole).astype(dtype.numpy)
+        return np.where(low, limits.min, np.where(high, limits.max, inside)).astype(dtype.numpy)
+    return array.astype(dtype.numpy)
+
+
+def evaluate_scalars(
+    fusion: Fusion, nodes: Sequence[Node], arguments: Mapping[int, Any], extents: Mapping[int, int]
+) -> list[Any]:
+    """The results of host scalar nodes as Python numbers; `arguments` are the inputs by value number."""
+    environment = {k: np.asarray(v, fusion.values[k].dtype.numpy) for k, v in arguments.items()}
+    results = []
+    for node in nodes:
+        number = node.outputs[0]
+        with np.errstate(all="ignore"):
+            (result,) = _apply(fusion, node, environment, extents, False)
+        environment[number] = _result(result, fusion.values[number].dtype, False, True)
+        results.append(environment[number].item())
+    return results
+
+
+def _apply(
+    fusion: Fusion, node: Node, environment: Mapping[int, Any], extents: Mapping[int, int], wide: bool
+) -> Sequence[Any]:
+    attributes = {k: _concrete(v, extents) for k, v in node.attributes.items()}
+    operands = [_operand(fusion, node, position, o, environment, wide) for position, o in enumerate(node.operands)]
+    match node.op:
+        case Pointwise():
+            attributes.pop("dtype", None)
+            return (node.op.numpy(*operands, **attributes),)
+        case Reduction():
+            return (_reduce(node.op, operands[0], attributes),)
+        case Movement() if takes_positions(node):
+            check_positions(node, operands[1], operands[0].shape[attributes["dim"]])
+            return (node.op.numpy(*operands, **attributes),)
+        case Library() if node.op.indices:
+            try:
+                return (node.op.numpy(*operands, **attributes),)
+            except IndexError as error:
+                raise OutOfRangeError(f"{node.op.name}: {error}", where=node.where) from None
+        case Movement() | Library():
+            return (node.op.numpy(*operands, **attributes),)
+    raise FusionError(f"{node.op.name} has no NumPy meaning")
+
+
+def _concrete(attribute: Any, extents: Mapping[int, int]) -> Any:
+    if isinstance(attribute, Expression):
+        return evaluate_extent(attribute, extents)
+    if isinstance(attribute, tuple):
+        return tuple(_concrete(a, extents) for a in attribute)
+    return attribute
+
+
+def _operand(
+    fusion: Fusion, node: Node, position: int, operand: Operand, environment: Mapping[int, Any], wide: bool
+) -> Any:
+    array = np.asarray(operand.value) if isinstance(operand, Literal) else environment[operand]
+    op = node.op
+    if isinstance(op, Movement) and position >= (op.data or len(node.operands)):
+        return array
+    if isinstance(op, Library) and position in op.indices:
+        return array
+    if isinstance(op, Pointwise) and op.promotion == "where" and position == 0:
+        return array.astype(np.bool_)
+    if isinstance(op, Reduction) and op.result == "bool":
+        return array
+    compute = widest(node.compute) if wide else node.compute.compute
+    if isinstance(op, Pointwise) and op.result == "dtype":
+        return array
+    if isinstance(op, Pointwise) and op.native:
+        compute = node.compute
+    return _converted(array, compute)
+
+
+def _reduce(op: Reduction, operand: Any, attributes: dict[str, Any]) -> Any:
+    axis, keepdims = tuple(attributes.pop("dims")), attributes.pop("keepdim")
+    attributes.pop("dtype", None)
+    return op.numpy(operand, axis=axis, keepdims=keepdims, **attributes)

@@ -1,0 +1,56 @@
+"""Row-major positions: the number of an element in its array, and the coordinates that a number has in a shape.
+
+Knows: extents. Must not know: rows, memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tracefuse.ir.extents import Extent, divide_exactly, product
+from tracefuse.ir.fusion import Shape
+
+
+def linearize(coordinates: Sequence[Extent], shape: Sequence[Extent]) -> Extent:
+    """The row-major position of `coordinates` in `shape`."""
+    position: Extent = 0
+    for coordinate, extent in zip(coordinates, shape, strict=True):
+        position = position * extent + coordinate
+    return position
+
+
+def delinearize(position: Extent, shape: Sequence[Extent]) -> Shape:
+    """The coordinates in `shape` of a row-major position; 0 on axes of extent 1, and where it has no elements."""
+    if 0 in shape:
+        return (0,) * len(shape)
+    wide = [k for k, e in enumerate(shape) if e != 1]
+    coordinates: list[Extent] = [0] * len(shape)
+    for count, axis in enumerate(wide):
+        inner = product(shape[k] for k in wide[count + 1 :])
+        coordinate = position // inner
+        coordinates[axis] = coordinate if count == 0 else coordinate % shape[axis]
+    return tuple(coordinates)
+
+
+def axis_groups(source: Shape, target: Shape) -> list[tuple[range, range]]:
+    """Cuts both shapes into runs of axes with equal products, as fine as can be proved.
+
+    Axes of extent 1 take part in no proof and go with the run that they stand in. The last pair takes what is left.
+    """
+    groups: list[tuple[range, range]] = []
+    i = j = 0
+    while i < len(source) or j < len(target):
+        start_i, start_j = i, j
+        left: Extent = 1
+        right: Extent = 1
+        while True:
+            if i < len(source) and (left == right or divide_exactly(right, left) is not None or j >= len(target)):
+                left, i = left * source[i], i + 1
+            elif j < len(target):
+                right, j = right * target[j], j + 1
+            else:
+                break
+            if left == right and not (left == 1 and (i < len(source) or j < len(target))):
+                break
+        groups.append((range(start_i, i), range(start_j, j)))
+    return groups

@@ -1,0 +1,296 @@
+"""Sub-fusions: the graph of steps that is split, and each part of it as a Fusion of its own.
+
+`step_graph` shows a fusion to `segments` as opaque steps: the tensor nodes in order. Host scalars are no steps, since
+they are computed before any launch; a part that reads one takes it as an input. `extract` builds the part: local
+numbers (those of `segments.index_map`), local extents, and every fact about extents that the part can express.
+
+Two axes that the whole fusion proves equal are spelled with one local symbol, so that what was proved stays proved,
+and the equality is recorded as a requirement, so that the part is also right when it runs alone.
+
+Knows: fusions and the borders of segments. Must not know: why a segment is one, kernels, devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import segments
+from tracefuse.dtypes import int64
+from tracefuse.errors import FusionError
+from tracefuse.ir.builder import FusionBuilder
+from tracefuse.ir.extents import (
+    Expression,
+    Extent,
+    Symbol,
+    as_symbol,
+    input_extent,
+    scalar_extent,
+    substitute,
+    symbol,
+    symbols,
+)
+from tracefuse.ir.fusion import Fusion, Layout, Literal, Node, Requirement, Value
+
+
+def map_extents(attribute: Any, change: Callable[[Extent], Extent]) -> Any:
+    """An attribute with `change` applied to every symbolic extent in it."""
+    if isinstance(attribute, Expression):
+        return change(attribute)
+    if isinstance(attribute, tuple):
+        return tuple(map_extents(a, change) for a in attribute)
+    return attribute
+
+
+def extents_in(attributes: Mapping[str, Any]) -> Iterator[Expression]:
+    """Every symbolic extent in the attributes of a node."""
+    waiting = list(attributes.values())
+    while waiting:
+        attribute = waiting.pop(0)
+        if isinstance(attribute, Expression):
+            yield attribute
+        elif isinstance(attribute, tuple):
+            waiting = [*attribute, *waiting]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepGraph:
+    """A fusion as a graph of steps.
+
+    nodes: the node of each step, in the order of the fusion. requirements: what the fusion requires, each once, between
+    canonical extents.
+    """
+
+    fusion: Fusion
+    graph: segments.Graph
+    nodes: tuple[Node, ...]
+    requirements: tuple[Requirement, ...]
+
+    def extents_of(self, value: int) -> tuple[int | None, ...]:
+        """Per axis the id of its extent (negative); None where it is a constant or is no single input extent."""
+        return tuple(map(self._extent_id, self.fusion.values[value].shape))
+
+    def _extent_id(self, extent: Extent) -> int | None:
+        own = as_symbol(extent)
+        literal = isinstance(self.fusion.canonical(extent), int)
+        return None if literal or own is None or own.id is None or own.id >= 0 else own.id
+
+    def needs_extents(self, steps: Sequence[int]) -> tuple[int, ...]:
+        """The ids of the extents that the steps' attributes need and that no axis of their inputs has."""
+        carried = {self.fusion.canonical(e) for value in self.inputs_of(steps) for e in self._extents(value)}
+        needed: dict[int, None] = {}
+        for step in steps:
+            for extent in map(self.fusion.canonical, extents_in(self.nodes[step].attributes)):
+                if extent not in carried:
+                    missing = [s for s in symbols(extent) if Expression((((s,), 1),)) not in carried]
+                    needed.update((s.id, None) for s in missing if s.id is not None and s.id < 0)
+        return tuple(needed)
+
+    def _extents(self, number: int) -> tuple[Extent, ...]:
+        value = self.fusion.values[number]
+        return value.shape if value.is_tensor else () if value.extent is None else (value.extent,)
+
+    def inputs_of(self, steps: Sequence[int]) -> list[int]:
+        """The values (not extents) that the steps read and do not make, by number."""
+        made = {value for step in steps for value in self.graph.steps[step].outputs}
+        read = {value for step in steps for value in self.graph.steps[step].inputs}
+        return sorted(value for value in read - made if value >= 0)
+
+    def segment(self, steps: Sequence[int], outputs: Sequence[int] | None = None) -> segments.Segment:
+        """The border of the segment that the steps make; `outputs` as for `segments.build_segment`."""
+        return segments.build_segment(
+            self.graph, steps, extents_of=self.extents_of, needs_extents=self.needs_extents(steps), outputs=outputs
+        )
+
+    def segments_of(self, split: segments.Partition) -> tuple[segments.Segment, ...]:
+        """The segments of a partition, in order."""
+        return tuple(self.segment(*group) for group in zip(split.groups, split.stored, strict=True))
+
+    def extract(self, segment: segments.Segment) -> Fusion:
+        """The segment's part as a Fusion of its own."""
+        return _Extraction(self, segment).run()
+
+
+def step_graph(fusion: Fusion) -> StepGraph:
+    """`fusion` as a graph for `segments.partition`: its tensor nodes are the steps, in order.
+
+    Every host scalar, also a computed one, is an input of the graph, and so is every extent (by its negative id).
+    """
+    nodes = tuple(n for n in fusion.nodes if any(fusion.values[o].is_tensor for o in n.outputs))
+    steps = [segments.Step((*n.inputs, *_scalars_named(fusion, n)), n.outputs, n.op.name) for n in nodes]
+    scalars = [o for n in fusion.nodes for o in n.outputs if not fusion.values[o].is_tensor]
+    canonical = fusion.canonical
+    asked = (replace(r, left=canonical(r.left), right=canonical(r.right)) for r in fusion.requirements)
+    wanted = distinct_requirements([r for r in asked if r.left != r.right])
+    return StepGraph(fusion, segments.Graph(steps, [*fusion.inputs, *scalars], fusion.outputs), nodes, wanted)
+
+
+def _scalars_named(fusion: Fusion, node: Node) -> tuple[int, ...]:
+    """The host scalars that the node's attributes name and that are not among its operands."""
+    extents = map(fusion.canonical, extents_in(node.attributes))
+    named = dict.fromkeys(s.id for extent in extents for s in symbols(extent) if s.id is not None and s.id >= 0)
+    return tuple(number for number in named if number is not None and number not in node.inputs)
+
+
+def extract(fusion: Fusion, steps: Sequence[int], segment: segments.Segment | None = None) -> Fusion:
+    """The sub-fusion of some steps of `step_graph(fusion)`, with the local numbers of `segment` (built if not given).
+
+    Tensor inputs come first, then scalars and extents that no axis of the inputs carries; axes that the whole fusion
+    knows to be equal share a symbol. Raises FusionError when `segment` is that of other steps.
+    """
+    graph = step_graph(fusion)
+    border = graph.segment(steps) if segment is None else segment
+    if border.steps != tuple(sorted(steps)):
+        raise FusionError(f"the segment has steps {border.steps}, not {tuple(sorted(steps))}")
+    return graph.extract(border)
+
+
+class _Extraction:
+    """One part while it is built. `spelling`: canonical original extent -> the local one that stands for it."""
+
+    def __init__(self, graph: StepGraph, segment: segments.Segment) -> None:
+        self.fusion, self.graph, self.border = graph.fusion, graph, segment
+        self.builder = FusionBuilder()
+        self.spelling: dict[Extent, Extent] = {}
+        self.axes: list[tuple[Expression, Extent]] = []
+        self.scalars: list[tuple[int, Expression, Extent]] = []
+        for local in segment.inputs:
+            original = segment.index_map[local]
+            if original < 0:
+                extent = self.fusion.canonical(input_extent(-original - 1))
+                self.scalars.append((local, symbol(f"e{local}", local), extent))
+            elif (value := self.fusion.values[original]).is_tensor:
+                for extent in value.shape:
+                    self.axes.append((input_extent(len(self.axes)), self.fusion.canonical(extent)))
+            elif value.extent is not None:
+                extent = self.fusion.canonical(value.extent)
+                self.scalars.append((local, self._scalar_symbol(local, extent), extent))
+        self._spell()
+
+    @staticmethod
+    def _scalar_symbol(local: int, extent: Extent) -> Expression:
+        """A scalar that is an input's extent is known to be no smaller than 0; its symbol has a name of its own."""
+        known = as_symbol(extent)
+        is_size = known is not None and known.id is not None and known.id < 0
+        return symbol(f"e{local}", local) if is_size else scalar_extent(local)
+
+    def _spell(self) -> None:
+        own = [*self.axes, *((name, extent) for _, name, extent in self.scalars)]
+        for name, extent in own:
+            if as_symbol(extent) is not None:
+                self.spelling.setdefault(extent, name)
+        for name, extent in own:
+            if isinstance(extent, Expression) and extent not in self.spelling:
+                known = self._translated(extent)
+                self.spelling[extent] = name if known is None else known
+
+    def _translated(self, extent: Extent) -> Extent | None:
+        """A canonical extent in local terms, None where a symbol of it is not known here."""
+        if isinstance(extent, int):
+            return extent
+        found = self.spelling.get(extent)
+        if found is not None:
+            return found
+        table: dict[Symbol, Extent] = {}
+        for one in symbols(extent):
+            local = self.spelling.get(Expression((((one,), 1),)))
+            if local is None:
+                return None
+            table[one] = local
+        return substitute(extent, table)
+
+    def _local(self, extent: Extent) -> Extent:
+        found = self._translated(self.fusion.canonical(extent))
+        if found is None:
+            raise FusionError(f"extent {extent} is not known in the segment of steps {self.border.steps}")
+        return found
+
+    def run(self) -> Fusion:
+        self._inputs()
+        self._shared_requirements()
+        for step in self.border.steps:
+            self._node(self.graph.nodes[step])
+        for local in self.border.outputs:
+            self._output(local)
+        for number, original in self.border.value_map.items():
+            value = self.builder.values[number]
+            self.builder.values[number] = replace(value, origin=original if original >= 0 else None)
+        self.builder.requirements = list(distinct_requirements(self.builder.requirements))
+        return self.builder.build()
+
+    def _inputs(self) -> None:
+        axes = iter(self.axes)
+        scalars = {local: (name, extent) for local, name, extent in self.scalars}
+        for local in self.border.inputs:
+            original = self.border.index_map[local]
+            value = self.fusion.values[original] if original >= 0 else None
+            if value is not None and value.is_tensor:
+                own = [next(axes) for _ in value.shape]
+                self._tensor(local, value, own)
+            elif local in scalars:
+                name, extent = scalars[local]
+                known = self._translated(extent)
+                dtype = int64 if value is None else value.dtype
+                self.builder.scalar_input(dtype, extent=known, number=local, name=value.name if value else None)
+                self._equal(known, name, f"scalar {local} is {{right}}, not {{left}}")
+            elif value is not None:
+                self.builder.scalar_input(value.dtype, number=local, name=value.name, where=value.where)
+
+    def _tensor(self, local: int, value: Value, own: Sequence[tuple[Expression, Extent]]) -> None:
+        extents = [self._local(extent) for _, extent in own]
+        shape = [e if isinstance(e, int) else -1 for e in extents]
+        layout = _layout(value, extents, value.number in self.fusion.inputs)
+        self.builder.tensor_input(
+            value.dtype, shape, layout=layout, name=value.name, where=value.where, number=local, extents=extents
+        )
+        for axis, ((name, _), extent) in enumerate(zip(own, extents, strict=True)):
+            self._equal(extent, name, f"input {local} has {{right}} elements on axis {axis}, not {{left}}")
+
+    def _equal(self, extent: Extent | None, name: Extent, message: str) -> None:
+        """Requires that the local symbol `name` is `extent`, where that is spelled by other symbols."""
+        if isinstance(extent, Expression) and extent != name:
+            hint = "these extents are equal in the fusion that this one is a part of"
+            self.builder.require(extent, "==", name, message, hint)
+
+    def _shared_requirements(self) -> None:
+        """What the whole fusion requires of extents that are known here."""
+        for requirement in self.graph.requirements:
+            left, right = (self._translated(e) for e in (requirement.left, requirement.right))
+            if left is not None and right is not None:
+                self.builder.require(
+                    left, requirement.relation, right, requirement.message, requirement.hint, requirement.where
+                )
+
+    def _node(self, node: Node) -> None:
+        inverse, values = self.border.inverse, self.fusion.values
+        self.builder.node(
+            node.op,
+            [o if isinstance(o, Literal) else inverse[o] for o in node.operands],
+            {key: map_extents(attribute, self._local) for key, attribute in node.attributes.items()},
+            node.compute,
+            [values[o].dtype for o in node.outputs],
+            where=node.where,
+            names=[values[o].name for o in node.outputs],
+            numbers=[inverse[o] for o in node.outputs],
+        )
+
+    def _output(self, local: int) -> None:
+        alias = self.fusion.aliases.get(self.border.index_map[local])
+        self.builder.output(local, None if alias is None else self.border.inverse.get(alias))
+
+
+def _layout(value: Value, extents: Sequence[Extent], from_outside: bool) -> Layout:
+    """The user's own words for an input of the fusion; what a segment stores is contiguous."""
+    if from_outside and value.layout is not None and value.layout.contiguity:
+        pairs = zip(value.layout.contiguity, extents, strict=True)
+        return replace(value.layout, contiguity=tuple(None if e == 1 else bool(flag) for flag, e in pairs))
+    return value.layout or Layout(tuple(None if e == 1 else True for e in extents))
+
+
+def distinct_requirements(requirements: Sequence[Requirement]) -> tuple[Requirement, ...]:
+    """Each requirement once: the first of those that ask the same."""
+    kept: dict[tuple[Extent, str, Extent], Requirement] = {}
+    for requirement in requirements:
+        kept.setdefault((requirement.left, requirement.relation, requirement.right), requirement)
+    return tuple(kept.values())

@@ -1,0 +1,1 @@
+"""Compiled kernels in memory and on disk."""

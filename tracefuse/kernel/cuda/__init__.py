@@ -1,0 +1,1 @@
+"""CUDA kernels: C++ text, NVRTC, launches through CuPy, and CUDA graphs."""

@@ -1,0 +1,382 @@
+"""CUDA kernels compiled once and launched through CuPy at little host cost.
+
+`CudaCompiler` turns a kernel into a `CudaFunction` for one architecture and keeps it, on disk as a cubin (never PTX):
+kernels that differ in names and comments only share one compilation, and one found on disk needs no NVRTC. A
+`CudaFunction` holds machine code, loads it on each device at its first launch there, and launches on CuPy's current
+stream: all parameters are packed into one buffer by one call of `struct`, next to a prepared array of their addresses.
+
+Knows: CUDA sources, NVRTC, CuPy's driver interface. Must not know: ops, fusions.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import struct
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tracefuse.dtypes import DType
+from tracefuse.errors import CompileError, DeviceError, InternalError
+from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.cache import disk_cache
+from tracefuse.kernel.cache.disk_cache import DiskCache
+from tracefuse.kernel.cache.memory_cache import KernelCache, Statistics
+from tracefuse.kernel.cuda.emit_cuda import canonical_cuda, emit_cuda, emit_unit, entry_name, shared_bytes
+from tracefuse.kernel.cuda.nvrtc import BASE_OPTIONS, compile_source, compile_with_log, identity
+
+__all__ = ["CudaCompiler", "CudaFunction", "compile_kernel", "compile_many", "compile_source", "options_of"]
+
+GRID_LIMITS = (2**31 - 1, 65535, 65535)  # blockIdx.x, y, z on every architecture since sm_30
+_MAXIMUM_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES of the driver interface
+# Each parameter has a slot of eight bytes.
+_SLOTS = {
+    "bool": "?7x",
+    "int8": "b7x",
+    "int16": "h6x",
+    "int32": "i4x",
+    "int64": "q",
+    "uint8": "B7x",
+    "uint16": "H6x",
+    "uint32": "I4x",
+    "uint64": "Q",
+    "float16": "H6x",
+    "bfloat16": "H6x",
+    "float32": "f4x",
+    "float64": "d",
+}
+
+
+def options_of(kernel: ir.Kernel) -> tuple[str, ...]:
+    """The compiler options that the kernel itself decides."""
+    contraction = f"--fmad={'true' if kernel.contract else 'false'}"
+    return (contraction, "--prec-div=false", "--prec-sqrt=false") if kernel.fast_math else (contraction,)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# grid extents
+
+
+_PYTHON = {
+    "add": "({0} + {1})",
+    "sub": "({0} - {1})",
+    "mul": "({0} * {1})",
+    "neg": "(-{0})",
+    "abs": "abs({0})",
+    "floordiv": "({0} // ({1}) if {1} else 0)",
+    "mod": "({0} % ({1}) if {1} else 0)",
+    "truncdiv": "({0} // ({1}) if {1} else 0)",  # extents are not negative: rounds as floordiv
+    "truncmod": "({0} % ({1}) if {1} else 0)",
+    "minimum": "min({0}, {1})",
+    "maximum": "max({0}, {1})",
+    "and": "({0} & {1})",
+    "or": "({0} | {1})",
+    "xor": "({0} ^ {1})",
+    "shl": "({0} << {1})",
+    "shr": "({0} >> {1})",
+    "not": "(not {0})",
+    "lt": "({0} < {1})",
+    "le": "({0} <= {1})",
+    "gt": "({0} > {1})",
+    "ge": "({0} >= {1})",
+    "eq": "({0} == {1})",
+    "ne": "({0} != {1})",
+    "select": "({1} if {0} else {2})",
+}
+
+
+def _python_text(expression: ir.Expression, names: dict[str, str]) -> str:
+    match expression:
+        case ir.Constant(bool() | int() as value, _):
+            return repr(value)
+        case ir.Variable(name, _) if name in names:
+            return names[name]
+        case ir.Cast(argument, dtype) if dtype.is_integer and (
+            argument.dtype.is_integer or argument.dtype.kind == "bool"
+        ):
+            return _python_text(argument, names)
+        case ir.Call(name, arguments, dtype) if name in _PYTHON and not dtype.is_floating:
+            return _PYTHON[name].format(*(_python_text(a, names) for a in arguments))
+    raise InternalError(f"a grid extent is made of integer parameters, got {expression}")
+
+
+def grid_texts(kernel: ir.Kernel, names: Sequence[str]) -> list[str]:
+    """The blocks in x, y, z (at least x) as Python text over the names of the kernel's parameters, given in order."""
+    scalars = {p.name: name for p, name in zip(kernel.parameters, names, strict=True) if isinstance(p, ir.Variable)}
+    return [_python_text(axis.extent, scalars) for axis in reversed(kernel.grid)] or ["1"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# functions
+
+
+def _half_bits(dtype: DType) -> Callable[[Any], int]:
+    return lambda value: int(np.asarray(value, dtype.numpy).view(np.uint16))
+
+
+class _Packed(threading.local):
+    """One thread's parameter buffer and the array of addresses into it; the driver copies both while launching."""
+
+    def __init__(self, count: int) -> None:
+        self.buffer = ctypes.create_string_buffer(8 * max(count, 1))
+        start = ctypes.addressof(self.buffer)
+        self.pointers = (ctypes.c_void_p * max(count, 1))(*(start + 8 * k for k in range(count)))
+        self.address = ctypes.addressof(self.pointers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Runtime:
+    """What launches call of CuPy, looked up once."""
+
+    launch: Callable[..., None]
+    stream: Callable[[], Any]
+    device: Callable[[], int]
+    error: type[Exception]
+
+
+def _runtime() -> _Runtime:
+    import cupy
+    from cupy_backends.cuda.api import driver, runtime
+
+    return _Runtime(driver.launchKernel, cupy.cuda.get_current_stream, runtime.getDevice, driver.CUDADriverError)
+
+
+class CudaFunction:
+    """One kernel's machine code, and how it is launched. Safe to use from several threads.
+
+    `source` is readable CUDA C++, `cubin` the machine code, `entry` the function's name in both.
+    """
+
+    def __init__(self, kernel: ir.Kernel, source: str | None, cubin: bytes, entry: str, architecture: str) -> None:
+        self.kernel, self._source, self.cubin = kernel, source, cubin
+        self.entry, self.architecture = entry, architecture
+        self.shared_bytes = shared_bytes(kernel)
+        self.pack = struct.Struct("=" + "".join(self._slot(p) for p in kernel.parameters)).pack_into
+        self._buffers = tuple(k for k, p in enumerate(kernel.parameters) if isinstance(p, ir.Buffer))
+        self._count = len(kernel.parameters)
+        self._lock = threading.Lock()
+        self._loaded: dict[int, tuple[Any, int]] = {}
+        self._launchers: dict[int, Callable[..., None]] = {}
+        self._runtime: _Runtime | None = None
+
+    @property
+    def source(self) -> str:
+        """Readable CUDA C++; written when it is asked for where the machine code was found on disk."""
+        if self._source is None:
+            self._source = emit_cuda(self.kernel)
+        return self._source
+
+    @staticmethod
+    def _slot(parameter: ir.Buffer | ir.Variable) -> str:
+        if isinstance(parameter, ir.Buffer):
+            return "Q"
+        if parameter.dtype.name not in _SLOTS:
+            raise CompileError(f"parameter {parameter.name}: {parameter.dtype} is no CUDA kernel argument yet")
+        return _SLOTS[parameter.dtype.name]
+
+    def launch(self, *arguments: Any) -> None:
+        """Launches on CuPy's current stream: CuPy arrays for buffers and numbers for scalars, in parameter order.
+
+        A buffer may also be given as its address (an int). Nothing is launched when a grid extent is 0. Raises
+        DeviceError for a wrong number of arguments, for a grid that the hardware does not take, and when the driver
+        refuses the launch.
+        """
+        values = list(arguments)
+        if len(values) != self._count:
+            raise DeviceError(f"kernel {self.kernel.name} takes {self._count} arguments, got {len(values)}")
+        for k in self._buffers:
+            if type(values[k]) is not int:
+                values[k] = values[k].data.ptr
+        runtime = self._driver()
+        self.launcher(runtime.device())(runtime.stream().ptr, *values)
+
+    def launcher(self, device: int) -> Callable[..., None]:
+        """A function that launches on a GPU, which must be the current one: what a call that counts goes through.
+
+        It takes the address of a stream, then addresses for buffers and numbers for scalars in parameter order; it
+        checks the grid and that the numbers fit, and raises as `launch`. The kernel stays loaded as long as it lives.
+        """
+        found = self._launchers.get(device)
+        if found is None:
+            found = self._launchers[device] = self._written_launcher(device)
+        return found
+
+    def packing(self) -> tuple[list[str], list[str], dict[str, Any]]:
+        """(names of the parameters, what is packed of each, as Python text; what that text refers to)."""
+        names = [f"p{k}" for k in range(self._count)]
+        packed, bits = list(names), {}
+        for k, parameter in enumerate(self.kernel.parameters):
+            if isinstance(parameter, ir.Variable) and parameter.dtype.is_half:
+                packed[k] = f"bits{k}(p{k})"
+                bits[f"bits{k}"] = _half_bits(parameter.dtype)
+        return names, packed, bits
+
+    def _written_launcher(self, device: int) -> Callable[..., None]:
+        names, packed, bits = self.packing()
+        grid = grid_texts(self.kernel, names)
+        axes = "xyz"[: len(grid)]
+        blocks = ", ".join([*axes, "1", "1", "1"][:3])
+        lines = [f"def launch({', '.join(['stream', *names])}):"]
+        lines += [f"    {axis} = {text}" for axis, text in zip(axes, grid, strict=True)]
+        inside = " and ".join(f"0 < {axis} <= {most}" for axis, most in zip(axes, GRID_LIMITS, strict=False))
+        values = "".join(f"{name}, " for name in names)
+        shape = f"{blocks}, {self.kernel.threads}, 1, 1, {self.shared_bytes}"
+        lines += [
+            f"    if not ({inside}):",
+            f"        return no_grid({blocks})",
+            "    try:",
+            f"        pack(packed.buffer, 0, {', '.join(packed)})",
+            f"        run(function, {shape}, stream, packed.address, 0)",
+            "    except failures as error:",
+            f"        raise failed(error, ({blocks}), ({values})) from error",
+        ]
+        runtime, (module, function) = self._driver(), self.load(device)
+        scope = {
+            "run": runtime.launch, "function": function, "module": module, "pack": self.pack, "failed": self._failed,
+            "packed": _Packed(self._count), "no_grid": self.no_grid, "failures": (struct.error, runtime.error), **bits,
+        }  # fmt: skip
+        exec(compile("\n".join(lines), f"<launch of {self.kernel.name}>", "exec"), scope)
+        return scope["launch"]  # type: ignore[no-any-return]
+
+    def _driver(self) -> _Runtime:
+        if self._runtime is None:
+            self._runtime = _runtime()
+        return self._runtime
+
+    def no_grid(self, x: int, y: int, z: int) -> None:
+        """Returns where a grid has no blocks; raises DeviceError for one that the hardware does not take."""
+        if x > 0 and y > 0 and z > 0:
+            most = " x ".join(map(str, GRID_LIMITS))
+            raise DeviceError(f"kernel {self.kernel.name}: a grid of {x} x {y} x {z} blocks, the most is {most}")
+
+    def _failed(self, error: Exception, grid: tuple[int, int, int], values: tuple[Any, ...]) -> DeviceError:
+        if isinstance(error, struct.error):
+            return DeviceError(f"kernel {self.kernel.name}: arguments {list(values)} do not fit: {error}")
+        x, y, z = grid
+        return DeviceError(
+            f"kernel {self.kernel.name}: the driver refused a launch of {x} x {y} x {z} blocks of "
+            f"{self.kernel.threads} threads with {self.shared_bytes} bytes of dynamic shared memory: {error}"
+        )
+
+    def load(self, device: int) -> tuple[Any, int]:
+        """(what keeps the kernel loaded, the driver's handle of it) on a GPU."""
+        with self._lock:
+            if device in self._loaded:
+                return self._loaded[device]
+            from cupy.cuda.function import Module
+            from cupy_backends.cuda.api import driver
+
+            module = Module()
+            try:
+                module.load(self.cubin)
+                function = module.get_function(self.entry)
+                if self.shared_bytes:
+                    driver.funcSetAttribute(function.ptr, _MAXIMUM_DYNAMIC_SHARED, self.shared_bytes)
+            except driver.CUDADriverError as error:
+                raise DeviceError(
+                    f"kernel {self.kernel.name}, compiled for {self.architecture}, cannot be loaded: {error}"
+                ) from error
+            self._loaded[device] = (function, int(function.ptr))  # the function keeps its module loaded
+            return self._loaded[device]
+
+    def unload(self) -> None:
+        """Forgets the machine code on the devices, which goes when the last launcher does; it is loaded again."""
+        with self._lock:
+            self._loaded.clear()
+            self._launchers.clear()
+
+
+def compile_kernel(kernel: ir.Kernel, *, architecture: str) -> CudaFunction:
+    """Compiles one kernel; `CudaCompiler` is the way that remembers. Raises CompileError.
+
+    The blocks that a multiprocessor should hold are given up where that leaves too few registers.
+    """
+    source, entry = emit_cuda(kernel), entry_name(kernel)
+    options = (*options_of(kernel), "--ptxas-options=-v")
+    cubin, log = compile_with_log(source, entry, architecture=architecture, options=options)
+    if kernel.blocks_per_multiprocessor is not None and kernel.cluster == 1 and _spills(log, entry):
+        return compile_kernel(replace(kernel, blocks_per_multiprocessor=None), architecture=architecture)
+    return CudaFunction(kernel, source, cubin, entry, architecture)
+
+
+def _spills(log: str, entry: str) -> bool:
+    """Whether the compiler's messages say that a function keeps registers in memory."""
+    found = re.search(rf"Function properties for {entry}\n.*?(\d+) bytes spill stores", log)
+    return found is not None and int(found[1]) > 0
+
+
+def compile_many(kernels: Sequence[ir.Kernel], *, architecture: str) -> list[bytes]:
+    """Machine code of many kernels, one translation unit for those of equal options.
+
+    Names are made distinct. Meant for checking that kernels compile; CompileError says what does not.
+    """
+    cubins: list[bytes] = []
+    for options in dict.fromkeys(map(options_of, kernels)):
+        chosen = [k for k in kernels if options_of(k) == options]
+        unit = [replace(k, name=f"{k.name}_{position}") for position, k in enumerate(chosen)]
+        cubins.append(compile_source(emit_unit(unit), "unit", architecture=architecture, options=options))
+    return cubins
+
+
+# Every compiler of the process, so that all can be cleared and counted.
+_compilers: weakref.WeakSet[CudaCompiler] = weakref.WeakSet()
+
+
+class CudaCompiler:
+    """Compiles kernels for one architecture and keeps them. Several threads may compile different kernels at once."""
+
+    def __init__(self, architecture: str) -> None:
+        self.architecture = architecture
+        self._cache: KernelCache[CudaFunction] = KernelCache()
+        _compilers.add(self)
+
+    @property
+    def compiled(self) -> int:
+        """Kernels that NVRTC compiled so far."""
+        return self._cache.statistics().compiled
+
+    def key(self, kernel: ir.Kernel) -> str:
+        """What decides the machine code: the canonical source, architecture, options and compiler."""
+        options = (*BASE_OPTIONS, *options_of(kernel))
+        return disk_cache.hashed("cuda", (canonical_cuda(kernel), self.architecture, *options, identity()))
+
+    def compile(self, kernel: ir.Kernel, disk: DiskCache | None = None) -> CudaFunction:
+        """The kernel's function, compiled or taken from `disk` at the first request. Raises CompileError."""
+        key = self.key(kernel)
+        return self._cache.get(key, lambda: self._made(kernel, key, disk))
+
+    def _made(self, kernel: ir.Kernel, key: str, disk: DiskCache | None) -> tuple[CudaFunction, bool]:
+        """The function, and whether its machine code was on disk: after the name of its entry and a zero byte."""
+        content = None if disk is None else disk.load(key)
+        if content is not None:
+            entry, _, cubin = content.partition(b"\0")
+            return CudaFunction(kernel, None, cubin, entry.decode(), self.architecture), True
+        function = compile_kernel(kernel, architecture=self.architecture)
+        if disk is not None:
+            disk.store(key, function.entry.encode() + b"\0" + function.cubin)
+        return function, False
+
+    def statistics(self) -> Statistics:
+        """How many kernels were compiled, read from disk and found in memory."""
+        return self._cache.statistics()
+
+    def clear(self) -> None:
+        """Forgets every function; those still held elsewhere go on working."""
+        self._cache.clear()
+
+
+def statistics() -> Statistics:
+    """How many CUDA kernels were compiled, read from disk and found in memory since the process started."""
+    counts = [compiler.statistics() for compiler in _compilers]
+    return Statistics(*(sum(c[k] for c in counts) for k in range(3)))
+
+
+def clear_cache() -> None:
+    """Forgets the compiled kernels of every GPU; functions that exist keep working."""
+    for compiler in list(_compilers):
+        compiler.clear()

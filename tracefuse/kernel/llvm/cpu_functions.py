@@ -1,0 +1,158 @@
+"""Compiles CPU kernels and makes them callable from Python.
+
+The callable is a C function object over the machine code: a launch costs no Python and no ctypes. Kernels whose texts
+differ in names and comments only share one compilation, in memory and on disk.
+
+Knows: the kernel caches, CPython's way to make a function object. Must not know: LLVM, what a kernel means.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracefuse.errors import CompileError
+from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.cache import disk_cache
+from tracefuse.kernel.cache.disk_cache import DiskCache
+from tracefuse.kernel.cache.memory_cache import KernelCache, Statistics
+from tracefuse.kernel.llvm import worker_pool
+from tracefuse.kernel.llvm.emit_llvm import emit_llvm
+from tracefuse.kernel.llvm.entry_functions import HEADER_BYTES
+from tracefuse.kernel.llvm.machine_code import get_machine
+
+_METH_FASTCALL = 0x80
+
+
+class _MethodDefinition(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("documentation", ctypes.c_char_p),
+    )
+
+
+@functools.cache
+def _reads_arrays() -> bool:
+    """Whether an array keeps its data pointer right after the object header, and the header ends in the type."""
+    for shape in ((3,), (2, 2)):
+        array = np.zeros(shape)
+        header = ctypes.cast(id(array) + HEADER_BYTES - 8, ctypes.POINTER(ctypes.c_uint64 * 2)).contents
+        if list(header) != [id(np.ndarray), array.__array_interface__["data"][0]]:
+            return False
+    return True
+
+
+class CompiledModule:
+    """Machine code of one kernel; lives as long as something refers to it."""
+
+    def __init__(self, code: bytes, name: str, disk: DiskCache | None = None, workers: int = 0) -> None:
+        symbols = {
+            "tracefuse_array_type": id(np.ndarray),
+            "tracefuse_parallel_for": worker_pool.get_pool(disk).address_for(workers),
+        }
+        self._code = get_machine().link(code, symbols, ("launch",))
+        self.definition = _MethodDefinition(name.encode(), self._code.addresses["launch"], _METH_FASTCALL, None)
+
+    def function(self) -> Callable[..., None]:
+        """A function object over `launch`; it keeps this module alive."""
+        make = ctypes.pythonapi.PyCFunction_NewEx
+        make.restype = ctypes.py_object
+        make.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+        made: Callable[..., None] = make(ctypes.addressof(self.definition), self, None)
+        return made
+
+
+class CpuFunction:
+    """A compiled kernel.
+
+    `launch(*arguments)` takes, in the parameters' order, a NumPy array (or an address) for each buffer and a Python
+    number for each scalar. It checks no dtype, shape or alignment: the caller has. `source` is the LLVM IR.
+    """
+
+    __slots__ = ("kernel", "launch", "source")
+
+    def __init__(self, kernel: ir.Kernel, source: str, function: Callable[..., None]) -> None:
+        self.kernel, self.source = kernel, source
+        self.launch = function if _reads_arrays() else functools.partial(_launch_by_address, function)
+
+    def __call__(self, *arguments: Any) -> None:
+        self.launch(*arguments)
+
+    def assembly(self) -> str:
+        """The processor's assembly of the kernel."""
+        return get_machine().assembly(self.source)
+
+
+def _launch_by_address(function: Callable[..., None], *arguments: Any) -> None:
+    function(*(a.__array_interface__["data"][0] if isinstance(a, np.ndarray) else a for a in arguments))
+
+
+_NAME = re.compile(r"%[A-Za-z_][\w.]*|^([A-Za-z_][\w.]*):", re.MULTILINE)
+
+
+def canonical(text: str) -> str:
+    """`text` without comments and with local names numbered: equal for kernels that differ in names alone."""
+    numbers: dict[str, str] = {}
+
+    def number(match: re.Match[str]) -> str:
+        found = match.group(1)
+        name = found if found else match.group(0)[1:]
+        short = numbers.setdefault(name, f"n{len(numbers)}")
+        return f"{short}:" if found else f"%{short}"
+
+    text = re.sub(r"^ *;.*\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^@wrong_(count|place).*\n", "", text, flags=re.MULTILINE)
+    return _NAME.sub(number, text)
+
+
+_cache: KernelCache[CompiledModule] = KernelCache()
+
+
+def cache_key(source: str) -> str:
+    """What a compiled kernel depends on: its canonical text, the compiler and its settings, the processor."""
+    return disk_cache.hashed("cpu", (canonical(source), *get_machine().key))
+
+
+def compile_cpu(kernel: ir.Kernel, disk: DiskCache | None = None) -> CpuFunction:
+    """Compiles `kernel` (target "cpu"), or takes an equal one from memory or from `disk`. Thread-safe, in parallel.
+
+    Raises CompileError where the kernel uses what the CPU kernels do not support.
+    """
+    source = emit_llvm(kernel)
+    key = cache_key(source)
+    # The machine code is the same for every number of workers; what it is linked with is not.
+    linked = f"{key} {kernel.workers}" if kernel.workers else key
+    module = _cache.get(linked, lambda: _made(source, kernel, key, disk))
+    return CpuFunction(kernel, source, module.function())
+
+
+def _made(source: str, kernel: ir.Kernel, key: str, disk: DiskCache | None) -> tuple[CompiledModule, bool]:
+    """The machine code of a kernel, and whether it was on disk."""
+    code = None if disk is None else disk.load(key)
+    if disk is not None and code is not None:
+        try:
+            return CompiledModule(code, kernel.name, disk, kernel.workers), True
+        except CompileError as error:
+            disk.discard(key, f"cannot be used: {error}")
+    code = get_machine().compile(source)
+    module = CompiledModule(code, kernel.name, disk, kernel.workers)
+    if disk is not None:
+        disk.store(key, code)
+    return module, False
+
+
+def statistics() -> Statistics:
+    """How many CPU kernels were compiled, read from disk and found in memory since the process started."""
+    return _cache.statistics()
+
+
+def clear_cache() -> None:
+    """Forgets the compiled kernels; functions that exist keep working."""
+    _cache.clear()

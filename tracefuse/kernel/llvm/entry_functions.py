@@ -1,0 +1,240 @@
+"""The two outer functions of a CPU kernel's module: what the worker pool calls and what Python calls.
+
+`piece(arguments, begin, end)` unpacks the parameters from an array of 8-byte slots, makes the scratch buffers and runs
+the body. `launch` is a C function with the METH_FASTCALL signature: it reads the data pointers out of NumPy arrays and
+the scalars out of Python numbers, evaluates the grid's extent and the kernel's work, and runs the piece here or on the
+pool; Python's lock is released where the work is worth it.
+
+Knows: CPython's C interface and where an array keeps its data pointer (checked by `kernel/llvm/cpu_functions.py` before the
+first compile). Must not know: statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tracefuse import dtypes
+from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.llvm.scalar_ops import cast, register_type
+from tracefuse.kernel.llvm.statements import Emitter
+from tracefuse.kernel.llvm.text_builder import FLOAT_BITS, Builder, Value
+
+# An object starts with its header, whose last word is the type; an array's first field after it is the data pointer.
+HEADER_BYTES = object.__basicsize__
+# Elements of work below which Python's lock is kept, and below which the calling thread does all.
+KEEP_LOCK_BELOW = 8_192
+SERIAL_BELOW = 100_000
+# No piece of the grid is smaller than this many elements of work.
+PIECE_WORK = 16_384
+# A scratch buffer of up to this many bytes is on the stack.
+SCRATCH_ON_STACK = 1 << 17
+
+_DECLARATIONS = {
+    "PyLong_AsVoidPtr": "declare ptr @PyLong_AsVoidPtr(ptr)",
+    "PyLong_AsUnsignedLongLongMask": "declare i64 @PyLong_AsUnsignedLongLongMask(ptr)",
+    "PyFloat_AsDouble": "declare double @PyFloat_AsDouble(ptr)",
+    "PyObject_IsTrue": "declare i32 @PyObject_IsTrue(ptr)",
+    "PyType_IsSubtype": "declare i32 @PyType_IsSubtype(ptr, ptr)",
+    "PyErr_Occurred": "declare ptr @PyErr_Occurred()",
+    "PyErr_SetString": "declare void @PyErr_SetString(ptr, ptr)",
+    "PyEval_SaveThread": "declare ptr @PyEval_SaveThread()",
+    "PyEval_RestoreThread": "declare void @PyEval_RestoreThread(ptr)",
+    "Py_IncRef": "declare void @Py_IncRef(ptr)",
+    "_Py_NoneStruct": "@_Py_NoneStruct = external global i8",
+    "PyExc_SystemError": "@PyExc_SystemError = external global ptr",
+    "PyExc_TypeError": "@PyExc_TypeError = external global ptr",
+    "tracefuse_array_type": "@tracefuse_array_type = external global i8",
+    "tracefuse_parallel_for": "declare void @tracefuse_parallel_for(ptr, ptr, i64, i64)",
+    "aligned_alloc": "declare noalias ptr @aligned_alloc(i64, i64) nounwind",
+    "free": "declare void @free(ptr) nounwind",
+}
+
+_ADDRESS = f"""\
+define internal ptr @address(ptr %object) alwaysinline {{
+start:
+  %place = getelementptr i8, ptr %object, i64 {HEADER_BYTES - 8}
+  %type = load ptr, ptr %place
+  %exact = icmp eq ptr %type, @tracefuse_array_type
+  br i1 %exact, label %array, label %other
+other:
+  %answer = call i32 @PyType_IsSubtype(ptr %type, ptr @tracefuse_array_type)
+  %derived = icmp ne i32 %answer, 0
+  br i1 %derived, label %array, label %number
+array:
+  %field = getelementptr i8, ptr %object, i64 {HEADER_BYTES}
+  %data = load ptr, ptr %field
+  ret ptr %data
+number:
+  %given = call ptr @PyLong_AsVoidPtr(ptr %object)
+  ret ptr %given
+}}"""
+
+
+def _slot(builder: Builder, array: str, number: int) -> Value:
+    return builder.emit(f"getelementptr i8, ptr {array}, i64 {8 * number}", "ptr", "slot")
+
+
+def _parameter_type(parameter: ir.Buffer | ir.Variable) -> str:
+    return "ptr" if isinstance(parameter, ir.Buffer) else register_type(parameter.dtype)
+
+
+def _scratch(builder: Builder, buffer: ir.Buffer, emitter: Emitter) -> tuple[Value, Value]:
+    """The address of a scratch buffer, and the block to free (null where it is on the stack)."""
+    assert buffer.size is not None
+    elements = builder.literal(buffer.size, "i64") if isinstance(buffer.size, int) else emitter.index(buffer.size)
+    wanted = (elements * buffer.dtype.itemsize + 63) & -64
+    small = wanted.compare("ule", SCRATCH_ON_STACK)
+    on_stack = small.select(wanted, 64)
+    stack = builder.emit(f"alloca i8, {on_stack}, align 64", "ptr", buffer.name)
+    begin, heap, end = (builder.name(f"{buffer.name}_{part}") for part in ("stack", "heap", "ready"))
+    builder.line(f"br label {begin}")
+    builder.label(begin)
+    builder.line(f"br {small}, label {end}, label {heap}")
+    builder.label(heap)
+    block = builder.emit(f"call ptr @aligned_alloc(i64 64, {wanted})", "ptr", "block")
+    builder.line(f"br label {end}")
+    builder.label(end)
+    owned = builder.emit(f"phi ptr [ null, {begin} ], [ {block.text}, {heap} ]", "ptr", "owned")
+    address = builder.emit(f"select {small}, {stack}, {owned}", "ptr", buffer.name)
+    return address, owned
+
+
+def _piece(kernel: ir.Kernel, scratch: tuple[ir.Buffer, ...], emitter: Emitter, streams: bool) -> str:
+    builder = emitter.builder
+    arguments: list[Value] = []
+    for number, parameter in enumerate(kernel.parameters):
+        type_ = _parameter_type(parameter)
+        value = builder.emit(f"load {type_}, {_slot(builder, '%arguments', number)}", type_, parameter.name)
+        arguments.append(value)
+        if isinstance(parameter, ir.Variable):
+            emitter.variables[parameter.name] = value
+    owned: list[Value] = []
+    for buffer in scratch:
+        address, block = _scratch(builder, buffer, emitter)
+        arguments.append(address)
+        owned.append(block)
+    listed = ", ".join([*map(str, arguments), "i64 %begin", "i64 %end"])
+    builder.line(f"call void @body({listed})")
+    if streams:  # before anybody is told that the piece is done
+        builder.declarations["llvm.x86.sse.sfence"] = "declare void @llvm.x86.sse.sfence()"
+        builder.line("call void @llvm.x86.sse.sfence()")
+    for block in owned:
+        builder.line(f"call void @free({block})")
+    return _define("void", "piece", "ptr %arguments, i64 %begin, i64 %end", builder, "ret void")
+
+
+def _define(result: str, name: str, parameters: str, builder: Builder, last: str) -> str:
+    lines = ["start:", *builder.lines, f"  {last}", "}"]
+    builder.lines = []
+    return "\n".join([f"define {result} @{name}({parameters}) #1 {{", *lines])
+
+
+def _scalar(builder: Builder, parameter: ir.Variable, given: Value) -> Value:
+    """A Python number as a value of the parameter's type."""
+    dtype, type_ = parameter.dtype, register_type(parameter.dtype)
+    if dtype.kind == "bool":
+        return builder.call("PyObject_IsTrue", "i32", [given]).compare("ne", 0)
+    if dtype.is_integer:
+        value = builder.call("PyLong_AsUnsignedLongLongMask", "i64", [given])
+        return value if type_ == "i64" else value.convert("trunc", type_)
+    return builder.call("PyFloat_AsDouble", "double", [given])
+
+
+def _convert(kernel: ir.Kernel, emitter: Emitter, streamed: Collection[str]) -> Value | None:
+    """Python's arguments into the slots; the addresses of streamed buffers, or-ed."""
+    builder = emitter.builder
+    addresses: Value | None = None
+    builder.line(f"%slots = alloca [{max(len(kernel.parameters), 1)} x i64], align 16")
+    for number, parameter in enumerate(kernel.parameters):
+        given = builder.emit(f"load ptr, {_slot(builder, '%arguments', number)}", "ptr", "given")
+        if isinstance(parameter, ir.Buffer):
+            value = builder.call("address", "ptr", [given])
+        else:
+            value = _scalar(builder, parameter, given)
+            if value.type in FLOAT_BITS:
+                value = cast(value, dtypes.float64, parameter.dtype, emitter.processor)
+            emitter.variables[parameter.name] = value
+        builder.line(f"store {value}, {_slot(builder, '%slots', number)}")
+        if parameter.name in streamed:
+            address = value.convert("ptrtoint", "i64")
+            addresses = address if addresses is None else addresses | address
+    return addresses
+
+
+def _run(kernel: ir.Kernel, emitter: Emitter, extent: Value) -> None:
+    """Runs the grid: with Python's lock kept, on this thread without it, or on the pool."""
+    builder = emitter.builder
+    work = builder.literal(1 << 62, "i64") if kernel.work is None else emitter.index(kernel.work)
+    builder.line(f"br {work.compare('slt', KEEP_LOCK_BELOW)}, label %here, label %released")
+    builder.label("%here")
+    builder.line(f"call void @piece(ptr %slots, i64 0, {extent})")
+    builder.line("br label %done")
+    builder.label("%released")
+    state = builder.call("PyEval_SaveThread", "ptr", [])
+    builder.line(f"br {work.compare('slt', SERIAL_BELOW)}, label %serial, label %parallel")
+    builder.label("%serial")
+    builder.line(f"call void @piece(ptr %slots, i64 0, {extent})")
+    builder.line("br label %restore")
+    builder.label("%parallel")
+    pieces = work.binary("sdiv", PIECE_WORK)
+    grain = extent.binary("sdiv", pieces) + 1
+    builder.line(f"call void @tracefuse_parallel_for(ptr @piece, ptr %slots, {extent}, {grain})")
+    builder.line("br label %restore")
+    builder.label("%restore")
+    builder.line(f"call void @PyEval_RestoreThread({state})")
+    builder.line("br label %done")
+    builder.label("%done")
+
+
+def _refuse(builder: Builder, wrong: Value, kind: str, message: str) -> None:
+    """Raises a Python exception where `wrong` is true."""
+    refused, fine = builder.name("refused"), builder.name("fine")
+    builder.line(f"br {wrong}, label {refused}, label {fine}")
+    builder.label(refused)
+    exception = builder.emit(f"load ptr, ptr @{kind}", "ptr", "kind")
+    builder.line(f"call void @PyErr_SetString({exception}, ptr @{message})")
+    builder.line("ret ptr null")
+    builder.label(fine)
+
+
+def _text(name: str, text: str) -> str:
+    """A global constant that ends in a zero."""
+    data = text.encode() + b"\0"
+    spelled = "".join(chr(c) if 32 <= c < 127 and c not in b'"\\' else f"\\{c:02X}" for c in data)
+    return f'@{name} = private constant [{len(data)} x i8] c"{spelled}"'
+
+
+def _launch(kernel: ir.Kernel, emitter: Emitter, streamed: Collection[str]) -> str:
+    builder = emitter.builder
+    count = len(kernel.parameters)
+    texts = [_text("wrong_count", f"{kernel.name} takes {count} arguments")]
+    _refuse(builder, Value(builder, "%count", "i64").compare("ne", count), "PyExc_TypeError", "wrong_count")
+    addresses = _convert(kernel, emitter, streamed)
+    builder.line("%error = call ptr @PyErr_Occurred()")
+    builder.line("%fine = icmp eq ptr %error, null")
+    builder.line("br i1 %fine, label %run, label %failed")
+    builder.label("%failed")
+    builder.line("ret ptr null")
+    builder.label("%run")
+    extent = emitter.index(kernel.grid[0].extent) if kernel.grid else builder.literal(1, "i64")
+    if addresses is not None:
+        texts.append(_text("wrong_place", f"{kernel.name} writes where no line of the cache starts"))
+        outside = (addresses & (ir.CACHE_LINE - 1)).compare("ne", 0) & extent.compare("ne", 0)
+        _refuse(builder, outside, "PyExc_SystemError", "wrong_place")
+    _run(kernel, emitter, extent)
+    builder.line("call void @Py_IncRef(ptr @_Py_NoneStruct)")
+    parameters = "ptr %self, ptr %arguments, i64 %count"
+    return "\n".join(texts) + "\n\n" + _define("ptr", "launch", parameters, builder, "ret ptr @_Py_NoneStruct")
+
+
+def emit(
+    kernel: ir.Kernel, scratch: tuple[ir.Buffer, ...], emitter: Emitter, streamed: Collection[str] = ()
+) -> list[str]:
+    """The texts of `piece` and `launch`; what they need is added to the emitter's declarations.
+
+    streamed: the buffers to which stores go past the caches, which are to start at a line of the cache.
+    """
+    emitter.builder.declarations.update(_DECLARATIONS)
+    return [
+        _piece(kernel, scratch, emitter, bool(streamed)), _ADDRESS, _launch(kernel, emitter, streamed),
+    ]  # fmt: skip

@@ -1,0 +1,224 @@
+"""Maths of float32 in LLVM IR, and the table of all functions that emitted code may call.
+
+Each is a short function without branches or calls that LLVM inlines and vectorises: a range reduction and a polynomial.
+The polynomials' coefficients are near-minimax fits (interpolation at Chebyshev nodes in 60 digits) on the interval that
+each docstring names. Errors stated are the largest seen over dense and random arguments. Functions that need more than
+float32 inside are in `kernel/llvm/widened_math.py`.
+
+Knows: formulas. Must not know: the kernel IR, what calls them.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable
+
+from tracefuse.kernel.llvm import float64_math, half_conversions, integer_functions, widened_math
+from tracefuse.kernel.llvm.text_builder import FLOAT_BITS, Builder, Definitions, Value
+
+_NARROW = Definitions()
+_LOG2_E = 1.4426950408889634
+# ln 2 in two parts; the first has 15 bits, so that its product with an exponent is exact.
+_LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.428606820309417e-06
+_INFINITY = float("inf")
+
+
+def _clamp(x: Value, low: float, high: float) -> Value:
+    """x within [low, high]; NaN stays."""
+    x = x.compare("ogt", high).select(high, x)
+    return x.compare("olt", low).select(low, x)
+
+
+def _round(x: Value, factor: float) -> tuple[Value, Value]:
+    """The integer next to x * factor, as a float and as an i32; |x * factor| < 2**21. Any x, NaN too, is defined:
+    adding 1.5 * 2**23 leaves the integer in the low bits."""
+    shifted = x.fused(factor, 12582912.0)
+    return shifted - 12582912.0, shifted.bits() - 0x4B400000
+
+
+def _power_of_two(i: Value) -> Value:
+    return ((i + 127) << 23).convert("bitcast", "float")
+
+
+def _scale(p: Value, i: Value) -> Value:
+    """p * 2**i for i in [-252, 254]. Where the processor has no such instruction for vectors, in two steps, of which
+    only the second rounds, once, to a denormal."""
+    if p.builder.scales:
+        return p.builder.intrinsic("ldexp", p, i, suffix="f32.i32")
+    half = i >> 1
+    return p * _power_of_two(half) * _power_of_two(i - half)
+
+
+@_NARROW.define("tf.exp.float", "float", "float")
+def exp(x: Value) -> Value:
+    """2**n * exp(r), r = x - n ln 2 in [-0.347, 0.347]. 1 ulp."""
+    x = _clamp(x, -104.0, 89.0)
+    n, i = _round(x, _LOG2_E)
+    r = n.fused(-_LN2_LOW, n.fused(-_LN2_HIGH, x))
+    p = x.builder.polynomial(
+        r, (1.0, 1.0, 0.5, 0.16666576989698775, 0.041666554617204574, 0.008363179052722578, 0.0013926183587713494)
+    )
+    return _scale(p, i)
+
+
+@_NARROW.define("tf.exp2.float", "float", "float")
+def exp2(x: Value) -> Value:
+    """2**n * 2**r, r in [-0.5, 0.5]. 0.9 ulp."""
+    x = _clamp(x, -151.0, 129.0)
+    n, i = _round(x, 1.0)
+    r = x - n
+    p = x.builder.polynomial(
+        r,
+        (
+            *(0.6931471880352003, 0.24022650760645808, 0.05550357071152507),
+            *(0.009618082519990467, 0.0013390886332106697, 0.0001545318282995974),
+        ),
+    )
+    return _scale(r.fused(p, 1.0), i)
+
+
+@_NARROW.define("tf.log.float", "float", "float")
+def log(x: Value) -> Value:
+    """k ln 2 + log(1 + f), with 1 + f in [2/3, 4/3). 0.9 ulp."""
+    tiny = x.compare("olt", 1.1754943508222875e-38)
+    bits = tiny.select(x * 8388608.0, x).bits()
+    exponent = (bits - 0x3F2AAAAB) >> 23
+    f = (bits - (exponent << 23)).convert("bitcast", "float") - 1.0
+    k = (exponent + tiny.select(x.builder.literal(-23, "i32"), 0)).convert("sitofp", "float")
+    tail = x.builder.polynomial(
+        f,
+        (
+            *(0.3333333333333333, -0.24999944186243983, 0.19999948351310606, -0.1667331625320225),
+            *(0.14291867181988005, -0.12288721609296725, 0.10915654793276691, -0.12422200575409693),
+            0.11330617385023778,
+        ),
+    )
+    small = (f * f).fused(tail.fused(f, -0.5), k * _LN2_LOW) + f
+    return _log_special(x, k.fused(_LN2_HIGH, small))
+
+
+def _log_special(x: Value, result: Value) -> Value:
+    result = x.compare("olt", _INFINITY).select(result, x)
+    result = x.compare("oeq", 0.0).select(-_INFINITY, result)
+    return x.compare("olt", 0.0).select(float("nan"), result)
+
+
+@_NARROW.define("tf.tanh.float", "float", "float")
+def tanh(x: Value) -> Value:
+    """e / (e + 1 - t) with e = t (2**n + 1) / 2 + (2**n - 1) / 2, where t = tanh(r), an odd polynomial, and
+    r = |x| - n ln 2 / 2 in [0, 0.347]: t itself for n = 0, and an error of e counts less the larger e is. One constant
+    does for ln 2 / 2, since n is small. 1.7 ulp."""
+    a = x.absolute()
+    a = a.compare("ogt", 9.1).select(9.1, a)
+    n, i = _round(a - 0.1732, 2 * _LOG2_E)
+    r = n.fused(-math.log(2) / 2, a)
+    z = r * r
+    tail = x.builder.polynomial(
+        z, (-0.3333333199249283, 0.13332977703297552, -0.05381988230806591, 0.019863822459152993)
+    )
+    t = (z * r).fused(tail, r)
+    half = _power_of_two(i - 1)
+    e = t.fused(half + 0.5, half - 0.5)
+    return x.builder.intrinsic("copysign", e / (e + (1.0 - t)), x)
+
+
+@_NARROW.define("tf.erf.float", "float", "float")
+def erf(x: Value) -> Value:
+    """An odd polynomial up to 1; above, 1 - exp(-q(|x|)), q(x) / x fitted to -log(erfc(x)) / x on [1, 4]. 1.1 ulp."""
+    a = x.absolute()
+    p = x.builder.polynomial(
+        x * x,
+        (
+            *(0.12837916584835093, -0.37612626666720334, 0.11283594715160218, -0.026854212010626412),
+            *(0.005189087423433974, -0.000801686428716587, 7.875875062685488e-05),
+        ),
+    )
+    small = x.fused(p, x)
+    clamped = a.compare("ogt", 4.0).select(4.0, a)
+    q = x.builder.polynomial(
+        clamped,
+        (
+            *(-1.1287853327351614, -0.6346451012295415, -0.10697864658927073, 0.024294045671430474),
+            *(-0.0038152691223164673, 0.00032501983917822145, 2.9211459919860822e-06),
+            *(-3.3863164594242625e-06, 2.2377883697616272e-07),
+        ),
+    )
+    large = 1.0 - x.builder.function("tf.exp.float", "float", q * clamped)
+    return a.compare("olt", 1.0).select(small, x.builder.intrinsic("copysign", large, x))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# both float types
+
+
+def _nextafter(x: Value, y: Value) -> Value:
+    """The float next to x towards y: the bits of a float, sign apart, count up with its size."""
+    bits = x.bits()
+    up = x.compare("olt", y) ^ bits.compare("slt", 0)
+    one = x.builder.literal(1, bits.type)
+    stepped = (bits + up.select(one, -1)).convert("bitcast", x.type)
+    smallest = one.convert("bitcast", x.type)
+    result = x.compare("oeq", 0.0).select(x.builder.intrinsic("copysign", smallest, y), stepped)
+    result = x.compare("oeq", y).select(y, result)
+    return x.compare("uno", y).select(x + y, result)
+
+
+def _mod(x: Value, y: Value) -> Value:
+    """NumPy's remainder: the result has the divisor's sign, zero too."""
+    r = x.binary("frem", y)
+    adjusts = r.compare("olt", 0.0) ^ y.compare("olt", 0.0)
+    adjusted = adjusts.select(r + y, r)
+    return r.compare("oeq", 0.0).select(x.builder.intrinsic("copysign", x.like(0.0), y), adjusted)
+
+
+def _floordiv(x: Value, y: Value) -> Value:
+    """NumPy's floor_divide: from the remainder, so that it fits it; x / y where y is 0."""
+    r = x.binary("frem", y)
+    quotient = (x - r) / y
+    adjusts = (r.compare("olt", 0.0) ^ y.compare("olt", 0.0)) & r.compare("une", 0.0)
+    quotient = adjusts.select(quotient - 1.0, quotient)
+    floor = x.builder.intrinsic("floor", quotient)
+    floor = (quotient - floor).compare("ogt", 0.5).select(floor + 1.0, floor)
+    zero = x.builder.intrinsic("copysign", x.like(0.0), x / y)
+    result = quotient.compare("oeq", 0.0).select(zero, floor)
+    return y.compare("oeq", 0.0).select(x / y, result)
+
+
+for _type in FLOAT_BITS:
+    for _name, _build in (("nextafter", _nextafter), ("mod", _mod), ("floordiv", _floordiv)):
+        _NARROW.define(f"tf.{_name}.{_type}", _type, _type, _type)(_build)
+
+FUNCTIONS = {
+    **half_conversions.FUNCTIONS,
+    **integer_functions.FUNCTIONS,
+    **float64_math.FUNCTIONS,
+    **widened_math.FUNCTIONS,
+    **_NARROW,
+}
+
+
+@functools.cache
+def _function(symbol: str, scales: bool) -> tuple[str, dict[str, str], tuple[str, ...]]:
+    """The text of a function, its declarations, and the functions that it calls. scales: see `Builder`."""
+    definition = FUNCTIONS[symbol]
+    builder = Builder(scales)
+    arguments = [Value(builder, f"%a{n}", type_) for n, type_ in enumerate(definition.arguments)]
+    result = definition.build(*arguments)
+    head = f"define internal {definition.result} @{symbol}({', '.join(map(str, arguments))}) alwaysinline nounwind {{"
+    text = "\n".join([head, *builder.lines, f"  ret {result}", "}"])
+    return text, builder.declarations, tuple(builder.functions)
+
+
+def functions(symbols: Iterable[str], declarations: dict[str, str], scales: bool = False) -> list[str]:
+    """The texts of `symbols` and of all that they call; adds what they declare to `declarations`. scales: see
+    `Builder`."""
+    texts: dict[str, str] = {}
+    pending = list(symbols)
+    while pending:
+        symbol = pending.pop()
+        if symbol not in texts:
+            texts[symbol], declared, called = _function(symbol, scales)
+            declarations.update(declared)
+            pending += called
+    return [texts[symbol] for symbol in sorted(texts)]

@@ -1,0 +1,192 @@
+"""LLVM text to machine code in memory, in two steps: text to an object file, object file to addresses.
+
+The object file can be kept and linked in another process, which then neither parses nor optimises anything. Linking is
+ORC's: about 0.15 ms for a kernel with a linker that exists, against 0.5 ms with a new one or an MCJIT engine.
+
+llvmlite holds one lock around every call of LLVM. LLVM itself asks for no more than that threads work in contexts of
+their own, so the two calls that take long (the passes, code generation) go around that lock.
+
+Knows: llvmlite. Must not know: how the text is made, what a kernel means, files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import itertools
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tracefuse.errors import CompileError
+from tracefuse.kernel.llvm import streaming_stores
+
+# How the pass pipeline and the code generator are set up; part of every key.
+PASS_SETTINGS = {"loop_vectorization": True, "slp_vectorization": True, "loop_interleaving": True}
+LEVEL = 3
+# A linker never forgets the names of what it linked, about 10 KiB for each: after this many it is replaced, and goes
+# with the last of its kernels.
+KERNELS_OF_LINKER = 64
+
+
+class Machine:
+    """Code generation and linking for this processor."""
+
+    def __init__(self) -> None:
+        from llvmlite import __version__, binding
+
+        binding.initialize_native_target()
+        binding.initialize_native_asmprinter()
+        binding.initialize_native_asmparser()  # for inline assembly
+        self.cpu = binding.get_host_cpu_name()
+        self.features = binding.get_host_cpu_features().flatten()
+        self.version = f"llvmlite {__version__}, LLVM {'.'.join(map(str, binding.llvm_version_info))}"
+        self.triple = binding.get_process_triple()
+        self._target = binding.Target.from_default_triple()
+        self._linked = itertools.count()
+        self._linker: Any = None
+        self._lock = threading.Lock()
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What an object file depends on besides its text."""
+        settings = f"O{LEVEL} {PASS_SETTINGS} {streaming_stores.VERSION}"
+        return (self.version, self.triple, self.cpu, self.features, settings)
+
+    def target_machine(self) -> Any:
+        return self._target.create_target_machine(cpu=self.cpu, features=self.features, opt=LEVEL, jit=True)
+
+    def _next_linker(self) -> tuple[Any, str]:
+        """The linker of the next kernel, and a name that it has not linked yet."""
+        from llvmlite import binding
+
+        with self._lock:
+            number = next(self._linked)
+            if number % KERNELS_OF_LINKER == 0:
+                self._linker = binding.create_lljit_compiler(self.target_machine(), suppress_errors=True)
+            return self._linker, f"kernel{number}"
+
+    def _run_passes(self, module: Any, target_machine: Any) -> None:
+        from llvmlite import binding
+
+        tuning = binding.create_pipeline_tuning_options(speed_level=LEVEL)
+        for name, value in PASS_SETTINGS.items():
+            setattr(tuning, name, value)
+        builder = binding.create_pass_builder(target_machine, tuning)
+        manager = builder.getModulePassManager()
+        run = _without_lock("LLVMPY_RunNewModulePassManager")
+        if run is None:
+            manager.run(module, builder)
+        else:
+            run(manager, module, builder)
+
+    def _emitted(self, text: str, emit: Callable[[Any, Any], Any]) -> Any:
+        """What `emit` makes of the target machine and the module after LLVM's passes."""
+        from llvmlite import binding
+
+        target_machine = self.target_machine()
+        with contextlib.ExitStack() as stack:
+            # A context of its own: the global one would keep types and constants for good, and threads may not share
+            # it. The module goes before its context.
+            context = stack.enter_context(contextlib.closing(binding.create_context()))
+            try:
+                module = stack.enter_context(contextlib.closing(binding.parse_assembly(text, context)))
+                module.verify()
+            except RuntimeError as error:
+                hint = "report this with the kernel's text"
+                raise CompileError(f"LLVM refuses a kernel: {error}", hint=hint) from error
+            self._run_passes(module, target_machine)
+            if streaming_stores.is_marked(text):
+                moved = streaming_stores.past_caches(str(module))
+                module = stack.enter_context(contextlib.closing(binding.parse_assembly(moved, context)))
+            return emit(target_machine, module)
+
+    def compile(self, text: str) -> bytes:
+        """The object file of an LLVM module; threads compile in parallel. Raises CompileError for what LLVM refuses."""
+        found: bytes = self._emitted(text, _emit_object)
+        return found
+
+    def assembly(self, text: str) -> str:
+        """The processor's assembly of an LLVM module."""
+        return str(self._emitted(text, lambda target_machine, module: target_machine.emit_assembly(module)))
+
+    def link(self, code: bytes, symbols: Mapping[str, int], exported: Sequence[str]) -> LinkedCode:
+        """An object file in executable memory. symbols: addresses of what it refers to besides this process's symbols.
+
+        Raises CompileError where `code` is no object file for this machine or refers to something unknown.
+        """
+        from llvmlite import binding
+
+        library = binding.JITLibraryBuilder().add_object_img(code).add_current_process()
+        for name, address in symbols.items():
+            library.import_symbol(name, address)
+        for name in exported:
+            library.export_symbol(name)
+        linker, name = self._next_linker()
+        try:
+            tracker = library.link(linker, name)
+        except RuntimeError as error:
+            raise CompileError(f"machine code cannot be linked: {error}") from error
+        return LinkedCode(linker, tracker, {name: tracker[name] for name in exported})
+
+
+class LinkedCode:
+    """Machine code and the addresses of its exported functions; the memory goes back when nothing refers to this."""
+
+    def __init__(self, linker: Any, tracker: Any, addresses: Mapping[str, int]) -> None:
+        self.addresses = addresses
+        # The code goes before its linker. The garbage collector frees in any order, so both are held by the finalizer.
+        self._give_back = weakref.finalize(self, _unlink, tracker, linker)
+        self._give_back.atexit = False
+
+    def keep(self) -> None:
+        """Keeps the memory until the process ends: also while the interpreter goes down and threads are in the code."""
+        found = self._give_back.detach()
+        if found is not None:
+            _, _, (tracker, linker), _ = found
+            tracker.detach()
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(linker))
+
+
+def _unlink(tracker: Any, linker: Any) -> None:
+    """Frees machine code; its linker goes with the last reference."""
+    tracker.close()
+
+
+def _without_lock(name: str) -> Callable[..., Any] | None:
+    """llvmlite's C function without the lock around it, or None where this llvmlite has no such way."""
+    from llvmlite.binding import ffi
+
+    return getattr(getattr(ffi.lib, name), "_cfn", None)
+
+
+def _emit_object(target_machine: Any, module: Any) -> bytes:
+    from llvmlite.binding import ffi
+
+    emit = _without_lock("LLVMPY_TargetMachineEmitToMemory")
+    if emit is None:
+        return bytes(target_machine.emit_object(module))
+    with ffi.OutputString() as message:
+        buffer = emit(target_machine, module, 1, message)
+        if not buffer:
+            raise CompileError(f"LLVM makes no machine code of a kernel: {message}")
+    try:
+        return ctypes.string_at(ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer))
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+
+
+_lock = threading.Lock()
+
+
+@functools.cache
+def _make_machine() -> Machine:
+    return Machine()
+
+
+def get_machine() -> Machine:
+    """The one Machine of the process."""
+    with _lock:
+        return _make_machine()

@@ -1,0 +1,361 @@
+"""Scalar operations of the kernel IR as LLVM IR: every primitive, every cast.
+
+A value of float16 or bfloat16 is held as its bits in an i16; a bool is an i1. No input makes an instruction undefined:
+divisors are made safe by a select before the division, shift counts are clamped, casts to integers saturate.
+
+Knows: the primitives of `kernel/kernel_ir.py` and the meaning of each on each type. Must not know: statements, kernels, how
+the maths functions work.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from tracefuse import dtypes
+from tracefuse.dtypes import DType
+from tracefuse.errors import InternalError
+from tracefuse.kernel.llvm import float32_math
+from tracefuse.kernel.llvm.text_builder import Builder, Processor, Value
+
+_HALVES = {"float16": "half", "bfloat16": "bfloat"}
+_FLOAT_PREDICATES = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
+_ROUNDINGS = {"floor": "floor", "ceil": "ceil", "round": "roundeven", "trunc": "trunc"}
+
+
+def register_type(dtype: DType) -> str:
+    """The LLVM type of a value of `dtype`."""
+    if dtype.kind == "complex":
+        raise InternalError(f"{dtype.name} in a kernel: complex numbers are to be split into their parts")
+    if dtype.kind == "bool":
+        return "i1"
+    if dtype.is_floating and not dtype.is_half:
+        return "float" if dtype.itemsize == 4 else "double"
+    return f"i{8 * dtype.itemsize}"
+
+
+def memory_type(dtype: DType) -> str:
+    """The LLVM type of an element in memory: a bool is a byte."""
+    return "i8" if dtype.kind == "bool" else register_type(dtype)
+
+
+def constant(builder: Builder, value: bool | int | float | complex, dtype: DType) -> Value:
+    """The literal `value` of `dtype`."""
+    type_ = register_type(dtype)
+    assert not isinstance(value, complex)
+    if dtype.is_half:
+        bits = int(dtype.numpy.type(value).view("uint16"))
+        return builder.literal(bits, type_)
+    return builder.literal(value, type_)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# casts
+
+
+def _half_name(dtype: DType) -> str:
+    return _HALVES[dtype.name]
+
+
+def _widen(value: Value, dtype: DType, processor: Processor) -> Value:
+    """A half value as float32, exactly."""
+    if dtype.name == "float16" and processor.half_conversions:
+        return value.convert("bitcast", "half").convert("fpext", "float")
+    return value.builder.function(f"tf.{_half_name(dtype)}.to.float", "float", value)
+
+
+def _narrow(value: Value, dtype: DType, processor: Processor) -> Value:
+    """A float32 value rounded to half."""
+    if dtype.name == "float16" and processor.half_conversions:
+        return value.convert("fptrunc", "half").convert("bitcast", "i16")
+    return value.builder.function(f"tf.float.to.{_half_name(dtype)}", "i16", value)
+
+
+def _sticky(value: Value, signed: bool) -> Value:
+    """A 64-bit integer that float64 holds exactly and that rounds to a half type like `value`: beyond 2**53 the low 12
+    bits become one bit that says whether any was set."""
+    large = value.builder.intrinsic("abs", value, value.builder.literal(0, "i1")) if signed else value
+    low = value & 0xFFF
+    cut = (value ^ low) | low.compare("ne", 0).select(value.like(0x800), 0)
+    return large.compare("ugt", 1 << 53).select(cut, value)
+
+
+def _to_half(value: Value, source: DType, target: DType, processor: Processor) -> Value:
+    """Rounds once: what float32 cannot hold exactly is first rounded to odd, which the second rounding cannot see."""
+    if source is dtypes.float64 or (source.is_integer and source.itemsize >= 4):
+        if source.is_integer and source.itemsize == 8:
+            value = _sticky(value, source.kind == "int")
+        wide = cast(value, source, dtypes.float64, processor)
+        value = value.builder.function("tf.double.to.float.odd", "float", wide)
+    else:
+        value = cast(value, source, dtypes.float32, processor)
+    return _narrow(value, target, processor)
+
+
+def _saturate(value: Value, target: DType) -> Value:
+    """A float toward zero, within the range of an integer type; NaN is 0. Selects around the plain conversion, because
+    LLVM does not vectorise its saturating one."""
+    bits = 8 * target.itemsize
+    signed = target.kind == "int"
+    low, high = (-(1 << bits - 1), 1 << bits - 1) if signed else (0, 1 << bits)
+    under, over = value.compare("olt", float(low)), value.compare("oge", float(high))
+    inside = (under | over | value.compare("uno", value)).select(0.0, value)
+    operation = "fptosi" if signed or bits < 32 else "fptoui"
+    result = inside.convert(operation, f"i{max(bits, 32)}")
+    if bits < 32:
+        result = result.convert("trunc", f"i{bits}")
+    return over.select(high - 1, under.select(low, result))
+
+
+def _to_integer(value: Value, source: DType, target: DType) -> Value:
+    type_ = register_type(target)
+    if source.is_floating:
+        return _saturate(value, target)
+    if source.itemsize == target.itemsize and source.kind != "bool":
+        return value
+    if source.itemsize > target.itemsize:
+        return value.convert("trunc", type_)
+    return value.convert("sext" if source.kind == "int" else "zext", type_)
+
+
+def cast(value: Value, source: DType, target: DType, processor: Processor) -> Value:
+    """`value` converted: to nearest even; from float to integer saturating, with 0 for NaN; to bool by `!= 0`."""
+    if source is target:
+        return value
+    if source.is_half:
+        return cast(_widen(value, source, processor), dtypes.float32, target, processor)
+    if target.is_half:
+        return _to_half(value, source, target, processor)
+    if target.kind == "bool":
+        return value.compare("une" if source.is_floating else "ne", 0)
+    if target.is_integer:
+        return _to_integer(value, source, target)
+    type_ = register_type(target)
+    if source.is_floating:
+        return value.convert("fpext" if target.itemsize > source.itemsize else "fptrunc", type_)
+    return value.convert("sitofp" if source.kind == "int" else "uitofp", type_)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# integers
+
+
+def _is_literal(value: Value) -> bool:
+    return not value.text.startswith("%")
+
+
+def _divide(a: Value, b: Value, signed: bool) -> tuple[Value, Value]:
+    """Quotient and remainder toward zero, b neither 0 nor (signed) -1.
+
+    No processor divides vectors of integers. Up to 32 bits the quotient of floats with twice the bits, cut off, is the
+    right one: it cannot round up to the next integer. A constant divisor is LLVM's own business.
+    """
+    bits, sign = int(a.type[1:]), "s" if signed else "u"
+    if bits > 32 or _is_literal(b):
+        return a.binary(f"{sign}div", b), a.binary(f"{sign}rem", b)
+    wide = "double" if bits == 32 else "float"
+    quotient = a.convert(f"{sign}itofp", wide) / b.convert(f"{sign}itofp", wide)
+    whole = quotient.convert(f"fpto{sign}i", a.type)
+    return whole, a - whole * b
+
+
+def _divide_integers(name: str, a: Value, b: Value, signed: bool) -> Value:
+    """Division with x / 0 = x % 0 = 0; the smallest integer divided by -1 wraps."""
+    if b.text == "0" or (b.text == "-1" and not name.endswith("div")):
+        return a.like(0)
+    if b.text == "-1":
+        return -a
+    constant_divisor = _is_literal(b)
+    zero = b.compare("eq", 0)
+    if not signed:
+        safe = b if constant_divisor else zero.select(1, b)
+        quotient, remainder = _divide(a, safe, signed)
+        return zero.select(0, quotient if name.endswith("div") else remainder)
+    negates = b.compare("eq", -1)
+    safe = b if constant_divisor else (zero | negates).select(1, b)
+    quotient, remainder = _divide(a, safe, signed)
+    if name in ("floordiv", "mod"):
+        adjusts = remainder.compare("ne", 0) & (remainder ^ safe).compare("slt", 0)
+        quotient = quotient + adjusts.convert("sext", a.type)
+        remainder = remainder + adjusts.select(safe, 0)
+    if name.endswith("div"):
+        return zero.select(0, negates.select(-a, quotient))
+    return (zero | negates).select(0, remainder)
+
+
+def _shift(name: str, a: Value, b: Value, signed: bool) -> Value:
+    """Counts of the width or more (a negative count is one such) shift everything out."""
+    width = int(a.type[1:])
+    inside = b.compare("ult", width)
+    if name == "shr" and signed:
+        return a >> inside.select(b, width - 1)
+    count = inside.select(b, 0)
+    return inside.select(a << count if name == "shl" else a.logical_shift(count), 0)
+
+
+def _integer(name: str, dtype: DType, arguments: list[Value]) -> Value | None:
+    a, *rest = arguments
+    signed = dtype.kind == "int"
+    sign = "s" if signed else "u"
+    match name:
+        case "add":
+            return a + rest[0]
+        case "sub":
+            return a - rest[0]
+        case "mul":
+            return a * rest[0]
+        case "neg":
+            return -a
+        case "abs":
+            return a.builder.intrinsic("abs", a, a.builder.literal(0, "i1")) if signed else a
+        case "minimum" | "maximum":
+            return a.builder.intrinsic(f"{sign}{name[:3]}", a, rest[0])
+        case "floordiv" | "mod" | "truncdiv" | "truncmod":
+            return _divide_integers(name, a, rest[0], signed)
+        case "shl" | "shr" | "shr_logical":
+            return _shift(name, a, rest[0], signed)
+        case "pow" | "gcd":
+            return a.builder.function(f"tf.{name}.{sign}{a.type[1:]}", a.type, a, rest[0])
+        case "lt" | "le" | "gt" | "ge":
+            return a.compare(sign + name, rest[0])
+        case "isnan" | "isinf":
+            return a.builder.literal(0, "i1")
+        case "isfinite":
+            return a.builder.literal(1, "i1")
+        case "signbit":
+            return a.compare("slt", 0) if signed else a.builder.literal(0, "i1")
+    return _bitwise(name, arguments)
+
+
+def _bitwise(name: str, arguments: list[Value]) -> Value | None:
+    a = arguments[0]
+    if name == "not":
+        return ~a
+    if name in ("and", "or", "xor"):
+        return a.binary(name, arguments[1])
+    if name in ("eq", "ne"):
+        return a.compare(name, arguments[1])
+    return None
+
+
+def _bool(name: str, arguments: list[Value]) -> Value | None:
+    if name in ("minimum", "mul"):
+        return arguments[0] & arguments[1]
+    if name in ("maximum", "add"):
+        return arguments[0] | arguments[1]
+    if name in ("lt", "le", "gt", "ge"):
+        return arguments[0].compare("u" + name, arguments[1])
+    return _bitwise(name, arguments)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# floats
+
+
+def extremum(name: str, a: Value, b: Value) -> Value:
+    """The smaller or larger of two floats, NaN if either is; nsz: the order of -0.0 and 0.0 is not asked for."""
+    return a.builder.intrinsic(name, a, b, flags="nsz ")
+
+
+def _float_predicate(name: str, a: Value) -> Value | None:
+    infinity = a.like(float("inf"))
+    match name:
+        case "isnan":
+            return a.compare("uno", a)
+        case "isinf":
+            return a.absolute().compare("oeq", infinity)
+        case "isfinite":
+            return a.absolute().compare("olt", infinity)
+        case "signbit":
+            return a.bits().compare("slt", 0)
+    return None
+
+
+def _float(name: str, arguments: list[Value], flags: str) -> Value | None:
+    a = arguments[0]
+    builder = a.builder
+    match name:
+        case "add" | "sub" | "mul" | "div":
+            return a.binary("f" + name, arguments[1], flags)
+        case "neg":
+            return -a
+        case "abs":
+            return a.absolute()
+        case "sqrt" | "fma" | "copysign":
+            return builder.intrinsic(name, *arguments, flags=flags if name == "sqrt" else "")
+        case "rsqrt":
+            return a.like(1.0).binary("fdiv", builder.intrinsic("sqrt", a, flags=flags), flags)
+        case "minimum" | "maximum":
+            return extremum(name, a, arguments[1])
+        case "truncmod":
+            return a.binary("frem", arguments[1])
+        case "lt" | "le" | "gt" | "ge" | "eq" | "ne":
+            return a.compare(_FLOAT_PREDICATES[name], arguments[1])
+        case "floor" | "ceil" | "round" | "trunc":
+            return builder.intrinsic(_ROUNDINGS[name], a)
+        case "truncdiv":
+            return builder.intrinsic("trunc", a.binary("fdiv", arguments[1]))
+    predicate = _float_predicate(name, a)
+    if predicate is not None:
+        return predicate
+    symbol = f"tf.{name}.{a.type}"
+    return builder.function(symbol, a.type, *arguments) if symbol in float32_math.FUNCTIONS else None
+
+
+def _half_nextafter(a: Value, b: Value, wide_a: Value, wide_b: Value) -> Value:
+    """As of float32 (`kernel/llvm/float32_math.py`), on the bits of halves; `wide_` are their values."""
+    up = wide_a.compare("olt", wide_b) ^ a.compare("slt", 0)
+    stepped = a + up.select(a.like(1), -1)
+    result = wide_a.compare("oeq", 0.0).select((b & -0x8000) | 1, stepped)
+    result = wide_a.compare("oeq", wide_b).select(b, result)
+    result = wide_b.compare("uno", wide_b).select(b, result)
+    return wide_a.compare("uno", wide_a).select(a, result)
+
+
+def _half(name: str, dtype: DType, arguments: list[Value], flags: str, processor: Processor) -> Value | None:
+    """On halves: comparisons and sign operations are exact; the rest rounds the float32 result once."""
+    if name in ("neg", "abs", "signbit", "copysign"):
+        a = arguments[0]
+        if name == "copysign":
+            return (a & 0x7FFF) | (arguments[1] & -0x8000)
+        return {"neg": lambda: a ^ -0x8000, "abs": lambda: a & 0x7FFF, "signbit": lambda: a.compare("slt", 0)}[name]()
+    wide = [_widen(a, dtype, processor) for a in arguments]
+    if name == "nextafter":
+        return _half_nextafter(arguments[0], arguments[1], wide[0], wide[1])
+    result = _float(name, wide, flags)
+    return result if result is None or result.type == "i1" else _narrow(result, dtype, processor)
+
+
+def _bitcast(value: Value, source: DType, target: DType) -> Value:
+    type_ = register_type(target)
+    if source.itemsize != target.itemsize:
+        raise InternalError(f"kernel IR: bitcast of {source.name} to {target.name}: widths differ")
+    return value if value.type == type_ else value.convert("bitcast", type_)
+
+
+def primitive(
+    name: str, arguments: list[Value], dtype: DType, result: DType, *, flags: str, processor: Processor
+) -> Value:
+    """The primitive `name` on values of `dtype` (that of the last argument); `result` matters to bitcast alone.
+
+    flags: LLVM's floating-point flags of arithmetic, each followed by a space.
+    Raises InternalError where the primitive has no meaning on that type.
+    """
+    if name == "exp_term":
+        name = "exp"
+    if name == "select":
+        return arguments[0].select(arguments[1], arguments[2])
+    if name == "bitcast":
+        return _bitcast(arguments[0], dtype, result)
+    families: dict[str, Callable[[], Value | None]] = {
+        "bool": lambda: _bool(name, arguments),
+        "int": lambda: _integer(name, dtype, arguments),
+        "uint": lambda: _integer(name, dtype, arguments),
+        "float": functools.partial(_float, name, arguments, flags),
+    }
+    if dtype.is_half:
+        families["float"] = lambda: _half(name, dtype, arguments, flags, processor)
+    value = families[dtype.kind]() if dtype.kind in families else None
+    if value is None:
+        raise InternalError(f"kernel IR: {name} has no meaning on {dtype.name}")
+    return value

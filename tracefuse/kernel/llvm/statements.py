@@ -1,0 +1,346 @@
+"""The body of a CPU kernel as LLVM IR: statements, loops, memory.
+
+Loop nests stay scalar; LLVM's loop vectoriser makes the vector code, told by metadata which loops are meant for it and
+that their iterations are independent. Mutable variables are stack slots at the function's entry, which LLVM turns into
+registers.
+
+Floating-point flags: `contract` where the kernel allows it, `reassoc` on a reduction's own accumulator; with fast math
+`nsz arcp afn`; nothing else.
+
+Knows: the statements of the kernel IR. Must not know: how primitives are computed, how a kernel is launched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tracefuse import dtypes
+from tracefuse.dtypes import DType
+from tracefuse.errors import InternalError
+from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.llvm import scalar_ops, streaming_stores
+from tracefuse.kernel.llvm.scalar_ops import memory_type, register_type
+from tracefuse.kernel.llvm.text_builder import Builder, Processor, Value
+from tracefuse.kernel.llvm.tile_transpose import transpose_symbol
+
+_ACCUMULATE = {"add": "fadd", "mul": "fmul"}
+# A constant-size buffer above this many bytes is memory of the piece instead of the stack of the body.
+LARGEST_STACK_BUFFER = 1 << 16
+# Index arithmetic with constants below this cannot overflow for any array that fits in memory.
+_LARGEST_INDEX_CONSTANT = 1 << 31
+_INDEX_OPERATIONS = {"add": "add", "sub": "sub", "mul": "mul"}
+
+
+@dataclass(frozen=True, slots=True)
+class Mutable:
+    """A variable in memory; LLVM turns it into registers."""
+
+    pointer: str
+    dtype: DType
+
+
+class Metadata:
+    """The numbered metadata of a module."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.mark: str | None = None
+        self._count = 0
+
+    def add(self, text: str) -> str:
+        """`text` with {self} standing for its own number."""
+        name = f"!{self._count}"
+        self._count += 1
+        self.lines.append(f"{name} = {text.format(self=name)}")
+        return name
+
+    def loop(self, *properties: str) -> str:
+        return self.add(f"distinct !{{{{{', '.join(('{self}', *properties))}}}}}")
+
+    def marked(self, group: str) -> str:
+        """An access group of a store past the caches in a loop whose group is given."""
+        if self.mark is None:
+            self.mark = self.add("distinct !{{}}")
+            self.lines.append(f"!{streaming_stores.MARK} = !{{{self.mark}}}")
+        return self.add(f"!{{{{{group}, {self.mark}}}}}")
+
+
+def is_scratch(buffer: ir.Buffer) -> bool:
+    """Whether a local buffer is memory of the piece: its size is not constant, or too large for the stack."""
+    return not isinstance(buffer.size, int) or buffer.size * buffer.dtype.itemsize > LARGEST_STACK_BUFFER
+
+
+def alignment(buffer: ir.Buffer) -> int:
+    """What an access to one element may rely on; NumPy's arrays need not be aligned to their items."""
+    item = buffer.dtype.itemsize
+    return item if buffer.space == "local" else min(item, buffer.alignment)
+
+
+def _has_vector_loop(body: tuple[ir.Statement, ...]) -> bool:
+    """Whether vector loops stand right inside a loop over `body`.
+
+    They are short, and LLVM would keep a pointer for every row that they read, in memory, and advance all of them at
+    each turn of the outer loop. So the outer loop's variable goes through an empty instruction that hides how it moves.
+    """
+    return any(
+        (isinstance(s, ir.For) and s.kind == "vector")
+        or (isinstance(s, ir.If) and (_has_vector_loop(s.body) or _has_vector_loop(s.orelse)))
+        for s in body
+    )
+
+
+class Emitter:
+    """Emits one function: `variables` and `pointers` say what the names of the kernel stand for in it."""
+
+    def __init__(self, kernel: ir.Kernel, processor: Processor, metadata: Metadata) -> None:
+        self.kernel, self.processor, self.metadata = kernel, processor, metadata
+        self.flags = ("nsz arcp afn " if kernel.fast_math else "") + ("contract " if kernel.contract else "")
+        self.builder = Builder()
+        self.entry: list[str] = []
+        self.variables: dict[str, Value | Mutable] = {}
+        self.pointers: dict[str, str] = {}
+        self.access_group: str | None = None
+        # Bits of the elements of tiles that are transposed.
+        self.transposes: dict[int, None] = {}
+        # The buffers of which stores go past the caches.
+        self.streamed: dict[str, None] = {}
+        # Integers that are places or extents, not data.
+        self.plain = {s.name for s in kernel.scalars if s.dtype.is_integer}
+
+    # expressions
+
+    def expression(self, e: ir.Expression, *, index: bool = False) -> Value:
+        """Emits `e`; where it is an index, its arithmetic does not overflow."""
+        match e:
+            case ir.Constant():
+                return scalar_ops.constant(self.builder, e.value, e.dtype)
+            case ir.Variable():
+                return self._read(e)
+            case ir.Load():
+                return self._load(e)
+            case ir.Cast():
+                value = self.expression(e.argument, index=index)
+                return scalar_ops.cast(value, e.argument.dtype, e.dtype, self.processor)
+            case ir.Call():
+                if index and e.name in _INDEX_OPERATIONS and self._is_plain_index(e):
+                    a, b = (self.expression(argument, index=True) for argument in e.arguments)
+                    return a.binary(_INDEX_OPERATIONS[e.name], b, "nsw ")
+                arguments = [self.expression(argument, index=index) for argument in e.arguments]
+                return scalar_ops.primitive(
+                    *(e.name, arguments, e.arguments[-1].dtype, e.dtype),
+                    flags=self.flags,
+                    processor=self.processor,
+                )
+
+    def _is_plain_index(self, e: ir.Expression) -> bool:
+        """Whether `e` is 64-bit arithmetic on extents, loop variables and small constants, as a schedule's indices are;
+        arithmetic on data may wrap."""
+        match e:
+            case ir.Variable():
+                return e.name in self.plain
+            case ir.Constant():
+                return isinstance(e.value, int) and abs(e.value) < _LARGEST_INDEX_CONSTANT
+            case ir.Call():
+                return e.dtype is dtypes.int64 and all(self._is_plain_index(argument) for argument in e.arguments)
+            case ir.Cast():
+                return e.dtype is dtypes.int64 and self._is_plain_index(e.argument)
+        return False
+
+    def index(self, e: ir.Expression) -> Value:
+        """An index or a loop bound as an i64."""
+        value = self.expression(e, index=True)
+        if value.type == "i64":
+            return value
+        return value.convert("sext" if e.dtype.kind == "int" else "zext", "i64")
+
+    def _read(self, variable: ir.Variable) -> Value:
+        found = self.variables.get(variable.name)
+        if found is None:
+            raise InternalError(f"kernel IR: {self.kernel.name} reads {variable.name} before it is defined")
+        if isinstance(found, Mutable):
+            type_ = register_type(found.dtype)
+            return self.builder.emit(f"load {type_}, ptr {found.pointer}", type_, variable.name)
+        return found
+
+    def _address(self, buffer: ir.Buffer, index: ir.Expression) -> Value:
+        position = self.index(index)
+        pointer = self.pointers.get(buffer.name)
+        if pointer is None:
+            raise InternalError(f"kernel IR: {self.kernel.name} uses buffer {buffer.name}, which is not there")
+        return self.builder.emit(
+            f"getelementptr inbounds {memory_type(buffer.dtype)}, ptr {pointer}, {position}", "ptr", "address"
+        )
+
+    def _group(self) -> str:
+        return f", !llvm.access.group {self.access_group}" if self.access_group else ""
+
+    def _load(self, e: ir.Load) -> Value:
+        address, type_ = self._address(e.buffer, e.index), memory_type(e.dtype)
+        text = f"load {type_}, {address}, align {alignment(e.buffer)}{self._group()}"
+        value = self.builder.emit(text, type_, e.buffer.name)
+        return value.compare("ne", 0) if e.dtype.kind == "bool" else value
+
+    # statements
+
+    def statements(self, body: tuple[ir.Statement, ...]) -> None:
+        for statement in body:
+            self.statement(statement)
+
+    def statement(self, s: ir.Statement) -> None:
+        match s:
+            case ir.Let():
+                self.variables[s.variable.name] = self.expression(s.value)
+                if self._is_plain_index(s.value):
+                    self.plain.add(s.variable.name)
+            case ir.Declare():
+                self._declare(s.variable)
+                self._assign(s.variable, self.expression(s.value))
+            case ir.Assign():
+                self._assign(s.variable, self.expression(s.value))
+            case ir.Accumulate():
+                self._assign(s.variable, self._accumulate(s))
+            case ir.Store():
+                self._store(s)
+            case ir.Copy():
+                self._copy(s)
+            case ir.Transpose():
+                self._transpose(s)
+            case ir.For():
+                self._for(s)
+            case ir.If():
+                self._if(s)
+            case ir.Allocate():
+                self._allocate(s.buffer)
+            case ir.Comment():
+                self.builder.lines.extend(f"  ; {line}" for line in s.text.splitlines())
+            case ir.Barrier() | ir.GroupReduce():
+                # One thread is its own group: nobody to wait for, nothing to combine with.
+                pass
+
+    def _declare(self, variable: ir.Variable) -> None:
+        name = self.builder.name(variable.name)
+        self.entry.append(f"  {name} = alloca {register_type(variable.dtype)}")
+        self.variables[variable.name] = Mutable(name, variable.dtype)
+
+    def _assign(self, variable: ir.Variable, value: Value) -> None:
+        target = self.variables.get(variable.name)
+        if not isinstance(target, Mutable):
+            raise InternalError(f"kernel IR: {self.kernel.name} assigns to {variable.name}, which is not mutable")
+        self.builder.line(f"store {value}, ptr {target.pointer}")
+
+    def _accumulate(self, s: ir.Accumulate) -> Value:
+        value = self.expression(s.value)
+        current = self._read(s.variable)
+        dtype = s.variable.dtype
+        if dtype.is_floating and not dtype.is_half and s.operation in _ACCUMULATE:
+            return current.binary(_ACCUMULATE[s.operation], value, f"reassoc {self.flags}")
+        return scalar_ops.primitive(*(s.operation, [current, value], dtype, dtype), flags="", processor=self.processor)
+
+    def _store(self, s: ir.Store) -> None:
+        value = self.expression(s.value)
+        if value.type == "i1":
+            value = value.convert("zext", "i8")
+        address = self._address(s.buffer, s.index)
+        group = self._streaming_group(s.buffer) if s.cache == "streaming" else self._group()
+        self.builder.line(f"store {value}, {address}, align {alignment(s.buffer)}{group}")
+
+    def _streaming_group(self, buffer: ir.Buffer) -> str:
+        """Marks a store in a vector loop, where the processor has stores past the caches."""
+        whole_lines = buffer.alignment >= ir.CACHE_LINE
+        if not (self.access_group and whole_lines and self.processor.streaming_stores):
+            return self._group()
+        self.streamed[buffer.name] = None
+        return f", !llvm.access.group {self.metadata.marked(self.access_group)}"
+
+    def _copy(self, s: ir.Copy) -> None:
+        dtype = s.source.dtype
+        type_, group = f"<{s.width} x {memory_type(dtype)}>", self._group()
+        source = self._address(s.source, s.source_index)
+        value = self.builder.emit(f"load {type_}, {source}, align {alignment(s.source)}{group}", type_)
+        destination = self._address(s.destination, s.destination_index)
+        self.builder.line(f"store {value}, {destination}, align {alignment(s.destination)}{group}")
+
+    def _transpose(self, s: ir.Transpose) -> None:
+        bits = 8 * s.source.dtype.itemsize * s.width
+        self.transposes[bits] = None
+        pointers = ", ".join(f"ptr {self.pointers[buffer.name]}" for buffer in (s.destination, s.source))
+        sides = f"{self.index(s.rows)}, {self.index(s.columns)}, i64 {s.to_pitch}, i64 {s.from_pitch}"
+        self.builder.line(f"call void @{transpose_symbol(bits)}({pointers}, {sides})")
+
+    def _allocate(self, buffer: ir.Buffer) -> None:
+        if is_scratch(buffer):
+            return  # a parameter of the body
+        assert isinstance(buffer.size, int)
+        name = self.builder.name(buffer.name)
+        self.entry.append(f"  {name} = alloca [{max(buffer.size, 1)} x {memory_type(buffer.dtype)}], align 64")
+        self.pointers[buffer.name] = name
+
+    def _if(self, s: ir.If) -> None:
+        condition = self.expression(s.condition)
+        yes, no, end = (self.builder.name(hint) for hint in ("then", "else", "endif"))
+        self.builder.line(f"br {condition}, label {yes}, label {no if s.orelse else end}")
+        self.builder.label(yes)
+        self.statements(s.body)
+        self.builder.line(f"br label {end}")
+        if s.orelse:
+            self.builder.label(no)
+            self.statements(s.orelse)
+            self.builder.line(f"br label {end}")
+        self.builder.label(end)
+
+    def _for(self, s: ir.For) -> None:
+        start, stop, step = (self.expression(e, index=True) for e in (s.start, s.stop, s.step))
+        if s.kind == "vector":
+            group = self.metadata.add("distinct !{{}}")
+            metadata = self.metadata.loop(*self._vector_properties(group))
+        else:
+            group = self.access_group or ""
+            metadata = self.metadata.loop('!{{!"llvm.loop.unroll.full"}}') if s.kind == "unroll" else ""
+        self.loop(s.variable, (start, stop, step), s.body, metadata, group)
+
+    def _vector_properties(self, group: str) -> tuple[str, ...]:
+        # Not `vectorize.enable`: it lets LLVM reorder sums that are not marked, and warn on stderr where it cannot.
+        add = self.metadata.add
+        return (
+            add('!{{!"llvm.loop.interleave.count", i32 4}}'),
+            add('!{{!"llvm.loop.unroll.disable"}}'),
+            add(f'!{{{{!"llvm.loop.parallel_accesses", {group}}}}}'),
+        )
+
+    def loop(
+        self,
+        variable: ir.Variable,
+        bounds: tuple[Value, Value, Value],
+        body: tuple[ir.Statement, ...],
+        metadata: str,
+        group: str,
+    ) -> None:
+        """for variable in range(*bounds): body. The loads and stores inside are in access group `group`."""
+        start, stop, step = bounds
+        before, head, inside, end = (
+            self.builder.name(f"{variable.name}_{part}") for part in ("before", "head", "body", "end")
+        )
+        index, following = self.builder.name(variable.name), self.builder.name(f"{variable.name}_next")
+        for label in (before, head):
+            self.builder.line(f"br label {label}")
+            self.builder.label(label)
+        # The block that jumps back is known when the body is written; its jump goes through a block of its own.
+        back = self.builder.name(f"{variable.name}_back")
+        self.builder.line(f"{index} = phi {start.type} [ {start.text}, {before} ], [ {following}, {back} ]")
+        current = Value(self.builder, index, start.type)
+        predicate = "slt" if variable.dtype.kind == "int" else "ult"
+        self.builder.line(f"br {current.compare(predicate, stop)}, label {inside}, label {end}")
+        self.builder.label(inside)
+        if variable.dtype is dtypes.int64 and _has_vector_loop(body):
+            current = self.builder.emit(f'call i64 asm "", "=r,0"({current})', "i64", variable.name)
+        self.variables[variable.name] = current
+        self.plain.add(variable.name)
+        outer, self.access_group = self.access_group, group or None
+        self.statements(body)
+        self.access_group = outer
+        self.builder.line(f"br label {back}")
+        self.builder.label(back)
+        wrap = "nsw" if variable.dtype.kind == "int" else "nuw"
+        self.builder.line(f"{following} = add {wrap} {current}, {step.text}")
+        self.builder.line(f"br label {head}" + (f", !llvm.loop {metadata}" if metadata else ""))
+        self.builder.label(end)

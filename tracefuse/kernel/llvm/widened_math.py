@@ -1,0 +1,370 @@
+"""The float32 functions that need float64 inside, and what the C library does.
+
+A float32 function computed in float64 by a formula good to 1e-10 rounds rightly but for rare ties (0.50 ulp), and needs
+little care about cancellation; it still vectorises. The functions that call the C library run one element at a time.
+Coefficients as in `kernel/llvm/float32_math.py`.
+
+Knows: formulas. Must not know: the kernel IR, what calls them.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+
+from tracefuse.kernel.llvm.text_builder import Definitions, Value, float_literal
+
+FUNCTIONS = Definitions()
+_INFINITY, _NAN = float("inf"), float("nan")
+
+
+def _exp(x: Value) -> Value:
+    return x.builder.function("tf.exp.double", "double", x)
+
+
+def _log(x: Value) -> Value:
+    return x.builder.function("tf.log.double", "double", x)
+
+
+def _sqrt(x: Value) -> Value:
+    return x.builder.intrinsic("sqrt", x)
+
+
+def _series(x: Value, limit: float, coefficients: tuple[float, ...], otherwise: Value) -> Value:
+    """x * p(x) where |x| < limit, else `otherwise`."""
+    return x.absolute().compare("olt", limit).select(x * x.builder.polynomial(x, coefficients), otherwise)
+
+
+def _wide(name: str, arguments: int = 1) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
+    """Defines `name` on float32 by a builder on float64 values that hold the float32 arguments."""
+
+    def register(build: Callable[..., Value]) -> Callable[..., Value]:
+        def narrow(*given: Value) -> Value:
+            return build(*(a.convert("fpext", "double") for a in given)).convert("fptrunc", "float")
+
+        FUNCTIONS.define(f"tf.{name}.float", "float", *["float"] * arguments)(narrow)
+        return build
+
+    return register
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# logarithms, powers, hyperbolic functions of float32
+
+
+@_wide("expm1")
+def expm1(x: Value) -> Value:
+    return _series(x, 1e-3, (1.0, 1 / 2, 1 / 6, 1 / 24), _exp(x) - 1.0)
+
+
+@_wide("log1p")
+def log1p(x: Value) -> Value:
+    return _series(x, 1e-3, (1.0, -1 / 2, 1 / 3, -1 / 4), _log(x + 1.0))
+
+
+@_wide("log2")
+def log2(x: Value) -> Value:
+    return _log(x) * (1 / math.log(2))
+
+
+@_wide("log10")
+def log10(x: Value) -> Value:
+    return _log(x) * (1 / math.log(10))
+
+
+@_wide("sinh")
+def sinh(x: Value) -> Value:
+    e = _exp(x)
+    return _series(x, 1e-2, (1.0, 0.0, 1 / 6, 0.0, 1 / 120), (e - 1.0 / e) * 0.5)
+
+
+@_wide("cosh")
+def cosh(x: Value) -> Value:
+    e = _exp(x)
+    return (e + 1.0 / e) * 0.5
+
+
+@_wide("asinh")
+def asinh(x: Value) -> Value:
+    a = x.absolute()
+    large = x.builder.intrinsic("copysign", _log(a + _sqrt(a * a + 1.0)), x)
+    return _series(x, 1e-2, (1.0, 0.0, -1 / 6, 0.0, 3 / 40), large)
+
+
+@_wide("acosh")
+def acosh(x: Value) -> Value:
+    return x.compare("olt", 1.0).select(_NAN, _log(x + _sqrt((x - 1.0) * (x + 1.0))))
+
+
+@_wide("atanh")
+def atanh(x: Value) -> Value:
+    return _series(x, 1e-2, (1.0, 0.0, 1 / 3, 0.0, 1 / 5), _log((x + 1.0) / (1.0 - x)) * 0.5)
+
+
+@_wide("pow", 2)
+def power(x: Value, y: Value) -> Value:
+    """exp(y log |x|), with the special cases of C (Annex F) that it does not give by itself."""
+    a = x.absolute()
+    result = _exp(y * _log(a))
+    whole = x.builder.intrinsic("rint", y).compare("oeq", y)
+    half = y * 0.5
+    odd = whole & x.builder.intrinsic("rint", half).compare("one", half)
+    negative = x.bits().compare("slt", 0)
+    result = (negative & odd).select(-result, result)
+    no_root = x.compare("olt", 0.0) & a.compare("olt", _INFINITY) & ~whole & y.compare("ord", y)
+    result = no_root.select(_NAN, result)
+    one = y.compare("oeq", 0.0) | x.compare("oeq", 1.0)
+    one = one | (a.compare("oeq", 1.0) & y.absolute().compare("oeq", _INFINITY))
+    return one.select(1.0, result)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# trigonometry of float32
+
+
+def _arc(y: Value, x: Value) -> Value:
+    return x.builder.intrinsic("copysign", _angle(y, x), y)
+
+
+def _angle(y: Value, x: Value) -> Value:
+    """The magnitude of atan2 to 6e-11: atan(t) / t in t**2 on [0, 1], then the octants."""
+    builder = x.builder
+    ay, ax = y.absolute(), x.absolute()
+    steep = ay.compare("ogt", ax)
+    large, small = steep.select(ay, ax), steep.select(ax, ay)
+    t = small / large
+    equal = small.compare("oeq", large)
+    t = (equal & large.compare("oeq", 0.0)).select(0.0, t)
+    t = (equal & large.compare("oeq", _INFINITY)).select(1.0, t)
+    z = t * t
+    p = builder.polynomial(
+        z,
+        (
+            *(-0.3333333332694414, 0.19999998154086215, -0.14285624891483525, 0.11109392308322223),
+            *(-0.09073553118976409, 0.0758665283364667, -0.06246315194128317, 0.047294798621813336),
+            *(-0.02991311194551696, 0.014072923344697239, -0.0042216579909296476, 0.0005930437556365282),
+        ),
+    )
+    angle = (z * t).fused(p, t)
+    angle = steep.select(math.pi / 2 - angle, angle)
+    return x.bits().compare("slt", 0).select(math.pi - angle, angle)
+
+
+_wide("atan2", 2)(_arc)
+
+
+@_wide("atan")
+def atan(x: Value) -> Value:
+    return _arc(x, x.like(1.0))
+
+
+@_wide("asin")
+def asin(x: Value) -> Value:
+    return _arc(x, _sqrt((1.0 - x) * (x + 1.0)))
+
+
+@_wide("acos")
+def acos(x: Value) -> Value:
+    return _angle(_sqrt((1.0 - x) * (x + 1.0)), x)
+
+
+@functools.cache
+def _two_over_pi() -> tuple[list[float], list[float]]:
+    """2 / pi * 2**(e - 150) modulo 4 for each exponent field e of a float32, as a part of 29 bits and the rest.
+
+    pi from Machin's formula pi / 4 = 4 atan(1/5) - atan(1/239) in integers of 512 bits.
+    """
+    one = 1 << 512
+
+    def arctangent(inverse: int) -> int:
+        term, total, n = one // inverse, 0, 0
+        while term:
+            total += (-1) ** n * (term // (2 * n + 1))
+            term //= inverse * inverse
+            n += 1
+        return total
+
+    ratio = 2 * one * one // (4 * (4 * arctangent(5) - arctangent(239)))
+    high, low = [], []
+    for exponent in range(255):
+        shift = 512 - (exponent - 150)
+        value = ratio % (1 << (shift + 2))
+        rest = max(value.bit_length() - 29, 0)
+        first = value >> rest << rest
+        high.append(math.ldexp(float(value >> rest), rest - shift))
+        low.append(_ratio(value - first, shift))
+    return [*high, _NAN], [*low, 0.0]
+
+
+def _ratio(value: int, shift: int) -> float:
+    """value / 2**shift, rounded."""
+    spare = max(value.bit_length() - 64, 0)
+    return math.ldexp(float(value >> spare), spare - shift)
+
+
+def _table(x: Value, name: str, values: list[float], index: Value) -> Value:
+    listed = ", ".join(f"double {float_literal(v, 'double')}" for v in values)
+    x.builder.declarations[name] = f"@{name} = internal constant [{len(values)} x double] [{listed}], align 64"
+    place = x.builder.emit(f"getelementptr inbounds double, ptr @{name}, {index}", "ptr")
+    return x.builder.emit(f"load double, {place}, align 8", "double")
+
+
+def _quadrant(x: Value) -> tuple[Value, Value]:
+    """|x| of a float32 modulo pi / 2: the remainder in [-0.89, 0.89] and the quadrant, right for every float32.
+
+    With |x| = m 2**e, m a 24-bit integer, m times the tabled 2 / pi 2**e modulo 4 is exact but for the small part.
+    """
+    bits = x.bits()
+    exponent = bits.logical_shift(23) & 0xFF
+    normal = exponent.compare("ne", 0)
+    mantissa = (bits & 0x7FFFFF) | normal.select(bits.like(0x800000), 0)
+    row = normal.select(exponent, 1).convert("zext", "i64")
+    m = mantissa.convert("uitofp", "double")
+    high, low = _two_over_pi()
+    product = m * _table(x, "tf.two.over.pi.high", high, row)
+    shifted = product + 6755399441055744.0
+    turns = product - (shifted - 6755399441055744.0)
+    remainder = m.fused(_table(x, "tf.two.over.pi.low", low, row), turns)
+    return remainder * (math.pi / 2), shifted.bits().convert("trunc", "i32")
+
+
+def _sine_cosine(r: Value) -> tuple[Value, Value]:
+    z = r * r
+    sine = (z * r).fused(
+        r.builder.polynomial(
+            z, (-0.16666666659039828, 0.008333330251681417, -0.00019839322928473838, 2.716320225667029e-06)
+        ),
+        r,
+    )
+    tail = r.builder.polynomial(
+        z, (0.041666666660301735, -0.0013888886317174678, 2.47999627548671e-05, -2.722856111761589e-07)
+    )
+    return sine, (z * z).fused(tail, z.fused(-0.5, 1.0))
+
+
+@FUNCTIONS.define("tf.sin.float", "float", "float")
+def sin(x: Value) -> Value:
+    r, quadrant = _quadrant(x)
+    sine, cosine = _sine_cosine(r)
+    result = (quadrant & 1).compare("ne", 0).select(cosine, sine).convert("fptrunc", "float")
+    sign = ((quadrant & 2) << 30) ^ (x.bits() & -0x80000000)
+    return (result.bits() ^ sign).convert("bitcast", "float")
+
+
+@FUNCTIONS.define("tf.cos.float", "float", "float")
+def cos(x: Value) -> Value:
+    r, quadrant = _quadrant(x)
+    sine, cosine = _sine_cosine(r)
+    result = (quadrant & 1).compare("ne", 0).select(sine, cosine).convert("fptrunc", "float")
+    return (result.bits() ^ (((quadrant + 1) & 2) << 30)).convert("bitcast", "float")
+
+
+@FUNCTIONS.define("tf.tan.float", "float", "float")
+def tan(x: Value) -> Value:
+    r, quadrant = _quadrant(x)
+    sine, cosine = _sine_cosine(r)
+    odd = (quadrant & 1).compare("ne", 0)
+    result = (odd.select(-cosine, sine) / odd.select(sine, cosine)).convert("fptrunc", "float")
+    return (result.bits() ^ (x.bits() & -0x80000000)).convert("bitcast", "float")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# error functions
+
+
+@_wide("erfc")
+def erfc(x: Value) -> Value:
+    """exp(-x**2) p(t) / (1 + 2 x) for x > 0 with t = (x - 4) / (x + 4), p fitted to (1 + 2 x) exp(x**2) erfc(x) on
+    x in [0, 10.2], where erfc leaves float32; 2 - erfc(-x) for x < 0."""
+    a = x.absolute()
+    a = a.compare("ogt", 10.5).select(10.5, a)
+    t = (a - 4.0) / (a + 4.0)
+    p = x.builder.polynomial(
+        t,
+        (
+            *(1.2329951186257697, -0.13962111686105985, 0.01537965206074247, 0.06809705601106492),
+            *(-0.10103906376100556, 0.09373279270179215, -0.06633042744441132, 0.03716793252226349),
+            *(-0.016196952279313385, 0.005030268645772089, -0.0007622915580980001, -0.0001979365635987808),
+            *(0.00016113238636992483, -1.814558890440533e-05, -1.631716449570692e-05),
+        ),
+    )
+    result = _exp(-(a * a)) * p / a.fused(2.0, 1.0)
+    return x.compare("olt", 0.0).select(2.0 - result, result)
+
+
+def _erfinv(x: Value) -> Value:
+    """Winitzki's approximation ("A handy approximation for the error function and its inverse", 2008; 0.2 %), then
+    three of Halley's steps on erf, or on erfc where |x| is near 1."""
+    builder = x.builder
+    a = x.absolute()
+    logarithm = _log((1.0 - a) * (a + 1.0))
+    c = 0.147
+    half = logarithm.fused(0.5, 2 / (math.pi * c))
+    y = _sqrt(_sqrt(half * half - logarithm * (1 / c)) - half)
+    y = a.compare("olt", 0.1).select(a * (math.sqrt(math.pi) / 2), y)
+    near = a.compare("olt", 0.5)
+    for _ in range(3):
+        below = builder.external("erf", "double", y) - a
+        above = (1.0 - a) - builder.external("erfc", "double", y)
+        step = near.select(below, above) * (math.sqrt(math.pi) / 2) / _exp(-(y * y))
+        y = y - step / y.fused(step, 1.0)
+    y = a.compare("oeq", 1.0).select(_INFINITY, y)
+    return builder.intrinsic("copysign", y, x)
+
+
+FUNCTIONS.define("tf.erfinv.double", "double", "double")(_erfinv)
+_wide("erfinv")(_erfinv)
+
+
+def _erfcinv_of_tiny(a: Value) -> Value:
+    """From the asymptotic series of log(erfc), where erfc itself has few digits: each round gains three."""
+    logarithm = -_log(a)
+    y = _sqrt(logarithm)
+    for _ in range(6):
+        z = 0.5 / (y * y)
+        series = a.builder.polynomial(z, (1.0, -1.0, 3.0, -15.0, 105.0, -945.0))
+        y = _sqrt(logarithm - _log(y * math.sqrt(math.pi) / series))
+    return y
+
+
+def _erfcinv(x: Value) -> Value:
+    """As erfinv, for the smaller of x and 2 - x: Halley's steps on erfc, which is steep in the logarithm only, so that
+    the last of them still counts for the smallest arguments."""
+    builder = x.builder
+    a = x.compare("ogt", 1.0).select(2.0 - x, x)
+    logarithm = _log(a * (2.0 - a))
+    c = 0.147
+    half = logarithm.fused(0.5, 2 / (math.pi * c))
+    y = _sqrt(_sqrt(half * half - logarithm * (1 / c)) - half)
+    y = a.compare("ogt", 0.9).select((1.0 - a) * (math.sqrt(math.pi) / 2), y)
+    near = a.compare("ogt", 0.5)
+    for _ in range(6):
+        below = builder.external("erf", "double", y) - (1.0 - a)
+        above = a - builder.external("erfc", "double", y)
+        slope = _exp(-(y * y))
+        moved = near.select(below, above) * (math.sqrt(math.pi) / 2) / slope
+        step = slope.compare("oeq", 0.0).select(0.0, moved)
+        y = y - step / y.fused(step, 1.0)
+    y = a.compare("olt", 1e-290).select(_erfcinv_of_tiny(a), y)
+    y = a.compare("oeq", 0.0).select(_INFINITY, y)
+    return x.compare("ogt", 1.0).select(-y, y)
+
+
+FUNCTIONS.define("tf.erfcinv.double", "double", "double")(_erfcinv)
+_wide("erfcinv")(_erfcinv)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# the C library
+
+
+def _library(name: str) -> Callable[..., Value]:
+    return lambda *arguments: arguments[0].builder.external(name, "double", *arguments)
+
+
+_wide("lgamma")(_library("lgamma"))
+for _name in (*("exp2", "log2", "log10", "sin", "cos", "tan", "asin", "acos", "atan", "erf", "erfc", "lgamma"),):
+    FUNCTIONS.define(f"tf.{_name}.double", "double", "double")(_library(_name))
+for _name in ("pow", "atan2"):
+    FUNCTIONS.define(f"tf.{_name}.double", "double", "double", "double")(_library(_name))

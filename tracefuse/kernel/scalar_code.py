@@ -1,0 +1,148 @@
+"""Scalar code of the op rows, as kernel expressions.
+
+A row's code is a Python expression such as `1 / (1 + exp(-a))`, or lines `name = expression` and an expression last. It
+is parsed once, and applied to operands that are kernel expressions; constants take the type of what they meet. One
+reading serves both targets.
+
+Knows: the little language and the kernel primitives. Must not know: which ops exist.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from tracefuse.dtypes import DType, bool_
+from tracefuse.errors import InternalError
+from tracefuse.kernel.kernel_ir import COMPLEX_PRIMITIVES, PRIMITIVES, Call, Cast, Constant, Expression, call
+
+Number: TypeAlias = bool | int | float | complex
+Term: TypeAlias = Expression | Number
+
+_BINARY: dict[type[ast.operator], str] = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "div",
+    ast.FloorDiv: "floordiv",
+    ast.Mod: "mod",
+    ast.BitAnd: "and",
+    ast.BitOr: "or",
+    ast.BitXor: "xor",
+    ast.LShift: "shl",
+    ast.RShift: "shr",
+}
+_COMPARE: dict[type[ast.cmpop], str] = {
+    ast.Lt: "lt",
+    ast.LtE: "le",
+    ast.Gt: "gt",
+    ast.GtE: "ge",
+    ast.Eq: "eq",
+    ast.NotEq: "ne",
+}
+_UNARY: dict[type[ast.unaryop], str] = {ast.USub: "neg", ast.Invert: "not", ast.Not: "not"}
+
+
+@functools.lru_cache(maxsize=512)
+def _parsed(code: str) -> tuple[tuple[tuple[str, ast.expr], ...], ast.expr]:
+    """The named steps of the code, in order, and its last line."""
+    *lines, last = ast.parse(code).body
+    steps = []
+    for line in lines:
+        match line:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                steps.append((name, value))
+            case _:
+                raise InternalError(f"scalar code: {ast.unparse(line)} names no step")
+    if not isinstance(last, ast.Expr):
+        raise InternalError(f"scalar code: {ast.unparse(last)} is no result")
+    return tuple(steps), last.value
+
+
+def constant(value: Number, dtype: DType) -> Constant:
+    """`value` as a literal of `dtype`."""
+    if dtype.kind == "bool":
+        return Constant(bool(value), dtype)
+    if dtype.is_integer:
+        bits = 8 * dtype.itemsize
+        whole = int(value.real) if isinstance(value, complex) else int(value)
+        wrapped = whole % (1 << bits)
+        return Constant(wrapped - (1 << bits) if dtype.kind == "int" and wrapped >> (bits - 1) else wrapped, dtype)
+    if dtype.is_floating:
+        return Constant(float(value.real if isinstance(value, complex) else value), dtype)
+    return Constant(complex(value), dtype)
+
+
+def convert(expression: Expression, dtype: DType) -> Expression:
+    """`expression` in `dtype`: itself, a converted literal, or a cast."""
+    if expression.dtype is dtype:
+        return expression
+    if (
+        isinstance(expression, Constant)
+        and not (dtype.is_integer and expression.dtype.is_floating)
+        and not dtype.is_half
+    ):
+        return constant(expression.value, dtype)
+    return Cast(expression, dtype)
+
+
+def apply(
+    code: str, names: Mapping[str, Term], dtype: DType, keep: Callable[[str, Expression], Expression] | None = None
+) -> Expression:
+    """The code with `names` put in; a result that is a plain number becomes a literal of `dtype`.
+
+    keep: gives the value of a step, whose name it is told, a variable: what reads it twice does not compute it twice.
+    """
+    steps, last = _parsed(code)
+    known = dict(names)
+    for name, step in steps:
+        made = _translate(step, known, dtype)
+        known[name] = made if keep is None or isinstance(made, bool | int | float | complex) else keep(name, made)
+    result = _translate(last, known, dtype)
+    return constant(result, dtype) if isinstance(result, bool | int | float | complex) else result
+
+
+def _translate(node: ast.expr, names: Mapping[str, Term], dtype: DType) -> Term:
+    match node:
+        case ast.Constant(value=bool() | int() | float() as value):
+            return value
+        case ast.Name(id=name):
+            return names[name]
+        case ast.UnaryOp(op=operator, operand=operand):
+            return _primitive(_UNARY[type(operator)], [_translate(operand, names, dtype)], dtype)
+        case ast.BinOp(left=left, op=binary, right=right):
+            terms = [_translate(left, names, dtype), _translate(right, names, dtype)]
+            return _primitive(_BINARY[type(binary)], terms, dtype)
+        case ast.Compare(left=left, ops=[comparison], comparators=[right]):
+            terms = [_translate(left, names, dtype), _translate(right, names, dtype)]
+            return _primitive(_COMPARE[type(comparison)], terms, dtype)
+        case ast.IfExp(test=test, body=body, orelse=orelse):
+            terms = [_translate(part, names, dtype) for part in (test, body, orelse)]
+            return _primitive("select", terms, dtype)
+        case ast.Call(func=ast.Name(id=("real" | "imag") as part), args=[argument]):
+            term = _translate(argument, names, dtype)
+            if isinstance(term, bool | int | float | complex) or not term.dtype.is_complex:
+                return term if part == "real" else 0
+            return call(part, term)
+        case ast.Call(func=ast.Name(id=function), args=arguments) if function in PRIMITIVES | COMPLEX_PRIMITIVES:
+            return _primitive(function, [_translate(a, names, dtype) for a in arguments], dtype)
+    raise InternalError(f"scalar code: {ast.unparse(node)} is not part of the language")
+
+
+def _primitive(name: str, terms: list[Term], dtype: DType) -> Expression:
+    own = [t for t in (terms[1:] if name == "select" else terms) if not isinstance(t, bool | int | float | complex)]
+    common = own[0].dtype if own else dtype
+    typed = []
+    for position, term in enumerate(terms):
+        target = bool_ if name == "select" and position == 0 else common
+        typed.append(
+            constant(term, target) if isinstance(term, bool | int | float | complex) else convert(term, target)
+        )
+    return call(name, *typed)
+
+
+def is_trivial(expression: Expression) -> bool:
+    """Whether naming it would only repeat it: a literal or a variable."""
+    return not isinstance(expression, Call | Cast) and not hasattr(expression, "buffer")

@@ -1,0 +1,1 @@
+"""Splitting a fusion into segments: segmentation, predicates for users, slices, stream and device placement."""

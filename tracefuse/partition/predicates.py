@@ -1,0 +1,183 @@
+"""Ready predicates for `merge=`: which groups may not become one segment.
+
+A predicate is called with two `Group`s, the producer first (or the earlier of two that read a common value), and
+returns a bool or a Verdict. It can only forbid what the templates allow. Predicates combine with `both`, `any_of` and
+`negate`.
+
+    fd.segment(merge=rules.both(rules.reduction_ends_segment, rules.library_alone))
+
+Knows: fusions, rows' kinds. Must not know: templates, kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from segments import Predicate, Verdict, any_of, both, negate, no, yes
+from tracefuse.errors import ScalarError
+from tracefuse.ir.extents import Extent, evaluate, product
+from tracefuse.ir.fusion import Fusion, Node
+from tracefuse.partition.slicing import operand_axes
+
+__all__ = [
+    "Group",
+    "Verdict",
+    "any_of",
+    "at_most_bytes",
+    "both",
+    "library_alone",
+    "negate",
+    "no",
+    "one_op_a_segment",
+    "reduction_ends_segment",
+    "resharding_alone",
+    "same_device",
+    "yes",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Nodes of a fusion that are one segment or part of one, in order. sizes: extent values by id, where known."""
+
+    fusion: Fusion
+    nodes: tuple[Node, ...]
+    sizes: Mapping[int, int] | None = field(default=None, repr=False)
+
+    @property
+    def ops(self) -> tuple[str, ...]:
+        """The names of the rows, one a node."""
+        return tuple(node.op.name for node in self.nodes)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of the rows, one a node: pointwise, reduction, movement, library."""
+        return tuple(node.op.kind for node in self.nodes)
+
+    @cached_property
+    def inputs(self) -> tuple[int, ...]:
+        """The values that the group reads and does not make, by number."""
+        made = {output for node in self.nodes for output in node.outputs}
+        return tuple(sorted({number for node in self.nodes for number in node.inputs} - made))
+
+    @cached_property
+    def outputs(self) -> tuple[int, ...]:
+        """The values that the group makes and that another node reads or the fusion returns, by number."""
+        own = set(map(id, self.nodes))
+        needed = {number for node in self.fusion.nodes if id(node) not in own for number in node.inputs}
+        needed.update(self.fusion.outputs)
+        return tuple(sorted(number for node in self.nodes for number in node.outputs if number in needed))
+
+    @cached_property
+    def bytes(self) -> Extent:
+        """What its tensor inputs and outputs take, in bytes; symbolic where sizes are."""
+        return sum_of_bytes(self.fusion, (*self.inputs, *self.outputs))
+
+    def union(self, other: Group) -> Group:
+        """Both groups as one."""
+        own = set(map(id, (*self.nodes, *other.nodes)))
+        return Group(self.fusion, tuple(node for node in self.fusion.nodes if id(node) in own), self.sizes)
+
+
+def sum_of_bytes(fusion: Fusion, numbers: Iterable[int]) -> Extent:
+    """What the tensors among `numbers` take, in bytes."""
+    total: Extent = 0
+    for number in numbers:
+        value = fusion.values[number]
+        if value.is_tensor:
+            total = total + product(map(fusion.canonical, value.shape)) * value.dtype.itemsize
+    return total
+
+
+def reduction_ends_segment(first: Group, second: Group) -> Verdict:
+    """After a reduction only movement ops: what computes with a reduced value is in a later segment."""
+    reduced: dict[int, Node] = {}
+    for node in first.union(second).nodes:
+        source = next((reduced[number] for number in node.inputs if number in reduced), None)
+        if source is not None and node.op.kind != "movement":
+            return no("a reduction ends its segment", reduction=source.op.name, reader=node.op.name)
+        if source is not None or node.op.kind == "reduction":
+            reduced.update(dict.fromkeys(node.outputs, source or node))
+    return yes()
+
+
+def one_op_a_segment(first: Group, second: Group) -> Verdict:
+    """Every op is a segment of its own."""
+    return no("one op a segment", first=first.ops, second=second.ops)
+
+
+def library_alone(first: Group, second: Group) -> Verdict:
+    """A library call shares its segment with nothing."""
+    for group in (first, second):
+        if "library" in group.kinds:
+            return no("a library call is alone in its segment", ops=group.ops)
+    return yes()
+
+
+def same_device(first: Group, second: Group) -> Verdict:
+    """What a segment reads and makes is on one mesh of devices; values that have none go with any."""
+    union = first.union(second)
+    meshes = {s.devices for number in _numbers_of(union) if (s := union.fusion.values[number].sharding) is not None}
+    return yes() if len(meshes) < 2 else no("values on different devices", devices=tuple(sorted(meshes)))
+
+
+def resharding_alone(first: Group, second: Group) -> Verdict:
+    """An op whose operand and result lie differently on devices shares its segment with nothing."""
+    for group in (first, second):
+        for node in group.nodes:
+            if is_resharding(group.fusion, node):
+                return no("resharding is alone in its segment", op=node.op.name)
+    return yes()
+
+
+def is_resharding(fusion: Fusion, node: Node) -> bool:
+    """Whether a node's result lies on other devices than an operand, or another of its axes is cut.
+
+    The axis of an operand is compared with the one that a part of the result needs of it.
+    """
+    result = fusion.values[node.outputs[0]].sharding
+    needed: Mapping[int, int | None] | Verdict = dict.fromkeys(range(len(node.operands)))
+    if result is not None and result.axis is not None:
+        needed = operand_axes(fusion, node, result.axis)
+    for position, operand in enumerate(node.operands):
+        own = fusion.values[operand].sharding if isinstance(operand, int) else None
+        if own is None or result is None:
+            continue
+        if isinstance(needed, Verdict) or own.devices != result.devices or own.axis != needed.get(position):
+            return True
+    return False
+
+
+def _numbers_of(group: Group) -> list[int]:
+    return [*group.inputs, *(number for node in group.nodes for number in node.outputs)]
+
+
+def at_most_bytes(limit: int) -> Predicate:
+    """No merge after which a segment reads and writes more than `limit` bytes of tensors.
+
+    Sizes that are symbolic must be known: give `inputs` to `segment`. The predicate raises ScalarError otherwise.
+    """
+
+    def within_bytes(first: Group, second: Group) -> Verdict:
+        union = first.union(second)
+        total = union.bytes
+        if not isinstance(total, int):
+            if union.sizes is None:
+                raise ScalarError(
+                    f"at_most_bytes: the segment takes {total} bytes, and the sizes are not known",
+                    hint="give the arguments, as in fd.segment(inputs, merge=...)",
+                )
+            total = evaluate(total, union.sizes)
+        return yes() if total <= limit else no("the segment would be too large", bytes=total, limit=limit)
+
+    within_bytes.__name__ = f"at_most_bytes({limit})"
+    return within_bytes
+
+
+def viewer(
+    fusion: Fusion, nodes: tuple[Node, ...], sizes: Mapping[int, int] | None = None
+) -> Callable[[tuple[int, ...]], Group]:
+    """What `segments.partition` needs to show predicates groups: positions of steps -> Group."""
+    return lambda steps: Group(fusion, tuple(nodes[step] for step in steps), sizes)

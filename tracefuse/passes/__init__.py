@@ -1,0 +1,1 @@
+"""Rewrites from fusion to fusion and from kernel to kernel."""

@@ -1,0 +1,148 @@
+"""Composite reductions written with other rows.
+
+A row such as var says in `steps` how to write it: a Python expression over `a` (the operand), `n` (how many elements
+are reduced), the row's own attributes, other rows by name, and operators. A kernel then makes several passes over a
+row that it holds, and parts that the fusion has anyway (the mean of a layer norm) are computed once.
+
+Knows: the little language of `steps`. Must not know: which rows are composite.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+
+from tracefuse.dtypes import int64
+from tracefuse.errors import InternalError
+from tracefuse.ir.extents import Extent, product
+from tracefuse.ir.fusion import Fusion, Literal, Node, Operand
+from tracefuse.ops import REGISTRY, Pointwise, Reduction
+from tracefuse.ops.pointwise import extent as extent_row
+from tracefuse.passes.rewrite import Rewriter, merge_common
+
+OPERATORS: dict[type[ast.operator] | type[ast.unaryop], str] = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "div",
+    ast.FloorDiv: "floor_divide",
+    ast.Mod: "remainder",
+    ast.Pow: "pow",
+    ast.USub: "neg",
+}
+
+
+def decompose(fusion: Fusion) -> Fusion:
+    """`fusion` with every reduction that has `steps` written out; the value that it made keeps its number.
+
+    Intermediates are in the compute type of the node (float32 for halves), so that nothing is rounded on the way
+    that was not before. What is then common to several parts of the fusion is merged.
+    """
+    if not any(isinstance(node.op, Reduction) and node.op.steps for node in fusion.nodes):
+        return fusion
+    rewriter = Rewriter(fusion)
+    for node in fusion.nodes:
+        if isinstance(node.op, Reduction) and node.op.steps:
+            _Steps(fusion, rewriter, node).write(node.op.steps)
+        else:
+            rewriter.keep(node)
+    return merge_common(rewriter.build())
+
+
+@functools.cache
+def _parsed(steps: str) -> ast.expr:
+    return ast.parse(steps, mode="eval").body
+
+
+class _Steps:
+    """Writes the steps of one node. Equal subexpressions are written once."""
+
+    def __init__(self, fusion: Fusion, rewriter: Rewriter, node: Node) -> None:
+        self.fusion, self.rewriter, self.node = fusion, rewriter, node
+        self.result = node.outputs[0]
+        self.compute = node.compute.compute
+        self.made: dict[tuple[str, bool], Operand] = {}
+
+    def write(self, steps: str) -> None:
+        expression = _parsed(steps)
+        operands, row, keepdim = self._parts(expression, inner=False)
+        self._emit(row, operands, keepdim, number=self.result)
+
+    def _operand(self, expression: ast.expr, inner: bool) -> Operand:
+        """The value of a subexpression; `inner` where it is an operand of a reduction, which then keeps its axes."""
+        if isinstance(expression, ast.Name):
+            return self._name(expression.id)
+        if isinstance(expression, ast.Constant) and isinstance(expression.value, bool | int | float | complex):
+            return Literal(expression.value)
+        if self._is_count(expression):
+            return self._count()
+        key = (ast.dump(expression), inner)
+        if key not in self.made:
+            operands, row, keepdim = self._parts(expression, inner)
+            self.made[key] = self._emit(row, operands, keepdim)
+        return self.made[key]
+
+    def _name(self, name: str) -> Operand:
+        if name == "a":
+            return self.node.operands[0]
+        if name == "n":
+            return self._count()
+        if name in self.node.attributes:
+            return Literal(self.node.attributes[name])
+        raise InternalError(f"the steps of {self.node.op.name} name {name}, which is neither a, n nor an attribute")
+
+    def _is_count(self, expression: ast.expr) -> bool:
+        """Whether it is n, maybe less an attribute that is 0, maybe kept from being negative, which n is not."""
+        match expression:
+            case ast.Name("n"):
+                return True
+            case ast.BinOp(left, ast.Sub(), ast.Name(name)):
+                return self.node.attributes.get(name) == 0 and self._is_count(left)
+            case ast.Call(ast.Name("maximum"), [first, ast.Constant(0)]):
+                return self._is_count(first)
+        return False
+
+    def _count(self) -> Operand:
+        shape = self.fusion.shape_of(self.node.operands[0])
+        count: Extent = product(shape[axis] for axis in self.node.attributes["dims"])
+        if isinstance(count, int):
+            return Literal(count)
+        key = ("n", False)
+        if key not in self.made:
+            (number,) = self.rewriter.node(
+                extent_row, [], {"value": count}, int64, [int64], where=self.node.where, extents=[count]
+            )
+            self.rewriter.mark(number, self.result)
+            self.made[key] = number
+        return self.made[key]
+
+    def _parts(self, expression: ast.expr, inner: bool) -> tuple[list[Operand], Pointwise | Reduction, bool]:
+        """(operands, row, keepdim) of an expression that is an operator or a call."""
+        match expression:
+            case ast.BinOp(left, operator, right):
+                row, arguments = REGISTRY[OPERATORS[type(operator)]], [left, right]
+            case ast.UnaryOp(operator, operand):
+                row, arguments = REGISTRY[OPERATORS[type(operator)]], [operand]
+            case ast.Call(ast.Name(name), arguments, []) if name in REGISTRY:
+                row = REGISTRY[name]
+            case _:
+                raise InternalError(f"steps of {self.node.op.name}: {ast.unparse(expression)} is not understood")
+        if not isinstance(row, Pointwise | Reduction):
+            raise InternalError(f"steps of {self.node.op.name}: {row.name} is neither pointwise nor a reduction")
+        reduces = isinstance(row, Reduction)
+        operands = [self._operand(argument, inner or reduces) for argument in arguments]
+        return operands, row, inner or bool(self.node.attributes["keepdim"])
+
+    def _emit(self, row: Pointwise | Reduction, operands: list[Operand], keepdim: bool, number: int = -1) -> int:
+        attributes = {"dims": self.node.attributes["dims"], "keepdim": keepdim} if isinstance(row, Reduction) else {}
+        final = number >= 0
+        dtype = self.fusion.values[self.result].dtype if final else self.compute
+        before = self.rewriter.values.get(number)
+        (made,) = self.rewriter.node(
+            row, operands, attributes, self.compute, [dtype], where=self.node.where, numbers=[number] if final else []
+        )
+        if before is not None:
+            self.rewriter.values[made] = before
+        else:
+            self.rewriter.mark(made, self.result)
+        return made

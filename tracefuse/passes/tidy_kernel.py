@@ -1,0 +1,236 @@
+"""A finished kernel made easier to read: what no result needs is left out, and names are short.
+
+Templates write down what they may need, under names that a counter makes unique. Here lets, loops and local arrays that
+nothing reads go; then each name is cut to its stem where no other has it (`acc1`), and the rest of one stem are
+numbered from 1 (`v0_1`, `v0_2`). Parameters keep their names. What the kernel computes stays the same, bit for bit.
+
+Knows: the kernel IR. Must not know: ops, templates, targets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TypeAlias, assert_never
+
+from tracefuse.kernel import kernel_ir as ir
+
+Body: TypeAlias = tuple[ir.Statement, ...]
+
+_COUNTED = re.compile(r"_\d+(?=$|_re$|_im$)")
+"""What the counter put behind a stem; the parts of complex numbers are named after it."""
+
+
+def tidy(kernel: ir.Kernel) -> ir.Kernel:
+    """The kernel without what nothing reads, under short names."""
+    return _with_short_names(replace(kernel, body=_needed(kernel.body)))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# what is read
+
+
+def _needed(body: Body) -> Body:
+    """The statements whose effects or values are needed; once around for each chain of what is read in vain."""
+    while True:
+        read = Counter(_reads(body))
+        kept = _kept(body, read)
+        if kept == body:
+            return body
+        body = kept
+
+
+def _kept(body: Body, read: Counter[str]) -> Body:
+    kept: list[ir.Statement] = []
+    for statement in body:
+        match statement:
+            case ir.Let(variable) | ir.Declare(variable) if not read[variable.name]:
+                continue
+            case ir.Allocate(buffer) if not read[buffer.name]:
+                continue
+            case ir.Store(buffer) | ir.Copy(buffer) | ir.StartCopy(buffer) | ir.Transpose(buffer) if (
+                buffer.space != "global" and not read[buffer.name]
+            ):
+                continue
+            case ir.Assign(variable) | ir.Accumulate(variable) if not read[variable.name]:
+                continue
+            case ir.For():
+                inside = _kept(statement.body, read)
+                if _does_nothing(inside):
+                    continue
+                statement = statement if inside == statement.body else replace(statement, body=inside)
+            case ir.If():
+                inside, otherwise = _kept(statement.body, read), _kept(statement.orelse, read)
+                if _does_nothing((*inside, *otherwise)):
+                    continue
+                if (inside, otherwise) != (statement.body, statement.orelse):
+                    statement = replace(statement, body=inside, orelse=otherwise)
+        kept.append(statement)
+    return tuple(kept)
+
+
+def _does_nothing(body: Body) -> bool:
+    return all(isinstance(statement, ir.Comment) for statement in body)
+
+
+def _reads(body: Body) -> Iterator[str]:
+    """The name of each variable and buffer, once for each read; what is combined over threads is read."""
+    for statement in ir.walk_statements(body):
+        match statement:
+            case ir.Let(_, value) | ir.Declare(_, value) | ir.Assign(_, value) | ir.Accumulate(_, _, value):
+                yield from _names(value)
+            case ir.Store(_, index, value, _, block):
+                yield from _names(index)
+                yield from _names(value)
+                if block is not None:
+                    yield from _names(block)
+            case ir.Copy(_, index, source, source_index) | ir.StartCopy(_, index, source, source_index):
+                yield source.name
+                yield from _names(index)
+                yield from _names(source_index)
+            case ir.Transpose(_, _, source, _, rows, columns):
+                yield source.name
+                yield from _names(rows)
+                yield from _names(columns)
+            case ir.For(_, start, stop, step):
+                for bound in (start, stop, step):
+                    yield from _names(bound)
+            case ir.If(condition):
+                yield from _names(condition)
+            case ir.Allocate(buffer):
+                if not isinstance(buffer.size, int | None):
+                    yield from _names(buffer.size)
+            case ir.GroupReduce(variables, combiner):
+                yield from (variable.name for variable in variables)
+                for result in combiner.results:
+                    yield from _names(result)
+            case ir.EndBatch() | ir.AwaitCopies() | ir.Barrier() | ir.Comment():
+                pass
+            case _:
+                assert_never(statement)
+
+
+def _names(expression: ir.Expression) -> Iterator[str]:
+    match expression:
+        case ir.Variable(name):
+            yield name
+        case ir.Load(buffer, index):
+            yield buffer.name
+            yield from _names(index)
+        case ir.Call(_, arguments):
+            for argument in arguments:
+                yield from _names(argument)
+        case ir.Cast(argument):
+            yield from _names(argument)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# names
+
+
+def _with_short_names(kernel: ir.Kernel) -> ir.Kernel:
+    fixed = {parameter.name for parameter in kernel.parameters} | {axis.variable.name for axis in kernel.grid}
+    if kernel.thread is not None:
+        fixed.add(kernel.thread.name)
+    made = [name for name in dict.fromkeys(_made(kernel.body)) if name not in fixed]
+    return replace(kernel, body=_Renaming(_short(made, fixed)).body(kernel.body))
+
+
+def _short(made: list[str], fixed: set[str]) -> dict[str, str]:
+    """A new name for each that the body makes, all different."""
+    count = Counter(_COUNTED.sub("", name) for name in made)
+    taken, next_of = set(fixed), Counter[str]()
+    names: dict[str, str] = {}
+    for name in made:
+        stem = _COUNTED.sub("", name)
+        short = stem
+        while short in taken or (count[stem] > 1 and short == stem):
+            next_of[stem] += 1
+            short = _numbered(stem, next_of[stem])
+        names[name] = short
+        taken.add(short)
+    return names
+
+
+def _numbered(stem: str, number: int) -> str:
+    part = stem[-3:] if stem.endswith(("_re", "_im")) else ""
+    return f"{stem.removesuffix(part)}_{number}{part}"
+
+
+def _made(body: Body) -> Iterator[str]:
+    """The names that the statements introduce, in order."""
+    for statement in ir.walk_statements(body):
+        match statement:
+            case ir.Let(variable) | ir.Declare(variable) | ir.For(variable):
+                yield variable.name
+            case ir.Allocate(buffer):
+                yield buffer.name
+            case ir.GroupReduce(_, combiner):
+                yield from (variable.name for variable in (*combiner.left, *combiner.right))
+
+
+class _Renaming:
+    """Statements and expressions under other names."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self.names = names
+
+    def variable(self, variable: ir.Variable) -> ir.Variable:
+        short = self.names.get(variable.name, variable.name)
+        return variable if short == variable.name else ir.Variable(short, variable.dtype)
+
+    def variables(self, variables: tuple[ir.Variable, ...]) -> tuple[ir.Variable, ...]:
+        return tuple(map(self.variable, variables))
+
+    def buffer(self, buffer: ir.Buffer) -> ir.Buffer:
+        short = self.names.get(buffer.name, buffer.name)
+        return buffer if short == buffer.name else replace(buffer, name=short)
+
+    def code(self, expression: ir.Expression) -> ir.Expression:
+        match expression:
+            case ir.Variable():
+                return self.variable(expression)
+            case ir.Load(buffer, index, cache):
+                return ir.Load(self.buffer(buffer), self.code(index), cache)
+            case ir.Call(name, arguments, dtype):
+                return ir.Call(name, tuple(map(self.code, arguments)), dtype)
+            case ir.Cast(argument, dtype):
+                return ir.Cast(self.code(argument), dtype)
+        return expression
+
+    def body(self, body: Body) -> Body:
+        return tuple(map(self.statement, body))
+
+    def statement(self, statement: ir.Statement) -> ir.Statement:
+        match statement:
+            case ir.Let(variable, value) | ir.Declare(variable, value) | ir.Assign(variable, value):
+                return type(statement)(self.variable(variable), self.code(value))
+            case ir.Accumulate(variable, operation, value):
+                return ir.Accumulate(self.variable(variable), operation, self.code(value))
+            case ir.Store(buffer, index, value, cache, block):
+                there = None if block is None else self.code(block)
+                return ir.Store(self.buffer(buffer), self.code(index), self.code(value), cache, there)
+            case ir.Copy(to, to_index, source, source_index, width, cache):
+                places = (self.buffer(to), self.code(to_index), self.buffer(source), self.code(source_index))
+                return ir.Copy(*places, width, cache)
+            case ir.StartCopy(to, to_index, source, source_index, width):
+                places = (self.buffer(to), self.code(to_index), self.buffer(source), self.code(source_index))
+                return ir.StartCopy(*places, width)
+            case ir.Transpose(to, to_pitch, source, from_pitch, rows, columns, width):
+                tiles = (self.buffer(to), to_pitch, self.buffer(source), from_pitch)
+                return ir.Transpose(*tiles, self.code(rows), self.code(columns), width)
+            case ir.For(variable, start, stop, step, kind, inside):
+                bounds = (self.code(start), self.code(stop), self.code(step))
+                return ir.For(self.variable(variable), *bounds, kind, self.body(inside))
+            case ir.If(condition, inside, otherwise):
+                return ir.If(self.code(condition), self.body(inside), self.body(otherwise))
+            case ir.Allocate(buffer):
+                return ir.Allocate(self.buffer(buffer))
+            case ir.GroupReduce(variables, combiner, group):
+                results = tuple(map(self.code, combiner.results))
+                renamed = ir.Combiner(self.variables(combiner.left), self.variables(combiner.right), results)
+                return ir.GroupReduce(self.variables(variables), renamed, group)
+            case ir.Barrier() | ir.EndBatch() | ir.AwaitCopies() | ir.Comment():
+                return statement

@@ -1,0 +1,1 @@
+"""What runs a segmented fusion: plans, host programs, and the Python code of a call."""

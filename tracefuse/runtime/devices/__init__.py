@@ -1,0 +1,1 @@
+"""Arrays, memory, streams and libraries of the CPU and of GPUs."""

@@ -1,0 +1,88 @@
+"""What a definition says of its inputs, and what arrays say of themselves.
+
+Knows: shapes, strides and dtypes of arrays of any library, by their attributes alone. Must not know: operations,
+segments, execution.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracefuse import source
+from tracefuse.dtypes import DType, data_type_of
+from tracefuse.errors import ShapeError
+from tracefuse.runtime.devices.arrays import dtype_of_array
+
+# Relative and absolute, for results of a few hundred operations on numbers of about 1.
+_TOLERANCES = {
+    "float16": 1e-2,
+    "bfloat16": 5e-2,
+    "float32": 1e-4,
+    "float64": 1e-9,
+    "complex64": 1e-4,
+    "complex128": 1e-9,
+}
+
+
+def assert_close(actual: Any, expected: Any, dtype: DType, what: str) -> None:
+    """AssertionError where two arrays differ by more than results of type `dtype` may."""
+    comparable = np.dtype(np.float64) if dtype.is_floating else dtype.numpy
+    tolerance = _TOLERANCES.get(dtype.name, 0.0)
+    own, wanted = (on_host(array).astype(comparable) for array in (actual, expected))
+    np.testing.assert_allclose(own, wanted, rtol=tolerance, atol=tolerance, equal_nan=True, err_msg=what)
+
+
+def on_host(array: Any) -> Any:
+    """An array of any library as a NumPy array."""
+    fetch = getattr(array, "get", None)
+    return fetch() if callable(fetch) else np.asarray(array)
+
+
+def description(array: Any) -> tuple[tuple[int, ...], tuple[int, ...], DType]:
+    """Sizes, strides in elements, dtype of an array of NumPy, CuPy, PyTorch or JAX."""
+    sizes, dtype = tuple(map(int, array.shape)), dtype_of_array(array)
+    if callable(getattr(array, "stride", None)):
+        return sizes, tuple(array.stride()), dtype
+    strides = getattr(array, "strides", None)
+    if strides is None:
+        inner = itertools.accumulate(reversed(sizes), lambda a, b: a * b, initial=1)
+        return sizes, tuple(reversed(list(inner)[: len(sizes)])), dtype
+    return sizes, tuple(s // dtype.itemsize for s in strides), dtype
+
+
+def contiguity_of(shape: Sequence[int], given: bool | Sequence[bool | None] | None) -> tuple[bool | None, ...]:
+    if given is None or isinstance(given, bool):
+        return tuple(None if size == 1 else bool(given) for size in shape)
+    if len(given) != len(shape):
+        raise ShapeError(
+            f"define_tensor: contiguity {list(given)} for {len(shape)} axes", hint="give one entry per axis",
+            where=source.user_line(),
+        )  # fmt: skip
+    return tuple(None if size == 1 else bool(flag) for size, flag in zip(shape, given, strict=True))
+
+
+def layout_of(sizes: Sequence[int], strides: Sequence[int]) -> tuple[list[bool | None], list[int]]:
+    """Contiguity per axis (its stride is what the next inner axis spans) and the stride order, empty if row-major."""
+    rank = len(sizes)
+    outer_first = sorted(range(rank), key=lambda axis: (-strides[axis], axis))
+    contiguity: list[bool | None] = [None] * rank
+    expected = 1
+    for axis in reversed(outer_first):
+        if sizes[axis] != 1:
+            contiguity[axis] = strides[axis] == expected
+            expected = strides[axis] * sizes[axis]
+    order = [rank - 1 - outer_first.index(axis) for axis in range(rank)]
+    return contiguity, [] if order == list(reversed(range(rank))) else order
+
+
+def input_text(argument: Any) -> str:
+    """An expression that makes an argument like this one."""
+    shape = getattr(argument, "shape", None)
+    if shape is None:
+        return repr(argument)
+    name = data_type_of(dtype_of_array(argument)).value
+    return f"np.random.default_rng(0).uniform(0, 5, {tuple(shape)}).astype({name!r})"

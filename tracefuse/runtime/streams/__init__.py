@@ -1,0 +1,1 @@
+"""Stream-parallel loops: their host programs and the code of an iteration."""

@@ -1,0 +1,1 @@
+"""Targets: what compiles and launches kernels, allocates memory and calls libraries."""

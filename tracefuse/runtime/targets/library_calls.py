@@ -1,0 +1,59 @@
+"""Library segments: ops that BLAS or cuBLAS runs, through NumPy's functions on NumPy or CuPy arrays.
+
+Halves are computed in float32 where the row or the CPU has none. cuBLAS has its own; CuPy takes batches of bfloat16
+matrices to a kernel for integers that does not know the type, so those are computed in float32 too.
+
+Knows: library rows, backends. Must not know: kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tracefuse.dtypes import DType, bfloat16
+from tracefuse.errors import OutOfRangeError
+from tracefuse.ir.fusion import Fusion, Node
+from tracefuse.ir.op_kinds import Library
+from tracefuse.runtime.targets.backend import Backend
+
+
+def library_launch(
+    fusion: Fusion, node: Node, backend: Backend
+) -> Callable[[Sequence[Any], Sequence[Any]], Sequence[Any] | None]:
+    """A launch that calls the row's function on its operands and returns the fresh, contiguous result."""
+    op = node.op
+    assert isinstance(op, Library)
+    places = [(fusion.inputs.index(o), k in op.indices) for k, o in enumerate(node.operands) if isinstance(o, int)]
+    attributes = dict(node.attributes)
+    result = fusion.values[node.outputs[0]].dtype
+    batched = any(len(fusion.shape_of(o)) > 2 for o in node.operands)
+    has_halves = op.in_halves and backend.target.name != "cpu" and not (batched and node.compute is bfloat16)
+    in_float32 = node.compute.is_half and not has_halves
+    kind = node.compute.compute if in_float32 else node.compute
+    compute = kind.numpy
+    product = _product(fusion, node, kind, backend)
+
+    def run(inputs: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any]:
+        given = [(inputs[place], position) for place, position in places]
+        operands = [o if position or o.dtype == compute else o.astype(compute) for o, position in given]
+        made = None if product is None else product(*operands)
+        if made is None:
+            try:
+                made = op.numpy(*operands, **attributes)
+            except IndexError as error:
+                raise OutOfRangeError(f"{op.name}: {error}", where=node.where) from None
+        made = made if made.dtype == result.numpy else made.astype(result.numpy)
+        return (backend.as_result(made, result),)
+
+    return run
+
+
+def _product(fusion: Fusion, node: Node, kind: DType, backend: Backend) -> Callable[[Any, Any], Any] | None:
+    """The backend's own product of two matrices, where the node is one and the backend has it."""
+    op = node.op
+    assert isinstance(op, Library)
+    if op.product is None or [len(fusion.shape_of(o)) for o in node.operands] != [2, 2]:
+        return None
+    found, transposed = backend.product(kind), op.product == "ab'"
+    return None if found is None else lambda a, b: found(a, b, transposed)

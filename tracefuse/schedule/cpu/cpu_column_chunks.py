@@ -1,0 +1,169 @@
+"""Column sums of many rows on the CPU: chunks of rows, where tiles of columns alone would leave workers idle.
+
+A launch computes the states of each chunk of rows for each tile of columns; the next one combines them in order and
+stores what is left. The number of chunks depends on sizes alone, so the bits do not depend on the number of workers.
+
+Knows: regions of one phase, loops, kernel IR. Must not know: LLVM, arrays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tracefuse.ir.extents import Extent, Symbol, as_symbol, ceildiv, maximum, minimum, product, symbol
+from tracefuse.kernel.kernel_ir import Buffer
+from tracefuse.schedule.body import Body
+from tracefuse.schedule.cpu.cpu_column import (
+    COLUMNS,
+    Columns,
+    Totals,
+    accumulate_rows,
+    fill_states,
+    finish_states,
+    load_states,
+    open_columns,
+    state_arrays,
+    store_states,
+)
+from tracefuse.schedule.cpu.cpu_row import new_body, open_grid, work
+from tracefuse.schedule.launch_spec import LaunchSpec, Scratch, make_launch
+from tracefuse.schedule.nest import Loop, position_in
+from tracefuse.schedule.phases import Region, new_accumulator, store_output
+from tracefuse.schedule.sizes import Sizes
+
+FEW_TILES = 16
+"""Tiles of columns up to which rows are cut: with more there is work for several workers."""
+
+LEAST_WORK = 1 << 20
+"""Elements from which a second launch pays."""
+
+CHUNK = 1 << 18
+MOST_CHUNKS = 64
+"""A chunk has at least CHUNK elements, and there are at most MOST_CHUNKS of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """The loops of a region, and the chunks of rows: rows of each and how many."""
+
+    region: Region
+    length: Extent
+    count: Extent
+
+    @property
+    def inner(self) -> Loop:
+        return self.region.nest.loops[-1]
+
+    @property
+    def outer(self) -> list[Loop]:
+        return [loop for loop in self.region.nest.kept if loop is not self.inner]
+
+    @property
+    def tiles(self) -> Extent:
+        return ceildiv(self.inner.extent, COLUMNS)
+
+    def place(self, chunk: Extent) -> Extent:
+        """Where the state of the current column and a chunk is."""
+        return (position_in(self.outer) * self.count + chunk) * self.inner.extent + self.inner.index
+
+
+def is_worth_chunks(region: Region, sizes: Sizes) -> bool:
+    """Whether few tiles of columns have many rows, of which nothing is stored; guarded."""
+    if len(region.reductions) != 1 or any(region.full):
+        return False
+    split = _Split(region, 1, 1)
+    tiles = split.tiles * product(loop.extent for loop in split.outer)
+    reason = "a small sum of columns is one launch"
+    return not sizes.at_most(work(region), LEAST_WORK - 1, reason) and sizes.at_most(
+        tiles, FEW_TILES, "many tiles of columns need no chunks of rows"
+    )
+
+
+def lower_column_chunks(
+    region: Region, name: str, contract: bool
+) -> tuple[tuple[LaunchSpec, ...], tuple[Scratch, ...], dict[Symbol, Extent]]:
+    """The two launches, the memory between them, and what the chunks are."""
+    rows = region.nest.reduced[0]
+    width = product(loop.extent for loop in (*region.nest.reduced[1:], region.nest.loops[-1]))
+    length, count = symbol("chunk_length", minimum=1), symbol("chunks", minimum=1)
+    lengths = maximum(ceildiv(CHUNK, maximum(width, 1)), ceildiv(rows.extent, MOST_CHUNKS))
+    derived = {_symbol(length): lengths, _symbol(count): maximum(ceildiv(rows.extent, maximum(lengths, 1)), 1)}
+    split = _Split(region, length, count)
+    states = [v.dtype for node in region.in_phase(0) for v in new_accumulator(new_body(region), node).variables]
+    size = product(loop.extent for loop in region.nest.kept) * count
+    launches = (_chunks(split, f"{name}_0", contract), _results(split, f"{name}_1", contract))
+    return launches, tuple(Scratch(dtype, size) for dtype in states), derived
+
+
+def _symbol(extent: Extent) -> Symbol:
+    found = as_symbol(extent)
+    assert found is not None
+    return found
+
+
+def _partials(totals: Totals, *, written: bool) -> list[list[Buffer]]:
+    """The parameters between the launches: for each reduction one for each part of its state."""
+    result: list[list[Buffer]] = []
+    for accumulator, _ in totals:
+        first = sum(map(len, result))
+        result.append(
+            [
+                Buffer(f"partial{first + k}", v.dtype, written=written, alignment=v.dtype.itemsize)
+                for k, v in enumerate(accumulator.variables)
+            ]
+        )
+    return result
+
+
+def _open(split: _Split, extra: Extent) -> tuple[Body, tuple[Extent, Extent], Extent, Columns, Totals]:
+    """A body in the loops over tiles and `extra` further iterations, with states at their neutral elements."""
+    body = new_body(split.region)
+    grid, part = open_grid(body, split.outer, split.tiles * extra)
+    columns = open_columns(body, split.inner, part % split.tiles)
+    states = [new_accumulator(body, node) for node in split.region.in_phase(0)]
+    totals = [(accumulator, state_arrays(body, accumulator, "total")) for accumulator in states]
+    return body, grid, part // split.tiles, columns, totals
+
+
+def _chunks(split: _Split, name: str, contract: bool) -> LaunchSpec:
+    body, grid, chunk, columns, totals = _open(split, split.count)
+    start = chunk * split.length
+    stop = minimum(start + split.length, split.region.nest.reduced[0].extent)
+    accumulate_rows(body, split.region, 0, totals, columns, start, stop)
+    partials = _partials(totals, written=True)
+
+    def emit() -> None:
+        at = body.index.code(columns.place)
+        for (_, arrays), buffers in zip(totals, partials, strict=True):
+            store_states(body, tuple(buffers), body.index.code(split.place(chunk)), load_states(arrays, at))
+
+    columns.each(body, emit)
+    scratch = list(enumerate(buffer for buffers in partials for buffer in buffers))
+    return make_launch(body, name, "cpu", [grid], scratch=scratch, work=work(split.region), contract=contract)
+
+
+def _results(split: _Split, name: str, contract: bool) -> LaunchSpec:
+    body, grid, _, columns, totals = _open(split, 1)
+    fill_states(body, totals, columns)
+    partials = _partials(totals, written=False)
+    chunk = symbol("c", extent=split.count)
+
+    def join() -> None:
+        at = body.index.code(columns.place)
+        for (accumulator, arrays), buffers in zip(totals, partials, strict=True):
+            later = load_states(tuple(buffers), body.index.code(split.place(chunk)))
+            store_states(body, arrays, at, accumulator.combined(load_states(arrays, at), later))
+
+    with body.loop(chunk, split.count):
+        columns.each(body, join)
+    for accumulator, arrays in totals:
+        finish_states(body, split.region, accumulator, arrays, columns)
+
+    def store() -> None:
+        for output in split.region.kept:
+            store_output(body, split.region, output)
+
+    columns.each(body, store)
+    scratch = list(enumerate(buffer for buffers in partials for buffer in buffers))
+    elements = product(loop.extent for loop in split.region.nest.kept) * split.count
+    return make_launch(body, name, "cpu", [grid], scratch=scratch, work=elements, contract=contract)

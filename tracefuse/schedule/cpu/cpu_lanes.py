@@ -1,0 +1,113 @@
+"""The R loops of a row on the CPU, in the form that the vector unit takes.
+
+A sum or a maximum is one variable, which LLVM spreads over a vector itself. A state of several variables (where the
+largest element is) it does not: so LANES states stand in local arrays, each for every LANES-th element, and are
+combined after the loops. What is left at the end of the innermost loop goes to one state alone.
+
+Knows: regions, bodies, accumulators. Must not know: templates, sizes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from tracefuse.ir.extents import Extent, floordiv, symbol
+from tracefuse.kernel.kernel_ir import Allocate, Buffer, Load, Store
+from tracefuse.schedule.body import Body
+from tracefuse.schedule.nest import Loop
+from tracefuse.schedule.phases import Accumulator, Region, accumulate, lifted, store_output
+
+LANES = 32
+"""States at a time: two vectors of float32, so that each step does not wait for the one before."""
+
+
+def reduce_loops(
+    body: Body, region: Region, phase: int, states: Sequence[Accumulator], loops: Sequence[Loop], *,
+    first: Extent = 0, last: Extent | None = None,
+) -> None:  # fmt: skip
+    """One pass over the loops: what the phase reduces, and the full outputs that it knows.
+
+    first, last: the bounds of the outermost loop; without them all of it.
+    """
+    spread = {state.node.outputs[0]: _arrays(body, state) for state in states if len(state.variables) > 1}
+    bounds = [(first if k == 0 else 0, loop.extent if k or last is None else last) for k, loop in enumerate(loops)]
+    long = body.index.compare("le", LANES, bounds[-1][1] - bounds[-1][0]) if spread and loops else None
+    if long is not None:
+        with body.condition(long):
+            for state in states:
+                _fill(body, state, spread.get(state.node.outputs[0], ()))
+
+    def emit(lane: Extent | None = None) -> None:
+        for state in states:
+            held = spread.get(state.node.outputs[0])
+            if lane is None or held is None:
+                accumulate(body, region, state)
+            else:
+                _absorb(body, region, state, held, lane)
+        for output in region.full[phase]:
+            store_output(body, region, output)
+
+    with contextlib.ExitStack() as stack:
+        for loop, (start, stop) in zip(loops[:-1], bounds, strict=False):
+            stack.enter_context(body.loop(loop.index, stop, start=start))
+        if not loops:
+            emit()
+            return
+        inner, (start, stop) = loops[-1], bounds[-1]
+        if spread:
+            base, lane = symbol("base", extent=inner.extent), symbol("lane", extent=LANES)
+            with body.loop(base, stop - (LANES - 1), start=start, step=LANES), body.loop(lane, LANES, "vector"):
+                body.bind(inner.index, body.index.code(base + lane))
+                emit(lane)
+            start = start + floordiv(stop - start, LANES) * LANES
+        with body.loop(inner.index, stop, "serial" if spread else "vector", start=start):
+            emit()
+    if long is not None:
+        with body.condition(long):
+            for state in states:
+                _join(body, state, spread.get(state.node.outputs[0], ()))
+
+
+def _arrays(body: Body, state: Accumulator) -> tuple[Buffer, ...]:
+    """LANES states: one array for each part."""
+    name = f"lanes{state.node.outputs[0]}"
+    buffers = tuple(Buffer(body.fresh(name), v.dtype, "local", LANES) for v in state.variables)
+    for buffer in buffers:
+        body.append(Allocate(buffer))
+    return buffers
+
+
+def _fill(body: Body, state: Accumulator, buffers: Sequence[Buffer]) -> None:
+    """Makes the lanes' states the neutral element."""
+    lane = symbol("lane", extent=LANES)
+    with body.loop(lane, LANES, "vector"):
+        for buffer, value in zip(buffers, state.neutral, strict=False):
+            body.append(Store(buffer, body.index.code(lane), value))
+
+
+def _absorb(body: Body, region: Region, state: Accumulator, buffers: tuple[Buffer, ...], lane: Extent) -> None:
+    """Combines the element at the current indices into its lane's state."""
+    at = body.index.code(lane)
+    (element,) = lifted(body, region, state.node)
+    held = body.name("held", tuple(Load(buffer, at) for buffer in buffers))
+    both = body.name("both", state.combined(held, body.name("later", element)))
+    for buffer, value in zip(buffers, both, strict=True):
+        body.append(Store(buffer, at, value))
+
+
+def _join(body: Body, state: Accumulator, buffers: Sequence[Buffer]) -> None:
+    """Combines the lanes' states by halves, and what is left into the state that is declared."""
+    if not buffers:
+        return
+    half = LANES // 2
+    while half:
+        lane = symbol("lane", extent=half)
+        with body.loop(lane, half, "vector"):
+            low, high = body.index.code(lane), body.index.code(lane + half)
+            earlier = body.name("held", tuple(Load(buffer, low) for buffer in buffers))
+            later = body.name("later", tuple(Load(buffer, high) for buffer in buffers))
+            for buffer, value in zip(buffers, body.name("both", state.combined(earlier, later)), strict=True):
+                body.append(Store(buffer, low, value))
+        half //= 2
+    state.absorb(body, tuple(Load(buffer, body.index.code(0)) for buffer in buffers))

@@ -1,0 +1,80 @@
+"""The pointwise template for the CPU where an input lies in another order than the output: tiles through local memory.
+
+A piece is a square tile of two loops: the innermost one, along which the output lies in memory, and the one along which
+the input does. The input's tile is copied along its own memory, several lines of the cache a row, transposed between
+two pieces of local memory, and then the elements are computed along the output's. Rows of a matrix often lie a power of
+two apart, where few of them fit the cache at a time: so each line of memory is touched once, whole.
+
+Knows: regions without a reduction, loops, kernel IR. Must not know: LLVM, arrays.
+"""
+
+from __future__ import annotations
+
+from tracefuse.ir.extents import Extent, ceildiv, minimum, symbol
+from tracefuse.kernel.kernel_ir import Allocate, Buffer, Load, Store, Transpose
+from tracefuse.schedule.body import Body
+from tracefuse.schedule.cpu.cpu_row import new_body, open_grid, work
+from tracefuse.schedule.launch_spec import LaunchSpec, make_launch
+from tracefuse.schedule.nest import Loop
+from tracefuse.schedule.phases import Region, store_output
+from tracefuse.schedule.scopes import Key
+from tracefuse.schedule.transposed import Transposed
+
+ROW_BYTES = 256
+"""Bytes of a tile's row: four lines of the cache, of which the last may be shared with the next tile."""
+
+SIDES = (16, 128)
+"""Elements of a tile's side, at least and at most."""
+
+
+def lower_transpose(region: Region, transposed: Transposed, name: str, contract: bool) -> LaunchSpec:
+    """Tiles of the two loops; the other loops are pieces of their own."""
+    body, inner, other = new_body(region), region.nest.loops[-1], transposed.loop
+    rest = [loop for loop in region.nest.loops if loop not in (inner, other)]
+    side = _side(region, transposed)
+    across, down = ceildiv(inner.extent, side), ceildiv(other.extent, side)
+    grid, tile = open_grid(body, rest, down * across)
+    first_down = _bound(body, "down", tile // across * side, other.extent)
+    first_across = _bound(body, "across", tile % across * side, inner.extent)
+    last_down = _bound(body, "down_end", minimum(first_down + side, other.extent), other.extent + 1)
+    last_across = _bound(body, "across_end", minimum(first_across + side, inner.extent), inner.extent + 1)
+    rows, columns = body.index.code(last_across - first_across), body.index.code(last_down - first_down)
+    for key in transposed.reads:
+        along, turned = (_tile(body, key[0], side, stem) for stem in ("rows", "tile"))
+        with body.loop(inner.index, last_across, start=first_across):
+            place = (inner.index - first_across) * side + (other.index - first_down)
+            _copy_row(body, other, (first_down, last_down), key, along, place)
+        body.append(Transpose(turned, side, along, side, rows, columns))
+        body.cached[key] = (turned, (other.index - first_down) * side + (inner.index - first_across))
+    outer = body.loop(other.index, last_down, start=first_down)
+    with outer, body.loop(inner.index, last_across, "vector", start=first_across):
+        for output in (output for phase in region.full for output in phase):
+            store_output(body, region, output)
+    return make_launch(body, name, "cpu", [grid], work=work(region), contract=contract)
+
+
+def _side(region: Region, transposed: Transposed) -> int:
+    """Elements of a tile's side: rows of ROW_BYTES of the widest input."""
+    widest = max(region.fusion.values[number].dtype.itemsize for number, _ in transposed.reads)
+    return min(max(ROW_BYTES // widest, SIDES[0]), SIDES[1])
+
+
+def _tile(body: Body, number: int, side: int, stem: str) -> Buffer:
+    """Local memory for a tile of an input, as it is stored."""
+    buffer = Buffer(body.fresh(f"{stem}{number}"), body.fusion.values[number].dtype, "local", side * side)
+    body.append(Allocate(buffer))
+    return buffer
+
+
+def _bound(body: Body, name: str, value: Extent, extent: Extent) -> Extent:
+    index = symbol(name, extent=extent)
+    body.bind(index, body.index.code(value))
+    return index
+
+
+def _copy_row(body: Body, loop: Loop, bounds: tuple[Extent, Extent], key: Key, buffer: Buffer, place: Extent) -> None:
+    """One row of an input's tile, along its memory."""
+    number, coordinates = key
+    with body.loop(loop.index, bounds[1], "vector", start=bounds[0]):
+        element = Load(body.buffer_of(number), body.index.code(body.offset(number, coordinates)))
+        body.append(Store(buffer, body.index.code(place), element))

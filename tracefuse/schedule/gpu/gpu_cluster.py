@@ -1,0 +1,197 @@
+"""The row template for rows too long for one block: a cluster of blocks holds a row, so that memory is read once.
+
+Each block of a cluster takes a share of the row. What later phases read again stays with its threads: the first steps
+in registers, the rest in shared memory, to where it is copied with no detour. A phase's states are joined within each
+block, then every block leaves its own in the shared memory of all, and combines what is there in the blocks' order.
+
+Which rows go this way follows from sizes and the chip: those that would else be read from memory in each phase.
+
+Knows: phases, walks, kernel IR. Must not know: CUDA's notation, arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tracefuse.ir.extents import Extent, Symbol, ceildiv, minimum, product, symbol
+from tracefuse.ir.fusion import Fusion
+from tracefuse.ir.op_kinds import Pointwise
+from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Store
+from tracefuse.schedule.body import Body
+from tracefuse.schedule.chip import BLOCK_BYTES, Chip
+from tracefuse.schedule.gpu.gpu_frame import (
+    Portions,
+    Positions,
+    Setting,
+    Steps,
+    Strides,
+    Walk,
+    bind_loops,
+    bind_position,
+    new_body,
+    open_block,
+    open_threads,
+    symbol_of,
+    when,
+)
+from tracefuse.schedule.gpu.gpu_phase import (
+    State,
+    combine_shared,
+    combine_threads,
+    kept_dtype,
+    kept_keys,
+    places,
+    run_phases,
+    store_kept,
+)
+from tracefuse.schedule.gpu.gpu_split import FEW_ROWS
+from tracefuse.schedule.launch_spec import LaunchSpec, make_launch
+from tracefuse.schedule.phases import Region
+from tracefuse.schedule.scopes import Key
+from tracefuse.schedule.sizes import Sizes
+
+UNROLL = 4
+
+RESIDENT = {4: (256, 0), 3: (256, 32), 2: (512, 16), 1: (1024, 16)}
+"""By blocks on a multiprocessor: threads of a block, and registers of each for what it holds. More blocks overlap the
+reading of one row with the writing of another."""
+
+SMALL_CLUSTERS = (2, 4)
+"""Blocks of a cluster that come before the most there can be, where rows are short and many."""
+
+EXCHANGE_BYTES = 2048
+"""Of shared memory, for the states that threads and blocks exchange."""
+
+LONG_ROW = 160 * 1024
+"""Where rows are many, one of more bytes is held: those in flight would push each other out of the L2 cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How a row is shared: by `blocks` of `threads`, which hold `steps` positions each in registers and `capacity` in
+    shared memory together; `resident` such blocks fit a multiprocessor. least: positions that each block has."""
+
+    blocks: int
+    threads: int
+    steps: int
+    capacity: int
+    resident: int
+    least: int = 0
+
+    @property
+    def most(self) -> int:
+        """The longest row, in positions."""
+        return self.blocks * (self.steps * self.threads + self.capacity)
+
+
+def worth_holding(fusion: Fusion) -> Callable[[int], bool]:
+    """What a row in shared memory keeps for later phases: inputs, and what is made of several before a reduction."""
+    sources: dict[int, frozenset[int]] = {n: frozenset((n,)) for n in fusion.tensor_inputs}
+    for node in fusion.nodes:
+        own = frozenset(s for v in node.inputs for s in sources.get(v, ()))
+        sources.update(dict.fromkeys(node.outputs, own if isinstance(node.op, Pointwise) else own | {-1}))
+    inputs = frozenset(fusion.tensor_inputs)
+    return lambda number: number in inputs or (len(sources[number]) > 1 and -1 not in sources[number])
+
+
+def cluster_share(region: Region, sizes: Sizes, setting: Setting) -> Share | None:
+    """How blocks share a row, or None where another template serves better, or nothing can hold the row."""
+    kept = kept_keys(region, {})
+    if setting.chip.cluster == 1 or not kept:
+        return None
+    each = sum(kept_dtype(region, number).itemsize for number, _ in kept) * setting.lanes
+    rows, total = product(loop.extent for loop in region.nest.kept), Positions(region.nest.reduced, setting.lanes).total
+    if sizes.at_most(rows * setting.chip.cluster, setting.chip.multiprocessors - 1, "rows too few for clusters"):
+        return None
+    few = sizes.at_most(rows, FEW_ROWS * setting.chip.multiprocessors, "long rows too few to fill the GPU are split")
+    if not few and sizes.at_most(total, LONG_ROW // each, "a row that the L2 cache holds beside others"):
+        return None
+    longer = 0
+    for share in _shares(setting.chip, each):
+        if not sizes.at_most(total, share.most, "the blocks of a cluster hold a row"):
+            longer = share.most
+            continue
+        filled = share.resident * setting.chip.multiprocessors
+        small = share.blocks < setting.chip.cluster
+        if small and sizes.at_most(rows * share.blocks, filled - 1, "larger clusters fill the GPU"):
+            continue
+        # Shares are rounded up: the last block may have some fewer than the others.
+        return replace(share, least=max(0, longer // share.blocks - share.blocks))
+    return None
+
+
+def _shares(chip: Chip, each: int) -> Iterator[Share]:
+    """Shares for longer and longer rows, of which a position is `each` bytes."""
+    for resident, (threads, registers) in RESIDENT.items():
+        room = chip.shared_bytes // resident - BLOCK_BYTES - EXCHANGE_BYTES
+        for blocks in SMALL_CLUSTERS if resident == max(RESIDENT) else ():
+            yield Share(blocks, threads, registers // -(-each // 4), room // each, resident)
+        yield Share(chip.cluster, threads, registers // -(-each // 4), room // each, resident)
+
+
+def lower_cluster(region: Region, setting: Setting, share: Share) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
+    """One launch for all phases, and what its integer parameters are."""
+    body, nest = new_body(region, setting), region.nest
+    positions = Positions(nest.reduced, setting.lanes)
+    rows, total, own = symbol("rows"), symbol("positions"), symbol("share")
+    derived = {
+        symbol_of(rows): product(loop.extent for loop in nest.kept),
+        symbol_of(total): positions.total,
+        symbol_of(own): ceildiv(positions.total, share.blocks),
+    }
+    block = open_block(body, rows * share.blocks)
+    thread, variable = open_threads(body, share.threads)
+    rank = bind_position(body, "rank", block % share.blocks, share.blocks)
+    bind_loops(body, nest.kept, bind_position(body, "row", block // share.blocks, rows))
+    first = bind_position(body, "first", minimum(rank * own, total), total + 1)
+    stop = bind_position(body, "stop", minimum(first + own, total), total + 1)
+    values = positions.values(body.lane)
+    kept, part = kept_keys(region, values), region.placed(values)
+
+    step, slot = symbol("step", extent=share.steps), symbol("slot", extent=share.capacity)
+    beyond = (
+        first
+        if not share.steps
+        else bind_position(body, "beyond", minimum(first + share.steps * share.threads, stop), total + 1)
+    )
+    shared = Strides(beyond, stop, thread, share.threads, UNROLL, slot)
+    parts: list[tuple[Walk, Mapping[Key, tuple[Buffer, Extent]]]] = [
+        (shared, places(body, region, kept, slot, share.capacity, "shared"))
+    ]
+    if share.steps:
+        sure = min(share.steps, share.least // share.threads)
+        held = Steps(step, share.steps, sure, share.threads, first + thread, stop)
+        parts.insert(0, (held, places(body, region, kept, step, share.steps, "local")))
+
+    def join(states: Sequence[State]) -> None:
+        combine_threads(body, states, share.threads)
+        _exchange(body, states, share.blocks, thread, rank)
+
+    run_phases(body, part, Portions(parts), positions, join, kept=kept)
+    first_of_all = [body.index.compare("eq", thread, 0), body.index.compare("eq", rank, 0)]
+    store_kept(body, part, first_of_all)
+    launch = make_launch(
+        body, f"{setting.name}_cluster", "cuda", [(block, rows * share.blocks)], contract=setting.contract,
+        threads=share.threads, thread=variable, blocks_per_multiprocessor=share.resident, cluster=share.blocks,
+    )  # fmt: skip
+    return launch, derived
+
+
+def _exchange(body: Body, states: Sequence[State], blocks: int, thread: Extent, rank: Extent) -> None:
+    """Joins the states of the blocks of a cluster: thread k leaves its block's in block k, then all read their own."""
+    own = []
+    for accumulator in (a for state in states for a in state):
+        buffers = [Buffer(body.fresh("states"), v.dtype, "shared", blocks) for v in accumulator.variables]
+        for buffer in buffers:
+            body.append(Allocate(buffer))
+        own.append((accumulator, buffers))
+    if not own:
+        return
+    with when(body, [body.index.compare("lt", thread, blocks)]):
+        for accumulator, buffers in own:
+            for buffer, variable in zip(buffers, accumulator.variables, strict=True):
+                body.append(Store(buffer, body.index.code(rank), variable, block=body.index.code(thread)))
+    body.append(Barrier(cluster=True))
+    for accumulator, buffers in own:
+        combine_shared(body, accumulator, buffers, blocks, lambda place: place)

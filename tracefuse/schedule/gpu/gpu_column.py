@@ -1,0 +1,252 @@
+"""The column template for the GPU: the innermost loop is kept, and neighbouring threads take neighbouring columns.
+
+A block is a tile of columns times several rows of threads; each thread accumulates a group of columns over every so
+many positions of the R loops, and the rows of threads are joined through shared memory in a fixed order. Where the
+tiles alone would not fill the chip, R is cut into chunks over the grid (cuda_split.py).
+
+Knows: phases, walks, kernel IR. Must not know: CUDA's notation, arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tracefuse.ir.extents import Extent, Symbol, ceildiv, maximum, minimum, product, symbol
+from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Expression, Store
+from tracefuse.schedule.body import Body
+from tracefuse.schedule.gpu.gpu_frame import (
+    Positions,
+    Setting,
+    Steps,
+    Strides,
+    Walk,
+    bind_position,
+    new_body,
+    open_block,
+    open_threads,
+    symbol_of,
+)
+from tracefuse.schedule.gpu.gpu_phase import (
+    State,
+    accumulate_phase,
+    combine_shared,
+    hold,
+    kept_words,
+    run_phases,
+    store_kept,
+)
+from tracefuse.schedule.gpu.gpu_split import Chunks, Partials
+from tracefuse.schedule.launch_spec import LaunchSpec, Scratch, make_launch
+from tracefuse.schedule.phases import Region, finish
+from tracefuse.schedule.sizes import Sizes
+
+THREADS = 256
+WARP = 32
+RESIDENT_THREADS = 1024
+"""Threads on a multiprocessor: fewer than fit, so that each has the registers for all its reads to be on their way."""
+
+UNROLL = 4
+FEW_ROWS = 16
+"""Of at most this many rows a thread takes all: there is nothing to join."""
+
+FEW_TILES = 4
+BLOCKS = 8
+"""With fewer tiles than FEW_TILES a multiprocessor R is split, into about BLOCKS blocks a multiprocessor."""
+
+MOST_WORDS = 32
+MOST_STEPS = 16
+"""A thread holds its part of a column between phases in at most this many registers and steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """`across` threads next to each other, `down` rows of them; steps: of a thread, if its part is held."""
+
+    across: int
+    down: int
+    steps: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """A thread's place: its group of columns among all, whether it exists, where it stands in its block, its chunk."""
+
+    group: Extent
+    inside: Expression
+    down: Extent
+    across: Extent
+    chunk: Extent
+
+
+def _kept(region: Region, lanes: int) -> Positions:
+    """The columns: groups of lanes over all K loops."""
+    return Positions(region.nest.kept, lanes)
+
+
+def choose_tile(region: Region, sizes: Sizes, lanes: int) -> Tile:
+    """How many threads go across and down, by guarded buckets of the extents."""
+    rows = product(loop.extent for loop in region.nest.reduced)
+    if sizes.at_most(rows, FEW_ROWS, "a thread takes few rows alone"):
+        return Tile(THREADS, 1)
+    groups, across = _kept(region, lanes).total, WARP
+    while across > 1 and sizes.hint(groups) <= across // 2:
+        across //= 2
+    if across < WARP:
+        sizes.at_most(groups, across, "the threads across the columns")
+    if across > 1:
+        sizes.at_most(groups, across // 2, "the threads across the columns")
+    down = THREADS // across
+    longest = down * min(MOST_STEPS, max(1, MOST_WORDS // kept_words(region, lanes)))
+    if not region.probe.kept or not sizes.at_most(rows, longest, "a column fits in the registers of a block"):
+        return Tile(across, down)
+    steps = 1
+    while steps * down < sizes.hint(rows):
+        steps *= 2
+    sizes.at_most(rows, steps * down, "the steps of a column")
+    return Tile(across, down, steps)
+
+
+def lower_column(
+    region: Region, setting: Setting, sizes: Sizes
+) -> tuple[tuple[LaunchSpec, ...], tuple[Scratch, ...], dict[Symbol, Extent]]:
+    """One launch, or one a phase where R is split."""
+    tile = choose_tile(region, sizes, setting.lanes)
+    groups, tiles = _kept(region, setting.lanes).total, symbol("tiles", minimum=1)
+    count = ceildiv(groups, tile.across)
+    derived = {symbol_of(tiles): count}
+    rows = product(loop.extent for loop in region.nest.reduced)
+    split = (
+        tile.steps is None
+        and not sizes.at_most(rows, 2 * UNROLL * tile.down, "a column too short to split")
+        and sizes.at_most(count, FEW_TILES * setting.chip.multiprocessors, "too few columns to fill the GPU")
+    )
+    if not split:
+        return (_single(region, setting, tile, tiles),), (), derived
+    wanted = (BLOCKS * setting.chip.multiprocessors) // maximum(count, 1)
+    chunks = Chunks.make(rows, wanted, UNROLL * tile.down)
+    partials = Partials(product(loop.extent for loop in region.nest.kept))
+    launches = tuple(
+        _launch(region, setting, tile, tiles, phase, chunks, partials) for phase in range(len(region.full))
+    )
+    return launches, tuple(partials.scratch), {**derived, **chunks.derived}
+
+
+def _place(
+    body: Body, region: Region, tile: Tile, block: Extent, thread: Extent, tiles: Extent, chunks: Extent
+) -> Columns:
+    """Binds the K loops for a thread; one without a column of its own follows the last column, and stores nothing."""
+    kept = _kept(region, body.lanes)
+    across = thread if tile.down == 1 else bind_position(body, "across", thread % tile.across, tile.across)
+    down = 0 if tile.down == 1 else bind_position(body, "down", thread // tile.across, tile.down)
+    chunk = 0 if chunks == 1 else bind_position(body, "chunk", block // tiles, chunks)
+    first = (block if chunks == 1 else block % tiles) * tile.across
+    column = bind_position(body, "column", first + across, tiles * tile.across)
+    inside = body.index.compare("lt", column, kept.total)
+    group = bind_position(body, "group", minimum(column, kept.total - 1), kept.total)
+    kept.bind(body, group)
+    return Columns(group, inside, down, across, chunk)
+
+
+def _join(body: Body, states: Sequence[State], tile: Tile, columns: Columns) -> None:
+    """Joins the states of the rows of threads: all leave theirs in shared memory, all read them in order."""
+    if tile.down == 1 or not states:
+        return
+    shared = []
+    for state in states:
+        for accumulator in state:
+            buffers = []
+            for variable in accumulator.variables:
+                buffer = Buffer(body.fresh("states"), variable.dtype, "shared", tile.down * tile.across)
+                body.append(Allocate(buffer))
+                body.append(Store(buffer, body.index.code(columns.down * tile.across + columns.across), variable))
+                buffers.append(buffer)
+            shared.append((accumulator, buffers))
+    body.append(Barrier())
+    for accumulator, buffers in shared:
+        combine_shared(body, accumulator, buffers, tile.down, lambda row: row * tile.across + columns.across)
+
+
+def _single(region: Region, setting: Setting, tile: Tile, tiles: Extent) -> LaunchSpec:
+    body = new_body(region, setting)
+    block = open_block(body, tiles)
+    thread, variable = open_threads(body, tile.across * tile.down)
+    columns = _place(body, region, tile, block, thread, tiles, 1)
+    positions = Positions(region.nest.reduced, 1)
+    values = _kept(region, body.lanes).values(body.lane)
+    part = region.placed(values)
+    walk: Walk = Strides(0, positions.total, columns.down, tile.down, UNROLL)
+    kept = None
+    if tile.steps is not None:
+        step = symbol("step", extent=tile.steps)
+        walk = Steps(step, tile.steps, 0, tile.down, columns.down, positions.total)
+        kept = hold(body, region, values, step, tile.steps)
+
+    def join(states: Sequence[State]) -> None:
+        _join(body, states, tile, columns)
+
+    run_phases(
+        body, part, walk, positions, join, width=body.lanes, kept=kept, stores=[columns.inside]
+    )  # fmt: skip
+    store_kept(body, part, _first(body, columns, tile))
+    return make_launch(
+        body, f"{setting.name}_column", "cuda", [(block, tiles)], contract=setting.contract,
+        threads=tile.across * tile.down, thread=variable,
+        blocks_per_multiprocessor=RESIDENT_THREADS // (tile.across * tile.down),
+    )  # fmt: skip
+
+
+def _first(body: Body, columns: Columns, tile: Tile) -> list[Expression]:
+    """Whether a thread stores what a column has once."""
+    tests = [columns.inside]
+    if tile.down > 1:
+        tests.append(body.index.compare("eq", columns.down, 0))
+    if columns.chunk != 0:
+        tests.append(body.index.compare("eq", columns.chunk, 0))
+    return tests
+
+
+def _launch(
+    region: Region, setting: Setting, tile: Tile, tiles: Extent, phase: int, chunks: Chunks, partials: Partials,
+    unroll: int = 1,
+) -> LaunchSpec:  # fmt: skip
+    """One phase of columns whose rows are split. unroll: chunks that are read at a time."""
+    body = new_body(region, setting)
+    last = phase + 1 == len(region.full)
+    chunked = not last or bool(region.full[phase])
+    blocks = tiles * chunks.count if chunked else tiles
+    block = open_block(body, blocks)
+    thread, variable = open_threads(body, tile.across * tile.down)
+    columns = _place(body, region, tile, block, thread, tiles, chunks.count if chunked else 1)
+    positions = Positions(region.nest.reduced, 1)
+    part = region.placed(_kept(region, body.lanes).values(body.lane))
+    place = columns.group * body.lanes + (body.lane if body.lanes > 1 else 0)
+    earlier, read = partials.read(body, part, chunks.count, columns.down, tile.down, place, body.lanes, unroll)
+    _join(body, earlier, tile, columns)
+    for state in earlier:
+        finish(body, part, *state)
+    written: list[tuple[int, Buffer]] = []
+    if chunked:
+        start, stop = chunks.bounds(body, columns.chunk)
+        walk = Strides(start, stop, columns.down, tile.down, UNROLL)
+        states = accumulate_phase(
+            body, part, phase, walk, positions, width=body.lanes, stores=[columns.inside]
+        )  # fmt: skip
+        _join(body, states, tile, columns)
+        first = [columns.inside, body.index.compare("eq", columns.down, 0)]
+        written = partials.write(body, states, chunks.count, columns.chunk * partials.count + place, first)
+    if last:
+        store_kept(body, part, _first(body, columns, tile))
+    return make_launch(
+        body, f"{setting.name}_column_{phase}", "cuda", [(block, blocks)], scratch=[*read, *written],
+        contract=setting.contract, threads=tile.across * tile.down, thread=variable,
+        blocks_per_multiprocessor=RESIDENT_THREADS // (tile.across * tile.down),
+    )  # fmt: skip
+
+
+def finish_columns(
+    region: Region, setting: Setting, tile: Tile, tiles: Extent, chunks: Chunks, partials: Partials, unroll: int
+) -> LaunchSpec:
+    """The launch that combines states in scratch memory, and stores what is made of the results."""
+    alone = replace(region, full=((), ()))
+    return _launch(alone, setting, tile, tiles, 1, chunks, partials, unroll)

@@ -1,0 +1,271 @@
+"""What the GPU templates share: blocks and threads, and the ways of a thread through the R loops.
+
+A walk takes one thread through its share of the positions of the R loops, in groups of `lanes` neighbouring elements:
+`Steps` is unrolled, so that what a step computes can stay in registers; `Strides` is a loop over any number.
+
+Knows: phases, loops, kernel IR. Must not know: which template, sizes, CUDA's notation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tracefuse.dtypes import DType
+from tracefuse.ir.extents import Extent, Symbol, as_symbol, product, symbol
+from tracefuse.kernel.kernel_ir import Buffer, Expression, Variable, call
+from tracefuse.schedule.body import Body
+from tracefuse.schedule.chip import Chip
+from tracefuse.schedule.gpu.gpu_prefetch import forget, read_ahead, worth_reading
+from tracefuse.schedule.nest import Loop, coefficient
+from tracefuse.schedule.phases import Region
+from tracefuse.schedule.scopes import Key
+from tracefuse.schedule.transposed import read_offsets
+
+Bind = Callable[[Extent], None]
+Emit = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What holds for every template: index_dtype: int32 where all positions fit; contract: fused multiply-adds."""
+
+    lanes: int
+    index_dtype: DType
+    contract: bool
+    chip: Chip
+    name: str
+
+
+def symbol_of(index: Extent) -> Symbol:
+    """The symbol that a loop's index is."""
+    found = as_symbol(index)
+    assert found is not None
+    return found
+
+
+def new_body(region: Region, setting: Setting) -> Body:
+    """An empty body; outputs are aligned, and inputs that are read once leave the L1 cache to others."""
+    memory = region.memory
+    body = Body(
+        region.fusion, memory.strides, setting.index_dtype, lanes=setting.lanes,
+        aligned=memory.aligned | (frozenset(region.fusion.outputs) - memory.placed), misaligned=memory.misaligned,
+        shared=memory.shared,
+    )  # fmt: skip
+    body.streaming = read_once(region)
+    return body
+
+
+def read_once(region: Region) -> frozenset[int]:
+    """The inputs of which every element is read at one place in the kernel, and by one thread."""
+    counts: dict[int, int] = {}
+    whole: set[int] = set()
+    for number, offset in read_offsets(region):
+        counts[number] = counts.get(number, 0) + 1
+        if all(coefficient(offset, loop.symbol) != 0 for loop in region.nest.loops):
+            whole.add(number)
+    return frozenset(number for number in whole if counts[number] == 1)
+
+
+def open_block(body: Body, extent: Extent, name: str = "block") -> Extent:
+    """The index of the one grid axis, over `extent` blocks."""
+    index = symbol(name, extent=extent)
+    body.levels[0].introduces.add(symbol_of(index))
+    body.index.bind(symbol_of(index), name)
+    return index
+
+
+def open_threads(body: Body, count: int) -> tuple[Extent, Variable]:
+    """The number of the thread in its block, as an index and as the kernel's variable."""
+    index = symbol("thread", extent=count)
+    body.levels[0].introduces.add(symbol_of(index))
+    return index, body.index.bind(symbol_of(index), "thread")
+
+
+def bind_loops(body: Body, loops: Sequence[Loop], position: Extent) -> None:
+    """Binds the loops' indices to the coordinates of a row-major position, innermost first."""
+    wide = [loop for loop in loops if loop.extent != 1]
+    for loop in loops:
+        if loop.extent == 1:
+            body.bind(loop.index, body.index.code(0))
+    for count in range(len(wide) - 1, -1, -1):
+        loop = wide[count]
+        if count == 0:
+            body.bind(loop.index, body.index.code(position))
+            return
+        body.bind(loop.index, body.index.code(position % loop.extent))
+        outer = product(outside.extent for outside in wide[:count])
+        position = (
+            bind_position(body, "outer", position // loop.extent, outer) if count > 1 else position // loop.extent
+        )
+
+
+def bind_position(body: Body, name: str, value: Extent, extent: Extent) -> Extent:
+    """A named integer that stays below `extent`."""
+    index = symbol(name, extent=extent)
+    body.bind(index, body.index.code(value))
+    return index
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# the positions of the R loops
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Loops of which a thread takes groups of `lanes` neighbours, the last loop's; `total` groups."""
+
+    loops: tuple[Loop, ...]
+    lanes: int
+
+    @property
+    def inner(self) -> Extent:
+        """Groups of the innermost loop."""
+        return self.loops[-1].extent // self.lanes
+
+    @property
+    def group(self) -> Extent:
+        """The symbol that counts the groups of the innermost loop."""
+        return symbol(f"{self.loops[-1].symbol.name}g", extent=self.inner)
+
+    @property
+    def total(self) -> Extent:
+        return product(loop.extent for loop in self.loops[:-1]) * self.inner
+
+    @property
+    def moving(self) -> frozenset[Symbol]:
+        """The symbols that `bind` binds."""
+        last = self.loops[-1].index if self.lanes == 1 else self.group
+        return frozenset((*(loop.symbol for loop in self.loops[:-1]), symbol_of(last)))
+
+    def values(self, lane: Extent) -> dict[Symbol, Extent]:
+        """What the innermost loop's index is: a lane of a group. Without lanes it is bound itself."""
+        if self.lanes == 1:
+            return {}
+        return {self.loops[-1].symbol: self.group * self.lanes + lane}
+
+    def bind(self, body: Body, position: Extent) -> None:
+        """Binds the loops' indices for the group at `position`."""
+        if len(self.loops) > 1:
+            position = bind_position(body, "position", position, self.total)
+        if self.lanes == 1:
+            bind_loops(body, self.loops, position)
+        else:
+            bind_loops(body, [*self.loops[:-1], Loop(self.group, self.inner, True)], position)
+
+    def binder(self, body: Body) -> Bind:
+        """`bind` for one body."""
+        return lambda position: self.bind(body, position)
+
+
+class Walk(Protocol):
+    """A thread's way through positions."""
+
+    def each(self, body: Body, bind: Bind, emit: Emit, ahead: Sequence[Key] = ()) -> None:
+        """Opens loops, binds each position and emits.
+
+        ahead: elements of inputs to be read for several positions before the first is worked on.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Positions step * stride + start for `count` steps, unrolled; the first `sure` of them are below `total`.
+
+    inside: a condition on every step, about the block and the thread.
+    """
+
+    step: Extent
+    count: int
+    sure: int
+    stride: int
+    start: Extent
+    total: Extent
+    inside: Expression | None = None
+
+    def each(self, body: Body, bind: Bind, emit: Emit, ahead: Sequence[Key] = ()) -> None:
+        keys = worth_reading(body, ahead, self.count)
+        read_ahead(body, keys, self.step, self.count, lambda read: self._each(body, bind, read))
+        self._each(body, bind, emit)
+        forget(body, keys)
+
+    def _each(self, body: Body, bind: Bind, emit: Emit) -> None:
+        for first, last in ((0, self.sure), (self.sure, self.count)):
+            if first == last:
+                continue
+            with body.loop(self.step, last, "unroll", start=first):
+                position = self.step * self.stride + self.start
+                tests = [] if self.inside is None else [self.inside]
+                if first >= self.sure:
+                    tests.append(body.index.compare("lt", position, self.total))
+                with when(body, tests, [symbol_of(self.step)]):
+                    bind(position)
+                    emit()
+
+
+@dataclass(frozen=True, slots=True)
+class Strides:
+    """Positions first + start, first + start + stride, ... below `stop`, `unroll` of them at a time.
+
+    slot: an index for the position from `first` on.
+    """
+
+    first: Extent
+    stop: Extent
+    start: Extent
+    stride: int
+    unroll: int
+    slot: Extent | None = None
+
+    def each(self, body: Body, bind: Bind, emit: Emit, ahead: Sequence[Key] = ()) -> None:
+        def visit(position: Extent, emit: Emit) -> None:
+            if self.slot is not None:
+                body.bind(self.slot, body.index.code(position - self.first))
+            bind(position)
+            emit()
+
+        def parts(emit: Emit) -> None:
+            with body.loop(part, self.unroll, "unroll"):
+                visit(self.first + (turn * self.unroll + part) * self.stride + self.start, emit)
+
+        whole = (self.stop - self.first) // (self.stride * self.unroll)
+        turn, part = symbol("turn", extent=whole), symbol("part", extent=self.unroll)
+        keys = worth_reading(body, ahead, self.unroll)
+        with body.loop(turn, whole):
+            read_ahead(body, keys, part, self.unroll, parts)
+            parts(emit)
+        forget(body, keys)
+        rest = symbol("rest", extent=self.stop)
+        begin = self.first + whole * (self.stride * self.unroll) + self.start
+        with body.loop(rest, self.stop, start=begin, step=self.stride):
+            visit(rest, emit)
+
+
+@dataclass(frozen=True, slots=True)
+class Portions:
+    """Several walks, one after the other, each with places of its own for what phases keep."""
+
+    parts: Sequence[tuple[Walk, Mapping[Key, tuple[Buffer, Extent]]]]
+
+    def each(self, body: Body, bind: Bind, emit: Emit, ahead: Sequence[Key] = ()) -> None:
+        for walk, places in self.parts:
+            body.to_cache.update(places)
+            body.cached.update({key: places[key] for key in body.cached.keys() & places.keys()})
+            if any(buffer.space == "shared" for buffer, _ in places.values()):
+                body.await_copies()
+            walk.each(body, bind, emit, ahead)
+
+
+def when(
+    body: Body, tests: Sequence[Expression], about: Collection[Symbol] = ()
+) -> contextlib.AbstractContextManager[None]:
+    """`if` all tests hold; nothing where there are none."""
+    if not tests:
+        return contextlib.nullcontext()
+    condition = tests[0]
+    for test in tests[1:]:
+        condition = call("and", condition, test)
+    return body.condition(condition, about)

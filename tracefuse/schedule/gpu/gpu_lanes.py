@@ -1,0 +1,172 @@
+"""How many neighbouring elements a GPU thread takes at once, and what must be known of the sizes for it.
+
+A wide access needs neighbours in memory at a multiple of its width. That the innermost extent is a multiple is a fact
+about the sizes, guarded; to make it visible to every proof, the symbol n is then written as 4 * n_4, with n_4 a new
+integer argument of the kernel. Strides and the bounds of conditions are made multiples where the sizes allow it.
+
+Knows: regions, extents, guards. Must not know: kernel IR, how a template uses its lanes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from tracefuse.ir.extents import Atom, Binary, Expression, Extent, Symbol, as_symbol, substitute, symbol
+from tracefuse.ir.fusion import Fusion
+from tracefuse.schedule.loop_facts import Facts
+from tracefuse.schedule.nest import Loop, coefficient
+from tracefuse.schedule.phases import Memory, Region
+from tracefuse.schedule.sizes import Sizes
+from tracefuse.schedule.transposed import read_offsets
+
+MOST_LANES = 8
+WIDE_BYTES = 16
+MOST_BYTES = 32
+"""A thread takes 16 bytes of the narrowest array at once, no more than 32 of the widest, and at most 8 elements."""
+
+
+def every_output(region: Region) -> list[int]:
+    """The outputs over all loops, then those over the K loops."""
+    return [*(output for phase in region.full for output in phase), *region.kept]
+
+
+def unit_offsets(region: Region, inner: Loop) -> list[tuple[int, Extent]]:
+    """(tensor, position) of every access whose neighbours along `inner` are neighbours in memory."""
+    accesses = [*read_offsets(region), *((o, region.output_offset(o)) for o in every_output(region))]
+    return [(number, offset) for number, offset in accesses if coefficient(offset, inner.symbol) == 1]
+
+
+def wanted_lanes(region: Region, inner: Loop) -> int:
+    """How many lanes the types of what is accessed in order ask for."""
+    itemsizes = [region.fusion.values[number].dtype.itemsize for number, _ in unit_offsets(region, inner)]
+    if not itemsizes:
+        return 1
+    return max(1, min(MOST_LANES, WIDE_BYTES // min(itemsizes), MOST_BYTES // max(itemsizes)))
+
+
+def is_flat(region: Region) -> bool:
+    """Whether there is one loop, and all that is accessed in order is so from its start: any extent can be wide."""
+    if len(region.nest.loops) != 1 or region.probe.tests:
+        return False
+    inner = region.nest.loops[0]
+    return all(offset == inner.index for _, offset in unit_offsets(region, inner))
+
+
+@dataclass(slots=True)
+class Widening:
+    """Symbols rewritten as multiples. table: what stands for each; derived: the new ones in terms of the given ones."""
+
+    sizes: Sizes
+    table: dict[Symbol, Extent] = field(default_factory=dict)
+    derived: dict[Symbol, Extent] = field(default_factory=dict)
+    named: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.named.update(self.sizes.named)
+        self.sizes = Sizes(self.sizes.values, self.named, self.sizes.guards)
+
+    def make_multiple(self, extent: Extent, divisor: int) -> bool:
+        """Rewrites symbols until every term of `extent` is a multiple; False where the sizes do not allow it."""
+        extent = substitute(extent, self.table)
+        for monomial, factor in extent.terms if isinstance(extent, Expression) else (((), extent),):
+            missing = divisor // math.gcd(factor, divisor)
+            if missing == 1:
+                continue
+            if not any(self._atom(atom, missing) for atom in reversed(monomial)):
+                return False
+            return self.make_multiple(extent, divisor)
+        return True
+
+    def _atom(self, atom: Atom, divisor: int) -> bool:
+        if isinstance(atom, Binary):
+            by_constant = atom.operation == "//" and isinstance(atom.right, int)
+            return by_constant and self.make_multiple(atom.left, divisor * int(atom.right))  # type: ignore[arg-type]
+        if atom.extent is not None:
+            return False
+        own = Expression((((atom,), 1),))
+        if not self.sizes.is_multiple(own, divisor, "neighbouring elements are accessed together"):
+            return False
+        smaller = symbol(f"{atom.name}_{divisor}", minimum=1 if atom.minimum > 0 else 0)
+        found = as_symbol(smaller)
+        assert found is not None
+        self.named[found.name] = self.sizes.hint(own) // divisor
+        self.derived[found] = substitute(own // divisor, self.derived)
+        rewritten = {atom: smaller * divisor}
+        self.table = {s: substitute(e, rewritten) for s, e in self.table.items()} | rewritten
+        return True
+
+    def fusion(self, fusion: Fusion) -> Fusion:
+        """The same fusion with its extents rewritten."""
+        known = fusion._representatives
+        table = {**self.table, **{s: substitute(e, self.table) for s, e in known.items()}}
+        return replace(fusion, requirements=(), _representatives=table)
+
+    def facts(self, facts: Facts) -> Facts:
+        return replace(facts, loops=tuple(substitute(e, self.table) for e in facts.loops))
+
+    def memory(self, memory: Memory) -> Memory:
+        strides = {n: tuple(substitute(e, self.table) for e in shape) for n, shape in memory.strides.items()}
+        return replace(memory, strides=strides)
+
+    def original(self, extent: Extent) -> Extent:
+        """`extent` in terms of the given symbols."""
+        return substitute(extent, self.derived)
+
+
+def widen(region: Region, sizes: Sizes) -> tuple[int, Widening]:
+    """The number of lanes of the innermost loop, and the rewriting that makes it provable."""
+    widening = Widening(sizes)
+    if not region.nest.loops:
+        return 1, widening
+    inner = region.nest.loops[-1]
+    lanes = wanted_lanes(region, inner)
+    if lanes > 1 and is_flat(region) and not inner.reduced:
+        return lanes, widening
+    while lanes > 1 and not _widen(region, inner, lanes, widening):
+        lanes //= 2
+    return lanes, widening
+
+
+def _widen(region: Region, inner: Loop, lanes: int, widening: Widening) -> bool:
+    bounds: list[Extent] = []
+    for test in region.probe.tests:
+        if coefficient(test.index, inner.symbol) == 1:
+            bounds += [test.index - inner.index, test.low, test.high]
+    wide = [b for b in bounds if not isinstance(b, int)]
+    if all(b % lanes == 0 for b in bounds if isinstance(b, int)):
+        for bound in wide:
+            widening.make_multiple(_without_loops(bound), lanes)
+    if not widening.make_multiple(inner.extent, lanes):
+        return False
+    for _, offset in unit_offsets(region, inner):
+        _strides_multiple(offset - inner.index, region.nest.loops[:-1], lanes, widening)
+    for _, offset in read_offsets(region):
+        # An input that lies along another loop is read along that one, in tiles.
+        for loop in region.nest.loops[:-1]:
+            if coefficient(offset, inner.symbol) not in (0, 1) and coefficient(offset, loop.symbol) == 1:
+                others = [k for k in region.nest.loops if k is not loop]
+                widening.make_multiple(loop.extent, lanes)
+                _strides_multiple(offset - loop.index, others, lanes, widening)
+    return True
+
+
+def _without_loops(extent: Extent) -> Extent:
+    """The terms of `extent` that no loop's index is in."""
+    if isinstance(extent, int):
+        return extent
+    total: Extent = 0
+    for monomial, factor in extent.terms:
+        if not any(isinstance(a, Symbol) and a.extent is not None for a in monomial):
+            total = total + (Expression(((monomial, factor),)) if monomial else factor)
+    return total
+
+
+def _strides_multiple(rest: Extent, outer: Sequence[Loop], lanes: int, widening: Widening) -> None:
+    """Makes the strides of the outer loops and the start of an access multiples, where the sizes allow it."""
+    for loop in outer:
+        widening.make_multiple(coefficient(rest, loop.symbol), lanes)
+    start = _without_loops(rest)
+    if not isinstance(start, int):
+        widening.make_multiple(start, lanes)

@@ -1,0 +1,241 @@
+"""One phase of a region on a GPU: what a thread loads, accumulates, stores and holds for later phases.
+
+How threads share the positions is a walk's business, how their states are joined the template's.
+
+Knows: phases, walks, kernel IR. Must not know: which template, sizes, CUDA's notation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from itertools import chain
+from typing import TypeAlias
+
+from tracefuse.dtypes import DType
+from tracefuse.ir.extents import Extent, Symbol, substitute, symbol, symbols
+from tracefuse.kernel.kernel_ir import (
+    Allocate,
+    Assign,
+    Buffer,
+    Combiner,
+    Expression,
+    GroupReduce,
+    Let,
+    Load,
+    Variable,
+    call,
+)
+from tracefuse.schedule.body import Body
+from tracefuse.schedule.gpu.gpu_frame import Positions, Walk, when
+from tracefuse.schedule.phases import Accumulator, Region, accumulate, declare, finish, lifted, store_output
+from tracefuse.schedule.scopes import Key
+from tracefuse.schedule.transposed import is_known
+
+State: TypeAlias = tuple[Accumulator, ...]
+"""A reduction's state in one thread: one for all lanes of a row, or one for each lane of a group of columns."""
+
+Kept: TypeAlias = Mapping[Key, int]
+"""The values that a thread holds, with the phase that makes each."""
+
+Join: TypeAlias = Callable[[Sequence[State]], None]
+
+Values: TypeAlias = tuple[Expression, ...]
+
+Joined: TypeAlias = tuple[tuple[Variable, ...], Callable[[Values, Values], Values]]
+"""Variables, and what two threads' values of them are together."""
+
+
+def kept_dtype(region: Region, number: int) -> DType:
+    """Inputs are held as they are stored, everything else in the type of its arithmetic."""
+    dtype = region.fusion.values[number].dtype
+    return dtype if number in region.fusion.inputs else dtype.compute
+
+
+def kept_words(region: Region, lanes: int) -> int:
+    """Registers that one step of a thread takes at the end of the phase after which most is held."""
+    probe, peak = region.probe, 0
+    for phase in range(len(region.full)):
+        live = [number for (number, at), first in probe.kept.items() if first <= phase < probe.last[(number, at)]]
+        peak = max(peak, sum(kept_dtype(region, number).itemsize * lanes for number in live))
+    return max(-(-peak // 4), lanes)
+
+
+def hold(body: Body, region: Region, values: Mapping[Symbol, Extent], step: Extent, steps: int) -> Kept:
+    """Gives every value that a later phase reads again a place in registers, a group of lanes for each step.
+
+    values: what stands for the loops' indices.
+    """
+    kept = kept_keys(region, values)
+    body.to_cache.update(places(body, region, kept, step, steps, "local"))
+    return kept
+
+
+def kept_keys(region: Region, values: Mapping[Symbol, Extent]) -> Kept:
+    """The values that later phases read again, where they are read."""
+    return {
+        (number, tuple(substitute(c, values) for c in coordinates)): first
+        for (number, coordinates), first in region.probe.kept.items()
+        if is_known(region, coordinates)
+    }
+
+
+def places(
+    body: Body, region: Region, kept: Kept, index: Extent, count: int, space: str
+) -> dict[Key, tuple[Buffer, Extent]]:
+    """Memory for what is kept: of `count` groups of lanes, the one numbered `index`."""
+    found: dict[Key, tuple[Buffer, Extent]] = {}
+    for key in kept:
+        buffer = Buffer(body.fresh(f"held{key[0]}"), kept_dtype(region, key[0]), space, count * body.lanes)
+        body.append(Allocate(buffer))
+        found[key] = (buffer, index * body.lanes + (body.lane if body.lanes > 1 else 0))
+    return found
+
+
+def accumulate_phase(
+    body: Body, region: Region, phase: int, walk: Walk, positions: Positions, *, width: int = 1,
+    kept: Kept | None = None, stores: Sequence[Expression] = (), without: Container[int] = (),
+    also: Callable[[int], None] | None = None,
+) -> list[State]:  # fmt: skip
+    """One pass over a thread's positions: the states of what the phase reduces; full outputs are stored.
+
+    Loads come first, so that they are on their way together: of what is held all, of the rest those of some positions.
+    width: accumulators of a state. stores: conditions on storing. without: reductions that need no state of their own.
+    also: what else is done with a phase's elements.
+    """
+    held, bind = kept or {}, positions.binder(body)
+    loaded = [key for key, first in held.items() if first == phase and key[0] in region.fusion.inputs]
+
+    def load() -> None:
+        for key in loaded:
+            body.fetch(*key)
+
+    def work() -> None:
+        for key in reads:
+            body.value(*key)
+        for state in states:
+            _accumulate(body, region, state)
+        if also is not None:
+            also(phase)
+        _store_full(body, region, phase, stores)
+
+    if loaded:
+        walk.each(body, bind, load)
+        body.cached.update((key, body.to_cache[key]) for key in loaded)
+    nodes = [node for node in region.in_phase(phase) if node.outputs[0] not in without]
+    states = [tuple(declare(body, region, node) for _ in range(width)) for node in nodes]
+    if states or region.full[phase] or region.columns[phase]:
+        reads = _reads_on_the_way(body, region, phase, positions)
+        walk.each(body, bind, work, [key for key in reads if _is_of_one_row(body, region, key, positions)])
+    body.cached.update((key, body.to_cache[key]) for key, first in held.items() if first == phase)
+    return states
+
+
+def _reads_on_the_way(body: Body, region: Region, phase: int, positions: Positions) -> list[Key]:
+    """What a phase reads anew at every position."""
+    moving = positions.moving
+    return [
+        (number, at)
+        for number, at in region.reads_of(phase, body.cached)
+        if not moving.isdisjoint(s for c in at for s in symbols(c))
+    ]
+
+
+def _is_of_one_row(body: Body, region: Region, key: Key, positions: Positions) -> bool:
+    """Whether other rows read other elements: what all of them read is soon in the caches, and near."""
+    indices = {s for c in key[1] for s in symbols(c) if s.extent is not None}
+    return not indices <= positions.moving | {body.lane_symbol} or all(loop.extent == 1 for loop in region.nest.kept)
+
+
+def run_phases(
+    body: Body, region: Region, walk: Walk, positions: Positions, join: Join, *, width: int = 1,
+    kept: Kept | None = None, stores: Sequence[Expression] = (),
+) -> None:  # fmt: skip
+    """All phases in one launch: each one's states are joined and their results known to the next."""
+    for phase in range(len(region.full)):
+        contained, makers = region.contained(phase), region.fusion.producers
+        states = accumulate_phase(
+            body, region, phase, walk, positions, width=width, kept=kept, stores=stores, without=contained
+        )
+        join(states)
+        known = {state[0].node.outputs[0]: state for state in states}
+        for number, (other, part) in contained.items():
+            lanes = known[other.outputs[0]]
+            known[number] = tuple(Accumulator(makers[number], (lane.variables[part],)) for lane in lanes)
+        for node in region.in_phase(phase):
+            finish(body, region, *known[node.outputs[0]])
+
+
+def _accumulate(body: Body, region: Region, state: State) -> None:
+    if len(state) == 1:
+        accumulate(body, region, state[0])
+        return
+    for lane, element in zip(state, lifted(body, region, state[0].node), strict=True):
+        lane.absorb(body, element)
+
+
+def _store_full(body: Body, region: Region, phase: int, tests: Sequence[Expression]) -> None:
+    for output in region.full[phase]:
+        body.value(output, region.coordinates(output))
+    if region.full[phase]:
+        with when(body, tests):
+            for output in region.full[phase]:
+                store_output(body, region, output)
+
+
+def store_kept(body: Body, region: Region, tests: Sequence[Expression]) -> None:
+    """Stores the outputs over the K loops where the tests hold."""
+    if region.kept:
+        with when(body, tests):
+            for output in region.kept:
+                store_output(body, region, output)
+
+
+def combine_threads(body: Body, states: Sequence[State], group: int) -> None:
+    """Joins the states of `group` neighbouring threads; then all of them have the result.
+
+    Of a sum of terms over a first part, the first part is joined first: each thread then moves its sum there once, and
+    sums are added.
+    """
+    own = [accumulator for state in states for accumulator in state]
+    if not own or group == 1:
+        return
+    sums = [a for a in own if a.op.term is not None]
+    before = [Variable(body.fresh("own"), a.variables[0].dtype) for a in sums]
+    for accumulator, first in zip(sums, before, strict=True):
+        body.append(Let(first, accumulator.variables[0]))
+    firsts: list[Joined] = [(a.variables[:1], a.first_combined) for a in sums]
+    _reduce(body, [*((a.variables, a.combined) for a in own if a.op.term is None), *firsts], group)
+    for accumulator, first in zip(sums, before, strict=True):
+        moved, total = accumulator.variables
+        body.append(Assign(total, call("mul", total, *accumulator.terms(body, (first,), moved))))
+    _reduce(body, [(a.variables[1:], _added) for a in sums], group)
+
+
+def _added(earlier: Values, later: Values) -> Values:
+    return tuple(call("add", x, y) for x, y in zip(earlier, later, strict=True))
+
+
+def _reduce(body: Body, joined: Sequence[Joined], group: int) -> None:
+    if not joined:
+        return
+    left = [tuple(Variable(body.fresh("left"), v.dtype) for v in variables) for variables, _ in joined]
+    right = [tuple(Variable(body.fresh("right"), v.dtype) for v in variables) for variables, _ in joined]
+    results = [combined(x, y) for (_, combined), x, y in zip(joined, left, right, strict=True)]
+    combiner = Combiner(tuple(chain(*left)), tuple(chain(*right)), tuple(chain(*results)))
+    body.append(GroupReduce(tuple(chain(*(variables for variables, _ in joined))), combiner, group))
+
+
+def combine_shared(
+    body: Body, accumulator: Accumulator, buffers: Sequence[Buffer], count: int, place: Callable[[Extent], Extent]
+) -> None:
+    """Makes a state the combination of `count` states in shared memory, in their order; place: where one lies."""
+    for variable, buffer in zip(accumulator.variables, buffers, strict=True):
+        body.append(Assign(variable, Load(buffer, body.index.code(place(0)))))
+    row = symbol("row", extent=count)
+    with body.loop(row, count, "unroll", start=1):
+        at = body.index.code(place(row))
+        others = body.name("other", tuple(Load(buffer, at) for buffer in buffers))
+        together = accumulator.combined(accumulator.variables, others)
+        named = body.name("both", together) if len(together) > 1 else together
+        for variable, value in zip(accumulator.variables, named, strict=True):
+            body.append(Assign(variable, value))

@@ -1,0 +1,224 @@
+"""The pointwise template for the GPU: a thread takes groups of neighbouring elements of the innermost loop.
+
+Flat: the groups are counted through all loops, and neighbouring threads take neighbouring groups. Tiled, where whole
+blocks fit into the innermost loop: a thread takes the same group of several rows, so that what the rows share is read
+once and the row is found once a block. A block whose groups all exist takes them without a test, all loads first.
+Where all arrays are read in order from their start, any number of elements has wide accesses: what is left over after
+the last whole group is done one by one.
+
+Knows: regions without a reduction, loops, kernel IR. Must not know: CUDA's notation, arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tracefuse.ir.extents import Extent, Symbol, ceildiv, product, substitute, symbol, symbols
+from tracefuse.kernel.kernel_ir import Allocate, Buffer
+from tracefuse.schedule.body import Body
+from tracefuse.schedule.gpu.gpu_frame import (
+    Positions,
+    Setting,
+    bind_loops,
+    bind_position,
+    new_body,
+    open_block,
+    open_threads,
+    symbol_of,
+    when,
+)
+from tracefuse.schedule.gpu.gpu_lanes import is_flat
+from tracefuse.schedule.launch_spec import LaunchSpec, make_launch
+from tracefuse.schedule.nest import Loop, coefficient
+from tracefuse.schedule.phases import Region, store_outputs
+from tracefuse.schedule.scopes import Key
+from tracefuse.schedule.sizes import Sizes
+from tracefuse.schedule.transposed import is_known, read_offsets
+
+THREADS = 256
+"""Threads of a block: eight blocks fill a multiprocessor."""
+
+BLOCKS = 8
+"""Blocks that should fit on a multiprocessor also where a thread takes several groups."""
+
+LEAST_ACROSS = 8
+"""At least this many threads of a tiled block stand next to each other: 128 bytes in a row."""
+
+FLIGHT_BYTES = 32
+"""A thread asks for at least this much before it waits."""
+
+ROWS_FLIGHT_BYTES = {1: 32, 2: 32, 4: 32, 8: 64}
+"""The same where the groups of a thread share a column, by lanes: more of them spread what they share."""
+
+HELD_BYTES = 128
+"""What a thread asks for at once takes no more registers than these."""
+
+MOST_GROUPS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """Where a thread's groups are.
+
+    step: the symbol that numbers them, `steps` in all. bind: binds the loops for the current one: `place` of `total`.
+    end: the first place after the block's. moving: the loops whose indices change with the step.
+    """
+
+    steps: int
+    step: Extent
+    bind: Callable[[], None]
+    place: Extent
+    end: Extent
+    total: Extent
+    moving: frozenset[Symbol]
+
+
+def lower_pointwise(region: Region, setting: Setting, sizes: Sizes) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
+    """The launch, and what its integer parameters are."""
+    body, lanes = new_body(region, setting), setting.lanes
+    loops = region.nest.loops or (Loop(symbol("k", extent=1), 1, False),)
+    positions = Positions(loops, lanes)
+    across = _tile(positions, sizes)
+    total, blocks = symbol("rows" if across else "groups"), symbol("blocks")
+    block = open_block(body, blocks)
+    thread, variable = open_threads(body, THREADS)
+    part = region.placed(positions.values(body.lane))
+    count = _groups_of_thread(region, lanes, ROWS_FLIGHT_BYTES[lanes] if across else FLIGHT_BYTES)
+    elements: Extent = positions.total * lanes
+    if across:
+        rows = product(loop.extent for loop in loops[:-1])
+        tiles = positions.inner // across
+        rows_of_block = count * (THREADS // across)
+        derived = {symbol_of(total): rows, symbol_of(blocks): ceildiv(rows, rows_of_block) * tiles}
+        grid = _rows(body, positions, block, thread, across, tiles, count, total)
+    else:
+        if lanes > 1 and is_flat(region):
+            elements = loops[0].extent
+        derived = {symbol_of(total): positions.total, symbol_of(blocks): ceildiv(elements, THREADS * count * lanes)}
+        grid = _flat(body, positions, block, thread, count, total)
+    _emit(body, region, part, positions, grid)
+    if not across and lanes > 1 and is_flat(region):
+        _rest(body, region, loops[0], total * lanes, block, thread)
+    launch = make_launch(
+        body, f"{setting.name}_pointwise", "cuda", [(block, blocks)], contract=setting.contract,
+        threads=THREADS, thread=variable, blocks_per_multiprocessor=BLOCKS if grid.steps > 1 else None,
+    )  # fmt: skip
+    return launch, derived
+
+
+def _tile(positions: Positions, sizes: Sizes) -> int:
+    """How many threads stand next to each other on a row, or 0 where no such number divides rows."""
+    if len(positions.loops) < 2:
+        return 0
+    across = THREADS
+    while across > LEAST_ACROSS and sizes.hint(positions.inner) % across:
+        across //= 2
+    return across if sizes.is_multiple(positions.inner, across, "a row is made of whole tiles") else 0
+
+
+def _groups_of_thread(region: Region, lanes: int, wanted: int) -> int:
+    """Groups that one thread takes, so that enough bytes are on their way."""
+    loops = region.nest.loops
+    if not loops:
+        return 1
+    moving = [(n, offset) for n, offset in read_offsets(region) if coefficient(offset, loops[-1].symbol) != 0]
+    full = {n for n, offset in moving if all(coefficient(offset, k.symbol) != 0 for k in loops)}
+    read = lanes * sum(region.fusion.values[n].dtype.itemsize for n in full)
+    held = lanes * sum(region.fusion.values[n].dtype.itemsize for n, _ in moving)
+    count = 1
+    while count < MOST_GROUPS and read * count < wanted and 2 * count * held <= HELD_BYTES:
+        count *= 2
+    return count
+
+
+def _flat(body: Body, positions: Positions, block: Extent, thread: Extent, count: int, total: Extent) -> _Grid:
+    step = symbol("step", extent=count)
+    place = block * (THREADS * count) + step * THREADS + thread
+    end = (block + 1) * (THREADS * count)
+    moving = frozenset(loop.symbol for loop in positions.loops)
+    return _Grid(count, step, lambda: positions.bind(body, place), place, end, total, moving)
+
+
+def _rows(
+    body: Body, positions: Positions, block: Extent, thread: Extent, across: int, tiles: Extent, count: int,
+    total: Extent,
+) -> _Grid:  # fmt: skip
+    down = THREADS // across
+    step = symbol("step", extent=count)
+    start = bind_position(body, "start", block // tiles * (count * down), total + count * down)
+    first = start if down == 1 else bind_position(body, "first", start + thread // across, total + count * down)
+    group = block % tiles * across + (thread if down == 1 else thread % across)
+    inner = positions.loops[-1] if positions.lanes == 1 else Loop(positions.group, positions.inner, False)
+    body.bind(inner.index, body.index.code(group))
+    outer = positions.loops[:-1]
+    place = first + step * down
+
+    def bind() -> None:
+        bind_loops(body, outer, place if len(outer) == 1 else bind_position(body, "row", place, total))
+
+    moving = frozenset(loop.symbol for loop in outer)
+    return _Grid(count, step, bind, place, start + count * down, total, moving)
+
+
+def _emit(body: Body, region: Region, part: Region, positions: Positions, grid: _Grid) -> None:
+    """The groups of a thread: all at once where the whole block exists, else one by one."""
+    values = positions.values(body.lane)
+    certain = [(n, tuple(substitute(c, values) for c in at)) for n, at in _certain_reads(region)]
+
+    def store() -> None:
+        for key in certain:
+            body.value(*key)
+        store_outputs(body, part, part.full[0])
+
+    if grid.steps > 1:
+        with body.condition(body.index.compare("le", grid.end, grid.total)):
+            _load_all(body, region, positions, grid)
+            with body.loop(grid.step, grid.steps, "unroll"):
+                grid.bind()
+                store()
+        body.to_cache.clear()
+        body.cached.clear()
+    short = body.index.compare("lt", grid.total, grid.end)
+    with when(body, [short] if grid.steps > 1 else []), body.loop(grid.step, grid.steps):
+        exists = body.index.compare("lt", grid.place, grid.total)
+        with body.condition(exists):
+            grid.bind()
+            store()
+
+
+def _certain_reads(region: Region) -> list[Key]:
+    """What is read whatever conditions and data say."""
+    return [
+        (number, coordinates)
+        for number, coordinates in region.probe.reads
+        if (number, coordinates) in region.probe.unconditional and is_known(region, coordinates)
+    ]
+
+
+def _load_all(body: Body, region: Region, positions: Positions, grid: _Grid) -> None:
+    """Loads what every step reads in any case, before the first step works on it."""
+    values = positions.values(body.lane)
+    place = grid.step * body.lanes + (body.lane if body.lanes > 1 else 0)
+    for number, coordinates in _certain_reads(region):
+        if not any(s in grid.moving for c in coordinates for s in symbols(c)):
+            continue
+        key = (number, tuple(substitute(c, values) for c in coordinates))
+        dtype = region.fusion.values[number].dtype
+        buffer = Buffer(body.fresh(f"x{number}"), dtype, "local", grid.steps * body.lanes)
+        body.append(Allocate(buffer))
+        body.to_cache[key] = (buffer, place)
+    if body.to_cache:
+        with body.loop(grid.step, grid.steps, "unroll"):
+            grid.bind()
+            for key in body.to_cache:
+                body.value(*key)
+        body.cached.update(body.to_cache)
+
+
+def _rest(body: Body, region: Region, loop: Loop, start: Extent, block: Extent, thread: Extent) -> None:
+    """The elements after the last whole group, one a thread of the first block."""
+    narrow = body.narrow()
+    with narrow.condition(narrow.index.compare("lt", start + block * THREADS + thread, loop.extent)):
+        bind_loops(narrow, [loop], start + thread)
+        store_outputs(narrow, region, region.full[0])

@@ -1,0 +1,59 @@
+"""Reads of several steps of a thread before the work on the first of them: they are then on their way together.
+
+A compiler leaves a read where its step stands, and a thread that waits for each one by itself keeps memory idle. Only
+wide reads are taken ahead, as many as a thread has registers for.
+
+Knows: bodies, reads, kernel IR. Must not know: which template, phases, sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tracefuse.ir.extents import Extent
+from tracefuse.kernel.kernel_ir import Allocate, Buffer
+from tracefuse.schedule.body import Body
+from tracefuse.schedule.scopes import Key
+
+MOST_BYTES = 128
+"""What a thread has read ahead takes no more registers than these."""
+
+
+def worth_reading(body: Body, keys: Sequence[Key], count: int) -> list[Key]:
+    """Those of the inputs' elements that `count` steps read ahead."""
+    chosen, room = [], MOST_BYTES
+    for number, coordinates in keys:
+        size = count * body.lanes * body.fusion.values[number].dtype.itemsize
+        if count > 1 and size <= room and body.is_wide(number, coordinates):
+            room -= size
+            chosen.append((number, coordinates))
+    return chosen
+
+
+def read_ahead(
+    body: Body, keys: Sequence[Key], step: Extent, count: int, each: Callable[[Callable[[], None]], None]
+) -> None:
+    """Reads `keys` in all steps, which `each` goes through, into registers that `forget` frees.
+
+    step: numbers the `count` steps.
+    """
+    place = step * body.lanes + (body.lane if body.lanes > 1 else 0)
+    for key in keys:
+        dtype = body.fusion.values[key[0]].dtype
+        buffer = Buffer(body.fresh(f"x{key[0]}"), dtype, "local", count * body.lanes)
+        body.append(Allocate(buffer))
+        body.to_cache[key] = (buffer, place)
+
+    def read() -> None:
+        for key in keys:
+            body.value(*key)
+
+    if keys:
+        each(read)
+    body.cached.update((key, body.to_cache[key]) for key in keys)
+
+
+def forget(body: Body, keys: Sequence[Key]) -> None:
+    """What was read ahead is in no registers any more."""
+    for key in keys:
+        del body.to_cache[key], body.cached[key]

@@ -1,0 +1,170 @@
+"""The row templates for the GPU: the innermost loop is reduced, and one group of threads works on a row.
+
+In registers: each thread holds its part of the row, so that memory is read once however many phases there are. A short
+row is the work of a part of a warp, several rows to a block; a longer one of a whole block. The steps of a thread are
+unrolled, their number and the number of threads follow from the power of two above the row's length, which is guarded.
+Looped: a row of any length, read again by each phase, from the L2 cache where it fits.
+
+Knows: phases, loops, kernel IR. Must not know: CUDA's notation, arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tracefuse.ir.extents import Extent, Symbol, ceildiv, minimum, product, symbol
+from tracefuse.ir.fusion import Fusion
+from tracefuse.ir.op_kinds import Pointwise
+from tracefuse.kernel.kernel_ir import Expression
+from tracefuse.schedule.gpu.gpu_frame import (
+    Positions,
+    Setting,
+    Steps,
+    Strides,
+    bind_loops,
+    bind_position,
+    new_body,
+    open_block,
+    open_threads,
+    symbol_of,
+)
+from tracefuse.schedule.gpu.gpu_phase import State, combine_threads, hold, kept_words, run_phases, store_kept
+from tracefuse.schedule.launch_spec import LaunchSpec, make_launch
+from tracefuse.schedule.phases import Region
+from tracefuse.schedule.probe import weights
+from tracefuse.schedule.sizes import Sizes
+
+WARP = 32
+ROWS_THREADS = 128
+"""Threads of a block that works on several rows."""
+
+MOST_THREADS = 512
+"""Threads of a block that works on one row: with more, too few blocks are on a multiprocessor at once."""
+
+MOST_WORDS = 32
+"""Registers of a thread for what it holds of a row; twice as many are in use beside them."""
+
+FIRST_STEPS = {1: 8, 2: 4, 4: 2, 8: 4}
+"""Steps of a thread before more threads are taken, by lanes: loads in flight against blocks on a multiprocessor."""
+
+LOOP_THREADS = 256
+"""Threads of a block that reads a long row once: many small blocks keep more loads in flight."""
+
+AGAIN_THREADS = {1: 1024, 2: 1024, 4: 1024, 8: 512}
+"""Threads where it is read again, by lanes: fewer rows are then in flight, and stay in the L2 cache."""
+
+LOOP_UNROLL = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RowShape:
+    """How a row is shared: `group` threads, `steps` groups of lanes each, the first `sure` of which all exist."""
+
+    group: int
+    steps: int
+    sure: int
+
+    @property
+    def threads(self) -> int:
+        return max(self.group, ROWS_THREADS) if self.group <= WARP else self.group
+
+    @property
+    def rows(self) -> int:
+        """Rows of a block."""
+        return self.threads // self.group
+
+
+def worth_keeping(fusion: Fusion) -> Callable[[int], bool]:
+    """What a row in registers keeps for later phases: inputs, and what is dear or made of several inputs."""
+    weight = weights(fusion)
+    sources: dict[int, frozenset[int]] = {n: frozenset((n,)) for n in fusion.tensor_inputs}
+    for node in fusion.nodes:
+        own = frozenset(s for v in node.inputs for s in sources.get(v, ()))
+        sources.update(dict.fromkeys(node.outputs, own if isinstance(node.op, Pointwise) else own | {-1}))
+    inputs = frozenset(fusion.tensor_inputs)
+    return lambda number: number in inputs or weight[number] > 0 or len(sources[number] - {-1}) > 1
+
+
+def row_shape(region: Region, sizes: Sizes, lanes: int) -> RowShape | None:
+    """How to hold a row in registers, or None where it is too long; the length's power of two is guarded."""
+    total = Positions(region.nest.reduced, lanes).total
+    most = MOST_THREADS * max(1, MOST_WORDS // max(1, kept_words(region, lanes)))
+    if not sizes.at_most(total, most, "a row fits in the registers of a block"):
+        return None
+    length = sizes.hint(total)
+    bound = 1 << max(length - 1, 0).bit_length()
+    exact = length == bound
+    if exact:
+        sizes.require(total, "==", bound, "every thread of a row has work")
+    else:
+        sizes.at_most(total, bound - 1, "the threads of a row")
+        sizes.at_most(total, bound // 2, "the threads of a row")
+    steps = min(FIRST_STEPS[lanes], bound)
+    group = min(bound // steps, MOST_THREADS)
+    steps = bound // group
+    return RowShape(group, steps, steps if exact else steps // 2)
+
+
+def lower_row(region: Region, setting: Setting, shape: RowShape) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
+    """Rows in registers: one launch for all phases, and what its integer parameters are."""
+    body, lanes, nest = new_body(region, setting), setting.lanes, region.nest
+    positions = Positions(nest.reduced, lanes)
+    rows, blocks = symbol("rows", minimum=1), symbol("blocks")
+    row_count = product(loop.extent for loop in nest.kept)
+    derived = {symbol_of(blocks): ceildiv(row_count, shape.rows), symbol_of(rows): row_count}
+    block = open_block(body, blocks)
+    thread, variable = open_threads(body, shape.threads)
+    inside: Expression | None = None
+    row, slot = block, thread
+    if shape.rows > 1:
+        slot = bind_position(body, "slot", thread % shape.group, shape.group)
+        place = bind_position(body, "place", block * shape.rows + thread // shape.group, blocks * shape.rows)
+        inside = body.index.compare("lt", place, rows)
+        # Threads without a row of their own read what the last row needs of the K loops, and nothing else.
+        row = bind_position(body, "row", minimum(place, rows - 1), rows)
+    bind_loops(body, nest.kept, row)
+    step = symbol("step", extent=shape.steps)
+    walk = Steps(step, shape.steps, shape.sure, shape.group, slot, positions.total, inside)
+    values = positions.values(body.lane)
+    kept = hold(body, region, values, step, shape.steps)
+    part = region.placed(values)
+
+    def join(states: Sequence[State]) -> None:
+        combine_threads(body, states, shape.group)
+
+    run_phases(body, part, walk, positions, join, kept=kept)
+    first = body.index.compare("eq", slot, 0)
+    store_kept(body, part, [first] if inside is None else [first, inside])
+    launch = make_launch(
+        body, f"{setting.name}_row", "cuda", [(block, blocks)], contract=setting.contract, threads=shape.threads,
+        thread=variable,
+    )  # fmt: skip
+    return launch, derived
+
+
+def lower_long_row(region: Region, setting: Setting) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
+    """A block a row, in a loop over the row for each phase."""
+    body, nest = new_body(region, setting), region.nest
+    threads = LOOP_THREADS
+    if region.probe.kept:  # the row is read again, from the L2 cache, which neither it nor results may be pushed out of
+        threads, body.streaming, body.streamed = AGAIN_THREADS[setting.lanes], frozenset(), body.outputs
+    positions = Positions(nest.reduced, setting.lanes)
+    rows, groups = symbol("rows"), symbol("groups")
+    derived = {symbol_of(rows): product(loop.extent for loop in nest.kept), symbol_of(groups): positions.total}
+    block = open_block(body, rows)
+    thread, variable = open_threads(body, threads)
+    bind_loops(body, nest.kept, block)
+    part = region.placed(positions.values(body.lane))
+    walk = Strides(0, groups, thread, threads, LOOP_UNROLL)
+
+    def join(states: Sequence[State]) -> None:
+        combine_threads(body, states, threads)
+
+    run_phases(body, part, walk, positions, join)
+    store_kept(body, part, [body.index.compare("eq", thread, 0)])
+    launch = make_launch(
+        body, f"{setting.name}_row", "cuda", [(block, rows)], contract=setting.contract, threads=threads,
+        thread=variable,
+    )  # fmt: skip
+    return launch, derived

@@ -1,0 +1,200 @@
+"""Reductions shared by many blocks: chunks of R, partial states in scratch memory, and a launch that finishes them.
+
+A launch computes the states of each chunk for one phase; the next one combines them in a fixed order, every block for
+itself, and goes on with the next phase; the last one stores what is left. The number of chunks follows from sizes and
+the number of multiprocessors, so the bits of a result do not depend on what else the GPU does.
+
+Knows: phases, walks, kernel IR. Must not know: CUDA's notation, arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tracefuse.ir.extents import Extent, Symbol, ceildiv, maximum, minimum, product, substitute, symbol
+from tracefuse.ir.fusion import Node
+from tracefuse.kernel.kernel_ir import Allocate, Buffer, Copy, Expression, Load
+from tracefuse.schedule.body import Body
+from tracefuse.schedule.gpu.gpu_frame import (
+    Positions,
+    Setting,
+    Strides,
+    bind_loops,
+    bind_position,
+    new_body,
+    open_block,
+    open_threads,
+    symbol_of,
+    when,
+)
+from tracefuse.schedule.gpu.gpu_phase import State, accumulate_phase, combine_threads, store_kept
+from tracefuse.schedule.launch_spec import LaunchSpec, Scratch, make_launch
+from tracefuse.schedule.phases import Region, declare, finish, state_types
+from tracefuse.schedule.sizes import Sizes
+
+THREADS = 512
+UNROLL = 4
+BLOCKS = 4
+"""Four blocks of 512 threads fill a multiprocessor; each thread has four loads on their way."""
+
+FEW_ROWS = 2
+"""Long rows are split while there are at most this many a multiprocessor: alone they would not fill the chip."""
+
+SCRATCH_ALIGNMENT = 16
+
+
+@dataclass(slots=True)
+class Chunks:
+    """`total` positions of R in `count` chunks of equal length, a multiple of `multiple`; the last ones may be shorter,
+    or even empty. derived: what the symbols are."""
+
+    total: Extent
+    count: Extent
+    multiple: int
+    derived: dict[Symbol, Extent]
+
+    @classmethod
+    def make(cls, total: Extent, wanted: Extent, multiple: int) -> Chunks:
+        """At most `wanted` chunks, and no more than there are multiples."""
+        whole, count = symbol("positions"), symbol("chunks", minimum=1)
+        counts = maximum(minimum(wanted, ceildiv(total, multiple)), 1)
+        return cls(whole, count, multiple, {symbol_of(whole): total, symbol_of(count): counts})
+
+    def bounds(self, body: Body, chunk: Extent) -> tuple[Extent, Extent]:
+        """The first position of a chunk, and the one after its last."""
+        length = ceildiv(ceildiv(self.total, self.count), self.multiple) * self.multiple
+        first = bind_position(body, "first", minimum(chunk * length, self.total), self.total + 1)
+        return first, bind_position(body, "stop", minimum(first + length, self.total), self.total + 1)
+
+
+@dataclass(slots=True)
+class Partials:
+    """The states that launches leave for the next: scratch buffers, and what each is of.
+
+    states: positions in `scratch` by reduction, phase after phase. count: states of one chunk.
+    """
+
+    count: Extent
+    scratch: list[Scratch] = field(default_factory=list)
+    states: list[tuple[Node, tuple[int, ...]]] = field(default_factory=list)
+
+    def write(
+        self, body: Body, states: Sequence[State], chunks: Extent, place: Extent, tests: Sequence[Expression]
+    ) -> list[tuple[int, Buffer]]:
+        """Stores states of one of the chunks at `place` where the tests hold; the scratch parameters of the launch."""
+        written = []
+        for state in states:
+            first = len(self.scratch)
+            for part, variable in enumerate(state[0].variables):
+                dtype = variable.dtype
+                buffer = Buffer(f"partial{first + part}", dtype, written=True, alignment=SCRATCH_ALIGNMENT)
+                with when(body, tests):
+                    body.store(buffer, place, tuple(a.variables[part] for a in state), aligned=True)
+                self.scratch.append(Scratch(dtype, self.count * chunks))
+                written.append((first + part, buffer))
+            self.states.append((state[0].node, tuple(range(first, len(self.scratch)))))
+        return written
+
+    def read(
+        self,
+        body: Body,
+        region: Region,
+        chunks: Extent,
+        start: Extent,
+        step: int,
+        place: Extent,
+        width: int,
+        unroll: int = 1,
+    ) -> tuple[list[State], list[tuple[int, Buffer]]]:
+        """Accumulates chunks start, start + step, ... of all states so far; and the launch's scratch parameters.
+
+        place: of the state in its chunk; width: lanes of a state; unroll: chunks at a time.
+        """
+        states = [tuple(declare(body, region, node) for _ in range(width)) for node, _ in self.states]
+        buffers = [
+            (position, Buffer(f"partial{position}", dtype, alignment=SCRATCH_ALIGNMENT))
+            for node, positions in self.states
+            for position, dtype in zip(positions, state_types(node), strict=True)
+        ]
+        by_position = dict(buffers)
+        chunk = symbol("c", extent=chunks)
+
+        def absorb(chunk: Extent) -> None:
+            for state, (_, positions) in zip(states, self.states, strict=True):
+                at = chunk * self.count + place
+                parts = [_load(body, by_position[position], at, width) for position in positions]
+                for lane, accumulator in enumerate(state):
+                    accumulator.absorb(body, tuple(part[lane] for part in parts))
+
+        if states and unroll > 1:
+            Strides(0, chunks, start, step, unroll).each(
+                body, lambda at: body.bind(chunk, body.index.code(at)), lambda: absorb(chunk)
+            )
+        elif states:
+            with body.loop(chunk, chunks, start=start, step=step):
+                absorb(chunk)
+        return states, buffers
+
+
+def _load(body: Body, buffer: Buffer, offset: Extent, width: int) -> tuple[Expression, ...]:
+    """Neighbouring states in one access."""
+    start = substitute(offset, {symbol_of(body.lane): 0})
+    if width == 1:
+        return (Load(buffer, body.index.code(start)),)
+    held = Buffer(body.fresh("partial"), buffer.dtype, "local", width)
+    body.append(Allocate(held))
+    body.append(Copy(held, body.index.code(0), buffer, body.index.code(start), width))
+    return tuple(Load(held, body.index.code(lane)) for lane in range(width))
+
+
+def splits_rows(region: Region, sizes: Sizes, setting: Setting) -> bool:
+    """Whether rows too long for registers are so few that blocks must share them."""
+    rows = product(loop.extent for loop in region.nest.kept)
+    return sizes.at_most(rows, FEW_ROWS * setting.chip.multiprocessors, "long rows too few to fill the GPU are split")
+
+
+def lower_split_row(
+    region: Region, setting: Setting
+) -> tuple[tuple[LaunchSpec, ...], tuple[Scratch, ...], dict[Symbol, Extent]]:
+    """One launch a phase, and a last one where results or outputs are left."""
+    positions = Positions(region.nest.reduced, setting.lanes)
+    rows = product(loop.extent for loop in region.nest.kept)
+    wanted = (BLOCKS * setting.chip.multiprocessors) // maximum(rows, 1)
+    chunks = Chunks.make(positions.total, wanted, THREADS * UNROLL)
+    partials = Partials(rows)
+    launches = tuple(_launch(region, setting, phase, positions, chunks, partials) for phase in range(len(region.full)))
+    return launches, tuple(partials.scratch), chunks.derived
+
+
+def _launch(
+    region: Region, setting: Setting, phase: int, positions: Positions, chunks: Chunks, partials: Partials
+) -> LaunchSpec:
+    body, nest = new_body(region, setting), region.nest
+    last = phase + 1 == len(region.full)
+    chunked = not last or bool(region.full[phase])
+    rows = product(loop.extent for loop in nest.kept)
+    block = open_block(body, rows * chunks.count if chunked else rows)
+    thread, variable = open_threads(body, THREADS)
+    row = bind_position(body, "row", block // chunks.count, rows) if chunked else block
+    chunk = bind_position(body, "chunk", block % chunks.count, chunks.count) if chunked else 0
+    bind_loops(body, nest.kept, row)
+    part = region.placed(positions.values(body.lane))
+    earlier, read = partials.read(body, part, chunks.count, thread, THREADS, row, 1)
+    combine_threads(body, earlier, THREADS)
+    for state in earlier:
+        finish(body, part, *state)
+    first = body.index.compare("eq", thread, 0)
+    written: list[tuple[int, Buffer]] = []
+    if chunked:
+        start, stop = chunks.bounds(body, chunk)
+        walk = Strides(start, stop, thread, THREADS, UNROLL)
+        states = accumulate_phase(body, part, phase, walk, positions)
+        combine_threads(body, states, THREADS)
+        written = partials.write(body, states, chunks.count, chunk * rows + row, [first])
+    if last:
+        store_kept(body, part, [first, body.index.compare("eq", chunk, 0)] if chunked else [first])
+    return make_launch(
+        body, f"{setting.name}_split_{phase}", "cuda", [(block, rows * chunks.count if chunked else rows)],
+        scratch=[*read, *written], contract=setting.contract, threads=THREADS, thread=variable,
+    )  # fmt: skip

@@ -1,0 +1,142 @@
+"""The pointwise template for the GPU where an input lies in another order than the output: tiles through shared memory.
+
+A block takes a square tile of two loops: the innermost one, along which the output lies in memory, and the one along
+which the input does. It reads the input's tile with neighbouring threads along the input's memory, leaves it in shared
+memory, and works with neighbouring threads along the output's.
+
+Knows: regions without a reduction, loops, kernel IR. Must not know: CUDA's notation, arrays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from tracefuse.ir.extents import Expression, Extent, Symbol, ceildiv, product, substitute, symbol
+from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Store
+from tracefuse.schedule.body import Body
+from tracefuse.schedule.gpu.gpu_frame import (
+    Setting,
+    bind_loops,
+    bind_position,
+    new_body,
+    open_block,
+    open_threads,
+    symbol_of,
+    when,
+)
+from tracefuse.schedule.launch_spec import LaunchSpec, make_launch
+from tracefuse.schedule.nest import Loop
+from tracefuse.schedule.phases import Region, store_output
+from tracefuse.schedule.scopes import Key
+from tracefuse.schedule.transposed import Transposed
+
+THREADS = 256
+SIDE = {1: 32, 2: 64, 4: 64, 8: 64}
+"""Elements of a tile's side, by lanes."""
+
+
+def tile_lanes(transposed: Transposed, lanes: int) -> int:
+    """The lanes of both loops: those of the innermost where they divide the other one too, else 1."""
+    extent = transposed.loop.extent
+    terms = extent.terms if isinstance(extent, Expression) else (((), extent),)
+    return lanes if all(factor % lanes == 0 for _, factor in terms) else 1
+
+
+class _Square:
+    """A block's threads over a square tile: groups of lanes across, and several rows at once."""
+
+    def __init__(self, body: Body, side: int, lanes: int, thread: Extent) -> None:
+        self.body, self.side, self.lanes = body, side, lanes
+        groups = side // lanes
+        self.rows = THREADS // groups
+        self.pitch = side + 1  # an odd number of words, so that a column lies in different banks
+        self.across = bind_position(body, "across", thread % groups, groups)
+        self.down = bind_position(body, "down", thread // groups, self.rows)
+
+    def shared(self, number: int) -> Buffer:
+        """Shared memory for a tile of an input."""
+        dtype = self.body.fusion.values[number].dtype.compute
+        buffer = Buffer(self.body.fresh(f"tile{number}"), dtype, "shared", self.side * self.pitch)
+        self.body.append(Allocate(buffer))
+        return buffer
+
+    def _group(self, loop: Loop) -> Extent:
+        return symbol(f"{loop.symbol.name}g", extent=loop.extent // self.lanes)
+
+    def values(self, loop: Loop) -> dict[Symbol, Extent]:
+        """What the index of the loop along which threads are neighbours is."""
+        return {} if self.lanes == 1 else {loop.symbol: self._group(loop) * self.lanes + self.body.lane}
+
+    @contextlib.contextmanager
+    def each(self, along: Loop, rows: Loop, tile: Extent, tile_of_rows: Extent) -> Iterator[Extent]:
+        """Opens a loop over the tile with neighbouring threads along one loop; gives the row's place in the tile."""
+        body = self.body
+        step = symbol("step", extent=self.side // self.rows)
+        place = self.down + step * self.rows
+        group = tile * (self.side // self.lanes) + self.across
+        row = tile_of_rows * self.side + place
+        with body.loop(step, self.side // self.rows, "unroll"), contextlib.ExitStack() as inside:
+            exists = [
+                body.index.compare("lt", group, along.extent // self.lanes),
+                body.index.compare("lt", row, rows.extent),
+            ]
+            inside.enter_context(when(body, exists))
+            body.bind(along.index if self.lanes == 1 else self._group(along), body.index.code(group))
+            body.bind(rows.index, body.index.code(row))
+            yield place
+
+    def fill(self, held: Sequence[tuple[Key, Buffer]], values: Mapping[Symbol, Extent], place: Extent) -> None:
+        """Stores what is read at the loops' `values` into the tiles."""
+        for (number, coordinates), buffer in held:
+            lanes = self.body.value(number, tuple(substitute(c, values) for c in coordinates))
+            for lane, element in enumerate(self.body.spread(lanes)):
+                at = (self.across * self.lanes + lane) * self.pitch + place
+                self.body.append(Store(buffer, self.body.index.code(at), element))
+
+    def read(self, held: Sequence[tuple[Key, Buffer]], values: Mapping[Symbol, Extent], place: Extent) -> None:
+        """What is read at the loops' `values` comes from the tiles from here on."""
+        for (number, coordinates), buffer in held:
+            at = place * self.pitch + self.across * self.lanes + (self.body.lane if self.lanes > 1 else 0)
+            self.body.cached[(number, tuple(substitute(c, values) for c in coordinates))] = (buffer, at)
+
+
+def lower_transposed(
+    region: Region, setting: Setting, transposed: Transposed
+) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
+    """The launch, and what its integer parameters are."""
+    lanes = tile_lanes(transposed, setting.lanes)
+    body = new_body(region, replace(setting, lanes=lanes))
+    other, inner = transposed.loop, region.nest.loops[-1]
+    outside = [loop for loop in region.nest.loops if loop.symbol not in (other.symbol, inner.symbol)]
+    side = SIDE[lanes]
+    tiles, wide, blocks = symbol("tiles", minimum=1), symbol("tiles_across", minimum=1), symbol("blocks")
+    derived = {
+        symbol_of(wide): ceildiv(inner.extent, side),
+        symbol_of(tiles): ceildiv(other.extent, side),
+        symbol_of(blocks): product(k.extent for k in outside)
+        * ceildiv(other.extent, side)
+        * ceildiv(inner.extent, side),
+    }
+    block = open_block(body, blocks)
+    thread, variable = open_threads(body, THREADS)
+    square = _Square(body, side, lanes, thread)
+    column = bind_position(body, "tile_column", block % wide, wide)
+    rest = bind_position(body, "tiles_before", block // wide, blocks)
+    row = bind_position(body, "tile_row", rest % tiles, tiles)
+    bind_loops(body, outside, bind_position(body, "place", rest // tiles, product(k.extent for k in outside)))
+    held = [(key, square.shared(key[0])) for key in transposed.reads]
+    with square.each(other, inner, row, column) as place:
+        square.fill(held, square.values(other), place)
+    body.append(Barrier())
+    part = region.placed(square.values(inner))
+    with square.each(inner, other, column, row) as place:
+        square.read(held, square.values(inner), place)
+        for output in part.full[0]:
+            store_output(body, part, output)
+    launch = make_launch(
+        body, f"{setting.name}_transpose", "cuda", [(block, blocks)], contract=setting.contract, threads=THREADS,
+        thread=variable,
+    )  # fmt: skip
+    return launch, derived
