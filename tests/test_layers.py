@@ -1,21 +1,31 @@
-"""Imports go one way: each module imports only what stands above it in the lists, at module level.
+"""Imports go one way: neither modules nor packages import each other in a cycle, at any level of the tree.
 
-The lists are the layers of the design, lowest first. `TYPE_CHECKING` blocks and the lazy table of `tracefuse/__init__`
-are for names alone; third-party libraries that are heavy or optional are imported inside the functions that use them.
+A unit is a module or a package among its siblings; a package needs whatever any module in it imports. `TYPE_CHECKING`
+blocks and the lazy table of `tracefuse/__init__` do not count, since they load nothing; third-party libraries that are
+heavy or optional are imported inside the functions that use them.
 """
 
 from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 LIGHT = {"numpy", "ml_dtypes", "optree"}
-"""What `import tracefuse` may load."""
+"""Third-party packages that `import tracefuse` may load."""
+
+LAYERS = (
+    *("errors", "config", "dtypes", "pytrees", "source"),
+    *("ir", "ops", "kernel", "passes", "dynamic", "schedule", "partition", "runtime"),
+    *("diagnostics", "compiler", "definition", "frontend"),
+)
+"""The modules and packages of tracefuse, lowest first, as docs/architecture.md lists them."""
 
 
 def module_name(path: Path) -> str:
@@ -36,20 +46,42 @@ def imports(node: ast.AST, top: bool = True) -> Iterator[tuple[str, bool]]:
         if isinstance(child, ast.Import):
             yield from ((alias.name, top) for alias in child.names)
         elif isinstance(child, ast.ImportFrom) and child.module and child.level == 0:
-            yield child.module, top
-            yield from ((f"{child.module}.{alias.name}", top) for alias in child.names)
+            for alias in child.names:
+                inner = f"{child.module}.{alias.name}"
+                yield (inner if inner in NAMES else child.module), top
         inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         yield from imports(child, top and not inside)
 
 
+NAMES = {module_name(path) for package in ("segments", "tracefuse") for path in (ROOT / package).rglob("*.py")}
 TREES = {**modules("segments"), **modules("tracefuse")}
 PACKAGES = {name for name in TREES if any(other.startswith(f"{name}.") for other in TREES)}
+ENTRY_POINTS = {"tracefuse", "tracefuse.__main__"}
 
 
 def own_imports(name: str) -> set[str]:
-    """The modules of this repository that a module imports at module level; packages by themselves do not count."""
-    found = {target for target, top in imports(TREES[name]) if top and target in TREES}
-    return {target for target in found if target not in PACKAGES or target in ("segments",)} - {name}
+    """The modules of this repository that a module imports at module level."""
+    return {target for target, top in imports(TREES[name]) if top and target in TREES} - {name}
+
+
+def units(package: str) -> dict[str, set[str]]:
+    """Each module and package directly inside `package`, with the siblings that it needs."""
+    depth = package.count(".") + 1
+    needs: dict[str, set[str]] = {}
+    for name in TREES.keys() - ENTRY_POINTS:
+        if name.startswith(f"{package}."):
+            unit = name.split(".")[depth]
+            siblings = {t.split(".")[depth] for t in own_imports(name) if t.startswith(f"{package}.")}
+            needs.setdefault(unit, set()).update(siblings - {unit})
+    return needs
+
+
+def in_order(needs: Mapping[str, set[str]]) -> list[str]:
+    """The units, each after all that it needs; fails with the cycle where there is one."""
+    try:
+        return list(TopologicalSorter(needs).static_order())
+    except CycleError as error:
+        pytest.fail(f"these import each other: {' -> '.join(error.args[1])}")
 
 
 def test_segments_needs_the_standard_library_alone() -> None:
@@ -59,73 +91,31 @@ def test_segments_needs_the_standard_library_alone() -> None:
             assert top == "segments" or top in sys.stdlib_module_names, f"{name} imports {target}"
 
 
-def test_imports_make_no_cycle_and_so_have_an_order() -> None:
-    order: list[str] = []
-    waiting = {name: own_imports(name) for name in TREES if name not in PACKAGES or name == "segments"}
-    while waiting:
-        ready = sorted(name for name, needs in waiting.items() if not needs & waiting.keys())
-        assert ready, f"these import each other: {sorted(waiting)}"
-        order += ready
-        for name in ready:
-            del waiting[name]
-    assert (
-        order.index("tracefuse.ir.fusion")
-        < order.index("tracefuse.compiler.executable")
-        < order.index("tracefuse.frontend.fuse")
-    )
+def test_no_modules_import_each_other() -> None:
+    order = in_order({name: own_imports(name) for name in TREES.keys() - ENTRY_POINTS})
+    assert order.index("tracefuse.ir.fusion") < order.index("tracefuse.frontend.fuse")
 
 
-def package_of(name: str) -> str | None:
-    """The package of tracefuse that a module is in, None for one that is in none."""
-    parts = name.split(".")
-    return parts[1] if parts[0] == "tracefuse" and len(parts) > 2 else None
+@pytest.mark.parametrize("package", sorted(PACKAGES))
+def test_neither_modules_nor_packages_of_a_package_import_each_other(package: str) -> None:
+    assert set(in_order(units(package))) == set(units(package))
 
 
-def test_packages_depend_on_each_other_one_way() -> None:
-    needs: dict[str, set[str]] = {}
-    for name in TREES:
-        package = package_of(name)
-        if package is not None and name not in PACKAGES:
-            found = {package_of(target) for target in own_imports(name)} - {None, package}
-            needs.setdefault(package, set()).update(one for one in found if one is not None)
-    while needs:
-        ready = sorted(package for package, others in needs.items() if not others & needs.keys())
-        assert ready, f"these need each other: {needs}"
-        for package in ready:
-            del needs[package]
+def test_each_layer_imports_lower_ones_only() -> None:
+    needs = units("tracefuse")
+    assert set(needs) == set(LAYERS)
+    for position, layer in enumerate(LAYERS):
+        assert needs[layer] <= {*LAYERS[:position]}, f"{layer} imports {needs[layer] - {*LAYERS[:position]}}"
 
 
-def test_the_page_of_where_things_are_names_every_module_and_package() -> None:
-    page = (ROOT / "docs" / "where_things_are.md").read_text()
-    inside = ROOT / "tracefuse"
-    names = [f"{path.name}" for path in inside.glob("*.py") if not path.name.startswith("__")]
-    names += [f"{path.parent.name}/" for path in inside.glob("*/__init__.py")]
-    assert [name for name in sorted(names) if f"`{name}`" not in page] == []
+def test_the_architecture_page_names_every_layer() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    assert [layer for layer in LAYERS if f"`{layer}`" not in page and f"`{layer}/`" not in page] == []
 
 
-@pytest.mark.parametrize(
-    ("lower", "higher"),
-    [
-        ("tracefuse.kernel", "tracefuse.schedule"),
-        ("tracefuse.kernel", "tracefuse.ops"),
-        ("tracefuse.kernel", "tracefuse.ir.fusion"),
-        ("tracefuse.ops", "tracefuse.ir.reference"),
-        ("tracefuse.ops", "tracefuse.schedule"),
-        ("tracefuse.schedule", "tracefuse.device"),
-        ("tracefuse.schedule", "tracefuse.compiler.executable"),
-        ("tracefuse.device", "tracefuse.schedule"),
-        ("tracefuse.device", "tracefuse.compiler.executable"),
-        ("tracefuse.compiler.executable", "tracefuse.definition.fusion_definition"),
-        ("tracefuse.compiler.executable", "tracefuse.frontend.tracing"),
-        ("tracefuse.compiler.executable", "tracefuse.frontend.fuse"),
-        ("segments", "tracefuse"),
-    ],
-)
-def test_a_lower_layer_never_imports_a_higher_one(lower: str, higher: str) -> None:
-    for name in TREES:
-        if name == lower or name.startswith(f"{lower}."):
-            upward = [t for t, _ in imports(TREES[name]) if t == higher or t.startswith(f"{higher}.")]
-            assert not upward, f"{name} imports {upward}"
+def test_a_module_name_is_used_once() -> None:
+    names = Counter(name.rpartition(".")[2] for name in TREES if name not in PACKAGES)
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_modules_of_this_repository_are_imported_at_module_level() -> None:

@@ -1,6 +1,6 @@
 """docs/coverage.md says which functions of NumPy and CuPy record; the test holds it to what is so.
 
-NumPy's part is made from the tables that traced arrays answer with; tests/frontend/test_numpy_coverage.py calls each entry.
+NumPy's part is made from the tables that traced arrays answer with; test_numpy_coverage.py calls each entry.
 CuPy's part is tried: each of its functions is called on traced arrays where CuPy can be imported, and its list is kept
 elsewhere. After a change:
 
@@ -29,9 +29,9 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "coverage.md"
 
 HEAD = """# Which functions record
 
-What a fused function may call on the arrays that it gets, beside operators, methods and indexing. This page is made by
-`python tests/frontend/test_coverage_page.py`; a test holds it to what is so. Every function that is said to record is called in
-the tests and its values compared with NumPy's.
+What a fused function may call on the arrays that it gets, beside operators, methods and indexing.
+`python tests/frontend/test_coverage_page.py` writes this page; a test compares it with the code. The tests call every
+function that is listed as recording and compare its values with NumPy's.
 
 A function that does not record raises `UnsupportedError`, which names the line and says what to write.
 """

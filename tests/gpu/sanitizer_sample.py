@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-TESTS = Path(__file__).parents[1]
-sys.path[:0] = [str(TESTS), str(TESTS / "runtime")]
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "runtime")]
 import cupy
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st

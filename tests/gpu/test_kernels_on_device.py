@@ -5,9 +5,7 @@ Needs CuPy and a device; elsewhere every test says why it is skipped.
 
 from __future__ import annotations
 
-import sys
 import threading
-from pathlib import Path
 
 import cuda_kernels as cases
 import numpy as np

@@ -325,7 +325,7 @@ _PROGRAM = """
 import sys, time
 import numpy as np
 from tracefuse import fuse
-from tracefuse.kernel import compile_cpu
+from tracefuse.kernel.llvm import cpu_functions
 
 @fuse
 def rows(x):
@@ -337,7 +337,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 y = rows(x)
 assert np.allclose(y, np.exp(x) / np.exp(x).sum(axis=-1, keepdims=True)), y
-print(*compile_cpu.statistics(), flush=True)
+print(*cpu_functions.statistics(), flush=True)
 """
 
 

@@ -110,11 +110,11 @@ import numpy as np
 sys.path.insert(0, {folder!r})
 from cpu_kernels import primitives_kernel
 from tracefuse import dtypes
-from tracefuse.kernel import pool
+from tracefuse.kernel.llvm import worker_pool
 from tracefuse.kernel.llvm.cpu_functions import compile_cpu
 
-pool.available_threads = lambda: 4
-pool.set_thread_count(4)
+worker_pool.available_threads = lambda: 4
+worker_pool.set_thread_count(4)
 function = compile_cpu(primitives_kernel(("expm1",), dtypes.float32))
 x = np.linspace(-1, 1, 1 << 20).astype(np.float32)
 
@@ -124,7 +124,7 @@ def run():
     return out
 
 wanted = run()
-assert pool.get_pool().workers() == 3
+assert worker_pool.get_pool().workers() == 3
 """
 
 
@@ -148,8 +148,8 @@ def test_a_child_of_fork_makes_its_own_workers() -> None:
         for _ in range(5):
             child = os.fork()
             if child == 0:
-                fine = pool.get_pool().workers() == 0 and np.array_equal(run(), wanted)
-                os._exit(0 if fine and pool.get_pool().workers() == 3 else 1)
+                fine = worker_pool.get_pool().workers() == 0 and np.array_equal(run(), wanted)
+                os._exit(0 if fine and worker_pool.get_pool().workers() == 3 else 1)
             assert np.array_equal(run(), wanted)
             assert os.waitpid(child, 0)[1] == 0
     """)

@@ -194,7 +194,8 @@ class Explanation:
     def _memory_text(self) -> str:
         use = self.memory
         place = "" if use.step is None or len(self.plan.segments) < 2 else f" in segment {use.step}"
-        return f"{segment_table.bytes_text(use.peak)} allocated at most{place}; results keep {segment_table.bytes_text(use.kept)}"
+        peak, kept = segment_table.bytes_text(use.peak), segment_table.bytes_text(use.kept)
+        return f"{peak} allocated at most{place}; results keep {kept}"
 
     __repr__ = __str__
 

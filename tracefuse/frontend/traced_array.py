@@ -1,7 +1,7 @@
 """The tracer: what a fused function gets in place of an array.
 
-It has ndarray's operators, methods (`frontend/numpy_api/methods.py`) and attributes, and answers NumPy's, CuPy's and the
-array API's protocols; each records. What would need the elements themselves (`bool()`, `float()`, `np.asarray`)
+It has ndarray's operators, methods (`frontend/numpy_api/methods.py`) and attributes, and answers NumPy's, CuPy's and
+the array API's protocols; each records. What would need the elements themselves (`bool()`, `float()`, `np.asarray`)
 raises with the user's line.
 
 Knows: ndarray's interface. Must not know: how a fused function is compiled or called.

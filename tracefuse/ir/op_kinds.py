@@ -67,10 +67,11 @@ class Pointwise(Op):
     "common"; "float" (integers go to floats); "divide" (integers go to the default float); "bool"; "where" (the first
     operand is a condition). result: "same" as the compute type, "bool", "dtype" (the attribute), "real" (the type of
     the compute type's real part) or "complex" (the complex type with parts of the compute type).
-    integer: the code where the compute type is an integer or bool, if it is another; complex: likewise. native: halves are computed as
-    they are, not in float32. expensive: worth keeping rather than computing again. exact: bit-equal to NumPy where the compute type is.
-    ends_segment: what it makes is stored, and what reads it is in another segment. varies: a host scalar that is another
-    one in each call. extra_shape: a shape of its own, from its attributes; `index` in the code is the row-major position.
+    integer: the code where the compute type is an integer or bool, if it differs; complex: likewise. native: halves are
+    computed as they are, not in float32. expensive: worth keeping rather than recomputing. exact: bit-equal to NumPy
+    where the compute type is. ends_segment: its result is stored, and its consumers are in another segment. varies: a
+    host scalar that differs from call to call. extra_shape: a shape of its own, from its attributes; `index` in the
+    code is the row-major position.
     """
 
     scalar: str

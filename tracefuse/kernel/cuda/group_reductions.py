@@ -2,7 +2,8 @@
 
 A group reduction is a butterfly of shuffles, neighbours first, so that every lane has the result. For a block the warps
 then leave their states in shared memory and each combines all of them by itself: one barrier, or two in a loop that has
-no other. The order is that of kernel/interpreter/interpret.py, so the bits are the same wherever those of the combiner are.
+no other. The order is that of kernel/interpreter/interpret.py, so the bits are the same wherever those of the
+combiner are.
 
 Knows: CUDA C++, combiners. Must not know: the other statements.
 """

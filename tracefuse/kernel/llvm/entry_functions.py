@@ -5,8 +5,8 @@ the body. `launch` is a C function with the METH_FASTCALL signature: it reads th
 the scalars out of Python numbers, evaluates the grid's extent and the kernel's work, and runs the piece here or on the
 pool; Python's lock is released where the work is worth it.
 
-Knows: CPython's C interface and where an array keeps its data pointer (checked by `kernel/llvm/cpu_functions.py` before the
-first compile). Must not know: statements.
+Knows: CPython's C interface and where an array keeps its data pointer (checked by
+`kernel/llvm/cpu_functions.py` before the first compile). Must not know: statements.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 A value of float16 or bfloat16 is held as its bits in an i16; a bool is an i1. No input makes an instruction undefined:
 divisors are made safe by a select before the division, shift counts are clamped, casts to integers saturate.
 
-Knows: the primitives of `kernel/kernel_ir.py` and the meaning of each on each type. Must not know: statements, kernels, how
-the maths functions work.
+Knows: the primitives of `kernel/kernel_ir.py` and the meaning of each on each type. Must not know: statements, kernels,
+how the maths functions work.
 """
 
 from __future__ import annotations

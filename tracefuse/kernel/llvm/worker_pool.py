@@ -1,4 +1,4 @@
-"""The worker pool of the process: its machine code (`kernel/llvm/worker_pool_code.py`), how many threads there are, forks.
+"""The worker pool of the process: its machine code (`worker_pool_code.py`), how many threads there are, forks.
 
 Before a fork all workers end (callers work alone meanwhile), and parent and child start new ones when they need them.
 

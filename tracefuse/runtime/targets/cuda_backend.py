@@ -153,9 +153,12 @@ class CudaBackend(Backend):
 
     def names(self) -> dict[str, Any]:
         return {
-            **super().names(), "current_device": cuda_arrays.current_device_function(), "room": cuda_arrays.room, "new": cuda_arrays.new,
+            **super().names(),
+            "current_device": cuda_arrays.current_device_function(),
+            "room": cuda_arrays.room,
+            "new": cuda_arrays.new,
             "current_stream": cuda_arrays.current_stream_function(),
-        }  # fmt: skip
+        }
 
     def on_device(self, call: Callable[[Any], Any], arguments: Any) -> Any:
         with cuda_arrays.on_device(self.device):
