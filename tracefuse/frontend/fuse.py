@@ -30,7 +30,7 @@ from tracefuse.diagnostics.progress import say_trace
 from tracefuse.dynamic.concretization import Concretization
 from tracefuse.dynamic.guard_failures import Misses
 from tracefuse.dynamic.index_classes import Indexing, index_classes
-from tracefuse.errors import TraceError, UnsupportedError
+from tracefuse.errors import TraceError, UnsupportedError, shown
 from tracefuse.frontend.bound_function import BoundFusedFunction, by_name, name_of, owns
 from tracefuse.frontend.calls.call import Call, Signature
 from tracefuse.frontend.calls.fast_path import MISSED, DirectCall, direct_call, form_of
@@ -73,6 +73,11 @@ class FusedFunction(Generic[P, R]):
             raise not_a_function(plain, plain.__name__)
         if not callable(function):
             raise TraceError(f"fuse takes a function, got {type(function).__name__}", hint="write @fuse above a def")
+        if merge is not None and not callable(merge):
+            raise TraceError(
+                f"merge cannot be {shown(merge)}",
+                hint="give a function of two groups, such as tracefuse.rules.one_op_a_segment",
+            )
         functools.update_wrapper(self, function)
         self.__qualname__: str = getattr(function, "__qualname__", type(function).__name__)
         self._function: Callable[..., Any] = function
