@@ -24,6 +24,7 @@ __all__ = [
     "OptionError",
     "OutOfMemoryError",
     "OutOfRangeError",
+    "ReadOnlyError",
     "ScalarError",
     "ShapeError",
     "TraceError",
@@ -112,6 +113,10 @@ class ConcretizationError(TracefuseError, ValueError):
 
 class UnsupportedError(TracefuseError, NotImplementedError):
     """An input or operation that tracefuse refuses, with what to write instead."""
+
+
+class ReadOnlyError(UnsupportedError, ValueError):
+    """An in-place change of an array that cannot be written, as NumPy refuses it, or of one that a trace only reads."""
 
 
 class DeviceError(TracefuseError, RuntimeError):

@@ -83,7 +83,12 @@ def file_name(frame: FrameType) -> str:
 
 def line_of(code: CodeType) -> str:
     """`file.py:12` of the line where `code` begins."""
-    return f"{_shown(code.co_filename)}:{code.co_firstlineno}"
+    return line_in(code, code.co_firstlineno)
+
+
+def line_in(code: CodeType, number: int) -> str:
+    """`file.py:12` of a line of `code`."""
+    return f"{_shown(code.co_filename)}:{number}"
 
 
 _OLD_CELL = re.compile(r"<ipython-input-(\d+)-\w+>")

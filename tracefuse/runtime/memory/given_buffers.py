@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tracefuse.dynamic.layouts import Strided, broadcast_axis, is_nested, stride_name, strided
-from tracefuse.errors import DtypeError, FusionError, ShapeError, UnsupportedError
+from tracefuse.errors import DtypeError, FusionError, ReadOnlyError, ShapeError, UnsupportedError
 from tracefuse.ir.extents import evaluate
 from tracefuse.ir.fusion import Fusion
 from tracefuse.runtime.devices.arrays import ShapeDtype, check_can_change, dtype_of_argument, kind_of
@@ -154,7 +154,7 @@ def _check_writable(backend: Backend, array: Any, name: str) -> None:
     if isinstance(array, ShapeDtype):
         return
     if not backend.is_writable(array):
-        raise UnsupportedError(f"{name} is read-only", hint="pass an array that can be written, such as x.copy()")
+        raise ReadOnlyError(f"{name} is read-only", hint="pass an array that can be written, such as x.copy()")
     axis = broadcast_axis(array.shape, array.strides)
     if axis is not None:
         raise UnsupportedError(
