@@ -34,7 +34,14 @@ from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.partition import predicates
 from tracefuse.partition.segmentation import Segmentation, for_sizes, segment_fusion
 from tracefuse.partition.slicing import Sliced
-from tracefuse.passes.rewrite import drop_dead, fold_constants, merge_common, read_transposed, separate_outputs
+from tracefuse.passes.rewrite import (
+    drop_dead,
+    fold_constants,
+    merge_common,
+    read_transposed,
+    round_scalars,
+    separate_outputs,
+)
 from tracefuse.runtime.call_code import Call, compile_call
 from tracefuse.runtime.donated_arrays import Donation, lend
 from tracefuse.runtime.memory.call_facts import CallFacts, read_facts
@@ -56,10 +63,16 @@ MOST_PLANS = 64
 """Plans kept by one executable; the one used longest ago goes first."""
 
 
+def passes_of(options: Options) -> tuple[Pass, ...]:
+    """The passes over a fusion, in order."""
+    chosen = (separate_outputs,) if options.disables("passes") else PASSES
+    return (round_scalars, *chosen) if options.exact_half else chosen
+
+
 def run_passes(fusion: Fusion, options: Options | None = None) -> Fusion:
     """`fusion` after all passes; every pass ends in the verification that building a Fusion does."""
     options = config.resolve() if options is None else options
-    for one in (separate_outputs,) if options.disables("passes") else PASSES:
+    for one in passes_of(options):
         made = one(fusion)
         if options.debug >= 4:
             say_pass(options, one.__name__, fusion, made)
