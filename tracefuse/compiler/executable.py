@@ -40,6 +40,7 @@ from tracefuse.passes.rewrite import (
     join_in_runs,
     merge_common,
     read_transposed,
+    round_scalars,
     separate_outputs,
 )
 from tracefuse.runtime.call_code import Call, compile_call
@@ -66,10 +67,16 @@ MOST_PLANS = 64
 """Plans kept by one executable; the one used longest ago goes first."""
 
 
+def passes_of(options: Options) -> tuple[Pass, ...]:
+    """The passes over a fusion, in order."""
+    chosen = NEEDED if options.disables("passes") else PASSES
+    return (round_scalars, *chosen) if options.exact_half else chosen
+
+
 def run_passes(fusion: Fusion, options: Options | None = None) -> Fusion:
     """`fusion` after all passes; every pass ends in the verification that building a Fusion does."""
     options = config.resolve() if options is None else options
-    for one in NEEDED if options.disables("passes") else PASSES:
+    for one in passes_of(options):
         made = one(fusion)
         if options.debug >= 4:
             say_pass(options, one.__name__, fusion, made)

@@ -40,6 +40,7 @@ from tracefuse.frontend.calls.shared_arguments import check_apart, same_leaves
 from tracefuse.frontend.calls.trace_entry import Entry, arguments_of, assembled, printing
 from tracefuse.frontend.tracer.recorder import current
 from tracefuse.frontend.tracing import Trace, not_a_function, trace
+from tracefuse.passes.rewrite import round_scalars
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.donated_arrays import TAKEN, check_not_taken
 from tracefuse.runtime.host_text import HostProgram
@@ -232,7 +233,7 @@ class FusedFunction(Generic[P, R]):
 
     def _compiled(self, traced: Trace, options: Options, device: int | None) -> Executable | EvaluatedExecutable:
         if options.target == "reference":
-            return EvaluatedExecutable(traced.fusion)
+            return EvaluatedExecutable(round_scalars(traced.fusion) if options.exact_half else traced.fusion)
         target, device = resolve_target(options.target, device)
         facts = (*traced.guards, *traced.never_one())
         return compile_fusion(
