@@ -161,7 +161,7 @@ def test_arguments_that_do_not_fit_the_program_are_named() -> None:
     program = Program([0, -1], [0], [])
     with pytest.raises(ProgramError, match=r"the program takes 2 arguments \(t0, e1\), got 1"):
         Runner(program, Recorder())(["x"])
-    with pytest.raises(ProgramError, match="missing e1, besides them t5"):
+    with pytest.raises(ProgramError, match="missing e1, unexpected t5"):
         execute(program, ArgumentManager({0: "x", 5: "z"}), Recorder())
 
 

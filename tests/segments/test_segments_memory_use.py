@@ -28,7 +28,7 @@ from segments import (
 )
 
 
-def room_of(value: int) -> int:
+def size_of(value: int) -> int:
     return 3 + value * value % 11
 
 
@@ -59,11 +59,11 @@ class Counting:
 def test_the_count_is_that_of_a_device(data: st.DataObject) -> None:
     graph = data.draw(graphs())
     segments = build_segments(graph, partition(graph, data.draw(rules(graph))), extents_of=extents_of)
-    program = build_program(segments, graph.inputs, graph.outputs, extents=sorted(EXTENTS), spec_of=room_of)
+    program = build_program(segments, graph.inputs, graph.outputs, extents=sorted(EXTENTS), spec_of=size_of)
     device = Counting()
     inputs = dict.fromkeys(graph.inputs, 0)
     Runner(program, device).run(ArgumentManager(inputs, dict.fromkeys(EXTENTS, 1)))
-    assert memory_use(program, room_of) == MemoryUse(device.peak, device.step, device.out)
+    assert memory_use(program, size_of) == MemoryUse(device.peak, device.step, device.out)
 
 
 def test_other_names_and_slices_take_no_room_and_keep_it() -> None:

@@ -54,7 +54,7 @@ def test_any_of_gives_all_the_reasons_for_a_no() -> None:
     assert predicate(2, 5)
     assert predicate(20, 4)
     assert str(predicate(20, 5)) == "small refused; an odd sum (first=20, second=5)"
-    assert str(any_of()(1, 2)) == "any_of() of no predicates allows nothing"
+    assert str(any_of()(1, 2)) == "any_of() without predicates allows no merge"
 
 
 def test_negate_gives_its_own_reason() -> None:

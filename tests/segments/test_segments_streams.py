@@ -219,12 +219,12 @@ REUSED = Integer("t3 % 2", (3,), lambda values: values[3] % 2)  # type: ignore[o
     ("body", "message"),
     [
         ([*ROWS[:2], Launch(0, (4, 1), (5,))],
-         "`launch segment_0(t4, t1) -> t5`: reads t1, which is allocated but filled by no launch yet"),
+         "`launch segment_0(t4, t1) -> t5`: reads t1, which is allocated but not yet filled by any launch"),
         ([*ROWS, Launch(1, (1,), (9,)), Release(9)],
-         "`launch segment_1(t1) -> t9`: reads t1, of which the loop fills one slice at a time"),
-        ([*ROWS, Release(0)], "`release t0`: a loop releases t0, which it does not define"),
-        ([*ROWS[:2], Launch(0, (4,), (1,))], "`launch segment_0(t4) -> t1`: makes t1, which is defined already"),
-        ([Select(0, 1, 0, 0)], "`t0 = select(t1, axis 0, index 0)`: t0 is an input and no slice of anything"),
+         "`launch segment_1(t1) -> t9`: reads t1, which the loop is still filling slice by slice"),
+        ([*ROWS, Release(0)], "`release t0`: a loop releases t0, which is defined outside its body"),
+        ([*ROWS[:2], Launch(0, (4,), (1,))], "`launch segment_0(t4) -> t1`: produces t1, which is already defined"),
+        ([Select(0, 1, 0, 0)], "`t0 = select(t1, axis 0, index 0)`: t0 is an input and cannot be redefined as a slice"),
         ([Select(4, -1, 0, 0)], "`t4 = select(e1, axis 0, index 0)`: extents have no memory"),
         ([Select(4, 0, 0, integer_of(8))], "`t4 = select(t0, axis 0, index t8)`: reads t8 before its definition"),
         ([Wait(7)], "`wait for t7`: reads t7 before its definition"),
@@ -245,19 +245,19 @@ def without(loop: Loop, kind: type) -> Loop:
     ("instructions", "message"),
     [
         ([Allocate(1), without(on_streams(3, EXTENT, ROWS), Synchronize), Release(0)],
-         "reads t4 with no wait for another stream, on which the caller wrote that memory"),
+         "reads t4 without waiting for another stream, on which the caller wrote that memory"),
         ([Allocate(1), Loop(3, 0, EXTENT, 1, on_streams(3, EXTENT, ROWS).body[:-1]), Release(0)],
-         "`release t0`: releases t0 with no wait for another stream"),
+         "`release t0`: releases t0 without waiting for another stream"),
         ([GetStream(0), SetStream(PoolStream(0)), Synchronize(OWN), Launch(0, (0,), (1,)), SetStream(PoolStream(1)),
           Synchronize(OWN), Launch(1, (1,), (2,))],
-         "instruction 6, `launch segment_1(t1) -> t2`: reads t1 with no wait for another stream, on which instruction "
-         "3, `launch segment_0(t0) -> t1` wrote that memory"),
+         "instruction 6, `launch segment_1(t1) -> t2`: reads t1 without waiting for another stream, on which "
+         "instruction 3, `launch segment_0(t0) -> t1` wrote that memory"),
         ([GetStream(0), SetStream(PoolStream(0)), Synchronize(OWN), Launch(0, (0,), (1,)), Release(0),
           SetStream(OWN)],
-         "the end: reads t1 with no wait for another stream"),
-        ([SetStream(OWN)], "instruction 0, `set stream s0`: s0 has not been named by any instruction before"),
+         "the end: reads t1 without waiting for another stream"),
+        ([SetStream(OWN)], "instruction 0, `set stream s0`: no earlier instruction defines stream s0"),
         ([GetStream(0), SetStream(PoolStream(0)), Synchronize(OWN), Launch(0, (0,), (1,)), Release(0)],
-         "the program ends on another stream than the caller's"),
+         "the program does not end on the caller's stream"),
     ],
 )  # fmt: skip
 def test_a_stream_reads_what_another_made_after_a_wait(instructions: list[Instruction], message: str) -> None:
@@ -280,7 +280,7 @@ def test_slots_are_written_in_the_order_of_their_stream() -> None:
 
     x = np.arange(30.0).reshape(10, 3)
     np.testing.assert_array_equal(Runner(program(slot), ArrayDevice())([x, 10])[0], 4 * x)
-    with pytest.raises(ProgramError, match=r"writes t5 with no wait for another stream"):
+    with pytest.raises(ProgramError, match=r"writes t5 without waiting for another stream"):
         program(REUSED).verify()
 
 
@@ -324,14 +324,14 @@ def test_an_input_is_no_other_name_of_anything(first: bool) -> None:
 def test_names_are_given_once_and_to_tensors() -> None:
     builder = ProgramBuilder()
     builder.mark_alias(0, 1)
-    with pytest.raises(ProgramError, match="t1 is a name of t0 already"):
+    with pytest.raises(ProgramError, match="t1 is already an alias of t0"):
         builder.mark_alias(2, 1)
-    with pytest.raises(ProgramError, match="t0 would be a name of itself"):
+    with pytest.raises(ProgramError, match="t0 would be an alias of itself"):
         builder.mark_alias(1, 0)
     with pytest.raises(ProgramError, match="only tensors can be aliased"):
         builder.mark_alias(-1, 3)
     builder.append(Allocate(1))
-    with pytest.raises(ProgramError, match="t1 is a name of t0, and is made besides"):
+    with pytest.raises(ProgramError, match="t1 is an alias of t0 and is also defined by an instruction"):
         builder.build()
 
 
