@@ -141,8 +141,10 @@ def trace(
     watch = RandomWatch(function, bound)
     inputs = _inputs(recorder, leaves, function, dynamic, same)
     positional, keywords = rebuild(inputs.given)
-    token = current.set(recorder)
+    outside = current.get()
     try:
+        # Inside, and undone first of all: an interrupt before or after leaves no recorder behind.
+        current.set(recorder)
         result = _called(function, positional, keywords)
         if inspect.isgenerator(result) or inspect.iscoroutine(result) or inspect.isasyncgen(result):
             raise not_a_function(function, name)
@@ -154,7 +156,7 @@ def trace(
         fusion = recorder.build()
         watch.warn()
     finally:
-        current.reset(token)
+        current.set(outside)
         recorder.alive = False
     sources = tuple(inputs.numbers[n] if n in inputs.numbers else -(order[n] + 1) for n in fusion.inputs)
     closed_over = [capture.array for capture in captured]
