@@ -191,14 +191,14 @@ class FusedFunction(Generic[P, R]):
             say(options, 1, lambda: str(cause))
         entry = self._made(call, options, bound, same)
         entry.cause = cause
-        # The newest first: sizes that changed once tend to stay.
-        entries.insert(0, entry)
-        self._dropped += sum(entry.compiles for entry in entries[MOST_TRACES:])
-        del entries[MOST_TRACES:]
         arguments = arguments_of(entry, call, bound)
         if arguments is None:
             raise self._unstable(entry, call, bound)
         entry.before = entry.trace.facts(arguments)
+        # The newest first: sizes that changed once tend to stay.
+        entries.insert(0, entry)
+        self._dropped += sum(entry.compiles for entry in entries[MOST_TRACES:])
+        del entries[MOST_TRACES:]
         if cause is not None:
             self._misses.note(cause, warn=options.dynamic)
         return entry, arguments
