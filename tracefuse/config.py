@@ -80,11 +80,18 @@ class Option:
         return self.check(text, origin)
 
 
-DUMPS = ("fusion", "concretized", "segments", "kernel", "source", "host_ir")
+DUMPS = ("fusion", "passes", "concretized", "segments", "kernel", "source", "host_ir")
 """What `dump` can name."""
 
+PASSES = (
+    *("fold_constants", "merge_common", "read_transposed", "drop_dead", "separate_outputs"),
+    *("drop_dead_tensors", "decompose", "round_halves", "reduce_in_one_pass"),
+    *("split_complex", "tidy_kernel"),
+)
+"""The names of all passes, which `disable` can name; tracefuse/passes/pipeline.py defines them."""
+
 FEATURES = ("passes", "fusion", "concretize_resize_extents", "loop_buffer_reuse")
-"""What `disable` can name: the passes over a fusion, that several ops share a segment, that resized axes are static,
+"""What `disable` can name besides passes: every pass that only optimizes, that several ops share a segment, that resized axes are static,
 that a value which lives only within a loop has room for as many slices as there are streams."""
 
 
@@ -111,7 +118,7 @@ TABLE: dict[str, Option] = {
         ),
         Option("dump", "", "what each compilation writes into a folder of its own", words=DUMPS, changes_code=False),
         Option("dump_dir", "", "folder of what dump writes; empty is tracefuse_dump", changes_code=False),
-        Option("disable", "", "what is turned off, to find out where a difference comes from", words=FEATURES),
+        Option("disable", "", "what is turned off, to find out where a difference comes from", words=(*FEATURES, *PASSES)),
         Option(
             "number_of_streams", 4, "streams that the slices of a value go to", limits=(1, 1024), changes_code=False
         ),
@@ -154,7 +161,7 @@ class Options:
     cache_limit: int
 
     def disables(self, feature: str) -> bool:
-        """Whether `disable` names a feature of FEATURES."""
+        """Whether `disable` names a feature of FEATURES or a pass."""
         return feature in self.disable.split(",")
 
     def replaced(self, **values: Any) -> Options:

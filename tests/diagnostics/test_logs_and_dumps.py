@@ -17,7 +17,7 @@ import pytest
 import tracefuse
 from tracefuse import DataType, FusionDefinition, fuse
 from tracefuse.config import DUMPS
-from tracefuse.diagnostics.logs import LOGGER
+from tracefuse.logs import LOGGER
 
 X = np.random.default_rng(0).uniform(1, 2, (6, 8)).astype(np.float32)
 W = np.ones((8, 3), np.float32)

@@ -25,7 +25,7 @@ from tracefuse.ir.row_major import axis_groups
 from tracefuse.ir.subfusion import map_extents
 from tracefuse.ops.movement import broadcast, squeeze
 from tracefuse.ops.pointwise import set as copy
-from tracefuse.passes.rewrite import Rewriter
+from tracefuse.passes.rewriter import Rewriter
 
 
 def concretize(

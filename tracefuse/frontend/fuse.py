@@ -25,7 +25,6 @@ from tracefuse.config import Options, overrides
 from tracefuse.definition.fusion_definition import FusionDefinition
 from tracefuse.definition.segment import Segments
 from tracefuse.diagnostics.explain import Explanation
-from tracefuse.diagnostics.logs import say
 from tracefuse.diagnostics.progress import say_trace
 from tracefuse.dynamic.concretization import Concretization
 from tracefuse.dynamic.guard_failures import Misses
@@ -39,6 +38,7 @@ from tracefuse.frontend.calls.shared_arguments import check_apart, same_leaves
 from tracefuse.frontend.calls.trace_entry import Entry, arguments_of, assembled, missed, printing
 from tracefuse.frontend.tracer.recorder import current
 from tracefuse.frontend.tracing import Trace, not_a_function, trace
+from tracefuse.logs import say
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.donated_arrays import TAKEN, check_not_taken
 from tracefuse.runtime.host_text import HostProgram

@@ -18,7 +18,8 @@ from tracefuse.ir.extents import Extent, product
 from tracefuse.ir.fusion import Fusion, Literal, Node, Operand
 from tracefuse.ops import REGISTRY, Pointwise, Reduction
 from tracefuse.ops.pointwise import extent as extent_row
-from tracefuse.passes.rewrite import Rewriter, merge_common
+from tracefuse.passes.common_subexpressions import merge_common
+from tracefuse.passes.rewriter import Rewriter
 
 OPERATORS: dict[type[ast.operator] | type[ast.unaryop], str] = {
     ast.Add: "add",
@@ -33,10 +34,10 @@ OPERATORS: dict[type[ast.operator] | type[ast.unaryop], str] = {
 
 
 def decompose(fusion: Fusion) -> Fusion:
-    """`fusion` with every reduction that has `steps` written out; the value that it made keeps its number.
+    """Replaces composite reductions by the steps that their definitions give.
 
-    Intermediates are in the compute type of the node (float32 for halves), so that nothing is rounded on the way
-    that was not before. What is then common to several parts of the fusion is merged.
+    The result keeps its number. Intermediates have the compute type of the node (float32 for halves), so that nothing
+    more is rounded than before. Nodes that are then equal are merged.
     """
     if not any(isinstance(node.op, Reduction) and node.op.steps for node in fusion.nodes):
         return fusion

@@ -17,8 +17,9 @@ from dataclasses import replace
 from tracefuse.ir.fusion import Fusion, Node, Operand
 from tracefuse.ops import REGISTRY, Reduction
 from tracefuse.ops.movement import broadcast
+from tracefuse.passes.dead_code import drop_dead_tensors
 from tracefuse.passes.decompose import OPERATORS
-from tracefuse.passes.rewrite import drop_dead_tensors, with_nodes
+from tracefuse.passes.rewriter import with_nodes
 
 
 @functools.cache
@@ -27,8 +28,8 @@ def _spellings() -> tuple[tuple[Reduction, ast.expr], ...]:
     return tuple((row, ast.parse(str(row.spelled), mode="eval").body) for row in rows)
 
 
-def in_one_pass(fusion: Fusion) -> Fusion | None:
-    """`fusion` with such rows in the place of what spells them; None where nothing does."""
+def reduce_in_one_pass(fusion: Fusion) -> Fusion:
+    """Replaces reductions over a row by one that takes a single pass over it."""
     makers = {number: node for node in fusion.nodes for number in node.outputs}
     found: dict[int, Node] = {}
     for node in fusion.nodes:
@@ -37,7 +38,7 @@ def in_one_pass(fusion: Fusion) -> Fusion | None:
             if match.node(node, spelling) and match.element is not None:
                 found[node.outputs[0]] = replace(node, op=row, operands=(match.element,))
     if not found:
-        return None
+        return fusion
     kept = drop_dead_tensors(with_nodes(fusion, [found.get(node.outputs[0], node) for node in fusion.nodes]))
     return replace(fusion, values=kept.values, nodes=kept.nodes)
 
