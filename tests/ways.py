@@ -104,11 +104,8 @@ def on_host(array: Any) -> Any:
 
 def run_whole(fusion: Fusion, arguments: Sequence[Any], backend: Backend, contract: bool = True) -> list[Any]:
     """As `@fuse` runs it."""
-    return Executable(
-        segment_fusion(run_passes(FUSION_PASSES, fusion, config.resolve())),
-        backend,
-        options=config.resolve({"contract": contract}),
-    )(arguments)
+    options = config.resolve({"contract": contract})
+    return Executable(segment_fusion(run_passes(FUSION_PASSES, fusion, options)), backend, options=options)(arguments)
 
 
 def run_segments(

@@ -91,8 +91,9 @@ PASSES = (
 """The names of all passes, which `disable` can name; tracefuse/passes/pipeline.py defines them."""
 
 FEATURES = ("passes", "fusion", "concretize_resize_extents", "loop_buffer_reuse")
-"""What `disable` can name besides passes: every pass that only optimizes, that several ops share a segment, that resized axes are static,
-that a value which lives only within a loop has room for as many slices as there are streams."""
+"""What `disable` can name besides single passes: all passes that only optimize (passes), that several ops share a
+segment (fusion), that resized axes are static, and that a value which lives only within a loop has a slot for as many
+slices as there are streams."""
 
 
 TABLE: dict[str, Option] = {
@@ -113,12 +114,14 @@ TABLE: dict[str, Option] = {
         Option("check", False, "compare every segment with the NumPy meaning; indices out of range raise on CUDA too"),
         Option("threads", 0, "threads that run a CPU kernel at most; 0 is one for each core", limits=(0, 4096)),
         Option(
-            "debug", 0, "log 1 segments, times, rebuilt plans; 2 IR, verdicts; 3 kernel source; 4 every pass",
+            "debug", 0, "log 1 segments, times, rebuilt plans; 2 IR, verdicts; 3 kernel source; 4 passes",
             limits=(0, 4), changes_code=False,
         ),
         Option("dump", "", "what each compilation writes into a folder of its own", words=DUMPS, changes_code=False),
         Option("dump_dir", "", "folder of what dump writes; empty is tracefuse_dump", changes_code=False),
-        Option("disable", "", "what is turned off, to find out where a difference comes from", words=(*FEATURES, *PASSES)),
+        Option(
+            "disable", "", "what is turned off, to find out where a difference comes from", words=(*FEATURES, *PASSES)
+        ),
         Option(
             "number_of_streams", 4, "streams that the slices of a value go to", limits=(1, 1024), changes_code=False
         ),

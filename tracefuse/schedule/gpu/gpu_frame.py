@@ -32,7 +32,10 @@ Emit = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What holds for every template: index_dtype: int32 where all positions fit; contract: fused multiply-adds; options: for passes."""
+    """What holds for every template.
+
+    index_dtype: int32 where all positions fit. contract: fused multiply-adds. options: for the passes that it runs.
+    """
 
     lanes: int
     index_dtype: DType
