@@ -19,6 +19,16 @@ from tracefuse import dtypes
 from tracefuse.dtypes import DType
 from tracefuse.errors import DtypeError
 from tracefuse.ir.axes import broadcast_shapes, normalize_axes
+from tracefuse.ir.error_models import (
+    LibraryError,
+    PointwiseError,
+    ReductionError,
+    accumulation_error,
+    exact_or_unknown,
+    largest_error,
+    product_error,
+    sum_error,
+)
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Attributes, Op, Require, Shape
 
@@ -70,8 +80,9 @@ class Pointwise(Op):
     integer: the code where the compute type is an integer or bool, if it differs; complex: likewise. native: halves are
     computed as they are, not in float32. expensive: worth keeping rather than recomputing. exact: bit-equal to NumPy
     where the compute type is. ends_segment: its result is stored, and its consumers are in another segment. varies: a
-    host scalar that differs from call to call. extra_shape: a shape of its own, from its attributes; `index` in the
-    code is the row-major position.
+    host scalar that differs from call to call. error: how far a result may be off; None bounds it for exact operands
+    alone, by what the reference implementation gives in the compute type. extra_shape: a shape of its own, from its
+    attributes; `index` in the code is the row-major position.
     """
 
     scalar: str
@@ -86,6 +97,7 @@ class Pointwise(Op):
     exact: bool = False
     ends_segment: bool = False
     varies: bool = False
+    error: PointwiseError | None = None
     extra_shape: Callable[[Attributes], Shape] | None = None
     broadcasts: bool = True
     kind: str = field(default="pointwise", init=False)
@@ -180,6 +192,7 @@ class Reduction(Op):
     element, `over` what the code of that name makes of the first part. Several elements, and the sum so far, then move
     to a new first part at once.
     result: "same", "float" (integers go to floats), "sum" (small integers widen), "bool", "index" (int64).
+    error: how far a result may be off; None for what follows from `combine` and `result`, see `error_model`.
     """
 
     numpy: NumPyMeaning
@@ -195,6 +208,7 @@ class Reduction(Op):
     parts: tuple[Part, ...] = ()
     domain: tuple[DType, ...] = dtypes.ALL
     exact: bool = False
+    error: ReductionError | None = None
     kind: str = field(default="reduction", init=False)
 
     def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
@@ -207,6 +221,15 @@ class Reduction(Op):
         if attributes["keepdim"]:
             return (tuple(1 if k in dims else e for k, e in enumerate(shape)),)
         return (tuple(e for k, e in enumerate(shape) if k not in dims),)
+
+    @property
+    def error_model(self) -> ReductionError | None:
+        """The error of the definition, or that of its combination; None where neither says."""
+        if self.error is not None:
+            return self.error
+        if self.result in ("index", "bool"):
+            return exact_or_unknown
+        return _ERRORS.get(self.combine) if self.final == "a" else None
 
     @property
     def needs_elements(self) -> bool:
@@ -262,6 +285,9 @@ class Reduction(Op):
             raise ValueError(f"{self.name} has no neutral element")
         value: bool | int | float = bool(part.initial) if dtype.kind == "bool" else part.initial
         return value
+
+
+_ERRORS = {"add": sum_error, "mul": product_error, "maximum": largest_error, "minimum": largest_error}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -324,7 +350,8 @@ class Library(Op):
     indices: the operands that hold positions, which no promotion touches. result: "same", "sum" (small integers widen)
     or "index" (int64). exact: what it gives is made of its operands' elements, unrounded. in_halves: CuPy's function
     computes halves with an accumulator of float32; other rows get halves as float32. product: of two matrices it is
-    their product, "ab", or that with the second transposed, "ab'".
+    their product, "ab", or that with the second transposed, "ab'". error: how far a result may be off where it is not
+    `exact`; by default that of sums and products along an axis.
     """
 
     shape: ShapeRule
@@ -336,6 +363,7 @@ class Library(Op):
     in_halves: bool = False
     product: str | None = None
     slices: SliceRule | None = None
+    error: LibraryError = accumulation_error
     kind: str = field(default="library", init=False)
 
     def types(self, operand: DType, table: str) -> tuple[DType, DType]:

@@ -11,6 +11,7 @@ import numpy as np
 from tracefuse.dtypes import NUMBERS
 from tracefuse.errors import ShapeError
 from tracefuse.ir.axes import broadcast_shapes
+from tracefuse.ir.error_models import matrix_product_error
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Attributes, Require, Shape
 from tracefuse.ops.families import library
@@ -39,6 +40,7 @@ def _matmul_slices(axis: int, shapes: Sequence[Shape], attributes: Attributes) -
 
 matmul = library(
     "matmul", NUMBERS, shape=_matmul_shape, slices=_matmul_slices, numpy=np.matmul, arity=2, in_halves=True, product="ab",
+    error=matrix_product_error,
     doc="Matrix product, as NumPy's matmul.",
 )  # fmt: skip
 
@@ -64,6 +66,7 @@ def _linear_slices(axis: int, shapes: Sequence[Shape], attributes: Attributes) -
 
 linear = library(
     "linear", NUMBERS, shape=_linear_shape, slices=_linear_slices, numpy=_linear, arity=None, in_halves=True, product="ab'",
+    error=matrix_product_error,
     doc="a @ weight.T, plus bias where there is one.",
 )  # fmt: skip
 

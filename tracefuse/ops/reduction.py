@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse.dtypes import COMPLEXES, FLOATS, NUMBERS, REALS, bool_, int64
+from tracefuse.ir.error_models import deviations_error, exponentials_error, mean_error
 from tracefuse.ir.op_kinds import Part, Reduction
 from tracefuse.ops.families import reduction
 
@@ -80,10 +81,11 @@ sum_of_exponentials = reduction(
     ),
     # Terms over an infinite largest do not matter: a sum over -inf is of none but zeros, the result over inf is NaN.
     term="exp_term(x - over)", over="a if a - a == 0 else 0.0", final="s + (a - a)", spelled="sum(exp(a - max(a)))",
+    error=exponentials_error,
     doc="Sum over axes of e to the power of what an element lies below the largest: sums at a smaller largest are scaled "
     "down when they meet one at a larger (Milakov and Gimelshein, 2018). NaN where the largest is infinite.",
 )  # fmt: skip
-mean = reduction("mean", numpy=np.mean, combine="add", initial=0, final="a / n", result="float", domain=(*FLOATS, *COMPLEXES), doc="Arithmetic mean over axes.")  # fmt: skip
+mean = reduction("mean", numpy=np.mean, combine="add", initial=0, final="a / n", result="float", domain=(*FLOATS, *COMPLEXES), error=mean_error, doc="Arithmetic mean over axes.")  # fmt: skip
 _SHARE = "share = later_count / (count + later_count) if later_count > 0 else 0.0\n"
 sum_of_squares = reduction(
     "sum_of_squares", numpy=_sum_of_squares, result="float", domain=FLOATS,
@@ -95,10 +97,11 @@ sum_of_squares = reduction(
         Part("total", "0", f"{_SHARE}gap = later_middle - middle\ntotal + later_total + gap * gap * count * share", 0),
     ),
     final="total + (middle - middle)",  # NaN where an element is infinite
+    error=deviations_error,
     doc="Sum over axes of the squared deviations from the mean.",
 )  # fmt: skip
 var = reduction(
     "var", numpy=_variance, result="float", domain=FLOATS, attributes=(("correction", 0),),
     steps="sum((a - mean(a)) * (a - mean(a))) / maximum(n - correction, 0)",
-    doc="Variance over axes: the sum of squared deviations over n - correction.",
+    error=deviations_error, doc="Variance over axes: the sum of squared deviations over n - correction.",
 )  # fmt: skip
