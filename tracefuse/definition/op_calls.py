@@ -15,7 +15,7 @@ from typing import Any
 
 from tracefuse import source
 from tracefuse.definition.handles import Tensor, located
-from tracefuse.definition.host_scalars import scalar_meaning, truth_of
+from tracefuse.definition.host_scalars import scalar_extent, truth_of
 from tracefuse.definition.recording import Recording
 from tracefuse.dtypes import DataType, DType, dtype_of, promote_nvfuser
 from tracefuse.errors import DtypeError, ShapeError, TraceError, UnsupportedError
@@ -92,7 +92,7 @@ class RowOperations:
         if inner is None or result is None:
             result = self._refused(row, given) if row.result != "bool" or inner is None else dtype_of(bool)
             inner = inner or result
-        extents = [scalar_meaning(self._fd, row, given, result)]
+        extents = [scalar_extent(self._fd, row, given, result)]
         made = self._fd._apply(row, given, attributes, inner, (result,), extents=extents)[0]
         truth = truth_of(self._fd, row, given)
         if truth is not None:

@@ -157,9 +157,10 @@ def mean_error(given: Reduced) -> Any:
 
 def product_error(given: Reduced) -> Any:
     """A product of n terms in any order: the factor (1 + u) for each multiplication."""
-    axes = {"axis": given.axes, "keepdims": given.keepdims}
-    large = np.prod(np.abs(given.a) + given.error, **axes)
-    return large * (1 + given.unit) ** (given.count + 1) - np.prod(np.abs(given.a), **axes)
+    magnitudes = np.abs(given.a)
+    large = np.prod(magnitudes + given.error, axis=given.axes, keepdims=given.keepdims)
+    exact = np.prod(magnitudes, axis=given.axes, keepdims=given.keepdims)
+    return large * (1 + given.unit) ** (given.count + 1) - exact
 
 
 def largest_error(given: Reduced) -> Any:

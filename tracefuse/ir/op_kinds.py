@@ -81,8 +81,9 @@ class Pointwise(Op):
     computed as they are, not in float32. expensive: worth keeping rather than recomputing. exact: bit-equal to NumPy
     where the compute type is. ends_segment: its result is stored, and its consumers are in another segment. varies: a
     host scalar that differs from call to call. error: how far a result may be off; None bounds it for exact operands
-    alone, by what the reference implementation gives in the compute type. extra_shape: a shape of its own, from its
-    attributes; `index` in the code is the row-major position.
+    alone, by what the reference implementation gives in the compute type. on_extents: the extent that the result is
+    where the operands are integer host scalars with extents, 1 or 0 for a comparison; see ops/extent_rules.py.
+    extra_shape: a shape of its own, from its attributes; `index` in the code is the row-major position.
     """
 
     scalar: str
@@ -98,6 +99,7 @@ class Pointwise(Op):
     ends_segment: bool = False
     varies: bool = False
     error: PointwiseError | None = None
+    on_extents: Callable[..., Extent | None] | None = None
     extra_shape: Callable[[Attributes], Shape] | None = None
     broadcasts: bool = True
     kind: str = field(default="pointwise", init=False)

@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import math
+import operator
 
 import numpy as np
 
 from tracefuse.dtypes import ALL, COMPLEXES, FLOATS, INTEGERS, NUMBERS, REALS, bool_
+from tracefuse.ir import extents
 from tracefuse.ir.error_models import (
     CHOICE,
     COMPARISON,
@@ -28,7 +30,7 @@ from tracefuse.ir.error_models import (
     lipschitz,
 )
 from tracefuse.ir.op_kinds import Pointwise
-from tracefuse.ops import reference_functions
+from tracefuse.ops import extent_rules, reference_functions
 from tracefuse.ops.families import binary, register, ternary, unary
 
 LOGICAL = (bool_, *INTEGERS)
@@ -37,9 +39,9 @@ INEXACT = (*FLOATS, *COMPLEXES)
 
 
 # arithmetic
-add = binary("add", NUMBERS, scalar="a + b", numpy=np.add, exact=True, error=SUM, doc="Sum, elementwise.")
-sub = binary("sub", NUMBERS, scalar="a - b", numpy=np.subtract, exact=True, error=SUM, doc="Difference, elementwise.")
-mul = binary("mul", NUMBERS, scalar="a * b", numpy=np.multiply, exact=True, error=PRODUCT, doc="Product, elementwise.")
+add = binary("add", NUMBERS, scalar="a + b", numpy=np.add, exact=True, error=SUM, on_extents=operator.add, doc="Sum, elementwise.")  # fmt: skip
+sub = binary("sub", NUMBERS, scalar="a - b", numpy=np.subtract, exact=True, error=SUM, on_extents=operator.sub, doc="Difference, elementwise.")  # fmt: skip
+mul = binary("mul", NUMBERS, scalar="a * b", numpy=np.multiply, exact=True, error=PRODUCT, on_extents=operator.mul, doc="Product, elementwise.")  # fmt: skip
 div = binary(
     "div",
     INEXACT,
@@ -50,12 +52,12 @@ div = binary(
     error=QUOTIENT,
     doc="Quotient, elementwise.",
 )
-floor_divide = binary("floor_divide", REALS, scalar="a // b", numpy=reference_functions.floor_divide, exact=True, doc="Quotient rounded to minus infinity; integers by zero give 0.")  # fmt: skip
-remainder = binary("remainder", REALS, scalar="a % b", numpy=reference_functions.remainder, exact=True, doc="Remainder with the sign of the divisor; integers by zero give 0.")  # fmt: skip
+floor_divide = binary("floor_divide", REALS, scalar="a // b", numpy=reference_functions.floor_divide, exact=True, on_extents=extent_rules.whole_quotient, doc="Quotient rounded to minus infinity; integers by zero give 0.")  # fmt: skip
+remainder = binary("remainder", REALS, scalar="a % b", numpy=reference_functions.remainder, exact=True, on_extents=extent_rules.whole_remainder, doc="Remainder with the sign of the divisor; integers by zero give 0.")  # fmt: skip
 pow = binary("pow", NUMBERS, scalar="pow(a, b)", numpy=reference_functions.power, expensive=True, doc="a to the power b; integers wrap, and negative exponents give the reciprocal cut off.")  # fmt: skip
-maximum = binary("maximum", ORDERED, scalar="maximum(a, b)", numpy=np.maximum, exact=True, error=SELECTION, doc="The larger; NaN where either is.")  # fmt: skip
-minimum = binary("minimum", ORDERED, scalar="minimum(a, b)", numpy=np.minimum, exact=True, error=SELECTION, doc="The smaller; NaN where either is.")  # fmt: skip
-neg = unary("neg", NUMBERS, scalar="-a", numpy=np.negative, exact=True, error=COPY, doc="Negation, elementwise.")
+maximum = binary("maximum", ORDERED, scalar="maximum(a, b)", numpy=np.maximum, exact=True, error=SELECTION, on_extents=extents.maximum, doc="The larger; NaN where either is.")  # fmt: skip
+minimum = binary("minimum", ORDERED, scalar="minimum(a, b)", numpy=np.minimum, exact=True, error=SELECTION, on_extents=extents.minimum, doc="The smaller; NaN where either is.")  # fmt: skip
+neg = unary("neg", NUMBERS, scalar="-a", numpy=np.negative, exact=True, error=COPY, on_extents=operator.neg, doc="Negation, elementwise.")  # fmt: skip
 abs = unary("abs", NUMBERS, scalar="abs(a)", numpy=np.abs, result="real", exact=True, error=MAGNITUDE, doc="Magnitude, elementwise.")  # fmt: skip
 
 # floats
@@ -144,12 +146,12 @@ right_shift = binary("right_shift", INTEGERS, scalar="a >> b", numpy=np.right_sh
 logical_right_shift = binary("logical_right_shift", INTEGERS, scalar="shr_logical(a, b)", numpy=reference_functions.logical_right_shift, exact=True, doc="Bits moved down; zeros fill up.")  # fmt: skip
 
 # comparisons and logic
-eq = binary("eq", ALL, scalar="a == b", numpy=np.equal, result="bool", exact=True, error=COMPARISON, doc="a == b.")
-ne = binary("ne", ALL, scalar="a != b", numpy=np.not_equal, result="bool", exact=True, error=COMPARISON, doc="a != b.")
-lt = binary("lt", ORDERED, scalar="a < b", numpy=np.less, result="bool", exact=True, error=COMPARISON, doc="a < b.")
-le = binary("le", ORDERED, scalar="a <= b", numpy=np.less_equal, result="bool", exact=True, error=COMPARISON, doc="a <= b.")  # fmt: skip
-gt = binary("gt", ORDERED, scalar="a > b", numpy=np.greater, result="bool", exact=True, error=COMPARISON, doc="a > b.")
-ge = binary("ge", ORDERED, scalar="a >= b", numpy=np.greater_equal, result="bool", exact=True, error=COMPARISON, doc="a >= b.")  # fmt: skip
+eq = binary("eq", ALL, scalar="a == b", numpy=np.equal, result="bool", exact=True, error=COMPARISON, on_extents=extent_rules.equal, doc="a == b.")  # fmt: skip
+ne = binary("ne", ALL, scalar="a != b", numpy=np.not_equal, result="bool", exact=True, error=COMPARISON, on_extents=extent_rules.not_equal, doc="a != b.")  # fmt: skip
+lt = binary("lt", ORDERED, scalar="a < b", numpy=np.less, result="bool", exact=True, error=COMPARISON, on_extents=extent_rules.less, doc="a < b.")  # fmt: skip
+le = binary("le", ORDERED, scalar="a <= b", numpy=np.less_equal, result="bool", exact=True, error=COMPARISON, on_extents=extent_rules.less_equal, doc="a <= b.")  # fmt: skip
+gt = binary("gt", ORDERED, scalar="a > b", numpy=np.greater, result="bool", exact=True, error=COMPARISON, on_extents=extent_rules.greater, doc="a > b.")  # fmt: skip
+ge = binary("ge", ORDERED, scalar="a >= b", numpy=np.greater_equal, result="bool", exact=True, error=COMPARISON, on_extents=extent_rules.greater_equal, doc="a >= b.")  # fmt: skip
 bitwise_and = binary("bitwise_and", LOGICAL, scalar="a & b", numpy=np.bitwise_and, exact=True, doc="Bitwise and.")
 bitwise_or = binary("bitwise_or", LOGICAL, scalar="a | b", numpy=np.bitwise_or, exact=True, doc="Bitwise or.")
 bitwise_xor = binary(
@@ -170,8 +172,8 @@ signbit = unary("signbit", FLOATS, scalar="signbit(a)", numpy=np.signbit, result
 
 # selection and conversion
 where = ternary("where", ALL, scalar="b if a else c", numpy=np.where, promotion="where", exact=True, error=CHOICE, doc="b where a is true, else c.")  # fmt: skip
-cast = unary("cast", ALL, scalar="a", numpy=lambda x: x, result="dtype", exact=True, attributes=(("dtype", None),), error=COPY, doc="Conversion to `dtype`; a cast rounds also inside a kernel.")  # fmt: skip
-set = unary("set", ALL, scalar="a", numpy=lambda x: x, exact=True, distinct=True, error=COPY, doc="A copy.")
+cast = unary("cast", ALL, scalar="a", numpy=lambda x: x, result="dtype", exact=True, attributes=(("dtype", None),), error=COPY, on_extents=extent_rules.same, doc="Conversion to `dtype`; a cast rounds also inside a kernel.")  # fmt: skip
+set = unary("set", ALL, scalar="a", numpy=lambda x: x, exact=True, distinct=True, error=COPY, on_extents=extent_rules.same, doc="A copy.")  # fmt: skip
 segment_set = unary("segment_set", ALL, scalar="a", numpy=lambda x: x, exact=True, distinct=True, ends_segment=True, error=COPY, doc="A copy that ends a segment.")  # fmt: skip
 iota = register(
     Pointwise(
