@@ -73,6 +73,7 @@ EXAMPLES: dict[str, Example] = {
     "merge_common": (definition(lambda fd, x: fd.ops.sin(x) + fd.ops.sin(x)), X, {}),
     "read_transposed": (definition(lambda fd, x: fd.ops.matmul(x, fd.ops.permute(x, [1, 0]))), X, {}),
     "drop_dead": (definition(computed_in_vain), X, {}),
+    "join_in_runs": (definition(lambda fd, x: fd.ops.cat([x] * 40, 0)), X, {}),
     "separate_outputs": (definition(returned_twice), X, {}),
     "drop_dead_tensors": (definition(resized_beside_what_is_computed_in_vain), X, {"disable": "drop_dead"}),
     "decompose": (definition(lambda fd, x: fd.ops.var(x, [1])), X, {}),

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tracefuse.diagnostics.error_bounds import bounded_outputs
-from tracefuse.ir.error_models import Bounded
 from tracefuse.errors import DeviceError, InternalError
+from tracefuse.ir.error_models import Bounded
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.reference import evaluate
 from tracefuse.passes.rewriter import needed_for, with_nodes

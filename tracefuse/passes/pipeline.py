@@ -29,6 +29,7 @@ from tracefuse.passes.constant_folding import fold_constants
 from tracefuse.passes.dead_code import drop_dead, drop_dead_tensors
 from tracefuse.passes.decompose import decompose
 from tracefuse.passes.exact_halves import round_halves
+from tracefuse.passes.join_in_runs import join_in_runs
 from tracefuse.passes.kernel_names import undefined_names
 from tracefuse.passes.separate_outputs import separate_outputs
 from tracefuse.passes.single_pass_reductions import reduce_in_one_pass
@@ -77,6 +78,9 @@ FUSION_PASSES: tuple[Pass[Fusion], ...] = (
     Pass("merge_common", merge_common, "before partitioning"),
     Pass("read_transposed", read_transposed, "before partitioning"),
     Pass("drop_dead", drop_dead, "before partitioning"),
+    Pass(
+        "join_in_runs", join_in_runs, "before partitioning", required="a kernel takes a bounded number of operands"
+    ),
     Pass(
         "separate_outputs", separate_outputs, "before partitioning",
         required="two outputs of a fusion never share a buffer",
