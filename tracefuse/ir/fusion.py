@@ -114,6 +114,8 @@ class Requirement:
 
 
 Require: TypeAlias = Callable[[Extent, str, Extent, str, str], None]
+Into: TypeAlias = Callable[..., None]
+"""Called with the array library, the result's array, the operands and the op's attributes by name."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -122,7 +124,8 @@ class Op(ABC):
 
     arity: number of operands, None for any number. attributes: the names of the attributes with their defaults.
     distinct: two equal nodes are two values all the same, and are never merged into one.
-    broadcasts: axes of extent 1 are repeated to the result's.
+    broadcasts: axes of extent 1 are repeated to the result's. into: how the array library computes the op into given
+    memory, with no kernel; see ops/array_functions.py.
     """
 
     name: str
@@ -131,6 +134,7 @@ class Op(ABC):
     attributes: tuple[tuple[str, Any], ...] = ()
     distinct: bool = False
     broadcasts: bool = False
+    into: Into | None = None
 
     kind: str = field(default="", init=False)
 

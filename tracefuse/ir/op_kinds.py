@@ -104,6 +104,11 @@ class Pointwise(Op):
     broadcasts: bool = True
     kind: str = field(default="pointwise", init=False)
 
+    @property
+    def is_copy(self) -> bool:
+        """Whether the result has the operand's type and bits."""
+        return self.scalar == "a" and self.result == "same" and self.integer is None and self.complex is None
+
     def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
         extra = (self.extra_shape(attributes),) if self.extra_shape else ()
         return (broadcast_shapes((*shapes, *extra), require),)

@@ -14,6 +14,7 @@ from tracefuse.ir.axes import broadcast_shapes
 from tracefuse.ir.error_models import matrix_product_error
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Attributes, Require, Shape
+from tracefuse.ops.array_functions import linear_into, matmul_into
 from tracefuse.ops.families import library
 
 
@@ -40,7 +41,7 @@ def _matmul_slices(axis: int, shapes: Sequence[Shape], attributes: Attributes) -
 
 matmul = library(
     "matmul", NUMBERS, shape=_matmul_shape, slices=_matmul_slices, numpy=np.matmul, arity=2, in_halves=True, product="ab",
-    error=matrix_product_error,
+    error=matrix_product_error, into=matmul_into,
     doc="Matrix product, as NumPy's matmul.",
 )  # fmt: skip
 
@@ -66,7 +67,7 @@ def _linear_slices(axis: int, shapes: Sequence[Shape], attributes: Attributes) -
 
 linear = library(
     "linear", NUMBERS, shape=_linear_shape, slices=_linear_slices, numpy=_linear, arity=None, in_halves=True, product="ab'",
-    error=matrix_product_error,
+    error=matrix_product_error, into=linear_into,
     doc="a @ weight.T, plus bias where there is one.",
 )  # fmt: skip
 

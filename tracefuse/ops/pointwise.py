@@ -30,7 +30,7 @@ from tracefuse.ir.error_models import (
     lipschitz,
 )
 from tracefuse.ir.op_kinds import Pointwise
-from tracefuse.ops import extent_rules, reference_functions
+from tracefuse.ops import array_functions, extent_rules, reference_functions
 from tracefuse.ops.families import binary, register, ternary, unary
 
 LOGICAL = (bool_, *INTEGERS)
@@ -39,9 +39,9 @@ INEXACT = (*FLOATS, *COMPLEXES)
 
 
 # arithmetic
-add = binary("add", NUMBERS, scalar="a + b", numpy=np.add, exact=True, error=SUM, on_extents=operator.add, doc="Sum, elementwise.")  # fmt: skip
-sub = binary("sub", NUMBERS, scalar="a - b", numpy=np.subtract, exact=True, error=SUM, on_extents=operator.sub, doc="Difference, elementwise.")  # fmt: skip
-mul = binary("mul", NUMBERS, scalar="a * b", numpy=np.multiply, exact=True, error=PRODUCT, on_extents=operator.mul, doc="Product, elementwise.")  # fmt: skip
+add = binary("add", NUMBERS, scalar="a + b", numpy=np.add, exact=True, error=SUM, on_extents=operator.add, into=array_functions.ufunc_into("add"), doc="Sum, elementwise.")  # fmt: skip
+sub = binary("sub", NUMBERS, scalar="a - b", numpy=np.subtract, exact=True, error=SUM, on_extents=operator.sub, into=array_functions.ufunc_into("subtract"), doc="Difference, elementwise.")  # fmt: skip
+mul = binary("mul", NUMBERS, scalar="a * b", numpy=np.multiply, exact=True, error=PRODUCT, on_extents=operator.mul, into=array_functions.ufunc_into("multiply"), doc="Product, elementwise.")  # fmt: skip
 div = binary(
     "div",
     INEXACT,
@@ -50,6 +50,7 @@ div = binary(
     promotion="divide",
     exact=True,
     error=QUOTIENT,
+    into=array_functions.ufunc_into("divide"),
     doc="Quotient, elementwise.",
 )
 floor_divide = binary("floor_divide", REALS, scalar="a // b", numpy=reference_functions.floor_divide, exact=True, on_extents=extent_rules.whole_quotient, doc="Quotient rounded to minus infinity; integers by zero give 0.")  # fmt: skip
@@ -173,7 +174,7 @@ signbit = unary("signbit", FLOATS, scalar="signbit(a)", numpy=np.signbit, result
 # selection and conversion
 where = ternary("where", ALL, scalar="b if a else c", numpy=np.where, promotion="where", exact=True, error=CHOICE, doc="b where a is true, else c.")  # fmt: skip
 cast = unary("cast", ALL, scalar="a", numpy=lambda x: x, result="dtype", exact=True, attributes=(("dtype", None),), error=COPY, on_extents=extent_rules.same, doc="Conversion to `dtype`; a cast rounds also inside a kernel.")  # fmt: skip
-set = unary("set", ALL, scalar="a", numpy=lambda x: x, exact=True, distinct=True, error=COPY, on_extents=extent_rules.same, doc="A copy.")  # fmt: skip
+set = unary("set", ALL, scalar="a", numpy=lambda x: x, exact=True, distinct=True, error=COPY, on_extents=extent_rules.same, into=array_functions.copy_into, doc="A copy.")  # fmt: skip
 segment_set = unary("segment_set", ALL, scalar="a", numpy=lambda x: x, exact=True, distinct=True, ends_segment=True, error=COPY, doc="A copy that ends a segment.")  # fmt: skip
 iota = register(
     Pointwise(

@@ -10,6 +10,7 @@ import numpy as np
 from tracefuse.dtypes import COMPLEXES, FLOATS, NUMBERS, REALS, bool_, int64
 from tracefuse.ir.error_models import deviations_error, exponentials_error, mean_error
 from tracefuse.ir.op_kinds import Part, Reduction
+from tracefuse.ops.array_functions import min_into, reduction_into
 from tracefuse.ops.families import reduction
 
 
@@ -61,10 +62,10 @@ def _variance(x: Any, axis: tuple[int, ...], keepdims: bool, correction: float) 
         return total / np.maximum(count - correction, 0)
 
 
-sum = reduction("sum", numpy=np.sum, combine="add", initial=0, result="sum", domain=NUMBERS, exact=True, doc="Sum over axes.")  # fmt: skip
-prod = reduction("prod", numpy=np.prod, combine="mul", initial=1, result="sum", domain=NUMBERS, exact=True, doc="Product over axes.")  # fmt: skip
-max = reduction("max", numpy=np.max, combine="maximum", initial="lowest", domain=(bool_, *REALS), exact=True, doc="Largest over axes; NaN where there is one.")  # fmt: skip
-min = reduction("min", numpy=np.min, combine="minimum", initial="highest", domain=(bool_, *REALS), exact=True, doc="Smallest over axes; NaN where there is one.")  # fmt: skip
+sum = reduction("sum", numpy=np.sum, combine="add", initial=0, result="sum", domain=NUMBERS, exact=True, into=reduction_into("sum", typed=True), doc="Sum over axes.")  # fmt: skip
+prod = reduction("prod", numpy=np.prod, combine="mul", initial=1, result="sum", domain=NUMBERS, exact=True, into=reduction_into("prod", typed=True), doc="Product over axes.")  # fmt: skip
+max = reduction("max", numpy=np.max, combine="maximum", initial="lowest", domain=(bool_, *REALS), exact=True, into=reduction_into("max"), doc="Largest over axes; NaN where there is one.")  # fmt: skip
+min = reduction("min", numpy=np.min, combine="minimum", initial="highest", domain=(bool_, *REALS), exact=True, into=min_into, doc="Smallest over axes; NaN where there is one.")  # fmt: skip
 any = reduction("any", numpy=np.any, combine="or", initial=False, lift="a != 0", result="bool", exact=True, doc="Whether one is true over axes.")  # fmt: skip
 all = reduction("all", numpy=np.all, combine="and", initial=True, lift="a != 0", result="bool", exact=True, doc="Whether all are true over axes.")  # fmt: skip
 argmax = register_extreme("argmax", ">", np.argmax, "lowest", "Position of the first largest over axes, row-major; of the first NaN where there is one.")  # fmt: skip
