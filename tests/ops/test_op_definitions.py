@@ -70,10 +70,9 @@ def computed_from(function: str, op: Any) -> Fusion:
     builder = FusionBuilder()
     is_choice = isinstance(op, Pointwise) and op.promotion == "where"
     inputs = [builder.tensor_input(bool_ if is_choice and k == 0 else float32, [-1, 8]) for k in range(op.arity or 1)]
+    first = REGISTRY[function]
     off = [
-        number
-        if builder.values[number].dtype is bool_
-        else builder.node(REGISTRY[function], [number], {}, float32, [float32])[0]
+        number if builder.values[number].dtype is bool_ else builder.node(first, [number], {}, float32, [float32])[0]
         for number in inputs
     ]
     attributes = dict(op.attributes)
