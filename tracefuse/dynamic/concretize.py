@@ -181,7 +181,7 @@ class _Walk:
             ones = set()
             for axis, extent in enumerate(shape):
                 others = {s[axis - len(shape)] for s in shapes if len(s) >= len(shape) - axis} - {extent, 1}
-                if is_given(extent) or not others or all(self.builder.asks(extent, other) for other in others):
+                if is_given(extent) or not others or all(self.builder.equates(extent, other) for other in others):
                     continue
                 is_one = self.facts.value(extent) == 1
                 reason = "whether a computed extent is 1, and broadcasts"

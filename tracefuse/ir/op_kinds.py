@@ -1,9 +1,10 @@
-"""What a row is: the kinds of op.
+"""The kinds of op, and what the definition of each declares.
 
-A row says everything about an op in one place: its result type and shape, its scalar code, its NumPy meaning, its
-attributes and its docstring. Namespaces, documentation, tests and both emitters follow from it. Scalar code is a
-Python expression over the operands a, b, c, ... and the attributes by name, made of Python's operators, the kernel
-primitives and `x if c else y`, after lines that name steps if it has any; it is parsed once, for every target.
+A definition declares everything about an op in one place: its result type and shape, its scalar code, its reference
+implementation in NumPy, its error, its attributes and its docstring. Namespaces, documentation, tests and both emitters
+follow from it. Scalar code is a Python expression over the operands a, b, c, ... and the attributes by name. It
+consists of Python's operators, the kernel primitives and `x if c else y`, after lines that name steps if it has any; it
+is parsed once, for every target.
 
 Knows: how ops are described. Must not know: which ops there are, how kernels run them.
 """
@@ -32,7 +33,7 @@ from tracefuse.ir.error_models import (
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Attributes, Op, Require, Shape
 
-NumPyMeaning: TypeAlias = Callable[..., Any]
+ReferenceFunction: TypeAlias = Callable[..., Any]
 IndexOf: TypeAlias = Callable[[int, Shape], Extent]
 
 
@@ -55,11 +56,11 @@ class Source:
 
 
 def check_domain(name: str, operand: DType, domain: Sequence[DType]) -> None:
-    """DtypeError where a row does not compute in a type."""
+    """Raises DtypeError where an op does not compute in a type."""
     if operand in domain:
         return
     if operand.is_complex:
-        hint = "complex numbers have no order, and some functions no meaning; use abs(x), x.real or x.imag"
+        hint = "complex numbers have no order, and some functions are not defined on them; use abs(x), x.real or x.imag"
     else:
         hint = f"cast to one of: {', '.join(d.name for d in domain)}"
     raise DtypeError(f"{name} does not take {operand}", hint=hint)
@@ -87,7 +88,7 @@ class Pointwise(Op):
     """
 
     scalar: str
-    numpy: NumPyMeaning
+    numpy: ReferenceFunction
     domain: tuple[DType, ...]
     promotion: str = "common"
     result: str = "same"
@@ -191,10 +192,10 @@ class Reduction(Op):
 
     A reduction is lift (of an element), combine (associative), final (of the state; `n` is the number of elements).
     combine: "add", "mul", "minimum", "maximum", "and", "or". initial: the neutral element, "lowest"/"highest" of the
-    type, or None where an empty reduction has no meaning. A state of several variables has `parts` instead of lift and
-    combine; final is then in terms of their names. A composite has `steps` instead: how to write it with other
-    rows, so that a kernel makes several passes over a row that it holds; its NumPy meaning is still one function.
-    spelled: other rows that it is equal to, in the language of `steps`, where it takes one pass and they take several.
+    type, or None where an empty reduction is not defined. A state of several variables has `parts` instead of lift and
+    combine; final is then in terms of their names. A composite has `steps` instead, an expression of other
+    ops, so that a kernel makes several passes over a row that it holds; its reference implementation is one function.
+    spelled: an equivalent in other ops, in the language of `steps`, which takes several passes where the op takes one.
     term: where the second of two parts is a sum of terms of the elements over the first, the code of one: `x` is the
     element, `over` what the code of that name makes of the first part. Several elements, and the sum so far, then move
     to a new first part at once.
@@ -202,7 +203,7 @@ class Reduction(Op):
     error: how far a result may be off; None for what follows from `combine` and `result`, see `error_model`.
     """
 
-    numpy: NumPyMeaning
+    numpy: ReferenceFunction
     combine: str = ""
     initial: bool | int | float | str | None = None
     lift: str = "a"
@@ -265,7 +266,7 @@ class Reduction(Op):
 
     @property
     def state_parts(self) -> tuple[Part, ...]:
-        """The variables of the running state; one named `a` where the row speaks of no parts."""
+        """The variables of the running state; one named `a` where the definition has no parts."""
         if self.parts:
             return self.parts
         initial = 0 if self.initial is None else self.initial
@@ -307,7 +308,7 @@ PullRule: TypeAlias = Callable[[Shape, Sequence[Shape], Shape, Attributes, Index
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """How a row changes one axis of one operand: what it adds at the two ends (less than 0: it cuts), and its step.
+    """How an op changes one axis of one operand: what it adds at the two ends (less than 0: it cuts), and its step.
 
     moves: what leaves at one end enters at the other, so that the axis keeps its extent.
     """
@@ -331,14 +332,14 @@ class Movement(Op):
     conditions hold is read; where none does, the element is the attribute `value`. `index_of(operand, coordinates)` is
     the integer that an index operand holds there, wrapped once and kept inside the axis that it indexes.
     data: how many operands carry data (all but index operands); the result has the type of the data.
-    resize: for rows that change the extents of axes one by one, how. regroups: whether elements keep their row-major
+    resize: for ops that change the extents of axes one by one, how. regroups: whether elements keep their row-major
     order while axes are merged and split, as the attribute `new_shape` says. associative: applied to neighbouring
     operands, and then to what that gives, it gives the same.
     """
 
     shape: ShapeRule
     pull: PullRule
-    numpy: NumPyMeaning
+    numpy: ReferenceFunction
     data: int | None = None
     resize: ResizeRule | None = None
     regroups: bool = False
@@ -357,14 +358,14 @@ class Library(Op):
     slices(axis of the result, operand shapes, attributes) gives for each operand the axis whose slice a slice of the
     result needs, None for all of it; or None where a slice needs more. Without it no axis is cut.
     indices: the operands that hold positions, which no promotion touches. result: "same", "sum" (small integers widen)
-    or "index" (int64). exact: what it gives is made of its operands' elements, unrounded. in_halves: CuPy's function
-    computes halves with an accumulator of float32; other rows get halves as float32. product: of two matrices it is
+    or "index" (int64). exact: the result consists of elements of its operands, unrounded. in_halves: CuPy's function
+    computes halves with an accumulator of float32; other ops get halves as float32. product: of two matrices it is
     their product, "ab", or that with the second transposed, "ab'". error: how far a result may be off where it is not
     `exact`; by default that of sums and products along an axis.
     """
 
     shape: ShapeRule
-    numpy: NumPyMeaning
+    numpy: ReferenceFunction
     domain: tuple[DType, ...]
     indices: tuple[int, ...] = ()
     result: str = "same"

@@ -1,4 +1,4 @@
-"""Library rows: ops that BLAS and cuBLAS run better than a kernel of ours."""
+"""Matrix products, which BLAS and cuBLAS run faster than a generated kernel."""
 
 from __future__ import annotations
 
@@ -96,15 +96,15 @@ def _grouped_mm(a: Any, b: Any, offsets: Any) -> Any:
     if sorted(ends) != ends or ends[-1] > grouped:
         raise IndexError(f"offsets {ends[1:]} are no ascending positions in an axis of {grouped} elements")
     outer = (len(ends) - 1,) if a.ndim == b.ndim else ()
-    made = np.zeros_like(a, shape=(*outer, a.shape[-2], b.shape[-1]))
+    result = np.zeros_like(a, shape=(*outer, a.shape[-2], b.shape[-1]))
     for group, (start, end) in enumerate(itertools.pairwise(ends)):
         if a.ndim < b.ndim:
-            made[start:end] = a[start:end] @ b[group]
+            result[start:end] = a[start:end] @ b[group]
         elif b.ndim < a.ndim:
-            made[:, start:end] = a[group] @ b[:, start:end]
+            result[:, start:end] = a[group] @ b[:, start:end]
         else:
-            made[group] = a[:, start:end] @ b[start:end]
-    return made
+            result[group] = a[:, start:end] @ b[start:end]
+    return result
 
 
 grouped_mm = library(

@@ -1,6 +1,6 @@
-"""Pointwise rows: one line an op. The scalar code is in terms of a, b, c; see ir/op_kinds.py.
+"""Pointwise ops, one line each. The scalar code is in terms of a, b, c; see ir/op_kinds.py.
 
-`exact` rows give NumPy's bits; the others are within the units in the last place that docs name.
+`exact` ops give NumPy's bits; the others are within the units in the last place that docs/numerics.md names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reduction rows: one line an op; see ir/op_kinds.py for lift, combine and final."""
+"""Reductions, one line each; see ir/op_kinds.py for lift, combine and final."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _flat_positions(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def register_extreme(name: str, relation: str, numpy: Callable[..., Any], initial: str, doc: str) -> Reduction:
-    """A row that finds where the extreme element is. NaN is more extreme than any number; of equals the first counts,
+    """An op that returns the position of the extreme element. NaN is more extreme than any number; of equals the first counts,
     so that the order of combining does not matter."""
     more = f"~(later_a {'<=' if relation == '>' else '>='} a) & (a == a)"
     as_much = f"(later_a {relation}= a) | (later_a != later_a)"

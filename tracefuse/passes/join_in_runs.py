@@ -26,19 +26,20 @@ def join_in_runs(fusion: Fusion) -> Fusion:
         operands = node.operands
         while _is_long(node) and len(operands) > MOST_OPERANDS:
             runs = [operands[first : first + MOST_OPERANDS] for first in range(0, len(operands), MOST_OPERANDS)]
-            operands = tuple(_run(rewriter, fusion, node, run) for run in runs)
+            operands = tuple(_apply_to_run(rewriter, fusion, node, run) for run in runs)
         rewriter.keep(node if operands == node.operands else replace(node, operands=operands))
     return rewriter.build()
 
 
 def _is_long(node: Node) -> bool:
+    """Whether a node is associative and has more operands than a kernel takes."""
     return isinstance(node.op, Movement) and node.op.associative and len(node.operands) > MOST_OPERANDS
 
 
-def _run(rewriter: Rewriter, fusion: Fusion, node: Node, run: Sequence[Operand]) -> Operand:
+def _apply_to_run(rewriter: Rewriter, fusion: Fusion, node: Node, run: Sequence[Operand]) -> Operand:
     """The result of a node's op on some of its operands."""
     if len(run) == 1:
         return run[0]
     dtype = fusion.values[node.outputs[0]].dtype
-    (made,) = rewriter.node(node.op, run, node.attributes, node.compute, [dtype], where=node.where)
-    return made
+    (result,) = rewriter.node(node.op, run, node.attributes, node.compute, [dtype], where=node.where)
+    return result

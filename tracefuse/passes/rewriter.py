@@ -22,7 +22,7 @@ from tracefuse.ir.fusion import Fusion, Node
 class Rewriter(FusionBuilder):
     """A builder that starts with a fusion's inputs and values. New values get numbers above the last.
 
-    `keep(node)` takes a node over; `node(...)` makes a new one, whose results get `origin` as theirs.
+    `keep(node)` takes a node over; `node(...)` adds a new one; `mark` gives its result an origin.
     """
 
     def __init__(self, fusion: Fusion) -> None:
@@ -33,30 +33,31 @@ class Rewriter(FusionBuilder):
         self.requirements = list(fusion.requirements)
         self.aliases = dict(fusion.aliases)
         self._next = max(self.values, default=-1) + 1
-        self._asked = {(r.left, r.relation, r.right) for r in self.requirements}
+        self._required = {(r.left, r.relation, r.right) for r in self.requirements}
 
     def keep(self, node: Node) -> None:
+        """Takes over a node of the original as it is."""
         self.nodes.append(node)
 
     def require(
         self, left: Extent, relation: str, right: Extent, message: str, hint: str, where: str | None = None,
         kind: type[TracefuseError] = ShapeError,
     ) -> None:  # fmt: skip
-        if (left, relation, right) not in self._asked:
-            self._asked.add((left, relation, right))
+        if (left, relation, right) not in self._required:
+            self._required.add((left, relation, right))
             super().require(left, relation, right, message, hint, where, kind)
 
     def start_over(self) -> None:
-        """Without nodes and requirements, for a pass that makes all of them anew."""
+        """Drops nodes and requirements, for a pass that rebuilds all of them."""
         self.nodes, self.requirements = [], []
-        self._asked.clear()
+        self._required.clear()
 
-    def asks(self, left: Extent, right: Extent) -> bool:
+    def equates(self, left: Extent, right: Extent) -> bool:
         """Whether two extents are required to be equal."""
-        return (left, "==", right) in self._asked or (right, "==", left) in self._asked
+        return (left, "==", right) in self._required or (right, "==", left) in self._required
 
     def mark(self, number: int, origin: int) -> None:
-        """Says which value of the original a made value comes from."""
+        """Records which value of the original fusion a new value comes from."""
         self.values[number] = replace(self.values[number], origin=origin)
 
 
@@ -64,8 +65,8 @@ def with_nodes(fusion: Fusion, nodes: Sequence[Node]) -> Fusion:
     """`fusion` with other nodes, without the values that no node computes any more; itself where no node differs."""
     if len(nodes) == len(fusion.nodes) and all(new is old for new, old in zip(nodes, fusion.nodes, strict=True)):
         return fusion
-    made = {*fusion.inputs, *(o for node in nodes for o in node.outputs)}
-    values = {number: value for number, value in fusion.values.items() if number in made}
+    computed = {*fusion.inputs, *(o for node in nodes for o in node.outputs)}
+    values = {number: value for number, value in fusion.values.items() if number in computed}
     return Fusion(values, fusion.inputs, tuple(nodes), fusion.outputs, fusion.requirements, dict(fusion.aliases))
 
 
@@ -81,7 +82,7 @@ def needed_for(fusion: Fusion, outputs: Collection[int]) -> list[Node]:
 
 
 def canonical_attribute(fusion: Fusion, attribute: Any) -> Any:
-    """An attribute with equal extents spelled alike."""
+    """An attribute with equal extents written alike."""
     if isinstance(attribute, Expression):
         return fusion.canonical(attribute)
     if isinstance(attribute, tuple):

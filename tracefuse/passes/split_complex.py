@@ -133,8 +133,8 @@ class _Splitter:
     def _statement(self, statement: Statement) -> None:
         match statement:
             case Let(variable, value) | Declare(variable, value):
-                made = zip(_variables(variable), self._parts(value), strict=True)
-                self.statements += [type(statement)(*pair) for pair in made]
+                pairs = zip(_variables(variable), self._parts(value), strict=True)
+                self.statements += [type(statement)(*pair) for pair in pairs]
             case Assign(variable, value):
                 self._assign(variable, self._parts(value))
             case Accumulate():
@@ -288,7 +288,7 @@ class _Splitter:
         """What the program of a primitive gives, after the statements that it needs."""
         program = FUNCTIONS.get(name)
         if program is None:
-            raise InternalError(f"kernel IR: {name} has no meaning on {arguments[0].dtype}")
+            raise InternalError(f"kernel IR: {name} is not defined on {arguments[0].dtype}")
         part = arguments[0].dtype.real
         names: dict[str, Term] = dict(numbers(part))
         for whole, parts, argument in zip("ab", ("xy", "uv"), arguments, strict=False):

@@ -1,8 +1,8 @@
-"""A finished kernel made easier to read: what no result needs is left out, and names are short.
+"""Dead code elimination and short names, which make a finished kernel easier to read.
 
-Templates write down what they may need, under names that a counter makes unique. Here lets, loops and local arrays that
-nothing reads go; then each name is cut to its stem where no other has it (`acc1`), and the rest of one stem are
-numbered from 1 (`v0_1`, `v0_2`). Parameters keep their names. What the kernel computes stays the same, bit for bit.
+Templates emit what they may need, under names that a counter makes unique. The pass removes lets, loops and local
+arrays that nothing reads. It then cuts each name to its stem where no other has it (`acc1`), and numbers the others of a
+stem from 1 (`v0_1`, `v0_2`). Parameters keep their names. The kernel's results stay the same, bit for bit.
 
 Knows: the kernel IR. Must not know: ops, templates, targets.
 """
@@ -82,16 +82,16 @@ def _does_nothing(body: Body) -> bool:
 
 def _with_short_names(kernel: ir.Kernel) -> ir.Kernel:
     fixed = names_of_parameters(kernel)
-    made = [name for name in dict.fromkeys(names_introduced(kernel.body)) if name not in fixed]
-    return replace(kernel, body=_Renaming(_short(made, fixed)).body(kernel.body))
+    introduced = [name for name in dict.fromkeys(names_introduced(kernel.body)) if name not in fixed]
+    return replace(kernel, body=_Renaming(_short(introduced, fixed)).body(kernel.body))
 
 
-def _short(made: list[str], fixed: set[str]) -> dict[str, str]:
+def _short(introduced: list[str], fixed: set[str]) -> dict[str, str]:
     """A new name for each that the body makes, all different."""
-    count = Counter(_COUNTED.sub("", name) for name in made)
+    count = Counter(_COUNTED.sub("", name) for name in introduced)
     taken, next_of = set(fixed), Counter[str]()
     names: dict[str, str] = {}
-    for name in made:
+    for name in introduced:
         stem = _COUNTED.sub("", name)
         short = stem
         while short in taken or (count[stem] > 1 and short == stem):

@@ -29,13 +29,13 @@ def _with_transposed(fusion: Fusion, node: Node, producers: Mapping[int, Node]) 
     if not isinstance(node.op, Library) or node.op.product != "ab":
         return node
     left, right = node.operands
-    made = producers.get(right) if isinstance(right, int) else None
-    if made is None or not isinstance(made.op, Movement) or not _is_transpose(fusion, made):
+    producer = producers.get(right) if isinstance(right, int) else None
+    if producer is None or not isinstance(producer.op, Movement) or not _is_transpose(fusion, producer):
         return node
-    if any(fusion.values[o].stream or fusion.values[o].sharding for o in (*made.outputs, *node.outputs)):
+    if any(fusion.values[o].stream or fusion.values[o].sharding for o in (*producer.outputs, *node.outputs)):
         return node
     other = next(op for op in REGISTRY.values() if isinstance(op, Library) and op.product == "ab'")
-    return Node(other, (left, made.operands[0]), dict(other.attributes), node.compute, node.outputs, node.where)
+    return Node(other, (left, producer.operands[0]), dict(other.attributes), node.compute, node.outputs, node.where)
 
 
 def _is_transpose(fusion: Fusion, node: Node) -> bool:
@@ -45,8 +45,8 @@ def _is_transpose(fusion: Fusion, node: Node) -> bool:
         return False
     row, column = symbol("row"), symbol("column")
     result = tuple(fusion.canonical(e) for e in fusion.values[node.outputs[0]].shape)
-    found = sources(fusion, node, (row, column), _no_positions) if len(result) == 2 else ()
-    return len(found) == 1 and found[0] == Source(0, (column, row)) and result == shapes[0][::-1]
+    read = sources(fusion, node, (row, column), _no_positions) if len(result) == 2 else ()
+    return len(read) == 1 and read[0] == Source(0, (column, row)) and result == shapes[0][::-1]
 
 
 def _no_positions(operand: int, coordinates: Shape) -> Extent:
