@@ -1,8 +1,8 @@
 """Dead code elimination and short names, which make a finished kernel easier to read.
 
 Templates emit what they may need, under names that a counter makes unique. The pass removes lets, loops and local
-arrays that nothing reads. It then cuts each name to its stem where no other has it (`acc1`), and numbers the others of a
-stem from 1 (`v0_1`, `v0_2`). Parameters keep their names. The kernel's results stay the same, bit for bit.
+arrays that nothing reads. It then cuts each name to its stem where no other has it (`acc1`), and numbers the others of
+a stem from 1 (`v0_1`, `v0_2`). Parameters keep their names. The kernel's results stay the same, bit for bit.
 
 Knows: the kernel IR. Must not know: ops, templates, targets.
 """
