@@ -18,7 +18,7 @@ from tracefuse.compiler.executable import compile_fusion
 from tracefuse.config import resolve
 from tracefuse.ir.fusion import Fusion
 from tracefuse.logs import LOGGER
-from tracefuse.passes.pipeline import FUSION_PASSES, KERNEL_PASSES, SEGMENT_PASSES, Pass, run_passes, segment_passes
+from tracefuse.passes.pipeline import FUSION_PASSES, KERNEL_PASSES, SEGMENT_PASSES, Pass, passes_at, run_passes
 
 ALL: tuple[Pass[Any], ...] = (*FUSION_PASSES, *SEGMENT_PASSES, *KERNEL_PASSES)
 ROOT = Path(__file__).parents[2]
@@ -69,6 +69,7 @@ HALVES = X.astype(np.float16)
 LONG = ShapeDtype((64, 300_000), np.float32)
 
 EXAMPLES: dict[str, Example] = {
+    "round_scalars": (definition(lambda fd, x: fd.ops.mul(x, 0.1), DataType.Half), HALVES, {"exact_half": True}),
     "fold_constants": (definition(scaled_by_constants), X, {}),
     "merge_common": (definition(lambda fd, x: fd.ops.sin(x) + fd.ops.sin(x)), X, {}),
     "read_transposed": (definition(lambda fd, x: fd.ops.matmul(x, fd.ops.permute(x, [1, 0]))), X, {}),
@@ -117,8 +118,8 @@ def test_every_pass_says_in_one_line_what_it_does() -> None:
 
 
 def test_a_stage_without_passes_is_an_error() -> None:
-    with pytest.raises(InternalError, match="no segment pass runs 'never'"):
-        segment_passes("never")
+    with pytest.raises(InternalError, match="no pass over a fusion or a segment runs 'never'"):
+        passes_at("never")
 
 
 def test_only_the_pipeline_imports_passes() -> None:

@@ -15,7 +15,7 @@ from tracefuse.dynamic.concretization import Concretization
 from tracefuse.dynamic.concretize import concretize, depends_on_sizes
 from tracefuse.ir.reference import check_requirements
 from tracefuse.partition.segmentation import Segmentation, segment_fusion
-from tracefuse.passes.pipeline import run_passes, segment_passes
+from tracefuse.passes.pipeline import passes_at, run_passes
 
 MOST_CONCRETIZATIONS = 64
 """Segmentations kept; the one made first goes first."""
@@ -46,7 +46,7 @@ class Concretizations:
             return self.segmentation, found
         if found.key not in self._made:
             merge = self.segmentation.merge
-            fusion = run_passes(segment_passes("after concretization"), found.fusion, self.options)
+            fusion = run_passes(passes_at("after concretization"), found.fusion, self.options)
             self._made[found.key] = segment_fusion(
                 fusion, merge=merge, sizes=None if merge is None else sizes, options=self.options
             )

@@ -130,7 +130,8 @@ class Executable:
         self._into: dict[MemoryUse, list[_Ready]] = {}
         self._slices: weakref.WeakKeyDictionary[Sliced, Executable] = weakref.WeakKeyDictionary()
         self._lane_codes: weakref.WeakKeyDictionary[_Ready, LaneCode | None] = weakref.WeakKeyDictionary()
-        self._lock = threading.Lock()
+        # A signal handler may call what was interrupted here.
+        self._lock = threading.RLock()
         self._host = tuple(n for n in fusion.nodes if not fusion.values[n.outputs[0]].is_tensor)
 
     def __call__(

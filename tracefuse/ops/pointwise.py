@@ -53,9 +53,9 @@ div = binary(
     into=array_functions.ufunc_into("divide"),
     doc="Quotient, elementwise.",
 )
-floor_divide = binary("floor_divide", REALS, scalar="a // b", numpy=reference_functions.floor_divide, exact=True, on_extents=extent_rules.whole_quotient, doc="Quotient rounded to minus infinity; integers by zero give 0.")  # fmt: skip
-remainder = binary("remainder", REALS, scalar="a % b", numpy=reference_functions.remainder, exact=True, on_extents=extent_rules.whole_remainder, doc="Remainder with the sign of the divisor; integers by zero give 0.")  # fmt: skip
-pow = binary("pow", NUMBERS, scalar="pow(a, b)", numpy=reference_functions.power, expensive=True, doc="a to the power b; integers wrap, and negative exponents give the reciprocal cut off.")  # fmt: skip
+floor_divide = binary("floor_divide", REALS, scalar="a // b", numpy=reference_functions.floor_divide, ufunc=np.floor_divide, exact=True, on_extents=extent_rules.whole_quotient, doc="Quotient rounded to minus infinity; integers by zero give 0.")  # fmt: skip
+remainder = binary("remainder", REALS, scalar="a % b", numpy=reference_functions.remainder, ufunc=np.remainder, exact=True, on_extents=extent_rules.whole_remainder, doc="Remainder with the sign of the divisor; integers by zero give 0.")  # fmt: skip
+pow = binary("pow", NUMBERS, scalar="pow(a, b)", numpy=reference_functions.power, ufunc=np.power, expensive=True, doc="a to the power b; integers wrap, and negative exponents give the reciprocal cut off.")  # fmt: skip
 maximum = binary("maximum", ORDERED, scalar="maximum(a, b)", numpy=np.maximum, exact=True, error=SELECTION, on_extents=extents.maximum, doc="The larger; NaN where either is.")  # fmt: skip
 minimum = binary("minimum", ORDERED, scalar="minimum(a, b)", numpy=np.minimum, exact=True, error=SELECTION, on_extents=extents.minimum, doc="The smaller; NaN where either is.")  # fmt: skip
 neg = unary("neg", NUMBERS, scalar="-a", numpy=np.negative, exact=True, error=COPY, on_extents=operator.neg, doc="Negation, elementwise.")  # fmt: skip

@@ -23,7 +23,7 @@ from tracefuse.ir.subfusion import StepGraph, step_graph
 from tracefuse.partition import predicates
 from tracefuse.partition.slicing import Sliced
 from tracefuse.partition.stream_marks import sliced_part, with_streams
-from tracefuse.passes.pipeline import run_passes, segment_passes
+from tracefuse.passes.pipeline import passes_at, run_passes
 from tracefuse.schedule.loop_facts import PERHAPS_EQUAL
 from tracefuse.schedule.merge_rule import FusionRule
 from tracefuse.schedule.recomputation import places, worth_storing
@@ -210,7 +210,7 @@ def kept_boundaries(graph: StepGraph) -> tuple[int, ...]:
 
 def prepare_lowering(part: Part, options: Options) -> tuple[Fusion, FusionRule]:
     """The fusion that a kernel is made from, after the passes that run before lowering, and the rule over it."""
-    written = run_passes(segment_passes("before lowering"), part.written, options)
+    written = run_passes(passes_at("before lowering"), part.written, options)
     if written is part.written:
         return written, part.rule
     inner = step_graph(written)
@@ -220,7 +220,7 @@ def prepare_lowering(part: Part, options: Options) -> tuple[Fusion, FusionRule]:
 def _part(graph: StepGraph, border: segments.Segment, options: Options) -> Part:
     fusion = graph.extract(border)
     library = next((node for node in fusion.nodes if isinstance(node.op, Library)), None)
-    written = fusion if library is not None else run_passes(segment_passes("in partitioning"), fusion, options)
+    written = fusion if library is not None else run_passes(passes_at("in partitioning"), fusion, options)
     inner = step_graph(written)
     slices = sliced_part(graph.fusion, border, fusion)
     return Part(border, fusion, written, FusionRule(written, inner.graph, inner.nodes), library, slices)

@@ -28,7 +28,7 @@ from tracefuse.passes.common_subexpressions import merge_common
 from tracefuse.passes.constant_folding import fold_constants
 from tracefuse.passes.dead_code import drop_dead, drop_dead_tensors
 from tracefuse.passes.decompose import decompose
-from tracefuse.passes.exact_halves import round_halves
+from tracefuse.passes.exact_halves import round_halves, round_scalars
 from tracefuse.passes.join_in_runs import join_in_runs
 from tracefuse.passes.kernel_names import undefined_names
 from tracefuse.passes.separate_outputs import separate_outputs
@@ -73,7 +73,10 @@ class Pass(Generic[Subject]):
         return options.disables(self.name) or (not self.required and options.disables("passes"))
 
 
+_ASKED = "the option exact_half asks for the rounding"
+
 FUSION_PASSES: tuple[Pass[Fusion], ...] = (
+    Pass("round_scalars", round_scalars, "after tracing", option="exact_half", required=_ASKED),
     Pass("fold_constants", fold_constants, "before partitioning"),
     Pass("merge_common", merge_common, "before partitioning"),
     Pass("read_transposed", read_transposed, "before partitioning"),
@@ -91,10 +94,7 @@ FUSION_PASSES: tuple[Pass[Fusion], ...] = (
 SEGMENT_PASSES: tuple[Pass[Fusion], ...] = (
     Pass("drop_dead_tensors", drop_dead_tensors, "after concretization"),
     Pass("decompose", decompose, "in partitioning", required="no kernel computes a composite reduction"),
-    Pass(
-        "round_halves", round_halves, "before lowering", option="exact_half",
-        required="the option exact_half asks for the rounding",
-    ),
+    Pass("round_halves", round_halves, "before lowering", option="exact_half", required=_ASKED),
     Pass("reduce_in_one_pass", reduce_in_one_pass, "for rows that a block cannot hold"),
 )  # fmt: skip
 """Passes that run on what becomes one segment, in order. Each stage belongs to the step that runs it."""
@@ -106,11 +106,11 @@ KERNEL_PASSES: tuple[Pass[Kernel], ...] = (
 """Passes that run on every kernel that a template emits, in order."""
 
 
-def segment_passes(stage: str) -> tuple[Pass[Fusion], ...]:
-    """The segment passes of one stage. Raises InternalError for a stage that no pass has."""
-    chosen = tuple(one for one in SEGMENT_PASSES if one.stage == stage)
+def passes_at(stage: str) -> tuple[Pass[Fusion], ...]:
+    """The passes over fusions and segments of one stage. Raises InternalError for a stage that no pass has."""
+    chosen = tuple(one for one in (*FUSION_PASSES, *SEGMENT_PASSES) if one.stage == stage)
     if not chosen:
-        raise InternalError(f"no segment pass runs {stage!r}")
+        raise InternalError(f"no pass over a fusion or a segment runs {stage!r}")
     return chosen
 
 

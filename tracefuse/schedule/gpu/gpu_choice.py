@@ -21,7 +21,7 @@ from tracefuse.dtypes import DType, int32, int64
 from tracefuse.dynamic.guards import Guard
 from tracefuse.ir.extents import Expression, Extent, Symbol, is_nonnegative, product, substitute, symbols
 from tracefuse.ir.fusion import Fusion, Shape
-from tracefuse.passes.pipeline import run_passes, segment_passes
+from tracefuse.passes.pipeline import passes_at, run_passes
 from tracefuse.passes.split_complex import has_complex
 from tracefuse.schedule.chip import Chip
 from tracefuse.schedule.gpu.gpu_cluster import cluster_share, lower_cluster, worth_holding
@@ -87,7 +87,7 @@ def _choose(region: Region, setting: Setting, sizes: Sizes) -> Chosen:
     if shape is not None:
         launch, derived = lower_row(region, setting, shape)
         return "row", (launch,), (), derived
-    once = run_passes(segment_passes("for rows that a block cannot hold"), region.fusion, setting.options)
+    once = run_passes(passes_at("for rows that a block cannot hold"), region.fusion, setting.options)
     passes = (
         region if once is region.fusion else build_region(once, region.facts, region.memory, sizes, worth_keeping(once))
     )
