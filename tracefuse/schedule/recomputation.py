@@ -15,8 +15,8 @@ from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.op_kinds import Movement, Pointwise
 from tracefuse.schedule.merge_rule import FusionRule, facts_of
 from tracefuse.schedule.nest import first_nest, probe_outputs
-from tracefuse.schedule.row_column_rule import Crosswise
-from tracefuse.schedule.row_column_stages import column_operands, row_side
+from tracefuse.schedule.row_column_rule import RowColumnFacts
+from tracefuse.schedule.row_column_sides import column_operands, row_side
 
 MOST_COMPUTED_AGAIN = 4
 """Costly ops that a kernel does again for an element of its loops, at most. One takes about as long as it takes a core
@@ -28,9 +28,9 @@ def places(fusion: Fusion, rule: FusionRule) -> Mapping[int, int]:
     if not any(map(_is_costly, fusion.nodes)) or not any(isinstance(n.op, Movement) for n in fusion.nodes):
         return {}
     facts = facts_of(rule)
-    rows = facts.rows if isinstance(facts, Crosswise) else facts
+    rows = facts.rows if isinstance(facts, RowColumnFacts) else facts
     nest = first_nest(rows)
-    if isinstance(facts, Crosswise):
+    if isinstance(facts, RowColumnFacts):
         operands = column_operands(fusion, facts)
         fusion = row_side(fusion, facts)
     else:

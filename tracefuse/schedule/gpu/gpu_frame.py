@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tracefuse.dtypes import DType
-from tracefuse.ir.extents import Extent, Symbol, as_symbol, product, symbol
+from tracefuse.ir.extents import Extent, Symbol, product, symbol, symbol_of
 from tracefuse.kernel.kernel_ir import Buffer, Expression, Variable, call
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.chip import Chip
@@ -37,13 +37,6 @@ class Setting:
     contract: bool
     chip: Chip
     name: str
-
-
-def symbol_of(index: Extent) -> Symbol:
-    """The symbol that a loop's index is."""
-    found = as_symbol(index)
-    assert found is not None
-    return found
 
 
 def new_body(region: Region, setting: Setting) -> Body:
