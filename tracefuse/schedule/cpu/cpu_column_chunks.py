@@ -8,6 +8,7 @@ Knows: regions of one phase, loops, kernel IR. Must not know: LLVM, arrays.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, product, symbol
@@ -81,7 +82,7 @@ def is_worth_chunks(region: Region, sizes: Sizes) -> bool:
 
 def lower_column_chunks(
     region: Region, name: str, contract: bool
-) -> tuple[tuple[LaunchSpec, ...], tuple[Scratch, ...], dict[Symbol, Extent]]:
+) -> tuple[tuple[LaunchSpec, ...], tuple[Scratch, ...], Mapping[Symbol, Extent]]:
     """The two launches, the memory between them, and what the chunks are."""
     rows = region.nest.reduced[0]
     width = product(loop.extent for loop in (*region.nest.reduced[1:], region.nest.loops[-1]))

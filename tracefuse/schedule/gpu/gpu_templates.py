@@ -24,7 +24,6 @@ from tracefuse.schedule.template import TemplateSet
 TEMPLATES = (TRANSPOSE, POINTWISE, COLUMN, ROW, CLUSTER, SPLIT, LONG_ROW, ROW_COLUMN, ROW_COLUMN_SIDES)
 
 
-@functools.cache
 def gpu_templates(architecture: str, multiprocessors: int) -> TemplateSet:
     """The templates of a GPU by its architecture as compilers name it ("sm_90")."""
     chip = chip_of(architecture, multiprocessors)
