@@ -83,6 +83,11 @@ class Explanation:
         return tuple(segment.template for segment in self.plan.segments)
 
     @property
+    def refused(self) -> tuple[Mapping[str, segments.Verdict], ...]:
+        """For each segment, why each template that the target asks before its own does not take it, by name."""
+        return tuple({} if s.lowered is None else s.lowered.refused for s in self.plan.segments)
+
+    @property
     def boundaries(self) -> Mapping[tuple[int, int], segments.Verdict]:
         """For each pair of segments with a value between them, why they are two."""
         return self.segmentation.partition.boundaries

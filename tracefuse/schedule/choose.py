@@ -51,7 +51,8 @@ def choose_for(problem: Problem) -> Choice:
         if verdict:
             return Choice(problem, template, verdict.facts, refused)
         refused[template.name] = verdict
-    raise InternalError(f"no template takes {problem.name}: {refused}")
+    answers = "; ".join(f"{name} ({verdict})" for name, verdict in refused.items())
+    raise InternalError(f"no template takes {problem.name}: {answers}")
 
 
 def choose(

@@ -87,5 +87,5 @@ def judge_tiles(region: Region, sizes: Sizes) -> Verdict:
         return no("every input lies in memory in the order of the output")
     extents = (transposed.loop.extent, region.nest.loops[-1].extent)
     if any(sizes.at_most(e, LEAST_EXTENT - 1, "a loop too short for tiles") for e in extents):
-        return no("a loop is too short for tiles", extents=tuple(map(str, extents)))
+        return no("a loop is too short for tiles", extents=extents)
     return yes(transposed)

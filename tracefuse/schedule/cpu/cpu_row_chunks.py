@@ -42,11 +42,11 @@ def _accepts(problem: CpuProblem) -> Verdict:
     rows, length = (product(loop.extent for loop in loops) for loops in (nest.kept, nest.reduced))
     # The length first: where rows are short, nothing depends on how many there are, and one plan serves every batch.
     if is_short(problem):
-        return no("a row stays in cache between phases", length=str(length))
+        return no("a row stays in cache between phases", length=length)
     if sizes.at_most(length, LONG_ROW, "a short row is not split"):
-        return no("a row is too short to be split", length=str(length))
+        return no("a row is too short to be split", length=length)
     if not sizes.at_most(rows, FEW_ROWS, "few rows are split over the workers"):
-        return no("there are rows enough for the workers", rows=str(rows))
+        return no("there are rows enough for the workers", rows=rows)
     return yes()
 
 

@@ -117,10 +117,10 @@ def _judge_share(region: Region, sizes: Sizes, setting: Setting) -> Verdict:
     each = sum(kept_dtype(region, number).itemsize for number, _ in kept) * setting.lanes
     rows, total = product(loop.extent for loop in region.nest.kept), Positions(region.nest.reduced, setting.lanes).total
     if sizes.at_most(rows * setting.chip.cluster, setting.chip.multiprocessors - 1, "rows too few for clusters"):
-        return no("there are too few rows to fill the GPU with clusters", rows=str(rows))
+        return no("there are too few rows to fill the GPU with clusters", rows=rows)
     few = sizes.at_most(rows, FEW_ROWS * setting.chip.multiprocessors, "long rows too few to fill the GPU are split")
     if not few and sizes.at_most(total, LONG_ROW // each, "a row that the L2 cache holds beside others"):
-        return no("the L2 cache holds a row beside others", positions=str(total))
+        return no("the L2 cache holds a row beside others", positions=total)
     longer = 0
     for share in _shares(setting.chip, each):
         if not sizes.at_most(total, share.most, "the blocks of a cluster hold a row"):
@@ -132,7 +132,7 @@ def _judge_share(region: Region, sizes: Sizes, setting: Setting) -> Verdict:
             continue
         # Shares are rounded up: the last block may have some fewer than the others.
         return yes(replace(share, least=max(0, longer // share.blocks - share.blocks)))
-    return no("a cluster does not hold a row", positions=str(total))
+    return no("a cluster does not hold a row", positions=total)
 
 
 def _shares(chip: Chip, each: int) -> Iterator[Share]:

@@ -156,7 +156,7 @@ def _accepts(problem: GpuProblem) -> Verdict:
     rows = product(loop.extent for loop in nest.kept)
     most = FEW_ROWS * problem.chip.multiprocessors
     few = sizes.at_most(rows, most, "long rows too few to fill the GPU are split")
-    return yes() if few else no("there are rows enough to fill the GPU", rows=str(rows))
+    return yes() if few else no("there are rows enough to fill the GPU", rows=rows)
 
 
 def _lower(problem: GpuProblem, decision: None) -> Lowered:
