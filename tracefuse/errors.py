@@ -11,6 +11,9 @@ Knows: kinds of errors and how a message is laid out. Must not know: anything el
 
 from __future__ import annotations
 
+import reprlib
+from typing import Any
+
 __all__ = [
     "CompileError",
     "ConcretizationError",
@@ -21,12 +24,43 @@ __all__ = [
     "OptionError",
     "OutOfMemoryError",
     "OutOfRangeError",
+    "ReadOnlyError",
     "ScalarError",
     "ShapeError",
     "TraceError",
     "TracefuseError",
     "UnsupportedError",
 ]
+
+
+class _Shortened(reprlib.Repr):
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = 60
+
+    def repr_instance(self, x: Any, level: int) -> str:
+        try:
+            return super().repr_instance(x, level)
+        except Exception:
+            return f"a {type(x).__name__}"
+
+    def repr_int(self, x: int, level: int) -> str:
+        return repr(x) if x.bit_length() <= 256 else f"an integer of {x.bit_length()} bits"
+
+
+_SHORTENED = _Shortened()
+
+
+def shown(value: Any) -> str:
+    """A value as messages show it: short, an array by its type and shape, a class or function by its name."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and shape and hasattr(value, "dtype"):
+        return f"a {type(value).__name__} of {value.dtype} with shape {tuple(shape)}"
+    if callable(value) and hasattr(value, "__name__"):
+        return f"the function {value.__name__}"
+    return _SHORTENED.repr(value)
 
 
 class TracefuseError(Exception):
@@ -44,6 +78,12 @@ class TracefuseError(Exception):
         """Says where, if that is not said yet."""
         if self.where is None and where is not None:
             self.where = where
+            self.args = (self._text(),)
+
+    def within(self, name: str) -> None:
+        """Says which call it is about, if the message does not begin with that."""
+        if not self.message.startswith((f"{name}:", f"{name} ")):
+            self.message = f"{name}: {self.message}"
             self.args = (self._text(),)
 
 
@@ -73,6 +113,10 @@ class ConcretizationError(TracefuseError, ValueError):
 
 class UnsupportedError(TracefuseError, NotImplementedError):
     """An input or operation that tracefuse refuses, with what to write instead."""
+
+
+class ReadOnlyError(UnsupportedError, ValueError):
+    """An in-place change of an array that cannot be written, as NumPy refuses it, or of one that a trace only reads."""
 
 
 class DeviceError(TracefuseError, RuntimeError):

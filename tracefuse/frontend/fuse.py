@@ -30,13 +30,14 @@ from tracefuse.diagnostics.progress import say_trace
 from tracefuse.dynamic.concretization import Concretization
 from tracefuse.dynamic.guard_failures import Misses
 from tracefuse.dynamic.index_classes import Indexing, index_classes
-from tracefuse.errors import TraceError, UnsupportedError
+from tracefuse.errors import TraceError, UnsupportedError, shown
 from tracefuse.frontend.bound_function import BoundFusedFunction, by_name, name_of, owns
 from tracefuse.frontend.calls.call import Call, Signature
 from tracefuse.frontend.calls.fast_path import MISSED, DirectCall, direct_call, form_of
 from tracefuse.frontend.calls.output_buffers import given_leaves, put_into
+from tracefuse.frontend.calls.retraces import keys_of, why_keyed, why_traced
 from tracefuse.frontend.calls.shared_arguments import check_apart, same_leaves
-from tracefuse.frontend.calls.trace_entry import Entry, arguments_of, assembled, missed, printing
+from tracefuse.frontend.calls.trace_entry import Entry, arguments_of, assembled, printing
 from tracefuse.frontend.tracer.recorder import current
 from tracefuse.frontend.tracing import Trace, not_a_function, trace
 from tracefuse.runtime.devices import arrays
@@ -73,6 +74,11 @@ class FusedFunction(Generic[P, R]):
             raise not_a_function(plain, plain.__name__)
         if not callable(function):
             raise TraceError(f"fuse takes a function, got {type(function).__name__}", hint="write @fuse above a def")
+        if merge is not None and not callable(merge):
+            raise TraceError(
+                f"merge cannot be {shown(merge)}",
+                hint="give a function of two groups, such as tracefuse.rules.one_op_a_segment",
+            )
         functools.update_wrapper(self, function)
         self.__qualname__: str = getattr(function, "__qualname__", type(function).__name__)
         self._function: Callable[..., Any] = function
@@ -178,7 +184,8 @@ class FusedFunction(Generic[P, R]):
             if arguments is not None:
                 self._hits += 1
                 return entry, arguments
-        cause = missed(entries[0], call, bound) if entries else None
+        others = [e for (own, _), found in self._tables.items() if own == options for e in found]
+        cause = why_traced(entries, call, bound) if entries else why_keyed(others, call)
         if cause is not None:
             say(options, 1, lambda: str(cause))
         entry = self._made(call, options, bound, same)
@@ -188,11 +195,21 @@ class FusedFunction(Generic[P, R]):
         self._dropped += sum(entry.compiles for entry in entries[MOST_TRACES:])
         del entries[MOST_TRACES:]
         arguments = arguments_of(entry, call, bound)
-        assert arguments is not None
+        if arguments is None:
+            raise self._unstable(entry, call, bound)
         entry.before = entry.trace.facts(arguments)
         if cause is not None:
             self._misses.note(cause, warn=options.dynamic)
         return entry, arguments
+
+    def _unstable(self, entry: Entry, call: Call, bound: Any) -> TraceError:
+        """The refusal of state that is not the same right after it was read."""
+        change = why_traced([entry], call, bound)
+        return TraceError(
+            f"what {self.__qualname__} reads is not the same when it is read again"
+            + ("" if change is None else f": {change}"),
+            hint="pass it as an argument",
+        )
 
     def _made(self, call: Call, options: Options, bound: Any, same: Mapping[int, int]) -> Entry:
         self._traces += 1
@@ -211,7 +228,7 @@ class FusedFunction(Generic[P, R]):
             arrays.check_can_change(kind, "in-place change of an argument")
         executable = self._compiled(traced, options, device) if traced.fusion.outputs else None
         single = traced.structure.num_nodes == 1 and traced.results == (("output", 0),)
-        return Entry(traced, executable, traced.guard_function(), single, kind, device)
+        return Entry(traced, executable, traced.guard_function(), single, kind, device, keys_of(call))
 
     def _compiled(self, traced: Trace, options: Options, device: int | None) -> Executable | EvaluatedExecutable:
         if options.target == "reference":

@@ -299,7 +299,8 @@ class Movement(Op):
     the integer that an index operand holds there, wrapped once and kept inside the axis that it indexes.
     data: how many operands carry data (all but index operands); the result has the type of the data.
     resize: for rows that change the extents of axes one by one, how. regroups: whether elements keep their row-major
-    order while axes are merged and split, as the attribute `new_shape` says.
+    order while axes are merged and split, as the attribute `new_shape` says. associative: applied to neighbouring
+    operands, and then to what that gives, it gives the same.
     """
 
     shape: ShapeRule
@@ -308,6 +309,7 @@ class Movement(Op):
     data: int | None = None
     resize: ResizeRule | None = None
     regroups: bool = False
+    associative: bool = False
     kind: str = field(default="movement", init=False)
 
     def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:

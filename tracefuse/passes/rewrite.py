@@ -207,6 +207,38 @@ def _with_transposed(fusion: Fusion, node: Node, producers: Mapping[int, Node]) 
     return Node(other, (left, made.operands[0]), dict(other.attributes), node.compute, node.outputs, node.where)
 
 
+MOST_OPERANDS = 32
+"""Operands of an associative row at most. Each is a branch and a parameter of its kernel, and a kernel has room for no
+more than a bounded number of them; a run of this many goes through memory once more."""
+
+
+def join_in_runs(fusion: Fusion) -> Fusion:
+    """An associative row with many operands is applied to runs of them, and then to what that gives."""
+    if not any(_is_long(node) for node in fusion.nodes):
+        return fusion
+    rewriter = Rewriter(fusion)
+    for node in fusion.nodes:
+        operands = node.operands
+        while _is_long(node) and len(operands) > MOST_OPERANDS:
+            runs = [operands[first : first + MOST_OPERANDS] for first in range(0, len(operands), MOST_OPERANDS)]
+            operands = tuple(_run(rewriter, fusion, node, run) for run in runs)
+        rewriter.keep(node if operands == node.operands else replace(node, operands=operands))
+    return rewriter.build()
+
+
+def _is_long(node: Node) -> bool:
+    return isinstance(node.op, Movement) and node.op.associative and len(node.operands) > MOST_OPERANDS
+
+
+def _run(rewriter: Rewriter, fusion: Fusion, node: Node, run: Sequence[Operand]) -> Operand:
+    """What a node makes of some of its operands."""
+    if len(run) == 1:
+        return run[0]
+    dtype = fusion.values[node.outputs[0]].dtype
+    (made,) = rewriter.node(node.op, run, node.attributes, node.compute, [dtype], where=node.where)
+    return made
+
+
 def _is_transpose(fusion: Fusion, node: Node) -> bool:
     """Whether a movement is that of a matrix to its transpose."""
     shapes = [fusion.shape_of(operand) for operand in node.operands]

@@ -108,11 +108,13 @@ def conjugate(x: Any) -> Any:
 
 def real(x: Any) -> Any:
     traced = as_traced(x)
-    return apply("real", traced) if traced.value.dtype.kind == "complex" else traced
+    return traced.recorder.viewing(apply("real", traced), traced) if traced.value.dtype.kind == "complex" else traced
 
 
 def imag(x: Any) -> Any:
     traced = as_traced(x)
     if traced.value.dtype.kind == "complex":
-        return apply("imag", traced)
-    return traced.recorder.movement("full", [0], shape=traced.extents, dtype=traced.value.dtype)
+        return traced.recorder.viewing(apply("imag", traced), traced)
+    result = traced.recorder.movement("full", [0], shape=traced.extents, dtype=traced.value.dtype)
+    result.read_only = "the imaginary part of a real array"
+    return result

@@ -64,6 +64,8 @@ class Recorder(Assumptions):
         self.function = function
         self.scalar_guards: list[ScalarGuard] = []
         self.captures: dict[int, Capture] = {}
+        # Arrays that the function can reach by name, by id: their paths.
+        self.captured_paths: dict[int, str] = {}
         # What `debug_print` was given: (format, structures of the values, their leaves).
         self.prints: list[tuple[str, tuple[Any, ...], tuple[Any, ...]]] = []
         # Arguments that the function changes in place, by the number of their input: the name of what they become.
@@ -322,19 +324,21 @@ class Recorder(Assumptions):
             check_range(operand, dtype, self)
         extents = {k: self.plain(v) for k, v in attributes.items()}
         result: Traced = self._apply(row, resolved, extents, dtype, dtype, None, source.user_line())
-        return result if view_of is None else self._viewing(result, view_of)
+        return result if view_of is None else self.viewing(result, view_of)
 
     def alias(self, traced: Traced) -> Traced:
         """A second name for the same value, a view of it in NumPy."""
         second = self.traced_type(self, traced.number, traced.weak, traced.read, traced.sized)
-        return self._viewing(second, traced)
+        return self.viewing(second, traced)
 
-    def _viewing(self, view: Traced, base: Traced) -> Traced:
+    def viewing(self, view: Traced, base: Traced) -> Traced:
+        """`view`, recorded as one of `base` in NumPy."""
         if base.group is None:
             base.group = ViewGroup(None)
             base.group.members.append(weakref.ref(base))
         view.group = base.group
         view.group.members.append(weakref.ref(view))
+        view.read_only = base.read_only
         return view
 
     def library(self, row: Op, operands: Sequence[Any], *, dtype: DType | None = None, **attributes: Any) -> Any:
