@@ -1,6 +1,6 @@
 """The row template for the CPU: the innermost loop is reduced, and a worker takes rows one by one, phase after phase.
 
-A short row's values stay in cache between phases; a longer one is computed again in each.
+A short row's values stay in cache between phases; a longer one is recomputed in each.
 
 Knows: phases, loops, kernel IR. Must not know: LLVM, arrays.
 """
@@ -69,7 +69,7 @@ def _run_phase(body: Body, region: Region, phase: int, states: Sequence[Accumula
 
 
 def _keep_rows(body: Body, region: Region) -> None:
-    """Gives every value that a later phase reads again a row of local memory."""
+    """Gives every value that a later phase rereads a row of local memory."""
     loops = region.nest.reduced
     for number, coordinates in region.probe.kept:
         dtype = region.fusion.values[number].dtype.compute

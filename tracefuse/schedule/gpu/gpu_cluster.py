@@ -1,6 +1,6 @@
 """The row template for rows too long for one block: a cluster of blocks holds a row, so that memory is read once.
 
-Each block of a cluster takes a share of the row. What later phases read again stays with its threads: the first steps
+Each block of a cluster takes a share of the row. What later phases reread stays with its threads: the first steps
 in registers, the rest in shared memory, to where it is copied with no detour. A phase's states are joined within each
 block, then every block leaves its own in the shared memory of all, and combines what is there in the blocks' order.
 
@@ -138,10 +138,10 @@ def _judge_share(region: Region, sizes: Sizes, setting: Setting) -> Verdict:
 def _shares(chip: Chip, each: int) -> Iterator[Share]:
     """Shares for longer and longer rows, of which a position is `each` bytes."""
     for resident, (threads, registers) in RESIDENT.items():
-        room = chip.shared_bytes // resident - BLOCK_BYTES - EXCHANGE_BYTES
+        capacity = chip.shared_bytes // resident - BLOCK_BYTES - EXCHANGE_BYTES
         for blocks in SMALL_CLUSTERS if resident == max(RESIDENT) else ():
-            yield Share(blocks, threads, registers // -(-each // 4), room // each, resident)
-        yield Share(chip.cluster, threads, registers // -(-each // 4), room // each, resident)
+            yield Share(blocks, threads, registers // -(-each // 4), capacity // each, resident)
+        yield Share(chip.cluster, threads, registers // -(-each // 4), capacity // each, resident)
 
 
 def _launch(region: Region, setting: Setting, share: Share) -> tuple[LaunchSpec, dict[Symbol, Extent]]:

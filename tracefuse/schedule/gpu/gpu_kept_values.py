@@ -1,4 +1,4 @@
-"""Which values a GPU kernel keeps for later phases: what it would else read again, or recompute at some expense.
+"""Which values a GPU kernel keeps for later phases: what it would else reread, or recompute at some expense.
 
 Knows: fusions, ops by kind. Must not know: regions, where values are kept.
 """

@@ -3,7 +3,7 @@
 In registers: each thread holds its part of the row, so that memory is read once however many phases there are. A short
 row is the work of a part of a warp, several rows to a block; a longer one of a whole block. The steps of a thread are
 unrolled, their number and the number of threads follow from the power of two above the row's length, which is guarded.
-Looped: a row of any length, read again by each phase, from the L2 cache where it fits.
+Looped: a row of any length, reread by each phase, from the L2 cache where it fits.
 
 Knows: phases, loops, kernel IR. Must not know: CUDA's notation, arrays.
 """
@@ -51,7 +51,7 @@ LOOP_THREADS = 256
 """Threads of a block that reads a long row once: many small blocks keep more loads in flight."""
 
 REREAD_THREADS = {1: 1024, 2: 1024, 4: 1024, 8: 512}
-"""Threads where it is read again, by lanes: fewer rows are then in flight, and stay in the L2 cache."""
+"""Threads where it is reread, by lanes: fewer rows are then in flight, and stay in the L2 cache."""
 
 LOOP_UNROLL = 4
 
@@ -169,7 +169,7 @@ def _long_launch(region: Region, setting: Setting) -> tuple[LaunchSpec, dict[Sym
     """A block a row, in a loop over the row for each phase."""
     body, nest = new_body(region, setting), region.nest
     threads = LOOP_THREADS
-    if region.probe.kept:  # the row is read again, from the L2 cache, which neither it nor results may be pushed out of
+    if region.probe.kept:  # the row is reread, from the L2 cache, which neither it nor results may be pushed out of
         threads, body.streaming, body.streamed = REREAD_THREADS[setting.lanes], frozenset(), body.outputs
     positions = Positions(nest.reduced, setting.lanes)
     rows, groups = symbol("rows"), symbol("groups")
