@@ -152,7 +152,7 @@ REDUCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "gradients of a norm, too long": (
         norm_gradients,
         [numbers(*s) for s in ((2, 20000), (2, 20000), (20000,))],
-        "split and column",
+        "row_column of split and column",
     ),
     "gradients of a softmax": (softmax_gradients, (numbers(20, 100), numbers(20, 100, seed=1)), "row_column"),
     "columns": (softmax(0), (numbers(100, 40),), "column"),
