@@ -21,13 +21,8 @@ from tracefuse.runtime.targets.resolution import resolve_target, target_for
 
 SOURCE = Path(tracefuse.__file__).parent
 OF_TARGETS = (
-    "runtime/targets/cpu",
-    "runtime/targets/cuda",
-    "runtime/devices",
-    "schedule/cpu",
-    "schedule/gpu",
-    "kernel",
-)
+    "runtime/targets/cpu", "runtime/targets/cuda", "runtime/devices", "schedule/cpu", "schedule/gpu", "kernel",
+)  # fmt: skip
 """What knows a target's name: its own packages, the kinds of arrays, and the kernel language with its emitters."""
 
 
