@@ -20,11 +20,13 @@ if not hasattr(_segments, "IndexMap") and not os.path.isfile(
     )
 
 from tracefuse.errors import (
+    AxisError,
     CompileError,
     ConcretizationError,
     DeviceError,
     DtypeError,
     FusionError,
+    IntegerRangeError,
     InternalError,
     OptionError,
     OutOfMemoryError,
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AxisError",
     "CompileError",
     "ConcretizationError",
     "DataType",
@@ -59,6 +62,7 @@ __all__ = [
     "DtypeError",
     "FusionDefinition",
     "FusionError",
+    "IntegerRangeError",
     "InternalError",
     "OptionError",
     "OutOfMemoryError",

@@ -6,7 +6,7 @@ values, the user's line and what to do:
     ShapeError: add: extents differ on axis 1: 4 (x, model.py:8) and 5 (y, model.py:9)
       hint: broadcasting needs one of them to be 1
 
-Knows: kinds of errors and how a message is laid out. Must not know: anything else.
+Knows: kinds of errors and how a message is laid out. Must not know: anything else of tracefuse.
 """
 
 from __future__ import annotations
@@ -14,12 +14,16 @@ from __future__ import annotations
 import reprlib
 from typing import Any
 
+import numpy as np
+
 __all__ = [
+    "AxisError",
     "CompileError",
     "ConcretizationError",
     "DeviceError",
     "DtypeError",
     "FusionError",
+    "IntegerRangeError",
     "InternalError",
     "OptionError",
     "OutOfMemoryError",
@@ -91,6 +95,13 @@ class ShapeError(TracefuseError, ValueError):
     """Shapes, axes or extents that do not fit an operation."""
 
 
+class AxisError(ShapeError, np.exceptions.AxisError):
+    """An axis that an array does not have; NumPy's own AxisError, and so an IndexError too."""
+
+    def __str__(self) -> str:
+        return self._text()
+
+
 class DtypeError(TracefuseError, TypeError):
     """An element type that an operation does not take."""
 
@@ -105,6 +116,10 @@ class TraceError(TracefuseError, TypeError):
 
 class ScalarError(TracefuseError, ValueError):
     """A host scalar with a value that its use does not allow."""
+
+
+class IntegerRangeError(ScalarError, OverflowError):
+    """A Python integer that an integer type does not hold."""
 
 
 class ConcretizationError(TracefuseError, ValueError):

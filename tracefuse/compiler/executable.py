@@ -40,6 +40,7 @@ from tracefuse.passes.rewrite import (
     join_in_runs,
     merge_common,
     read_transposed,
+    round_scalars,
     separate_outputs,
 )
 from tracefuse.runtime.call_code import Call, compile_call
@@ -67,10 +68,16 @@ MOST_PLANS = 64
 """Plans kept by one executable; the one used longest ago goes first."""
 
 
+def passes_of(options: Options) -> tuple[Pass, ...]:
+    """The passes over a fusion, in order."""
+    chosen = NEEDED if options.disables("passes") else PASSES
+    return (round_scalars, *chosen) if options.exact_half else chosen
+
+
 def run_passes(fusion: Fusion, options: Options | None = None) -> Fusion:
     """`fusion` after all passes; every pass ends in the verification that building a Fusion does."""
     options = config.resolve() if options is None else options
-    for one in NEEDED if options.disables("passes") else PASSES:
+    for one in passes_of(options):
         made = one(fusion)
         if options.debug >= 4:
             say_pass(options, one.__name__, fusion, made)
@@ -149,7 +156,8 @@ class Executable:
         self._into: dict[MemoryUse, list[_Ready]] = {}
         self._slices: weakref.WeakKeyDictionary[Sliced, Executable] = weakref.WeakKeyDictionary()
         self._lane_codes: weakref.WeakKeyDictionary[_Ready, LaneCode | None] = weakref.WeakKeyDictionary()
-        self._lock = threading.Lock()
+        # A signal handler may call what was interrupted here.
+        self._lock = threading.RLock()
         self._host = tuple(n for n in fusion.nodes if not fusion.values[n.outputs[0]].is_tensor)
 
     def __call__(

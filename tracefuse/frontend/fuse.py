@@ -40,6 +40,7 @@ from tracefuse.frontend.calls.shared_arguments import check_apart, same_leaves
 from tracefuse.frontend.calls.trace_entry import Entry, arguments_of, assembled, printing
 from tracefuse.frontend.tracer.recorder import current
 from tracefuse.frontend.tracing import Trace, not_a_function, trace
+from tracefuse.passes.rewrite import round_scalars
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.donated_arrays import TAKEN, check_not_taken
 from tracefuse.runtime.host_text import HostProgram
@@ -190,14 +191,14 @@ class FusedFunction(Generic[P, R]):
             say(options, 1, lambda: str(cause))
         entry = self._made(call, options, bound, same)
         entry.cause = cause
-        # The newest first: sizes that changed once tend to stay.
-        entries.insert(0, entry)
-        self._dropped += sum(entry.compiles for entry in entries[MOST_TRACES:])
-        del entries[MOST_TRACES:]
         arguments = arguments_of(entry, call, bound)
         if arguments is None:
             raise self._unstable(entry, call, bound)
         entry.before = entry.trace.facts(arguments)
+        # The newest first: sizes that changed once tend to stay.
+        entries.insert(0, entry)
+        self._dropped += sum(entry.compiles for entry in entries[MOST_TRACES:])
+        del entries[MOST_TRACES:]
         if cause is not None:
             self._misses.note(cause, warn=options.dynamic)
         return entry, arguments
@@ -232,7 +233,7 @@ class FusedFunction(Generic[P, R]):
 
     def _compiled(self, traced: Trace, options: Options, device: int | None) -> Executable | EvaluatedExecutable:
         if options.target == "reference":
-            return EvaluatedExecutable(traced.fusion)
+            return EvaluatedExecutable(round_scalars(traced.fusion) if options.exact_half else traced.fusion)
         target, device = resolve_target(options.target, device)
         facts = (*traced.guards, *traced.never_one())
         return compile_fusion(

@@ -149,8 +149,10 @@ def trace(
     positional, keywords = rebuild(inputs.given)
     protection = WriteProtection(found_before, _line_of(function))
     recorder.captured_paths = protection.paths
-    token = current.set(recorder)
+    outside = current.get()
     try:
+        # Inside, and undone first of all: an interrupt before or after leaves no recorder behind.
+        current.set(recorder)
         with protection:
             result = _called(function, positional, keywords, protection)
         if inspect.isgenerator(result) or inspect.iscoroutine(result) or inspect.isasyncgen(result):
@@ -165,7 +167,7 @@ def trace(
         fusion = recorder.build()
         watch.warn()
     finally:
-        current.reset(token)
+        current.set(outside)
         recorder.alive = False
     sources = tuple(inputs.numbers[n] if n in inputs.numbers else -(order[n] + 1) for n in fusion.inputs)
     return Trace(

@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
 from tracefuse.errors import DtypeError
@@ -77,6 +79,7 @@ class Pointwise(Op):
     scalar: str
     numpy: NumPyMeaning
     domain: tuple[DType, ...]
+    ufunc: np.ufunc | None = None
     promotion: str = "common"
     result: str = "same"
     integer: str | None = None
@@ -118,6 +121,11 @@ class Pointwise(Op):
         if self.result == "real":
             return compute.real
         return compute.complex if self.result == "complex" else compute
+
+    @property
+    def loops(self) -> np.ufunc | None:
+        """The ufunc whose types it has in NumPy, if it is one."""
+        return self.numpy if isinstance(self.numpy, np.ufunc) else self.ufunc
 
     def code(self, compute: DType) -> str:
         """The scalar code for a compute type."""

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tracefuse.dtypes import DType
 from tracefuse.errors import FusionError, InternalError, ShapeError, TracefuseError
 from tracefuse.ir.builder import FusionBuilder
 from tracefuse.ir.extents import Expression, Extent, symbol
@@ -27,6 +28,7 @@ from tracefuse.ops import REGISTRY
 from tracefuse.ops.movement import broadcast, squeeze
 from tracefuse.ops.pointwise import cast
 from tracefuse.ops.pointwise import set as copy
+from tracefuse.rounding import round_to_half
 
 
 class Rewriter(FusionBuilder):
@@ -310,6 +312,33 @@ def round_halves(fusion: Fusion) -> Fusion:
         rewriter.keep(replace(node, outputs=(exact,)))
         rewriter.keep(Node(cast, (exact,), {"dtype": value.dtype}, value.dtype, (number,), node.where))
     return rewriter.build()
+
+
+def round_scalars(fusion: Fusion) -> Fusion:
+    """The numbers and host scalars that arithmetic on halves meets, rounded to the half type first, as NumPy does.
+
+    What a comparison meets has its type from the trace.
+    """
+    rewriter = Rewriter(fusion)
+    for node in fusion.nodes:
+        op = node.op
+        if not isinstance(op, Pointwise) or not node.compute.is_half or op.result in ("bool", "dtype"):
+            rewriter.keep(node)
+            continue
+        first = 1 if op.promotion == "where" else 0
+        operands = [*node.operands[:first]]
+        operands += [_rounded_scalar(rewriter, o, node.compute) for o in node.operands[first:]]
+        rewriter.keep(replace(node, operands=tuple(operands)))
+    return rewriter.build()
+
+
+def _rounded_scalar(rewriter: Rewriter, operand: Operand, dtype: DType) -> Operand:
+    if isinstance(operand, Literal):
+        return Literal(float(round_to_half(operand.value, dtype)))
+    value = rewriter.values[operand]
+    if value.is_tensor or value.dtype is dtype:
+        return operand
+    return rewriter.node(cast, (operand,), {"dtype": dtype}, dtype, (dtype,))[0]
 
 
 def separate_outputs(fusion: Fusion) -> Fusion:

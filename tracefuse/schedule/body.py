@@ -23,6 +23,7 @@ from tracefuse.ir.indexing import position_of, reduces, sources
 from tracefuse.ir.op_kinds import Movement, Pointwise, Reduction, Source
 from tracefuse.kernel.kernel_ir import Accumulate, Comment, Constant, Expression, Variable, call
 from tracefuse.kernel.scalar_code import Term, apply, constant, convert
+from tracefuse.rounding import round_to_half
 from tracefuse.schedule.accesses import Accesses
 from tracefuse.schedule.operand_choice import Selection, open_options
 from tracefuse.schedule.scopes import Key, Lanes, LanesNotPossible, Level, Making
@@ -150,7 +151,7 @@ class Body(Accesses):
         for lane in range(width):
             terms = {k: v[lane if len(v) > 1 else 0] for k, v in names.items()}
             out = apply(op.code(node.compute), terms, op.arithmetic(node.compute), self._step)
-            result.append(convert(out, self._arithmetic(node.outputs[0])))
+            result.append(_read_on(out, self.fusion.values[node.outputs[0]].dtype))
         return tuple(result)
 
     def _step(self, name: str, expression: Expression) -> Expression:
@@ -186,10 +187,12 @@ class Body(Accesses):
         if isinstance(op, Pointwise) and op.promotion == "where" and position == 0:
             target = bool_
         if isinstance(operand, Literal):
-            return (constant(operand.value, target),)
+            return (constant(_moved_number(operand.value, node), target),)
         lanes = yield operand, coordinates
         if isinstance(op, Reduction) or (isinstance(op, Pointwise) and op.result == "dtype"):
             return lanes
+        if isinstance(op, Movement):
+            return tuple(_read_on(e, node.compute) for e in lanes)
         return tuple(convert(e, target) for e in lanes)
 
     # --- movement ---------------------------------------------------------------------------------------------------
@@ -257,6 +260,20 @@ class Body(Accesses):
         outside = call("or", call("lt", raw, call("neg", limit)), call("ge", raw, limit))
         value = call("select", outside, Constant(number, int64), Constant(0, int64))
         self.levels[self.home(coordinates)].statements.append(Accumulate(NOTED, "maximum", value))
+
+
+def _read_on(expression: Expression, dtype: DType) -> Expression:
+    """A result of type `dtype` in its arithmetic type: what float32 may not hold is rounded to a half type at once."""
+    if dtype.is_half and expression.dtype.itemsize >= 4 and expression.dtype is not dtype.compute:
+        expression = convert(expression, dtype)
+    return convert(expression, dtype.compute)
+
+
+def _moved_number(value: bool | int | float | complex, node: Node) -> bool | int | float | complex:
+    """A number that a movement op fills in; in a half type it is rounded once, from the number itself."""
+    if isinstance(node.op, Movement) and node.compute.is_half:
+        return float(round_to_half(value.real, node.compute))
+    return value
 
 
 def _signed(position: Expression) -> Expression:

@@ -25,6 +25,7 @@ from tracefuse.frontend.tracer.assumptions import Assumptions, ScalarGuard
 from tracefuse.frontend.tracer.operands import (
     Resolved,
     check_range,
+    compared,
     fitted,
     literal,
     located_error,
@@ -230,18 +231,24 @@ class Recorder(Assumptions):
         resolved = [self.resolve(o) for o in operands]
         promoted = resolved[1:] if row.promotion == "where" else resolved
         try:
-            row, promoted_types, weak = numpy_types(row, promoted)
-            compute, result = row.types(promoted_types, weak, "numpy")
+            row, compute, result = numpy_types(row, promoted)
             if compute_in is not None and row.result != "bool":
                 compute, result = compute_in, compute_in
         except DtypeError as error:
             raise located_error(error, self.describe, resolved, where) from None
         result = attributes["dtype"] if row.result == "dtype" else result
+        if row.result == "bool":
+            resolved = [compared(r, compute, self._converted) for r in resolved]
         row, operands_that_fit = fitted(row, resolved, compute, self)
         weak_kind = None
         if row.result != "dtype" and all(r.weak is not None for r in resolved):
             weak_kind = "int" if result.is_integer else result.kind
         return self._apply(row, self._settled(operands_that_fit), attributes, compute, result, weak_kind, where)
+
+    def _converted(self, traced: Traced, dtype: DType) -> Resolved:
+        row = REGISTRY["cast"]
+        assert isinstance(row, Pointwise)
+        return self.resolve(self.pointwise(row, [traced], dtype=dtype))
 
     def _apply(
         self, row: Op, resolved: Sequence[Resolved], attributes: Mapping[str, Any], compute: DType, result: DType,
