@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracefuse.kernel.interrupt_shield import shielded
+
 FLOAT_BITS = {"float": 32, "double": 64}
 
 
@@ -35,6 +37,10 @@ class Processor:
 @functools.cache
 def host_processor() -> Processor:
     """Return the features of this machine's processor."""
+    return shielded(_ask_for_processor)
+
+
+def _ask_for_processor() -> Processor:
     from llvmlite import binding
 
     features = binding.get_host_cpu_features()
