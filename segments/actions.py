@@ -11,15 +11,15 @@ from typing import TypeAlias, cast
 from segments.device import CommunicatingDevice, CopyingDevice, Device, HostOpDevice, SlicingDevice
 from segments.instructions import (
     Alias,
-    Allocate,
+    AllocateBuffer,
     Communicate,
-    Copy,
+    CopyBuffer,
     Count,
     GetStream,
+    HostLoop,
     HostOp,
     Instruction,
     Launch,
-    Loop,
     ProgramError,
     Release,
     Select,
@@ -67,7 +67,7 @@ class Binding:
         slices: set[int] = set()
         for instruction in in_order(program.instructions):
             match instruction:
-                case Allocate(value):
+                case AllocateBuffer(value):
                     preallocated.add(value)
                 case Alias(value, original):
                     preallocated.add(value)
@@ -75,7 +75,7 @@ class Binding:
                 case Select(value):
                     preallocated.add(value)
                     slices.add(value)
-                case Copy(_, target):
+                case CopyBuffer(_, target):
                     filled.add(target)
             filled.update(outputs_of(instruction))
         for instruction in reversed(in_order(program.instructions)):
@@ -101,7 +101,7 @@ class Binding:
     def _compile(self, instruction: Instruction) -> Action:
         device = self.device
         match instruction:
-            case Allocate(value, spec):
+            case AllocateBuffer(value, spec):
                 return _allocation(value, spec, device)
             case Alias(value, original):
                 return _alias(value, original, value in self.filled)
@@ -115,11 +115,11 @@ class Binding:
                 return _exchange(
                     label, source, target, target in self.preallocated, cast("CommunicatingDevice", device)
                 )
-            case Copy(source, target):
+            case CopyBuffer(source, target):
                 return _copy(source, target, cast("CopyingDevice", device))
             case Release(value):
                 return _release(value, self._returns(value), device)
-            case Loop():
+            case HostLoop():
                 slices = [i for i in in_order(instruction.body) if isinstance(i, Select)]
                 filled = [i.original for i in slices if i.value in self.filled]
                 return _loop(instruction, self.action(instruction.body), self._endings(instruction), filled)
@@ -132,12 +132,12 @@ class Binding:
         self.names[root] = self.names.get(root, 1) - 1
         return root not in self.bound and root not in self.slices and self.names[root] == 0
 
-    def _endings(self, loop: Loop) -> list[Action]:
+    def _endings(self, loop: HostLoop) -> list[Action]:
         """Return the releases of the values that an iteration defines and does not release itself."""
         defined: dict[int, None] = {}
         for instruction in loop.body:
             match instruction:
-                case Allocate(value, _) | Alias(value, _) | Select(value):
+                case AllocateBuffer(value, _) | Alias(value, _) | Select(value):
                     defined[value] = None
                 case Release(value):
                     defined.pop(value, None)
@@ -333,7 +333,7 @@ def _nothing() -> None:
     pass
 
 
-def _loop(loop: Loop, body: Action, ending: Sequence[Action], filled: Sequence[int]) -> Action:
+def _loop(loop: HostLoop, body: Action, ending: Sequence[Action], filled: Sequence[int]) -> Action:
     index = loop.index
 
     def act(run: Run) -> None:

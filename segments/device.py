@@ -30,7 +30,7 @@ class Device(Protocol):
 
 
 class CopyingDevice(Device, Protocol):
-    """The interface that programs with Copy instructions need."""
+    """The interface that programs with CopyBuffer instructions need."""
 
     def copy(self, source: object, target: object) -> None:
         """Copy the content of `source` into `target`."""

@@ -15,12 +15,12 @@ from segments.arguments import ArgumentManager
 from segments.device import Device
 from segments.instructions import (
     Communicate,
-    Copy,
+    CopyBuffer,
     GetStream,
+    HostLoop,
     HostOp,
     Instruction,
     Launch,
-    Loop,
     ProgramError,
     Release,
     SetStream,
@@ -152,15 +152,15 @@ def execute_steps(
 
 
 def _is_step(instruction: Instruction) -> bool:
-    return isinstance(instruction, Launch | HostOp | Communicate | Loop)
+    return isinstance(instruction, Launch | HostOp | Communicate | HostLoop)
 
 
 def _blocks(instructions: Sequence[Instruction]) -> list[list[Instruction]]:
     """Split instructions into blocks: those before a launch, the launch or loop, and its copies and releases."""
     blocks: list[list[Instruction]] = [[]]
     for instruction in instructions:
-        closed = any(isinstance(other, Release | Copy) or _is_step(other) for other in blocks[-1])
-        if closed and not isinstance(instruction, Release | Copy):
+        closed = any(isinstance(other, Release | CopyBuffer) or _is_step(other) for other in blocks[-1])
+        if closed and not isinstance(instruction, Release | CopyBuffer):
             blocks.append([])
         blocks[-1].append(instruction)
     return blocks

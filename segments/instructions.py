@@ -92,7 +92,7 @@ Stream: TypeAlias = PoolStream | NamedStream
 
 
 @dataclass(frozen=True, slots=True)
-class Allocate:
+class AllocateBuffer:
     """Allocate a buffer for `value`. `spec` is opaque: the planner writes it and the device reads it."""
 
     value: int
@@ -186,7 +186,7 @@ class Select:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class CopyBuffer:
     """Copy the content of `source` into the memory of `target`."""
 
     source: int
@@ -240,7 +240,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class HostLoop:
     """Run `body` with the value `index` = start, start + step, ... up to but excluding stop.
 
     The index and the values that the body defines go out of scope at the end of each iteration.
@@ -258,15 +258,15 @@ class Loop:
 
 
 Instruction: TypeAlias = (
-    Allocate
+    AllocateBuffer
     | Alias
     | Select
     | Launch
     | HostOp
     | Communicate
-    | Copy
+    | CopyBuffer
     | Release
-    | Loop
+    | HostLoop
     | GetStream
     | SetStream
     | Wait
@@ -284,11 +284,11 @@ def inputs_of(instruction: Instruction) -> tuple[int, ...]:
     match instruction:
         case Launch(_, inputs, _) | HostOp(_, inputs, _):
             return inputs
-        case Communicate(_, source, _) | Copy(source, _):
+        case Communicate(_, source, _) | CopyBuffer(source, _):
             return (source,)
         case Select(_, _, _, index, size):
             return (*reads_of_count(index), *(() if size is None else reads_of_count(size)))
-        case Loop(_, start, stop, step):
+        case HostLoop(_, start, stop, step):
             return (*reads_of_count(start), *reads_of_count(stop), *reads_of_count(step))
         case SetStream(PoolStream(index)) | Synchronize(PoolStream(index)):
             return reads_of_count(index)
@@ -312,6 +312,6 @@ def in_order(instructions: Iterable[Instruction]) -> list[Instruction]:
     flat: list[Instruction] = []
     for instruction in instructions:
         flat.append(instruction)
-        if isinstance(instruction, Loop):
+        if isinstance(instruction, HostLoop):
             flat += in_order(instruction.body)
     return flat

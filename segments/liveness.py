@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from segments.index_map import Segment
-from segments.instructions import Allocate, Instruction, Launch, Release
+from segments.instructions import AllocateBuffer, Instruction, Launch, Release
 from segments.program import Program
 
 
@@ -63,7 +63,7 @@ def build_program(
     instructions: list[Instruction] = [Release(value) for value in dead_after[0]]
     for launch, dead in zip(launches, dead_after[1:], strict=True):
         if spec_of is not None:
-            instructions.extend(Allocate(value, spec_of(value)) for value in launch.outputs)
+            instructions.extend(AllocateBuffer(value, spec_of(value)) for value in launch.outputs)
         instructions.append(launch)
         instructions.extend(map(Release, dead))
     program = Program(bound, outputs, instructions)

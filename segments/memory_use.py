@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from segments.instructions import (
     Alias,
-    Allocate,
+    AllocateBuffer,
     Communicate,
-    Copy,
+    CopyBuffer,
+    HostLoop,
     HostOp,
     Instruction,
     Launch,
-    Loop,
     Release,
     Select,
     outputs_of,
@@ -64,15 +64,15 @@ class _Count:
     def run(self, instructions: tuple[Instruction, ...]) -> None:
         for instruction in instructions:
             match instruction:
-                case Allocate(value):
+                case AllocateBuffer(value):
                     self.create(value)
                 case Alias(value, original) | Select(value, original):
                     self.name(value, original)
                 case Release(value):
                     self.release(value)
-                case Loop(_, _, _, _, body):
+                case HostLoop(_, _, _, _, body):
                     self.iterate(body)
-                case Launch() | HostOp() | Communicate() | Copy():
+                case Launch() | HostOp() | Communicate() | CopyBuffer():
                     for value in outputs_of(instruction):
                         if value not in self.root:
                             self.create(value)
@@ -93,7 +93,7 @@ class _Count:
         if self.names[root] == 0:
             self.live.pop(root, None)
 
-    def reach(self, instruction: Launch | HostOp | Communicate | Copy) -> None:
+    def reach(self, instruction: Launch | HostOp | Communicate | CopyBuffer) -> None:
         taken = sum(self.live.values())
         if isinstance(instruction, Launch):
             taken += self.workspace_of(instruction)

@@ -10,13 +10,13 @@ from dataclasses import replace
 
 from segments.instructions import (
     Alias,
-    Allocate,
+    AllocateBuffer,
     Communicate,
-    Copy,
+    CopyBuffer,
+    HostLoop,
     HostOp,
     Instruction,
     Launch,
-    Loop,
     ProgramError,
     Release,
     Select,
@@ -64,7 +64,7 @@ class Program:
         was defined in a loop body and goes out of scope with the iteration.
 
         Aliases: an input is never an alias. No memory is written through two names. After a write through one name no
-        other name of the memory is read, and after a Copy none at all: the earlier values are overwritten. The
+        other name of the memory is read, and after a CopyBuffer none at all: the earlier values are overwritten. The
         launch that writes may read the other names. Filling a slice fills a part of its value, and the whole value is
         read only after the loop that fills it.
 
@@ -127,7 +127,7 @@ class ProgramBuilder:
         for value in self._inputs:
             if value in self._original:
                 raise ProgramError("Inputs cannot be aliased")
-        defined = {i.value for i in in_order(self._instructions) if isinstance(i, Allocate | Alias | Select)}
+        defined = {i.value for i in in_order(self._instructions) if isinstance(i, AllocateBuffer | Alias | Select)}
         for value in sorted(defined & self._original.keys()):
             raise ProgramError(
                 f"{name_of(value)} is an alias of {name_of(self._original[value])} "
@@ -147,14 +147,14 @@ class ProgramBuilder:
                 return replace(instruction, inputs=tuple(map(name, inputs)), output=name(output))
             case Communicate(label, source, target):
                 return Communicate(label, name(source), name(target))
-            case Copy(source, target):
-                return Copy(name(source), name(target))
+            case CopyBuffer(source, target):
+                return CopyBuffer(name(source), name(target))
             case Alias() | Select():
                 return replace(instruction, original=name(instruction.original))
             case Release(value):
                 return Release(name(value))
             case Wait(value):
                 return Wait(name(value))
-            case Loop():
+            case HostLoop():
                 return replace(instruction, body=tuple(map(self._resolve_names, instruction.body)))
         return instruction

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from segments.instructions import (
     Alias,
-    Allocate,
-    Copy,
+    AllocateBuffer,
+    CopyBuffer,
     GetStream,
     HostOp,
     Instruction,
@@ -65,14 +65,14 @@ class _Spreading:
 
     def take(self, instruction: Instruction) -> None:
         match instruction:
-            case Allocate():
+            case AllocateBuffer():
                 self.before.append(instruction)
             case Alias(value, original):
                 self.before.append(instruction)
                 self.root[value] = self.root.get(original, original)
             case Launch() | HostOp():
                 self.launch(instruction)
-            case Copy(source, target):
+            case CopyBuffer(source, target):
                 self.join()
                 self.instructions.append(instruction)
                 self.stream_of.pop(source, None)

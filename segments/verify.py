@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 
 from segments.instructions import (
     Alias,
-    Allocate,
+    AllocateBuffer,
     Communicate,
-    Copy,
+    CopyBuffer,
     GetStream,
+    HostLoop,
     HostOp,
     Instruction,
     Launch,
-    Loop,
     ProgramError,
     Release,
     Select,
@@ -77,11 +77,11 @@ class _Check:
         self.at(number, instruction)
         for value in inputs_of(instruction):
             self.read(value)
-        if isinstance(instruction, Launch | HostOp | Communicate | Copy):
+        if isinstance(instruction, Launch | HostOp | Communicate | CopyBuffer):
             self.order.work()
             self.touch(inputs_of(instruction), writes=False)
         match instruction:
-            case Allocate(value):
+            case AllocateBuffer(value):
                 self.new(value, "allocates")
                 self.allocated.add(value)
                 self.order.work()
@@ -94,12 +94,12 @@ class _Check:
                 for value in outputs_of(instruction):
                     self.fill(value)
                 self.touch(outputs_of(instruction), writes=True)
-            case Copy(_, target):
+            case CopyBuffer(_, target):
                 self.copy(target)
                 self.touch((target,), writes=True)
             case Release(value):
                 self.release(value)
-            case Loop():
+            case HostLoop():
                 self.loop(number, instruction)
             case GetStream() | SetStream() | Synchronize() | Wait():
                 self.stream(instruction)
@@ -245,7 +245,7 @@ class _Check:
 
     # -- loops and streams --------------------------------------------------------------------------------------------
 
-    def loop(self, number: str, loop: Loop) -> None:
+    def loop(self, number: str, loop: HostLoop) -> None:
         """Check the body as two iterations: the second sees the values and the waits that the first leaves behind."""
         self.new(loop.index, "iterates over")
         before = set(self.filling)

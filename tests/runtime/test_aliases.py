@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from segments import Alias, Copy
+from segments import Alias, CopyBuffer
 from tracefuse import DataType, FusionDefinition, rules
 from tracefuse.errors import DtypeError, FusionError, ShapeError, UnsupportedError
 from tracefuse.ir.fusion import Fusion
@@ -149,9 +149,10 @@ def test_a_pointwise_update_is_written_by_its_kernel_and_another_is_copied() -> 
     direct = definition(lambda fd, x: fd.add_output(fd.ops.add(x, 1.0), alias_input=x))
     copied = definition(lambda fd, x: fd.add_output(fd.ops.add(x, fd.ops.flip(x, [0])), alias_input=x))
     kinds = [
-        {type(i) for i in fd._split().plan_for([x])[0].program.instructions} & {Alias, Copy} for fd in (direct, copied)
+        {type(i) for i in fd._split().plan_for([x])[0].program.instructions} & {Alias, CopyBuffer}
+        for fd in (direct, copied)
     ]
-    assert kinds == [{Alias}, {Copy}]
+    assert kinds == [{Alias}, {CopyBuffer}]
 
 
 def test_an_update_shows_in_the_printed_definition_and_comes_back_from_it() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from segments_strategies import EXTENTS, extents_of, graphs, rules
 
 from segments import (
-    Allocate,
+    AllocateBuffer,
     Graph,
     Launch,
     Program,
@@ -33,7 +33,7 @@ def check_releases(program: Program) -> None:
             assert instruction.value in live
             live.remove(instruction.value)
         following = instructions[position + 1] if position + 1 < len(instructions) else None
-        if isinstance(following, Release) or isinstance(instruction, Allocate):
+        if isinstance(following, Release) or isinstance(instruction, AllocateBuffer):
             continue
         to_come = {
             value

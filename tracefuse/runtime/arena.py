@@ -15,12 +15,12 @@ from typing import Any
 
 from segments import (
     Alias,
-    Allocate,
-    Copy,
+    AllocateBuffer,
+    CopyBuffer,
+    HostLoop,
     HostOp,
     Instruction,
     Launch,
-    Loop,
     Program,
     Release,
     Select,
@@ -104,7 +104,9 @@ def graph_groups(
     """The instructions of each graph and what stands between graphs: library calls and copies."""
     groups: list[list[Instruction]] = [[]]
     for instruction in instructions:
-        alone = isinstance(instruction, Copy) or (isinstance(instruction, Launch) and is_library[instruction.step])
+        alone = isinstance(instruction, CopyBuffer) or (
+            isinstance(instruction, Launch) and is_library[instruction.step]
+        )
         if alone:
             groups += [[instruction], []]
         else:
@@ -118,15 +120,15 @@ def for_kernels_alone(program: Program, is_library: Sequence[bool]) -> frozenset
     others: set[int] = set(program.outputs)
     for instruction in program.instructions:
         match instruction:
-            case Allocate(value):
+            case AllocateBuffer(value):
                 allocated.add(value)
             case Alias(value, original):
                 others |= {value, original}
-            case Copy(source, target):
+            case CopyBuffer(source, target):
                 others |= {source, target}
             case Launch(step, inputs, outputs) if is_library[step]:
                 others |= {*inputs, *outputs}
-            case HostOp() | Loop():
+            case HostOp() | HostLoop():
                 inside = in_order([instruction])
                 others |= {value for one in inside for value in (*inputs_of(one), *outputs_of(one))}
                 others |= {one.original for one in inside if isinstance(one, Select)}
@@ -148,7 +150,7 @@ def choose_rooms(
         room, own, used = Room(), {}, {}
         for instruction in group:
             match instruction:
-                case Allocate(value, Allocation() as spec) if value in inside:
+                case AllocateBuffer(value, Allocation() as spec) if value in inside:
                     own[value] = room.take(span_of(product(spec.extents), spec.dtype.itemsize))
                 case Launch(step):
                     taken = [room.take(span) for span in scratch.get(step, ())]

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from segments import Alias, Allocate, Copy, HostOp, Instruction, Launch, Loop, Release, name_of
+from segments import Alias, AllocateBuffer, CopyBuffer, HostLoop, HostOp, Instruction, Launch, Release, name_of
 from tracefuse.dynamic.guards import Guard
 from tracefuse.dynamic.layouts import STRIDE_NAME, Strided, known_layout
 from tracefuse.errors import UnsupportedError
@@ -180,16 +180,16 @@ class CallWriter:
         is_graph = self._is_graph(group)
         for instruction in group:
             match instruction:
-                case Allocate(value, spec):
+                case AllocateBuffer(value, spec):
                     before += self._allocate(value, spec)
                 case Alias(value, original):
                     before.append(f"    {self._held(name_of(value))} = {name_of(original)}")
                     before += self._addresses((value,))
-                case Copy(source, target):
+                case CopyBuffer(source, target):
                     before.append(f"    copy({name_of(source)}, {name_of(target)})")
                 case HostOp():
                     before += _marked(self._host_op(instruction), instruction.step)
-                case Loop():
+                case HostLoop():
                     loop = SliceLoop(instruction, self.fusion, self.target)
                     run, stream = (
                         self._name("loop", loop.call),

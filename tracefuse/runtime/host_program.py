@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import segments
-from segments import Alias, Allocate, Copy, Launch, Program, Release
+from segments import Alias, AllocateBuffer, CopyBuffer, Launch, Program, Release
 from tracefuse.dtypes import DType
 from tracefuse.ir.extents import python_text, symbols
 from tracefuse.ir.fusion import Fusion, Shape
@@ -76,7 +76,7 @@ def build_host_program(
     instructions: list[segments.Instruction] = [Release(value) for value in dying[0]]
     for event, dead in zip(events, dying[1:], strict=True):
         if event is copying:
-            instructions += [Copy(g.value, g.memory) for g in results.copied]
+            instructions += [CopyBuffer(g.value, g.memory) for g in results.copied]
         else:
             instructions += _before(fusion, launches[event.step], fills[event.step], results)
             instructions.append(launches[event.step])
@@ -115,7 +115,7 @@ def _before(fusion: Fusion, launch: Launch, fills: bool, results: _Results) -> l
     return [
         Alias(value, results.direct[value].memory)
         if value in results.direct
-        else Allocate(value, allocation(fusion, value))
+        else AllocateBuffer(value, allocation(fusion, value))
         for value in launch.outputs
     ]
 

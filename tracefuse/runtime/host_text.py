@@ -16,16 +16,16 @@ from functools import cached_property
 
 from segments import (
     Alias,
-    Allocate,
+    AllocateBuffer,
     Communicate,
-    Copy,
+    CopyBuffer,
     Count,
     GetStream,
+    HostLoop,
     HostOp,
     Instruction,
     Integer,
     Launch,
-    Loop,
     NamedStream,
     PoolStream,
     Program,
@@ -144,9 +144,9 @@ class _Text:
             yield from (f"  {line}" for line in self._lines(instruction, None))
         yield "} // %HostIrContainer"
 
-    def _lines(self, instruction: Instruction, loop: Loop | None) -> Iterator[str]:
+    def _lines(self, instruction: Instruction, loop: HostLoop | None) -> Iterator[str]:
         match instruction:
-            case Allocate(value, spec):
+            case AllocateBuffer(value, spec):
                 yield self._allocate(value, spec)
             case Alias(value, original):
                 yield f"{self.name(value)} = HirAlias( {self.name(original)} )"
@@ -154,9 +154,9 @@ class _Text:
                 yield self._select(instruction, loop)
             case Launch() | HostOp() | Communicate():
                 yield self._run(instruction)
-            case Copy(source, target):
+            case CopyBuffer(source, target):
                 yield f"{self.name(target)} = Copy( {self.name(source)} )"
-            case Loop():
+            case HostLoop():
                 yield from self._loop(instruction)
             case GetStream(number):
                 yield f"GetCurrentStream into Stream {number}"
@@ -180,7 +180,7 @@ class _Text:
         size = _product(extents)
         return f"{name} = ALLOCATE(buffer={name}, mem_type=global, size={size}, zero_init=false, resets_to_zero=false)"
 
-    def _select(self, select: Select, loop: Loop | None) -> str:
+    def _select(self, select: Select, loop: HostLoop | None) -> str:
         original = self.names[select.original]
         place = select.axis
         dtype = self.tensors[select.original]
@@ -223,7 +223,7 @@ class _Text:
         texts = (repr(o.value) if isinstance(o, Literal) else self.name(given[index_map[o]]) for o in node.operands)
         return ", ".join(texts)
 
-    def _loop(self, loop: Loop) -> Iterator[str]:
+    def _loop(self, loop: HostLoop) -> Iterator[str]:
         filled = (i for i in loop.body if isinstance(i, Select) and i.original in self.names)
         streamed = [i for i in filled if any(a.startswith("iStreamIdx") for a in self.names[i.original].axes)]
         if any(isinstance(i, GetStream) for i in loop.body) and streamed:
@@ -235,12 +235,12 @@ class _Text:
         for instruction in loop.body:
             yield from (f"  {line}" for line in self._lines(instruction, loop))
 
-    def _stream(self, stream: PoolStream | NamedStream, loop: Loop | None) -> str:
+    def _stream(self, stream: PoolStream | NamedStream, loop: HostLoop | None) -> str:
         if isinstance(stream, NamedStream):
             return f"Stream {stream.number}"
         return f"Stream {self._count(stream.index, loop)}"
 
-    def _count(self, count: Count, loop: Loop | None) -> str:
+    def _count(self, count: Count, loop: HostLoop | None) -> str:
         if not isinstance(count, Integer) or loop is None or loop.index not in count.reads:
             return str(count)
         return "StreamIdx" if count.value == loop.index else f"( StreamIdx % {STREAMS} )"

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from segments import Allocate, Loop
+from segments import AllocateBuffer, HostLoop
 from tracefuse.dynamic.layouts import BROADCAST, CONTIGUOUS, UNIT, Strided
 from tracefuse.ir.extents import evaluate
 from tracefuse.runtime.plan import Plan
@@ -39,7 +39,7 @@ class LoopPlan:
 def loop_plans(plan: Plan, sizes: Mapping[Any, int]) -> Iterator[LoopPlan]:
     """The loops of a plan in order, for extents and integer scalars by id; a loop without iterations is left out."""
     for instruction in plan.program.instructions:
-        if isinstance(instruction, Loop):
+        if isinstance(instruction, HostLoop):
             loop = SliceLoop(instruction, plan.segmentation.fusion, plan.target)
             values = [_described(plan, number, sizes) for number in loop.values]
             total = loop.iterations(values)
@@ -73,7 +73,7 @@ def _described(plan: Plan, number: int, sizes: Mapping[Any, int]) -> Any:
         if value.dtype.is_integer:
             return sizes.get(number, 1) if value.extent is None else evaluate(value.extent, sizes)
         return value.dtype.numpy.type(0).item()
-    specs: dict[int, Any] = {i.value: i.spec for i in plan.program.instructions if isinstance(i, Allocate)}
+    specs: dict[int, Any] = {i.value: i.spec for i in plan.program.instructions if isinstance(i, AllocateBuffer)}
     extents = specs[number].extents if number in specs else fusion.shape_of(number)
     shape = tuple(evaluate(extent, sizes) for extent in extents)
     layouts = dict(zip(fusion.tensor_inputs, plan.layouts, strict=True))

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import segments
-from segments import Allocate, Launch, MemoryUse
+from segments import AllocateBuffer, Launch, MemoryUse
 from tracefuse.errors import OutOfMemoryError
 from tracefuse.ir.extents import evaluate, product
 from tracefuse.ir.fusion import Fusion
@@ -50,7 +50,7 @@ def memory_of(plan: Plan, sizes: Mapping[Any, int]) -> MemoryUse:
             dtype.itemsize * evaluate(size, sizes) for k, (dtype, size) in own if (launch.step, k) not in rooms.scratch
         )
 
-    slots = {i.value: i.spec for i in plan.program.instructions if isinstance(i, Allocate)}
+    slots = {i.value: i.spec for i in plan.program.instructions if isinstance(i, AllocateBuffer)}
 
     def bytes_of(number: int) -> int:
         if number in rooms.slots:

@@ -41,12 +41,12 @@ from tracefuse.schedule.launch_spec import Lowered
 from tracefuse.schedule.nest import contiguous_strides
 from tracefuse.schedule.sizes import Sizes
 
-_STRAIGHT = segments.Allocate | segments.Alias | segments.Launch | segments.Copy | segments.Release
+_STRAIGHT = segments.AllocateBuffer | segments.Alias | segments.Launch | segments.CopyBuffer | segments.Release
 
 
 def is_written(program: Program) -> bool:
     """Whether all that is on several streams is loops over slices, so that a program can be written as one function."""
-    return all(isinstance(i, _STRAIGHT | segments.HostOp | segments.Loop) for i in program.instructions)
+    return all(isinstance(i, _STRAIGHT | segments.HostOp | segments.HostLoop) for i in program.instructions)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

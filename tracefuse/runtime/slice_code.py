@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from segments import Alias, Allocate, Launch, Release, name_of
+from segments import Alias, AllocateBuffer, Launch, Release, name_of
 from tracefuse.ir.extents import evaluate, product
 from tracefuse.runtime.call_code import CallWriter
 from tracefuse.runtime.compiled_segment import CompiledSegment
@@ -59,7 +59,7 @@ def lane_room(plan: Plan, sizes: Mapping[Any, int]) -> int:
     total = plan.rooms.bytes_of(sizes)
     for instruction in plan.program.instructions:
         match instruction:
-            case Allocate(value, spec) if value not in plan.rooms.slots:
+            case AllocateBuffer(value, spec) if value not in plan.rooms.slots:
                 total += evaluate(product(spec.extents), sizes) * spec.dtype.itemsize  # type: ignore[attr-defined]
             case Launch(step, _, _, CompiledSegment() as segment):
                 own = enumerate(segment.scratch)
@@ -76,7 +76,7 @@ def _cell() -> Any:
 def _is_simple(instruction: object) -> bool:
     if isinstance(instruction, Launch):
         return isinstance(instruction.label, CompiledSegment) and instruction.label.code is not None
-    return isinstance(instruction, Allocate | Alias | Release)
+    return isinstance(instruction, AllocateBuffer | Alias | Release)
 
 
 class _LaneWriter(CallWriter):
@@ -124,7 +124,7 @@ class _LaneWriter(CallWriter):
                 yield from self._room(position, room)
         for instruction in self.plan.program.instructions:
             match instruction:
-                case Allocate(value, spec) if value not in self.rooms.slots:
+                case AllocateBuffer(value, spec) if value not in self.rooms.slots:
                     yield from self._allocate(value, spec)
                 case Launch(step, _, _, CompiledSegment() as segment):
                     yield from self._scratch(step, segment)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from segments import Count, HostOp, Integer, Launch, Loop, Select, SetStream, name_of
+from segments import Count, HostLoop, HostOp, Integer, Launch, Select, SetStream, name_of
 from tracefuse.ir.fusion import Fusion
 from tracefuse.runtime.streams.slices import HostCallOnSlices, Lane, OnSlices
 from tracefuse.runtime.targets.target import Target
@@ -59,7 +59,7 @@ class SliceLoop:
     fusion: what the numbers belong to. Calling it runs it; the caller's stream goes on after all of its iterations.
     """
 
-    def __init__(self, loop: Loop, fusion: Fusion, target: Target) -> None:
+    def __init__(self, loop: HostLoop, fusion: Fusion, target: Target) -> None:
         self.loop, self.fusion, self.calls, self.device = loop, fusion, target.calls, target.device
         self._selects = {i.value: i for i in loop.body if isinstance(i, Select)}
         launches = [i for i in loop.body if isinstance(i, Launch | HostOp)]

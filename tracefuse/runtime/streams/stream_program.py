@@ -15,15 +15,15 @@ from typing import Any
 
 import segments
 from segments import (
-    Allocate,
-    Copy,
+    AllocateBuffer,
+    CopyBuffer,
     Count,
     GetStream,
+    HostLoop,
     HostOp,
     Instruction,
     Integer,
     Launch,
-    Loop,
     NamedStream,
     PoolStream,
     Program,
@@ -197,7 +197,7 @@ class _Building:
         for group, dead in zip(self.groups, dying[1:], strict=False):
             instructions += self._loop(group) if group.kind is not None else self._whole(group.calls[0])
             instructions += map(Release, dead)
-        instructions += [Copy(g.value, g.memory) for g in self.given]
+        instructions += [CopyBuffer(g.value, g.memory) for g in self.given]
         instructions += map(Release, dying[-1])
         program = Program(bound, outputs, instructions)
         program.verify()
@@ -206,7 +206,7 @@ class _Building:
     def _whole(self, call: SegmentCall) -> Iterator[Instruction]:
         if call.fills:
             for value in call.outputs:
-                yield Allocate(value, allocation(self.fusion, value))
+                yield AllocateBuffer(value, allocation(self.fusion, value))
         yield _run(call, call.inputs, call.outputs)
 
     def _loop(self, group: _Group) -> Iterator[Instruction]:
@@ -217,7 +217,7 @@ class _Building:
             for value in call.outputs:
                 whole = allocation(self.fusion, value)
                 axis = (call.axes or {})[value]
-                yield Allocate(value, SlotAllocation(whole, axis or 0, self.streams) if value in slots else whole)
+                yield AllocateBuffer(value, SlotAllocation(whole, axis or 0, self.streams) if value in slots else whole)
         index, count = self.numbers.value(), self.streams
         stream = PoolStream(remainder_of(index, count))
         own = NamedStream(self.numbers.streams())
@@ -228,7 +228,7 @@ class _Building:
         for call in group.calls:
             body += self._slice(call, slices)
         body += [SetStream(own), Synchronize(stream)]
-        yield Loop(index, 0, count_of(extent) if pieces is None else pieces, 1, tuple(body))
+        yield HostLoop(index, 0, count_of(extent) if pieces is None else pieces, 1, tuple(body))
 
     @staticmethod
     def _slice(call: SegmentCall, slices: _Slices) -> list[Instruction]:
