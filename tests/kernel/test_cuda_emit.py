@@ -270,7 +270,7 @@ def test_clusters_compile_where_there_are_any_and_wait_for_their_blocks_to_start
     assert canonical_cuda(kernels[0]) != canonical_cuda(replace(kernels[0], cluster=4))
 
 
-def test_a_started_copy_is_of_4_8_or_whole_16_bytes_from_global_to_shared_memory():
+def test_an_asynchronous_copy_moves_4_8_or_n_times_16_bytes_from_global_to_shared_memory():
     kernel = cases.cluster_sum(float32, 2, 32)
     at = next(k for k, s in enumerate(kernel.body) if isinstance(s, ir.StartCopy))
     copy = kernel.body[at]

@@ -368,7 +368,7 @@ def test_of_copies_in_batches_the_last_ones_may_be_left_on_their_way(later, done
     assert np.isnan(found[done * threads :]).all()
 
 
-def test_a_grid_of_no_whole_clusters_and_a_block_that_no_cluster_has_are_errors():
+def test_a_grid_that_is_not_a_multiple_of_the_cluster_and_a_rank_outside_it_are_errors():
     kernel = cases.cluster_sum(float32, 4, 32)
     with pytest.raises(InterpreterError, match="12 blocks along the last axis are not a multiple of the cluster 5"):
         run_cluster(replace(kernel, cluster=5, grid=kernel.grid), clusters=3)

@@ -148,7 +148,7 @@ def test_every_cast_rounds_once_and_saturates(source: DType) -> None:
 
 
 @pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16], ids=str)
-def test_all_halves_survive_the_way_through_float32(dtype: DType) -> None:
+def test_all_halves_survive_a_round_trip_through_float32(dtype: DType) -> None:
     every = np.arange(1 << 16, dtype=np.uint16).view(dtype.numpy)
     wide = run_pointwise(cast_kernel(dtype, dtypes.float32), every)[0]
     assert np.array_equal(wide, every.astype(np.float32), equal_nan=True)

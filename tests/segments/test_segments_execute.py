@@ -119,7 +119,7 @@ def test_allocations_may_come_long_before_the_launch_that_fills_them() -> None:
 
 
 @pytest.mark.parametrize("allocates", [True, False])
-def test_a_launch_that_raises_leaves_what_was_made_before_it(allocates: bool) -> None:
+def test_a_launch_that_raises_leaves_the_values_of_earlier_launches(allocates: bool) -> None:
     room = [AllocateBuffer(3, "c")] if allocates else []
     program = Program(
         [0, 1, -1],

@@ -32,7 +32,7 @@ from segments import Graph, GraphError, Quotient, Step
         ([Step((0,), (1,))], [0], [5], "output 5 is produced by no step and is not an input of the graph"),
     ],
 )  # fmt: skip
-def test_a_graph_that_does_not_hold_together_is_refused_by_name(
+def test_an_invalid_graph_is_refused_with_the_step_and_the_value(
     steps: list[Step], inputs: list[int], outputs: list[int], message: str
 ) -> None:
     with pytest.raises(GraphError) as caught:
@@ -87,7 +87,7 @@ def test_reachability_agrees_with_the_transitive_closure(graph: Graph, data: st.
 
 @given(st.data(), st.sampled_from([1, 2, 1 << 40]))
 @settings(max_examples=120, deadline=None)
-def test_a_quotient_merges_exactly_what_makes_no_cycle_and_keeps_its_order(data: st.DataObject, gap: int) -> None:
+def test_a_quotient_merges_exactly_the_pairs_without_a_cycle_and_keeps_its_order(data: st.DataObject, gap: int) -> None:
     count = data.draw(st.integers(2, 14))
     values: dict[int, tuple[int, set[int]]] = {}  # value -> its maker and its readers
     for number in range(data.draw(st.integers(0, 20))):

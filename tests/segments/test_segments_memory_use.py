@@ -66,7 +66,7 @@ def test_the_count_is_that_of_a_device(data: st.DataObject) -> None:
     assert memory_use(program, size_of) == MemoryUse(device.peak, device.step, device.out)
 
 
-def test_other_names_and_slices_take_no_room_and_keep_it() -> None:
+def test_aliases_and_slices_add_no_memory_and_keep_their_buffer() -> None:
     program = Program(
         [0],
         [3],

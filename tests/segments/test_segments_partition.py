@@ -189,7 +189,7 @@ def test_whole_graphs_and_regions_that_are_refused_are_in_the_log() -> None:
     assert str(split.boundaries[0, 1]) == "too many steps (count=3, limit=2)"
 
 
-def test_a_region_is_split_where_merging_it_whole_would_make_a_cycle_through_a_step_that_stands_alone() -> None:
+def test_a_region_is_split_where_merging_it_would_create_a_cycle_through_a_step_that_is_never_merged() -> None:
     # a -> alone -> b, and a -> b
     graph = Graph([Step((0,), (1,)), Step((1,), (2,)), Step((1, 2), (3,)), Step((3,), (4,))], [0], [4])
     split = partition(graph, SetRule(graph, alone_steps=frozenset({1})))
@@ -239,7 +239,7 @@ def test_a_merged_group_is_offered_to_the_readers_of_what_joined_it_first() -> N
     assert partition(graph, SetRule(graph, limit=3)).groups == ((0, 1, 3), (2,), (4,))
 
 
-def test_reading_the_same_extent_makes_no_siblings() -> None:
+def test_groups_that_share_only_an_extent_are_not_siblings() -> None:
     graph = Graph([Step((0, -1), (1,)), Step((9, -1), (2,))], [0, 9], [1, 2])
     assert partition(graph, SetRule(graph), merge=lambda first, second: True).groups == ((0,), (1,))
 

@@ -49,7 +49,7 @@ def test_both_gives_the_first_no() -> None:
     assert predicate.__name__ == "both(small, even)"
 
 
-def test_any_of_gives_all_the_reasons_for_a_no() -> None:
+def test_any_of_gives_all_the_reasons_of_a_refusal() -> None:
     predicate = any_of(small, even)
     assert predicate(2, 5)
     assert predicate(20, 4)

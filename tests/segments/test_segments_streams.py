@@ -177,7 +177,7 @@ def test_what_work_on_a_stream_raises_reaches_the_caller() -> None:
     np.testing.assert_array_equal(runner([x[:2], 2])[0], x[:2])
 
 
-def test_results_made_on_a_stream_are_there_for_others_after_a_wait() -> None:
+def test_results_of_one_stream_are_available_to_others_after_a_wait() -> None:
     instructions: list[Instruction] = [
         GetStream(0), SetStream(PoolStream(0)), Synchronize(OWN), Launch(0, (0,), (1,), twice),
         SetStream(PoolStream(1)), Synchronize(OWN), Launch(1, (0,), (2,), np.square),
@@ -264,7 +264,7 @@ def without(loop: HostLoop, kind: type) -> HostLoop:
          "the program does not end on the caller's stream"),
     ],
 )  # fmt: skip
-def test_a_stream_reads_what_another_made_after_a_wait(instructions: list[Instruction], message: str) -> None:
+def test_a_stream_reads_values_of_another_only_after_a_wait(instructions: list[Instruction], message: str) -> None:
     with pytest.raises(ProgramError) as caught:
         Program([0, -1], [1], instructions).verify()
     assert message in str(caught.value)
@@ -412,7 +412,7 @@ def test_independent_launches_go_to_streams_of_their_own() -> None:
     assert spread(chain, 4) is chain
 
 
-def test_memory_that_is_written_again_waits_for_its_readers() -> None:
+def test_a_second_write_to_memory_waits_for_its_readers() -> None:
     program = Program(
         [0], [1, 3], [Launch(0, (0,), (1,), lambda x: x.copy()), Launch(1, (0,), (2,), twice), Alias(3, 0),
                       Launch(2, (2,), (3,), twice), Release(0), Release(2)]
