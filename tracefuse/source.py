@@ -21,6 +21,7 @@ import numpy as np
 
 from tracefuse import config
 from tracefuse.errors import InternalError, OptionError, TracefuseError
+from tracefuse.generated_code import is_generated
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Class = TypeVar("Class", bound=type)
@@ -29,8 +30,6 @@ _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep
 # Libraries whose functions call back into the tracer.
 _LIBRARIES = tuple(f"{os.sep}site-packages{os.sep}{name}{os.sep}" for name in ("jax", "cupy", "cupyx", "torch"))
-_WRITTEN = "<tracefuse "
-"""How the names of functions begin that tracefuse writes."""
 _internal: dict[str, bool] = {}
 
 ALL_FRAMES = 4
@@ -39,10 +38,12 @@ ALL_FRAMES = 4
 
 def is_internal(filename: str) -> bool:
     """Whether a file belongs to tracefuse or NumPy (whose Python wrappers stand between the user and the tracer)."""
+    if is_generated(filename):
+        return True
     known = _internal.get(filename)
     if known is None:
         # "<__array_function__ internals>" is what NumPy calls code that it makes.
-        known = filename.startswith((_OWN, _WRITTEN, _NUMPY, "<__array_function__"))
+        known = filename.startswith((_OWN, _NUMPY, "<__array_function__"))
         known = known or any(library in filename for library in _LIBRARIES)
         _internal[filename] = known
     return known
@@ -140,7 +141,8 @@ def hide_own_frames(error: BaseException) -> None:
             error.locate(user_line())
     else:
         *_, innermost = _entries(error.__traceback__)
-        is_own_bug = innermost.tb_frame.f_code.co_filename.startswith((_OWN, _WRITTEN))
+        innermost_file = innermost.tb_frame.f_code.co_filename
+        is_own_bug = innermost_file.startswith(_OWN) or is_generated(innermost_file)
     if not is_own_bug and config.resolve().debug < ALL_FRAMES:
         error.__traceback__ = without_own_frames(error.__traceback__)
 

@@ -28,6 +28,7 @@ from tracefuse.frontend.tracer.random_watch import RandomWatch
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced, ViewGroup
+from tracefuse.generated_code import compile_expression
 from tracefuse.ir.extents import Symbol, python_text
 from tracefuse.ir.fusion import Fusion
 from tracefuse.runtime.argument_leaves import Leaf, array_key
@@ -109,7 +110,7 @@ class Trace:
         tests = dict.fromkeys(
             f"{python_text(g.left, name)} {g.relation} {python_text(g.right, name)}" for g in self.guards
         )
-        return eval(f"lambda a: {' and '.join(tests)}", {"min": min, "max": max})  # type: ignore[no-any-return]
+        return compile_expression("a", " and ".join(tests), "guards of a trace")
 
 
 @dataclass(slots=True)

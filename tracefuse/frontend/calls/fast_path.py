@@ -18,6 +18,7 @@ from tracefuse import pytrees
 from tracefuse.compiler.executable import Executable
 from tracefuse.frontend.calls.call import Call
 from tracefuse.frontend.calls.trace_entry import Entry, assembled
+from tracefuse.generated_code import compile_function
 from tracefuse.runtime.argument_leaves import Leaf
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.donated_arrays import TAKEN
@@ -73,9 +74,9 @@ def direct_call(entry: Entry, call: Call, use: MemoryUse, has_out: bool) -> Dire
         text = writer.write(call, has_out)
     except _NotDirect:
         return None
-    exec(compile(text, "<tracefuse direct call>", "exec"), writer.names)
+    run = compile_function(text, "call", writer.names, "fast path")
     executable = entry.executable if _is_alone(entry, call) and not has_out and use == MemoryUse() else None
-    return DirectCall(writer.names["call"], entry, use, executable)  # type: ignore[arg-type]
+    return DirectCall(run, entry, use, executable)  # type: ignore[arg-type]
 
 
 def _is_alone(entry: Entry, call: Call) -> bool:

@@ -23,6 +23,7 @@ import numpy as np
 
 from tracefuse.dtypes import DType
 from tracefuse.errors import CompileError, DeviceError, InternalError
+from tracefuse.generated_code import compile_function
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.cache import disk_cache
 from tracefuse.kernel.cache.disk_cache import DiskCache
@@ -240,8 +241,8 @@ class CudaFunction:
             "run": runtime.launch, "function": function, "module": module, "pack": self.pack, "failed": self._failed,
             "packed": _Packed(self._count), "no_grid": self.no_grid, "failures": (struct.error, runtime.error), **bits,
         }  # fmt: skip
-        exec(compile("\n".join(lines), f"<launch of {self.kernel.name}>", "exec"), scope)
-        return scope["launch"]  # type: ignore[no-any-return]
+        purpose = f"launch of {self.kernel.name}"
+        return compile_function("\n".join(lines), "launch", scope, purpose)  # type: ignore[no-any-return]
 
     def _driver(self) -> _Runtime:
         if self._runtime is None:

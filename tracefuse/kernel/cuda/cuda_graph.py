@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tracefuse.errors import DeviceError
+from tracefuse.generated_code import compile_function
 from tracefuse.kernel.cuda.cuda_functions import CudaFunction, grid_texts
 
 
@@ -80,8 +81,8 @@ class _Node:
             "blocks": self.parameters.blocks, "pack": function.pack, "buffer": self._buffer,
             "no_grid": function.no_grid, **bits,
         }  # fmt: skip
-        exec(compile("\n".join([*lines, "    return True"]), f"<node of {function.kernel.name}>", "exec"), scope)
-        return scope["fill"]  # type: ignore[no-any-return]
+        text, purpose = "\n".join([*lines, "    return True"]), f"graph node of {function.kernel.name}"
+        return compile_function(text, "fill", scope, purpose)  # type: ignore[no-any-return]
 
 
 class CudaGraph:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from segments import Count, HostOp, Integer, Launch, Loop, Select, SetStream, name_of
+from tracefuse.generated_code import compile_function
 from tracefuse.ir.fusion import Fusion
 from tracefuse.runtime.streams.slices import HostCallOnSlices, Lane, OnSlices
 from tracefuse.runtime.targets.backend import Backend
@@ -113,8 +114,7 @@ class SliceLoop:
             **self.backend.names(), "kept": self._kept, "find": self._find, "run_lanes": self.backend.run_lanes,
             "stop": _computed(self.loop.stop), "size": _computed(self.size),
         }  # fmt: skip
-        exec(compile(text, "<tracefuse loop>", "exec"), scope)
-        return scope[name]
+        return compile_function(text, name, scope, "loop")
 
     def _given(self) -> str:
         return ", ".join(["own", *map(name_of, self.values)])
