@@ -17,7 +17,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
+from tracefuse.caches import Cache, register
 from tracefuse.errors import OptionError
 
 
@@ -128,7 +130,7 @@ TABLE: dict[str, Option] = {
 class Options:
     """The values of all options as attributes. Made by `resolve`; equal values are one object."""
 
-    __slots__ = ("__dict__",)
+    __slots__ = ("__dict__", "__weakref__")
 
     def __init__(self, values: Mapping[str, bool | int | str]) -> None:
         self.__dict__.update(values)
@@ -178,7 +180,11 @@ class Options:
         return f"Options({', '.join(f'{name}={getattr(self, name)!r}' for name in TABLE)})"
 
 
-_interned: dict[tuple[object, ...], Options] = {}
+_interned: WeakValueDictionary[tuple[object, ...], Options] = WeakValueDictionary()
+register(Cache(
+    "config._interned", "`Options` objects, so that equal ones are the same object", "values of all options",
+    "option values in use", "traces and executables", "garbage collection",
+))  # fmt: skip
 _overrides: ContextVar[dict[str, Any] | None] = ContextVar("tracefuse_options", default=None)
 _environment: dict[str, Any] | None = None
 

@@ -14,6 +14,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from tracefuse.caches import Cache, register
+
 _PREFIX = "<tracefuse "
 
 MOST_TEXTS = 8192
@@ -21,6 +23,11 @@ MOST_TEXTS = 8192
 
 _texts: dict[str, None] = {}
 """The file names of the texts whose lines linecache has, oldest first."""
+
+register(Cache(
+    "generated_code._texts", "lines of generated Python, for tracebacks", "file name", f"{MOST_TEXTS}, the oldest go",
+    "the generated functions", "garbage collection",
+))  # fmt: skip
 
 _numbers = itertools.count()
 

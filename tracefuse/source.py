@@ -20,6 +20,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from tracefuse import config
+from tracefuse.caches import CLEAR_CACHES, BoundedTable, Cache, register
 from tracefuse.errors import InternalError, OptionError, TracefuseError
 from tracefuse.generated_code import is_generated
 
@@ -30,7 +31,14 @@ _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep
 # Libraries whose functions call back into the tracer.
 _LIBRARIES = tuple(f"{os.sep}site-packages{os.sep}{name}{os.sep}" for name in ("jax", "cupy", "cupyx", "torch"))
-_internal: dict[str, bool] = {}
+
+MOST_FILES, MOST_LINES = 4096, 16384
+"""File names and user lines that are remembered; the oldest go first."""
+_internal: BoundedTable[str, bool] = BoundedTable(MOST_FILES)
+register(Cache(
+    "source._internal", "whether a file belongs to tracefuse or a library", "file name", f"{MOST_FILES}, the oldest go",
+    cleared_by=CLEAR_CACHES, clear=_internal.clear,
+))  # fmt: skip
 
 ALL_FRAMES = 4
 """The level of the option `debug` from which on errors keep tracefuse's own frames."""
@@ -67,8 +75,12 @@ def user_line() -> str | None:
     return line
 
 
-_files: dict[str, str] = {}
+_files: BoundedTable[str, str] = BoundedTable(MOST_LINES)
 """The file of each line that `user_line` named; where two files have one name, the last."""
+register(Cache(
+    "source._files", "the path of the file of a user line that messages quote", "`file.py:12`",
+    f"{MOST_LINES}, the oldest go", cleared_by=CLEAR_CACHES, clear=_files.clear,
+))  # fmt: skip
 
 
 def text_at(line: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 
+from tracefuse.caches import BoundedTable, Cache, register
 from tracefuse.dynamic.concretization import Concretization
 from tracefuse.dynamic.concretize import concretize, depends_on_sizes
 from tracefuse.ir.reference import check_requirements
@@ -18,6 +19,15 @@ from tracefuse.passes.rewrite import drop_dead_tensors
 
 MOST_CONCRETIZATIONS = 64
 """Segmentations kept; the one made first goes first."""
+register(Cache(
+    "compiler.concretizations.Concretizations._made", "segmentations of concretized fusions",
+    "concretized reshapes and resizes, guards", f"{MOST_CONCRETIZATIONS}, the oldest go", "an executable",
+    "with the executable",
+))  # fmt: skip
+register(Cache(
+    "compiler.concretizations.Concretizations._first", "the first extents that a resize met", "value, axis, position",
+    "resizes of the fusion", "an executable", "with the executable",
+))  # fmt: skip
 
 
 class Concretizations:
@@ -26,7 +36,7 @@ class Concretizations:
     def __init__(self, segmentation: Segmentation, mode: str) -> None:
         self.segmentation, self.mode = segmentation, mode
         self.is_fixed = not depends_on_sizes(segmentation.original)
-        self._made: dict[Hashable, Segmentation] = {}
+        self._made: BoundedTable[Hashable, Segmentation] = BoundedTable(MOST_CONCRETIZATIONS)
         self._first: dict[tuple[int, int, int], tuple[int, int, int]] = {}
         self._loose: set[tuple[int, int, int]] = set()
 
@@ -47,8 +57,6 @@ class Concretizations:
             merge = self.segmentation.merge
             fusion = drop_dead_tensors(found.fusion)
             self._made[found.key] = segment_fusion(fusion, merge=merge, sizes=None if merge is None else sizes)
-            if len(self._made) > MOST_CONCRETIZATIONS:
-                del self._made[next(iter(self._made))]
         return self._made[found.key], found
 
     def _for_call(self, sizes: Mapping[int, int]) -> tuple[Concretization, Concretization]:

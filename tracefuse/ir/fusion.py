@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from tracefuse.caches import Cache, register
 from tracefuse.dtypes import DType
 from tracefuse.errors import ConcretizationError, FusionError, ShapeError, TracefuseError
 from tracefuse.ir.extents import Extent, Symbol, as_symbol, substitute, symbols
@@ -157,6 +158,12 @@ class Node:
     def inputs(self) -> tuple[int, ...]:
         """The value numbers among the operands, each once, in order."""
         return tuple(dict.fromkeys(o for o in self.operands if isinstance(o, int)))
+
+
+register(Cache(
+    "ir.fusion.Fusion._canonical", "extents with equal symbols spelled alike", "extent", "extents of the fusion",
+    "a fusion", "with the fusion",
+))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,10 +10,10 @@ Knows: the language that rows are spelled in. Must not know: which rows there ar
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tracefuse.caches import memoized
 from tracefuse.ir.fusion import Fusion, Node, Operand
 from tracefuse.ops import REGISTRY, Reduction
 from tracefuse.ops.movement import broadcast
@@ -21,7 +21,7 @@ from tracefuse.passes.decompose import OPERATORS
 from tracefuse.passes.rewrite import drop_dead_tensors, with_nodes
 
 
-@functools.cache
+@memoized("patterns of one-pass reductions", key="none", most=1)
 def _spellings() -> tuple[tuple[Reduction, ast.expr], ...]:
     rows = (row for row in REGISTRY.values() if isinstance(row, Reduction) and row.spelled)
     return tuple((row, ast.parse(str(row.spelled), mode="eval").body) for row in rows)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from tracefuse import pytrees
 from tracefuse.compiler.executable import Executable
+from tracefuse.compiler.plan_cache import PlanCache
 from tracefuse.frontend.calls.call import Call
 from tracefuse.frontend.calls.trace_entry import Entry, assembled
 from tracefuse.generated_code import compile_function
@@ -30,14 +31,14 @@ MISSED = object()
 
 class DirectCall(NamedTuple):
     """What serves the calls of a form. run: called with the positional arguments, the keywords, the object that a
-    method belongs to, and `out`. use: of memory. alone: the executable, if the arguments are positional and go to it as
+    method belongs to, and `out`. use: of memory. alone: the plans, if the arguments are positional and go to them as
     they are, with one output as the result, and nothing else is looked at.
     """
 
     run: Callable[[Sequence[Any], Mapping[str, Any], Any, Any], Any]
     entry: Entry
     use: MemoryUse
-    alone: Executable | None
+    alone: PlanCache[Any] | None
 
 
 MOST_HELD = 256
@@ -75,8 +76,10 @@ def direct_call(entry: Entry, call: Call, use: MemoryUse, has_out: bool) -> Dire
     except _NotDirect:
         return None
     run = compile_function(text, "call", writer.names, "fast path")
-    executable = entry.executable if _is_alone(entry, call) and not has_out and use == MemoryUse() else None
-    return DirectCall(run, entry, use, executable)  # type: ignore[arg-type]
+    plans = None
+    if isinstance(entry.executable, Executable) and _is_alone(entry, call) and not has_out and use == MemoryUse():
+        plans = entry.executable.plans
+    return DirectCall(run, entry, use, plans)  # type: ignore[arg-type]
 
 
 def _is_alone(entry: Entry, call: Call) -> bool:
@@ -121,9 +124,9 @@ class _Writer:
         arguments = [*self._inputs(leaves), *buffers]
         self._guards(call, arguments)
         if self.use == MemoryUse():
-            self.names["attempt"], more = executable.attempt, ""
+            self.names["attempt"], more = executable.plans.attempt, ""
         else:
-            self.names["attempt"], more = executable.attempt_into, f", {self._name('use', self.use)}"
+            self.names["attempt"], more = executable.plans.attempt_into, f", {self._name('use', self.use)}"
         before = (f"        {line}" for line in self.lines or ["pass"])
         lines = [
             "def call(args, kwargs, bound, out):", "    try:", *before,

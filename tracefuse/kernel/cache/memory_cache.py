@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
+from tracefuse.caches import CLEAR_CACHES, Cache, register
+
 T = TypeVar("T")
 
 # Kernels that a cache keeps; beyond, the one that was longest not asked for is forgotten.
@@ -31,6 +33,12 @@ class Statistics(NamedTuple):
 class _Place(Generic[T]):
     lock: threading.Lock = field(default_factory=threading.Lock)
     value: T | None = None
+
+
+register(Cache(
+    "kernel.cache.memory_cache.KernelCache._places", "compiled kernels of one compiler", "see the two rows above",
+    f"{MOST_KERNELS}, least recently used", "`cpu_functions._cache` and each `CudaCompiler`", CLEAR_CACHES,
+))  # fmt: skip
 
 
 class KernelCache(Generic[T]):

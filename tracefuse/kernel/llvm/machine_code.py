@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import itertools
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tracefuse.caches import memoized
 from tracefuse.errors import CompileError
 from tracefuse.kernel.llvm import streaming_stores
 
@@ -181,7 +181,7 @@ def _emit_object(target_machine: Any, module: Any) -> bytes:
 _lock = threading.Lock()
 
 
-@functools.cache
+@memoized("the LLVM target machine", key="none", most=1, clears=False)
 def _make_machine() -> Machine:
     return Machine()
 

@@ -8,13 +8,14 @@ Knows: LLVM's spelling of types, literals and instructions. Must not know: the k
 
 from __future__ import annotations
 
-import functools
 import re
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from tracefuse.caches import memoized
 
 FLOAT_BITS = {"float": 32, "double": 64}
 
@@ -30,7 +31,7 @@ class Processor:
     scales: bool = False
 
 
-@functools.cache
+@memoized("the processor of this machine", key="none", most=1, clears=False)
 def host_processor() -> Processor:
     """The processor of this machine."""
     from llvmlite import binding

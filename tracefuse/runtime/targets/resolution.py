@@ -5,27 +5,26 @@ Knows: which backends there are. Must not know: segments, plans, frontends.
 
 from __future__ import annotations
 
-import functools
-
+from tracefuse.caches import memoized
 from tracefuse.runtime.devices import cuda_arrays
 from tracefuse.runtime.targets.backend import Backend
 from tracefuse.runtime.targets.cpu_backend import CpuBackend
 from tracefuse.runtime.targets.cuda_backend import CudaBackend, CudaTextBackend
 
 
-@functools.cache
+@memoized("the backend of the processor", key="none", most=1, clears=False)
 def cpu_backend() -> CpuBackend:
     """The backend of this machine's processor."""
     return CpuBackend()
 
 
-@functools.cache
+@memoized("the backend of a GPU", key="device", most=None, bound="GPUs", clears=False)
 def cuda_backend(device: int) -> CudaBackend:
     """The backend of one GPU. Raises DeviceError where there is none."""
     return CudaBackend(device)
 
 
-@functools.cache
+@memoized("a backend that writes CUDA kernels without a GPU", key="architecture, multiprocessors", most=16)
 def cuda_text_backend(architecture: str = "sm_90", multiprocessors: int = 132) -> CudaTextBackend:
     """CUDA kernels as texts; by default for an H100 or H200 (compute capability 9.0, 132 multiprocessors)."""
     return CudaTextBackend(architecture, multiprocessors)
