@@ -31,18 +31,9 @@ CONTAINERS = {
     *("WeakSet", "WeakKeyDictionary", "WeakValueDictionary"),
 }
 
-LONG_LIVED = (
-    "caches",
-    "compiler",
-    "config",
-    "dtypes",
-    "frontend",
-    "generated_code",
-    "ir",
-    "kernel",
-    "pytrees",
-    "runtime",
-)
+LONG_LIVED = {
+    *("caches", "compiler", "config", "dtypes", "frontend", "generated_code", "ir", "kernel", "pytrees", "runtime"),
+}
 """Where objects live longer than one compilation; the others are passes over a fusion."""
 
 NOT_CACHES = {
@@ -71,20 +62,7 @@ NOT_CACHES = {
 }
 
 
-def row(cache: Cache) -> str:
-    cells = (f"`{cache.name}`", cache.keeps, cache.key, cache.bound, cache.owner, cache.cleared_by)
-    return f"| {' | '.join(cells)} |"
-
-
-def table() -> str:
-    """The table of the page, of all modules."""
-    for name in modules():
-        importlib.import_module(f"tracefuse.{name}")
-    rows = [row(TABLE[name]) for name in sorted(TABLE)]
-    return "\n".join(["| Cache | Keeps | Key | Bound | Owner | Cleared by |", "|---|---|---|---|---|---|", *rows, ""])
-
-
-def modules() -> dict[str, ast.Module]:
+def parsed_modules() -> dict[str, ast.Module]:
     """The modules of tracefuse by name, without the package's own."""
     found = {}
     for path in sorted((ROOT / "tracefuse").rglob("*.py")):
@@ -92,6 +70,22 @@ def modules() -> dict[str, ast.Module]:
         if parts[-1] not in ("__init__", "__main__"):
             found[".".join(parts)] = ast.parse(path.read_text())
     return found
+
+
+MODULES = parsed_modules()
+
+
+def row(cache: Cache) -> str:
+    cells = (f"`{cache.name}`", cache.keeps, cache.key, cache.bound, cache.owner, cache.cleared_by)
+    return f"| {' | '.join(cells)} |"
+
+
+def table() -> str:
+    """The table of the page, of all modules."""
+    for name in MODULES:
+        importlib.import_module(f"tracefuse.{name}")
+    rows = [row(TABLE[name]) for name in sorted(TABLE)]
+    return "\n".join(["| Cache | Keeps | Key | Bound | Owner | Cleared by |", "|---|---|---|---|---|---|", *rows, ""])
 
 
 def is_new_container(value: ast.expr | None) -> bool:
@@ -132,17 +126,20 @@ def remembering_attributes(cls: ast.ClassDef) -> Iterator[str]:
             yield name
 
 
+def is_long_lived(module: str, cls: str) -> bool:
+    return module.partition(".")[0] in LONG_LIVED and f"{module}.{cls}" not in NOT_CACHES
+
+
 def caches_in_source() -> set[str]:
     """What looks like a cache: names of module-level containers and of attributes, and decorated functions."""
     found = set()
-    for module, tree in modules().items():
+    for module, tree in MODULES.items():
         found |= {f"{module}.{name}" for name, value in assignments(tree.body) if is_new_container(value)}
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef) and any("memoized(" in ast.unparse(d) for d in node.decorator_list):
                 found.add(f"{module}.{node.name}")
-            elif isinstance(node, ast.ClassDef) and module.partition(".")[0] in LONG_LIVED:
-                if f"{module}.{node.name}" not in NOT_CACHES:
-                    found |= {f"{module}.{node.name}.{name}" for name in remembering_attributes(node)}
+            elif isinstance(node, ast.ClassDef) and is_long_lived(module, node.name):
+                found |= {f"{module}.{node.name}.{name}" for name in remembering_attributes(node)}
     return found - NOT_CACHES.keys()
 
 
@@ -156,14 +153,14 @@ def test_every_cache_of_the_source_is_in_the_table() -> None:
 def test_every_row_of_the_table_names_something_of_the_source() -> None:
     table()
     for name in TABLE:
-        module = next(m for m in modules() if name.startswith(f"{m}."))
+        module = next(m for m in MODULES if name.startswith(f"{m}."))
         text = inspect.getsource(importlib.import_module(f"tracefuse.{module}"))
         for part in name.removeprefix(f"{module}.").split("."):
             assert re.search(rf"\b{part}\b", text.replace(f'"{name}"', "")), name
 
 
 def test_functions_remember_through_the_table_alone() -> None:
-    users = [name for name, tree in modules().items() if re.search(r"lru_cache|functools\.cache\b", ast.unparse(tree))]
+    users = [name for name, tree in MODULES.items() if re.search(r"lru_cache|functools\.cache\b", ast.unparse(tree))]
     assert users == ["caches"]
 
 

@@ -62,7 +62,8 @@ def memoized(keeps: str, *, key: str, most: int | None, bound: str = "", clears:
         name = f"{function.__module__.removeprefix('tracefuse.')}.{function.__qualname__}"
         clear = remembering.cache_clear if clears else None
         cleared_by = CLEAR_CACHES if clears else NEVER
-        register(Cache(name, keeps, key, bound or f"{most}, least recently used", THE_PROCESS, cleared_by, clear))
+        kept = bound or ("1" if most == 1 else f"{most}, least recently used")
+        register(Cache(name, keeps, key, kept, THE_PROCESS, cleared_by, clear))
         return remembering  # type: ignore[return-value]
 
     return decorate

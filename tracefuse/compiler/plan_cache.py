@@ -36,15 +36,13 @@ MOST_USES = 64
 _KEY = "layouts of the arguments, guards on extents and strides, output buffers, donated arguments"
 _OWNER, _CLEARED = "an executable", "with the executable"
 _BOUND = f"{MOST_PLANS} for a use of memory, {MOST_USES} uses"
-register(
-    Cache("compiler.plan_cache.PlanCache._plans", "plans and their call functions", _KEY, _BOUND, _OWNER, _CLEARED)
-)
-register(Cache("compiler.plan_cache.PlanCache._for_use", "the same, for calls with output buffers or donated arguments",
-               _KEY, _BOUND, _OWNER, _CLEARED))  # fmt: skip
-register(Cache("compiler.plan_cache.PlanCache._slices", "what computes one slice of a stream-parallel loop",
-               "the sliced segment", "the segments of the plans", _OWNER, _CLEARED))  # fmt: skip
-register(Cache("compiler.plan_cache.PlanCache._slice_code", "the Python function that computes slices one by one",
-               "the plan", "the plans", _OWNER, _CLEARED))  # fmt: skip
+for _attribute, _keeps, _key, _bound in (
+    ("_plans", "plans, with their call functions", _KEY, f"{MOST_PLANS}, least recently used"),
+    ("_for_use", "the same, for calls with output buffers or donated arguments", _KEY, _BOUND),
+    ("_slices", "executables of slices of a stream-parallel loop", "sliced segment", "segments of the plans"),
+    ("_slice_code", "the Python functions that run slice after slice", "plan", "the plans"),
+):
+    register(Cache(f"compiler.plan_cache.PlanCache.{_attribute}", _keeps, _key, _bound, _OWNER, _CLEARED))
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)

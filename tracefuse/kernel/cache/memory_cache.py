@@ -36,8 +36,8 @@ class _Place(Generic[T]):
 
 
 register(Cache(
-    "kernel.cache.memory_cache.KernelCache._places", "compiled kernels of one compiler", "see the two rows above",
-    f"{MOST_KERNELS}, least recently used", "`cpu_functions._cache` and each `CudaCompiler`", CLEAR_CACHES,
+    "kernel.cache.memory_cache.KernelCache._places", "compiled kernels of one compiler",
+    "see `cpu_functions._cache`, `CudaCompiler._cache`", f"{MOST_KERNELS}, least recently used", "the two", CLEAR_CACHES,
 ))  # fmt: skip
 
 
