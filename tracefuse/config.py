@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -42,11 +43,13 @@ class Option:
     def check(self, value: Any, origin: str) -> bool | int | str:
         """The value in the option's kind; OptionError for one that it does not take."""
         kind = type(self.default)
+        if issubclass(kind, StrEnum) and value in self.choices:
+            return kind(value)
         if type(value) is kind and isinstance(value, str) and self.words:
             return self._check_words(value, origin)
         if type(value) is kind and (not self.choices or value in self.choices) and self._is_inside(value):
             return value
-        expected = {bool: "True or False", int: "an integer", str: "a string"}[kind]
+        expected = {bool: "True or False", int: "an integer"}.get(kind, "a string")
         if self.limits is not None:
             expected += f" from {self.limits[0]} to {self.limits[1]}"
         if self.choices:
@@ -90,6 +93,21 @@ FEATURES = ("passes", "fusion", "concretize_resize_extents", "loop_buffer_reuse"
 that a value which lives only within a loop has room for as many slices as there are streams."""
 
 
+class ResizeExtents(StrEnum):
+    """How the axes of a resize are keyed.
+
+    ON: by their exact extents. OFF: by whether they broadcast. AUTO: as ON until a resize meets other extents, then as
+    OFF.
+    """
+
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
 TABLE: dict[str, Option] = {
     option.name: option
     for option in (
@@ -98,7 +116,9 @@ TABLE: dict[str, Option] = {
         Option("fast_math", False, "ignore signed zeros, use reciprocals and approximate functions"),
         Option("exact_half", False, "round after every operation on float16 and bfloat16"),
         Option("dynamic", True, "extents stay symbolic; off compiles for each shape"),
-        Option("concretize_resize_extents", "auto", "key resizes by their exact extents", ("auto", "on", "off")),
+        Option(
+            "concretize_resize_extents", ResizeExtents.AUTO, "key resizes by their exact extents", tuple(ResizeExtents)
+        ),
         Option("eager", False, "call the original function, so that a debugger and print work", changes_code=False),
         Option("graph", False, "launch the kernels of a call as one CUDA graph"),
         Option(
@@ -113,7 +133,7 @@ TABLE: dict[str, Option] = {
         ),
         Option("dump", "", "what each compilation writes into a folder of its own", words=DUMPS, changes_code=False),
         Option("dump_dir", "", "folder of what dump writes; empty is tracefuse_dump", changes_code=False),
-        Option("disable", "", "what is turned off, to find out where a difference comes from", words=FEATURES),
+        Option("disable", "", "features to turn off while bisecting a wrong result", words=FEATURES),
         Option(
             "number_of_streams", 4, "streams that the slices of a value go to", limits=(1, 1024), changes_code=False
         ),
@@ -140,7 +160,7 @@ class Options:
     fast_math: bool
     exact_half: bool
     dynamic: bool
-    concretize_resize_extents: str
+    concretize_resize_extents: ResizeExtents
     eager: bool
     graph: bool
     donation: str
@@ -169,9 +189,9 @@ class Options:
         return tuple(getattr(self, name) for name, option in TABLE.items() if option.changes_code)
 
     @property
-    def resizes(self) -> str:
-        """How resized axes are keyed: "auto", "on" or "off", the last also where `disable` names the feature."""
-        return "off" if self.disables("concretize_resize_extents") else self.concretize_resize_extents
+    def resizes(self) -> ResizeExtents:
+        """How resized axes are keyed: OFF also where `disable` names the feature."""
+        return ResizeExtents.OFF if self.disables("concretize_resize_extents") else self.concretize_resize_extents
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("options do not change; use 'with tracefuse.options(...)'")

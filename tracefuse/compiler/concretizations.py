@@ -1,7 +1,7 @@
 """The concretizations of one fusion that its calls have met, each with its segmentation.
 
-In mode auto a resize is keyed by the very extents until it meets a second set of them; from then on that axis stays
-dynamic. What was made before stays right, and is used again where its guards hold.
+With ResizeExtents.AUTO a resize is keyed by its exact extents until it meets others; from then on its axis stays
+dynamic. Earlier concretizations stay correct and are reused where their guards hold.
 
 Knows: concretization, segmentation. Must not know: plans, kernels, options.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 
 from tracefuse.caches import BoundedTable, Cache, register
+from tracefuse.config import ResizeExtents
 from tracefuse.dynamic.concretization import Concretization
 from tracefuse.dynamic.concretize import concretize, depends_on_sizes
 from tracefuse.ir.reference import check_requirements
@@ -31,9 +32,9 @@ register(Cache(
 
 
 class Concretizations:
-    """Of the fusion that `segmentation` splits. mode: "auto", "on" or "off"."""
+    """Of the fusion that `segmentation` splits. mode: how the axes of its resizes are keyed."""
 
-    def __init__(self, segmentation: Segmentation, mode: str) -> None:
+    def __init__(self, segmentation: Segmentation, mode: ResizeExtents) -> None:
         self.segmentation, self.mode = segmentation, mode
         self.is_fixed = not depends_on_sizes(segmentation.original)
         self._made: BoundedTable[Hashable, Segmentation] = BoundedTable(MOST_CONCRETIZATIONS)
@@ -41,14 +42,14 @@ class Concretizations:
         self._loose: set[tuple[int, int, int]] = set()
 
     def peek(self, sizes: Mapping[int, int]) -> Concretization:
-        """What a call with these sizes would run; in mode auto, as if it came next."""
+        """What a call with these sizes would run; with AUTO, as if it came next."""
         return self._for_call(sizes)[0]
 
     def at(self, sizes: Mapping[int, int]) -> tuple[Segmentation, Concretization]:
         """The segmentation for these sizes. Raises ShapeError where they have no meaning."""
         found, first = self._for_call(sizes)
         for resize in first.resizes:
-            if resize.is_exact and self.mode == "auto":
+            if resize.is_exact and self.mode is ResizeExtents.AUTO:
                 self._first.setdefault(resize.place, resize.key)
         self._loose |= self._moved(first)
         if found.is_original:
@@ -64,12 +65,12 @@ class Concretizations:
         original = self.segmentation.original
         if self.is_fixed:
             found = first = Concretization(original, original, (), (), ())
-        elif self.mode == "off":
+        elif self.mode is ResizeExtents.OFF:
             found = first = concretize(original, sizes, loose=None)
         else:
             found = first = concretize(original, sizes)
             loose = self._loose | self._moved(first)
-            if loose and self.mode == "auto":
+            if loose and self.mode is ResizeExtents.AUTO:
                 found = concretize(original, sizes, loose=loose)
         if not found.is_original:
             check_requirements(found.fusion, sizes)

@@ -17,7 +17,7 @@ import segments
 from tracefuse import config
 from tracefuse.compiler.concretizations import Concretizations
 from tracefuse.compiler.plan_cache import CallablePlan, PlanCache
-from tracefuse.config import Options
+from tracefuse.config import Options, ResizeExtents
 from tracefuse.diagnostics.dumping import Dump
 from tracefuse.diagnostics.logs import say
 from tracefuse.diagnostics.progress import say_pass, say_plan, why_made
@@ -222,7 +222,7 @@ class Executable:
             made = self._made(facts, given, "" if cause is None else str(cause), use, donated)
             self.plans.add(made, use)
         if cause is not None:
-            self.misses.note(cause, warn=self.options.dynamic and self.options.resizes != "on")
+            self.misses.note(cause, warn=self.options.dynamic and self.options.resizes is not ResizeExtents.ON)
         return made
 
     def _cause(self, kept: Sequence[CallablePlan], facts: CallFacts) -> Miss | None:

@@ -36,6 +36,7 @@ from tracefuse.frontend.calls.shared_arguments import check_apart, same_leaves
 from tracefuse.frontend.calls.trace_entry import Entry, arguments_of, assembled, missed, printing
 from tracefuse.frontend.trace_cache import TraceCache
 from tracefuse.frontend.tracer.recorder import current
+from tracefuse.frontend.tracer.result_leaves import ArgumentLeaf, OutputLeaf
 from tracefuse.frontend.tracing import Trace, not_a_function, trace
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.donated_arrays import TAKEN, check_not_taken
@@ -192,7 +193,7 @@ class FusedFunction(Generic[P, R]):
         if traced.fusion.aliases:
             arrays.check_can_change(kind, "in-place change of an argument")
         executable = self._compiled(traced, options, device) if traced.fusion.outputs else None
-        single = traced.structure.num_nodes == 1 and traced.results == (("output", 0),)
+        single = traced.structure.num_nodes == 1 and traced.results == (OutputLeaf(0),)
         return Entry(traced, executable, traced.guard_function(), single, kind, device)
 
     def _compiled(self, traced: Trace, options: Options, device: int | None) -> Executable | EvaluatedExecutable:
@@ -237,7 +238,7 @@ class FusedFunction(Generic[P, R]):
         if leaves:
             arrays.check_can_donate(entry.kind)
         numbers = {origin: n for n, origin in zip(entry.trace.fusion.inputs, entry.trace.sources, strict=True)}
-        returned = {what for kind, what in entry.trace.results if kind == "argument"}
+        returned = {leaf.position for leaf in entry.trace.results if isinstance(leaf, ArgumentLeaf)}
         donated = [leaf for leaf in sorted(leaves) if leaf in numbers]
         kept = (numbers[leaf] for leaf in donated if leaf in returned)
         return MemoryUse.of(given, (numbers[leaf] for leaf in donated), kept)

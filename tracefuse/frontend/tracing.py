@@ -26,6 +26,14 @@ from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.printed_values import Print, printed
 from tracefuse.frontend.tracer.random_watch import RandomWatch
 from tracefuse.frontend.tracer.recorder import Recorder, current
+from tracefuse.frontend.tracer.result_leaves import (
+    ArgumentLeaf,
+    ConstantLeaf,
+    NumberLeaf,
+    OutputLeaf,
+    ResultLeaf,
+    SizeLeaf,
+)
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced, ViewGroup
 from tracefuse.generated_code import compile_expression
@@ -57,10 +65,9 @@ class Captured:
 class Trace:
     """A recorded function.
 
-    sources: for each input of the fusion the position of its leaf, or -(k + 1) for the k-th capture. results: for each
-    leaf of the result ("output", position), ("argument", leaf), ("size", extent), ("number", read) or
-    ("constant", value). device: the GPU that arguments or `device=` name, or None. prints: what a call prints.
-    sizes: extents and scalars of the call that it was recorded for.
+    sources: for each input of the fusion the position of its leaf, or -(k + 1) for the k-th capture. results: where
+    each leaf of the result comes from. device: the GPU that arguments or `device=` name, or None. prints: what a call
+    prints. sizes: extents and scalars of the call that it was recorded for.
     """
 
     fusion: Fusion
@@ -69,7 +76,7 @@ class Trace:
     sources: tuple[int, ...]
     captured: tuple[Captured, ...]
     statics: tuple[Place, ...]
-    results: tuple[tuple[str, Any], ...]
+    results: tuple[ResultLeaf, ...]
     structure: Any
     names: tuple[str, ...] = field(default=())
     device: int | None = None
@@ -234,26 +241,26 @@ def _inputs(
     return inputs
 
 
-def _result(recorder: Recorder, leaf: Any, inputs: _Inputs) -> tuple[str, Any]:
-    """How one leaf of the result is made at every call."""
+def _result(recorder: Recorder, leaf: Any, inputs: _Inputs) -> ResultLeaf:
+    """Where one leaf of the result comes from."""
     for position, given in enumerate(inputs.given):
         if leaf is given and isinstance(leaf, (Traced, SymbolicSize)):
-            return ("argument", position)
+            return ArgumentLeaf(position)
     if isinstance(leaf, SymbolicSize):
         extent = recorder.simplify(leaf.extent)
-        return ("constant", extent) if isinstance(extent, int) else ("size", extent)
+        return ConstantLeaf(extent) if isinstance(extent, int) else SizeLeaf(extent)
     if not isinstance(leaf, Traced):
-        return ("constant", leaf)
+        return ConstantLeaf(leaf)
     recorder.resolve(leaf)
     if leaf.on_host and leaf.weak is not None and leaf.read is not None:
-        return ("number", leaf.read)
+        return NumberLeaf(leaf.read)
     if leaf.on_host:
         leaf = traced_ops.as_tensor(leaf)
     if leaf.number in recorder.builder.inputs or leaf.number in recorder.builder.outputs:
         # Results share memory with no argument and no other result.
         leaf = recorder.movement("permute", [leaf], dims=tuple(range(len(leaf.extents))))
     recorder.builder.output(leaf.number)
-    return ("output", len(recorder.builder.outputs) - 1)
+    return OutputLeaf(len(recorder.builder.outputs) - 1)
 
 
 def _update_arguments(recorder: Recorder) -> None:

@@ -92,7 +92,7 @@ def drop_dead_tensors(fusion: Fusion) -> Fusion:
     """As `drop_dead`, with every host scalar kept: those are computed for the fusion that a call is made of."""
     live = set(drop_dead(fusion).values)
     kept = [n for n in fusion.nodes if n.outputs[0] in live or not fusion.values[n.outputs[0]].is_tensor]
-    return replace(with_nodes(fusion, kept), concrete=fusion.concrete, _representatives={})
+    return replace(with_nodes(fusion, kept), concrete=fusion.concrete)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

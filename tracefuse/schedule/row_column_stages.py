@@ -46,7 +46,6 @@ def with_ends(fusion: Fusion, inputs: Iterable[int], outputs: Iterable[int]) -> 
     values = {number: value for number, value in fusion.values.items() if number in made}
     return replace(
         fusion, values=values, inputs=known, nodes=tuple(kept[::-1]), outputs=wanted, aliases={},
-        _representatives=dict(fusion._representatives),
     )  # fmt: skip
 
 
@@ -70,7 +69,7 @@ def row_side(fusion: Fusion, facts: Crosswise) -> Fusion:
     """The row side with its own outputs and with all that the columns reduce."""
     mine = tuple(output for output in fusion.outputs if output not in facts.after)
     whole = with_ends(fusion, (), (*mine, *column_operands(fusion, facts)))
-    return replace(whole, outputs=mine, _representatives=dict(fusion._representatives))
+    return replace(whole, outputs=mine)
 
 
 def two_stages(fusion: Fusion, facts: Crosswise, memory: Memory) -> tuple[Stage, Stage]:
@@ -99,7 +98,7 @@ def _unrounded(fusion: Fusion, numbers: Iterable[int]) -> Fusion:
     for number in numbers:
         value = values[number]
         values[number] = replace(value, type=replace(value.type, dtype=value.dtype.compute))
-    return replace(fusion, values=values, _representatives=dict(fusion._representatives))
+    return replace(fusion, values=values)
 
 
 def one_after_the_other(

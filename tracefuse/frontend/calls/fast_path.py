@@ -17,8 +17,17 @@ from typing import Any, NamedTuple
 from tracefuse import pytrees
 from tracefuse.compiler.executable import Executable
 from tracefuse.compiler.plan_cache import PlanCache
+from tracefuse.errors import InternalError
 from tracefuse.frontend.calls.call import Call
 from tracefuse.frontend.calls.trace_entry import Entry, assembled
+from tracefuse.frontend.tracer.result_leaves import (
+    ArgumentLeaf,
+    ConstantLeaf,
+    NumberLeaf,
+    OutputLeaf,
+    ResultLeaf,
+    SizeLeaf,
+)
 from tracefuse.generated_code import compile_function
 from tracefuse.runtime.argument_leaves import Leaf
 from tracefuse.runtime.devices import arrays
@@ -79,7 +88,7 @@ def direct_call(entry: Entry, call: Call, use: MemoryUse, has_out: bool) -> Dire
     plans = None
     if isinstance(entry.executable, Executable) and _is_alone(entry, call) and not has_out and use == MemoryUse():
         plans = entry.executable.plans
-    return DirectCall(run, entry, use, plans)  # type: ignore[arg-type]
+    return DirectCall(run, entry, use, plans)
 
 
 def _is_alone(entry: Entry, call: Call) -> bool:
@@ -184,9 +193,9 @@ class _Writer:
         """The variables of the memory for results, in order; None stands where there is none."""
         leaves = list(self._leaves(self.entry.trace.structure, "out", is_known=True))
         found: dict[int, str] = {}
-        for variable, (kind, what) in zip(leaves, self.entry.trace.results, strict=True):
-            if kind == "output" and what in self.use.given:
-                found[what] = variable
+        for variable, result in zip(leaves, self.entry.trace.results, strict=True):
+            if isinstance(result, OutputLeaf) and result.position in self.use.given:
+                found[result.position] = variable
             else:
                 self._unless(f"{variable} is None")
         return [found[position] for position in sorted(found)]
@@ -236,14 +245,22 @@ class _Writer:
         if self.entry.single:
             return "r[0]"
         trace = self.entry.trace
-        kinds = {kind for kind, _ in trace.results}
-        if not kinds <= {"output", "argument", "constant"} or not _is_of_plain_nodes(trace.structure):
+        has_facts = any(isinstance(leaf, SizeLeaf | NumberLeaf) for leaf in trace.results)
+        if has_facts or not _is_of_plain_nodes(trace.structure):
             return f"assembled(entry, {_tuple(leaves)}, arguments, r)"
-        texts = [
-            f"r[{what}]" if kind == "output" else leaves[what] if kind == "argument" else self._name("s", what)
-            for kind, what in trace.results
-        ]
+        texts = [self._result_leaf(result, leaves) for result in trace.results]
         return self._built(pytrees.unflatten(trace.structure, range(len(texts))), texts)
+
+    def _result_leaf(self, result: ResultLeaf, leaves: Sequence[str]) -> str:
+        """The text of one leaf of the result, which needs no facts of the call."""
+        match result:
+            case OutputLeaf(position):
+                return f"r[{position}]"
+            case ArgumentLeaf(position):
+                return leaves[position]
+            case ConstantLeaf(value):
+                return self._name("s", value)
+        raise InternalError(f"a fast path cannot compute {result}")
 
     def _built(self, tree: Any, texts: Sequence[str]) -> str:
         """The text of a tree like this one, whose leaves are positions in `texts`."""

@@ -37,7 +37,8 @@ class _Place(Generic[T]):
 
 register(Cache(
     "kernel.cache.memory_cache.KernelCache._places", "compiled kernels of one compiler",
-    "see `cpu_functions._cache`, `CudaCompiler._cache`", f"{MOST_KERNELS}, least recently used", "the two", CLEAR_CACHES,
+    "see `cpu_functions._cache`, `CudaCompiler._cache`", f"{MOST_KERNELS}, least recently used", "the two",
+    CLEAR_CACHES,
 ))  # fmt: skip
 
 
