@@ -26,6 +26,10 @@ REFUSALS_KEPT = 1000
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
+class PredicateError(SegmentsError, TypeError):
+    """Something that is combined as a predicate and is none."""
+
+
 class SegmentationError(SegmentsError, RuntimeError):
     """A graph could not be split: a rule contradicts itself, or a predicate failed."""
 
@@ -71,12 +75,12 @@ def yes(facts: object = None) -> Verdict:
     return Verdict(True, facts=facts)
 
 
-def no(reason: str, /, code: Enum | None = None, **details: object) -> Verdict:
+def no(reason: str, code: Enum | None = None, /, **details: object) -> Verdict:
     """Return a verdict that refuses. Raises ValueError when `reason` is empty: every no says why.
 
     `code` is for programs that must tell this refusal from others.
     """
-    if not reason:
+    if not isinstance(reason, str) or not reason:
         raise ValueError("a refusal needs a reason")
     return Verdict(False, reason, MappingProxyType(details) if details else _NOTHING, code=code)
 
@@ -147,8 +151,16 @@ def predicate_name(predicate: Predicate) -> str:
     return str(getattr(predicate, "__name__", None) or type(predicate).__name__)
 
 
+def _check(*predicates: object) -> None:
+    """Raise PredicateError for what cannot be called."""
+    for predicate in predicates:
+        if not callable(predicate) or isinstance(predicate, type):
+            raise PredicateError(f"a predicate is a function of two groups, not a {type(predicate).__name__}")
+
+
 def both(*predicates: Predicate) -> Predicate:
     """Return the predicate that allows a merge when all of `predicates` do; the first no is the answer."""
+    _check(*predicates)
 
     def all_allow(first: Any, second: Any) -> Verdict:
         for predicate in predicates:
@@ -163,6 +175,7 @@ def both(*predicates: Predicate) -> Predicate:
 
 def any_of(*predicates: Predicate) -> Predicate:
     """Return the predicate that allows a merge when one of `predicates` does; a no gives all the reasons."""
+    _check(*predicates)
 
     def one_allows(first: Any, second: Any) -> Verdict:
         reasons: list[str] = []
@@ -179,6 +192,7 @@ def any_of(*predicates: Predicate) -> Predicate:
 
 def negate(predicate: Predicate, reason: str = "") -> Predicate:
     """Return the predicate that allows what `predicate` forbids; `reason` is given where it forbids."""
+    _check(predicate)
     name = f"negate({predicate_name(predicate)})"
 
     def opposite(first: Any, second: Any) -> Verdict:

@@ -48,7 +48,12 @@ NOT_CACHES = {
     "runtime.devices.cuda_arrays._held": "arrays that kernels still read",
     "runtime.donated_arrays.TAKEN": "donated arrays whose buffers hold results",
     "runtime.donated_arrays._RESULTS": "results in donated buffers",
+    "frontend.tracer.write_protection._HELD": "arrays that are read-only while they are traced",
     # State of one trace or one compilation.
+    "frontend.calls.fast_path._Writer": "the text in progress",
+    "frontend.tracer.captures._Walk": "the walk in progress",
+    "frontend.tracer.code_names.CodeNames": "the trace in progress",
+    "frontend.tracer.write_protection.WriteProtection": "the trace in progress",
     "frontend.tracer.recorder.Recorder": "the trace in progress",
     "ir.builder.FusionBuilder": "the fusion in progress",
     "ir.printing._Printer": "the text in progress",

@@ -21,7 +21,7 @@ LIGHT = {"numpy", "ml_dtypes", "optree"}
 """Third-party packages that `import tracefuse` may load."""
 
 LAYERS = (
-    *("errors", "caches", "generated_code", "config", "dtypes", "pytrees", "source"),
+    *("errors", "caches", "generated_code", "config", "dtypes", "rounding", "pytrees", "source"),
     *("ir", "ops", "kernel", "passes", "dynamic", "schedule", "partition", "runtime"),
     *("diagnostics", "compiler", "definition", "frontend"),
 )
@@ -59,9 +59,12 @@ PACKAGES = {name for name in TREES if any(other.startswith(f"{name}.") for other
 ENTRY_POINTS = {"tracefuse", "tracefuse.__main__"}
 
 
+IMPORTS = {name: tuple(imports(tree)) for name, tree in TREES.items()}
+
+
 def own_imports(name: str) -> set[str]:
     """The modules of this repository that a module imports at module level."""
-    return {target for target, top in imports(TREES[name]) if top and target in TREES} - {name}
+    return {target for target, top in IMPORTS[name] if top and target in TREES} - {name}
 
 
 def units(package: str) -> dict[str, set[str]]:
@@ -86,7 +89,7 @@ def in_order(needs: Mapping[str, set[str]]) -> list[str]:
 
 def test_segments_needs_the_standard_library_alone() -> None:
     for name in modules("segments"):
-        for target, _ in imports(TREES[name]):
+        for target, _ in IMPORTS[name]:
             top = target.partition(".")[0]
             assert top == "segments" or top in sys.stdlib_module_names, f"{name} imports {target}"
 
@@ -119,14 +122,14 @@ def test_a_module_name_is_used_once() -> None:
 
 
 def test_modules_of_this_repository_are_imported_at_module_level() -> None:
-    for name, tree in TREES.items():
-        inner = sorted({t for t, top in imports(tree) if not top and t.partition(".")[0] in ("tracefuse", "segments")})
+    for name in TREES:
+        inner = sorted({t for t, top in IMPORTS[name] if not top and t.partition(".")[0] in ("tracefuse", "segments")})
         assert not inner, f"{name} imports {inner} inside a function"
 
 
 def test_heavy_libraries_are_imported_where_they_are_used() -> None:
-    for name, tree in TREES.items():
-        for target, top in imports(tree):
+    for name in TREES:
+        for target, top in IMPORTS[name]:
             package = target.partition(".")[0]
             third_party = package not in sys.stdlib_module_names and package not in ("tracefuse", "segments")
             assert not (top and third_party) or package in LIGHT, f"{name} imports {target} at module level"

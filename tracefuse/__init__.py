@@ -20,15 +20,18 @@ if not hasattr(_segments, "IndexMap") and not os.path.isfile(
     )
 
 from tracefuse.errors import (
+    AxisError,
     CompileError,
     ConcretizationError,
     DeviceError,
     DtypeError,
     FusionError,
+    IntegerRangeError,
     InternalError,
     OptionError,
     OutOfMemoryError,
     OutOfRangeError,
+    ReadOnlyError,
     ScalarError,
     ShapeError,
     TraceError,
@@ -51,6 +54,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AxisError",
     "CompileError",
     "ConcretizationError",
     "DataType",
@@ -58,11 +62,13 @@ __all__ = [
     "DtypeError",
     "FusionDefinition",
     "FusionError",
+    "IntegerRangeError",
     "InternalError",
     "OptionError",
     "OutOfMemoryError",
     "OutOfRangeError",
     "ParallelType",
+    "ReadOnlyError",
     "ScalarError",
     "ShapeDtype",
     "ShapeError",

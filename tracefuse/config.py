@@ -21,7 +21,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from tracefuse.caches import Cache, register
-from tracefuse.errors import OptionError
+from tracefuse.errors import OptionError, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,9 @@ class Option:
             expected += f" from {self.limits[0]} to {self.limits[1]}"
         if self.choices:
             expected = f"one of {', '.join(map(repr, self.choices))}"
-            close = difflib.get_close_matches(str(value), self.choices, 1)
+            close = difflib.get_close_matches(value, self.choices, 1) if isinstance(value, str) else []
             expected += f"; did you mean {close[0]!r}?" if close else ""
-        raise OptionError(f"option {self.name} cannot be {value!r} ({origin})", hint=f"give {expected}")
+        raise OptionError(f"option {self.name} cannot be {shown(value)} ({origin})", hint=f"give {expected}")
 
     def _is_inside(self, value: Any) -> bool:
         return self.limits is None or self.limits[0] <= value <= self.limits[1]
@@ -262,8 +262,10 @@ overrides: Callable[[], dict[str, Any] | None] = _overrides.get
 
 
 @contextmanager
-def options(**given: Any) -> Iterator[None]:
+def options(*unnamed: Any, **given: Any) -> Iterator[None]:
     """Sets options for the calls inside the `with` block."""
+    if unnamed:
+        raise OptionError(f"options() takes names, got {shown(unnamed[0])}", hint="write options(name=value)")
     new = {**(_overrides.get() or {}), **checked(given, "options()")}
     token = _overrides.set(new)
     try:

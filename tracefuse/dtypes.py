@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from tracefuse.caches import memoized
-from tracefuse.errors import DtypeError
+from tracefuse.errors import DtypeError, shown
 
 KINDS = ("bool", "int", "uint", "float", "complex")
 
@@ -143,14 +143,15 @@ def _dtype_of(spec: object) -> DType:
         name = "int64" if spec is DataType.Index else spec.value
         if name in _BY_NAME:
             return _BY_NAME[name]
-        raise DtypeError(f"{spec!r} is not the type of a value", hint="name a concrete type, as DataType.Float")
+        raise DtypeError(f"{shown(spec)} is not the type of a value", hint="name a concrete type, as DataType.Float")
+    is_spelled = spec is None or isinstance(spec, str | type | np.dtype | tuple) or hasattr(spec, "dtype")
     try:
-        found = _BY_NUMPY.get(np.dtype("bfloat16" if spec is ml_dtypes.bfloat16 else spec))  # type: ignore[call-overload]
-    except TypeError:
+        found = None if not is_spelled else _BY_NUMPY.get(np.dtype("bfloat16" if spec is ml_dtypes.bfloat16 else spec))  # type: ignore[call-overload]
+    except (TypeError, ValueError, SyntaxError):  # np.dtype parses strings and tuples
         found = None
     if found is None or (isinstance(spec, np.dtype) and not spec.isnative):
         names = ", ".join(_BY_NAME)
-        raise DtypeError(f"dtype {spec!r} is not supported", hint=f"convert to one of: {names}")
+        raise DtypeError(f"dtype {shown(spec)} is not supported", hint=f"convert to one of: {names}")
     return found
 
 
@@ -166,7 +167,7 @@ def dtype_of(spec: object) -> DType:
     except TypeError as error:
         if isinstance(error, DtypeError):
             raise
-        raise DtypeError(f"{spec!r} does not name a dtype", hint="use a NumPy dtype such as np.float32") from None
+        raise DtypeError(f"{shown(spec)} does not name a dtype", hint="use a NumPy dtype such as np.float32") from None
 
 
 def python_kind(value: object) -> str:
@@ -180,6 +181,29 @@ def python_kind(value: object) -> str:
     if isinstance(value, complex):
         return "complex"
     raise DtypeError(f"{type(value).__name__} is not a Python scalar", hint="use bool, int, float or complex")
+
+
+def check_fits(value: bool | int | float | complex, dtype: DType, what: str) -> None:
+    """DtypeError where a Python number has no meaning in `dtype`: an integer of more bits, a float that no integer is
+    near, a complex number in a real type.
+
+    Negative integers wrap in unsigned types and so do integers up to the unsigned maximum in narrow signed ones;
+    fractions are cut off.
+    """
+    if dtype.kind == "bool" or (dtype.is_complex and isinstance(value, complex)):
+        return
+    if not isinstance(value, complex):
+        if not dtype.is_integer:
+            if isinstance(value, float) or value.bit_length() <= 1023:
+                return
+        else:
+            bits = 8 * dtype.itemsize
+            most = 2 ** (63 if dtype is int64 else bits)
+            if value - value == 0 and -(2 ** (bits - 1)) <= int(value) < most:
+                return
+    raise DtypeError(
+        f"{what}: {shown(value)} does not fit {dtype}", hint="give a number of that type, or another dtype"
+    )
 
 
 _RANK = {"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}

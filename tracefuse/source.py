@@ -9,6 +9,7 @@ Knows: frames, tracebacks, code objects. Must not know: what is being traced.
 from __future__ import annotations
 
 import functools
+import inspect
 import linecache
 import os
 import re
@@ -21,7 +22,7 @@ import numpy as np
 
 from tracefuse import config
 from tracefuse.caches import CLEAR_CACHES, BoundedTable, Cache, register
-from tracefuse.errors import InternalError, OptionError, TracefuseError
+from tracefuse.errors import InternalError, OptionError, TraceError, TracefuseError
 from tracefuse.generated_code import is_generated
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -95,7 +96,12 @@ def file_name(frame: FrameType) -> str:
 
 def line_of(code: CodeType) -> str:
     """`file.py:12` of the line where `code` begins."""
-    return f"{_shown(code.co_filename)}:{code.co_firstlineno}"
+    return line_in(code, code.co_firstlineno)
+
+
+def line_in(code: CodeType, number: int) -> str:
+    """`file.py:12` of a line of `code`."""
+    return f"{_shown(code.co_filename)}:{number}"
 
 
 _OLD_CELL = re.compile(r"<ipython-input-(\d+)-\w+>")
@@ -159,14 +165,27 @@ def hide_own_frames(error: BaseException) -> None:
         error.__traceback__ = without_own_frames(error.__traceback__)
 
 
+def _as_wrong_call(error: Exception, function: Callable[..., Any]) -> Exception:
+    """A TraceError where the call itself failed, which left no frame of the function; other errors as they are."""
+    if not isinstance(error, TypeError) or error.__traceback__ is None or error.__traceback__.tb_next is not None:
+        return error
+    parameters = inspect.signature(function).parameters.values()
+    plain = inspect.Signature([p.replace(annotation=p.empty) for p in parameters if p.name != "self"])
+    return TraceError(str(error), hint=f"it is {function.__name__}{plain}")
+
+
 def hides_own_frames(function: Function) -> Function:
-    """A public function whose errors show the user's frames only."""
+    """A public function whose errors show the user's frames only; a call that it does not take is a TraceError."""
 
     @functools.wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:
         try:
             return function(*arguments, **keywords)
         except Exception as error:
+            wrong = _as_wrong_call(error, function)
+            if wrong is not error:
+                hide_own_frames(wrong)
+                raise wrong from None
             hide_own_frames(error)
             raise
 

@@ -241,6 +241,8 @@ MOVEMENTS: dict[str, Callable[[Any, Any], Any]] = {
     "roll": lambda fd, x: fd.ops.roll(x, 1, 0),
     "windows": lambda fd, x: fd.ops.windows(x, 1, 2),
     "take_along_axis": lambda fd, x: fd.ops.take_along_axis(x, fd.ops.cast(x, DataType.Int), 1),
+    "take": lambda fd, x: fd.ops.take(x, fd.ops.cast(x, DataType.Int), 1),
+    "scatter": lambda fd, x: fd.ops.scatter(x, fd.ops.cast(x, DataType.Int), x, 1),
     "matmul": lambda fd, x: fd.ops.matmul(x, fd.ops.permute(x, [1, 0])),
     "linear": lambda fd, x: fd.ops.linear(x, fd.ops.full([3, x.size(1)], 1.0), fd.ops.full([3], 1.0)),
     "grouped_mm": lambda fd, x: fd.ops.grouped_mm(x, fd.ops.permute(x, [1, 0]), fd.ops.iota(2, x.size(0), 0)),
@@ -424,7 +426,7 @@ def test_sizes_can_be_computed_with() -> None:
 def test_a_size_that_is_no_polynomial_is_refused_with_what_can_be() -> None:
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1])
-        with pytest.raises(ShapeError, match="no integer that sizes can be made of"):
+        with pytest.raises(ShapeError, match="an integer that sizes can be made of"):
             fd.ops.full([fd.ops.abs(x.size(0))], 1.0)
 
 

@@ -244,8 +244,8 @@ def into_captured(x: Any) -> None:
         (everything, "assignment to elements", "np.where"),
         (temporary, "was changed in place through another name (test_in_place.py:", "x[1:].copy()"),
         (base_of_changed, "was changed in place through another name (test_in_place.py:", "x[1:].copy()"),
-        (captured, "out= is a ndarray that is not traced", "return the result"),
-        (into_captured, "out= is a ndarray that is not traced", "return the result"),
+        (captured, "in-place change of CAPTURED, an array that the function captures", "make it a parameter"),
+        (into_captured, "in-place change of CAPTURED, an array that the function captures", "make it a parameter"),
     ],
     ids=lambda case: getattr(case, "__name__", ""),
 )

@@ -83,7 +83,7 @@ def test_iteration_and_length_need_an_axis() -> None:
         (lambda x: x.squeeze(0), "squeeze: axis 0 has extent 2 (test_trace.py:"),
         (lambda x: np.concatenate([x, x.T]), "cat: extents differ on axis 1: 3 (x, test_trace.py:"),
         (lambda x: np.split(x, 2, 1), "split: axis 1 does not divide into 2 equal parts: 1 elements are left over"),
-        (lambda x: -(x > 0), "neg does not take bool: operands bool (test_trace.py:"),
+        (lambda x: -(x > 0), "negative does not take bool: operands bool (test_trace.py:"),
         (lambda x: x.astype(np.int8) + 1000, "Python integer 1000 out of bounds for int8 (test_trace.py:"),
         (lambda x: x.astype("U3"), "dtype 'U3' is not supported"),
         (lambda x: np.sum(x, where=x > 0, axis=5), "axis 5 is out of range for 2 axes (test_trace.py:"),

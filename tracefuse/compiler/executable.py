@@ -33,7 +33,15 @@ from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.partition import predicates
 from tracefuse.partition.segmentation import Segmentation, for_sizes, segment_fusion
 from tracefuse.partition.slicing import Sliced
-from tracefuse.passes.rewrite import drop_dead, fold_constants, merge_common, read_transposed, separate_outputs
+from tracefuse.passes.rewrite import (
+    drop_dead,
+    fold_constants,
+    join_in_runs,
+    merge_common,
+    read_transposed,
+    round_scalars,
+    separate_outputs,
+)
 from tracefuse.runtime.call_code import compile_call
 from tracefuse.runtime.donated_arrays import Donation
 from tracefuse.runtime.memory.call_facts import CallFacts, read_facts
@@ -48,14 +56,23 @@ from tracefuse.runtime.targets.resolution import backend_for, cpu_backend
 
 Pass: TypeAlias = Callable[[Fusion], Fusion]
 
-PASSES: tuple[Pass, ...] = (fold_constants, merge_common, read_transposed, drop_dead, separate_outputs)
+NEEDED: tuple[Pass, ...] = (join_in_runs, separate_outputs)
+"""The passes without which what is split could not be compiled."""
+
+PASSES: tuple[Pass, ...] = (fold_constants, merge_common, read_transposed, drop_dead, *NEEDED)
 """What is done to every fusion before it is split, in order. Each keeps the numbers of the values that it keeps."""
+
+
+def passes_of(options: Options) -> tuple[Pass, ...]:
+    """The passes over a fusion, in order."""
+    chosen = NEEDED if options.disables("passes") else PASSES
+    return (round_scalars, *chosen) if options.exact_half else chosen
 
 
 def run_passes(fusion: Fusion, options: Options | None = None) -> Fusion:
     """`fusion` after all passes; every pass ends in the verification that building a Fusion does."""
     options = config.resolve() if options is None else options
-    for one in (separate_outputs,) if options.disables("passes") else PASSES:
+    for one in passes_of(options):
         made = one(fusion)
         if options.debug >= 4:
             say_pass(options, one.__name__, fusion, made)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracefuse.dtypes import DataType, dtype_of
-from tracefuse.errors import ShapeError
+from tracefuse.errors import ShapeError, TraceError
 
 NEVER = -math.inf
 
@@ -36,7 +36,10 @@ def sdpfa_fwd(
     if len(rest) > 3 or any(hasattr(r, "ndim") for r in rest):
         names = ("bias", "mask", *names)  # type: ignore[assignment]
     if len(rest) > len(names):
-        raise TypeError(f"sdpfa_fwd takes 3 tensors and {', '.join(names)}; got {len(rest)} more")
+        raise TraceError(
+            f"sdpfa_fwd: takes 3 tensors and at most {len(names)} values by position, got {len(rest)} more",
+            hint=f"it is sdpfa_fwd(query, key, value, {', '.join(names)})",
+        )
     given: dict[str, Any] = dict(zip(names, rest, strict=False))
     named = {"bias": bias, "mask": mask, "dropout_p": dropout_p, "is_causal": is_causal, "scale": scale}
     named.update((k, v) for k, v in given.items() if v is not None)

@@ -28,12 +28,13 @@ from tracefuse.definition.operations import Operations
 from tracefuse.definition.output_checks import aliased_input, check_outputs
 from tracefuse.definition.recording import Recording
 from tracefuse.definition.segment import DefinitionSegment, Segments
+from tracefuse.definition.signatures import reads, records
 from tracefuse.diagnostics.explain import Explanation, Outline
 from tracefuse.diagnostics.repro import script_text
-from tracefuse.dtypes import DataType, dtype_of, python_kind
+from tracefuse.dtypes import DataType, check_fits, dtype_of, python_kind
 from tracefuse.dynamic.concretization import Concretization
 from tracefuse.dynamic.index_classes import Indexing, index_classes
-from tracefuse.errors import DtypeError, FusionError, ShapeError, UnsupportedError
+from tracefuse.errors import DtypeError, FusionError, OutOfRangeError, ShapeError, UnsupportedError
 from tracefuse.ir.extents import Extent, maximum, minimum
 from tracefuse.ir.fusion import Fusion, Layout, Literal
 from tracefuse.ir.printing import definition_text
@@ -51,7 +52,7 @@ from tracefuse.runtime.devices.array_descriptions import (
 )
 from tracefuse.runtime.host_text import HostProgram
 from tracefuse.runtime.loop_plans import plans_of_slices
-from tracefuse.runtime.memory.call_facts import check_arguments
+from tracefuse.runtime.memory.call_facts import check_arguments, check_list, check_names
 from tracefuse.runtime.memory.given_buffers import returned
 from tracefuse.runtime.plan import Plan
 
@@ -141,6 +142,7 @@ class FusionDefinition(Recording):
 
     # -- inputs and outputs -----------------------------------------------------------------------------------------
 
+    @records
     def define_tensor(
         self, shape: Sequence[int] | None = None, contiguity: bool | Sequence[bool | None] | None = None,
         dtype: Any = DataType.Float, is_cpu: bool = False, stride_order: Sequence[int] | None = None, *,
@@ -170,32 +172,43 @@ class FusionDefinition(Recording):
         number = self._record().tensor_input(dtype_of(dtype), list(shape), layout=layout, where=source.user_line())
         return Tensor(self, number)
 
+    @records
     def define_scalar(self, value: Any = None, dtype: Any = None) -> Scalar:
         """A constant, or with no value an input (Double unless `dtype` says)."""
         if value is None:
             chosen = dtype_of(DataType.Double if dtype is None else dtype)
             return Scalar(self, self._record().scalar_input(chosen, where=source.user_line()))
-        operand = self._operand(value)
-        if not isinstance(operand, Literal):
-            raise DtypeError(f"define_scalar takes a number, not {value!r}", where=source.user_line())
-        chosen = dtype_of(_SCALAR_DEFAULTS[python_kind(operand.value)] if dtype is None else dtype)
-        extent = int(operand.value.real) if chosen.is_integer else None
-        made = self._apply(REGISTRY["set"], [operand], {}, chosen, (chosen,), extents=[extent])
+        chosen = dtype_of(_SCALAR_DEFAULTS[python_kind(value)] if dtype is None else dtype)
+        check_fits(value, chosen, "define_scalar")
+        extent = int(value) if chosen.is_integer else None
+        made = self._apply(REGISTRY["set"], [Literal(value)], {}, chosen, (chosen,), extents=[extent])
         return made[0]  # type: ignore[return-value]
 
+    @records
     def define_vector(self, values: int | Sequence[Any], dtype: Any = DataType.Int) -> Vector:
         """A vector of the given integers and scalars, or of that many new integer inputs."""
         if isinstance(values, int):
-            values = [self.define_scalar(dtype=dtype) for _ in range(values)]
-        return self._vector([self._attribute(v) for v in values])
+            if not dtype_of(dtype).is_integer:
+                raise DtypeError(
+                    f"define_vector: dtype cannot be {dtype!r}", hint="name a type of integers: DataType.Int"
+                )
+            inputs = [self.define_scalar(dtype=dtype).index for _ in range(values)]
+            extents = [self._builder.values[number].extent for number in inputs]
+            return self._vector([extent for extent in extents if extent is not None])
+        return self._vector(values)
 
+    @records
     def from_array(self, array: Any, static_sizes: bool = False) -> Tensor:
         """An input like `array`: its rank, dtype, broadcast axes and strides; symbolic sizes unless `static_sizes`."""
         sizes, strides, dtype = description(array)
         return self.define_tensor(sizes=sizes, strides=strides, dtype=dtype, static_sizes=static_sizes)
 
-    from_pytorch = from_array
+    @records
+    def from_pytorch(self, array: Any, static_sizes: bool = False) -> Tensor:
+        """`from_array`, by nvFuser's name."""
+        return self.from_array(array, static_sizes)
 
+    @records
     def add_output(self, output: Tensor | Scalar, alias_input: Any = None, stride_order: Any = None) -> None:
         """Makes a value an output.
 
@@ -203,31 +216,29 @@ class FusionDefinition(Recording):
         returns, and everything else of the definition reads the input as it was. Raises FusionError for what is no
         input or is updated already, ShapeError or DtypeError for another shape or type.
         """
-        if isinstance(alias_input, list | tuple):
+        if isinstance(alias_input, tuple):  # nvFuser's add_output(output, stride_order)
             alias_input, stride_order = None, alias_input
         if stride_order is not None and list(stride_order) != list(reversed(range(len(stride_order)))):
             raise UnsupportedError(
                 f"add_output: stride_order {list(stride_order)}, but results are C-contiguous",
                 hint="permute the output instead", where=source.user_line(),
             )  # fmt: skip
-        number = self._operand(output)
-        if isinstance(number, Literal):
-            raise FusionError(f"output {number.value!r} is a constant", hint="fill a tensor with it: fd.ops.full")
-        builder = self._record()
+        number, builder = output.index, self._record()
         taken = builder.aliases if alias_input is None else (*builder.inputs, *builder.outputs)
         if number in taken:  # memory that is updated holds a value of its own
-            number = self._operand(self.ops.set(output))
-        assert isinstance(number, int)
+            number = self.ops.set(output).index
         owner = None if alias_input is None else aliased_input(builder, number, self._operand(alias_input))
         builder.output(number, owner)
 
+    @records
     def extent_min(self, a: Extent, b: Extent) -> Extent:
         """The smaller of two symbolic integers (see `extent`)."""
-        return minimum(self._attribute(a), self._attribute(b))
+        return minimum(a, b)
 
+    @records
     def extent_max(self, a: Extent, b: Extent) -> Extent:
         """The larger of two symbolic integers (see `extent`)."""
-        return maximum(self._attribute(a), self._attribute(b))
+        return maximum(a, b)
 
     # -- running ----------------------------------------------------------------------------------------------------
 
@@ -244,9 +255,15 @@ class FusionDefinition(Recording):
         _disable_options: "concretize_resize_extents" sets that option for this call; other names change nothing.
         number_of_streams: the option of that name, for this call.
         """
+        check_list(inputs, "inputs")
+        if outputs is not None:
+            check_list(outputs, "outputs")
         if device is not None:
             raise UnsupportedError("execute: device= cannot be chosen", hint="the inputs' own device runs the fusion")
-        if save_repro_inputs:
+        check_names(_enable_options, "_enable_options")
+        check_names(_disable_options, "_disable_options")
+        if save_repro_inputs is not False:
+            check_arguments(self.fusion, inputs)
             self._saved = [input_text(argument) for argument in inputs]
         given: dict[str, Any] = {} if number_of_streams is None else {"number_of_streams": number_of_streams}
         for names, mode in ((_enable_options, "on"), (_disable_options, "off")):
@@ -257,6 +274,7 @@ class FusionDefinition(Recording):
                 return self._split()(inputs, outputs)
         return self._split()(inputs, outputs)
 
+    @reads
     def execute_steps(self, inputs: Sequence[Any]) -> Generator[dict[int, Any], None, list[Any]]:
         """Runs segment by segment, yielding the live values before the first and after each one.
 
@@ -270,8 +288,10 @@ class FusionDefinition(Recording):
             self._placed = PlacedFusion(segment_fusion(self.fusion, merge=merge))
         return self._placed
 
+    @reads
     def validate(self, inputs: Sequence[Any], reference_outputs: Sequence[Any] | None = None) -> None:
         """Raises AssertionError where `execute` is not close to the reference (by default computed in float64)."""
+        check_arguments(self.fusion, inputs)
         known = reference_outputs
         if known is None:
             made = evaluate(self.fusion, [on_host(i) for i in inputs], wide=True)
@@ -279,13 +299,15 @@ class FusionDefinition(Recording):
             known = [value for number, value in pairs if number not in self.fusion.aliases]
         outputs = self.execute(inputs)
         if len(outputs) != len(known):
-            raise AssertionError(f"{len(outputs)} outputs, {len(known)} reference outputs")
+            raise FusionError(
+                f"validate: {len(outputs)} outputs, and reference_outputs has {len(known)}", hint="give one for each"
+            )
         for number, output, expected in zip(returned(self.fusion), outputs, known, strict=True):
             assert_close(output, expected, self.fusion.values[number].dtype, f"output {number}")
 
     # -- segments ---------------------------------------------------------------------------------------------------
 
-    @source.hides_own_frames
+    @reads
     def segment(
         self, inputs: Sequence[Any] | None = None, merge: Predicate | None = None
     ) -> Segments[FusionDefinition]:
@@ -306,7 +328,7 @@ class FusionDefinition(Recording):
             raise FusionError("the definition is not segmented", hint="call fd.segment() first")
         return Segments(self._segments, self.fusion)
 
-    @source.hides_own_frames
+    @reads
     def setup_segmentation(self, inputs: Sequence[Any] | None = None, merge: Predicate | None = None) -> int:
         """First phase: how many segments there are."""
         placed, plan, merge = self._placed, None, merge_of(config.resolve(), merge)
@@ -328,9 +350,13 @@ class FusionDefinition(Recording):
         self._state = SegmentationState(segmentation, dying[1:], placed, plan, slices)
         return len(borders)
 
+    @reads
     def build_segment(self, position: int) -> DefinitionSegment[FusionDefinition]:
         """Second phase: one segment, with its definition and maps."""
         state = self._require_state()
+        count = len(state.segmentation.segments)
+        if not 0 <= position < count:
+            raise OutOfRangeError(f"build_segment: position cannot be {position}", hint=f"there are {count} segments")
         if position not in state.built:
             part = state.segmentation.segments[position]
             definition = FusionDefinition.from_fusion(part.fusion, ids=self._ids)
@@ -350,7 +376,7 @@ class FusionDefinition(Recording):
             raise FusionError("no segmentation is in progress", hint="call fd.setup_segmentation() first")
         return self._state
 
-    @source.hides_own_frames
+    @reads
     def concretization(self, inputs: Sequence[Any]) -> Concretization:
         """What the definition becomes for these inputs (arrays or ShapeDtypes): static extents, splits and merges.
 
@@ -363,7 +389,7 @@ class FusionDefinition(Recording):
         """Which axes share an index in which use: the classes of (axis, use)."""
         return index_classes(self.fusion)
 
-    @source.hides_own_frames
+    @reads
     def explain(self, inputs: Sequence[Any] | None = None) -> Explanation | Outline:
         """The segments as a table, and why they are not one.
 
@@ -373,7 +399,7 @@ class FusionDefinition(Recording):
             return Explanation(*self._split().plan_for(inputs))
         return Outline(self._split().segmentation)
 
-    @source.hides_own_frames
+    @reads
     def host_program(self, inputs: Sequence[Any], merge: Predicate | None = None) -> HostProgram:
         """What runs between the launches for `inputs` (arrays or ShapeDtypes), as text and as data; nothing runs.
 
@@ -385,8 +411,11 @@ class FusionDefinition(Recording):
 
     # -- scripts that show a problem --------------------------------------------------------------------------------
 
+    @reads
     def repro_script_for(self, inputs: Sequence[Any] | None = None) -> str:
         """A script that records the definition and runs it on arrays like `inputs`."""
+        if inputs is not None:
+            check_arguments(self.fusion, inputs)
         return self._script([input_text(argument) for argument in inputs or ()])
 
     def last_repro_script(self) -> str:

@@ -7,14 +7,14 @@ Knows: values of the IR, axes, meshes. Must not know: how an operation is record
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tracefuse import source
+from tracefuse.definition.signatures import records
 from tracefuse.dtypes import DataType, data_type_of
-from tracefuse.errors import FusionError, ShapeError, TraceError, UnsupportedError
+from tracefuse.errors import FusionError, ShapeError, UnsupportedError, shown
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Value
@@ -27,40 +27,14 @@ if TYPE_CHECKING:
 LoopAxis: TypeAlias = tuple[int, str, int | None]
 """An axis of a tensor, "whole", or the "outer" or "inner" part of it, and into how many pieces it is split."""
 
-Parameters = ParamSpec("Parameters")
-Result = TypeVar("Result")
-
-
-def located(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """An operation whose errors get the user's line and show no frames of tracefuse; a wrong call is a TraceError."""
-
-    @source.hides_own_frames
-    @functools.wraps(function)
-    def call(*arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:
-        try:
-            return function(*arguments, **keywords)
-        except TypeError as error:
-            # Where the call itself failed, there is no frame of the function.
-            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-                raise
-            rest = str(error).partition("()")[2]
-            raise TraceError(f"fd.ops.{_name_of(function)}(){rest}", hint="see help(fd.ops)") from None
-
-    return call
-
-
-def _name_of(function: Any) -> str:
-    """The name of an operation: of its row, where the function is that of all rows of a kind."""
-    row = function.args[0] if isinstance(function, functools.partial) else function
-    return str(getattr(row, "name", None) or row.__name__)
-
 
 @source.methods_hide_own_frames
 class Handle:
     """A value of a definition, with the operators of `fd.ops`."""
 
     __slots__ = ("_fd", "_number")
-    __array_priority__ = 1000
+    # NumPy's arrays and scalars leave operators to the methods here, which refuse arrays.
+    __array_ufunc__ = None
 
     def __init__(self, fd: Recording, number: int) -> None:
         self._fd, self._number = fd, number
@@ -187,37 +161,39 @@ class Tensor(Handle):
     def ndim(self) -> int:
         return len(self._value.shape)
 
+    @records
     def size(self, dim: int) -> Scalar:
         """The extent of one axis, as `fd.ops.size`."""
         return self._apply("size", self, dim)  # type: ignore[no-any-return]
 
+    @records
     def shape(self) -> Vector:
         """All extents, as `fd.ops.shape`."""
         return self._apply("shape", self)  # type: ignore[no-any-return]
 
+    @records
     def outer_split(self, axis: int, pieces: int) -> None:
         """Splits `axis` in two for `axis(i)`: the pieces, then what each holds (the last may hold less)."""
         axes = self._fd._loop_axes(self._number)
         place = normalize_axis(axis, len(axes), "outer_split: axis")
-        if isinstance(pieces, bool) or not isinstance(pieces, int) or pieces < 1:
-            raise ShapeError(f"outer_split: {pieces!r} pieces", hint="give 1 or more", where=source.user_line())
+        if pieces < 1:
+            raise ShapeError(f"outer_split: pieces cannot be {pieces}", hint="give 1 or more")
         own, part, _ = axes[place]
         if part != "whole":
-            raise UnsupportedError("outer_split: the axis is split already", where=source.user_line())
+            raise UnsupportedError(f"outer_split: axis {axis} is a part of a split", hint="split each axis once")
         axes[place : place + 1] = [(own, "outer", pieces), (own, "inner", pieces)]
 
+    @records
     def set_device_mesh(self, devices: Sequence[int]) -> None:
         """The devices, by number, that hold the tensor: all of it, unless an axis is spread over mesh_x."""
-        mesh = tuple(devices)
-        if not mesh or len(set(mesh)) < len(mesh) or not all(isinstance(d, int) and d >= 0 for d in mesh):
+        if not devices or len(set(devices)) < len(devices) or min(devices) < 0:
             raise FusionError(
-                f"set_device_mesh: {list(devices)}",
-                hint="name each device once, by a number from 0",
-                where=source.user_line(),
+                f"set_device_mesh: devices cannot be {list(devices)}", hint="name each device once, by a number from 0"
             )
-        builder = self._fd._record()
-        builder.values[self._number] = replace(builder.values[self._number], sharding=Sharding(mesh))
+        values = self._fd._builder.values
+        values[self._number] = replace(values[self._number], sharding=Sharding(tuple(devices)))
 
+    @records
     def axis(self, axis: int) -> Axis:
         """One axis, after the splits made by `outer_split`, to be spread with `parallelize`."""
         axes = self._fd._loop_axes(self._number)
@@ -238,6 +214,7 @@ class Axis:
     def __init__(self, fd: Recording, number: int, place: LoopAxis) -> None:
         self._fd, self._number, self._place = fd, number, place
 
+    @records
     def parallelize(self, kind: ParallelType) -> None:
         """Spreads the axis: ParallelType.stream computes its slices, or its pieces after a split, on streams; mesh_x
         gives each device of the tensor's mesh one part.
@@ -245,7 +222,7 @@ class Axis:
         Raises FusionError for an input, which is there whole, UnsupportedError for what cannot be spread so.
         """
         axis, part, pieces = self._place
-        builder, where = self._fd._record(), source.user_line()
+        builder, where = self._fd._builder, source.user_line()
         value = builder.values[self._number]
         if kind is ParallelType.mesh_x:
             if value.sharding is None or part != "whole":
@@ -256,7 +233,10 @@ class Axis:
             builder.values[self._number] = replace(value, sharding=replace(value.sharding, axis=axis))
             return
         if kind is not ParallelType.stream:
-            raise UnsupportedError(f"parallelize takes a ParallelType, not {kind!r}", where=where)
+            raise UnsupportedError(
+                f"parallelize: kind cannot be {shown(kind)}", hint="give ParallelType.stream or ParallelType.mesh_x",
+                where=where,
+            )  # fmt: skip
         if part == "inner":
             raise UnsupportedError(
                 "parallelize: what a piece holds stays on its stream", hint="spread the outer part of the split",

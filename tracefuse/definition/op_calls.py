@@ -10,18 +10,25 @@ from __future__ import annotations
 
 import difflib
 import functools
+import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
+from inspect import Parameter, Signature
 from typing import Any
 
 from tracefuse import source
-from tracefuse.definition.handles import Tensor, located
+from tracefuse.caches import memoized
+from tracefuse.definition.handles import Tensor
 from tracefuse.definition.host_scalars import scalar_meaning, truth_of
+from tracefuse.definition.parameters import AXES_OR_TYPE, INTEGER_OPERAND, LARGEST
 from tracefuse.definition.recording import Recording
+from tracefuse.definition.signatures import Call, operation
 from tracefuse.dtypes import DataType, DType, dtype_of, promote_nvfuser
-from tracefuse.errors import DtypeError, ShapeError, TraceError, UnsupportedError
+from tracefuse.errors import DtypeError, ShapeError, UnsupportedError, shown
 from tracefuse.ir.axes import normalize_axes, normalize_axis
-from tracefuse.ir.extents import Expression
+from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Op, Operand, Shape
+from tracefuse.ir.op_kinds import check_domain
 from tracefuse.ir.printing import data_operands, moved_types, predicted_types
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
 
@@ -59,24 +66,19 @@ class RowOperations:
             )
         match row:
             case Pointwise():
-                call: Callable[..., Any] = functools.partial(self._pointwise, row)
+                function: Callable[..., Any] = self._pointwise
             case Reduction():
-                call = functools.partial(self._reduction, row)
+                function = self._reduction
             case Movement() | Library():
-                call = functools.partial(self._movement, row)
+                function = self._movement
             case _:
                 raise UnknownOperation(f"{name} is of a kind that definitions do not record: {row.kind}")
-        found = located(call)
-        found.__doc__ = row.doc
-        return found
+        return operation(_call_of(name), self._fd, functools.partial(function, row), row.doc)
 
     def _pointwise(
         self, row: Pointwise, *operands: Any, dtype: Any = None, compute: Any = None, **attributes: Any
     ) -> Any:
         """dtype: the type of the result, and to compute in, instead of the promoted one; compute: only the latter."""
-        if row.arity is not None and len(operands) != row.arity:
-            raise TraceError(f"{row.name} takes {row.arity} operands, got {len(operands)}", hint=f"it is: {row.doc}")
-        _check_names(row, attributes)
         given = [self._fd._operand(o) for o in operands]
         predicted, result = predicted_types(self._fd._builder.values, row, given)
         chosen = type_or_none(dtype)
@@ -92,6 +94,8 @@ class RowOperations:
         if inner is None or result is None:
             result = self._refused(row, given) if row.result != "bool" or inner is None else dtype_of(bool)
             inner = inner or result
+        if chosen is not None or compute is not None:
+            check_domain(row.name, inner, row.domain)
         extents = [scalar_meaning(self._fd, row, given, result)]
         made = self._fd._apply(row, given, attributes, inner, (result,), extents=extents)[0]
         truth = truth_of(self._fd, row, given)
@@ -107,64 +111,35 @@ class RowOperations:
         raise DtypeError(f"{row.name} does not take these constants", hint="convert one with fd.define_scalar")
 
     def _reduction(
-        self, row: Reduction, arg: Tensor, dims: Any = None, keepdim: Any = False, dtype: Any = None, *,
+        self, row: Reduction, arg: Tensor, dims: Any = None, keepdim: bool = False, dtype: Any = None, *,
         dim: int | None = None, compute: Any = None, **attributes: Any,
     ) -> Any:  # fmt: skip
         """(arg, dtype) over all axes; (arg, dim, keepdim, dtype); (arg, dims, keepdim, dtype)."""
         if isinstance(dims, DataType | DType):
             dims, dtype = None, dims
         rank = arg.ndim
-        chosen = dims if dims is not None else dim
-        axes = range(rank) if chosen is None else [chosen] if isinstance(chosen, int) else chosen
-        known = normalize_axes(tuple(axes), rank, f"{row.name}: axis")
+        chosen = dims if dims is not None or dim is None else (dim,)
+        known = normalize_axes(range(rank) if chosen is None else chosen, rank, f"{row.name}: axis")
         own = arg._value.dtype
         result = row.result_type(own, "nvfuser", type_or_none(dtype))
         inner = type_or_none(compute) or row.compute_type(own, result)
-        _check_names(row, attributes)
-        full = {"dims": known, "keepdim": bool(keepdim), **attributes}
+        if dtype is not None or compute is not None:
+            check_domain(row.name, inner, row.domain)
+        full = {"dims": known, "keepdim": keepdim, **attributes}
         return self._fd._apply(row, [self._fd._operand(arg)], full, inner, (result,))[0]
 
     def _movement(
         self, row: Movement | Library, *arguments: Any, dtype: Any = None, compute: Any = None, **attributes: Any
     ) -> Any:
         """Operands, then attributes in the order of the row, by position or keyword."""
-        operands, rest = self._split(row, arguments)
-        names = [name for name, _ in row.attributes]
+        count = len(arguments) if row.arity is None else row.arity
+        operands, names = arguments[:count], [name for name, _ in row.attributes]
         defaults = {name: value for name, value in row.attributes if name == "dim" and value is not None}
-        full: dict[str, Any] = {**defaults, **dict(zip(names, rest, strict=False)), **attributes}
-        unknown = [name for name in full if name not in names]
-        if unknown or len(rest) > len(names):
-            wrong = f"does not take {unknown[0]!r}" if unknown else f"takes {len(names)} attributes, got {len(rest)}"
-            raise TraceError(f"{row.name} {wrong}", hint=_taken(names))
+        full: dict[str, Any] = {**defaults, **dict(zip(names, arguments[count:], strict=False)), **attributes}
         rank = operands[0].ndim
-        full = {name: self._normalized(name, value, rank) for name, value in full.items()}
+        full = {name: _normalized(name, value, rank) for name, value in full.items()}
         given = [self._fd._operand(o) for o in operands]
         return self._moved(row, given, full, dtype, compute)
-
-    def _split(self, row: Op, arguments: Sequence[Any]) -> tuple[list[Tensor], Sequence[Any]]:
-        if row.arity is None and arguments and isinstance(arguments[0], list | tuple):
-            return list(arguments[0]), arguments[1:]
-        count = row.arity
-        if count is None:
-            count = sum(hasattr(a, "ndim") for a in arguments)
-        if len(arguments) < count or count == 0:
-            raise TraceError(
-                f"{row.name} takes {count or 'tensors as'} operands, got {len(arguments)}", hint=f"it is: {row.doc}"
-            )
-        return list(arguments[:count]), [a for a in arguments[count:] if a is not None]
-
-    def _normalized(self, name: str, value: Any, rank: int) -> Any:
-        if name == "dim":
-            return normalize_axis(value, rank)
-        if name == "dims":
-            return tuple(normalize_axis(d, rank) for d in value)
-        return self._plain(value)
-
-    def _plain(self, value: Any) -> Any:
-        """An attribute in the terms of the IR: scalars and vectors become the integers that they are."""
-        if isinstance(value, list | tuple):
-            return tuple(map(self._plain, value))
-        return self._fd._attribute(value)
 
     def _moved(
         self, row: Op, given: Sequence[Operand], attributes: Mapping[str, Any], dtype: Any = None, compute: Any = None
@@ -175,37 +150,71 @@ class RowOperations:
         if chosen is not None and not (isinstance(row, Library) and row.result == "index"):
             inner = result = moved_types(row, chosen)[1] if isinstance(row, Library) else chosen
         inner = type_or_none(compute) or inner
+        if isinstance(row, Library):
+            check_domain(row.name, inner, row.domain)
         return self._fd._apply(row, given, attributes, inner, (result,))[0]
 
-    def _sizes(self, shape: Any, what: str) -> Shape:
-        """A shape to be made: each entry is required to be no smaller than 0."""
-        extents = tuple(self._plain(list(entries_of(shape))))
-        for axis, extent in enumerate(extents):
-            if not isinstance(extent, int | Expression):
-                raise ShapeError(f"{what}: entry {axis} of the shape is {extent!r}", hint="a shape is made of integers")
+    def _sizes(self, shape: Sequence[Extent], what: str) -> Shape:
+        """A shape to be made: each entry is required to be no smaller than 0, and their product to be a size."""
+        known = math.prod(extent for extent in shape if isinstance(extent, int))
+        if known > LARGEST:
+            raise ShapeError(
+                f"{what}: shape {shown(list(shape))} has {known} elements or more", hint="2**63 - 1 at most"
+            )
+        for axis, extent in enumerate(shape):
             message = f"{what}: axis {axis} would get {{right}} elements"
             self._fd._builder.require(0, "<=", extent, message, "sizes are at least 0")
-        return extents
+        return tuple(shape)
 
 
-def _taken(names: Sequence[str]) -> str:
-    return f"it takes {', '.join(names) or 'no attributes'}"
+def _normalized(name: str, value: Any, rank: int) -> Any:
+    """Axes counted from the front, each named once; other attributes as they are."""
+    if name == "dim":
+        return normalize_axis(value, rank)
+    if name != "dims":
+        return value
+    axes = tuple(normalize_axis(axis, rank) for axis in value)
+    if len(set(axes)) < len(axes):
+        raise ShapeError(f"an axis is named twice in dims={list(value)}", hint="name each axis once")
+    return axes
 
 
-def _check_names(row: Op, attributes: Mapping[str, Any]) -> None:
-    """Raises for a keyword that is no attribute of the row."""
-    names = [name for name, _ in row.attributes]
-    unknown = next((name for name in attributes if name not in names), None)
-    if unknown is not None:
-        raise TraceError(
-            f"{row.name} does not take {unknown!r}", hint=f"it takes {', '.join(names) or 'no attributes'}"
-        )
+@memoized("the signature of a method of `fd.ops`", key="name", most=None, bound="op definitions and aliases")
+def _call_of(name: str) -> Call:
+    """How the row that is called by this name is called."""
+    row = REGISTRY[ALIASES.get(name, name)]
+    types = [
+        Parameter("dtype", Parameter.KEYWORD_ONLY, default=None),
+        Parameter("compute", Parameter.KEYWORD_ONLY, default=None),
+    ]
+    if isinstance(row, Reduction):
+        whole = inspect.signature(RowOperations._reduction).replace(return_annotation=Signature.empty)
+        shared = [p for p in whole.parameters.values() if p.kind is not Parameter.VAR_KEYWORD][2:]
+        own = [_attribute(n, v, Parameter.KEYWORD_ONLY) for n, v in row.attributes if n not in ("dims", "keepdim")]
+        return Call(name, Signature([*shared, *own]), {"dims": AXES_OR_TYPE})
+    by_either = Parameter.POSITIONAL_OR_KEYWORD
+    if isinstance(row, Pointwise):
+        operands = [Parameter(n, Parameter.POSITIONAL_ONLY) for n in "abcd"[: row.arity]]
+        attributes = [_attribute(n, v, Parameter.KEYWORD_ONLY) for n, v in row.attributes]
+        return Call(name, Signature([*operands, *types, *attributes]))
+    operands = [Parameter(n, by_either) for n in _operand_names(row)]
+    attributes = [_attribute(n, v, by_either) for n, v in row.attributes]
+    positions = {"index": INTEGER_OPERAND} if isinstance(row, Movement) else {}
+    return Call(name, Signature([*operands, *attributes, *types]), positions)
 
 
-def entries_of(sequence: Any) -> Sequence[Any]:
-    """The elements of a vector; a sequence as it is."""
-    elements = getattr(sequence, "elements", None)
-    return sequence if elements is None else elements  # type: ignore[no-any-return]
+def _attribute(name: str, default: Any, how: Any) -> Parameter:
+    return Parameter(name, how, default=default)
+
+
+def _operand_names(row: Op) -> list[str]:
+    """`arg`, then `arg2`, ...; operands that hold positions are `index`."""
+    count = row.arity or 0
+    indices = row.indices if isinstance(row, Library) else ()
+    if isinstance(row, Movement) and row.data is not None:
+        indices = tuple(range(row.data, count))
+    names = ["arg", *(f"arg{k}" for k in range(2, count + 1))]
+    return ["index" if k in indices else name for k, name in enumerate(names)]
 
 
 def _computing(row: Pointwise, result: DType, predicted: DType | None) -> DType:

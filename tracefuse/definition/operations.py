@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracefuse.definition import attention, random_numbers
-from tracefuse.definition.handles import Scalar, Tensor, Vector, located
-from tracefuse.definition.op_calls import RowOperations, entries_of, type_or_none
-from tracefuse.dtypes import DataType, dtype_of, int64, uint64
-from tracefuse.errors import DtypeError, ShapeError, UnsupportedError
+from tracefuse.definition.handles import Scalar, Tensor, Vector
+from tracefuse.definition.op_calls import RowOperations, type_or_none
+from tracefuse.definition.signatures import records
+from tracefuse.dtypes import DataType, check_fits, dtype_of, int64, uint64
+from tracefuse.errors import OutOfRangeError, ShapeError, UnsupportedError
 from tracefuse.ir.axes import normalize_axes, normalize_axis
-from tracefuse.ir.extents import Expression, Extent, divide_exactly, floordiv, is_nonnegative, product
+from tracefuse.ir.extents import Extent, divide_exactly, floordiv, is_nonnegative, product
 from tracefuse.ir.fusion import Fusion, Literal
 from tracefuse.ir.printing import clamped
 from tracefuse.ir.reference import evaluate
@@ -28,12 +29,12 @@ from tracefuse.ops import REGISTRY, Pointwise, Reduction
 class Operations(RowOperations):
     """The operations of one definition: the rows, and what nvFuser spells otherwise."""
 
-    @located
+    @records
     def cast(self, arg: Any, dtype: Any, compute: Any = None) -> Any:
         """`arg` converted to `dtype`."""
         return self._pointwise(REGISTRY["cast"], arg, dtype=dtype, compute=compute)  # type: ignore[arg-type]
 
-    @located
+    @records
     def div(self, a: Any, b: Any, *, dtype: Any = None, compute: Any = None) -> Any:
         """a / b; integers truncate towards zero, as in nvFuser (truediv is the true quotient)."""
         values = [self._fd._kind(o) for o in (a, b)]
@@ -41,7 +42,7 @@ class Operations(RowOperations):
             return self._pointwise(REGISTRY["div"], a, b, dtype=dtype, compute=compute)  # type: ignore[arg-type]
         return self.trunc_divide(a, b)
 
-    @located
+    @records
     def clamp(self, a: Any, min: Any = None, max: Any = None, *, dtype: Any = None, compute: Any = None) -> Any:
         """a, no smaller than min and no larger than max; None is no limit."""
         types = {"dtype": dtype, "compute": compute}
@@ -51,7 +52,7 @@ class Operations(RowOperations):
             return self.maximum(a, min, **types)
         return self._pointwise(REGISTRY["clamp"], a, min, max, **types)  # type: ignore[arg-type]
 
-    @located
+    @records
     def var(
         self, arg: Tensor, dims: Any, correction: Any = 1, keepdim: bool = False, *, dtype: Any = None,
         compute: Any = None,
@@ -64,22 +65,21 @@ class Operations(RowOperations):
         assert isinstance(row, Reduction)
         return self._reduction(row, arg, dims, keepdim, dtype, compute=compute, correction=correction)
 
-    @located
+    @records
     def var_mean(self, arg: Tensor, dims: Any, correction: Any = 1, keepdim: bool = False) -> tuple[Any, Any]:
         """(var, mean) over `dims`."""
         variance = self.var(arg, dims, correction, keepdim)
         return variance, self.mean(arg, dims, keepdim)
 
-    @located
+    @records
     def full(self, shape: Any, fill_value: Any, dtype: Any = None, compute: Any = None) -> Any:
         """A tensor of `shape` with every element `fill_value`."""
         given = self._fd._operand(fill_value)
         chosen = type_or_none(dtype) or self._fd._dtype_of(given)
         inner = type_or_none(compute) or chosen
-        extents = self._sizes(shape, "full")
-        return self._fd._apply(REGISTRY["full"], [given], {"shape": extents}, inner, (chosen,))[0]
+        return self._fd._apply(REGISTRY["full"], [given], {"shape": self._sizes(shape, "full")}, inner, (chosen,))[0]
 
-    @located
+    @records
     def iota(
         self, length: Any, start: Any = None, step: Any = None, dtype: Any = DataType.Int, compute: Any = None
     ) -> Any:
@@ -90,7 +90,7 @@ class Operations(RowOperations):
         inner = type_or_none(compute) or chosen
         return self._fd._apply(REGISTRY["iota"], given, {"length": extent}, inner, (chosen,))[0]
 
-    @located
+    @records
     def random_bits(
         self, seed: Any, offset: Any, shape: Any, half: int = 0, dtype: Any = DataType.UInt64, compute: Any = None
     ) -> Any:
@@ -103,46 +103,48 @@ class Operations(RowOperations):
         inner = type_or_none(compute) or uint64
         return self._fd._apply(REGISTRY["random_bits"], given, attributes, inner, (dtype_of(dtype),))[0]
 
-    @located
+    @records
     def fresh_seed(self, dtype: Any = DataType.Int) -> Scalar:
         """A host scalar: an integer from the operating system's generator, another one in each call."""
         chosen = dtype_of(dtype)
         return self._fd._apply(REGISTRY["fresh_seed"], [], {}, chosen, (chosen,))[0]  # type: ignore[return-value]
 
-    uniform = located(random_numbers.uniform)
-    normal = located(random_numbers.normal)
-    rand_like = located(random_numbers.rand_like)
-    randn_like = located(random_numbers.randn_like)
-    sdpfa_fwd = located(attention.sdpfa_fwd)
-    sdpfa_bwd = located(attention.sdpfa_bwd)
+    uniform = records(random_numbers.uniform)
+    normal = records(random_numbers.normal)
+    rand_like = records(random_numbers.rand_like)
+    randn_like = records(random_numbers.randn_like)
+    sdpfa_fwd = records(attention.sdpfa_fwd)
+    sdpfa_bwd = records(attention.sdpfa_bwd)
 
-    @located
+    @records
     def extent(self, value: Any, dtype: Any = None) -> Scalar:
         """A symbolic integer (see `fd.extent`) as a scalar."""
-        extent = self._fd._attribute(value)
-        if not isinstance(extent, int | Expression):
-            raise DtypeError(f"extent takes an integer, not {value!r}", hint="make it from fd.extent(id)")
         chosen = type_or_none(dtype) or int64
-        made = self._fd._apply(REGISTRY["extent"], [], {"value": extent}, chosen, (chosen,), extents=[extent])
+        made = self._fd._apply(REGISTRY["extent"], [], {"value": value}, chosen, (chosen,), extents=[value])
         return made[0]  # type: ignore[return-value]
 
-    @located
+    @records
     def size(self, arg: Tensor, dim: int) -> Scalar:
         """The extent of one axis."""
         shape = arg._value.shape
         return self.extent(shape[normalize_axis(dim, len(shape), "size: axis")])
 
-    @located
+    @records
     def shape(self, arg: Tensor) -> Vector:
         """All extents, as a vector."""
         return self._fd._vector(arg._value.shape, shape_of=arg._number)
 
-    @located
+    @records
     def at(self, vector: Vector, index: int) -> Scalar:
         """One element of a vector."""
-        return self.extent(vector.elements[normalize_axis(index, len(vector.elements), "at: element")])
+        count = len(vector.elements)
+        if not -count <= index < count:
+            raise OutOfRangeError(
+                f"at: index {index} is out of range for {count} elements", hint=f"use {-count} to {count - 1}"
+            )
+        return self.extent(vector.elements[index])
 
-    @located
+    @records
     def reshape(
         self, arg: Tensor, new_shape: Any, dtype: Any = None, compute: Any = None, *, groups: Any = ()
     ) -> Any:  # fmt: skip
@@ -151,7 +153,7 @@ class Operations(RowOperations):
         groups: pairs of axes (of the operand, of the result) with equal products, where that is known.
         """
         own = arg._value.shape
-        target = list(self._plain(list(entries_of(new_shape))))
+        target = list(new_shape)
         unknown = [k for k, e in enumerate(target) if e == -1]
         if len(unknown) > 1:
             raise ShapeError(f"reshape: {target} has more than one -1", hint="spell out the others")
@@ -162,7 +164,7 @@ class Operations(RowOperations):
         kept = [1 if k in inferable else e for k, e in enumerate(target)]
         sizes = self._sizes(kept, "reshape")
         shape = tuple(target[k] if k in inferable else e for k, e in enumerate(sizes))
-        attributes = {"new_shape": shape, "groups": self._plain(list(groups)), "inferable": inferable}
+        attributes = {"new_shape": shape, "groups": groups, "inferable": inferable}
         return self._moved(REGISTRY["reshape"], [self._fd._operand(arg)], attributes, dtype, compute)
 
     def _left_over(self, total: Extent, others: Extent) -> Extent:
@@ -177,39 +179,48 @@ class Operations(RowOperations):
         self._fd._builder.require(total % others, "==", 0, message, hint)
         return floordiv(total, others)
 
-    @located
+    @records
     def expand(self, arg: Tensor, shape: Any, dtype: Any = None, compute: Any = None) -> Any:
         """Axes of extent 1 repeated up to `shape`; -1 keeps an axis."""
         own = arg._value.shape
-        target = list(self._plain(list(entries_of(shape))))
-        lead = len(target) - len(own)
-        kept = [own[k - lead] if e == -1 and k >= lead >= 0 else e for k, e in enumerate(target)]
+        lead = len(shape) - len(own)
+        kept = [own[k - lead] if e == -1 and k >= lead >= 0 else e for k, e in enumerate(shape)]
         extents = self._sizes(kept, "expand")
         return self._moved(REGISTRY["expand"], [self._fd._operand(arg)], {"shape": extents}, dtype, compute)
 
-    @located
+    @records
     def broadcast_in_dim(self, arg: Tensor, shape: Any, broadcast_dims: Sequence[int]) -> Any:
         """Axis k of `arg` becomes axis broadcast_dims[k] of the result, which has `shape`."""
-        target = entries_of(shape)
-        dims = [normalize_axis(d, len(target), "broadcast_in_dim: axis") for d in broadcast_dims]
+        dims = [normalize_axis(d, len(shape), "broadcast_in_dim: axis") for d in broadcast_dims]
         if len(dims) != arg.ndim or sorted(set(dims)) != dims:
             raise ShapeError(
                 f"broadcast_in_dim: {list(broadcast_dims)} does not place {arg.ndim} axes in ascending order",
                 hint="name one axis of the result for each axis of the operand",
             )
-        flags = [k not in dims for k in range(len(target))]
+        flags = [k not in dims for k in range(len(shape))]
         spread = self.broadcast(arg, is_broadcast_dim=flags) if any(flags) else arg
         return self.expand(spread, shape)
 
-    @located
-    def cat(self, tensors: Sequence[Tensor], dim: int = 0, manual_padding: bool = False, **types: Any) -> Any:
+    @records
+    def cat(
+        self, tensors: Sequence[Tensor], dim: int = 0, manual_padding: bool = False, *, dtype: Any = None,
+        compute: Any = None,
+    ) -> Any:  # fmt: skip
         """Tensors one after another along `dim`."""
-        return self._movement(REGISTRY["cat"], list(tensors), dim=dim, **types)  # type: ignore[arg-type]
+        return self._movement(REGISTRY["cat"], *tensors, dim=dim, dtype=dtype, compute=compute)  # type: ignore[arg-type]
 
-    @located
+    @records
+    def linear(
+        self, arg: Tensor, weight: Tensor, bias: Tensor | None = None, *, dtype: Any = None, compute: Any = None
+    ) -> Any:
+        """arg @ weight.T, plus bias where there is one."""
+        operands = [arg, weight] if bias is None else [arg, weight, bias]
+        return self._movement(REGISTRY["linear"], *operands, dtype=dtype, compute=compute)  # type: ignore[arg-type]
+
+    @records
     def pad(self, arg: Tensor, pad_widths: Any, value: Any = None, dtype: Any = None, compute: Any = None) -> Any:
         """`value` around the tensor; pad_widths: (before, after) pairs from the last axis backwards."""
-        widths = [self._plain(w) for w in entries_of(pad_widths)]
+        widths = list(pad_widths)
         if len(widths) % 2 or len(widths) > 2 * arg.ndim:
             raise ShapeError(
                 f"pad: {len(widths)} widths for {arg.ndim} axes", hint="give two for each axis, last axis first"
@@ -218,6 +229,7 @@ class Operations(RowOperations):
         pairs += [(0, 0)] * (arg.ndim - len(pairs))
         first_axis_first = tuple(w for pair in reversed(pairs) for w in pair)
         filler = self._constant(0 if value is None else value, "pad: value")
+        check_fits(filler, type_or_none(dtype) or arg._value.dtype, "pad: value")
         attributes = {"pad_widths": first_axis_first, "value": filler}
         return self._moved(REGISTRY["pad"], [self._fd._operand(arg)], attributes, dtype, compute)
 
@@ -243,26 +255,28 @@ class Operations(RowOperations):
         (result,) = evaluate(Fusion({operand: builder.values[operand]}, (), (node,), (operand,)), [])
         return result.item()  # type: ignore[no-any-return]
 
-    @located
+    @records
     def slice(
         self, arg: Tensor, start_indices: Any, end_indices: Any, strides: Any = None,
         manual_normalization: bool = False, dtype: Any = None, compute: Any = None,
     ) -> Any:  # fmt: skip
         """Elements start, start + stride, ... before end, on every axis; bounds beyond the axis are cut to it."""
-        starts, ends = (self._plain(list(entries_of(i))) for i in (start_indices, end_indices))
-        steps = (1,) * arg.ndim if strides is None else self._plain(list(entries_of(strides)))
+        starts, ends = start_indices, end_indices
+        steps = (1,) * arg.ndim if strides is None else strides
         if not manual_normalization and len(starts) == len(ends) == arg.ndim:
             pairs = clamped(arg._value.shape, starts, ends)
             starts, ends = tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
         attributes = {"start_indices": starts, "end_indices": ends, "strides": steps}
         return self._moved(REGISTRY["slice"], [self._fd._operand(arg)], attributes, dtype, compute)
 
-    @located
-    def squeeze(self, arg: Tensor, dims: Any, squeeze_expanded: bool = False, **types: Any) -> Any:
+    @records
+    def squeeze(
+        self, arg: Tensor, dims: Any, squeeze_expanded: bool = False, *, dtype: Any = None, compute: Any = None
+    ) -> Any:
         """Drops axes of extent 1."""
-        return self._movement(REGISTRY["squeeze"], arg, dims=tuple(dims), **types)  # type: ignore[arg-type]
+        return self._movement(REGISTRY["squeeze"], arg, dims=dims, dtype=dtype, compute=compute)  # type: ignore[arg-type]
 
-    @located
+    @records
     def gather(self, arg: Tensor, index: Tensor, dim: int) -> Any:
         """Elements at the positions that `index` holds along `dim`; the result has the shape of `index`."""
         own, wanted = arg._value.shape, index._value.shape
@@ -274,20 +288,20 @@ class Operations(RowOperations):
                 arg = self._moved(REGISTRY["slice"], [self._fd._operand(arg)], cut)
         return self.take_along_axis(arg, index, axis)
 
-    @located
+    @records
     def stack(self, tensors: Sequence[Tensor], dim: int = 0) -> Any:
         """Tensors of one shape along a new axis `dim`."""
         rank = tensors[0].ndim + 1
         axis = normalize_axis(dim, rank, "stack: axis")
         return self.cat([self.broadcast(t, [k == axis for k in range(rank)]) for t in tensors], axis)
 
-    @located
+    @records
     def select(self, arg: Tensor, index: Any, dim: int) -> Any:
         """The slice at one position along `dim`, which the result lacks."""
         position = index if isinstance(index, Tensor) else self.full([], index, DataType.Int)
         return self.take(arg, position, dim)
 
-    @located
+    @records
     def embedding_fwd(
         self, input: Tensor, weight: Tensor, padding_idx: Any = None, max_norm: Any = None, norm_type: Any = None,
         scale_grad_by_freq: Any = None, sparse: Any = None,
@@ -297,24 +311,24 @@ class Operations(RowOperations):
             raise UnsupportedError("embedding_fwd: max_norm changes the weight in place", hint="scale the weight first")
         return self.take(weight, input, 0)
 
-    @located
+    @records
     def topk(self, arg: Tensor, k: Any, dim: int = -1, largest: bool = True, sorted: bool = False) -> tuple[Any, Any]:
         """(values, positions) of the k largest or smallest along `dim`, always in order."""
         axis = normalize_axis(dim, arg.ndim, "topk: axis")
         order = self.argsort(arg, axis, largest)
-        ends = [self._plain(k) if a == axis else e for a, e in enumerate(order._value.shape)]
+        ends = [k if a == axis else e for a, e in enumerate(order._value.shape)]
         places = self.slice(order, [0] * arg.ndim, ends, manual_normalization=True)
         return self.take_along_axis(arg, places, axis), places
 
-    @located
+    @records
     def welford(self, arg: Tensor, dims: Any, keepdim: bool = False) -> tuple[Any, Any, Any]:
         """(mean, sum of squared deviations, number of elements) over `dims`."""
-        axes = normalize_axes(tuple([dims] if isinstance(dims, int) else dims), arg.ndim, "welford: axis")
+        axes = normalize_axes(dims, arg.ndim, "welford: axis")
         average = self.mean(arg, axes, keepdim)
         count = self.extent(product(arg._value.shape[a] for a in axes))
         return average, self.sum_of_squares(arg, axes, keepdim), count
 
-    @located
+    @records
     def stride_order(self, arg: Tensor, stride_order: Sequence[int]) -> Any:
         """The same tensor, stored in another order of axes: only the row-major order is there."""
         if list(stride_order) != list(reversed(range(arg.ndim))):

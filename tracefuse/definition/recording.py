@@ -13,12 +13,13 @@ from typing import Any
 
 from tracefuse import source
 from tracefuse.definition.handles import Handle, LoopAxis, Scalar, Tensor, Vector
-from tracefuse.dtypes import DataType, DType, dtype_of, python_kind
-from tracefuse.errors import DtypeError, FusionError, ShapeError
+from tracefuse.definition.signatures import records
+from tracefuse.dtypes import DataType, DType, check_fits, dtype_of, python_kind
+from tracefuse.errors import FusionError
 from tracefuse.ir.builder import FusionBuilder
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Attributes, Fusion, Literal, Op, Operand
-from tracefuse.ir.printing import VectorValue
+from tracefuse.ir.printing import VectorValue, data_operands
 
 
 class Recording:
@@ -57,21 +58,32 @@ class Recording:
         self._vectors[number] = VectorValue(number, tuple(elements), shape_of)
         return Vector(self, self._vectors[number])
 
+    def forget_from(self, number: int) -> None:
+        """Forgets vectors and comparisons whose numbers are given again."""
+        for held in (self._vectors, self._truths):
+            while held and next(reversed(held)) >= number:
+                held.popitem()
+
+    def handle_kind(self, value: Any) -> str | None:
+        """ "tensor", "scalar" or "vector" of this definition, "foreign" for another's, None for other values."""
+        if not isinstance(value, Handle | Vector):
+            return None
+        if value._fd is not self:
+            return "foreign"
+        return "vector" if isinstance(value, Vector) else "tensor" if isinstance(value, Tensor) else "scalar"
+
+    def has_extent(self, id: int) -> bool:
+        """Whether a symbolic integer with this id is one of this definition."""
+        return -id <= self._builder.axes if id < 0 else id in self._builder.values
+
     # -- operands ---------------------------------------------------------------------------------------------------
 
     def _operand(self, value: Any) -> Operand:
         """A value of this definition by number, or a constant."""
         if isinstance(value, Handle):
-            if value._fd is not self:
-                raise FusionError(f"{value!r} belongs to another definition", where=source.user_line())
             return value._number
-        item = value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
-        if not isinstance(item, bool | int | float | complex):
-            raise DtypeError(
-                f"{type(value).__name__} is no operand", hint="give a tensor, a scalar or a Python number",
-                where=source.user_line(),
-            )  # fmt: skip
-        return Literal(item)
+        python_kind(value)
+        return Literal(value)
 
     def _kind(self, value: Any) -> str:
         """The kind of dtype of an operand."""
@@ -95,19 +107,6 @@ class Recording:
             return operand.value if isinstance(operand.value, int) and not isinstance(operand.value, bool) else None
         return self._builder.values[operand].extent
 
-    def _attribute(self, value: Any) -> Any:
-        """A value as it stands in an attribute: a scalar is the integer that it is."""
-        if not isinstance(value, Handle):
-            return value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
-        number = self._operand(value)
-        extent = self._extent_or_none(number)
-        if extent is None:
-            raise ShapeError(
-                f"{value!r} is no integer that sizes can be made of",
-                hint="sizes, integer inputs and + - * // % of them can be", where=source.user_line(),
-            )  # fmt: skip
-        return extent
-
     # -- applying rows ----------------------------------------------------------------------------------------------
 
     def _apply(
@@ -115,10 +114,14 @@ class Recording:
         *, extents: Sequence[Extent | None] = (),
     ) -> tuple[Tensor | Scalar, ...]:  # fmt: skip
         """Records one node and hands out its results."""
+        for operand in data_operands(row, operands):
+            if isinstance(operand, Literal):
+                check_fits(operand.value, compute, row.name)
         where = source.user_line()
         made = self._record().node(row, operands, attributes, compute, dtypes, where=where, extents=extents)
         return tuple(map(self._handle, made))
 
+    @records
     def extent(self, id: int) -> Extent:
         """The symbolic integer with this id, which takes no number: an axis of the inputs, or an integer scalar.
 
@@ -132,5 +135,8 @@ class Recording:
             axes = [extent for value in inputs if value.is_tensor for extent in value.shape]
             found = axes[-id - 1] if -id <= len(axes) else None
         if found is None:
-            raise FusionError(f"the definition has no extent with id {id}", where=source.user_line())
+            raise FusionError(
+                f"extent: the definition has no extent with id {id}",
+                hint="-1, -2, ... are the axes of its inputs, from 0 up its integer scalars",
+            )
         return found

@@ -25,9 +25,10 @@ MANY = 8
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """One guard that failed. text: what changed; argument: the name of what did; where: the line that asked."""
+    """What does not fit. guard: the one that failed, or None where it is no guard about sizes; text: what changed;
+    argument: the name of what did; where: the line that asked."""
 
-    guard: Guard
+    guard: Guard | None
     text: str
     argument: str
     where: str | None
@@ -119,8 +120,10 @@ class Misses:
         self._counts: Counter[tuple[Extent, str, str, str | None]] = Counter()
 
     def note(self, miss: Miss, *, warn: bool = True) -> None:
-        """Counts a miss, and warns of a guard that was missed too often. warn: false where each size is asked for."""
+        """Counts a guard's miss; warns of one missed too often. warn: false where each size is asked for."""
         guard = miss.guard
+        if guard is None:
+            return
         key = (guard.left, guard.relation, guard.reason, guard.where)
         self._counts[key] += 1
         if self._counts[key] == MANY and warn:

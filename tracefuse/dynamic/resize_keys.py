@@ -54,6 +54,7 @@ class ResizeFacts:
         self.guards: dict[Guard, None] = {}
         self.axes: dict[int, list[Axis]] = {}
         self.table: dict[Symbol, Extent] = {}
+        self._spelled_with: dict[Symbol, dict[Symbol, None]] = {}  # the entries that a symbol stands in
         for node in fusion.nodes:
             self.look_at(node)
 
@@ -127,8 +128,7 @@ class ResizeFacts:
                 for symbol in symbols(part):
                     assert symbol.id is not None
                     value, own = self.sizes[symbol.id], Expression((((symbol,), 1),))
-                    self.table = {known: substitute(extent, {symbol: value}) for known, extent in self.table.items()}
-                    self.table[symbol] = value
+                    self._enter(symbol, value)
                     self.guard(own, "==", value, f"the {what} is made for it", node.where)
         else:
             self._guard_change(axis, f"the {what} changes it", node.where)
@@ -144,9 +144,18 @@ class ResizeFacts:
                 continue
             rest = Expression((((one,), 1),)) - expression * coefficient
             if one not in symbols(rest):
-                self.table = {known: substitute(value, {one: rest}) for known, value in self.table.items()}
-                self.table[one] = rest
+                self._enter(one, rest)
                 return
+
+    def _enter(self, one: Symbol, spelling: Extent) -> None:
+        """Spells a size by others, also where it stands in what was entered before."""
+        if one in self.table and self.table[one] == spelling:
+            return
+        changed = self._spelled_with.pop(one, {})
+        self.table.update((known, substitute(self.table[known], {one: spelling})) for known in changed)
+        self.table[one] = spelling
+        for found in symbols(spelling):
+            self._spelled_with.setdefault(found, {}).update({**changed, one: None})
 
     def _guard_change(self, axis: Axis, reason: str, where: str | None) -> None:
         """That the resize is none that changes nothing, by the first end for which that shows."""

@@ -27,17 +27,19 @@ from tracefuse.diagnostics.logs import say
 from tracefuse.diagnostics.progress import say_trace
 from tracefuse.dynamic.concretization import Concretization
 from tracefuse.dynamic.index_classes import Indexing, index_classes
-from tracefuse.errors import TraceError, UnsupportedError
+from tracefuse.errors import TraceError, UnsupportedError, shown
 from tracefuse.frontend.bound_function import BoundFusedFunction, by_name, name_of, owns
 from tracefuse.frontend.calls.call import Call, Signature
 from tracefuse.frontend.calls.fast_path import MISSED, direct_call, form_of
 from tracefuse.frontend.calls.output_buffers import given_leaves, put_into
+from tracefuse.frontend.calls.retraces import keys_of, why_keyed, why_traced
 from tracefuse.frontend.calls.shared_arguments import check_apart, same_leaves
-from tracefuse.frontend.calls.trace_entry import Entry, arguments_of, assembled, missed, printing
+from tracefuse.frontend.calls.trace_entry import Entry, arguments_of, assembled, printing
 from tracefuse.frontend.trace_cache import TraceCache
 from tracefuse.frontend.tracer.recorder import current
 from tracefuse.frontend.tracer.result_leaves import ArgumentLeaf, OutputLeaf
 from tracefuse.frontend.tracing import Trace, not_a_function, trace
+from tracefuse.passes.rewrite import round_scalars
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.donated_arrays import TAKEN, check_not_taken
 from tracefuse.runtime.host_text import HostProgram
@@ -65,6 +67,11 @@ class FusedFunction(Generic[P, R]):
             raise not_a_function(plain, plain.__name__)
         if not callable(function):
             raise TraceError(f"fuse takes a function, got {type(function).__name__}", hint="write @fuse above a def")
+        if merge is not None and not callable(merge):
+            raise TraceError(
+                f"merge cannot be {shown(merge)}",
+                hint="give a function of two groups, such as tracefuse.rules.one_op_a_segment",
+            )
         functools.update_wrapper(self, function)
         self.__qualname__: str = getattr(function, "__qualname__", type(function).__name__)
         self._function: Callable[..., Any] = function
@@ -165,18 +172,28 @@ class FusedFunction(Generic[P, R]):
             if arguments is not None:
                 self._cache.hits += 1
                 return entry, arguments
-        cause = missed(entries[0], call, bound) if entries else None
+        cause = why_traced(entries, call, bound) if entries else why_keyed(self._cache.entries_with(options), call)
         if cause is not None:
             say(options, 1, lambda: str(cause))
         entry = self._made(call, options, bound, same)
         entry.cause = cause
         self._cache.add(key, entry)
         arguments = arguments_of(entry, call, bound)
-        assert arguments is not None
+        if arguments is None:
+            raise self._unstable(entry, call, bound)
         entry.before = entry.trace.facts(arguments)
         if cause is not None:
             self._cache.guard_failures.note(cause, warn=options.dynamic)
         return entry, arguments
+
+    def _unstable(self, entry: Entry, call: Call, bound: Any) -> TraceError:
+        """The refusal of state that is not the same right after it was read."""
+        change = why_traced([entry], call, bound)
+        return TraceError(
+            f"what {self.__qualname__} reads is not the same when it is read again"
+            + ("" if change is None else f": {change}"),
+            hint="pass it as an argument",
+        )
 
     def _made(self, call: Call, options: Options, bound: Any, same: Mapping[int, int]) -> Entry:
         start = time.perf_counter()
@@ -194,11 +211,11 @@ class FusedFunction(Generic[P, R]):
             arrays.check_can_change(kind, "in-place change of an argument")
         executable = self._compiled(traced, options, device) if traced.fusion.outputs else None
         single = traced.structure.num_nodes == 1 and traced.results == (OutputLeaf(0),)
-        return Entry(traced, executable, traced.guard_function(), single, kind, device)
+        return Entry(traced, executable, traced.guard_function(), single, kind, device, keys_of(call))
 
     def _compiled(self, traced: Trace, options: Options, device: int | None) -> Executable | EvaluatedExecutable:
         if options.target == "reference":
-            return EvaluatedExecutable(traced.fusion)
+            return EvaluatedExecutable(round_scalars(traced.fusion) if options.exact_half else traced.fusion)
         target, device = resolve_target(options.target, device)
         facts = (*traced.guards, *traced.never_one())
         return compile_fusion(

@@ -8,11 +8,12 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, TypeAlias
 
 from tracefuse.caches import CLEAR_CACHES, BoundedTable, Cache, register
 from tracefuse.compiler.placed_fusion import CacheInfo
 from tracefuse.compiler.plan_cache import PlanCache
+from tracefuse.config import Options
 from tracefuse.dynamic.guard_failures import Misses
 from tracefuse.frontend.calls.fast_path import DirectCall
 from tracefuse.frontend.calls.trace_entry import Entry
@@ -22,6 +23,10 @@ MOST_TRACES = 64
 
 MOST_KEYS = 1024
 """Keys that traces are kept for, and call signatures that have fast paths; the one used longest ago goes first."""
+
+
+TraceKey: TypeAlias = tuple[Options, Hashable]
+"""The options in force and what a call says of its arguments."""
 
 
 class TraceCache:
@@ -38,11 +43,11 @@ class TraceCache:
         self.fast_paths: BoundedTable[tuple[Any, ...], list[DirectCall]] = BoundedTable(MOST_KEYS)
         self.guard_failures = Misses()
         self.hits = 0
-        self._entries: BoundedTable[Hashable, list[Entry]] = _Entries(self)
+        self._entries: BoundedTable[TraceKey, list[Entry]] = _Entries(self)
         self._traces = self._compiles_dropped = 0
         _alive.add(self)
 
-    def entries(self, key: Hashable) -> list[Entry]:
+    def entries(self, key: TraceKey) -> list[Entry]:
         """The traces of a key, the newest first."""
         entries = self._entries.get(key)
         if entries is None:
@@ -50,7 +55,11 @@ class TraceCache:
         self._entries.move_to_end(key)
         return entries
 
-    def add(self, key: Hashable, entry: Entry) -> None:
+    def entries_with(self, options: Options) -> list[Entry]:
+        """The traces of every key with these options."""
+        return [entry for (own, _), entries in self._entries.items() if own is options for entry in entries]
+
+    def add(self, key: TraceKey, entry: Entry) -> None:
         """Adds a trace, in front: sizes that changed once tend to stay."""
         entries = [entry, *self._entries.get(key, ())]
         self._traces += 1
@@ -84,14 +93,14 @@ class TraceCache:
             self._traces = self.hits = self._compiles_dropped = 0
 
 
-class _Entries(BoundedTable[Hashable, list[Entry]]):
+class _Entries(BoundedTable[TraceKey, list[Entry]]):
     """Counts the plans of the traces that it drops, and drops the fast paths that lead to them."""
 
     def __init__(self, cache: TraceCache) -> None:
         super().__init__(MOST_KEYS)
         self._cache = weakref.ref(cache)
 
-    def drop(self, key: Hashable) -> None:
+    def drop(self, key: TraceKey) -> None:
         entries, cache = self.pop(key, []), self._cache()
         if cache is None:
             return

@@ -17,12 +17,13 @@ from tracefuse import pytrees, source
 from tracefuse.dtypes import dtype_of
 from tracefuse.dynamic.guard_failures import Miss, first_miss
 from tracefuse.dynamic.guards import Guard
-from tracefuse.errors import TraceError
+from tracefuse.errors import TraceError, TracefuseError
 from tracefuse.frontend.numpy_api import replacements
 from tracefuse.frontend.traced_array import Tracer
 from tracefuse.frontend.tracer import captures, traced_ops
 from tracefuse.frontend.tracer.assumptions import ScalarGuard
-from tracefuse.frontend.tracer.captures import Place
+from tracefuse.frontend.tracer.captures import Place, State
+from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.printed_values import Print, printed
 from tracefuse.frontend.tracer.random_watch import RandomWatch
 from tracefuse.frontend.tracer.recorder import Recorder, current
@@ -36,6 +37,7 @@ from tracefuse.frontend.tracer.result_leaves import (
 )
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced, ViewGroup
+from tracefuse.frontend.tracer.write_protection import WriteProtection
 from tracefuse.generated_code import compile_expression
 from tracefuse.ir.extents import Symbol, python_text
 from tracefuse.ir.fusion import Fusion
@@ -67,7 +69,8 @@ class Trace:
 
     sources: for each input of the fusion the position of its leaf, or -(k + 1) for the k-th capture. results: where
     each leaf of the result comes from. device: the GPU that arguments or `device=` name, or None. prints: what a call
-    prints. sizes: extents and scalars of the call that it was recorded for.
+    prints. sizes: extents and scalars of the call that it was recorded for. pairs: places that lead to one object, as
+    they have to at every call.
     """
 
     fusion: Fusion
@@ -82,6 +85,7 @@ class Trace:
     device: int | None = None
     prints: tuple[Print, ...] = ()
     sizes: Mapping[int, Any] = field(default_factory=dict)
+    pairs: tuple[tuple[Place, Place], ...] = ()
 
     def facts(self, arguments: Sequence[Any]) -> dict[int, Any]:
         """Extents and scalars of a call, for arguments in the order of the fusion's inputs."""
@@ -146,42 +150,57 @@ def trace(
     name = getattr(function, "__name__", type(function).__name__)
     recorder = Recorder(Tracer, name)
     recorder.device, recorder.is_placed = device, any(leaf.kind == "array" for leaf in leaves)
-    watch = RandomWatch(function, bound)
+    names = CodeNames()
+    found_before = list(captures.places(function, bound, names))
+    watch = RandomWatch(function, found_before, names)
     inputs = _inputs(recorder, leaves, function, dynamic, same)
     positional, keywords = rebuild(inputs.given)
+    protection = WriteProtection(found_before, _line_of(function))
+    recorder.captured_paths = protection.paths
     token = current.set(recorder)
     try:
-        result = _called(function, positional, keywords)
+        with protection:
+            result = _called(function, positional, keywords, protection)
         if inspect.isgenerator(result) or inspect.iscoroutine(result) or inspect.isasyncgen(result):
             raise not_a_function(function, name)
         found, structure = pytrees.flatten(result)
         results = tuple(_result(recorder, leaf, inputs) for leaf in found)
         _update_arguments(recorder)
         prints = printed(recorder)
-        captured, order = _captured(recorder, function, bound)
+        closed_over = [capture.array for capture in recorder.captures.values()]
+        state = captures.state_of(function, bound, closed_over, names)
+        captured, order = _captured(recorder, state)
         fusion = recorder.build()
         watch.warn()
     finally:
         current.reset(token)
         recorder.alive = False
     sources = tuple(inputs.numbers[n] if n in inputs.numbers else -(order[n] + 1) for n in fusion.inputs)
-    closed_over = [capture.array for capture in captured]
-    statics = tuple(captures.read_places(function, bound, closed_over)) if hasattr(function, "__code__") else ()
     return Trace(
-        fusion, tuple(recorder.guards), tuple(recorder.scalar_guards), sources, captured, statics, results, structure,
-        tuple(leaf.path for leaf in leaves), recorder.device, prints,
-        dict(recorder.hints),
+        fusion, tuple(recorder.guards), tuple(recorder.scalar_guards), sources, captured, tuple(state.plain), results,
+        structure, tuple(leaf.path for leaf in leaves), recorder.device, prints,
+        dict(recorder.hints), tuple(state.pairs),
     )  # fmt: skip
 
 
-def _called(function: Callable[..., Any], positional: Sequence[Any], keywords: dict[str, Any]) -> Any:
+def _line_of(function: Any) -> str | None:
+    """The line where a function begins; None of what has no code."""
+    code = getattr(function, "__code__", None)
+    return None if code is None else source.line_of(code)
+
+
+def _called(
+    function: Callable[..., Any], positional: Sequence[Any], keywords: dict[str, Any], protection: WriteProtection
+) -> Any:
     """The function's result; a function of CuPy that does not take traced arrays is named, with what to write."""
     try:
         return function(*positional, **keywords)
     except Exception as error:
         if isinstance(error, TypeError) and not _takes(function, positional, keywords):
             raise TraceError(str(error), hint=f"it is {_spelled(function)}") from None
-        refusal = replacements.of_cupy(error, lambda value: isinstance(value, Traced))
+        refusal: TracefuseError | None = protection.refusal(error)
+        if refusal is None:
+            refusal = replacements.of_cupy(error, lambda value: isinstance(value, Traced))
         if refusal is None:
             raise
         raise refusal.with_traceback(error.__traceback__) from None
@@ -215,8 +234,7 @@ def not_a_function(function: Any, name: str) -> TraceError:
 def _inputs(
     recorder: Recorder, leaves: Sequence[Leaf], function: Any, dynamic: bool, same: Mapping[int, int]
 ) -> _Inputs:
-    code = getattr(function, "__code__", None)
-    where = None if code is None else source.line_of(code)
+    where = _line_of(function)
     inputs = _Inputs()
     for position, leaf in enumerate(leaves):
         if leaf.kind == "static":
@@ -272,11 +290,12 @@ def _update_arguments(recorder: Recorder) -> None:
         builder.output(traced.number, argument)
 
 
-def _captured(recorder: Recorder, function: Any, bound: Any) -> tuple[tuple[Captured, ...], dict[int, int]]:
+def _captured(recorder: Recorder, state: State) -> tuple[tuple[Captured, ...], dict[int, int]]:
+    """The captured arrays, with the nearest place of each, and their positions by the number of their input."""
     found: list[Captured] = []
     order: dict[int, int] = {}
     for capture in recorder.captures.values():
-        place = captures.place_of(capture.array, function, bound) if hasattr(function, "__code__") else None
+        place = next(iter(state.arrays.get(id(capture.array), ())), None)
         order[capture.number] = len(found)
         key = array_key(capture.array, dtype_of(capture.array.dtype))
         found.append(Captured(place, capture.array, key))

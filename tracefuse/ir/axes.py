@@ -7,20 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tracefuse.errors import ShapeError
+from tracefuse.errors import AxisError, ShapeError
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Require, Shape, is_given
 
 
 def normalize_axis(axis: int, rank: int, what: str = "axis") -> int:
-    """A non-negative axis; ShapeError where it is out of range."""
+    """A non-negative axis; AxisError where it is out of range."""
     if not -rank <= axis < rank:
-        raise ShapeError(f"{what} {axis} is out of range for {rank} axes", hint=f"use {-rank} to {rank - 1}")
+        hint = f"use {-rank} to {rank - 1}" if rank else "leave the axis out: there is none"
+        raise AxisError(f"{what} {axis} is out of range for {rank} axes", hint=hint)
     return axis % rank
 
 
 def normalize_axes(axes: Sequence[int], rank: int, what: str = "axis") -> tuple[int, ...]:
-    """Sorted non-negative axes; ShapeError for one out of range or named twice."""
+    """Sorted non-negative axes; AxisError for one out of range, ShapeError for one named twice."""
     result = [normalize_axis(a, rank, what) for a in axes]
     if len(set(result)) != len(result):
         raise ShapeError(f"{what} named twice in {tuple(axes)}", hint="name each axis once")

@@ -48,6 +48,33 @@ class FusionBuilder:
         self._next += 1
         return number
 
+    def snapshot(self) -> tuple[int, ...]:
+        """What `take_back` needs to come back to what is recorded now."""
+        held = (self.values, self.inputs, self.nodes, self.outputs, self.requirements, self.aliases)
+        return (*map(len, held), self._axes, self._next)
+
+    def take_back(self, mark: tuple[int, ...]) -> None:
+        """Forgets what was recorded since the mark."""
+        *lengths, self._axes, self._next = mark
+        for recorded, length in (
+            (self.inputs, lengths[1]), (self.nodes, lengths[2]), (self.outputs, lengths[3]),
+            (self.requirements, lengths[4]),
+        ):  # fmt: skip
+            del recorded[length:]
+        for by_number, length in ((self.values, lengths[0]), (self.aliases, lengths[5])):
+            while len(by_number) > length:
+                by_number.popitem()
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next value."""
+        return self._next
+
+    @property
+    def axes(self) -> int:
+        """How many axes the inputs have together."""
+        return self._axes
+
     def _add(self, value: Value) -> int:
         self.values[value.number] = value
         self._next = max(self._next, value.number + 1)

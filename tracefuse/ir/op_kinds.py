@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
 from tracefuse.errors import DtypeError
@@ -77,6 +79,7 @@ class Pointwise(Op):
     scalar: str
     numpy: NumPyMeaning
     domain: tuple[DType, ...]
+    ufunc: np.ufunc | None = None
     promotion: str = "common"
     result: str = "same"
     integer: str | None = None
@@ -118,6 +121,11 @@ class Pointwise(Op):
         if self.result == "real":
             return compute.real
         return compute.complex if self.result == "complex" else compute
+
+    @property
+    def loops(self) -> np.ufunc | None:
+        """The ufunc whose types it has in NumPy, if it is one."""
+        return self.numpy if isinstance(self.numpy, np.ufunc) else self.ufunc
 
     def code(self, compute: DType) -> str:
         """The scalar code for a compute type."""
@@ -299,7 +307,8 @@ class Movement(Op):
     the integer that an index operand holds there, wrapped once and kept inside the axis that it indexes.
     data: how many operands carry data (all but index operands); the result has the type of the data.
     resize: for rows that change the extents of axes one by one, how. regroups: whether elements keep their row-major
-    order while axes are merged and split, as the attribute `new_shape` says.
+    order while axes are merged and split, as the attribute `new_shape` says. associative: applied to neighbouring
+    operands, and then to what that gives, it gives the same.
     """
 
     shape: ShapeRule
@@ -308,6 +317,7 @@ class Movement(Op):
     data: int | None = None
     resize: ResizeRule | None = None
     regroups: bool = False
+    associative: bool = False
     kind: str = field(default="movement", init=False)
 
     def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:

@@ -20,6 +20,7 @@ from tracefuse.ir.extents import Expression
 from tracefuse.ir.extents import evaluate as evaluate_extent
 from tracefuse.ir.fusion import Fusion, Literal, Node, Operand
 from tracefuse.ir.op_kinds import Library, Movement, Pointwise, Reduction
+from tracefuse.rounding import round_to_half
 
 
 def extent_values(fusion: Fusion, arguments: Sequence[Any]) -> dict[int, int]:
@@ -99,7 +100,7 @@ def _result(result: Any, dtype: DType, wide: bool, round_it: bool) -> Any:
         return array.astype(widest(dtype).numpy)
     if dtype.is_half:
         # Kept as float32 that holds the value; rounding goes through the type itself.
-        return array.astype(dtype.numpy).astype(np.float32) if round_it else array.astype(np.float32)
+        return round_to_half(array, dtype).astype(np.float32) if round_it else array.astype(np.float32)
     return _converted(array, dtype)
 
 
@@ -179,6 +180,8 @@ def _operand(
     compute = widest(node.compute) if wide else node.compute.compute
     if isinstance(op, Pointwise) and op.result == "dtype":
         return array
+    if isinstance(op, Movement) and node.compute.is_half and not wide and array.dtype.kind in "iuf":
+        return round_to_half(array, node.compute).astype(np.float32)
     if isinstance(op, Pointwise) and op.native:
         compute = node.compute
     return _converted(array, compute)

@@ -21,32 +21,13 @@ import numpy as np
 
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
+from tracefuse.rounding import round_to_half
 
 Function = Callable[..., Any]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # casts
-
-
-def _round_to_odd(values: Any) -> Any:
-    """float32 from float64 with inexact results made odd, so that a second rounding to a half type is the only one.
-
-    Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008.
-    """
-    nearest = values.astype(np.float32)
-    wrong = np.abs(nearest.astype(np.float64)) > np.abs(values)
-    toward_zero = np.where(wrong, np.nextafter(nearest, np.float32(0)), nearest).astype(np.float32)
-    inexact = (toward_zero.astype(np.float64) != values) & ~np.isnan(values)
-    return (toward_zero.view(np.uint32) | inexact).astype(np.uint32).view(np.float32)
-
-
-def _sticky(values: Any) -> Any:
-    """float64 from 64-bit integers, exact or (beyond 2**53) with the lost bits kept as one low bit: enough to round."""
-    large = np.abs(values.astype(np.float64)) >= 2.0**53
-    low = values & values.dtype.type(0x7FF)
-    cut = (values - low) + np.where(low != 0, 0x400, 0).astype(values.dtype)
-    return np.where(large, cut, values).astype(np.float64)
 
 
 def _to_integer(values: Any, to: DType) -> Any:
@@ -74,8 +55,7 @@ def convert(values: Any, to: DType) -> Any:
     if source.is_floating and to.is_integer:
         return _to_integer(values, to)
     if to.is_half and source is not dtypes.float32:
-        exact = _sticky(values) if source.is_integer and source.itemsize == 8 else values.astype(np.float64)
-        return _round_to_odd(exact).astype(to.numpy)
+        return round_to_half(values, to)
     return values.astype(to.numpy)
 
 

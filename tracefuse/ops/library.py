@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse.dtypes import NUMBERS
+from tracefuse.dtypes import ALL, NUMBERS
 from tracefuse.errors import ShapeError
 from tracefuse.ir.axes import broadcast_shapes
 from tracefuse.ir.extents import Extent
@@ -38,7 +38,7 @@ def _matmul_slices(axis: int, shapes: Sequence[Shape], attributes: Attributes) -
 
 
 matmul = library(
-    "matmul", NUMBERS, shape=_matmul_shape, slices=_matmul_slices, numpy=np.matmul, arity=2, in_halves=True, product="ab",
+    "matmul", ALL, shape=_matmul_shape, slices=_matmul_slices, numpy=np.matmul, arity=2, in_halves=True, product="ab",
     doc="Matrix product, as NumPy's matmul.",
 )  # fmt: skip
 

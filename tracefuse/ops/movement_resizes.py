@@ -8,6 +8,7 @@ Knows: extents, sources and their conditions. Must not know: how conditions beco
 from __future__ import annotations
 
 import builtins
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -134,14 +135,13 @@ def _cat_pull(
 def _cat_resize(shapes: Sequence[Shape], attributes: Attributes) -> tuple[Resize, ...]:
     dim = attributes["dim"]
     lengths = [shape[dim] for shape in shapes]
-    total = sum(lengths)
-    before = [sum(lengths[:k]) for k in range(len(lengths))]
+    *before, total = itertools.accumulate(lengths, initial=0)
     return tuple(Resize(k, dim, b, total - b - own) for k, (b, own) in enumerate(zip(before, lengths, strict=True)))
 
 
 cat = movement(
     "cat", shape=_cat_shape, pull=_cat_pull, resize=_cat_resize, numpy=lambda *xs, dim: np.concatenate(xs, axis=dim), attributes=(("dim", 0),),
-    arity=None, doc="Operands one after another along axis `dim`.",
+    arity=None, associative=True, doc="Operands one after another along axis `dim`.",
 )  # fmt: skip
 
 

@@ -26,9 +26,9 @@ mul = binary("mul", NUMBERS, scalar="a * b", numpy=np.multiply, exact=True, doc=
 div = binary(
     "div", INEXACT, scalar="a / b", numpy=np.divide, promotion="divide", exact=True, doc="Quotient, elementwise."
 )
-floor_divide = binary("floor_divide", REALS, scalar="a // b", numpy=reference_functions.floor_divide, exact=True, doc="Quotient rounded to minus infinity; integers by zero give 0.")  # fmt: skip
-remainder = binary("remainder", REALS, scalar="a % b", numpy=reference_functions.remainder, exact=True, doc="Remainder with the sign of the divisor; integers by zero give 0.")  # fmt: skip
-pow = binary("pow", NUMBERS, scalar="pow(a, b)", numpy=reference_functions.power, expensive=True, doc="a to the power b; integers wrap, and negative exponents give the reciprocal cut off.")  # fmt: skip
+floor_divide = binary("floor_divide", REALS, scalar="a // b", numpy=reference_functions.floor_divide, ufunc=np.floor_divide, exact=True, doc="Quotient rounded to minus infinity; integers by zero give 0.")  # fmt: skip
+remainder = binary("remainder", REALS, scalar="a % b", numpy=reference_functions.remainder, ufunc=np.remainder, exact=True, doc="Remainder with the sign of the divisor; integers by zero give 0.")  # fmt: skip
+pow = binary("pow", NUMBERS, scalar="pow(a, b)", numpy=reference_functions.power, ufunc=np.power, expensive=True, doc="a to the power b; integers wrap, and negative exponents give the reciprocal cut off.")  # fmt: skip
 maximum = binary("maximum", ORDERED, scalar="maximum(a, b)", numpy=np.maximum, exact=True, doc="The larger; NaN where either is.")  # fmt: skip
 minimum = binary("minimum", ORDERED, scalar="minimum(a, b)", numpy=np.minimum, exact=True, doc="The smaller; NaN where either is.")  # fmt: skip
 neg = unary("neg", NUMBERS, scalar="-a", numpy=np.negative, exact=True, doc="Negation, elementwise.")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from segments import Predicate, Verdict, any_of, both, negate, no, yes
-from tracefuse.errors import ScalarError
+from tracefuse.errors import ScalarError, shown
 from tracefuse.ir.extents import Extent, evaluate, product
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.partition.slicing import operand_axes
@@ -159,6 +159,9 @@ def at_most_bytes(limit: int) -> Predicate:
 
     Sizes that are symbolic must be known: give `inputs` to `segment`. The predicate raises ScalarError otherwise.
     """
+
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
+        raise ScalarError(f"at_most_bytes: limit cannot be {shown(limit)}", hint="give a number of bytes")
 
     def within_bytes(first: Group, second: Group) -> Verdict:
         union = first.union(second)

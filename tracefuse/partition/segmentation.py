@@ -144,7 +144,7 @@ def _split(
     while True:
         split = segments.partition(
             graph.graph,
-            FusionRule(fusion, graph.graph, graph.nodes),
+            FusionRule(fusion, graph.graph, graph.nodes, bounded=True),
             merge=with_streams(fusion, merge),
             view=predicates.viewer(fusion, graph.nodes, sizes),
             keep_boundaries=kept,

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tracefuse.dtypes import DType
 from tracefuse.errors import FusionError, InternalError, ShapeError, TracefuseError
 from tracefuse.ir.builder import FusionBuilder
 from tracefuse.ir.extents import Expression, Extent, symbol
@@ -27,6 +28,7 @@ from tracefuse.ops import REGISTRY
 from tracefuse.ops.movement import broadcast, squeeze
 from tracefuse.ops.pointwise import cast
 from tracefuse.ops.pointwise import set as copy
+from tracefuse.rounding import round_to_half
 
 
 class Rewriter(FusionBuilder):
@@ -207,6 +209,38 @@ def _with_transposed(fusion: Fusion, node: Node, producers: Mapping[int, Node]) 
     return Node(other, (left, made.operands[0]), dict(other.attributes), node.compute, node.outputs, node.where)
 
 
+MOST_OPERANDS = 32
+"""Operands of an associative row at most. Each is a branch and a parameter of its kernel, and a kernel has room for no
+more than a bounded number of them; a run of this many goes through memory once more."""
+
+
+def join_in_runs(fusion: Fusion) -> Fusion:
+    """An associative row with many operands is applied to runs of them, and then to what that gives."""
+    if not any(_is_long(node) for node in fusion.nodes):
+        return fusion
+    rewriter = Rewriter(fusion)
+    for node in fusion.nodes:
+        operands = node.operands
+        while _is_long(node) and len(operands) > MOST_OPERANDS:
+            runs = [operands[first : first + MOST_OPERANDS] for first in range(0, len(operands), MOST_OPERANDS)]
+            operands = tuple(_run(rewriter, fusion, node, run) for run in runs)
+        rewriter.keep(node if operands == node.operands else replace(node, operands=operands))
+    return rewriter.build()
+
+
+def _is_long(node: Node) -> bool:
+    return isinstance(node.op, Movement) and node.op.associative and len(node.operands) > MOST_OPERANDS
+
+
+def _run(rewriter: Rewriter, fusion: Fusion, node: Node, run: Sequence[Operand]) -> Operand:
+    """What a node makes of some of its operands."""
+    if len(run) == 1:
+        return run[0]
+    dtype = fusion.values[node.outputs[0]].dtype
+    (made,) = rewriter.node(node.op, run, node.attributes, node.compute, [dtype], where=node.where)
+    return made
+
+
 def _is_transpose(fusion: Fusion, node: Node) -> bool:
     """Whether a movement is that of a matrix to its transpose."""
     shapes = [fusion.shape_of(operand) for operand in node.operands]
@@ -278,6 +312,33 @@ def round_halves(fusion: Fusion) -> Fusion:
         rewriter.keep(replace(node, outputs=(exact,)))
         rewriter.keep(Node(cast, (exact,), {"dtype": value.dtype}, value.dtype, (number,), node.where))
     return rewriter.build()
+
+
+def round_scalars(fusion: Fusion) -> Fusion:
+    """The numbers and host scalars that arithmetic on halves meets, rounded to the half type first, as NumPy does.
+
+    What a comparison meets has its type from the trace.
+    """
+    rewriter = Rewriter(fusion)
+    for node in fusion.nodes:
+        op = node.op
+        if not isinstance(op, Pointwise) or not node.compute.is_half or op.result in ("bool", "dtype"):
+            rewriter.keep(node)
+            continue
+        first = 1 if op.promotion == "where" else 0
+        operands = [*node.operands[:first]]
+        operands += [_rounded_scalar(rewriter, o, node.compute) for o in node.operands[first:]]
+        rewriter.keep(replace(node, operands=tuple(operands)))
+    return rewriter.build()
+
+
+def _rounded_scalar(rewriter: Rewriter, operand: Operand, dtype: DType) -> Operand:
+    if isinstance(operand, Literal):
+        return Literal(float(round_to_half(operand.value, dtype)))
+    value = rewriter.values[operand]
+    if value.is_tensor or value.dtype is dtype:
+        return operand
+    return rewriter.node(cast, (operand,), {"dtype": dtype}, dtype, (dtype,))[0]
 
 
 def separate_outputs(fusion: Fusion) -> Fusion:

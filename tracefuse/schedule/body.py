@@ -2,7 +2,8 @@
 
 `Body.value(number, coordinates)` gives kernel expressions for one element of a value, or for `lanes` neighbouring ones,
 pulling what it needs from its operands. Each (value, coordinates) is computed once in its scope, in the outermost open
-loop that knows all of its coordinates. Templates open loops, declare accumulators and ask; this module emits.
+loop that knows all of its coordinates. Templates open loops, declare accumulators and ask; this module emits. What is
+begun and waits for an operand is on a stack of generators, since programs are deeper than Python's calls may be.
 
 Knows: ops by their kind, index maps, kernel IR. Must not know: how a template lays its loops out, sizes, devices.
 """
@@ -10,7 +11,7 @@ Knows: ops by their kind, index maps, kernel IR. Must not know: how a template l
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 
 from tracefuse.dtypes import DType, bool_, int64, uint64
 from tracefuse.errors import InternalError
@@ -19,16 +20,20 @@ from tracefuse.ir.extents import Expression as IndexExpression
 from tracefuse.ir.extents import Extent, symbol
 from tracefuse.ir.fusion import Fusion, Literal, Node, Shape
 from tracefuse.ir.indexing import position_of, reduces, sources
-from tracefuse.ir.op_kinds import Movement, Pointwise, Reduction
+from tracefuse.ir.op_kinds import Movement, Pointwise, Reduction, Source
 from tracefuse.kernel.kernel_ir import Accumulate, Comment, Constant, Expression, Variable, call
 from tracefuse.kernel.scalar_code import Term, apply, constant, convert
+from tracefuse.rounding import round_to_half
 from tracefuse.schedule.accesses import Accesses
 from tracefuse.schedule.operand_choice import Selection, open_options
-from tracefuse.schedule.scopes import Key, Lanes, LanesNotPossible, Level
+from tracefuse.schedule.scopes import Key, Lanes, LanesNotPossible, Level, Making
 from tracefuse.source import text_at
 
 NOTED = Variable("noted", int64)
 """In a kernel that notes positions outside their axis: the largest number of a node that has one, or 0."""
+
+_ASKED = symbol("asked")
+"""Stands for a coordinate that data decides, until what decides it is emitted."""
 
 
 class Body(Accesses):
@@ -64,19 +69,37 @@ class Body(Accesses):
     def value(self, number: int, coordinates: Shape) -> Lanes:
         """The element of value `number` at `coordinates`, in its arithmetic type: one expression, or one per lane."""
         key = (number, coordinates)
-        for level in reversed(self.levels):
-            found = level.memo.get(key)
-            if found is not None:
-                return found
-        home = self.home(coordinates)
-        above = self.levels
-        self.levels = above[: home + 1]
-        lanes = self._make(key)
-        self.levels[-1].memo[key] = lanes
-        self.levels = above
+        begun: list[tuple[Key, Making, list[Level]]] = []
+        lanes = self._found(key)
+        if lanes is None:
+            begun.append(self._begin(key))
+        while begun:
+            key, making, outside = begun[-1]
+            try:
+                wanted = next(making) if lanes is None else making.send(lanes)
+            except StopIteration as done:
+                lanes = done.value
+                self.levels[-1].memo[key] = done.value
+                self.levels = outside
+                begun.pop()
+                continue
+            lanes = self._found(wanted)
+            if lanes is None:
+                begun.append(self._begin(wanted))
+        assert lanes is not None
         return lanes
 
-    def _make(self, key: Key) -> Lanes:
+    def _found(self, key: Key) -> Lanes | None:
+        """What was emitted for a value where the open scopes see it."""
+        return next((level.memo[key] for level in reversed(self.levels) if key in level.memo), None)
+
+    def _begin(self, key: Key) -> tuple[Key, Making, list[Level]]:
+        """Goes to the scope where a value belongs, and returns how it is made with the scopes to go back to."""
+        outside = self.levels
+        self.levels = outside[: self.home(key[1]) + 1]
+        return key, self._make(key), outside
+
+    def _make(self, key: Key) -> Making:
         number, coordinates = key
         if key in self.cached:
             return self.name(f"v{number}", self.recall(*self.cached[key]))
@@ -85,11 +108,11 @@ class Body(Accesses):
             is_tensor = self.fusion.values[number].is_tensor
             return self.load(number, coordinates) if is_tensor else (self.scalar(number),)
         if isinstance(node.op, Pointwise):
-            lanes = self._pointwise(node, coordinates)
+            lanes = yield from self._pointwise(node, coordinates)
         elif isinstance(node.op, Reduction):
-            lanes = self._one_element(node, node.op, coordinates)
+            lanes = yield from self._one_element(node, node.op, coordinates)
         else:
-            lanes = self._moved(node, coordinates)
+            lanes = yield from self._moved(node, coordinates)
         lanes = self._named(node, number, lanes)
         self.keep(key, lanes)
         return lanes
@@ -109,13 +132,13 @@ class Body(Accesses):
 
     # --- pointwise --------------------------------------------------------------------------------------------------
 
-    def _pointwise(self, node: Node, coordinates: Shape) -> Lanes:
+    def _pointwise(self, node: Node, coordinates: Shape) -> Making:
         op = node.op
         assert isinstance(op, Pointwise)
-        operands = [
-            self._operand(node, source.operand, source.coordinates)
-            for source in sources(self.fusion, node, coordinates, self._no_index)
-        ]
+        operands: list[Lanes] = []
+        for source in sources(self.fusion, node, coordinates, self._no_index):
+            operand = yield from self._operand(node, source.operand, source.coordinates)
+            operands.append(operand)
         self._remark(node)
         width = max((len(o) for o in operands), default=1)
         names: dict[str, Lanes] = {"abcdefgh"[k]: o for k, o in enumerate(operands)}
@@ -128,21 +151,22 @@ class Body(Accesses):
         for lane in range(width):
             terms = {k: v[lane if len(v) > 1 else 0] for k, v in names.items()}
             out = apply(op.code(node.compute), terms, op.arithmetic(node.compute), self._step)
-            result.append(convert(out, self._arithmetic(node.outputs[0])))
+            result.append(_read_on(out, self.fusion.values[node.outputs[0]].dtype))
         return tuple(result)
 
     def _step(self, name: str, expression: Expression) -> Expression:
         """A named step of a row's code."""
         return self.name("step", (expression,))[0]
 
-    def _one_element(self, node: Node, op: Reduction, coordinates: Shape) -> Lanes:
+    def _one_element(self, node: Node, op: Reduction, coordinates: Shape) -> Making:
         """A reduction over axes of extent 1 alone: the element itself, lifted and finished."""
         if reduces(self.fusion, node):
             raise InternalError(f"{op.name} is read at {coordinates}, which no loop has reduced")
         (source,) = sources(self.fusion, node, coordinates, self._no_index)
         types = op.state(node.compute)
         result = []
-        for element in self._operand(node, 0, source.coordinates):
+        elements = yield from self._operand(node, 0, source.coordinates)
+        for element in elements:
             names: dict[str, Term] = {"n": 1}
             for part, dtype in zip(op.state_parts, types, strict=True):
                 lifted = apply(part.lift, {"a": element, "index": 0}, element.dtype)
@@ -156,40 +180,62 @@ class Body(Accesses):
     def _no_index(self, operand: int, coordinates: Shape) -> Extent:
         raise InternalError("a pointwise op has no index operand")
 
-    def _operand(self, node: Node, position: int, coordinates: Shape) -> Lanes:
+    def _operand(self, node: Node, position: int, coordinates: Shape) -> Making:
         """An operand in the type that the node computes in."""
         operand, op = node.operands[position], node.op
         target = op.arithmetic(node.compute) if isinstance(op, Pointwise) else node.compute.compute
         if isinstance(op, Pointwise) and op.promotion == "where" and position == 0:
             target = bool_
         if isinstance(operand, Literal):
-            return (constant(operand.value, target),)
-        lanes = self.value(operand, coordinates)
+            return (constant(_moved_number(operand.value, node), target),)
+        lanes = yield operand, coordinates
         if isinstance(op, Reduction) or (isinstance(op, Pointwise) and op.result == "dtype"):
             return lanes
+        if isinstance(op, Movement):
+            return tuple(_read_on(e, node.compute) for e in lanes)
         return tuple(convert(e, target) for e in lanes)
 
     # --- movement ---------------------------------------------------------------------------------------------------
 
-    def _moved(self, node: Node, coordinates: Shape) -> Lanes:
+    def _moved(self, node: Node, coordinates: Shape) -> Making:
         op = node.op
         if not isinstance(op, Movement):
             raise InternalError(f"{op.name} has no place in a kernel")
-
-        def index_of(position: int, at: Shape) -> Extent:
-            return self._taken(node, position, at)
-
-        options = open_options(sources(self.fusion, node, coordinates, index_of))
+        pulled = yield from self._sources(node, coordinates)
+        options = open_options(pulled)
         if options and not options[0][1]:
-            return self._operand(node, options[0][0].operand, options[0][0].coordinates)
+            lanes = yield from self._operand(node, options[0][0].operand, options[0][0].coordinates)
+            return lanes
         self._remark(node)
         operand = functools.partial(self._operand, node)
-        return Selection(self, node, self._arithmetic(node.outputs[0]), operand).among(options)
+        lanes = yield from Selection(self, node, self._arithmetic(node.outputs[0]), operand).among(options)
+        return lanes
 
-    def _taken(self, node: Node, position: int, coordinates: Shape) -> Extent:
+    def _sources(self, node: Node, coordinates: Shape) -> Generator[Key, Lanes, tuple[Source, ...]]:
+        """The sources of an element; what decides a coordinate is emitted first, so the op is asked once more then."""
+        taken: dict[Key, Extent] = {}
+        while True:
+            asked: list[Key] = []
+
+            def index_of(position: int, at: Shape, asked: list[Key] = asked) -> Extent:
+                if (position, at) not in taken:
+                    asked.append((position, at))
+                return taken.get((position, at), _ASKED)
+
+            found = sources(self.fusion, node, coordinates, index_of)
+            if not asked:
+                return found
+            for position, at in asked:
+                taken[position, at] = yield from self._taken(node, position, at)
+
+    def _taken(self, node: Node, position: int, coordinates: Shape) -> Generator[Key, Lanes, Extent]:
         """An index operand's element as a coordinate: wrapped once where negative, and kept inside the axis."""
         operand = node.operands[position]
-        lanes = (constant(operand.value, int64),) if isinstance(operand, Literal) else self.value(operand, coordinates)
+        lanes: Lanes
+        if isinstance(operand, Literal):
+            lanes = (constant(operand.value, int64),)
+        else:
+            lanes = yield operand, coordinates
         if len(lanes) > 1:
             raise LanesNotPossible
         extent = self.fusion.shape_of(node.operands[0])[node.attributes["dim"]]
@@ -214,6 +260,20 @@ class Body(Accesses):
         outside = call("or", call("lt", raw, call("neg", limit)), call("ge", raw, limit))
         value = call("select", outside, Constant(number, int64), Constant(0, int64))
         self.levels[self.home(coordinates)].statements.append(Accumulate(NOTED, "maximum", value))
+
+
+def _read_on(expression: Expression, dtype: DType) -> Expression:
+    """A result of type `dtype` in its arithmetic type: what float32 may not hold is rounded to a half type at once."""
+    if dtype.is_half and expression.dtype.itemsize >= 4 and expression.dtype is not dtype.compute:
+        expression = convert(expression, dtype)
+    return convert(expression, dtype.compute)
+
+
+def _moved_number(value: bool | int | float | complex, node: Node) -> bool | int | float | complex:
+    """A number that a movement op fills in; in a half type it is rounded once, from the number itself."""
+    if isinstance(node.op, Movement) and node.compute.is_half:
+        return float(round_to_half(value.real, node.compute))
+    return value
 
 
 def _signed(position: Expression) -> Expression:

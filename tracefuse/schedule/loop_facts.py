@@ -15,8 +15,9 @@ Knows: facts about loops. Must not know: which unions are tried, kernels, target
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import TypeAlias
 
@@ -25,6 +26,7 @@ from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.indexing import PULLED, AxisMap, reduces, use_maps
 from tracefuse.ir.op_kinds import Library
+from tracefuse.schedule.kernel_size import HERE, Places, places_read, through, weight
 
 Uses: TypeAlias = Mapping[int, frozenset[AxisMap]]
 
@@ -36,13 +38,17 @@ class LoopRefusal(Enum):
     """A guard can lift it: `y + x.sum(-1, keepdims=True)` is one kernel where x and y have equal rows."""
 
 
+TOO_MUCH_CODE = "one kernel would emit more than compiles in time that is linear in the program"
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What the rule knows of a region.
 
     loops: extents. reduced: the R loops, None where nothing reduces. outputs: the map of each value that is stored or
     read further down. uses: how values from outside are read. tainted: outputs that depend on a reduction in here.
-    pending: loops that must turn out to be reduced, only while a whole region is judged node by node.
+    pending: loops that must turn out to be reduced, only while a whole region is judged node by node. places: at which
+    places values from outside are read; code: how much a kernel emits for one element; scalars: the host's, as read.
     """
 
     loops: tuple[Extent, ...]
@@ -52,6 +58,14 @@ class Facts:
     tainted: frozenset[int]
     pending: frozenset[int] = frozenset()
     library: str | None = None
+    places: Mapping[int, Places] = field(default_factory=dict)
+    code: int = 1
+    scalars: frozenset[int] = frozenset()
+
+    @property
+    def parameters(self) -> int:
+        """How many tensors and scalars a kernel reads and writes."""
+        return len(self.uses) + len(self.outputs) + len(self.scalars)
 
 
 def node_facts(fusion: Fusion, node: Node) -> Facts:
@@ -66,24 +80,51 @@ def node_facts(fusion: Fusion, node: Node) -> Facts:
         reduced = frozenset(range(len(extents))) - {loop for loop in result if loop is not None}
     tainted = frozenset(node.outputs) if reduced is not None else frozenset[int]()
     library = node.op.name if isinstance(node.op, Library) else None
-    return Facts(tuple(extents), reduced, dict.fromkeys(node.outputs, result), uses, tainted, frozenset(), library)
+    return Facts(
+        tuple(extents), reduced, dict.fromkeys(node.outputs, result), uses, tainted, frozenset(), library,
+        places_read(fusion, node), weight(fusion, node), frozenset(node.inputs) - uses.keys(),
+    )  # fmt: skip
 
 
 def merge_facts(
-    a: Facts, b: Facts, edges: tuple[Edge, ...], fixed: frozenset[int], *, folding: bool = False
-) -> Verdict:
+    a: Facts, b: Facts, edges: tuple[Edge, ...], fixed: frozenset[int], *, folding: bool = False,
+    most_code: float = math.inf,
+) -> Verdict:  # fmt: skip
     """The union of producer `a` and consumer `b` (or of two siblings, where no value crosses).
 
     fixed: the values that depend on reductions; they can be read along other loops only where a kernel ends between.
-    folding: loops that one side lacks may still turn out to be reduced.
+    folding: loops that one side lacks may still turn out to be reduced. most_code: the union emits no more.
     """
     if a.library or b.library:
         return no(f"{a.library or b.library} is a library call, a segment by itself")
     crossing = {e.value: e.exposed for e in edges}
+    code = b.code + a.code * max((len(b.places[v]) for v in crossing), default=1)
+    if code > most_code:
+        return no(TOO_MUCH_CODE, code=code, most=most_code)
     kept = {v: m for v, m in a.outputs.items() if crossing.get(v, True)}
     if not kept and a.reduced is None and edges:
-        return yes(_pulled_into(a, b, crossing))
-    return _identify(a, b, crossing, kept, fixed, folding)
+        verdict = yes(_pulled_into(a, b, crossing))
+    else:
+        verdict = _identify(a, b, crossing, kept, fixed, folding)
+    found = verdict.facts
+    if not isinstance(found, Facts):
+        return verdict
+    places = _places(a, b, crossing, bool(kept) or not edges)
+    return yes(
+        Facts(
+            found.loops, found.reduced, found.outputs, found.uses, found.tainted, found.pending, found.library,
+            places, code, a.scalars | b.scalars,
+        )
+    )  # fmt: skip
+
+
+def _places(a: Facts, b: Facts, crossing: Mapping[int, bool], is_kept: bool) -> dict[int, Places]:
+    """Where the union reads values from outside: what the maker reads, from each place where its own is read."""
+    read = frozenset().union(*(b.places[v] for v in crossing), (HERE,) if is_kept else ())
+    places = {v: found for v, found in b.places.items() if v not in crossing}
+    for value, own in a.places.items():
+        places[value] = places.get(value, frozenset()) | through(read, own)
+    return places
 
 
 def _pulled_into(a: Facts, b: Facts, crossing: Mapping[int, bool]) -> Facts:

@@ -9,7 +9,8 @@ Knows: conditions on coordinates, branches, lanes. Must not know: which op has t
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -19,15 +20,44 @@ from tracefuse.ir.fusion import Node, Shape
 from tracefuse.ir.op_kinds import Source, Within
 from tracefuse.kernel.kernel_ir import Assign, Declare, Expression, Variable, call
 from tracefuse.kernel.scalar_code import constant, convert
-from tracefuse.schedule.scopes import Lanes, Scopes
+from tracefuse.schedule.scopes import Key, Lanes, Making, Scopes
 
 Option: TypeAlias = tuple[Source, tuple[Within, ...]]
 """A source, and its conditions that are not proved."""
+
+Emission: TypeAlias = Generator[Key, Lanes, None]
+
+MOST_IN_A_ROW = 4
+"""Options that are tried one after the other; of more that follow one another, halves are chosen."""
 
 
 def open_options(candidates: Sequence[Source]) -> list[Option]:
     """The sources that are not proved impossible."""
     return [(source, tests) for source in candidates if (tests := _open_tests(source.conditions)) is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What an index is at least, and what it is less than, in the branch that is being emitted."""
+
+    least: Mapping[Extent, Extent]
+    limit: Mapping[Extent, Extent]
+
+    def at_least(self, index: Extent, bound: Extent) -> Known:
+        return Known({**self.least, index: bound}, self.limit)
+
+    def less_than(self, index: Extent, bound: Extent) -> Known:
+        return Known(self.least, {**self.limit, index: bound})
+
+    def is_reached(self, test: Within) -> bool:
+        """Whether the index is proved to be at least the lower bound."""
+        least = self.least.get(test.index)
+        return is_nonnegative(test.index - test.low) or (least is not None and is_nonnegative(least - test.low))
+
+    def is_below(self, test: Within) -> bool:
+        """Whether the index is proved to be less than the upper bound."""
+        limit = self.limit.get(test.index)
+        return is_nonnegative(test.high - 1 - test.index) or (limit is not None and is_nonnegative(test.high - limit))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +70,9 @@ class Selection:
     scopes: Scopes
     node: Node
     dtype: DType
-    operand: Callable[[int, Shape], Lanes]
+    operand: Callable[[int, Shape], Making]
 
-    def among(self, options: Sequence[Option]) -> Lanes:
+    def among(self, options: Sequence[Option]) -> Making:
         """The first option whose conditions hold, else the fill value: branches around the reads of each."""
         fill = constant(self.node.attributes.get("value", 0), self.dtype)
         uniform = all(self._whole(test) for _, tests in options for test in tests)
@@ -52,7 +82,7 @@ class Selection:
         for variable in variables:
             self.scopes.append(Declare(variable, fill))
         for lane, targets in [(None, variables)] if uniform else [(k, [v]) for k, v in enumerate(variables)]:
-            self._choose([self._source_at(s, tests, lane) for s, tests in options], targets, {})
+            yield from self._choose([self._source_at(s, tests, lane) for s, tests in options], targets, Known({}, {}))
         return tuple(variables)
 
     def _source_at(self, source: Source, tests: Sequence[Within], lane: int | None) -> Source:
@@ -65,42 +95,55 @@ class Selection:
     def _test_at(self, test: Within, lane: int) -> Within:
         return Within(*(self.scopes.at_lane(e, lane) for e in (test.index, test.low, test.high)))
 
-    def _choose(self, options: Sequence[Source], targets: Sequence[Variable], reached: Mapping[Extent, Extent]) -> None:
-        """Assigns the first option whose conditions hold, the rest in its `else`.
+    def _choose(self, options: Sequence[Source], targets: Sequence[Variable], known: Known) -> Emission:
+        """Assigns the first option whose conditions hold, the rest in its `else`; many that follow one another in
+        halves, so that the comparisons for an element grow with the logarithm of their number.
 
-        reached: what an index is at least, since the options before were not taken: the parts of a concatenation
-        follow one another, so that each but the last needs one comparison.
+        known: what the branches taken so far say. The parts of a concatenation follow one another, so that each but the
+        last needs one comparison.
         """
+        if len(options) > MOST_IN_A_ROW and _follow_one_another(options):
+            yield from self._choose_half(options, targets, known)
+            return
         for position, source in enumerate(options):
             tests = _open_tests(source.conditions)
             if tests is None:
                 continue
-            parts = self._comparisons(tests, reached)
+            parts = self._comparisons(tests, known)
             if not parts:
-                self._assign(source, targets)
+                yield from self._assign(source, targets)
                 return
             with self.scopes.condition(functools.reduce(lambda a, b: call("and", a, b), parts)):
-                self._assign(source, targets)
+                yield from self._assign(source, targets)
             rest = options[position + 1 :]
             if rest:
-                passed = len(tests) == 1 and _is_reached(tests[0], reached)
-                beyond = {tests[0].index: tests[0].high} if passed else {}
+                passed = len(tests) == 1 and known.is_reached(tests[0])
+                beyond = known.at_least(tests[0].index, tests[0].high) if passed else known
                 with self.scopes.otherwise():
-                    self._choose(rest, targets, {**reached, **beyond})
+                    yield from self._choose(rest, targets, beyond)
             return
 
-    def _assign(self, source: Source, targets: Sequence[Variable]) -> None:
-        lanes = self.operand(source.operand, source.coordinates)
+    def _choose_half(self, options: Sequence[Source], targets: Sequence[Variable], known: Known) -> Emission:
+        """One comparison decides in which half of options that follow one another the element is."""
+        middle = len(options) // 2
+        (test,) = options[middle].conditions
+        with self.scopes.condition(self.scopes.index.compare("lt", test.index, test.low)):
+            yield from self._choose(options[:middle], targets, known.less_than(test.index, test.low))
+        with self.scopes.otherwise():
+            yield from self._choose(options[middle:], targets, known.at_least(test.index, test.low))
+
+    def _assign(self, source: Source, targets: Sequence[Variable]) -> Emission:
+        lanes = yield from self.operand(source.operand, source.coordinates)
         for position, target in enumerate(targets):
             self.scopes.append(Assign(target, convert(lanes[position if len(lanes) > 1 else 0], self.dtype)))
 
-    def _comparisons(self, tests: Sequence[Within], reached: Mapping[Extent, Extent]) -> list[Expression]:
+    def _comparisons(self, tests: Sequence[Within], known: Known) -> list[Expression]:
         """What is left to compare of some conditions."""
         parts: list[Expression] = []
         for test in tests:
-            if not _is_reached(test, reached):
+            if not known.is_reached(test):
                 parts.append(self.scopes.index.compare("le", test.low, test.index))
-            if not is_nonnegative(test.high - 1 - test.index):
+            if not known.is_below(test):
                 parts.append(self.scopes.index.compare("lt", test.index, test.high))
         return parts
 
@@ -126,7 +169,9 @@ def _open_tests(conditions: Sequence[Within]) -> tuple[Within, ...] | None:
     return tuple(unproved)
 
 
-def _is_reached(test: Within, reached: Mapping[Extent, Extent]) -> bool:
-    """Whether the index is proved to be at least the lower bound."""
-    least = reached.get(test.index)
-    return is_nonnegative(test.index - test.low) or (least is not None and is_nonnegative(least - test.low))
+def _follow_one_another(options: Sequence[Source]) -> bool:
+    """Whether each option has one condition, on the same index, and begins where the one before ends."""
+    if any(len(source.conditions) != 1 for source in options):
+        return False
+    tests = [source.conditions[0] for source in options]
+    return all(a.index == b.index and a.high == b.low for a, b in itertools.pairwise(tests))

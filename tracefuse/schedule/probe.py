@@ -9,14 +9,18 @@ Knows: index maps, ops by kind. Must not know: kernel IR, targets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from tracefuse.errors import InternalError
 from tracefuse.ir.extents import Extent, Symbol, symbol, symbols
 from tracefuse.ir.fusion import Fusion, Literal, Node, Shape
 from tracefuse.ir.indexing import position_of, reduced_coordinates, reduces, sources
 from tracefuse.ir.op_kinds import Pointwise, Within
+
+Read: TypeAlias = tuple[int, Shape, bool]
+"""A value that another reads, where, and whether only under a condition."""
 
 
 @dataclass(slots=True)
@@ -46,7 +50,6 @@ class Probe:
     _seen: set[tuple[int, tuple[int, Shape]]] = field(default_factory=set)
     unconditional: set[tuple[int, Shape]] = field(default_factory=set)
     _producers: dict[int, Node] = field(default_factory=dict)
-    _depth: int = 0
 
     def __post_init__(self) -> None:
         self._producers = self.fusion.producers
@@ -60,24 +63,40 @@ class Probe:
         return {key for _, key in self._seen}
 
     def visit(self, number: int, coordinates: Shape) -> None:
-        """Walks from one element of a value to the inputs."""
+        """Walks from one element of a value to the inputs, with a stack, since programs are deeper than calls may be.
+
+        What stands on the stack is what a value reads, with the number of conditions above it.
+        """
+        walks: list[tuple[Iterator[Read], int]] = [(iter(((number, coordinates, False),)), 0)]
+        while walks:
+            walk, depth = walks[-1]
+            read = next(walk, None)
+            if read is None:
+                walks.pop()
+                continue
+            depth += read[2]
+            below = self._entered(read[0], read[1], depth)
+            if below is not None:
+                walks.append((below, depth))
+
+    def _entered(self, number: int, coordinates: Shape, depth: int) -> Iterator[Read] | None:
+        """Notes an element that is read, and returns what it needs where that is not known yet."""
         key = (number, coordinates)
         if (self.phase, key) in self._seen or not self.fusion.values[number].is_tensor:
-            return
+            return None
         if key in self.known or self._is_kept(key):
-            return
+            return None
         self._seen.add((self.phase, key))
         self._first.setdefault(key, self.phase)
-        if self._depth == 0:
+        if depth == 0:
             self.unconditional.add(key)
         node = self._producers.get(number)
         if node is None:
             self.reads.append(key)
-        elif reduces(self.fusion, node):
-            if not self.stop_at_reductions:
-                self._reduction(node, coordinates)
-        else:
-            self._walk(node, coordinates)
+            return None
+        if not reduces(self.fusion, node):
+            return self._walk(node, coordinates)
+        return None if self.stop_at_reductions else self._reduction(node, coordinates)
 
     def _is_kept(self, key: tuple[int, Shape]) -> bool:
         first = self._first.get(key)
@@ -89,38 +108,37 @@ class Probe:
         self.last[key] = self.phase
         return True
 
-    def _walk(self, node: Node, coordinates: Shape) -> None:
+    def _walk(self, node: Node, coordinates: Shape) -> Iterator[Read]:
         position = position_of(self.fusion, node, coordinates)
         if position is not None:
             self.positions.append(position)
+        deciding: list[Read] = []
 
         def index_of(position: int, at: Shape) -> Extent:
             operand = node.operands[position]
             if isinstance(operand, Literal):
                 return int(operand.value.real)
-            self.visit(operand, at)
+            deciding.append((operand, at, False))
             extent = self.fusion.shape_of(node.operands[0])[node.attributes["dim"]]
             index = symbol(f"taken{node.outputs[0]}", extent=extent)
             self.taken.update(symbols(index))
             return index
 
-        for source in sources(self.fusion, node, coordinates, index_of):
+        found = sources(self.fusion, node, coordinates, index_of)
+        yield from deciding
+        for source in found:
             self.tests.extend(source.conditions)
             operand = node.operands[source.operand]
-            if isinstance(operand, Literal):
-                continue
-            conditional = bool(source.conditions)
-            self._depth += conditional
-            self.visit(operand, source.coordinates)
-            self._depth -= conditional
+            if not isinstance(operand, Literal):
+                yield operand, source.coordinates, bool(source.conditions)
 
-    def _reduction(self, node: Node, coordinates: Shape) -> None:
+    def _reduction(self, node: Node, coordinates: Shape) -> Iterator[Read]:
         known = self.reduced_at.setdefault(node.outputs[0], coordinates)
         if known != coordinates:
             raise InternalError(f"{node.op.name} (value {node.outputs[0]}) is read at {known} and at {coordinates}")
         operand = node.operands[0]
         if isinstance(operand, int):
-            self.visit(operand, self.operand_coordinates(node, coordinates))
+            yield operand, self.operand_coordinates(node, coordinates), False
 
     def operand_coordinates(self, node: Node, coordinates: Shape) -> Shape:
         """The operand element of a reduction at the R loops' indices, for its result at `coordinates`.

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import functools
 import heapq
+import math
 from collections.abc import Callable
 
 from segments import Edge, Graph, Verdict, no, yes
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.indexing import PULLED, use_maps
 from tracefuse.ir.op_kinds import Library, Movement, Pointwise
+from tracefuse.schedule.kernel_size import MOST_CODE, MOST_PARAMETERS
 from tracefuse.schedule.loop_facts import Facts, merge_facts, node_facts
 
 CHEAP_OPERANDS = 1
@@ -20,10 +22,15 @@ CHEAP_OPERANDS = 1
 
 
 class RegionRule:
-    """The rule for regions of a fusion: `graph` is its tensor nodes as steps, in order (segments.Rule)."""
+    """The rule for regions of a fusion: `graph` is its tensor nodes as steps, in order (segments.Rule).
 
-    def __init__(self, fusion: Fusion, graph: Graph, nodes: tuple[Node, ...]) -> None:
-        self.fusion, self.graph, self.nodes = fusion, graph, nodes
+    bounded: regions are as large as segments may be, where there is a choice; what is a segment already is taken as
+    it is, with its composites written out too.
+    """
+
+    def __init__(self, fusion: Fusion, graph: Graph, nodes: tuple[Node, ...], *, bounded: bool = False) -> None:
+        self.fusion, self.graph, self.nodes, self.is_bounded = fusion, graph, nodes, bounded
+        self.most_code = MOST_CODE if bounded else math.inf
         self._facts: dict[int, Facts] = {}
         self._inputs = frozenset(fusion.inputs)
 
@@ -45,7 +52,14 @@ class RegionRule:
     def merge(self, a: object, b: object, edges: tuple[Edge, ...]) -> Verdict:
         assert isinstance(a, Facts)
         assert isinstance(b, Facts)
-        return merge_facts(a, b, edges, self.fixed)
+        return self.bounded(merge_facts(a, b, edges, self.fixed, most_code=self.most_code))
+
+    def bounded(self, verdict: Verdict) -> Verdict:
+        """A verdict about a union, which must not take more parameters than a kernel has."""
+        facts = verdict.facts
+        if self.is_bounded and isinstance(facts, Facts) and facts.parameters > MOST_PARAMETERS:
+            return no("a kernel takes no more parameters", parameters=facts.parameters, most=MOST_PARAMETERS)
+        return verdict
 
     def accepts(self, steps: tuple[int, ...]) -> Verdict:
         return judge_region(self, steps)
@@ -144,7 +158,7 @@ class _Judgement:
         if facts.pending and facts.pending != facts.reduced:
             missing = tuple(facts.loops[loop] for loop in sorted(facts.pending))
             return no("outputs run over different loops and no reduction joins them", extents=missing)
-        return yes(facts)
+        return self.rule.bounded(yes(facts))
 
     def _merged(self, step: int, part: int) -> None:
         """Notes that a step is merged into a part, which reads what the step does."""
@@ -192,7 +206,8 @@ class _Judgement:
         return verdict
 
     def _union(self, facts: Facts, part: int, edges: tuple[Edge, ...]) -> Verdict:
-        verdict = merge_facts(facts, self.facts[part], edges, self.fixed, folding=True)
+        most_code = self.rule.most_code
+        verdict = merge_facts(facts, self.facts[part], edges, self.fixed, folding=True, most_code=most_code)
         if verdict:
             assert isinstance(verdict.facts, Facts)
             self.facts[part] = verdict.facts

@@ -9,7 +9,7 @@ Knows: statements of the kernel IR, indices, lanes. Must not know: ops, arrays, 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -22,6 +22,8 @@ from tracefuse.schedule.index_code import IndexCode
 
 Lanes: TypeAlias = tuple[Expression, ...]
 Key: TypeAlias = tuple[int, Shape]
+Making: TypeAlias = Generator[Key, Lanes, Lanes]
+"""Emits one value: yields what it needs, is sent the lanes of that, and returns its own."""
 
 
 class LanesNotPossible(Exception):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tracefuse import pytrees
 from tracefuse.caches import BoundedTable, Cache, register
-from tracefuse.errors import TraceError
+from tracefuse.errors import TraceError, shown
 from tracefuse.runtime.argument_leaves import Leaf, classify, static_key
 from tracefuse.runtime.devices import arrays
 
@@ -114,15 +114,44 @@ def _leaf_paths(structure: Any, names: Sequence[str]) -> list[str]:
     return result
 
 
+def _listed(given: Any, kind: type, keyword: str, expected: str) -> tuple[Any, ...]:
+    """One entry, or several in a list, all of one kind."""
+    entries = tuple(given) if isinstance(given, list | tuple | range | set | frozenset) else (given,)
+    for entry in entries:
+        if not isinstance(entry, kind) or isinstance(entry, bool):
+            raise TraceError(f"{keyword} cannot be {shown(given)}", hint=f"give {expected}")
+    if len(set(entries)) < len(entries):
+        raise TraceError(f"{keyword} names a parameter twice: {shown(given)}", hint="name each once")
+    return entries
+
+
 def _named(function: Any, numbers: Any, names: Any, keyword: str) -> tuple[frozenset[int], frozenset[str]]:
-    """Both spellings of some parameters, each completed from the other. Raises TraceError for an unknown name."""
-    numbers = (numbers,) if isinstance(numbers, int) else tuple(numbers)
-    names = (names,) if isinstance(names, str) else tuple(names)
+    """Both spellings of some parameters, each completed from the other.
+
+    Raises TraceError for what is no position or no name, for one that the function does not have, and for one twice.
+    """
+    positions = keyword.replace("names", "nums")
+    numbers = _listed(numbers, int, positions, "a position, or a list of positions")
+    names = _listed(names, str, keyword, "the name of a parameter, or a list of names")
     if not numbers and not names:
         return frozenset(), frozenset()
-    parameters = list(inspect.signature(function).parameters)
+    try:
+        found = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # some functions written in C have none
+        raise TraceError(
+            f"{positions}: {shown(function)} does not say its parameters", hint="wrap it in a def"
+        ) from None
+    parameters = list(found)
     for name in names:
         if name not in parameters:
             raise TraceError(f"{keyword}: there is no parameter {name!r}", hint=f"there are {', '.join(parameters)}")
+    takes_more = any(p.kind is p.VAR_POSITIONAL for p in found.values())
+    for number in numbers:
+        if number < -len(parameters) or (number >= len(parameters) and not takes_more):
+            count = len(parameters)
+            hint = f"positions are 0 to {count - 1}: {', '.join(parameters)}" if count else "it has no parameters"
+            raise TraceError(f"{positions}: there is no parameter at position {shown(number)}", hint=hint)
+    if len({n % len(parameters) if n < 0 else n for n in numbers}) < len(numbers):
+        raise TraceError(f"{positions} names a parameter twice: {shown(numbers)}", hint="name each once")
     both = {*(n % len(parameters) if n < 0 else n for n in numbers), *(parameters.index(n) for n in names)}
     return frozenset(both), frozenset([*names, *(parameters[n] for n in both if n < len(parameters))])

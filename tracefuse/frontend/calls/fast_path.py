@@ -20,6 +20,7 @@ from tracefuse.compiler.plan_cache import PlanCache
 from tracefuse.errors import InternalError
 from tracefuse.frontend.calls.call import Call
 from tracefuse.frontend.calls.trace_entry import Entry, assembled
+from tracefuse.frontend.tracer.captures import is_equal
 from tracefuse.frontend.tracer.result_leaves import (
     ArgumentLeaf,
     ConstantLeaf,
@@ -28,6 +29,7 @@ from tracefuse.frontend.tracer.result_leaves import (
     ResultLeaf,
     SizeLeaf,
 )
+from tracefuse.frontend.tracer.routes import CHANGED, Route
 from tracefuse.generated_code import compile_function
 from tracefuse.runtime.argument_leaves import Leaf
 from tracefuse.runtime.devices import arrays
@@ -95,7 +97,7 @@ def _is_alone(entry: Entry, call: Call) -> bool:
     """See `DirectCall.alone`."""
     trace, (positional, keywords) = entry.trace, call.structure.children()
     is_flat = not keywords.num_children and all(node.is_leaf() for node in positional.children())
-    looks = trace.statics or trace.captured or trace.scalar_guards
+    looks = trace.statics or trace.captured or trace.pairs or trace.scalar_guards
     return entry.single and is_flat and not looks and trace.sources == tuple(range(len(call.leaves)))
 
 
@@ -115,7 +117,9 @@ class _Writer:
     def __init__(self, entry: Entry, use: MemoryUse) -> None:
         self.entry, self.use = entry, use
         self.names: dict[str, Any] = {"MISSED": MISSED, "TAKEN": TAKEN, "assembled": assembled, "entry": entry}
+        self.names |= {"CHANGED": CHANGED, "is_equal": is_equal}
         self.lines: list[str] = []
+        self._followed: dict[Any, str] = {}
 
     def _name(self, prefix: str, value: Any = None) -> str:
         name = f"{prefix}{len(self.names)}"
@@ -139,7 +143,7 @@ class _Writer:
         before = (f"        {line}" for line in self.lines or ["pass"])
         lines = [
             "def call(args, kwargs, bound, out):", "    try:", *before,
-            "    except (AttributeError, IndexError, KeyError):", "        return MISSED",
+            "    except CHANGED:", "        return MISSED",
             f"    arguments = {_tuple(arguments)}", f"    r = attempt(arguments{more})",
             "    if r is None:", "        return MISSED", f"    return {self._result(leaves)}", "",
         ]  # fmt: skip
@@ -203,15 +207,46 @@ class _Writer:
     def _inputs(self, leaves: Sequence[str]) -> list[str]:
         """The arguments of the fusion; what the trace read is compared, captured arrays are read again."""
         trace = self.entry.trace
-        if trace.statics:
-            place = self._name("place")
-            self.lines += [f"for {place} in {self._name('places', trace.statics)}:"]
-            self.lines += [f"    if not {place}.unchanged(bound):", "        return MISSED"]
-        captured: list[str] = []
-        for capture in trace.captured:
-            captured.append(self._name("c"))
-            self.lines.append(f"{captured[-1]} = {self._name('read', capture.read)}(bound)")
+        for place in trace.statics:
+            variable, value = self._read(place.route), self._name("s", place.value)
+            self._unless(f"{variable} is {value} or is_equal({variable}, {value})")
+        for first, second in trace.pairs:
+            self._unless(f"{self._read(first.route)} is {self._read(second.route)}")
+        captured = [
+            self._name("c", capture.array) if capture.place is None else self._read(capture.place.route)
+            for capture in trace.captured
+        ]
         return [leaves[origin] if origin >= 0 else captured[-origin - 1] for origin in trace.sources]
+
+    def _read(self, route: Route) -> str:
+        """The variable of what is at the end of a route; what routes have in common is followed once."""
+        steps: list[Route] = []
+        step: Route | None = route
+        while step is not None:
+            steps.append(step)
+            step = step.before
+        text = ""
+        for one in reversed(steps):
+            key = (text, one.kind, one.key if one.kind == "attribute" else id(one.key))
+            if key not in self._followed:
+                self._followed[key] = self._step(text, one)
+            text = self._followed[key]
+        return text
+
+    def _step(self, before: str, step: Route) -> str:
+        """The variable of what one step leads to."""
+        if step.kind == "self":
+            return "bound"
+        if step.kind == "object":
+            return self._name("o", step.key)
+        texts = {"attribute": f"{before}.{step.key}", "cell": f"{before}.cell_contents"}
+        if step.kind == "entry":
+            texts["entry"] = f"{before}[{self._name('k', step.key)}]"
+        if step.kind == "call":
+            texts["call"] = f"{self._name('read', step.key)}({before})"
+        variable = self._name("v")
+        self.lines.append(f"{variable} = {texts[step.kind]}")
+        return variable
 
     def _guards(self, call: Call, arguments: Sequence[str]) -> None:
         """What the function asked of scalars; sizes and scalars of which it is known are not asked again."""

@@ -25,7 +25,8 @@ from tracefuse.frontend.tracer.result_leaves import (
     SizeLeaf,
     count_outputs,
 )
-from tracefuse.frontend.tracing import Trace
+from tracefuse.frontend.tracer.routes import CHANGED
+from tracefuse.frontend.tracing import Captured, Trace
 from tracefuse.ir.extents import evaluate
 from tracefuse.runtime.argument_leaves import array_key
 from tracefuse.runtime.devices import arrays
@@ -38,8 +39,8 @@ from tracefuse.runtime.targets.resolution import cpu_backend
 class Entry:
     """A trace with its executable, or None where the result holds no array that is computed.
 
-    single: the result is one output, not in a tree. device: the GPU, or None for the host. before, cause: the sizes of
-    the call that it was made for, and the guard of the trace before that failed.
+    single: the result is one output, not in a tree. device: the GPU, or None for the host. keys: of each argument, by
+    path. before, cause: the sizes of the call that it was made for, and why no trace before fitted that.
     """
 
     trace: Trace
@@ -48,6 +49,7 @@ class Entry:
     single: bool
     kind: str
     device: int | None
+    keys: tuple[tuple[str, Any], ...] = ()
     before: Mapping[int, Any] = field(default_factory=dict)
     cause: Miss | None = None
 
@@ -85,7 +87,7 @@ def assembled(entry: Entry, leaves: Sequence[Any], arguments: Sequence[Any], out
 
 def arguments_of(entry: Entry, call: Call, bound: Any) -> list[Any] | None:
     """The arguments of the fusion, or None where the trace does not fit this call."""
-    arguments = _gathered(entry, call, bound)
+    arguments = fusion_arguments(entry, call, bound)
     if arguments is None or (entry.guard is not None and not entry.guard(arguments)):
         return None
     if entry.trace.scalar_guards:
@@ -95,33 +97,34 @@ def arguments_of(entry: Entry, call: Call, bound: Any) -> list[Any] | None:
     return arguments
 
 
-def missed(entry: Entry, call: Call, bound: Any) -> Miss | None:
-    """The guard about sizes for which a trace does not fit this call, if that is why."""
-    arguments = _gathered(entry, call, bound)
-    return None if arguments is None else entry.trace.miss(arguments, entry.before)
-
-
-def _gathered(entry: Entry, call: Call, bound: Any) -> list[Any] | None:
+def fusion_arguments(entry: Entry, call: Call, bound: Any) -> list[Any] | None:
     """The arguments of the fusion, or None where what the trace read or captured has changed."""
     traced = entry.trace
-    for place in traced.statics:
-        if not place.unchanged(bound):
+    if not all(place.unchanged(bound) for place in traced.statics):
+        return None
+    try:
+        if any(first.read(bound) is not second.read(bound) for first, second in traced.pairs):
             return None
-    captured = []
-    for capture in traced.captured:
-        array = capture.read(bound)
-        if array is not capture.array and (
-            arrays.kind_of(array) is None
-            or array_key(array, arrays.dtype_of_argument(array, capture.path)) != capture.key
-        ):
-            return None
-        captured.append(array)
+        captured = [capture.read(bound) for capture in traced.captured]
+    except CHANGED:
+        return None
+    if not all(map(fits, traced.captured, captured)):
+        return None
     enter = arrays.entering(entry.kind)
     arguments: list[Any] = []
     for origin in traced.sources:
         value = captured[-origin - 1] if origin < 0 else call.leaves[origin].value
         arguments.append(value.item() if isinstance(value, np.generic) else enter(value))
     return arguments
+
+
+def fits(capture: Captured, array: Any) -> bool:
+    """Whether what is now at the place of a captured array can take part in its trace."""
+    if array is capture.array:
+        return True
+    if arrays.kind_of(array) is None:
+        return False
+    return array_key(array, arrays.dtype_of_argument(array, capture.path)) == capture.key
 
 
 def printing(entry: Entry, arguments: Sequence[Any], given: Sequence[Any] | None) -> list[Any]:

@@ -17,19 +17,19 @@ import numpy as np
 from tracefuse import dtypes
 from tracefuse.dtypes import dtype_of
 from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops
+from tracefuse.frontend.tracer.operands import check_range
 from tracefuse.frontend.tracer.traced_ops import apply, as_traced, missing, recorder_of
+from tracefuse.frontend.tracer.ufunc_loops import loop_types
 from tracefuse.ops import REGISTRY
-
-_PYTHON = {"bool": np.bool_, "int": int, "float": float, "complex": complex}
 
 
 def operands_of(ufunc: np.ufunc, *operands: Any) -> list[Any]:
     """The operands in the types that NumPy computes the ufunc in."""
     recorder = recorder_of(operands)
-    given: list[Any] = []
-    for resolved in map(recorder.resolve, operands):
-        given.append(resolved.dtype.numpy if resolved.weak is None and resolved.dtype else _PYTHON[str(resolved.weak)])
-    types = ufunc.resolve_dtypes((*given, *[None] * ufunc.nout))
+    resolved = [recorder.resolve(x) for x in operands]
+    types = loop_types(ufunc, [(r.dtype, r.weak) for r in resolved])
+    for operand, dtype in zip(resolved, types, strict=False):
+        check_range(operand, dtype, recorder)
     return [traced_ops.astype(as_traced(x), t, copy=False) for x, t in zip(operands, types, strict=False)]
 
 
@@ -156,8 +156,9 @@ def _cbrt(x: Any) -> Any:
 
 
 def _lcm(a: Any, b: Any) -> Any:
+    a, b = map(abs, operands_of(np.lcm, a, b))
     divisor = np.gcd(a, b)
-    return np.where(divisor == 0, 0, abs(a // np.where(divisor == 0, 1, divisor) * b))
+    return a // np.where(divisor == 0, 1, divisor) * b
 
 
 def _divmod(a: Any, b: Any) -> Any:
@@ -173,6 +174,8 @@ def _modf(x: Any) -> Any:
 
 def _spacing(x: Any) -> Any:
     (x,) = operands_of(np.spacing, x)
+    if x.value.dtype.is_half:
+        return np.where(np.isinf(x), np.nan, np.nextafter(x, x.dtype.type(np.inf)) - x)
     size = abs(x)
     step = np.nextafter(size, size.dtype.type(np.inf)) - size
     return np.where(np.isinf(x), np.nan, np.copysign(step, x))
@@ -181,8 +184,6 @@ def _spacing(x: Any) -> Any:
 def _bitwise_count(x: Any) -> Any:
     """The bits that are set: sums of neighbours in groups of 2, 4, 8, ... bits of 64."""
     traced: Any = as_traced(x)
-    if not traced.value.dtype.is_integer:
-        raise missing(f"np.bitwise_count of {traced.value.dtype}", "cast it to an integer")
     size = traced if traced.value.dtype.kind == "uint" else abs(traced)
     # abs of the smallest integer is itself, of which the lowest bits of its own width count.
     width = size.value.dtype.itemsize * 8

@@ -12,7 +12,7 @@ import numpy as np
 
 from tracefuse.frontend.numpy_api import dispatch
 from tracefuse.frontend.numpy_api.elementwise import angle, clip
-from tracefuse.frontend.numpy_api.ufuncs import call_row
+from tracefuse.frontend.numpy_api.ufuncs import call_row, of_results
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.traced_ops import apply, missing, refuse
 from tracefuse.ops import REGISTRY
@@ -43,7 +43,7 @@ def call_cupy_kernel(kernel: Any, arguments: Sequence[Any], keywords: dict[str, 
     elif row in REGISTRY:
         result = apply(str(row), *inputs, compute_in=dtype)
     elif name.startswith("cupy_") and isinstance(ufunc, np.ufunc):
-        result = call_row(ufunc, inputs, dtype)
+        result = call_row(ufunc, inputs, of_results(ufunc, dtype))
     elif name.startswith("cupy_") and ufunc in dispatch.FUNCTIONS and dtype is None:
         result = dispatch.call(ufunc, inputs, {})
     else:

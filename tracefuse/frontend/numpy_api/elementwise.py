@@ -118,7 +118,8 @@ def fix(x: Any, out: Any = None) -> Any:
 def sinc(x: Any) -> Any:
     traced = as_traced(x)
     traced = traced if traced.value.dtype.kind in ("float", "complex") else traced_ops.astype(traced, np.float64)
-    y = apply("mul", apply("where", apply("eq", traced, 0), 1e-20, traced), np.pi)
+    near = float(ml_dtypes.finfo(traced.value.dtype.name).eps) if traced.value.dtype.is_half else 1e-20
+    y = apply("mul", apply("where", apply("eq", traced, 0), near, traced), np.pi)
     return apply("div", apply("sin", y), y)
 
 

@@ -53,8 +53,8 @@ def sliding_window_view(
 ) -> Any:
     """Each window in new axes at the end; nothing is stored but what is asked for."""
     traced_ops.refuse("sliding_window_view", writeable=writeable or None)
-    result = as_tensor(x)
-    recorder, rank = result.recorder, len(result.extents)
+    result = traced = as_tensor(x)
+    recorder, rank = traced.recorder, len(traced.extents)
     widths = window_shape if isinstance(window_shape, (tuple, list)) else (window_shape,)
     axes = tuple(range(rank)) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
     if len(widths) != len(axes):
@@ -63,7 +63,10 @@ def sliding_window_view(
         )
     for width, one in zip(shaping.new_shape_entries(widths, recorder), axes, strict=True):
         dim = normalize_axis(operator.index(one), rank)
-        result = recorder.movement("windows", [result], dim=dim, width=width)
+        result = recorder.movement("windows", [result], view_of=result, dim=dim, width=width)
+    if result is traced:
+        result = recorder.alias(traced)
+    result.read_only = "the result of sliding_window_view"
     return result
 
 

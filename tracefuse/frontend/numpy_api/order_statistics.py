@@ -175,6 +175,9 @@ def _median(a: Any, axis: Any, out: Any, keepdims: Any, *, skip: bool) -> Any:
     """The mean of the two elements in the middle."""
     x = as_array(a)
     moved, widen = _joined(x, axis)
+    if x.recorder.decide(moved.extents[-1], "==", 0, "whether a median has elements"):
+        wide = moved if moved.value.dtype.kind in ("float", "complex") else traced_ops.astype(moved, np.float64)
+        moved = np.full_like(wide, np.nan, shape=(*moved.shape[:-1], 1))
     ordered = reductions.sort(moved, -1)
     floating = ordered.value.dtype.kind in ("float", "complex")
     gone = np.isnan(ordered) if floating else None

@@ -101,7 +101,7 @@ def _weights(x: Any, axis: Any, weights: Any) -> Any:
 def scan(name: str, a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
     """A running reduction along one axis, of all elements in row-major order where none is given."""
     x = as_tensor(a)
-    if axis is None:
+    if axis is None or (not x.extents and operator.index(axis) in (0, -1)):
         x, axis = shaping.reshape(x, -1), 0
     dim = normalize_axis(operator.index(axis), len(x.extents))
     result = x.recorder.library(REGISTRY[name], [x], dtype=None if dtype is None else dtype_of(dtype), dim=dim)

@@ -71,7 +71,9 @@ def expand_dims(a: Any, axis: Any) -> Any:
 
 @implements(np.broadcast_to)
 def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
-    return shaping.broadcast_to(array, shape)
+    result = shaping.broadcast_to(array, shape)
+    result.read_only = "the result of np.broadcast_to"
+    return result
 
 
 @implements(np.broadcast_arrays)
@@ -80,7 +82,11 @@ def broadcast_arrays(*arrays: Any, subok: bool = False) -> Any:
     recorder = parts[0].recorder
     settled = recorder._settled([recorder.resolve(p) for p in parts])
     shape = shaping.broadcast_shape([r.shape for r in settled], recorder)
-    return tuple(shaping.broadcast_to(r.traced, recorder.sizes(shape)) for r in settled)
+    results = tuple(shaping.broadcast_to(r.traced, recorder.sizes(shape)) for r in settled)
+    for result, part in zip(results, parts, strict=True):
+        if result.extents != part.extents:
+            result.read_only = "a result of np.broadcast_arrays"
+    return results
 
 
 @implements(np.atleast_1d)

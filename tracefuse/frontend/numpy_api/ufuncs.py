@@ -14,33 +14,29 @@ from typing import Any
 import numpy as np
 
 from tracefuse import source
+from tracefuse.dtypes import DType, dtype_of
 from tracefuse.errors import DtypeError
-from tracefuse.frontend.numpy_api import composed_ufuncs as composed
-from tracefuse.frontend.numpy_api import reductions
+from tracefuse.frontend.numpy_api import composed_ufuncs, reductions
 from tracefuse.frontend.tracer import shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
+from tracefuse.frontend.tracer.operands import Resolved
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, missing, recorder_of, refuse
+from tracefuse.frontend.tracer.ufunc_loops import loop_types
 from tracefuse.ops import REGISTRY, Pointwise
 
-# Ufuncs whose row has a meaning of its own (integers by zero), or that are written with other rows.
-_ALIASES = {
-    np.floor_divide: "floor_divide", np.remainder: "remainder", np.abs: "abs", np.fabs: "abs", np.invert: "bitwise_not",
-    np.positive: "set",
-}  # fmt: skip
+# Ufuncs that a row of another name computes, once NumPy has chosen the types.
+_ALIASES = {np.fabs: "abs", np.positive: "set"}
 
 
 def _ufunc_rows() -> dict[np.ufunc, Pointwise]:
-    rows = {row.numpy: row for row in REGISTRY.values() if isinstance(row, Pointwise)}
-    found = {f: row for f, row in rows.items() if isinstance(f, np.ufunc)}
-    for ufunc, name in _ALIASES.items():
-        if name in REGISTRY:
-            found.setdefault(ufunc, REGISTRY[name])  # type: ignore[arg-type]
-    return found
+    rows = {row.name: row for row in REGISTRY.values() if isinstance(row, Pointwise)}
+    found = {row.loops: row for row in rows.values() if row.loops is not None}
+    return {**found, **{ufunc: rows[name] for ufunc, name in _ALIASES.items()}}
 
 
 ROWS = _ufunc_rows()
-COMPOSED = composed.without_rows(list(ROWS))
+COMPOSED = composed_ufuncs.without_rows(list(ROWS))
 
 # scipy.special's ufuncs, by name.
 _SPECIAL = {
@@ -78,15 +74,20 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: di
 def _call(ufunc: np.ufunc, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
     targets = _targets(keywords.pop("out", None), ufunc.nout)
     where = keywords.pop("where", True)
-    dtype = keywords.pop("dtype", None)
-    for name in ("casting", "order", "subok"):  # they change where and how NumPy stores a result, not its values
+    signature = _signature(ufunc, keywords)
+    casting = keywords.pop("casting", "same_kind")
+    for name in ("order", "subok"):  # they change how NumPy stores a result, not its values
         keywords.pop(name, None)
     if ufunc in (getattr(np, "vecdot", None),) and "axis" in keywords:
         axis = operator.index(keywords.pop("axis"))
         inputs = [shaping.moveaxis(x, axis, -1) for x in inputs]
     refuse(f"np.{ufunc.__name__}", **keywords)
-    made = call_row(ufunc, inputs, dtype)
+    outputs = [None if t is None else as_traced(t).value.dtype for t in targets]
+    made = call_row(ufunc, inputs, signature, casting, outputs)
     results = made if isinstance(made, tuple) else (made,)
+    if casting == "unsafe":
+        results = tuple(r if t is None else traced_ops.astype(r, t.dtype, copy=False)
+                        for r, t in zip(results, targets, strict=True))  # fmt: skip
     if where is not True:
         if any(target is None for target in targets):
             raise missing(f"np.{ufunc.__name__} with where= and no out=: elements of its result are not set",
@@ -94,6 +95,22 @@ def _call(ufunc: np.ufunc, inputs: Sequence[Any], keywords: dict[str, Any]) -> A
         results = tuple(apply("where", where, r, t) for r, t in zip(results, targets, strict=True))
     stored = tuple(r if t is None else into(t, r) for r, t in zip(results, targets, strict=True))
     return stored if isinstance(made, tuple) else stored[0]
+
+
+def _signature(ufunc: np.ufunc, keywords: dict[str, Any]) -> list[DType | None] | None:
+    """The types of operands and results that `dtype=` or `signature=` names."""
+    dtype, named = keywords.pop("dtype", None), keywords.pop("signature", keywords.pop("sig", None))
+    if named is not None:
+        parts = list(named.replace("->", "")) if isinstance(named, str) else list(named)
+        if len(parts) != ufunc.nin + ufunc.nout:
+            raise missing(f"np.{ufunc.__name__} with the signature {named!r}", "name the types with dtype=")
+        return [None if part is None else dtype_of(part) for part in parts]
+    return of_results(ufunc, dtype)
+
+
+def of_results(ufunc: np.ufunc, dtype: Any) -> list[DType | None] | None:
+    """The signature of a ufunc whose results have a type; None for no type."""
+    return None if dtype is None else [*[None] * ufunc.nin, *[dtype_of(dtype)] * ufunc.nout]
 
 
 def _targets(out: Any, count: int) -> tuple[Any, ...]:
@@ -122,7 +139,7 @@ def _reduce(
 def _log_of_sum(ufunc: np.ufunc, array: Any, axis: Any, keepdims: Any) -> Any:
     """log(sum(exp(x))), with the largest element taken out so that no exponential overflows."""
     power, logarithm = (np.exp, np.log) if ufunc is np.logaddexp else (np.exp2, np.log2)
-    x = composed.operands_of(ufunc, as_tensor(array), as_tensor(array))[0]
+    x = composed_ufuncs.operands_of(ufunc, as_tensor(array), as_tensor(array))[0]
     largest = traced_ops.reduce("max", x, axis, None, None, True)
     shift = np.where(np.isfinite(largest), largest, 0)
     total = traced_ops.reduce("sum", power(x - shift), axis, None, None, keepdims)
@@ -132,6 +149,8 @@ def _log_of_sum(ufunc: np.ufunc, array: Any, axis: Any, keepdims: Any) -> Any:
 
 
 def _accumulate(ufunc: np.ufunc, out: Any, array: Any, axis: Any = 0, dtype: Any = None) -> Any:
+    if not as_traced(array).extents:
+        raise DtypeError(f"np.{ufunc.__name__}.accumulate of a scalar", hint="give an array", where=source.user_line())
     if ufunc in _ACCUMULATES_BOOLS:
         return reductions.scan(_ACCUMULATES_BOOLS[ufunc], apply("ne", array, 0), axis, out=out)
     if ufunc not in _ACCUMULATES:
@@ -154,26 +173,50 @@ def _at(ufunc: np.ufunc, target: Any, indices: Any, values: Any) -> None:
     into(target, recorder.library(REGISTRY["index_put_accumulate"], [x, flat, rows]))
 
 
-def call_row(ufunc: np.ufunc, inputs: Sequence[Any], dtype: Any) -> Any:
-    """The result of a ufunc by its row, or by how it is written with others."""
-    composed = COMPOSED.get(ufunc)
-    if composed is not None:
-        if dtype is not None:
-            inputs = [traced_ops.astype(as_traced(x), dtype, copy=False) for x in inputs]
-        return composed(*inputs)
+def call_row(
+    ufunc: np.ufunc, inputs: Sequence[Any], signature: Sequence[DType | None] | None = None,
+    casting: str = "same_kind", outputs: Sequence[DType | None] = (),
+) -> Any:  # fmt: skip
+    """The result of a ufunc by its row, or by how it is written with others.
+
+    signature: the types of operands and results that the caller names. outputs: the types of the arrays of `out=`.
+    Raises DtypeError where NumPy has no loop for the types, or does not cast to those of its loop.
+    """
     name = ufunc.__name__
-    row = ROWS.get(ufunc)
-    if row is None and ufunc is not getattr(np, name, None) and _SPECIAL.get(name) in REGISTRY:
-        row = REGISTRY[_SPECIAL[name]]  # type: ignore[assignment]
-    if row is None:
-        if ufunc is not getattr(np, name, None):
+    if ufunc is not getattr(np, name, None):
+        if _SPECIAL.get(name) not in REGISTRY:
             raise missing(f"the ufunc {name}", "write it with functions of np, on whole arrays")
+        return _strong(apply(_SPECIAL[name], *inputs))
+    meaning, row = COMPOSED.get(ufunc), ROWS.get(ufunc)
+    if meaning is None and row is None:
         raise missing(f"np.{name}", INSTEAD.get(name, f"compute np.{name} outside the fused function"))
-    result = apply(row.name, *inputs, compute_in=dtype)
-    taken = as_traced(inputs[0]).value.dtype if ufunc is np.fabs else result.value.dtype
-    if ufunc is np.fabs and (taken.is_complex or not result.value.dtype.is_floating):
-        raise DtypeError(f"fabs does not take {taken}", hint="use np.abs", where=source.user_line())
-    return _strong(result)
+    resolved = [recorder_of(inputs).resolve(x) for x in inputs]
+    types = loop_types(
+        ufunc, [(r.dtype, r.weak) for r in resolved], outputs, signature=signature, casting=casting
+    )  # fmt: skip
+    if signature is not None or row is None or row.loops is not ufunc:
+        inputs = [_in_loop(x, r, t) for x, r, t in zip(inputs, resolved, types, strict=False)]
+    if meaning is not None:
+        made = meaning(*inputs)
+    else:
+        assert row is not None
+        made = apply(row.name, *inputs, compute_in=types[0] if signature is not None else None)
+    results = made if isinstance(made, tuple) else (made,)
+    typed = [_typed(r, t) for r, t in zip(results, types[ufunc.nin :], strict=True)]
+    return tuple(typed) if isinstance(made, tuple) else typed[0]
+
+
+def _in_loop(value: Any, resolved: Resolved, dtype: DType) -> Any:
+    """An operand in the type of the loop; a Python number takes it beside the others."""
+    if resolved.weak is not None:
+        return value
+    return traced_ops.astype(as_traced(value), dtype, copy=False)
+
+
+def _typed(result: Any, dtype: DType) -> Any:
+    """A result in the type of the loop, strong in promotion."""
+    strong = _strong(result)
+    return strong if strong.weak is not None else traced_ops.astype(strong, dtype, copy=False)
 
 
 def _strong(result: Any) -> Any:

@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 
 from tracefuse import dtypes, source
-from tracefuse.errors import DtypeError
+from tracefuse.dtypes import DType
+from tracefuse.errors import ScalarError
+from tracefuse.frontend.tracer.operands import check_range, literal
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, astype, missing, recorder_of
+from tracefuse.frontend.tracer.ufunc_loops import loop_types
 from tracefuse.ops import REGISTRY
 
 
@@ -28,7 +31,7 @@ def matmul(a: Any, b: Any) -> Any:
 def binary(name: str, a: Any, b: Any) -> Any:
     """A Python operator on two operands."""
     if name == "pow":
-        return power(a, b)
+        return power(_base_of_square(a) if type(b) is int and b == 2 else a, b)
     if name == "matmul":
         return matmul(a, b)
     if name not in REGISTRY:
@@ -36,8 +39,22 @@ def binary(name: str, a: Any, b: Any) -> Any:
     return apply(name, a, b)
 
 
+def _base_of_square(a: Any) -> Any:
+    """The base of `a ** 2`, which NumPy computes as its square: of truth values in another type than their powers."""
+    x = as_traced(a)
+    return astype(x, _types_of(np.square, x)[0]) if x.value.dtype is dtypes.bool_ and x.weak is None else a
+
+
+def _types_of(ufunc: np.ufunc, *operands: Any) -> list[DType]:
+    recorder = recorder_of(operands)
+    return loop_types(ufunc, [(r.dtype, r.weak) for r in map(recorder.resolve, operands)])
+
+
 def power(a: Any, b: Any) -> Any:
     """a ** b. Small constant exponents are products, as in NumPy or as accurate; 0.5 is a square root."""
+    x = as_traced(a)
+    if x.value.dtype is dtypes.bool_ and x.weak is None:
+        a = astype(x, _types_of(np.power, x, b)[0], copy=False)
     if isinstance(b, (bool, np.bool_)):
         b = int(b)
     if isinstance(b, SymbolicSize) or (isinstance(b, Traced) and b.on_host and b.value.dtype.is_integer):
@@ -59,6 +76,8 @@ _FEW_FACTORS = 100
 
 def _constant_power(a: Any, b: float) -> Any:
     x = as_traced(a)
+    if isinstance(b, int) and x.value.dtype.is_integer and x.weak is None:
+        _check_exponent(b, x)
     floating = x.value.dtype.kind in ("float", "complex") or x.weak == "float"
     if isinstance(b, float) and not floating:
         x = astype(x, dtypes.float64) if x.weak is None else apply("mul", x, 1.0)
@@ -76,13 +95,18 @@ def _constant_power(a: Any, b: float) -> Any:
         product = _repeated_product(x, abs(int(b)))
         return product if b > 0 else apply("div", 1, product)
     if isinstance(b, int) and not floating:
-        if b < 0:
-            raise DtypeError(
-                "Integers to negative integer powers are not allowed", hint="cast the base with astype(float)",
-                where=source.user_line(),
-            )  # fmt: skip
         return _repeated_product(x, b)
     return None
+
+
+def _check_exponent(exponent: int, base: Traced) -> None:
+    """Of integers: one that their type holds, and not negative."""
+    check_range(literal(exponent), base.value.dtype, base.recorder)
+    if exponent < 0:
+        raise ScalarError(
+            "Integers to negative integer powers are not allowed", hint="cast the base with astype(float)",
+            where=source.user_line(),
+        )  # fmt: skip
 
 
 def _repeated_product(x: Traced, exponent: int) -> Any:
@@ -108,11 +132,13 @@ def conjugate(x: Any) -> Any:
 
 def real(x: Any) -> Any:
     traced = as_traced(x)
-    return apply("real", traced) if traced.value.dtype.kind == "complex" else traced
+    return traced.recorder.viewing(apply("real", traced), traced) if traced.value.dtype.kind == "complex" else traced
 
 
 def imag(x: Any) -> Any:
     traced = as_traced(x)
     if traced.value.dtype.kind == "complex":
-        return apply("imag", traced)
-    return traced.recorder.movement("full", [0], shape=traced.extents, dtype=traced.value.dtype)
+        return traced.recorder.viewing(apply("imag", traced), traced)
+    result = traced.recorder.movement("full", [0], shape=traced.extents, dtype=traced.value.dtype)
+    result.read_only = "the imaginary part of a real array"
+    return result

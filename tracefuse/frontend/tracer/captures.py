@@ -1,119 +1,289 @@
 """State that a function closes over: closure cells, globals and attributes, found by identity and read at every call.
 
-From the code of a function follow the names that it can read. Walking from its cells, its globals and `self` along
-those names (and into dicts, lists, tuples and the functions that it calls) finds where an array came from and which
-plain values the trace depends on.
+From the instructions of a function follow the names that it can read. Walking from its cells, its globals, its defaults
+and `self` along those names (and into containers, classes and the functions that it calls) finds where an array came
+from and which plain values the trace depends on.
 
-Knows: functions, code objects, attributes. Must not know: tracing, fusions.
+Knows: functions, classes, attributes. Must not know: tracing, fusions.
 """
 
 from __future__ import annotations
 
-import builtins
 import enum
+import functools
 import io
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from dataclasses import dataclass, field
+from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
+from tracefuse import source
 from tracefuse.errors import TraceError
+from tracefuse.frontend.tracer import routes
+from tracefuse.frontend.tracer.code_names import NO_NAMES, CodeNames, Names
+from tracefuse.frontend.tracer.routes import CHANGED, Route
 
-Reader = Callable[[Any], Any]
-"""The value that a path leads to now, given the object that a method is bound to (or None)."""
-
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, enum.Enum, slice, range, type)
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, enum.Enum, slice, range)
 _COMPARED = (*_PLAIN, tuple, frozenset)
 _DEPTH = 10
-# What no operator and no call of a trace runs.
+# What no operator and no call of a trace runs, and of a class that is called.
 _NEVER_RUN = frozenset(
     ("__init__", "__new__", "__init_subclass__", "__post_init__", "__repr__", "__str__", "__format__", "__eq__",
      "__hash__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__del__")
 )  # fmt: skip
 _ENTRIES = 256
+# Libraries whose modules, classes and functions are no state of the user's.
+_LIBRARIES = sys.stdlib_module_names | {"numpy", "cupy", "cupyx", "jax", "jaxlib", "torch", "tracefuse", "scipy"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Place:
-    """Where a value was found: `path` as Python spells it, and how to read it again."""
+    """Where a value was found: `path` as Python spells it, how to read it again, and the line that names it."""
 
     path: str
-    read: Reader
+    route: Route
     value: Any
+    where: str | None = None
+
+    def read(self, bound: Any) -> Any:
+        return self.route.follow(bound)
 
     def unchanged(self, bound: Any) -> bool:
         """Whether the same plain value (or the same function) is there now."""
         try:
             now = self.read(bound)
-        except (AttributeError, KeyError, IndexError, ValueError, TypeError, NameError):
+        except CHANGED:
             return False
-        if now is self.value:
-            return True
-        return type(now) is type(self.value) and isinstance(now, _COMPARED) and bool(now == self.value)
+        return now is self.value or is_equal(now, self.value)
 
 
-def names_of(code: CodeType) -> set[str]:
-    """Every name that the code or a function inside it reads as a global or an attribute."""
-    names = {*code.co_names}
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            names |= names_of(constant)
-    return names
+def is_equal(now: Any, before: Any) -> bool:
+    """Whether two plain values are the same to a trace: equal, of one type, and zeros of one sign."""
+    if type(now) is not type(before) or not isinstance(now, _COMPARED) or not bool(now == before):
+        return False
+    return not isinstance(now, (float, complex, np.inexact)) or bool(now) or str(now) == str(before)
 
 
-def places(function: Any, bound: Any = None) -> Iterator[Place]:
+@dataclass(slots=True, eq=False)
+class State:
+    """What a trace of a function may have read. arrays: for the id of each array its places, nearest first.
+
+    plain: values, functions and arrays that are compared at every call. pairs: two places that lead to one object, as
+    they have to at every call, since what is in it is read at the first alone.
+    """
+
+    arrays: dict[int, list[Place]] = field(default_factory=dict)
+    plain: list[Place] = field(default_factory=list)
+    pairs: list[tuple[Place, Place]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Found:
+    """A place that is to be walked, under the names of the code that reads it."""
+
+    path: str
+    route: Route
+    value: Any
+    depth: int
+    names: Names
+    where: str | None = None
+
+    def attribute(self, name: str, value: Any) -> _Found:
+        path, line = f"{self.path}.{name}", self.names.line("attributes", name) or self.where
+        return _Found(path, self.route.then("attribute", name), value, self.depth + 1, self.names, line)
+
+    def entry(self, key: Any, value: Any) -> _Found:
+        path = f"{self.path}[{key!r}]"
+        return _Found(path, self.route.then("entry", key), value, self.depth + 1, self.names, self.where)
+
+
+class _Walk:
+    """One walk. first: for each object the place where it was found first."""
+
+    def __init__(self, function: Any, bound: Any, names: CodeNames) -> None:
+        name, code = getattr(function, "__name__", type(function).__name__), getattr(function, "__code__", None)
+        self.names_of = names.of
+        own = NO_NAMES if code is None else self.names_of(code)
+        self.queue: deque[_Found] = deque([_Found(name, routes.to(function), function, 0, own)])
+        if bound is not None:
+            self.queue.append(_Found("self", routes.SELF, bound, 0, own))
+        self.first: dict[int, Place] = {}
+        self.pairs: list[tuple[Place, Place]] = []
+
+    def places(self) -> Iterator[Place]:
+        """Every place that the function can read by name, nearest first; one place for each path."""
+        walked: set[tuple[int, frozenset[str]]] = set()
+        paths: set[tuple[str, int]] = set()
+        while self.queue:
+            found = self.queue.popleft()
+            place, value = Place(found.path, found.route, found.value, found.where), found.value
+            path, key = (found.path, id(found.route.beginning.key)), (id(value), found.names.attributes)
+            is_new = path not in paths
+            paths.add(path)
+            if isinstance(value, _PLAIN):
+                if is_new:
+                    yield place
+                continue
+            first = self.first.setdefault(id(value), place)
+            if is_new:
+                if first is not place and not isinstance(value, (ModuleType, type)):
+                    self.pairs.append((first, place))
+                yield place
+            if key not in walked and found.depth < _DEPTH:
+                walked.add(key)
+                self.queue.extend(self._inside(found))
+
+    def _inside(self, found: _Found) -> Iterator[_Found]:
+        value = found.value
+        wrapped = getattr(value, "__wrapped__", None) if not isinstance(value, (ModuleType, type)) else None
+        is_fused_method = isinstance(wrapped, FunctionType) and hasattr(type(value), "__self__")
+        if isinstance(value, MethodType) or is_fused_method:
+            yield from self._of_method(found, value)
+        elif isinstance(value, functools.partial):
+            for name in ("func", "args", "keywords"):
+                yield found.attribute(name, getattr(value, name))
+        elif isinstance(value, FunctionType) or isinstance(wrapped, FunctionType):
+            yield from self._of_function(wrapped if isinstance(wrapped, FunctionType) else value, found.depth + 1)
+        elif isinstance(value, ModuleType):
+            if not _is_of_library(value.__name__):
+                yield from _attributes(found, vars(value))
+        elif isinstance(value, dict):
+            yield from (found.entry(key, value[key]) for key in list(value)[:_ENTRIES])
+        elif isinstance(value, (list, tuple, deque)):
+            yield from (found.entry(k, value[k]) for k in range(min(len(value), _ENTRIES)))
+        elif isinstance(value, type):
+            if not _is_of_library(value.__module__):
+                yield from self._of_class(found, value)
+        elif not isinstance(value, BuiltinFunctionType) and _has_attributes(value) and not is_array(value):
+            yield from self._of_object(found)
+
+    def _of_function(self, function: FunctionType, depth: int) -> Iterator[_Found]:
+        if _is_of_library(function.__module__ or ""):
+            return
+        names = self.names_of(function.__code__)
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            try:
+                contents = cell.cell_contents
+            except ValueError:
+                continue  # a cell that is not filled yet
+            yield _Found(name, routes.to(cell).then("cell"), contents, depth, names, names.line("cells", name))
+        table = function.__globals__
+        for name in sorted(names.globals.intersection(table)):
+            route = routes.to(table).then("entry", name)
+            yield _Found(name, route, table[name], depth, names, names.line("globals", name))
+        for name in sorted({part for module in names.modules for part in (module, module.partition(".")[0])}):
+            if name in sys.modules:
+                route = routes.to(sys.modules).then("entry", name)
+                yield _Found(name, route, sys.modules[name], depth, names, names.line("modules", name))
+        yield from _defaults(function, depth, names)
+
+    def _of_method(self, found: _Found, method: Any) -> Iterator[_Found]:
+        """The function of a bound method, and its object under the names that the function reads."""
+        function: Any = getattr(method.__func__, "__wrapped__", method.__func__)
+        if isinstance(function, FunctionType):
+            yield from self._of_function(function, found.depth + 1)
+            names, route = self.names_of(function.__code__), found.route.then("attribute", "__self__")
+            yield _Found(f"{found.path}.__self__", route, method.__self__, found.depth + 1, names, found.where)
+
+    def _of_class(self, found: _Found, cls: type) -> Iterator[_Found]:
+        """What a class itself has: constants, and the functions that it runs when it is called."""
+        run = found.names.attributes | _special_methods(cls) | {"__init__", "__post_init__"}
+        for name in sorted(run):
+            owner = next((base for base in cls.__mro__ if name in vars(base)), None)
+            if owner is None or _is_of_library(owner.__module__):
+                continue
+            kept = vars(owner)[name]
+            value = kept.__func__ if isinstance(kept, (staticmethod, classmethod)) else kept
+            if isinstance(value, FunctionType):
+                yield _Found(f"{found.path}.{name}", routes.to(value), value, found.depth + 1, found.names, found.where)
+                yield from self._again(found, value)
+            elif not hasattr(type(value), "__get__"):
+                yield found.attribute(name, value)
+
+    def _of_object(self, found: _Found) -> Iterator[_Found]:
+        own = getattr(found.value, "__dict__", {})
+        yield from _attributes(found, own)
+        cls = type(found.value)
+        for name in sorted((found.names.attributes | _special_methods(cls)).difference(own)):
+            for base in cls.__mro__[:-1]:
+                if name in vars(base):
+                    inner = list(self._class_attribute(found, vars(base)[name], name))
+                    yield from inner
+                    if not any(isinstance(one.value, FunctionType) for one in inner):
+                        break  # a method may call the one of the class above
+
+    def _class_attribute(self, found: _Found, kept: Any, name: str) -> Iterator[_Found]:
+        """A slot, a constant of the class, or a method or property, whose own names are read from the same object."""
+        owner = found.value
+        if isinstance(kept, MemberDescriptorType):
+            if hasattr(owner, name):
+                yield found.attribute(name, getattr(owner, name))
+            return
+        kept = kept.fget if isinstance(kept, property) else getattr(kept, "__wrapped__", kept)
+        kept = kept.__func__ if isinstance(kept, (staticmethod, classmethod)) else kept
+        kept = kept.func if isinstance(kept, functools.cached_property) else kept
+        if isinstance(kept, FunctionType):
+            yield _Found(f"{found.path}.{name}", routes.to(kept), kept, found.depth + 1, found.names, found.where)
+            yield from self._again(found, kept)
+        elif not hasattr(type(kept), "__get__"):
+            yield found.attribute(name, kept)
+
+    def _again(self, found: _Found, method: FunctionType) -> Iterator[_Found]:
+        """An object or a class once more, under the names that one of its methods reads."""
+        more = self.names_of(method.__code__).without(found.names.attributes)
+        if more.attributes:
+            yield _Found(found.path, found.route, found.value, found.depth + 1, more, found.where)
+
+
+def places(function: Any, bound: Any, names: CodeNames) -> Iterator[Place]:
     """Every place that `function` can read by name, arrays and plain values and functions; nearest first."""
-    queue: deque[tuple[str, Reader, Any, int, frozenset[str]]] = deque()
-    seen: set[tuple[int, frozenset[str]]] = set()
-    own = frozenset(names_of(function.__code__)) if hasattr(function, "__code__") else frozenset()
-    queue.append((function.__name__, lambda _: function, function, 0, own))
-    if bound is not None:
-        queue.append(("self", lambda current: current, bound, 0, own))
-    while queue:
-        path, read, value, depth, names = queue.popleft()
-        if isinstance(value, _PLAIN):
-            yield Place(path, read, value)
-            continue
-        if (id(value), names) in seen:
-            continue
-        seen.add((id(value), names))
-        yield Place(path, read, value)
-        if depth < _DEPTH:
-            queue.extend(_inside(path, read, value, depth + 1, names))
+    return _Walk(function, bound, names).places()
 
 
-def _inside(
-    path: str, read: Reader, value: Any, depth: int, names: frozenset[str]
-) -> Iterator[tuple[str, Reader, Any, int, frozenset[str]]]:
-    value = value.__func__ if isinstance(value, MethodType) else value
-    wrapped = getattr(value, "__wrapped__", None) if not isinstance(value, (ModuleType, type)) else None
-    if isinstance(wrapped, FunctionType):
-        value = wrapped
-    if isinstance(value, FunctionType):
-        if not value.__module__ or not value.__module__.startswith(("numpy", "tracefuse.", "cupy", "jax", "torch")):
-            yield from _of_function(value, depth)
-    elif isinstance(value, ModuleType):
-        if value.__name__.partition(".")[0] not in ("numpy", "cupy", "math", "jax", "torch", "tracefuse", "scipy"):
-            yield from _attributes(path, read, vars(value), depth, names)
-    elif isinstance(value, dict):
-        for key in list(value)[:_ENTRIES]:
-            yield f"{path}[{key!r}]", _item(read, key), value[key], depth, names
-    elif isinstance(value, (list, tuple, deque)):
-        for k in range(min(len(value), _ENTRIES)):
-            yield f"{path}[{k}]", _item(read, k), value[k], depth, names
-    elif not isinstance(value, (type, BuiltinFunctionType)) and _has_attributes(value) and not _is_array(value):
-        yield from _of_object(path, read, value, depth, names)
+def _defaults(function: FunctionType, depth: int, names: Names) -> Iterator[_Found]:
+    """The values of parameters that a caller need not give."""
+    start, line, code = routes.to(function), source.line_of(function.__code__), function.__code__
+    last = code.co_varnames[: code.co_argcount][-len(function.__defaults__ or ()) :]
+    for k, (name, value) in enumerate(zip(last, function.__defaults__ or (), strict=False)):
+        yield _Found(name, start.then("attribute", "__defaults__").then("entry", k), value, depth, names, line)
+    for name, value in (function.__kwdefaults__ or {}).items():
+        yield _Found(name, start.then("attribute", "__kwdefaults__").then("entry", name), value, depth, names, line)
+
+
+def _attributes(found: _Found, table: Any) -> Iterator[_Found]:
+    for name in sorted(found.names.attributes.intersection(table)):
+        yield found.attribute(name, table[name])
+
+
+def _is_of_library(module: str) -> bool:
+    return module.partition(".")[0] in _LIBRARIES
 
 
 def _has_attributes(value: Any) -> bool:
     return hasattr(value, "__dict__") or any("__slots__" in vars(cls) for cls in type(value).__mro__)
 
 
+def _special_methods(cls: type) -> frozenset[str]:
+    """Methods that operators and calls run without naming them, such as `__call__`."""
+    found = ((name, kept) for base in cls.__mro__[:-1] for name, kept in vars(base).items())
+    return frozenset(
+        name for name, kept in found
+        if name.startswith("__") and name not in _NEVER_RUN
+        and (isinstance(kept, FunctionType) or hasattr(kept, "__wrapped__"))
+    )  # fmt: skip
+
+
+def is_array(value: Any) -> bool:
+    """Whether a value has what arrays have: a shape and a type of elements."""
+    return hasattr(type(value), "shape") and hasattr(type(value), "dtype")
+
+
 # What of a container is compared beside its entries: how many there are, which keys, which elements.
-_SNAPSHOTS: tuple[tuple[tuple[type, ...], str, Reader], ...] = (
+_SNAPSHOTS: tuple[tuple[tuple[type, ...], str, Callable[[Any], Any]], ...] = (
     ((list, deque), "len({})", len), ((dict,), "tuple({})", tuple), ((set,), "frozenset({})", frozenset),
     ((bytearray,), "bytes({})", bytes),
 )  # fmt: skip
@@ -123,127 +293,40 @@ def _snapshot(place: Place) -> Place | None:
     """The part of a container that its entries do not show; None for what is no container."""
     for kinds, path, taken in _SNAPSHOTS:
         if isinstance(place.value, kinds):
-            return Place(path.format(place.path), _taken(place.read, taken), taken(place.value))
+            route = place.route.then("call", taken)
+            return Place(path.format(place.path), route, taken(place.value), place.where)
     return None
 
 
-def _taken(read: Reader, taken: Reader) -> Reader:
-    return lambda bound: taken(read(bound))
-
-
-def _is_array(value: Any) -> bool:
-    return hasattr(type(value), "shape") and hasattr(type(value), "dtype")
-
-
-def _item(read: Reader, key: Any) -> Reader:
-    return lambda bound: read(bound)[key]
-
-
-def _constant(value: Any) -> Reader:
-    return lambda bound: value
-
-
-def _contents(cell: CellType) -> Reader:
-    return lambda bound: cell.cell_contents
-
-
-def _attribute(read: Reader, name: str) -> Reader:
-    return lambda bound: getattr(read(bound), name)
-
-
-def _attributes(
-    path: str, read: Reader, found: Any, depth: int, names: frozenset[str]
-) -> Iterator[tuple[str, Reader, Any, int, frozenset[str]]]:
-    for name in sorted(names.intersection(found)):
-        yield f"{path}.{name}", _attribute(read, name), found[name], depth, names
-
-
-def _of_function(function: FunctionType, depth: int) -> Iterator[tuple[str, Reader, Any, int, frozenset[str]]]:
-    names = frozenset(names_of(function.__code__))
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            contents = cell.cell_contents
-        except ValueError:
-            continue  # a cell that is not filled yet
-        yield name, _contents(cell), contents, depth, names
-    table = function.__globals__
-    for name in sorted(names):
-        if name in table and not hasattr(builtins, name):
-            yield name, _item(_constant(table), name), table[name], depth, names
-
-
-def _of_object(
-    path: str, read: Reader, value: Any, depth: int, names: frozenset[str]
-) -> Iterator[tuple[str, Reader, Any, int, frozenset[str]]]:
-    own = getattr(value, "__dict__", {})
-    yield from _attributes(path, read, own, depth, names)
-    implicit = _special_methods(type(value))
-    for name in sorted((names | implicit).difference(own)):
-        for cls in type(value).__mro__[:-1]:
-            if name in vars(cls):
-                yield from _class_attribute(path, read, value, vars(cls)[name], name, depth, names)
-                break
-
-
-def _special_methods(cls: type) -> set[str]:
-    """Methods that operators and calls run without naming them, such as `__call__`."""
-    found = ((name, kept) for base in cls.__mro__[:-1] for name, kept in vars(base).items())
-    return {
-        name for name, kept in found
-        if name.startswith("__") and name not in _NEVER_RUN
-        and (isinstance(kept, FunctionType) or hasattr(kept, "__wrapped__"))
-    }  # fmt: skip
-
-
-def _class_attribute(
-    path: str, read: Reader, owner: Any, found: Any, name: str, depth: int, names: frozenset[str]
-) -> Iterator[tuple[str, Reader, Any, int, frozenset[str]]]:
-    """A slot, a constant of the class, or a method or property, whose own names are then read from the same object."""
-    if isinstance(found, MemberDescriptorType):
-        if hasattr(owner, name):
-            yield f"{path}.{name}", _attribute(read, name), getattr(owner, name), depth, names
-        return
-    found = found.fget if isinstance(found, property) else getattr(found, "__wrapped__", found)
-    found = found.__func__ if isinstance(found, (staticmethod, classmethod)) else found
-    if isinstance(found, FunctionType):
-        more = frozenset(names_of(found.__code__)) - names
-        if more:
-            # The object once more, under the names that the method reads.
-            yield f"{path}.{name}", lambda _: found, found, depth, names
-            yield path, read, owner, depth, more
-    elif isinstance(found, _PLAIN) or _is_array(found):
-        yield f"{path}.{name}", _attribute(read, name), found, depth, names
-
-
-def place_of(array: Any, function: Any, bound: Any = None) -> Place | None:
-    """Where the function got this very object from."""
-    return next((place for place in places(function, bound) if place.value is array), None)
-
-
-def read_places(function: Any, bound: Any, captured: Sequence[Any]) -> list[Place]:
+def state_of(function: Any, bound: Any, captured: Sequence[Any], names: CodeNames) -> State:
     """The plain values, functions and arrays that a trace of `function` may have read.
 
     Arrays are compared by identity: one that met no tracer may have been computed with by NumPy itself, so another
     object in its place is another trace. Those that were captured as inputs are left out. Of containers the length, the
     keys or the elements are compared as well. Raises TraceError for an iterator, which changes when it is read.
     """
-    inputs = {id(array) for array in captured}
-    found: list[Place] = []
-    for place in list(places(function, bound))[1:]:
+    inputs, state, walk = {id(array) for array in captured}, State(), _Walk(function, bound, names)
+    for place in list(walk.places())[1:]:
+        value = place.value
+        if is_array(value):
+            state.arrays.setdefault(id(value), []).append(place)
+        if walk.first.get(id(value), place) is not place and not _matters(value):
+            continue  # compared where it was found first; that both are one is compared, too
         snapshot = _snapshot(place)
         if snapshot is not None:
-            found.append(snapshot)
-        elif _matters(place.value) and id(place.value) not in inputs:
-            found.append(place)
-        elif hasattr(type(place.value), "__next__") and not isinstance(place.value, io.IOBase):
+            state.plain.append(snapshot)
+        elif _matters(value) and id(value) not in inputs:
+            if place.route.before is not None:  # what begins a route is always there
+                state.plain.append(place)
+        elif hasattr(type(value), "__next__") and not isinstance(value, io.IOBase):
             raise TraceError(
-                f"{place.path} is a {type(place.value).__name__}, whose state cannot be compared from call to call",
+                f"{place.path} is a {type(value).__name__}, whose state cannot be compared from call to call",
                 hint="pass what it gives as an argument",
             )
-    return found
+    # Arrays and functions that are no inputs are compared at each place by themselves.
+    state.pairs = [pair for pair in walk.pairs if id(pair[0].value) in inputs or not _matters(pair[0].value)]
+    return state
 
 
 def _matters(value: Any) -> bool:
-    if isinstance(value, FunctionType) or _is_array(value):
-        return True
-    return isinstance(value, _PLAIN) and not isinstance(value, type)
+    return isinstance(value, (FunctionType, *_PLAIN)) or is_array(value)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracefuse import source
-from tracefuse.dtypes import bool_, int64
+from tracefuse.dtypes import int64, promote_numpy
 from tracefuse.errors import ShapeError
 from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops
 from tracefuse.frontend.tracer.traced import Traced
@@ -42,7 +42,10 @@ def contract(operands: Sequence[tuple[Any, str]], result: str) -> Any:
     known = {letter for _, letters in operands for letter in letters}
     if missing := [letter for letter in result if letter not in known]:
         raise ShapeError(f"einsum: the result has {missing[0]!r}, which is in no operand", where=source.user_line())
-    parts = [_diagonals(as_tensor(value), letters) for value, letters in operands]
+    tensors = [as_tensor(value) for value, _ in operands]
+    common = promote_numpy([tensor.value.dtype for tensor in tensors])
+    alike = [traced_ops.astype(tensor, common, copy=False) for tensor in tensors]
+    parts = [_diagonals(tensor, letters) for tensor, (_, letters) in zip(alike, operands, strict=True)]
     current = parts[0]
     for position, part in enumerate(parts[1:], start=1):
         later = {letter for other in parts[position + 1 :] for letter in other.letters}
@@ -92,8 +95,7 @@ def _pair(left: Lettered, right: Lettered, kept: set[str]) -> Lettered:
     inner = [letter for letter in shared if letter not in kept]
     rows = [letter for letter in left.letters if letter not in shared]
     columns = [letter for letter in right.letters if letter not in shared]
-    is_bool = bool_ in (left.value.value.dtype, right.value.value.dtype)
-    if inner and rows and columns and not is_bool:
+    if inner and rows and columns:
         return _matrices(left, right, [letter for letter in shared if letter in kept], rows, columns, inner)
     letters = left.letters + "".join(columns)
     made = apply("mul", _lined_up(left, letters), _lined_up(right, letters))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse import source
-from tracefuse.errors import DtypeError, ShapeError, UnsupportedError
+from tracefuse.errors import DtypeError, ReadOnlyError, ShapeError, UnsupportedError
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ops import REGISTRY, Pointwise
 
@@ -23,10 +23,7 @@ from tracefuse.ops import REGISTRY, Pointwise
 def into(target: Any, result: Traced) -> Any:
     """Binds `target` to a result, as an in-place operation on an intermediate: every name of it sees the change."""
     if not isinstance(target, Traced):
-        raise UnsupportedError(
-            f"out= is a {type(target).__name__} that is not traced", hint="return the result instead",
-            where=source.user_line(),
-        )  # fmt: skip
+        raise _not_traced(target, result)
     _check_names(target)
     target.recorder.resolve(target)
     _check_result(target, result)
@@ -45,12 +42,34 @@ def into(target: Any, result: Traced) -> Any:
     return target
 
 
+def of_captured(name: str, where: str | None) -> ReadOnlyError:
+    """The refusal of a change of an array that the function captures."""
+    return ReadOnlyError(
+        f"in-place change of {name}, an array that the function captures: it is an input that is only read",
+        hint="make it a parameter of the function; an argument is changed at every call", where=where,
+    )  # fmt: skip
+
+
+def _not_traced(target: Any, result: Traced) -> UnsupportedError:
+    """The refusal of a change of what is no traced value."""
+    name = result.recorder.captured_paths.get(id(target))
+    if name is not None:
+        return of_captured(name, source.user_line())
+    return UnsupportedError(
+        f"out= is a {type(target).__name__} that is not traced", hint="return the result instead",
+        where=source.user_line(),
+    )  # fmt: skip
+
+
 def _check_names(target: Traced) -> None:
-    """No captured array, view of an argument or number that an array holds."""
+    """No read-only or captured array, view of an argument or number that an array holds."""
+    if target.read_only is not None:
+        raise ReadOnlyError(
+            f"in-place change of {target.read_only}, which is read-only",
+            hint="change a copy: y = y.copy()", where=source.user_line(),
+        )  # fmt: skip
     if any(capture.number == target.number for capture in target.recorder.captures.values()):
-        raise UnsupportedError(
-            "in-place change of a captured array", hint="pass the array as an argument", where=source.user_line()
-        )
+        raise of_captured(target.value.name or "a captured array", source.user_line())
     group = target.group
     if group is None:
         return

@@ -15,7 +15,7 @@ from tracefuse.dtypes import DType, dtype_of
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.shaping import broadcast_to
 from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import apply, as_number, as_tensor, astype, axes_of, located, reduce
+from tracefuse.frontend.tracer.traced_ops import apply, as_number, as_tensor, astype, axes_of, located, missing, reduce
 from tracefuse.ir.extents import product
 from tracefuse.ops import REGISTRY, Reduction
 
@@ -44,6 +44,7 @@ def var(
 
     Of complex numbers it is real: the sum of the variances of their parts.
     """
+    _check_type(as_tensor(x).value.dtype, dtype)
     taken = as_tensor(x) if dtype is None else astype(as_tensor(x), dtype, copy=False)
     if taken.value.dtype.is_complex:
         means = (None, None) if _given(mean) is None else (apply("real", mean), apply("imag", mean))
@@ -51,6 +52,7 @@ def var(
         real = var(apply("real", taken), axis, None, None, ddof, keepdims, mean=means[0], **more)
         imag = var(apply("imag", taken), axis, None, None, ddof, keepdims, mean=means[1], **more)
         result = apply("add", real, imag)
+        result = result if dtype is None else astype(result, dtype)
         return result if out is None else into(out, result)
     mask, ddof = _mask(where), ddof if _given(correction) is None else correction
     if _given(mean) is None and mask is None:
@@ -72,6 +74,13 @@ def std(
     """Standard deviation: the square root of var."""
     result = apply("sqrt", var(x, axis, dtype, None, ddof, keepdims, **more))
     return result if out is None else into(out, result)
+
+
+def _check_type(own: DType, dtype: Any) -> None:
+    """UnsupportedError for a type that NumPy cuts mean and deviations off to."""
+    kind = None if dtype is None else dtype_of(dtype)
+    if kind is not None and not (kind.is_complex or (kind.is_floating and not own.is_complex)):
+        raise missing(f"a variance of {own} with dtype={kind}", "give a float type that holds the elements")
 
 
 def _mean_of(x: Traced, axis: Any, mask: Any) -> Any:

@@ -13,11 +13,13 @@ import numpy as np
 
 from tracefuse import dtypes, source
 from tracefuse.dtypes import DType
-from tracefuse.errors import DtypeError, ScalarError, TracefuseError
+from tracefuse.errors import IntegerRangeError, TracefuseError
 from tracefuse.frontend.tracer.symbolic_size import Decisions
+from tracefuse.frontend.tracer.ufunc_loops import loop_types
 from tracefuse.ir.extents import Extent, evaluate
 from tracefuse.ir.fusion import Literal, Operand, Shape
 from tracefuse.ops import REGISTRY, Pointwise
+from tracefuse.rounding import round_to_half
 
 Facts: TypeAlias = Mapping[int, Any]
 """Extent values by negative id and scalar arguments by value number, in one call."""
@@ -40,23 +42,24 @@ class Resolved:
     sized: bool
 
 
-_OF_BOOLS = {"add": "logical_or", "mul": "logical_and", "maximum": "logical_or", "minimum": "logical_and"}
-_NOT_OF_BOOLS = {"sub": "use ^ or np.logical_xor", "neg": "use ~ or np.logical_not"}
-_BOOLS_AS_INT8 = ("floor_divide", "remainder", "pow")
+_OF_BOOLS = {"add": "logical_or", "mul": "logical_and", "maximum": "logical_or", "minimum": "logical_and", "abs": "set"}
 
 
-def numpy_types(row: Pointwise, operands: Sequence[Resolved]) -> tuple[Pointwise, list[DType], list[str]]:
-    """The row and the types that take part in promotion; of bools, NumPy's arithmetic is logic or none."""
-    strong = [r.dtype for r in operands if r.weak is None and r.dtype is not None]
-    weak = [r.weak for r in operands if r.weak is not None]
-    if operands and all(d is dtypes.bool_ for d in strong) and all(k == "bool" for k in weak):
-        if row.name in _NOT_OF_BOOLS:
-            raise DtypeError(f"{row.name} does not take bool", hint=_NOT_OF_BOOLS[row.name])
-        if row.name in _OF_BOOLS:
+def numpy_types(row: Pointwise, operands: Sequence[Resolved]) -> tuple[Pointwise, DType, DType]:
+    """The row, and its compute and result types: NumPy's for the ufunc that it is; of bools, some arithmetic is logic.
+
+    Raises DtypeError where NumPy, or the row, does not take the types.
+    """
+    given = [(r.dtype, r.weak) for r in operands]
+    if row.loops is not None and row.promotion != "bool" and any(r.weak is None for r in operands):
+        loop = loop_types(row.loops, given)[0]
+        if loop is dtypes.bool_ and row.name in _OF_BOOLS:
             row = REGISTRY[_OF_BOOLS[row.name]]  # type: ignore[assignment]
-        elif row.name in _BOOLS_AS_INT8:
-            strong, weak = [dtypes.int8], []
-    return row, strong, weak
+        if loop in row.domain:
+            return row, loop, row.result_type(loop)
+    strong = [dtype for dtype, weak in given if weak is None and dtype is not None]
+    weak = [kind for _, kind in given if kind is not None]
+    return row, *row.types(strong, weak, "numpy")
 
 
 RANGE = "whether an integer type holds the number"
@@ -78,7 +81,7 @@ def fitted(
 ) -> tuple[Pointwise, Sequence[Resolved]]:
     """The row and operands for Python integers that the type of the others may not hold; guarded where they vary.
 
-    As in NumPy a comparison with one is exact, `where` wraps it, and anything else refuses it: ScalarError.
+    As in NumPy a comparison with one is exact, `where` wraps it, and anything else refuses it: IntegerRangeError.
     """
     is_free = row.result == "dtype" or row.promotion == "where" or all(r.weak is not None for r in resolved)
     if is_free or not compute.is_integer:
@@ -101,8 +104,22 @@ def fitted(
     return row, resolved
 
 
+def compared(operand: Resolved, compute: DType, cast: Callable[[Any, DType], Resolved]) -> Resolved:
+    """A Python number as a comparison of halves takes it: rounded to float16 first, to bfloat16 if it is an integer.
+
+    cast: records the conversion of a traced number. (ml_dtypes compares bfloat16 with Python's floats in float32.)
+    """
+    if not compute.is_half or operand.weak in (None, "complex"):
+        return operand
+    if compute is dtypes.bfloat16 and operand.weak == "float":
+        return operand
+    if isinstance(operand.operand, Literal):
+        return literal(float(round_to_half(operand.operand.value, compute)))
+    return cast(operand.traced, compute)
+
+
 def check_range(operand: Resolved, dtype: DType, facts: Decisions) -> None:
-    """ScalarError for a Python integer that an integer type does not hold."""
+    """IntegerRangeError for a Python integer that an integer type does not hold."""
     number = _integer_of(operand) if dtype.is_integer else None
     if number is None:
         return
@@ -111,8 +128,8 @@ def check_range(operand: Resolved, dtype: DType, facts: Decisions) -> None:
         raise _out_of_bounds(number, dtype, facts)
 
 
-def _out_of_bounds(number: Extent, dtype: DType, facts: Decisions) -> ScalarError:
-    return ScalarError(
+def _out_of_bounds(number: Extent, dtype: DType, facts: Decisions) -> IntegerRangeError:
+    return IntegerRangeError(
         f"Python integer {evaluate(number, facts.hints)} out of bounds for {dtype}",
         hint="cast the array with astype first", where=source.user_line(),
     )  # fmt: skip

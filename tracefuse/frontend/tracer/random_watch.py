@@ -9,13 +9,14 @@ Knows: generators, names in code. Must not know: tracing.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
 import numpy as np
 
-from tracefuse.frontend.tracer.captures import names_of, places
+from tracefuse.frontend.tracer.captures import Place
+from tracefuse.frontend.tracer.code_names import CodeNames
 
 _MAKERS = frozenset({"default_rng", "RandomState"})
 
@@ -23,16 +24,17 @@ _MAKERS = frozenset({"default_rng", "RandomState"})
 class RandomWatch:
     """Made before a trace; `warn` after it."""
 
-    def __init__(self, function: Callable[..., Any], bound: Any) -> None:
+    def __init__(self, function: Callable[..., Any], found: Sequence[Place], code_names: CodeNames) -> None:
+        """found: what the function can read."""
         self._function = function
         self._sources: list[tuple[str, Callable[[], Any], str]] = [("np.random", _global_state, repr(_global_state()))]
         self._named: list[str] = []
-        found = list(places(function, bound)) if hasattr(function, "__code__") else []
         names: set[str] = set()
         for place in found:
             value = place.value
             if isinstance(value, FunctionType):
-                names |= names_of(value.__code__)
+                read = code_names.of(value.__code__)
+                names |= read.globals | read.attributes | read.modules
             if isinstance(value, (np.random.Generator, np.random.RandomState)):
                 self._watch(place.path, value)
             module = getattr(value, "__name__", "") if not isinstance(value, FunctionType) else value.__module__

@@ -25,6 +25,7 @@ from tracefuse.frontend.tracer.assumptions import Assumptions, ScalarGuard
 from tracefuse.frontend.tracer.operands import (
     Resolved,
     check_range,
+    compared,
     fitted,
     literal,
     located_error,
@@ -64,6 +65,8 @@ class Recorder(Assumptions):
         self.function = function
         self.scalar_guards: list[ScalarGuard] = []
         self.captures: dict[int, Capture] = {}
+        # Arrays that the function can reach by name, by id: their paths.
+        self.captured_paths: dict[int, str] = {}
         # What `debug_print` was given: (format, structures of the values, their leaves).
         self.prints: list[tuple[str, tuple[Any, ...], tuple[Any, ...]]] = []
         # Arguments that the function changes in place, by the number of their input: the name of what they become.
@@ -228,18 +231,24 @@ class Recorder(Assumptions):
         resolved = [self.resolve(o) for o in operands]
         promoted = resolved[1:] if row.promotion == "where" else resolved
         try:
-            row, promoted_types, weak = numpy_types(row, promoted)
-            compute, result = row.types(promoted_types, weak, "numpy")
+            row, compute, result = numpy_types(row, promoted)
             if compute_in is not None and row.result != "bool":
                 compute, result = compute_in, compute_in
         except DtypeError as error:
             raise located_error(error, self.describe, resolved, where) from None
         result = attributes["dtype"] if row.result == "dtype" else result
+        if row.result == "bool":
+            resolved = [compared(r, compute, self._converted) for r in resolved]
         row, operands_that_fit = fitted(row, resolved, compute, self)
         weak_kind = None
         if row.result != "dtype" and all(r.weak is not None for r in resolved):
             weak_kind = "int" if result.is_integer else result.kind
         return self._apply(row, self._settled(operands_that_fit), attributes, compute, result, weak_kind, where)
+
+    def _converted(self, traced: Traced, dtype: DType) -> Resolved:
+        row = REGISTRY["cast"]
+        assert isinstance(row, Pointwise)
+        return self.resolve(self.pointwise(row, [traced], dtype=dtype))
 
     def _apply(
         self, row: Op, resolved: Sequence[Resolved], attributes: Mapping[str, Any], compute: DType, result: DType,
@@ -322,19 +331,21 @@ class Recorder(Assumptions):
             check_range(operand, dtype, self)
         extents = {k: self.plain(v) for k, v in attributes.items()}
         result: Traced = self._apply(row, resolved, extents, dtype, dtype, None, source.user_line())
-        return result if view_of is None else self._viewing(result, view_of)
+        return result if view_of is None else self.viewing(result, view_of)
 
     def alias(self, traced: Traced) -> Traced:
         """A second name for the same value, a view of it in NumPy."""
         second = self.traced_type(self, traced.number, traced.weak, traced.read, traced.sized)
-        return self._viewing(second, traced)
+        return self.viewing(second, traced)
 
-    def _viewing(self, view: Traced, base: Traced) -> Traced:
+    def viewing(self, view: Traced, base: Traced) -> Traced:
+        """`view`, recorded as one of `base` in NumPy."""
         if base.group is None:
             base.group = ViewGroup(None)
             base.group.members.append(weakref.ref(base))
         view.group = base.group
         view.group.members.append(weakref.ref(view))
+        view.read_only = base.read_only
         return view
 
     def library(self, row: Op, operands: Sequence[Any], *, dtype: DType | None = None, **attributes: Any) -> Any:

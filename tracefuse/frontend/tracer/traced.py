@@ -42,10 +42,11 @@ class Traced:
 
     weak: the kind of Python scalar that it is in promotion, or None. sized: made from sizes, so weak also under NumPy's
     functions. read: for host scalars, the value as a function of the facts of a call. changed: the line that changed
-    its memory in place through another name; it stands for nothing from then on.
+    its memory in place through another name; it stands for nothing from then on. read_only: what NumPy makes without
+    leave to write, as in "the result of np.diagonal", or None.
     """
 
-    __slots__ = ("__weakref__", "changed", "group", "number", "read", "recorder", "sized", "weak")
+    __slots__ = ("__weakref__", "changed", "group", "number", "read", "read_only", "recorder", "sized", "weak")
 
     def __init__(
         self, recorder: Recorder, number: int, weak: str | None = None, read: Callable[[Facts], Any] | None = None,
@@ -54,6 +55,7 @@ class Traced:
         self.recorder, self.number, self.weak, self.read, self.sized = recorder, number, weak, read, sized
         self.group: ViewGroup | None = None
         self.changed: str | None = None
+        self.read_only: str | None = None
 
     @property
     def value(self) -> Value:

@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 
 from tracefuse import source
-from tracefuse.dtypes import dtype_of
-from tracefuse.errors import TraceError, TracefuseError, UnsupportedError
+from tracefuse.dtypes import DType, dtype_of
+from tracefuse.errors import DtypeError, TraceError, TracefuseError, UnsupportedError
 from tracefuse.frontend.tracer.in_place import into
+from tracefuse.frontend.tracer.operands import check_range, literal
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ir.axes import normalize_axes, normalize_axis
+from tracefuse.ir.extents import product
 from tracefuse.ops import REGISTRY, Pointwise, Reduction
 
 
@@ -149,17 +151,54 @@ def reduce(
     where = None if where is True or where is np._NoValue else where
     x = as_tensor(x)
     chosen = None if dtype is None else dtype_of(dtype)
+    axes = _reduced_axes(row, axis, len(x.extents))
+    if initial is not None:
+        initial = _initial(row, x, chosen, initial)
+        if row.needs_elements and _is_empty(x, axes):
+            result = _filled(x, axes, keepdims, initial)
+            return result if out is None else into(out, result)
     if where is not None:
         if row.initial is None or (isinstance(row.initial, str) and initial is None):
             raise missing(f"{name} with where=", "select with np.where(mask, x, other) before the reduction")
         neutral = initial if isinstance(row.initial, str) else row.initial
         x = apply("where", where, x, neutral)
-    axes = axes_of(axis, len(x.extents))
     result = x.recorder.reduction(row, x, axes, keepdims, chosen, **attributes)
     if initial is not None:
         joined = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}[name]
         result = apply(joined, result, initial)
     return result if out is None else into(out, result)
+
+
+def _reduced_axes(row: Reduction, axis: Any, rank: int) -> tuple[int, ...]:
+    """NumPy's ufuncs reduce a 0-d array over axis 0 or -1, too; its functions that divide by a count do not."""
+    if rank == 0 and row.result != "float" and isinstance(axis, (int, np.integer)) and axis in (0, -1):
+        return ()
+    return axes_of(axis, rank)
+
+
+def _initial(row: Reduction, x: Traced, chosen: DType | None, initial: Any) -> Any:
+    """The value that a reduction starts with, in the type of its result."""
+    dtype = row.result_type(x.value.dtype, "numpy", chosen)
+    if not isinstance(initial, (bool, int, float, complex, np.generic)):
+        return astype(as_traced(initial), dtype, copy=False)
+    if isinstance(initial, int):
+        check_range(literal(initial), dtype, x.recorder)
+    if isinstance(initial, (complex, np.complexfloating)) and not dtype.is_complex:
+        raise DtypeError(
+            f"initial={initial!r} of a reduction to {dtype}", hint="give a real number", where=source.user_line()
+        )
+    return dtype.numpy.type(initial)
+
+
+def _is_empty(x: Traced, axes: tuple[int, ...]) -> bool:
+    count = product(x.extents[k] for k in axes)
+    return x.recorder.decide(count, "==", 0, "whether a reduction has elements")
+
+
+def _filled(x: Traced, axes: tuple[int, ...], keepdims: bool, value: Any) -> Any:
+    """What a reduction of no elements gives: the value that it starts with."""
+    shape = [1 if k in axes else e for k, e in enumerate(x.extents) if keepdims or k not in axes]
+    return x.recorder.movement("full", [value], shape=tuple(shape))
 
 
 def sum_of_products(x: Any, axes: tuple[int, ...]) -> Any:

@@ -14,8 +14,8 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import DType, data_type_of
-from tracefuse.errors import ShapeError
-from tracefuse.runtime.devices.arrays import dtype_of_array
+from tracefuse.errors import DtypeError, ShapeError, shown
+from tracefuse.runtime.devices.arrays import dtype_of_array, kind_of
 
 # Relative and absolute, for results of a few hundred operations on numbers of about 1.
 _TOLERANCES = {
@@ -32,14 +32,18 @@ def assert_close(actual: Any, expected: Any, dtype: DType, what: str) -> None:
     """AssertionError where two arrays differ by more than results of type `dtype` may."""
     comparable = np.dtype(np.float64) if dtype.is_floating else dtype.numpy
     tolerance = _TOLERANCES.get(dtype.name, 0.0)
-    own, wanted = (on_host(array).astype(comparable) for array in (actual, expected))
+    try:
+        own, wanted = (on_host(array).astype(comparable) for array in (actual, expected))
+    except (TypeError, ValueError):
+        raise DtypeError(
+            f"validate: reference_outputs cannot hold {shown(expected)}", hint=f"give an array for {what}"
+        ) from None
     np.testing.assert_allclose(own, wanted, rtol=tolerance, atol=tolerance, equal_nan=True, err_msg=what)
 
 
 def on_host(array: Any) -> Any:
     """An array of any library as a NumPy array."""
-    fetch = getattr(array, "get", None)
-    return fetch() if callable(fetch) else np.asarray(array)
+    return array.get() if kind_of(array) == "cupy" else np.asarray(array)
 
 
 def description(array: Any) -> tuple[tuple[int, ...], tuple[int, ...], DType]:
@@ -82,7 +86,7 @@ def layout_of(sizes: Sequence[int], strides: Sequence[int]) -> tuple[list[bool |
 def input_text(argument: Any) -> str:
     """An expression that makes an argument like this one."""
     shape = getattr(argument, "shape", None)
-    if shape is None:
+    if not isinstance(shape, tuple):
         return repr(argument)
     name = data_type_of(dtype_of_array(argument)).value
     return f"np.random.default_rng(0).uniform(0, 5, {tuple(shape)}).astype({name!r})"

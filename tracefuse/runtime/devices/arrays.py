@@ -19,7 +19,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.caches import CLEAR_CACHES, BoundedTable, Cache, register
 from tracefuse.dtypes import DType, dtype_of
-from tracefuse.errors import DeviceError, DtypeError, ShapeError, UnsupportedError
+from tracefuse.errors import DeviceError, DtypeError, ShapeError, UnsupportedError, shown
 from tracefuse.runtime.devices import cuda_arrays
 
 
@@ -39,9 +39,10 @@ class ShapeDtype:
         try:
             shape = tuple(map(operator.index, given if isinstance(given, (tuple, list)) else (given,)))
         except TypeError:
-            raise ShapeError(f"ShapeDtype: {given!r} is no shape", hint="give a tuple of integers") from None
-        if any(extent < 0 for extent in shape):
-            raise ShapeError(f"ShapeDtype: negative extent in {shape}", hint="sizes are at least 0")
+            raise ShapeError(f"ShapeDtype: shape cannot be {shown(given)}", hint="give a tuple of integers") from None
+        for extent in shape:
+            if not 0 <= extent < 2**63:
+                raise ShapeError(f"ShapeDtype: shape cannot hold {shown(extent)}", hint="sizes are 0 to 2**63 - 1")
         object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "dtype", dtype_of(self.dtype).numpy)
 
@@ -118,6 +119,8 @@ _INSTEAD_OF_DTYPE = {
 def dtype_of_argument(value: Any, path: str) -> DType:
     """The element type of an array argument; refuses what tracefuse does not take."""
     name = type(value).__name__
+    if not hasattr(value, "dtype") or not isinstance(getattr(value, "shape", None), tuple):
+        raise DtypeError(f"{path} is a {name}, no array", hint="pass an array")
     if kind_of(value) == "refused":
         library = type(value).__module__.partition(".")[0]
         instead = _INSTEAD.get(name) or _INSTEAD.get(library, "pass np.asarray({0})")

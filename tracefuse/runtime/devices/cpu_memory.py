@@ -103,6 +103,8 @@ class BufferCache:
 
     def _make(self, shape: tuple[int, ...], dtype: DType) -> npt.NDArray[np.generic]:
         size = math.prod(shape) * dtype.itemsize
+        if size > sys.maxsize:
+            raise MemoryError(f"Unable to allocate {size} bytes for an array with shape {shape}")
         if size == 0:
             return np.empty(shape, dtype.numpy)
         kept = _class_bytes(size)

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from tracefuse.dtypes import check_fits
 from tracefuse.dynamic.layouts import LayoutKey, Strided, stride_name, strided
-from tracefuse.errors import DtypeError, FusionError, ScalarError, ShapeError
+from tracefuse.errors import DtypeError, FusionError, ScalarError, ShapeError, TraceError, shown
 from tracefuse.ir.fusion import Fusion, Value
 from tracefuse.ir.reference import extent_values
-from tracefuse.runtime.devices.arrays import ShapeDtype, dtype_of_array
+from tracefuse.runtime.devices.arrays import ShapeDtype, dtype_of_argument
 from tracefuse.runtime.targets.backend import Backend
 
 
@@ -83,8 +84,23 @@ def _layout(backend: Backend, array: Any, number: int, strides: dict[str, int]) 
     return strided(array.shape, array.strides, itemsize, backend.is_aligned(array))
 
 
+def check_list(given: Any, parameter: str) -> None:
+    """TraceError for what is no list of arrays and numbers."""
+    if not isinstance(given, list | tuple):
+        raise TraceError(
+            f"{parameter} cannot be a {type(given).__name__}", hint="give a list with one array or number for each"
+        )
+
+
+def check_names(given: Any, parameter: str) -> None:
+    """TraceError for what is no list of names."""
+    if not isinstance(given, list | tuple | set | frozenset) or not all(isinstance(name, str) for name in given):
+        raise TraceError(f"{parameter} cannot be {shown(given)}", hint="give a list of names")
+
+
 def check_arguments(fusion: Fusion, arguments: Sequence[Any]) -> None:
     """Raises FusionError, ShapeError or DtypeError for arguments of another count, rank, static size or dtype."""
+    check_list(arguments, "inputs")
     if len(arguments) != len(fusion.inputs):
         raise FusionError(
             f"the definition takes {len(fusion.inputs)} inputs, got {len(arguments)}",
@@ -94,12 +110,13 @@ def check_arguments(fusion: Fusion, arguments: Sequence[Any]) -> None:
         value = fusion.values[number]
         if value.is_tensor:
             _check_array(value, argument)
+        elif type(argument) not in _KINDS:
+            _number(value, argument)
 
 
 def _check_array(value: Value, array: Any) -> None:
     name = f"input T{value.number}"
-    if not hasattr(array, "shape") or not hasattr(array, "dtype"):
-        raise DtypeError(f"{name} is an array, not a {type(array).__name__}", hint="pass an array", where=value.where)
+    dtype = dtype_of_argument(array, name)
     shape = tuple(array.shape)
     if len(shape) != len(value.shape):
         raise ShapeError(
@@ -111,7 +128,6 @@ def _check_array(value: Value, array: Any) -> None:
                 f"{name} has {size} elements on axis {axis}, not {extent}",
                 hint="define the axis with -1 for any number of elements", where=value.where,
             )  # fmt: skip
-    dtype = dtype_of_array(array)
     if dtype is not value.dtype:
         raise DtypeError(
             f"{name} is {dtype}, not {value.dtype}", hint=f"pass x.astype({value.dtype.name!r})", where=value.where
@@ -129,15 +145,16 @@ _MAKE = {"bool": bool, "int": int, "uint": int, "float": float, "complex": compl
 def _number(value: Value, argument: Any) -> Any:
     """A host scalar as a Python number of the input's kind. Raises DtypeError, ScalarError."""
     name, kind = f"input S{value.number}", value.dtype.kind
-    item = argument.item() if getattr(argument, "shape", None) == () else argument
+    item = argument.item() if getattr(argument, "shape", None) == () and hasattr(argument, "item") else argument
     if _KINDS.get(type(item)) not in _HOLDS[kind]:
         raise DtypeError(
-            f"{name} is {value.dtype}, got {argument!r}", hint=f"pass a Python {_MAKE[kind].__name__}",
+            f"{name} is {value.dtype}, got {shown(argument)}", hint=f"pass a Python {_MAKE[kind].__name__}",
             where=value.where,
         )  # fmt: skip
     if value.dtype.is_integer:
         limits = np.iinfo(value.dtype.name)
         if not limits.min <= item <= limits.max:
             hint = f"give an integer from {limits.min} to {limits.max}"
-            raise ScalarError(f"{name} is {value.dtype}, got {item}", hint=hint, where=value.where)
+            raise ScalarError(f"{name} is {value.dtype}, got {shown(item)}", hint=hint, where=value.where)
+    check_fits(item, value.dtype, name)
     return _MAKE[kind](item)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tracefuse.dynamic.layouts import Strided, broadcast_axis, is_nested, stride_name, strided
-from tracefuse.errors import DtypeError, FusionError, ShapeError, UnsupportedError
+from tracefuse.errors import DtypeError, FusionError, ReadOnlyError, ShapeError, UnsupportedError
 from tracefuse.ir.extents import evaluate
 from tracefuse.ir.fusion import Fusion
-from tracefuse.runtime.devices.arrays import ShapeDtype, check_can_change, dtype_of_array, kind_of
+from tracefuse.runtime.devices.arrays import ShapeDtype, check_can_change, dtype_of_argument, kind_of
 from tracefuse.runtime.memory.call_facts import CallFacts
 from tracefuse.runtime.memory.spans import APART, SAME, relation
 from tracefuse.runtime.targets.backend import Backend
@@ -136,13 +136,11 @@ def _checked(fusion: Fusion, backend: Backend, facts: CallFacts, value: int, giv
         raise FusionError(f"{name}: the result is a number", hint="give None for it")
     if value in fusion.inputs:
         raise FusionError(f"{name}: the result is input T{value} itself", hint="give None, or return fd.ops.set of it")
-    if not hasattr(given, "shape") or not hasattr(given, "dtype"):
-        raise DtypeError(f"{name} is a {type(given).__name__}, no array", hint="pass an array")
+    dtype = dtype_of_argument(given, name)
     check_can_change(kind_of(given), name)
     shape = tuple(evaluate(extent, facts.values) for extent in fusion.shape_of(value))
     if tuple(given.shape) != shape:
         raise ShapeError(f"{name} has shape {tuple(given.shape)}, the result has {shape}", hint="pass another buffer")
-    dtype = dtype_of_array(given)
     if dtype is not expected.dtype:
         raise DtypeError(
             f"{name} is {dtype}, the result is {expected.dtype}", hint="pass another buffer, or cast the result"
@@ -156,7 +154,7 @@ def _check_writable(backend: Backend, array: Any, name: str) -> None:
     if isinstance(array, ShapeDtype):
         return
     if not backend.is_writable(array):
-        raise UnsupportedError(f"{name} is read-only", hint="pass an array that can be written, such as x.copy()")
+        raise ReadOnlyError(f"{name} is read-only", hint="pass an array that can be written, such as x.copy()")
     axis = broadcast_axis(array.shape, array.strides)
     if axis is not None:
         raise UnsupportedError(

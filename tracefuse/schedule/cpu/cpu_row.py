@@ -35,6 +35,9 @@ ROWS = 32
 MOST_PARTS = 8
 """A pointwise kernel is emitted at most so often for the parts between the ends of concatenations and pads."""
 
+MOST_OPS_IN_PARTS = 4096
+"""Ops in all parts of a loop together: parts times the ops of the region. Pads of pads have a part for each."""
+
 
 def new_body(region: Region) -> Body:
     """An empty body: one element at a time, which LLVM's loop vectoriser widens; 64-bit indices."""
@@ -134,7 +137,8 @@ def _in_parts(body: Body, region: Region, loops: Sequence[Loop], most: int, emit
 def cut_points(region: Region, loop: Loop) -> list[Extent]:
     """Where conditions change along `loop`, in proved order, both ends included.
 
-    Between two neighbouring points every condition that is about this loop alone has one answer.
+    Between two neighbouring points every condition that is about this loop alone has one answer. There are only the
+    ends where the parts would be more code than a kernel should have: elements then choose one by one.
     """
     points: list[Extent] = [0, loop.extent]
     for test in region.probe.tests:
@@ -147,7 +151,7 @@ def cut_points(region: Region, loop: Loop) -> list[Extent]:
             place = next((k for k, point in enumerate(points) if is_nonnegative(point - bound)), 0)
             if place and points[place] != bound and is_nonnegative(bound - points[place - 1]):
                 points.insert(place, bound)
-    return points
+    return points if (len(points) - 1) * len(region.fusion.nodes) <= MOST_OPS_IN_PARTS else [0, loop.extent]
 
 
 def lower_row(region: Region, name: str, contract: bool, keep: bool) -> LaunchSpec:

@@ -1,0 +1,654 @@
+"""State that a function captures, changed between calls: each later call gives NumPy's value for what is there then."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pytest
+
+import tracefuse
+from tracefuse import fuse
+from tracefuse.frontend.tracer.code_names import names_of
+
+V = np.arange(3.0)
+FIRST = SECOND = np.arange(3.0)
+scale: Any = 2.0
+shape, size = 3, 7
+input: Any = np.arange(3.0)  # a name of Python's own
+MODULE = ModuleType("state_of_a_module")
+exec("def scaled(x):\n    return x * w + scale\n", MODULE.__dict__)
+
+Change = Callable[[], Any]
+Program = Callable[[], tuple[Callable[..., Any], list[Change]]]
+
+
+@pytest.fixture(autouse=True)
+def _state_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    before = dict(globals())
+    vars(MODULE).update(w=np.arange(3.0), scale=2.0)
+    vars(MODULE).update(v=vars(MODULE)["w"])
+    monkeypatch.setitem(sys.modules, "state_of_a_module", MODULE)
+    yield
+    globals().update(before)
+
+
+def to_global(name: str, value: Any) -> Change:
+    return lambda: globals().__setitem__(name, value)
+
+
+def to_attribute(owner: Any, name: str, value: Any) -> Change:
+    return lambda: setattr(owner, name, value)
+
+
+def to_entry(container: Any, key: Any, value: Any) -> Change:
+    return lambda: container.__setitem__(key, value)
+
+
+def two_globals() -> Any:
+    return lambda x: x * FIRST + SECOND, [
+        to_global("SECOND", V + 5), to_global("FIRST", V + 7), to_global("SECOND", V + 1),
+    ]  # fmt: skip
+
+
+def globals_swapped() -> Any:
+    def swap() -> None:
+        globals().update(FIRST=SECOND, SECOND=FIRST)
+
+    return lambda x: x * FIRST - SECOND, [to_global("SECOND", V + 4), swap, to_global("FIRST", V), swap]
+
+
+def a_global_named_as_a_builtin() -> Any:
+    return lambda x: x * input, [to_global("input", V + 5)]
+
+
+def two_cells() -> Any:
+    first = second = np.ones(3)
+
+    def function(x: Any) -> Any:
+        return x * first + second
+
+    def change() -> None:
+        nonlocal second
+        second = V + 3
+
+    def join() -> None:
+        nonlocal first
+        first = second
+
+    return function, [change, join, change]
+
+
+def a_default_array() -> Any:
+    def function(x: Any, w: Any = V + 1) -> Any:
+        return x * w
+
+    return function, [to_attribute(function, "__defaults__", (V + 9,))]
+
+
+def a_default_list() -> Any:
+    held = [1.0]
+
+    def function(x: Any, w: Any = held, *, k: Any = 1.5) -> Any:
+        return x * sum(w) * k
+
+    keywords = function.__kwdefaults__
+    return function, [lambda: held.append(5.0), to_entry(held, 0, 3.0), to_entry(keywords, "k", 4.0)]
+
+
+def a_partial_of_a_function_with_state() -> Any:
+    def function(w: Any, x: Any) -> Any:
+        return x * w * scale
+
+    return functools.partial(function, V + 1), [to_global("scale", 4.0)]
+
+
+def a_captured_partial() -> Any:
+    def scaled(w: Any, x: Any, k: float = 1.0) -> Any:
+        return x * w * scale * k
+
+    part = functools.partial(scaled, np.ones(3), k=2.0)
+
+    def change() -> None:
+        nonlocal part
+        part = functools.partial(scaled, V + 1, k=3.0)
+
+    return lambda x: part(x), [change, to_global("scale", 1.5), lambda: part.keywords.__setitem__("k", 9.0)]
+
+
+def nested_functions() -> Any:
+    w, s = np.ones(3), 2.0
+
+    def function(x: Any) -> Any:
+        def inner(y: Any) -> Any:
+            return y * w * s
+
+        return inner(x) + (lambda z: z * s + FIRST)(x) + sum([x * scale for _ in range(2)])
+
+    def change() -> None:
+        nonlocal w, s
+        w, s = V + 4, 7.0
+
+    return function, [change, to_global("FIRST", V + 11), to_global("scale", 0.5)]
+
+
+def class_attributes() -> Any:
+    class Settings:
+        w, scale = np.ones(3), 2.0
+        table: ClassVar[dict[str, Any]] = {"k": np.ones(3)}
+
+        @staticmethod
+        def shifted(x: Any) -> Any:
+            return x + FIRST
+
+        @classmethod
+        def weighted(cls, x: Any) -> Any:
+            return x * cls.w
+
+    def function(x: Any) -> Any:
+        return Settings.shifted(x) * Settings.scale + Settings.table["k"] * Settings.weighted(x)
+
+    return function, [
+        to_attribute(Settings, "w", V + 1), to_attribute(Settings, "scale", 9.0),
+        to_entry(Settings.table, "k", V + 3), to_global("FIRST", V + 8),
+    ]  # fmt: skip
+
+
+def attributes_of_a_module() -> Any:
+    return lambda x: x * MODULE.w + MODULE.v * MODULE.scale, [
+        to_attribute(MODULE, "v", V + 2), to_attribute(MODULE, "scale", 3.0), to_attribute(MODULE, "w", V + 2),
+    ]  # fmt: skip
+
+
+def a_module_imported_inside() -> Any:
+    def function(x: Any) -> Any:
+        import state_of_a_module as module  # type: ignore[import-not-found]
+        from state_of_a_module import v
+
+        return x * module.w * module.scale + v
+
+    return function, [to_attribute(MODULE, name, V + k) for k, name in enumerate(("w", "v", "scale"))]
+
+
+def a_function_of_a_module() -> Any:
+    return lambda x: MODULE.scaled(x), [to_attribute(MODULE, "w", V + 6), to_attribute(MODULE, "scale", 8.0)]
+
+
+def entries_of_a_list() -> Any:
+    held = [V, V + 1]
+
+    def join() -> None:
+        held[1] = held[0]
+
+    return lambda x: x * held[0] + held[1], [join, to_entry(held, 0, V + 5), join, to_entry(held, 1, V + 3)]
+
+
+def entries_of_a_dict() -> Any:
+    held = {"a": V}
+    held["b"] = held["a"]
+    return lambda x: x * held["a"] + held["b"], [to_entry(held, "b", V + 1), to_entry(held, "a", V + 4)]
+
+
+def entries_of_tuples() -> Any:
+    class Pair(NamedTuple):
+        a: Any
+        b: Any
+
+    w = np.ones(3)
+    held = Pair((w, 2.0), [w])
+    return lambda x: x * held.a[0] * held.a[1] + held.b[0], [to_entry(held.b, 0, V + 6)]
+
+
+class Base:
+    w: Any
+
+    def forward(self, x: Any) -> Any:
+        return x * self.w
+
+
+class Layer(Base):
+    bias = np.ones(3)
+
+    def __init__(self, w: Any) -> None:
+        self.w, self.k = w, 1.0
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x) + self.bias * self.k
+
+    __call__ = forward
+
+    @property
+    def weight(self) -> Any:
+        return self.w
+
+
+def one_object_under_two_names() -> Any:
+    layer = Layer(np.ones(3))
+    held = SimpleNamespace(a=layer, b=layer)
+    other = Layer(V + 3)
+    return lambda x: held.a.w * x + held.b.w, [
+        to_attribute(held, "b", other), to_attribute(held, "a", other), to_attribute(other, "w", V + 8),
+    ]  # fmt: skip
+
+
+def a_method_of_the_class_above() -> Any:
+    layer = Layer(np.ones(3))
+    return lambda x: layer(x), [
+        to_attribute(layer, "w", V + 2), to_attribute(layer, "k", 5.0), to_attribute(layer, "bias", V + 9),
+    ]  # fmt: skip
+
+
+def a_captured_method() -> Any:
+    layer = Layer(np.ones(3))
+    forward = layer.forward
+    return lambda x: forward(x), [to_attribute(layer, "w", V + 2), to_attribute(layer, "k", 3.0)]
+
+
+def a_property() -> Any:
+    layer = Layer(np.ones(3))
+    return lambda x: x * layer.weight, [to_attribute(layer, "w", V + 3)]
+
+
+def an_object_that_is_called() -> Any:
+    layer = Layer(np.ones(3))
+    return layer, [to_attribute(layer, "w", V + 1), to_attribute(layer, "k", 6.0)]
+
+
+def an_object_made_inside() -> Any:
+    class Point:
+        def __init__(self, v: Any) -> None:
+            self.v = v * FIRST * scale
+
+        def norm(self) -> Any:
+            return (self.v**2).sum() + SECOND
+
+    changes = [to_global("FIRST", V + 1), to_global("scale", 3.0), to_global("SECOND", V + 2)]
+    return lambda x: Point(x).norm(), changes
+
+
+def one_function_under_two_names() -> Any:
+    def doubled(x: Any) -> Any:
+        return x * scale
+
+    first = second = doubled
+
+    def change() -> None:
+        nonlocal second
+        second = lambda x: x * 100  # noqa: E731
+
+    return lambda x: first(x) + second(x), [change, to_global("scale", 2.25)]
+
+
+def the_sign_of_zero() -> Any:
+    zero = 0.0
+
+    def change() -> None:
+        nonlocal zero
+        zero = -0.0
+
+    return lambda x: np.copysign(x, zero), [change]
+
+
+def arrays_without_axes() -> Any:
+    first = second = np.array(2.0)
+
+    def change() -> None:
+        nonlocal second
+        second = np.array(5.0)
+
+    return lambda x: x * first + second, [change]
+
+
+def a_fused_function_inside() -> Any:
+    inner = fuse(lambda y: y * FIRST * scale)
+    return lambda x: inner(x) + SECOND, [to_global("FIRST", V + 12), to_global("scale", 0.5), to_global("SECOND", V)]
+
+
+PROGRAMS: list[Program] = [
+    two_globals, globals_swapped, a_global_named_as_a_builtin, two_cells, a_default_array, a_default_list,
+    a_partial_of_a_function_with_state, a_captured_partial, nested_functions, class_attributes, attributes_of_a_module,
+    a_module_imported_inside, a_function_of_a_module, entries_of_a_list, entries_of_a_dict, entries_of_tuples,
+    one_object_under_two_names, a_method_of_the_class_above, a_captured_method, a_property, an_object_that_is_called,
+    an_object_made_inside, one_function_under_two_names, the_sign_of_zero, arrays_without_axes, a_fused_function_inside,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", [{}, {"target": "reference"}], ids=["compiled", "reference"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_each_call_gives_the_value_for_the_state_at_that_call(program: Program, options: dict[str, Any]) -> None:
+    plain, changes = program()
+    fused, x = fuse(plain, **options), V + 1
+    for change in (lambda: None, *changes):
+        change()
+        for _ in range(3):
+            expected, found = plain(x), fused(x)
+            np.testing.assert_allclose(found, expected, rtol=1e-14)
+            np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
+
+
+def test_one_array_under_two_names_is_traced_again_only_when_they_part() -> None:
+    first = second = np.ones(3)
+    f = fuse(lambda x: x * first + second)
+    f(V)
+    first = second = V + 1
+    np.testing.assert_array_equal(f(V), V * first + second)
+    assert f.cache_info().traces == 1
+    second = V + 2
+    np.testing.assert_array_equal(f(V), V * first + second)
+    first = V + 3
+    np.testing.assert_array_equal(f(V), V * first + second)
+    first = second = V + 4
+    np.testing.assert_array_equal(f(V), V * first + second)
+    assert f.cache_info().traces == 2
+
+
+def test_arguments_that_were_one_object_may_be_two_later_and_the_reverse() -> None:
+    def positional(x: Any, y: Any) -> Any:
+        return x * 2 - y
+
+    def changed(x: Any, y: Any) -> Any:
+        x += 1
+        return x * y
+
+    for function in (positional, changed):
+        for order in itertools.permutations(((0, 0), (0, 1), (1, 1), (1, 0)), 3):
+            fused = fuse(function)
+            own, other = [V + 1, V + 5], [V + 1, V + 5]
+            for first, second in order:
+                expected = function(own[first], y=own[second])
+                np.testing.assert_array_equal(fused(other[first], y=other[second]), expected)
+                np.testing.assert_array_equal(other, own)
+
+
+# -- names ------------------------------------------------------------------------------------------------------------
+
+
+def test_an_attribute_says_nothing_of_a_global_of_its_name() -> None:
+    f = fuse(lambda x: x.reshape(x.shape) * x.size + x.copy())
+    f(V)
+    globals().update(shape=9, size=8)
+    for n in (4, 5, 6):
+        f(np.ones(n))
+    assert f.cache_info().traces == 1
+    assert next(iter(f._tables.values()))[0].trace.statics == ()
+    assert copy.copy(V) is not V
+
+
+def test_names_are_told_apart_by_what_reads_them() -> None:
+    cell = 1
+
+    def function(x: Any, y: Any = size) -> Any:
+        import state_of_a_module as m
+
+        def inner(z: Any) -> Any:
+            return z.inner_attribute + scale + cell
+
+        class Made:
+            field = SECOND
+
+        m.stored = x.method()
+        return [FIRST for _ in x], (lambda: input)(), inner, Made, y
+
+    names = names_of(function.__code__)
+    assert {"FIRST", "SECOND", "input", "scale"} <= names.globals
+    assert names.globals.isdisjoint({"size", "x", "cell", "method", "stored", "field", "inner_attribute"})
+    assert names.attributes == {"stored", "method", "inner_attribute"}
+    assert names.modules == {"state_of_a_module"}
+    first = function.__code__.co_firstlineno
+    assert names.line("globals", "scale") == f"test_captured_state.py:{first + 4}"
+    assert names.line("cells", "cell") == f"test_captured_state.py:{first + 4}"
+
+
+def test_state_that_differs_as_soon_as_it_is_read_again_is_an_error_that_names_it() -> None:
+    class Counting(dict[str, float]):
+        def __getitem__(self, key: str) -> float:
+            self.update({key: super().__getitem__(key) + 1})
+            return super().__getitem__(key)
+
+    held = Counting(k=1.0)
+    with pytest.raises(
+        tracefuse.TraceError, match=r"held\['k'\] was [\d.]+, now [\d.]+ \(test_captured_state.py:\d+\)"
+    ):
+        fuse(lambda x: x * held["k"])(V)
+
+
+# -- why a call is traced anew ----------------------------------------------------------------------------------------
+
+
+def test_explain_says_which_static_value_or_capture_made_a_new_trace() -> None:
+    layer, w, other, mode = Layer(V), np.ones(3), np.ones(3), "plain"
+    act: Any = np.exp
+    other = w
+
+    @fuse
+    def f(x: Any, kind: str) -> Any:
+        y = layer(x) * w
+        y = y + other
+        return act(y) if mode == "plain" else y
+
+    def missed(*arguments: Any) -> str:
+        return f.explain(*arguments).missed
+
+    line = f._function.__code__.co_firstlineno
+    at = "(test_captured_state.py:{})".format
+    assert missed(V, "a") == ""
+    layer.k = 2.0
+    assert missed(V, "a").startswith("layer.k was 1.0, now 2.0 (test_captured_state.py:")
+    other = V + 1
+    assert missed(V, "a") == f"other and w were one array, now they are two {at(line + 2)}"
+    mode = "other"
+    assert missed(V, "a") == f"mode was 'plain', now 'other' {at(line + 4)}"
+    w = np.ones((2, 3))
+    assert missed(V, "a") == f"w was float64[-1], now float64[-1, -1] {at(line + 2)}"
+    assert missed(V, "b") == "kind was 'a', now 'b'"
+    assert missed(V.astype(np.float32), "b") == "x was float64[-1], now float32[-1]"
+    text = str(f.explain(V.astype(np.float32), "b"))
+    assert text.endswith("made anew, since\n  x was float64[-1], now float32[-1]")
+
+
+def test_the_nearest_trace_is_the_one_that_differs_least() -> None:
+    first, second = 1.0, 1.0
+    f = fuse(lambda x: x * first * second)
+    f(V)
+    first, second = 2.0, 2.0
+    assert " was 1.0, now 2.0" in f.explain(V).missed.partition("; ")[0]
+    assert f.explain(V).missed.count("now") == 2
+    first, second = 3.0, 1.0
+    assert f.explain(V).missed.startswith("first was 1.0, now 3.0 (")
+
+
+# -- changes in place -------------------------------------------------------------------------------------------------
+
+
+def operator_in_place() -> Any:
+    c = np.ones(3)
+
+    def function(x: Any) -> Any:
+        nonlocal c
+        c += 1
+        return x * c
+
+    return function, c, "c"
+
+
+def traced_operand() -> Any:
+    c = np.ones(3)
+
+    def function(x: Any) -> Any:
+        nonlocal c
+        c += x
+        return x * c
+
+    return function, c, "c"
+
+
+def element_assigned() -> Any:
+    layer = Layer(np.ones(3))
+
+    def function(x: Any) -> Any:
+        layer.w[0] = 5
+        return layer(x)
+
+    return function, layer.w, "layer.w"
+
+
+def slice_of_an_entry() -> Any:
+    held = {"w": np.ones(3)}
+
+    def function(x: Any) -> Any:
+        held["w"][1:] += 1
+        return x * held["w"]
+
+    return function, held["w"], "held['w']"
+
+
+def out_parameter() -> Any:
+    buffer = np.ones(3)
+
+    def function(x: Any) -> Any:
+        np.add(buffer, 1, out=buffer)
+        return x * buffer
+
+    return function, buffer, "buffer"
+
+
+def method_in_place() -> Any:
+    order = np.array([3.0, 1.0, 2.0])
+
+    def function(x: Any) -> Any:
+        order.sort()
+        return x * order
+
+    return function, order, "order"
+
+
+def another_name() -> Any:
+    weights = np.ones(3)
+
+    def change(array: Any) -> None:
+        view = array[1:]
+        view *= 2
+
+    def function(x: Any) -> Any:
+        change(weights)
+        return x * weights
+
+    return function, weights, "weights"
+
+
+def memory_of_another_library() -> Any:
+    class Holder:
+        def __init__(self) -> None:
+            self.array = np.ones(3)
+            self.__array_interface__ = self.array.__array_interface__
+
+    foreign = np.asarray(Holder())
+
+    def function(x: Any) -> Any:
+        foreign[0] = 7
+        return x * foreign
+
+    return function, foreign, "foreign"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        operator_in_place, traced_operand, element_assigned, slice_of_an_entry, out_parameter, method_in_place,
+        another_name, memory_of_another_library,
+    ],
+)  # fmt: skip
+def test_a_captured_array_that_is_changed_in_place_is_refused_unchanged(program: Callable[[], Any]) -> None:
+    function, array, path = program()
+    before = array.copy()
+    with pytest.raises(
+        tracefuse.ReadOnlyError, match=r"test_captured_state\.py:\d+\)\n  hint: make it a param"
+    ) as caught:
+        fuse(function)(V)
+    assert caught.value.message.startswith(f"in-place change of {path}, an array that the function captures")
+    assert isinstance(caught.value, ValueError)
+    assert array.flags.writeable
+    np.testing.assert_array_equal(array, before)
+
+
+def test_what_is_written_instead_changes_the_array_at_every_call() -> None:
+    c, own = np.ones(3), np.ones(3)
+
+    @fuse
+    def function(x: Any, c: Any) -> Any:
+        c += 1
+        return x * c
+
+    for _ in range(3):
+        own += 1
+        np.testing.assert_array_equal(function(V, c), V * own)
+        np.testing.assert_array_equal(c, own)
+
+
+def test_captured_views_can_be_written_after_a_trace_and_read_only_ones_stay_so() -> None:
+    base = np.ones(6)
+    view, fixed = base[1:4], np.ones(3)
+    fixed.setflags(write=False)
+    fuse(lambda x: x * view + base[:3] + fixed)(V)
+    assert (base.flags.writeable, view.flags.writeable, fixed.flags.writeable) == (True, True, False)
+
+    def raises(x: Any) -> Any:
+        raise KeyError(view[0] * base[0])
+
+    with pytest.raises(KeyError):
+        fuse(raises)(V)
+    assert base.flags.writeable
+    assert view.flags.writeable
+
+
+def writes_itself(x: Any) -> None:
+    x += 1
+
+
+READ_ONLY: list[Callable[[Any], Any]] = [
+    lambda a: np.diagonal(a), lambda a: a.diagonal(1), lambda a: np.linalg.diagonal(a), lambda a: np.diag(a),
+    lambda a: np.broadcast_to(a, (2, 3, 3)), lambda a: np.broadcast_to(a, (3, 3)), lambda a: a.imag,
+    lambda a: np.imag(a), lambda a: np.lib.stride_tricks.sliding_window_view(a[0], 2),
+    lambda a: np.lib.stride_tricks.sliding_window_view(a, (), ()), lambda a: np.diagonal(a)[1:],
+    lambda a: np.broadcast_to(a, (2, 3, 3)).T, lambda a: np.broadcast_to(a, (2, 3, 3))[0],
+]  # fmt: skip
+WRITABLE: list[Callable[[Any], Any]] = [
+    lambda a: np.diagonal(a).copy(), lambda a: a.real, lambda a: np.einsum("ii->i", a), lambda a: (a + 0j).imag,
+    lambda a: (a + 1j).real, lambda a: np.broadcast_arrays(a, a)[0], lambda a: np.broadcast_to(a, (2, 3, 3)) * 1,
+    lambda a: np.repeat(a, 2), lambda a: np.meshgrid(a[0], a[1])[0].copy(), lambda a: np.diag(a[0]), lambda a: a.T,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("made", READ_ONLY + WRITABLE)
+def test_results_that_numpy_does_not_let_be_written_are_refused_alike(made: Callable[[Any], Any]) -> None:
+    def changed(a: Any) -> Any:
+        result = made(a * 2)
+        result += 1
+        return result
+
+    a = np.arange(9.0).reshape(3, 3)
+    if made in WRITABLE:
+        np.testing.assert_array_equal(fuse(changed)(a), changed(a))
+        return
+    with pytest.raises(ValueError, match="output array is read-only"):
+        changed(a)
+    with pytest.raises(ValueError, match=r"which is read-only \(test_captured_state\.py:\d+\)\n  hint: change a copy"):
+        fuse(changed)(a)
+
+
+@pytest.mark.parametrize("made", [np.diagonal, np.real, lambda z: z.imag], ids=["diagonal", "real", "imag"])
+def test_a_view_is_not_used_after_its_base_was_changed(made: Callable[[Any], Any]) -> None:
+    def function(z: Any) -> Any:
+        base = z * 2
+        view = made(base)
+        base += 1
+        return view
+
+    with pytest.raises(tracefuse.UnsupportedError, match="was changed in place through another name"):
+        fuse(function)(np.ones((3, 3), complex))

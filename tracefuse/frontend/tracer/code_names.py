@@ -1,0 +1,96 @@
+"""The names that code reads, by what they are names of: globals, attributes, imported modules; each with its line.
+
+`co_names` has them all in one tuple. The instructions tell them apart, so that `x.shape` says nothing of a global that
+is called `shape`.
+
+Knows: code objects, instructions. Must not know: what the names lead to.
+"""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import CodeType
+
+from tracefuse import source
+
+# Python 3.11 has LOAD_METHOD; 3.12 has LOAD_SUPER_ATTR and, in class bodies, LOAD_FROM_DICT_OR_GLOBALS.
+_GLOBALS = frozenset({"LOAD_GLOBAL", "STORE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
+_ATTRIBUTES = frozenset({"LOAD_ATTR", "STORE_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM"})
+_CELLS = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Names:
+    """The names that some code reads. lines: where each stands first, as `file.py:12`, by kind and name."""
+
+    globals: frozenset[str]
+    attributes: frozenset[str]
+    modules: frozenset[str]
+    lines: Mapping[tuple[str, str], str]
+
+    def line(self, kind: str, name: str) -> str | None:
+        """The line of a name of a kind: "globals", "attributes", "modules" or "cells"."""
+        return self.lines.get((kind, name))
+
+    def without(self, attributes: frozenset[str]) -> Names:
+        """The same with fewer attributes."""
+        return Names(self.globals, self.attributes - attributes, self.modules, self.lines)
+
+
+NO_NAMES = Names(frozenset(), frozenset(), frozenset(), {})
+
+
+def names_of(code: CodeType) -> Names:
+    """Every name that the code, or a function inside it, reads as a global, as an attribute or as a module."""
+    found: dict[str, set[str]] = {"globals": set(), "attributes": set(), "modules": set()}
+    lines: dict[tuple[str, str], str] = {}
+    waiting = [code]
+    while waiting:
+        inner = waiting.pop()
+        waiting += [constant for constant in inner.co_consts if isinstance(constant, CodeType)]
+        for instruction in dis.get_instructions(inner):
+            kind = _kind(instruction.opname)
+            if kind is None:
+                continue
+            name = instruction.argval
+            if kind in found:
+                found[kind].add(name)
+            position = instruction.positions
+            if position is not None and position.lineno is not None:
+                lines.setdefault((kind, name), source.line_in(inner, position.lineno))
+    return Names(frozenset(found["globals"]), frozenset(found["attributes"]), frozenset(found["modules"]), lines)
+
+
+class CodeNames:
+    """The names of code objects, each looked for once; made for one trace."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[CodeType, Names]] = {}
+
+    def of(self, code: CodeType) -> Names:
+        known = self._known.get(id(code))
+        if known is None:
+            known = self._known[id(code)] = code, names_of(code)
+        return known[1]
+
+
+def names_at(code: CodeType, line: int) -> frozenset[str]:
+    """The names that stand in one line of the code: variables, globals and attributes."""
+    return frozenset(
+        instruction.argval
+        for instruction in dis.get_instructions(code)
+        if isinstance(instruction.argval, str) and instruction.opname not in ("LOAD_CONST", "KW_NAMES")
+        and instruction.positions is not None and instruction.positions.lineno == line
+    )  # fmt: skip
+
+
+def _kind(opname: str) -> str | None:
+    if opname in _GLOBALS:
+        return "globals"
+    if opname in _ATTRIBUTES:
+        return "attributes"
+    if opname in _CELLS:
+        return "cells"
+    return "modules" if opname == "IMPORT_NAME" else None

@@ -1,0 +1,70 @@
+"""The types that NumPy computes a ufunc in, and what it refuses: NumPy's own resolution says both.
+
+bfloat16, which NumPy does not know, has float16's place in it, so that Python numbers leave it as they leave float16.
+
+Knows: ufuncs and their resolution of types. Must not know: rows, how values are recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracefuse import source
+from tracefuse.dtypes import DType, bfloat16, dtype_of, float16, float32
+from tracefuse.errors import DtypeError
+
+_PYTHON: dict[str, Any] = {"bool": np.dtype(np.bool_), "int": int, "float": float, "complex": complex}
+
+
+def loop_types(
+    ufunc: np.ufunc, operands: Sequence[tuple[DType | None, str | None]], outputs: Sequence[DType | None] = (), *,
+    signature: Sequence[DType | None] | None = None, casting: str = "same_kind",
+) -> list[DType]:  # fmt: skip
+    """The types of operands and results in the loop that NumPy chooses.
+
+    operands: the type and, for a Python number, its kind. outputs: the types of the arrays of `out=`. signature: types
+    that the caller names, of operands and results. Raises DtypeError where NumPy raises a TypeError.
+    """
+    outputs = [*outputs, *[None] * (ufunc.nout - len(outputs))]
+    named = [*(d for d, weak in operands if weak is None), *outputs, *(signature or ())]
+    stand_in = float32 if float16 in named else float16
+    places = {bfloat16: stand_in.numpy} if bfloat16 in named else {}
+
+    def of_numpy(dtype: DType | None) -> Any:
+        return None if dtype is None else places.get(dtype, dtype.numpy)
+
+    given = [_PYTHON[weak] if weak is not None else of_numpy(dtype) for dtype, weak in operands]
+    more = {} if signature is None else {"signature": tuple(map(of_numpy, signature))}
+    try:
+        found = ufunc.resolve_dtypes((*given, *map(of_numpy, outputs)), casting=casting, **more)  # type: ignore[arg-type]
+    except TypeError as error:
+        reason = _reason(ufunc, operands, error)
+        raise DtypeError(reason, hint=_hint(ufunc, operands, reason), where=source.user_line()) from None
+    types = [dtype_of(d) for d in found]
+    return [bfloat16 if places and d is stand_in and stand_in is float16 else d for d in types]
+
+
+_INSTEAD = {np.subtract: "use ^ or np.logical_xor", np.negative: "use ~ or np.logical_not"}
+"""What to write with truth values."""
+
+
+def _reason(ufunc: np.ufunc, operands: Sequence[tuple[DType | None, str | None]], error: TypeError) -> str:
+    text = " ".join(str(error).split())
+    if text.startswith("Cannot cast"):
+        return text
+    kinds = " and ".join(weak or str(dtype) for dtype, weak in operands)
+    return f"{ufunc.__name__} does not take {kinds}"
+
+
+def _hint(ufunc: np.ufunc, operands: Sequence[tuple[DType | None, str | None]], reason: str) -> str:
+    kinds = {weak or str(dtype and dtype.kind) for dtype, weak in operands}
+    if reason.startswith("Cannot cast"):
+        return "cast the operands with astype first, or the result"
+    if "complex" in kinds:
+        return "complex numbers have no order, and some functions no meaning; use abs(x), x.real or x.imag"
+    if "bool" in kinds:
+        return _INSTEAD.get(ufunc, "cast the truth values with astype(int)")
+    return "cast the operands with astype first"

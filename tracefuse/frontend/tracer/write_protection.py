@@ -1,0 +1,124 @@
+"""Captured arrays while a function is traced: NumPy may read them, and a statement that would change one is refused.
+
+Such a statement would run at the trace alone. Arrays of NumPy are made read-only until the trace is over, so that NumPy
+itself stops before anything is changed; where that cannot be undone, as with memory of another library, contents are
+compared, and put back.
+
+Knows: NumPy's arrays, frames, what an error of NumPy says. Must not know: tracing, fusions.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable, Iterator
+from types import FrameType, TracebackType
+from typing import Any
+
+import numpy as np
+
+from tracefuse import source
+from tracefuse.errors import ReadOnlyError
+from tracefuse.frontend.tracer.captures import Place, is_array
+from tracefuse.frontend.tracer.code_names import names_at
+from tracefuse.frontend.tracer.in_place import of_captured
+
+_LOCK = threading.Lock()
+# How many traces, of any thread, keep an array from being written, by its id.
+_HELD: dict[int, int] = {}
+
+
+class WriteProtection:
+    """Of the arrays at some places, while it is entered. where: the line of the function that is traced.
+
+    paths: of all arrays at the places, by id.
+    """
+
+    def __init__(self, places: Iterable[Place], where: str | None) -> None:
+        self.paths: dict[int, str] = {}
+        self._where = where
+        self._arrays: list[Any] = []
+        self._held: list[Any] = []
+        self._copies: list[tuple[Any, Any]] = []
+        for place in places:
+            array = place.value
+            if is_array(array) and id(array) not in self.paths:
+                self.paths[id(array)] = place.path
+                if isinstance(array, np.ndarray):
+                    self._arrays.append(array)
+
+    def __enter__(self) -> WriteProtection:
+        with _LOCK:
+            for array in self._arrays:
+                count = _HELD.get(id(array), 0)
+                if not count and not array.flags.writeable:
+                    continue
+                if count or _can_be_undone(array):
+                    _HELD[id(array)] = count + 1
+                    self._held.append(array)
+                    array.setflags(write=False)
+                else:
+                    self._copies.append((array, array.copy()))
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: TracebackType | None) -> None:
+        with _LOCK:
+            # What owns its memory first: a view can be written only if that can.
+            for array in sorted(self._held, key=lambda array: len(list(_bases(array)))):
+                _HELD[id(array)] -= 1
+                if not _HELD[id(array)]:
+                    del _HELD[id(array)]
+                    array.setflags(write=True)
+        changed = [(array, before) for array, before in self._copies if array.tobytes() != before.tobytes()]
+        for array, before in changed:
+            array[...] = before
+        if changed and error is None:
+            raise of_captured(self.paths[id(changed[0][0])], self._where)
+
+    def refusal(self, error: Exception) -> ReadOnlyError | None:
+        """The refusal to raise for an error of NumPy that says that a protected array cannot be written."""
+        if not isinstance(error, ValueError) or isinstance(error, ReadOnlyError) or "read-only" not in str(error):
+            return None
+        entries = []
+        entry = error.__traceback__
+        while entry is not None:
+            if not source.is_internal(entry.tb_frame.f_code.co_filename):
+                entries.append(entry)
+            entry = entry.tb_next
+        if not entries:
+            return None
+        frame, line = entries[-1].tb_frame, entries[-1].tb_lineno
+        path = self._path_at(frame, names_at(frame.f_code, line))
+        return None if path is None else of_captured(path, source.line_in(frame.f_code, line))
+
+    def _path_at(self, frame: FrameType, names: frozenset[str]) -> str | None:
+        """The path of the protected array that a line with these names is about."""
+        for name in sorted(names):
+            value = frame.f_locals.get(name, frame.f_globals.get(name))
+            if isinstance(value, np.ndarray):
+                for array in (value, *_bases(value)):
+                    if id(array) in self.paths:
+                        return self.paths[id(array)]
+        return next((path for path in self.paths.values() if not names.isdisjoint(_WORD.findall(path))), None)
+
+
+_WORD = re.compile(r"\w+")
+
+
+def _can_be_undone(array: Any) -> bool:
+    """Whether NumPy lets the array be written again: what has its memory says that it may be."""
+    owner = [array, *_bases(array)][-1]
+    if owner.base is None or owner.flags.owndata:
+        return True
+    try:
+        return not memoryview(owner.base).readonly
+    except (TypeError, BufferError):
+        return False
+
+
+def _bases(array: Any) -> Iterator[Any]:
+    """What an array is a view of, and so on."""
+    base = array.base
+    while isinstance(base, np.ndarray):
+        yield base
+        base = base.base
