@@ -154,7 +154,10 @@ def _split(
         parts = tuple(_part(graph, border) for border in graph.segments_of(split))
         apart = _kept_apart(parts, strict)
         if not apart:
-            apart = dict.fromkeys(sorted(_worth_storing(parts)), "it would be computed again at too many places")
+            apart = dict.fromkeys(
+                sorted(_worth_storing(parts)),
+                "materialized: recomputing it for each consumer costs more than storing it",
+            )
         if apart.keys() <= kept.keys():
             return Segmentation(fusion, graph, split, parts, original, assumed, merge)
         kept = {**apart, **kept}
