@@ -49,6 +49,10 @@ NOT_CACHES = {
     "runtime.donated_arrays.TAKEN": "donated arrays whose buffers hold results",
     "runtime.donated_arrays._RESULTS": "results in donated buffers",
     "frontend.tracer.write_protection._HELD": "arrays that are read-only while they are traced",
+    "frontend.tracer.write_protection._HOLDERS": "traces that hold arrays read-only",
+    # State of the threads that compile.
+    "kernel.interrupt_shield._forks": "what a fork waits for",
+    "kernel.interrupt_shield._running": "work that an interrupt waits for",
     # State of one trace or one compilation.
     "frontend.calls.fast_path._Writer": "the text in progress",
     "frontend.tracer.captures._Walk": "the walk in progress",

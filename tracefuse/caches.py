@@ -70,8 +70,8 @@ def memoized(keeps: str, *, key: str, most: int | None, bound: str = "", clears:
 
 
 def clear_all() -> None:
-    """Empties every cache that can be cleared from here."""
-    for cache in list(TABLE.values()):
+    """Empties every cache that can be cleared from here, higher layers first: they refer to what lower ones hold."""
+    for cache in reversed(list(TABLE.values())):
         if cache.clear is not None:
             cache.clear()
 

@@ -81,7 +81,8 @@ class PlanCache(Generic[Computes]):
     """
 
     def __init__(self, backend: Backend) -> None:
-        self.lock = threading.Lock()
+        # A signal handler may call the executable that it interrupted.
+        self.lock = threading.RLock()
         self.first: Call = _call_no_plan
         self._backend = backend
         self._plans: list[CallablePlan] = []

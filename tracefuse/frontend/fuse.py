@@ -177,11 +177,11 @@ class FusedFunction(Generic[P, R]):
             say(options, 1, lambda: str(cause))
         entry = self._made(call, options, bound, same)
         entry.cause = cause
-        self._cache.add(key, entry)
         arguments = arguments_of(entry, call, bound)
         if arguments is None:
             raise self._unstable(entry, call, bound)
         entry.before = entry.trace.facts(arguments)
+        self._cache.add(key, entry)
         if cause is not None:
             self._cache.guard_failures.note(cause, warn=options.dynamic)
         return entry, arguments
