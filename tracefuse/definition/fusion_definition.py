@@ -140,7 +140,7 @@ class FusionDefinition:
         """Counts traces (always 1), compilations, and calls that reused a compilation."""
         return CacheInfo(1, *((0, 0) if self._placed is None else (self._placed.compiles, self._placed.hits)))
 
-    # -- inputs and outputs -----------------------------------------------------------------------------------------
+    # -- inputs and outputs -------------------------------------------------------------------------------------------
 
     @records
     def define_tensor(
@@ -250,7 +250,7 @@ class FusionDefinition:
         """Returns the larger of two symbolic integers (see `extent`)."""
         return maximum(a, b)
 
-    # -- running ----------------------------------------------------------------------------------------------------
+    # -- running ------------------------------------------------------------------------------------------------------
 
     @source.hides_own_frames
     def execute(
@@ -320,7 +320,7 @@ class FusionDefinition:
         for number, output, expected in zip(returned(self.fusion), outputs, expected_outputs, strict=True):
             assert_close(output, expected, self.fusion.values[number].dtype, f"output {number}")
 
-    # -- segments ---------------------------------------------------------------------------------------------------
+    # -- segments -----------------------------------------------------------------------------------------------------
 
     @reads
     def segment(
@@ -424,7 +424,7 @@ class FusionDefinition:
             self.segment(merge=merge)
         return HostProgram.of(self._split().plan_for(inputs)[0])
 
-    # -- repro scripts --------------------------------------------------------------------------------
+    # -- repro scripts ------------------------------------------------------------------------------------------------
 
     @reads
     def repro_script_for(self, inputs: Sequence[Any] | None = None) -> str:

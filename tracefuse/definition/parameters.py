@@ -65,7 +65,7 @@ class Kind:
             raise refused.error(message, hint=f"give {refused.instead or self.expected}") from None
 
 
-# -- conversions ----------------------------------------------------------------------------------------------
+# -- conversions ------------------------------------------------------------------------------------------------------
 
 
 def _number(recording: Any, value: Any) -> bool | int | float | complex:
@@ -284,7 +284,7 @@ def _predicate(recording: Any, value: Any) -> Any:
     return value
 
 
-# -- kinds, and the parameters that take them -----------------------------------------------------------------------
+# -- kinds, and the parameters that take them -------------------------------------------------------------------------
 
 TENSOR = Kind("a tensor of this definition", _tensor)
 TENSORS = Kind("a list of tensors of this definition, with at least one", _list_of(_tensor, least=1))

@@ -50,7 +50,7 @@ class Recording:
             )  # fmt: skip
         return self.builder
 
-    # -- handles ----------------------------------------------------------------------------------------------------
+    # -- handles ------------------------------------------------------------------------------------------------------
 
     def new_handle(self, number: int) -> Tensor | Scalar:
         """Returns the tensor or scalar that stands for value `number`."""
@@ -81,7 +81,7 @@ class Recording:
             return "foreign"
         return "vector" if isinstance(value, Vector) else "tensor" if isinstance(value, Tensor) else "scalar"
 
-    # -- symbolic integers ------------------------------------------------------------------------------------------
+    # -- symbolic integers --------------------------------------------------------------------------------------------
 
     def has_extent(self, id: int) -> bool:
         """Whether a symbolic integer with this id belongs to this definition."""
@@ -102,7 +102,7 @@ class Recording:
             )
         return extent
 
-    # -- operands ---------------------------------------------------------------------------------------------------
+    # -- operands -----------------------------------------------------------------------------------------------------
 
     def operand_of(self, value: Any) -> Operand:
         """Returns the number of a handle, or a Python constant as a Literal."""
@@ -149,7 +149,7 @@ class Recording:
         (result,) = evaluate(Fusion({operand: builder.values[operand]}, (), (node,), (operand,)), [])
         return result.item()  # type: ignore[no-any-return]
 
-    # -- nodes ------------------------------------------------------------------------------------------------------
+    # -- nodes --------------------------------------------------------------------------------------------------------
 
     def record_node(
         self, op: Op, operands: Sequence[Operand], attributes: Attributes, compute: DType, dtypes: Sequence[DType],
