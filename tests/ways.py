@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse import config, rules
-from tracefuse.compiler.executable import Executable, run_passes
+from tracefuse.compiler.executable import Executable
 from tracefuse.definition.fusion_definition import DefinitionSegment, FusionDefinition
 from tracefuse.diagnostics.error_bounds import bounded_outputs
 from tracefuse.dtypes import dtype_of
@@ -27,6 +27,7 @@ from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.kernel.interpreter.interpret import interpret
 from tracefuse.kernel.kernel_ir import Kernel
 from tracefuse.partition.segmentation import Segmentation, segment_fusion
+from tracefuse.passes.pipeline import FUSION_PASSES, run_passes
 from tracefuse.runtime.devices import cuda_arrays
 from tracefuse.runtime.targets.backend import Backend
 from tracefuse.runtime.targets.cpu_backend import CpuBackend
@@ -103,9 +104,8 @@ def on_host(array: Any) -> Any:
 
 def run_whole(fusion: Fusion, arguments: Sequence[Any], backend: Backend, contract: bool = True) -> list[Any]:
     """As `@fuse` runs it."""
-    return Executable(segment_fusion(run_passes(fusion)), backend, options=config.resolve({"contract": contract}))(
-        arguments
-    )
+    options = config.resolve({"contract": contract})
+    return Executable(segment_fusion(run_passes(FUSION_PASSES, fusion, options)), backend, options=options)(arguments)
 
 
 def run_segments(

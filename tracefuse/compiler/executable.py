@@ -1,7 +1,7 @@
-"""The compiler: the visible list of passes, and executables that hold what was compiled.
+"""The compiler: from a fusion to an executable that holds what was compiled.
 
-A fusion is rewritten by PASSES, split, and compiled for the sizes that it meets: an Executable keeps its plans and runs
-the first whose layouts and guards fit the call. Nothing here depends on where the fusion came from.
+A fusion is rewritten by FUSION_PASSES, partitioned, and compiled for the sizes that it meets. An Executable keeps its
+plans and runs the first whose layouts and guards fit the call. Nothing here depends on where the fusion came from.
 
 Knows: passes, plans, backends. Must not know: tracing, user functions.
 """
@@ -13,15 +13,14 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import segments
 from tracefuse import config
 from tracefuse.compiler.concretizations import Concretizations
 from tracefuse.config import Options
 from tracefuse.diagnostics.dumping import Dump
-from tracefuse.diagnostics.logs import say
-from tracefuse.diagnostics.progress import say_pass, say_plan, why_made
+from tracefuse.diagnostics.progress import say_plan, why_made
 from tracefuse.diagnostics.watching import watching
 from tracefuse.dynamic.concretization import Concretization
 from tracefuse.dynamic.guard_failures import Miss, Misses, first_miss
@@ -31,18 +30,11 @@ from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.reference import check_requirements, evaluate_scalars
 from tracefuse.kernel.cache import disk_cache
 from tracefuse.kernel.cache.disk_cache import DiskCache
+from tracefuse.logs import say
 from tracefuse.partition import predicates
 from tracefuse.partition.segmentation import Segmentation, for_sizes, segment_fusion
 from tracefuse.partition.slicing import Sliced
-from tracefuse.passes.rewrite import (
-    drop_dead,
-    fold_constants,
-    join_in_runs,
-    merge_common,
-    read_transposed,
-    round_scalars,
-    separate_outputs,
-)
+from tracefuse.passes.pipeline import FUSION_PASSES, PassChange, collect_changes, run_passes
 from tracefuse.runtime.call_code import Call, compile_call
 from tracefuse.runtime.donated_arrays import Donation, lend
 from tracefuse.runtime.memory.call_facts import CallFacts, read_facts
@@ -55,33 +47,8 @@ from tracefuse.runtime.streams.slices import Computation, Lane
 from tracefuse.runtime.targets.backend import Backend
 from tracefuse.runtime.targets.resolution import backend_for, cpu_backend
 
-Pass: TypeAlias = Callable[[Fusion], Fusion]
-
-NEEDED: tuple[Pass, ...] = (join_in_runs, separate_outputs)
-"""The passes without which what is split could not be compiled."""
-
-PASSES: tuple[Pass, ...] = (fold_constants, merge_common, read_transposed, drop_dead, *NEEDED)
-"""What is done to every fusion before it is split, in order. Each keeps the numbers of the values that it keeps."""
-
 MOST_PLANS = 64
 """Plans kept by one executable; the one used longest ago goes first."""
-
-
-def passes_of(options: Options) -> tuple[Pass, ...]:
-    """The passes over a fusion, in order."""
-    chosen = NEEDED if options.disables("passes") else PASSES
-    return (round_scalars, *chosen) if options.exact_half else chosen
-
-
-def run_passes(fusion: Fusion, options: Options | None = None) -> Fusion:
-    """`fusion` after all passes; every pass ends in the verification that building a Fusion does."""
-    options = config.resolve() if options is None else options
-    for one in passes_of(options):
-        made = one(fusion)
-        if options.debug >= 4:
-            say_pass(options, one.__name__, fusion, made)
-        fusion = made
-    return fusion
 
 
 def merge_of(options: Options, merge: segments.Predicate | None) -> segments.Predicate | None:
@@ -102,8 +69,11 @@ def compile_fusion(
     options say. name: what the log and dumps call it.
     """
     options = config.resolve() if options is None else options
-    segmentation = segment_fusion(run_passes(fusion, options), merge=merge_of(options, merge), sizes=sizes)
-    return Executable(segmentation, backend_for(target, device), options=options, facts=facts, disk=disk, name=name)
+    with collect_changes() as changes:
+        rewritten = run_passes(FUSION_PASSES, fusion, options)
+        segmentation = segment_fusion(rewritten, merge=merge_of(options, merge), sizes=sizes, options=options)
+    backend = backend_for(target, device)
+    return Executable(segmentation, backend, options=options, facts=facts, disk=disk, name=name, changes=changes)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
@@ -134,18 +104,23 @@ def _nothing_ready(arguments: Sequence[Any]) -> None:
 
 
 class Executable:
-    """A segmented fusion that can be called with arrays. compiles: how many plans were built."""
+    """A segmented fusion that can be called with arrays.
+
+    compiles: how many plans were built. changes: what the passes changed that ran before, for the option `dump`.
+    """
 
     def __init__(
         self, segmentation: Segmentation, backend: Backend | None = None, *, options: Options | None = None,
         facts: Sequence[Guard] = (), disk: DiskCache | None = None, name: str = "fusion",
+        changes: Sequence[PassChange] = (),
     ) -> None:  # fmt: skip
         self.segmentation, self.facts, self.name = segmentation, tuple(facts), name
         self.options = config.resolve() if options is None else options
-        self.concretizations = Concretizations(segmentation, self.options.resizes)
+        self.concretizations = Concretizations(segmentation, self.options)
         self.disk = disk_cache.for_options(self.options) if disk is None else disk
         self.backend = cpu_backend() if backend is None else backend
         self.fusion = fusion = segmentation.original
+        self.changes = tuple(changes)
         self.compiles = 0
         self.misses = Misses()
         # Plans of calls that have memory for nothing but updates, and of others by what they have.
@@ -155,7 +130,8 @@ class Executable:
         self._into: dict[MemoryUse, list[_Ready]] = {}
         self._slices: weakref.WeakKeyDictionary[Sliced, Executable] = weakref.WeakKeyDictionary()
         self._lane_codes: weakref.WeakKeyDictionary[_Ready, LaneCode | None] = weakref.WeakKeyDictionary()
-        self._lock = threading.Lock()
+        # A signal handler may call what was interrupted here.
+        self._lock = threading.RLock()
         self._host = tuple(n for n in fusion.nodes if not fusion.values[n.outputs[0]].is_tensor)
 
     def __call__(
@@ -334,19 +310,28 @@ class Executable:
     def _made(
         self, facts: CallFacts, given: GivenMemory, cause: str, use: MemoryUse, donated: tuple[Donated, ...]
     ) -> _Ready:
+        with collect_changes(self.changes) as changes:
+            return self._compile(facts, given, cause, use, donated, changes)
+
+    def _compile(
+        self, facts: CallFacts, given: GivenMemory, cause: str, use: MemoryUse, donated: tuple[Donated, ...],
+        changes: Sequence[PassChange],
+    ) -> _Ready:  # fmt: skip
+        """As `_made`, with the changes that passes make on the way."""
         start = time.perf_counter()
         segmentation, concrete = self.concretizations.at(facts.values)
-        dump = Dump(self.options, self.name)
+        dump = Dump(self.options, self.name, changes)
         dump.before(self.fusion, facts.arguments, concrete)
-        segmentation, guards = for_sizes(segmentation, facts.values)
-        watch = watching(self.options, self.backend, self._run_alone)
-        # The bounds that check mode compares with hold for IEEE arithmetic.
-        options = self.options.replaced(fast_math=False) if self.options.check else self.options
-        plan = build_plan(
-            segmentation, self.backend, facts.layouts, facts.values, {**facts.strides, **(given.strides or {})},
-            guards=(*concrete.guards, *guards), aligned=facts.aligned, options=options, disk=self.disk,
-            given=given.key, watch=watch, slices_of=self._slices_of, donated=donated,
-        )  # fmt: skip
+        with dump.passes():
+            segmentation, guards = for_sizes(segmentation, facts.values, self.options)
+            watch = watching(self.options, self.backend, self._run_alone)
+            # The bounds that check mode compares with hold for IEEE arithmetic.
+            options = self.options.replaced(fast_math=False) if self.options.check else self.options
+            plan = build_plan(
+                segmentation, self.backend, facts.layouts, facts.values, {**facts.strides, **(given.strides or {})},
+                guards=(*concrete.guards, *guards), aligned=facts.aligned, options=options, disk=self.disk,
+                given=given.key, watch=watch, slices_of=self._slices_of, donated=donated,
+            )  # fmt: skip
         plan = replace(plan, cause=cause)
         self.compiles += 1
         facts_used = (*self.facts, *concrete.guards)
@@ -367,13 +352,13 @@ class Executable:
     def _run_alone(self, fusion: Fusion, arguments: Sequence[Any]) -> Sequence[Any]:
         """Compiles and runs another fusion likewise, with nothing checked."""
         plain = self.options.replaced(check=False, debug=0, dump="")
-        return Executable(segment_fusion(fusion), self.backend, options=plain, disk=self.disk)(arguments)
+        return Executable(segment_fusion(fusion, options=plain), self.backend, options=plain, disk=self.disk)(arguments)
 
     def _slices_of(self, sliced: Sliced) -> Computation:
         """What computes one slice of a segment."""
         if sliced not in self._slices:
-            segmentation = segment_fusion(sliced.fusion)
-            quiet = self.options.replaced(debug=0, dump="")  # each slice is checked, and none is told of
+            quiet = self.options.replaced(debug=0, dump="")  # each slice is checked, and none is logged
+            segmentation = segment_fusion(sliced.fusion, options=quiet)
             self._slices[sliced] = Executable(segmentation, self.backend, options=quiet, disk=self.disk)
         return self._slices[sliced]
 

@@ -175,7 +175,7 @@ class Operations(RegisteredOperations):
         if exact is not None:
             return exact
         hint = f"the number of elements must be a multiple of {others}"
-        message = f"reshape: -1 beside the other entries, whose product is {others}, leaves {{left}} elements over"
+        message = "reshape: -1 beside the other entries leaves {left} elements over"
         self.recording.builder.require(total % others, "==", 0, message, hint)
         return floordiv(total, others)
 

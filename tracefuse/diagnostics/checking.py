@@ -15,11 +15,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tracefuse.diagnostics.error_bounds import Bounded, bounded_outputs
+from tracefuse.diagnostics.error_bounds import bounded_outputs
 from tracefuse.errors import DeviceError, InternalError
+from tracefuse.ir.error_models import Bounded
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.reference import evaluate
-from tracefuse.passes.rewrite import drop_dead
+from tracefuse.passes.rewriter import needed_for, with_nodes
 from tracefuse.runtime.compiled_segment import CompiledSegment
 from tracefuse.runtime.memory.spans import span
 from tracefuse.runtime.targets.backend import Backend
@@ -161,7 +162,7 @@ class CheckedSegment:
             number = node.outputs[0]
             if not fusion.values[number].is_tensor:
                 continue
-            alone = drop_dead(replace(fusion, outputs=(number,), aliases={}))
+            alone = with_nodes(replace(fusion, outputs=(number,), aliases={}), needed_for(fusion, (number,)))
             (result,) = self.run_alone(alone, given)
             found = first_difference(self._host(result), bounded_outputs(alone, arguments)[0])
             if found is not None:

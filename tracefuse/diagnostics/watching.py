@@ -12,7 +12,7 @@ from typing import Any
 
 from tracefuse.config import Options
 from tracefuse.diagnostics.checking import RunAlone, checked
-from tracefuse.diagnostics.logs import say
+from tracefuse.logs import say
 from tracefuse.runtime.compiled_segment import CompiledSegment
 from tracefuse.runtime.targets.backend import Backend
 

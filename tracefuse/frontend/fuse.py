@@ -25,7 +25,6 @@ from tracefuse.config import Options, overrides
 from tracefuse.definition.fusion_definition import FusionDefinition
 from tracefuse.definition.segment import Segments
 from tracefuse.diagnostics.explain import Explanation
-from tracefuse.diagnostics.logs import say
 from tracefuse.diagnostics.progress import say_trace
 from tracefuse.dynamic.concretization import Concretization
 from tracefuse.dynamic.guard_failures import Misses
@@ -40,7 +39,8 @@ from tracefuse.frontend.calls.shared_arguments import check_apart, same_leaves
 from tracefuse.frontend.calls.trace_entry import Entry, arguments_of, assembled, printing
 from tracefuse.frontend.tracer.recorder import current
 from tracefuse.frontend.tracing import Trace, not_a_function, trace
-from tracefuse.passes.rewrite import round_scalars
+from tracefuse.logs import say
+from tracefuse.passes.pipeline import passes_at, run_passes
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.donated_arrays import TAKEN, check_not_taken
 from tracefuse.runtime.host_text import HostProgram
@@ -191,14 +191,14 @@ class FusedFunction(Generic[P, R]):
             say(options, 1, lambda: str(cause))
         entry = self._made(call, options, bound, same)
         entry.cause = cause
-        # The newest first: sizes that changed once tend to stay.
-        entries.insert(0, entry)
-        self._dropped += sum(entry.compiles for entry in entries[MOST_TRACES:])
-        del entries[MOST_TRACES:]
         arguments = arguments_of(entry, call, bound)
         if arguments is None:
             raise self._unstable(entry, call, bound)
         entry.before = entry.trace.facts(arguments)
+        # The newest first: sizes that changed once tend to stay.
+        entries.insert(0, entry)
+        self._dropped += sum(entry.compiles for entry in entries[MOST_TRACES:])
+        del entries[MOST_TRACES:]
         if cause is not None:
             self._misses.note(cause, warn=options.dynamic)
         return entry, arguments
@@ -233,7 +233,7 @@ class FusedFunction(Generic[P, R]):
 
     def _compiled(self, traced: Trace, options: Options, device: int | None) -> Executable | EvaluatedExecutable:
         if options.target == "reference":
-            return EvaluatedExecutable(round_scalars(traced.fusion) if options.exact_half else traced.fusion)
+            return EvaluatedExecutable(run_passes(passes_at("after tracing"), traced.fusion, options))
         target, device = resolve_target(options.target, device)
         facts = (*traced.guards, *traced.never_one())
         return compile_fusion(

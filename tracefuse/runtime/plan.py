@@ -23,7 +23,7 @@ from tracefuse.ir.extents import Extent, Symbol, as_symbol, evaluate, substitute
 from tracefuse.ir.fusion import Fusion, Shape
 from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.partition.overwriting import in_place
-from tracefuse.partition.segmentation import Part, Segmentation, with_exact_halves
+from tracefuse.partition.segmentation import Part, Segmentation, prepare_lowering
 from tracefuse.partition.slicing import Sliced
 from tracefuse.partition.stream_marks import on_streams
 from tracefuse.runtime.arena import NO_ROOMS, Rooms, lay_out, span_of
@@ -246,11 +246,12 @@ class _Lowering:
         part = self.segmentation.segments[position]
         border = _Border(self.segmentation, part, {**self.layout_of, **{v: self.given[v].layout for v in apart}})
         placed = border.placed({v for v in apart if self.given[v].layout is not None or not self.given[v].is_wide})
-        written, rule = (part.written, part.rule) if not self.options.exact_half else with_exact_halves(part)
+        written, rule = prepare_lowering(part, self.options)
         lowered = lower(
             written, rule, border.strides, border.sizes(self.values, self.strides), self.target,
             name=f"s{position}", contract=self.options.contract, aligned=border.aligned(self.aligned | self._wide()),
             misaligned=border.misaligned(), placed=placed, shared=shared, given=border.own(apart),
+            options=self.options,
         )  # fmt: skip
         return border, lowered.with_arithmetic(self.options.fast_math, self.options.threads)
 

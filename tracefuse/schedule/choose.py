@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from tracefuse import config
+from tracefuse.config import Options
 from tracefuse.dynamic.guards import Guard
 from tracefuse.ir.extents import product
 from tracefuse.ir.fusion import Fusion, Shape
+from tracefuse.passes.pipeline import KERNEL_PASSES, run_passes
 from tracefuse.schedule.chip import chip_of
 from tracefuse.schedule.cpu.cpu_column import lower_column
 from tracefuse.schedule.cpu.cpu_column_chunks import is_worth_chunks, lower_column_chunks
@@ -28,6 +31,7 @@ from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.merge_rule import FusionRule, facts_of
 from tracefuse.schedule.phases import Memory, Region, build_region
 from tracefuse.schedule.probe import weights
+from tracefuse.schedule.row_column_rule import Crosswise
 from tracefuse.schedule.row_column_stages import one_after_the_other, two_stages
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.transposed import is_worth_tiles, transposed_reads
@@ -53,17 +57,29 @@ def lower(
     fusion: Fusion, rule: FusionRule, strides: Mapping[int, Shape], sizes: Sizes, target: Target, *, name: str,
     contract: bool = True, aligned: frozenset[int] = frozenset(), misaligned: frozenset[int] = frozenset(),
     placed: frozenset[int] = frozenset(), shared: frozenset[int] = frozenset(), given: frozenset[int] = frozenset(),
+    options: Options | None = None,
 ) -> Lowered:  # fmt: skip
     """The launches of a segment.
 
     fusion: the segment's own definition, composites decomposed; rule: over that fusion. strides: in elements, per
     tensor input and output of `placed`; aligned, misaligned: the inputs that start at a multiple of 16 bytes, and those
     whose elements are not even at multiples of their size; placed, shared, given: see `Memory`. Guards on sizes are in
-    terms of the fusion's own extents.
+    terms of the fusion's own extents. options: for the passes; by default those in force.
     """
+    options = config.resolve() if options is None else options
     facts, memory = facts_of(rule), Memory(strides, aligned, misaligned, placed, shared, given)
+    lowered = _lower(fusion, facts, memory, sizes, target, name, contract, options)
+    launches = (replace(one, kernel=run_passes(KERNEL_PASSES, one.kernel, options)) for one in lowered.launches)
+    return replace(lowered, launches=tuple(launches))
+
+
+def _lower(
+    fusion: Fusion, facts: Facts | Crosswise, memory: Memory, sizes: Sizes, target: Target, name: str, contract: bool,
+    options: Options,
+) -> Lowered:  # fmt: skip
+    """The launches as templates emit them."""
     if isinstance(facts, Facts):
-        return _lower_region(fusion, facts, memory, sizes, target, name, contract)
+        return _lower_region(fusion, facts, memory, sizes, target, name, contract, options)
     guards: tuple[Guard, ...] = ()
     if target.name == "cuda":
         own = Sizes(sizes.values, sizes.named)
@@ -75,7 +91,7 @@ def lower(
     first, second = (
         _lower_region(
             stage.fusion, stage.facts, stage.memory, Sizes(sizes.values, sizes.named), target, f"{name}_{side}",
-            contract,
+            contract, options,
         )
         for stage, side in zip(two_stages(fusion, facts, memory), ("rows", "columns"), strict=True)
     )  # fmt: skip
@@ -83,12 +99,13 @@ def lower(
 
 
 def _lower_region(
-    fusion: Fusion, facts: Facts, memory: Memory, sizes: Sizes, target: Target, name: str, contract: bool
-) -> Lowered:
+    fusion: Fusion, facts: Facts, memory: Memory, sizes: Sizes, target: Target, name: str, contract: bool,
+    options: Options,
+) -> Lowered:  # fmt: skip
     """The launches of a region with one kind of reduction."""
     if target.name == "cuda":
         chip = chip_of(target.architecture, target.multiprocessors)
-        return lower_cuda(fusion, facts, memory, sizes, chip, name, contract)
+        return lower_cuda(fusion, facts, memory, sizes, chip, name, contract, options)
     weight = weights(fusion)
     region = build_region(fusion, facts, memory, sizes, lambda number: weight[number] > 0)
     return _lower_cpu(region, sizes, name, contract)

@@ -25,8 +25,6 @@ from tracefuse.kernel.kernel_ir import (
     Variable,
     call,
 )
-from tracefuse.passes.split_complex import has_complex, split_complex
-from tracefuse.passes.tidy_kernel import tidy
 from tracefuse.schedule.body import NOTED, Body
 
 CELL = Buffer("positions_outside", int64, written=True, alignment=8)
@@ -90,6 +88,8 @@ def make_launch(
 ) -> LaunchSpec:  # fmt: skip
     """The launch that a finished body is: parameters in the order tensors, scratch, integers, scalars.
 
+    KERNEL_PASSES run on its kernel once the whole segment is lowered.
+
     grid: (index, extent) of each parallel axis, outermost first.
     """
     axes = []
@@ -116,6 +116,4 @@ def make_launch(
         contract,
         cluster=cluster,
     )  # fmt: skip
-    if has_complex(body.fusion):
-        kernel = split_complex(kernel)
-    return LaunchSpec(tidy(kernel), tensors, tuple(k for k, _ in scratch), symbols, scalars, body.noted)
+    return LaunchSpec(kernel, tensors, tuple(k for k, _ in scratch), symbols, scalars, body.noted)

@@ -16,11 +16,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tracefuse.config import Options
 from tracefuse.dtypes import DType, int32, int64
 from tracefuse.dynamic.guards import Guard
 from tracefuse.ir.extents import Expression, Extent, Symbol, is_nonnegative, product, substitute, symbols
 from tracefuse.ir.fusion import Fusion, Shape
-from tracefuse.passes.one_pass import in_one_pass
+from tracefuse.passes.pipeline import passes_at, run_passes
 from tracefuse.passes.split_complex import has_complex
 from tracefuse.schedule.chip import Chip
 from tracefuse.schedule.gpu.gpu_cluster import cluster_share, lower_cluster, worth_holding
@@ -43,13 +44,20 @@ NARROW_INDEX = 2**31 - 2**17
 
 
 def lower_cuda(
-    fusion: Fusion, facts: Facts, memory: Memory, sizes: Sizes, chip: Chip, name: str, contract: bool
+    fusion: Fusion,
+    facts: Facts,
+    memory: Memory,
+    sizes: Sizes,
+    chip: Chip,
+    name: str,
+    contract: bool,
+    options: Options,
 ) -> Lowered:
     """The launches of a region on a GPU."""
     region = build_region(fusion, facts, memory, sizes, worth_keeping(fusion))
     dtype = index_dtype(region, sizes)
     lanes, widening = widen(region, sizes)
-    setting = Setting(lanes, dtype, contract, chip, name)
+    setting = Setting(lanes, dtype, contract, chip, name, options)
     if widening.table:
         fusion, facts, memory = widening.fusion(fusion), widening.facts(facts), widening.memory(memory)
         region = build_region(fusion, facts, memory, widening.sizes, worth_keeping(fusion))
@@ -79,8 +87,10 @@ def _choose(region: Region, setting: Setting, sizes: Sizes) -> Chosen:
     if shape is not None:
         launch, derived = lower_row(region, setting, shape)
         return "row", (launch,), (), derived
-    once = in_one_pass(region.fusion)
-    passes = region if once is None else build_region(once, region.facts, region.memory, sizes, worth_keeping(once))
+    once = run_passes(passes_at("for rows that a block cannot hold"), region.fusion, setting.options)
+    passes = (
+        region if once is region.fusion else build_region(once, region.facts, region.memory, sizes, worth_keeping(once))
+    )
     if passes.probe.kept:  # what one pass does not read again need not be held
         held = build_region(region.fusion, region.facts, region.memory, sizes, worth_holding(region.fusion))
         share = cluster_share(held, sizes, setting)

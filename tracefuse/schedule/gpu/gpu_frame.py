@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from tracefuse import config
+from tracefuse.config import Options
 from tracefuse.dtypes import DType
 from tracefuse.ir.extents import Extent, Symbol, as_symbol, product, symbol
 from tracefuse.kernel.kernel_ir import Buffer, Expression, Variable, call
@@ -30,13 +32,17 @@ Emit = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What holds for every template: index_dtype: int32 where all positions fit; contract: fused multiply-adds."""
+    """What holds for every template.
+
+    index_dtype: int32 where all positions fit. contract: fused multiply-adds. options: for the passes that it runs.
+    """
 
     lanes: int
     index_dtype: DType
     contract: bool
     chip: Chip
     name: str
+    options: Options = field(default_factory=config.resolve)
 
 
 def symbol_of(index: Extent) -> Symbol:
