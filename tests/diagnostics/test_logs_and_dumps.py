@@ -149,7 +149,7 @@ def test_a_kernel_that_does_not_compile_leaves_its_script(tmp_path: Path, monkey
     def refuse(*arguments: Any) -> Any:
         raise tracefuse.CompileError("no")
 
-    monkeypatch.setattr("tracefuse.runtime.targets.cpu_backend.compile_cpu", refuse)
+    monkeypatch.setattr("tracefuse.runtime.targets.cpu.cpu_kernel_compiler.compile_cpu", refuse)
     with pytest.raises(tracefuse.CompileError):
         fuse(model, dump="fusion", dump_dir=str(tmp_path))(X, W)
     assert sorted(path.name for path in tmp_path.glob("*/*")) == ["fusion.txt", "repro.py"]

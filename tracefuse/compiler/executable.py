@@ -3,7 +3,7 @@
 A fusion is rewritten by FUSION_PASSES, partitioned, and compiled for the sizes that it meets. An Executable keeps its
 plans and runs the first whose layouts and guards fit the call. Nothing here depends on where the fusion came from.
 
-Knows: passes, plans, backends. Must not know: tracing, user functions.
+Knows: passes, plans, targets. Must not know: tracing, user functions.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ from tracefuse.runtime.peak_memory import memory_of
 from tracefuse.runtime.plan import Plan, build_plan
 from tracefuse.runtime.slice_code import LaneCode, compile_lane, lane_room
 from tracefuse.runtime.streams.slices import Computation, Lane
-from tracefuse.runtime.targets.backend import Backend
-from tracefuse.runtime.targets.resolution import backend_for, cpu_backend
+from tracefuse.runtime.targets.cpu.cpu_target import cpu_target
+from tracefuse.runtime.targets.resolution import target_for
+from tracefuse.runtime.targets.target import Target
 
 MOST_PLANS = 64
 """Plans kept by one executable; the one used longest ago goes first."""
@@ -72,8 +73,9 @@ def compile_fusion(
     with collect_changes() as changes:
         rewritten = run_passes(FUSION_PASSES, fusion, options)
         segmentation = segment_fusion(rewritten, merge=merge_of(options, merge), sizes=sizes, options=options)
-    backend = backend_for(target, device)
-    return Executable(segmentation, backend, options=options, facts=facts, disk=disk, name=name, changes=changes)
+    return Executable(
+        segmentation, target_for(target, device), options=options, facts=facts, disk=disk, name=name, changes=changes
+    )
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
@@ -110,7 +112,7 @@ class Executable:
     """
 
     def __init__(
-        self, segmentation: Segmentation, backend: Backend | None = None, *, options: Options | None = None,
+        self, segmentation: Segmentation, target: Target | None = None, *, options: Options | None = None,
         facts: Sequence[Guard] = (), disk: DiskCache | None = None, name: str = "fusion",
         changes: Sequence[PassChange] = (),
     ) -> None:  # fmt: skip
@@ -118,7 +120,7 @@ class Executable:
         self.options = config.resolve() if options is None else options
         self.concretizations = Concretizations(segmentation, self.options)
         self.disk = disk_cache.for_options(self.options) if disk is None else disk
-        self.backend = cpu_backend() if backend is None else backend
+        self.target = cpu_target() if target is None else target
         self.fusion = fusion = segmentation.original
         self.changes = tuple(changes)
         self.compiles = 0
@@ -150,9 +152,11 @@ class Executable:
         """
         found = self.attempt(arguments) if outputs is None and not donated else None
         if found is None:
-            facts = read_facts(self.fusion, self.backend, arguments)
+            facts = read_facts(self.fusion, self.target.device, arguments)
             given = self._given(facts, outputs)
-            donation = Donation(self.fusion, self.backend, facts, donated, kept, given.buffers) if donated else None
+            donation = (
+                Donation(self.fusion, self.target.device, facts, donated, kept, given.buffers) if donated else None
+            )
             use = MemoryUse.of(outputs, donated, kept)
             ready = self._for(facts, given, use, donation.usable if donation else ())
             if donation:
@@ -188,7 +192,7 @@ class Executable:
                 if position:
                     self._put_first(ready, use)
                 if ready.lent:
-                    lend(self.backend, ready.lent, arguments, outputs)
+                    lend(self.target.device, ready.lent, arguments, outputs)
                 return outputs
         return None
 
@@ -196,7 +200,7 @@ class Executable:
         self, arguments: Sequence[Any], outputs: Sequence[Any] | None = None
     ) -> Generator[dict[int, Any], None, list[Any]]:
         """Runs, yielding what is live before the first segment and after each one; returns the outputs."""
-        facts = read_facts(self.fusion, self.backend, arguments)
+        facts = read_facts(self.fusion, self.target.device, arguments)
         given = self._given(facts, outputs)
         plan = self._for(facts, given, MemoryUse.of(outputs)).plan
         values = [*facts.arguments, *self._scalars(facts.arguments, facts.values)]
@@ -208,13 +212,13 @@ class Executable:
 
     def lane(self, arguments: Sequence[Any], outputs: Sequence[Any], arrays: bool = False) -> Lane:
         """How arguments like these and those that follow are computed into memory like `outputs`; see `Computation`."""
-        facts = read_facts(self.fusion, self.backend, arguments, described=True)
+        facts = read_facts(self.fusion, self.target.device, arguments, described=True)
         given = self._given(facts, outputs, apart=True)
         ready = self._for(facts, given, MemoryUse.of(outputs))
         values = [*facts.arguments, *given.buffers]
         code = None if arrays else self._lane_code(ready)
         if code is not None:
-            return Lane(self.backend.addresses, code.bind(values), lane_room(ready.plan, facts.values), ready.plan)
+            return Lane(self.target.calls.addresses, code.bind(values), lane_room(ready.plan, facts.values), ready.plan)
         inputs = self.fusion.inputs
         tensors = [k for k, number in enumerate(inputs) if self.fusion.values[number].is_tensor]
         loose = [k for k, n in enumerate(inputs) if k not in tensors and not self.fusion.values[n].dtype.is_integer]
@@ -233,7 +237,7 @@ class Executable:
 
     def _lane_code(self, ready: _Ready) -> LaneCode | None:
         if ready not in self._lane_codes:
-            self._lane_codes[ready] = compile_lane(ready.plan, self.backend)
+            self._lane_codes[ready] = compile_lane(ready.plan, self.target)
         return self._lane_codes[ready]
 
     def plan_for(self, arguments: Sequence[Any]) -> tuple[Plan, Mapping[int, int]]:
@@ -241,12 +245,12 @@ class Executable:
 
         Arguments may be `ShapeDtype`s, which stand for contiguous, aligned arrays; nothing runs.
         """
-        facts = read_facts(self.fusion, self.backend, arguments, described=True)
+        facts = read_facts(self.fusion, self.target.device, arguments, described=True)
         return self._for(facts, self._given(facts)).plan, facts.values
 
     def call_text(self, arguments: Sequence[Any]) -> str:
         """The Python function that such a call runs; arguments as for `plan_for`."""
-        facts = read_facts(self.fusion, self.backend, arguments, described=True)
+        facts = read_facts(self.fusion, self.target.device, arguments, described=True)
         return self._for(facts, self._given(facts)).text
 
     def _scalars(self, arguments: Sequence[Any], values: Mapping[Any, int]) -> list[Any]:
@@ -263,7 +267,7 @@ class Executable:
         check_requirements(self.fusion, facts.values)
         if outputs is None and not self.fusion.aliases:
             return NOTHING_GIVEN
-        return read_given(self.fusion, self.backend, facts, outputs, apart=apart)
+        return read_given(self.fusion, self.target.device, facts, outputs, apart=apart)
 
     def _for(
         self, facts: CallFacts, given: GivenMemory, use: MemoryUse = NO_USE, donated: tuple[Donated, ...] = ()
@@ -303,7 +307,7 @@ class Executable:
 
     def concretization(self, arguments: Sequence[Any]) -> Concretization:
         """What the fusion becomes for such a call; arguments as for `plan_for`, and nothing is compiled."""
-        facts = read_facts(self.fusion, self.backend, arguments, described=True)
+        facts = read_facts(self.fusion, self.target.device, arguments, described=True)
         check_requirements(self.fusion, facts.values)
         return self.concretizations.peek(facts.values)
 
@@ -324,18 +328,18 @@ class Executable:
         dump.before(self.fusion, facts.arguments, concrete)
         with dump.passes():
             segmentation, guards = for_sizes(segmentation, facts.values, self.options)
-            watch = watching(self.options, self.backend, self._run_alone)
+            watch = watching(self.options, self.target, self._run_alone)
             # The bounds that check mode compares with hold for IEEE arithmetic.
             options = self.options.replaced(fast_math=False) if self.options.check else self.options
             plan = build_plan(
-                segmentation, self.backend, facts.layouts, facts.values, {**facts.strides, **(given.strides or {})},
+                segmentation, self.target, facts.layouts, facts.values, {**facts.strides, **(given.strides or {})},
                 guards=(*concrete.guards, *guards), aligned=facts.aligned, options=options, disk=self.disk,
                 given=given.key, watch=watch, slices_of=self._slices_of, donated=donated,
             )  # fmt: skip
         plan = replace(plan, cause=cause)
         self.compiles += 1
         facts_used = (*self.facts, *concrete.guards)
-        call, text = compile_call(plan, self.backend, facts_used, self._scalars, self.options.graph)
+        call, text = compile_call(plan, self.target, facts_used, self._scalars, self.options.graph)
         dump.after(plan, facts.values, text)
         if self.options.debug:
             why = why_made([ready.plan for ready in self._plans(use)], facts, given)
@@ -352,14 +356,14 @@ class Executable:
     def _run_alone(self, fusion: Fusion, arguments: Sequence[Any]) -> Sequence[Any]:
         """Compiles and runs another fusion likewise, with nothing checked."""
         plain = self.options.replaced(check=False, debug=0, dump="")
-        return Executable(segment_fusion(fusion, options=plain), self.backend, options=plain, disk=self.disk)(arguments)
+        return Executable(segment_fusion(fusion, options=plain), self.target, options=plain, disk=self.disk)(arguments)
 
     def _slices_of(self, sliced: Sliced) -> Computation:
         """What computes one slice of a segment."""
         if sliced not in self._slices:
             quiet = self.options.replaced(debug=0, dump="")  # each slice is checked, and none is logged
             segmentation = segment_fusion(sliced.fusion, options=quiet)
-            self._slices[sliced] = Executable(segmentation, self.backend, options=quiet, disk=self.disk)
+            self._slices[sliced] = Executable(segmentation, self.target, options=quiet, disk=self.disk)
         return self._slices[sliced]
 
     def _put_first(self, ready: _Ready, use: MemoryUse) -> None:

@@ -171,10 +171,10 @@ class FusedFunction(Generic[P, R]):
         with self._lock:
             entry, arguments = self._found(call, options, bound, {})
             if entry.trace.fusion.aliases:
-                same = same_leaves(entry.trace, entry.backend, arguments)
+                same = same_leaves(entry.trace, entry.array_device, arguments)
                 if same:
                     entry, arguments = self._found(call, options, bound, same)
-                check_apart(entry.trace, entry.backend, arguments)
+                check_apart(entry.trace, entry.array_device, arguments)
             return entry, arguments
 
     def _found(self, call: Call, options: Options, bound: Any, same: Mapping[int, int]) -> tuple[Entry, list[Any]]:

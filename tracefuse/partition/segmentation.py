@@ -27,7 +27,7 @@ from tracefuse.passes.pipeline import passes_at, run_passes
 from tracefuse.schedule.loop_facts import PERHAPS_EQUAL
 from tracefuse.schedule.merge_rule import FusionRule
 from tracefuse.schedule.recomputation import places, worth_storing
-from tracefuse.schedule.row_column_rule import may_unite
+from tracefuse.schedule.row_column_rule import may_be_row_column
 
 Equality: TypeAlias = tuple[Extent, Extent]
 
@@ -155,7 +155,7 @@ def _split(
             view=predicates.viewer(fusion, graph.nodes, sizes),
             keep_boundaries=kept,
             strict=strict,
-            unites=may_unite,
+            unites=may_be_row_column,
         )
         parts = tuple(_part(graph, border, options) for border in graph.segments_of(split))
         apart = _kept_apart(parts, strict)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from segments import Verdict
 from tracefuse.dtypes import DType, int64
 from tracefuse.dynamic.guards import Guard
 from tracefuse.ir.extents import Extent, Symbol
@@ -61,23 +62,25 @@ class LaunchSpec:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A lowered segment. derived: the integer parameters that stand for an expression of other symbols."""
+    """A lowered segment.
+
+    derived: the integer parameters that stand for an expression of other symbols. refused: why each template that was
+    asked before this one does not take the segment, by name.
+    """
 
     template: str
     launches: tuple[LaunchSpec, ...]
     guards: tuple[Guard, ...] = ()
     scratch: tuple[Scratch, ...] = ()
     derived: Mapping[Symbol, Extent] = field(default_factory=dict)
+    refused: Mapping[str, Verdict] = field(default_factory=dict)
 
     def with_arithmetic(self, fast_math: bool, workers: int) -> Lowered:
-        """The same with kernels that may use fast math and, on the CPU, at most so many workers."""
+        """The same with kernels that may use fast math and at most so many workers; 0 for all of them."""
         if not fast_math and not workers:
             return self
-        launches = [
-            replace(one, kernel=replace(
-                one.kernel, fast_math=fast_math, workers=workers if one.kernel.target == "cpu" else 0,
-            )) for one in self.launches
-        ]  # fmt: skip
+        kernels = (replace(one.kernel, fast_math=fast_math, workers=workers) for one in self.launches)
+        launches = (replace(one, kernel=kernel) for one, kernel in zip(self.launches, kernels, strict=True))
         return replace(self, launches=tuple(launches))
 
 
