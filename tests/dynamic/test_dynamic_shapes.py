@@ -84,7 +84,7 @@ def test_reshapes_without_elements(source: tuple[int, ...], target: tuple[int, .
     fd = reshaping(len(source), len(target))
     x = np.zeros(source, np.float32)
     if target == (0, -1, 4):
-        with pytest.raises(ShapeError, match="is ambiguous"):
+        with pytest.raises(ShapeError, match="stands for no size"):
             fd.execute([x, *target])
         return
     (made,) = fd.execute([x, *target])

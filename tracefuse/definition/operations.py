@@ -170,7 +170,7 @@ class Operations(RegisteredOperations):
     def _infer_extent(self, total: Extent, others: Extent) -> Extent:
         """Returns the extent that -1 stands for, total / others, and requires the division to be exact."""
         if others == 0:
-            raise ShapeError("reshape: -1 beside an extent of 0 is ambiguous", hint="give every extent")
+            raise ShapeError("reshape: -1 beside an extent of 0 stands for no size", hint="give every extent")
         exact = divide_exactly(total, others)
         if exact is not None:
             return exact
