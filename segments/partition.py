@@ -17,7 +17,7 @@ from types import MappingProxyType
 from segments.candidates import Candidates
 from segments.graph import Graph
 from segments.groups import Groups
-from segments.rules import Predicate, Refusal, RefusalLog, Rule, SegmentationError, Verdict, no
+from segments.rules import Predicate, Refusal, RefusalCode, RefusalLog, Rule, SegmentationError, Verdict, no
 from segments.unions import Unites, unite
 from segments.units import Forbids, View, split_into_units
 
@@ -126,7 +126,8 @@ def _grow_groups(
 
 def _undone(steps: tuple[int, ...], verdict: Verdict) -> Verdict:
     """Return why a merge was undone: it led to a group that the full check refuses."""
-    return no(f"merging them leads to a group that is refused as a whole: {verdict}", steps=steps)
+    reason = f"merging them leads to a group that is refused as a whole: {verdict}"
+    return no(reason, RefusalCode.UNDONE, steps=steps)
 
 
 def _finish(

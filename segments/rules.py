@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -31,17 +32,30 @@ class SegmentationError(SegmentsError, RuntimeError):
     """A graph cannot be partitioned: the rule contradicts itself, or a predicate failed."""
 
 
+class RefusalCode(Enum):
+    """Why the partition itself refuses a merge."""
+
+    STANDS_ALONE = auto()
+    ACCEPTED_WHOLE = auto()
+    UNDONE = auto()
+    KEPT_BOUNDARY = auto()
+    CYCLE = auto()
+    PREDICATE = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The answer to a proposed merge: accepted with the facts of the union, or refused with a reason and details.
 
-    Construct one with `yes` or `no`. It is truthy if it accepts; `str` gives the reason with its details.
+    Construct one with `yes` or `no`. It is truthy if it accepts; `str` gives the reason with its details. `code` is for
+    programs to compare: a member of `RefusalCode` or of a rule's own enum. The reason is for people and may change.
     """
 
     accepted: bool
     reason: str = ""
     details: Mapping[str, object] = field(default_factory=lambda: _NOTHING, hash=False)
     facts: object = field(default=None, hash=False)
+    code: Enum | None = None
 
     def __bool__(self) -> bool:
         return self.accepted
@@ -59,11 +73,14 @@ def yes(facts: object = None) -> Verdict:
     return Verdict(True, facts=facts)
 
 
-def no(reason: str, **details: object) -> Verdict:
-    """Return a verdict that refuses. Raises ValueError when `reason` is empty."""
+def no(reason: str, code: Enum | None = None, /, **details: object) -> Verdict:
+    """Return a verdict that refuses. Raises ValueError when `reason` is empty.
+
+    `code` lets programs tell this refusal from others.
+    """
     if not isinstance(reason, str) or not reason:
         raise ValueError("a refusal needs a reason")
-    return Verdict(False, reason, MappingProxyType(details) if details else _NOTHING)
+    return Verdict(False, reason, MappingProxyType(details) if details else _NOTHING, code=code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +137,7 @@ def as_verdict(answer: object, source: str = "the merge predicate") -> Verdict:
     if isinstance(answer, Verdict):
         return answer
     if isinstance(answer, bool):
-        return yes() if answer else no(f"{source} refused")
+        return yes() if answer else no(f"{source} refused", RefusalCode.PREDICATE)
     raise TypeError(
         f"{source} returned {answer!r} of type {type(answer).__name__}; it must return a bool (wrap it in bool()) "
         f"or a Verdict (yes(), no(reason))"
@@ -165,7 +182,7 @@ def any_of(*predicates: Predicate) -> Predicate:
             if verdict:
                 return verdict
             reasons.append(str(verdict))
-        return no("; ".join(reasons) or "any_of() without predicates allows no merge")
+        return no("; ".join(reasons) or "any_of() without predicates allows no merge", RefusalCode.PREDICATE)
 
     one_allows.__name__ = f"any_of({', '.join(map(predicate_name, predicates))})"
     return one_allows
@@ -178,7 +195,7 @@ def negate(predicate: Predicate, reason: str = "") -> Predicate:
 
     def opposite(first: Any, second: Any) -> Verdict:
         if as_verdict(predicate(first, second), predicate_name(predicate)):
-            return no(reason or f"{name} refused")
+            return no(reason or f"{name} refused", RefusalCode.PREDICATE)
         return yes()
 
     opposite.__name__ = name

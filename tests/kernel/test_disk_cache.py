@@ -373,7 +373,8 @@ _USELESS_POOL = """
 import sys, warnings
 import numpy as np
 from tracefuse import config, fuse
-from tracefuse.kernel import compile_cpu, disk_cache
+from tracefuse.kernel.cache import disk_cache
+from tracefuse.kernel.llvm import cpu_functions
 from tracefuse.kernel.cache.disk_cache import hashed
 from tracefuse.kernel.llvm.machine_code import get_machine
 from tracefuse.kernel.llvm.worker_pool_code import pool_text
@@ -385,7 +386,7 @@ if sys.argv[1] == "put":
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     assert fuse(lambda x: x * 3)(np.ones(3))[0] == 3
-print(*compile_cpu.statistics(), *["pool-" in str(one.message) for one in caught])
+print(*cpu_functions.statistics(), *["pool-" in str(one.message) for one in caught])
 """
 
 

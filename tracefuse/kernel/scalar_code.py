@@ -8,10 +8,10 @@ One translation serves both targets.
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+from tracefuse.caches import memoized
 from tracefuse.dtypes import DType, bool_
 from tracefuse.errors import InternalError
 from tracefuse.kernel.kernel_ir import COMPLEX_PRIMITIVES, PRIMITIVES, Call, Cast, Constant, Expression, call
@@ -43,7 +43,7 @@ _COMPARE: dict[type[ast.cmpop], str] = {
 _UNARY: dict[type[ast.unaryop], str] = {ast.USub: "neg", ast.Invert: "not", ast.Not: "not"}
 
 
-@functools.lru_cache(maxsize=512)
+@memoized("syntax trees of scalar code", key="code of an op definition", most=512)
 def _parse(code: str) -> tuple[tuple[tuple[str, ast.expr], ...], ast.expr]:
     """Return the assignments of the code, in order, and its final expression."""
     *lines, last = ast.parse(code).body

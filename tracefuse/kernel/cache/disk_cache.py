@@ -11,7 +11,6 @@ the folder is not writable, one warning is given and kernels stay in memory.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 import re
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tracefuse import config
+from tracefuse.caches import memoized
 from tracefuse.config import Options
 from tracefuse.errors import CompileError
 from tracefuse.kernel.interrupt_shield import shielded
@@ -308,12 +308,12 @@ def _warn(message: str) -> None:
     warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
-@functools.cache
+@memoized("the view of a cache folder", key="folder, limit", most=64, clears=False)
 def _cache(folder: str, limit: int) -> DiskCache:
     return DiskCache(folder, limit)
 
 
-@functools.cache
+@memoized("the user's cache folder", key="none", most=1, clears=False)
 def default_folder() -> str:
     """Return the platform's default cache folder for tracefuse."""
     # An interrupted import can leave the import lock held.

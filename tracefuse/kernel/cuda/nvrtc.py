@@ -8,7 +8,6 @@ That suffices to compile for any architecture, as CI does.
 from __future__ import annotations
 
 import ctypes
-import functools
 import importlib
 import os
 import re
@@ -18,6 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from tracefuse.caches import memoized
 from tracefuse.errors import CompileError
 
 # Denormals are kept, division and square root are correctly rounded, no fast math. Each kernel sets `--fmad` itself.
@@ -127,7 +127,7 @@ def _load_cupy() -> Nvrtc:
     return CupyNvrtc()
 
 
-@functools.cache
+@memoized("the NVRTC library", key="none", most=1, clears=False)
 def nvrtc() -> Nvrtc:
     """Return this process's NVRTC. Raises CompileError, listing the locations tried, if there is none."""
     loaders: list[Callable[[], Nvrtc]] = [_load_library, _load_cupy]
@@ -145,7 +145,7 @@ def nvrtc() -> Nvrtc:
     )
 
 
-@functools.cache
+@memoized("the version of NVRTC", key="none", most=1, clears=False)
 def identity() -> str:
     """Return a string that identifies the NVRTC in use, for cache keys.
 

@@ -6,7 +6,6 @@ value that holds the result. The text is deterministic: building a function twic
 
 from __future__ import annotations
 
-import functools
 import re
 import struct
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracefuse.caches import memoized
 from tracefuse.kernel.interrupt_shield import shielded
 
 FLOAT_BITS = {"float": 32, "double": 64}
@@ -34,7 +34,7 @@ class Processor:
     scales: bool = False
 
 
-@functools.cache
+@memoized("the processor of this machine", key="none", most=1, clears=False)
 def host_processor() -> Processor:
     """Return the features of this machine's processor."""
     return shielded(_ask_for_processor)

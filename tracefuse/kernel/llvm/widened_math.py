@@ -7,10 +7,10 @@ Coefficients are fitted as in `kernel/llvm/float32_math.py`.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 
+from tracefuse.caches import memoized
 from tracefuse.kernel.llvm.text_builder import LlvmFunctions, LlvmValue, float_literal
 
 FUNCTIONS = LlvmFunctions()
@@ -167,7 +167,7 @@ def acos(x: LlvmValue) -> LlvmValue:
     return _angle(_sqrt((1.0 - x) * (x + 1.0)), x)
 
 
-@functools.cache
+@memoized("the table that reduces large angles", key="none", most=1)
 def _two_over_pi() -> tuple[list[float], list[float]]:
     """2 / pi * 2**(e - 150) modulo 4 for each exponent field e of a float32, as a part of 29 bits and the rest.
 
