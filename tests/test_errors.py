@@ -235,7 +235,7 @@ def test_donated_memory_that_a_result_lives_in_is_refused() -> None:
     with pytest.raises(FusionError) as caught:
         donating(x)
     assert str(caught.value) == (
-        f"x was donated, and a result lives in its memory (test_errors.py:{sys._getframe().f_lineno - 2})\n"
+        f"x was donated; its buffer now holds a result (test_errors.py:{sys._getframe().f_lineno - 2})\n"
         "  hint: use that result, or pass a copy when you donate: x.copy()"
     )
     assert (result == 3).all()

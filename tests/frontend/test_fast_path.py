@@ -262,7 +262,7 @@ def test_buffers_and_donated_arguments_are_direct() -> None:
             state = step(before, X)
             assert all(any(np.shares_memory(state[a], before[b]) for b in before) for a in state)
     np.testing.assert_array_equal(state["w"], X - 4 * X)
-    with pytest.raises(FusionError, match=r"state\['b'\] was donated, and a result lives in its memory"):
+    with pytest.raises(FusionError, match=r"state\['b'\] was donated; its buffer now holds a result"):
         step(before, X)
 
 
@@ -303,8 +303,8 @@ def frozen() -> Any:
         (np.empty((3, 4)), DtypeError, "out of output 0 is float64, the result is float32"),
         (frozen(), UnsupportedError, "out of output 0 is read-only"),
         (np.broadcast_to(np.float32(0), (3, 4)), UnsupportedError, "read-only"),
-        (np.lib.stride_tricks.as_strided(X.copy(), (3, 4), (0, 4)), UnsupportedError, "on axis 0 are one in memory"),
-        (3.0, DtypeError, "out of output 0 is a float, no array"),
+        (np.lib.stride_tricks.as_strided(X.copy(), (3, 4), (0, 4)), UnsupportedError, "on axis 0 share one address"),
+        (3.0, DtypeError, "out of output 0 is a float, not an array"),
         ([np.empty((3, 4), np.float32)], TraceError, "give a tree like the result"),
     ],
     ids=["shape", "rank", "dtype", "read-only", "broadcast", "stride 0", "number", "tree"],
@@ -324,10 +324,10 @@ def test_donated_memory_that_cannot_be_taken_is_told_of_at_every_call() -> None:
     fused(X.copy(), Y), fused(X.copy(), Y)
     locked, wide = X.copy(), np.zeros((3, 8), np.float32)
     locked.setflags(write=False)
-    for given_, reason in ((locked, "it is read-only"), (wide[:, ::2], "it is not contiguous"), (Y, "same memory")):
+    for given_, reason in ((locked, "it is read-only"), (wide[:, ::2], "it is not contiguous"), (Y, "shares its memory")):
         for _ in range(2):
             before = given_.copy()
-            with pytest.warns(UserWarning, match=f"donated memory is not used .*{reason}"):
+            with pytest.warns(UserWarning, match=f"donated buffers are not reused .*{reason}"):
                 np.testing.assert_array_equal(fused(given_, Y), before + Y)
             np.testing.assert_array_equal(given_, before)
     with nothing_taken_apart():

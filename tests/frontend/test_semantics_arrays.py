@@ -132,7 +132,7 @@ REFUSED = [
         f"x['w'] has dtype {np.dtype(np.longdouble)}, which is not supported",
         "pass x['w'].astype('float64')",
     ),
-    (np.zeros(2, ">f4"), "x['w'] has foreign byte order (dtype('>f4'))", "pass x['w'].astype('float32')"),
+    (np.zeros(2, ">f4"), "x['w'] has non-native byte order (dtype('>f4'))", "pass x['w'].astype('float32')"),
 ]
 
 

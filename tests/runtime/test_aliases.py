@@ -213,7 +213,7 @@ def read_only(array: Any) -> Any:
     [
         (read_only(values(15)), UnsupportedError, "T0, which is updated in place, is read-only"),
         (np.broadcast_to(values(15, 1), (N,)), UnsupportedError, "read-only"),
-        (np.lib.stride_tricks.as_strided(values(15), (N,), (0,)), UnsupportedError, "300 elements on axis 0 are one"),
+        (np.lib.stride_tricks.as_strided(values(15), (N,), (0,)), UnsupportedError, "300 elements on axis 0 share one"),
         (values(15).astype(np.float64), DtypeError, "float64"),
         ([1.0, 2.0], DtypeError, "list"),
     ],
@@ -232,7 +232,7 @@ def test_two_updated_inputs_in_one_memory_are_refused() -> None:
 
     fd, memory = definition(body, 2), values(16)
     for pair in ((memory, memory), (memory[1:], memory[:-1])):
-        with pytest.raises(FusionError, match="T3 and T2 go into the same memory"):
+        with pytest.raises(FusionError, match="T3 and T2 overlap"):
             fd.execute(pair)
     np.testing.assert_array_equal(memory, values(16))
     fd.execute([memory[::2], memory[1::2]])
@@ -242,7 +242,7 @@ def test_two_updated_inputs_in_one_memory_are_refused() -> None:
 def test_jax_arrays_cannot_be_updated() -> None:
     jax = pytest.importorskip("jax")
     fd = definition(lambda fd, x: fd.add_output(fd.ops.add(x, 1.0), alias_input=x))
-    with pytest.raises(UnsupportedError, match="a JAX array never changes"):
+    with pytest.raises(UnsupportedError, match="JAX arrays are immutable"):
         fd.execute([jax.numpy.ones(4, "float32")])
 
 

@@ -22,8 +22,8 @@ from tracefuse.errors import FusionError, TraceError, UnsupportedError
 from tracefuse.ir.reference import evaluate
 from tracefuse.partition.segmentation import segment_fusion
 from tracefuse.runtime.devices import cpu_memory
-from tracefuse.runtime.donated_arrays import TAKEN
-from tracefuse.runtime.memory.given_buffers import returned
+from tracefuse.runtime.donated_arrays import DONORS, NOTHING_FITS
+from tracefuse.runtime.memory.buffer_facts import returned
 
 N = 400
 
@@ -36,7 +36,7 @@ def values(*shape: int, dtype: Any = np.float32) -> Any:
 def _nothing_left() -> Iterator[None]:
     yield
     gc.collect()
-    assert not TAKEN
+    assert not DONORS
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_a_donated_array_is_not_passed_again_while_the_result_lives() -> None:
     x = values()
     result = fused(x)
     for call in (lambda: fused(x), lambda: other({"a": x}), lambda: fuse(lambda v: v + 1)(x)):
-        with pytest.raises(FusionError, match="was donated, and a result lives in its memory") as caught:
+        with pytest.raises(FusionError, match="was donated; its buffer now holds a result") as caught:
             call()
         assert "x.copy()" in str(caught.value)
     part = result[3:]
@@ -154,12 +154,12 @@ def test_a_loop_that_donates_its_state_keeps_no_state_before_the_newest() -> Non
         # Every second state is donated as a view of all of it.
         state = fused(state.reshape(2, -1) if turn % 2 else state).reshape(-1)
     assert not any(old() is not None for old in before)
-    assert len(TAKEN) == 1
+    assert len(DONORS) == 1
     np.testing.assert_array_equal(state, values() + 51)
-    with pytest.raises(FusionError, match="x was donated, and a result lives in its memory"):
+    with pytest.raises(FusionError, match="x was donated; its buffer now holds a result"):
         fused(first)
     del state
-    assert not TAKEN
+    assert not DONORS
     np.testing.assert_array_equal(fused(first), values() + 52)
 
 
@@ -230,7 +230,7 @@ def test_buffers_that_are_given_come_first() -> None:
     np.testing.assert_array_equal(out, 2 * values())
     np.testing.assert_array_equal(second, values() + 1)
     x = values()
-    with options(donation="warn"), pytest.warns(UserWarning, match="x: out= lies in the same memory"):
+    with options(donation="warn"), pytest.warns(UserWarning, match="x: out= shares its memory"):
         first, second = fused(x, out=(x, None))
     assert first is x
     np.testing.assert_array_equal(x, 2 * values())
@@ -246,11 +246,11 @@ def read_only() -> Any:
 @pytest.mark.parametrize(
     ("function", "arguments", "reason"),
     [
-        (lambda x: x.sum(), (values(),), "x: nothing of as many bytes is made after its last reader"),
-        (lambda x: x + x[::-1], (values(),), "x: nothing of as many bytes is made after its last reader"),
+        (lambda x: x.sum(), (values(),), f"x: {NOTHING_FITS}"),
+        (lambda x: x + x[::-1], (values(),), f"x: {NOTHING_FITS}"),
         (lambda x: x * 2, (values()[::2],), "x: it is not contiguous"),
         (lambda x: x * 2, (read_only(),), "x: it is read-only"),
-        (lambda x: (x, x + 1), (values(),), "x: it is returned as it is"),
+        (lambda x: (x, x + 1), (values(),), "x: the call returns it unchanged"),
     ],
     ids=["nothing", "read elsewhere", "strided", "read-only", "returned"],
 )
@@ -258,12 +258,12 @@ def test_donated_memory_that_is_not_used_warns_or_raises_as_the_option_says(
     function: Any, arguments: Any, reason: str
 ) -> None:
     fused = fuse(function, donate_argnums=0)
-    with pytest.warns(UserWarning, match="donated memory is not used") as warned:
+    with pytest.warns(UserWarning, match="donated buffers are not reused") as warned:
         fused(*arguments)
     assert reason in str(warned[0].message)
     assert warned[0].filename == __file__
     before = arguments[0].copy()
-    with options(donation="raise"), pytest.raises(UnsupportedError, match="donated memory is not used"):
+    with options(donation="raise"), pytest.raises(UnsupportedError, match="donated buffers are not reused"):
         fused(*arguments)
     np.testing.assert_array_equal(arguments[0], before)
     with options(donation="ignore"):
@@ -273,13 +273,13 @@ def test_donated_memory_that_is_not_used_warns_or_raises_as_the_option_says(
 def test_memory_that_is_donated_twice_or_read_beside_is_not_taken() -> None:
     fused = fuse(lambda x, y: (x + 1, y * 2), donate_argnums=(0, 1))
     x = values()
-    with pytest.warns(UserWarning, match="x: y lies in the same memory; y: x lies in the same memory"):
+    with pytest.warns(UserWarning, match="x: y shares its memory; y: x shares its memory"):
         first, second = fused(x, x)
     np.testing.assert_array_equal(first, values() + 1)
     np.testing.assert_array_equal(second, values() * 2)
     np.testing.assert_array_equal(x, values())
     beside = fuse(lambda x, y: x + y, donate_argnums=0, donation="raise")
-    with pytest.raises(UnsupportedError, match="x: y lies in the same memory"):
+    with pytest.raises(UnsupportedError, match="x: y shares its memory"):
         beside(x, x[::-1])
 
 
@@ -290,7 +290,7 @@ def test_an_argument_that_is_changed_in_place_is_not_taken() -> None:
         return x * 2
 
     x = values()
-    with pytest.warns(UserWarning, match="x: it is changed in place"):
+    with pytest.warns(UserWarning, match="x: it is updated in place"):
         np.testing.assert_array_equal(function(x), (values() + 1) * 2)
 
 
@@ -327,7 +327,7 @@ def test_names_and_kinds_that_cannot_be_donated_are_refused() -> None:
     with pytest.raises(TraceError, match="x: a static argument has no memory to donate"):
         fuse(lambda x: x, donate_argnames="x", static_argnums=0)
     jax = pytest.importorskip("jax")
-    with pytest.raises(UnsupportedError, match="a donated argument: a JAX array never changes"):
+    with pytest.raises(UnsupportedError, match="a donated argument: JAX arrays are immutable"):
         fuse(lambda x: x + 1, donate_argnums=0)(jax.numpy.ones(3))
 
 

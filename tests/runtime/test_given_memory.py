@@ -197,8 +197,8 @@ def read_only(array: Any) -> Any:
         (np.empty((3, 1), np.float32), ShapeError, r"has shape \(3, 1\)"),
         (np.empty(3), DtypeError, "is float64, the result is float32"),
         (read_only(np.empty(3, np.float32)), UnsupportedError, "is read-only"),
-        (np.lib.stride_tricks.as_strided(np.empty(3, np.float32), (3,), (0,)), UnsupportedError, "are one in memory"),
-        (3.0, DtypeError, "is a float, no array"),
+        (np.lib.stride_tricks.as_strided(np.empty(3, np.float32), (3,), (0,)), UnsupportedError, "share one address"),
+        (3.0, DtypeError, "is a float, not an array"),
         ((np.empty(3, np.float32),), TraceError, "give a tree like the result"),
     ],
     ids=["shape", "rank", "dtype", "read-only", "stride 0", "number", "tree"],
@@ -219,7 +219,7 @@ def test_buffers_in_one_memory_are_refused_and_interleaved_ones_are_not() -> Non
     fused = fuse(lambda x: (x + 1, x * 2))
     memory, x = np.zeros(8), np.arange(4.0)
     for pair in ((memory[:4], memory[2:6]), (memory[:4], memory[:4])):
-        with pytest.raises(FusionError, match="go into the same memory"):
+        with pytest.raises(FusionError, match="overlap"):
             fused(x, out=pair)
     fused(x, out=(memory[::2], memory[1::2]))
     np.testing.assert_array_equal(memory, np.stack([x + 1, x * 2], 1).reshape(-1))
@@ -259,7 +259,7 @@ def test_the_count_of_buffers_and_scalars_are_checked() -> None:
         fd.add_output(fd.ops.sum(x, [0, 1]))
         fd.add_output(x)
         fd.add_output(x.size(0))
-    with pytest.raises(FusionError, match="1 arrays are given for 3 results"):
+    with pytest.raises(FusionError, match="got 1 output buffers for 3 results"):
         fd.execute([X], outputs=[None])
     with pytest.raises(FusionError, match="the result is input T0 itself"):
         fd.execute([X], outputs=[None, X.copy(), None])
@@ -273,9 +273,9 @@ def test_the_count_of_buffers_and_scalars_are_checked() -> None:
 def test_foreign_arrays() -> None:
     jax = pytest.importorskip("jax")
     fused = fuse(lambda x: x + 1)
-    with pytest.raises(UnsupportedError, match="out=: a JAX array never changes"):
+    with pytest.raises(UnsupportedError, match="out=: JAX arrays are immutable"):
         fused(jax.numpy.ones(3), out=jax.numpy.ones(3))
-    with pytest.raises(UnsupportedError, match="a JAX array never changes"):
+    with pytest.raises(UnsupportedError, match="JAX arrays are immutable"):
         fused(np.ones(3, np.float32), out=jax.numpy.ones(3))
     with pytest.raises((UnsupportedError, DeviceError)):
         fused(np.ones(3, np.float32), out=ShapeDtype((3,), np.float32))

@@ -127,8 +127,8 @@ def test_too_little_memory_is_an_error_that_says_where_and_how_much(measured: Me
         fd.execute([X])
     step = fails_at - 1
     assert str(caught.value).startswith(
-        f"no memory for segment {step} (pointwise{step}): no room for (64, 1000); the call needs 512.0 kB beside its "
-        "arguments, 256.0 kB of it for results"
+        f"out of memory at segment {step} (pointwise{step}): no room for (64, 1000); the call needs 512.0 kB in "
+        "addition to its arguments, 256.0 kB of it for results"
     )
     # Also while the error is at hand, with its traceback.
     assert measured.live == 0
@@ -138,7 +138,7 @@ def test_too_little_memory_is_an_error_that_says_where_and_how_much(measured: Me
 def test_more_than_there_is() -> None:
     fused = fuse(lambda x, y: x + y)
     wide = np.lib.stride_tricks.as_strided(np.ones(1), (1 << 23, 1), (0, 0))
-    with pytest.raises(OutOfMemoryError, match="no memory for segment 0"):
+    with pytest.raises(OutOfMemoryError, match="out of memory at segment 0"):
         fused(wide, wide.T)
     assert isinstance(OutOfMemoryError("x"), MemoryError)
     np.testing.assert_array_equal(fused(np.ones((3, 1)), np.ones((1, 3))), np.full((3, 3), 2.0))

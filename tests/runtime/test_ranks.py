@@ -75,7 +75,7 @@ def test_operands_come_to_where_a_result_is_computed() -> None:
 
 
 def test_a_mesh_has_the_ranks_that_there_are() -> None:
-    with pytest.raises(FusionError, match="T0 lies on device 5 of 2"):
+    with pytest.raises(FusionError, match="T0 is on device 5, and there are 2 ranks"):
         rank_program(copies(([5], None), ([0], None)), 2)
 
 

@@ -44,14 +44,21 @@ from tracefuse.passes.rewrite import (
     separate_outputs,
 )
 from tracefuse.runtime.call_code import Call, compile_call
-from tracefuse.runtime.donated_arrays import Donation, lend
+from tracefuse.runtime.donated_arrays import Donation, record_donated_results
 from tracefuse.runtime.memory.call_facts import CallFacts, read_facts
 from tracefuse.runtime.memory.donation import Donated
-from tracefuse.runtime.memory.given_buffers import NO_USE, NOTHING_GIVEN, GivenMemory, MemoryUse, read_given, returned
+from tracefuse.runtime.memory.buffer_facts import (
+    NO_BUFFER_USE,
+    NO_OUTPUT_BUFFERS,
+    OutputBuffers,
+    OutputBufferUse,
+    read_output_buffers,
+    returned,
+)
 from tracefuse.runtime.peak_memory import memory_of
 from tracefuse.runtime.plan import Plan, build_plan
-from tracefuse.runtime.slice_code import LaneCode, compile_lane, lane_room
-from tracefuse.runtime.streams.slices import Computation, Lane
+from tracefuse.runtime.stream_worker_code import StreamWorkerCode, compile_stream_worker, worker_scratch_bytes
+from tracefuse.runtime.streams.slices import Computation, StreamWorker
 from tracefuse.runtime.targets.backend import Backend
 from tracefuse.runtime.targets.resolution import backend_for, cpu_backend
 
@@ -111,7 +118,7 @@ class _Ready:
     """A plan that can be called. holds: whether its guards do, for extents by id and strides by name.
 
     values: the extents and integer scalars of the call that it was made for. is_silent: nothing is said of a call that
-    it fits, and nothing is done after it but what `lent` says (see `Plan`).
+    it fits, and nothing is done after it but what `donated_results` says (see `Plan`).
     """
 
     plan: Plan
@@ -120,12 +127,12 @@ class _Ready:
     holds: Callable[[Mapping[Any, int]], bool]
     values: Mapping[int, int]
     is_silent: bool
-    lent: tuple[tuple[int, int], ...]
+    donated_results: tuple[tuple[int, int], ...]
 
-    def fits(self, facts: CallFacts, given: GivenMemory, donated: tuple[Donated, ...]) -> bool:
+    def fits(self, facts: CallFacts, given: OutputBuffers, donated: tuple[Donated, ...]) -> bool:
         plan = self.plan
         layouts = plan.layouts == facts.layouts and plan.aligned <= facts.aligned
-        layouts = layouts and plan.given == given.key and plan.donated == donated
+        layouts = layouts and plan.output_buffers == given.key and plan.donated == donated
         return layouts and self.holds({**facts.values, **facts.strides, **(given.strides or {})})
 
 
@@ -152,9 +159,9 @@ class Executable:
         self._ready: list[_Ready] = []
         # What `attempt` tries first: a caller that counts each call goes here before it goes there.
         self.first: Call = _nothing_ready
-        self._into: dict[MemoryUse, list[_Ready]] = {}
+        self._into: dict[OutputBufferUse, list[_Ready]] = {}
         self._slices: weakref.WeakKeyDictionary[Sliced, Executable] = weakref.WeakKeyDictionary()
-        self._lane_codes: weakref.WeakKeyDictionary[_Ready, LaneCode | None] = weakref.WeakKeyDictionary()
+        self._worker_codes: weakref.WeakKeyDictionary[_Ready, StreamWorkerCode | None] = weakref.WeakKeyDictionary()
         # A signal handler may call what was interrupted here.
         self._lock = threading.RLock()
         self._host = tuple(n for n in fusion.nodes if not fusion.values[n.outputs[0]].is_tensor)
@@ -178,7 +185,7 @@ class Executable:
             facts = read_facts(self.fusion, self.backend, arguments)
             given = self._given(facts, outputs)
             donation = Donation(self.fusion, self.backend, facts, donated, kept, given.buffers) if donated else None
-            use = MemoryUse.of(outputs, donated, kept)
+            use = OutputBufferUse.of(outputs, donated, kept)
             ready = self._for(facts, given, use, donation.usable if donation else ())
             if donation:
                 donation.report(ready.plan, self.options.donation)
@@ -201,19 +208,19 @@ class Executable:
             outputs = ready.call(arguments)
             if outputs is not None:
                 if position:
-                    self._put_first(ready, NO_USE)
+                    self._put_first(ready, NO_BUFFER_USE)
                 return outputs
         return None
 
-    def attempt_into(self, arguments: Sequence[Any], use: MemoryUse) -> list[Any] | None:
+    def attempt_into(self, arguments: Sequence[Any], use: OutputBufferUse) -> list[Any] | None:
         """As `attempt`, for a call with memory. arguments: they go on with the buffers of results, in order."""
         for position, ready in enumerate(self._into.get(use, ())):
             outputs = ready.call(arguments) if ready.is_silent else None
             if outputs is not None:
                 if position:
                     self._put_first(ready, use)
-                if ready.lent:
-                    lend(self.backend, ready.lent, arguments, outputs)
+                if ready.donated_results:
+                    record_donated_results(self.backend, ready.donated_results, arguments, outputs)
                 return outputs
         return None
 
@@ -223,7 +230,7 @@ class Executable:
         """Runs, yielding what is live before the first segment and after each one; returns the outputs."""
         facts = read_facts(self.fusion, self.backend, arguments)
         given = self._given(facts, outputs)
-        plan = self._for(facts, given, MemoryUse.of(outputs)).plan
+        plan = self._for(facts, given, OutputBufferUse.of(outputs)).plan
         values = [*facts.arguments, *self._scalars(facts.arguments, facts.values)]
         values += [facts.values[key] for key, _, _ in self.fusion.axis_ids()] + list(given.buffers)
         named = dict(zip(plan.program.inputs, values, strict=True))
@@ -231,15 +238,17 @@ class Executable:
         manager = segments.ArgumentManager(inputs, {k: v for k, v in named.items() if k < 0})
         return list((yield from plan.runner.steps(manager)))
 
-    def lane(self, arguments: Sequence[Any], outputs: Sequence[Any], arrays: bool = False) -> Lane:
+    def stream_worker(self, arguments: Sequence[Any], outputs: Sequence[Any], arrays: bool = False) -> StreamWorker:
         """How arguments like these and those that follow are computed into memory like `outputs`; see `Computation`."""
         facts = read_facts(self.fusion, self.backend, arguments, described=True)
         given = self._given(facts, outputs, apart=True)
-        ready = self._for(facts, given, MemoryUse.of(outputs))
+        ready = self._for(facts, given, OutputBufferUse.of(outputs))
         values = [*facts.arguments, *given.buffers]
-        code = None if arrays else self._lane_code(ready)
+        code = None if arrays else self._worker_code(ready)
         if code is not None:
-            return Lane(self.backend.addresses, code.bind(values), lane_room(ready.plan, facts.values), ready.plan)
+            return StreamWorker(
+                self.backend.addresses, code.bind(values), worker_scratch_bytes(ready.plan, facts.values), ready.plan
+            )
         inputs = self.fusion.inputs
         tensors = [k for k, number in enumerate(inputs) if self.fusion.values[number].is_tensor]
         loose = [k for k, n in enumerate(inputs) if k not in tensors and not self.fusion.values[n].dtype.is_integer]
@@ -254,12 +263,12 @@ class Executable:
             if ready.call(own) is None:
                 self(own[: len(inputs)], own[len(inputs) :])
 
-        return Lane(False, lambda stream: on_arrays, memory_of(ready.plan, facts.values).peak, ready.plan)
+        return StreamWorker(False, lambda stream: on_arrays, memory_of(ready.plan, facts.values).peak, ready.plan)
 
-    def _lane_code(self, ready: _Ready) -> LaneCode | None:
-        if ready not in self._lane_codes:
-            self._lane_codes[ready] = compile_lane(ready.plan, self.backend)
-        return self._lane_codes[ready]
+    def _worker_code(self, ready: _Ready) -> StreamWorkerCode | None:
+        if ready not in self._worker_codes:
+            self._worker_codes[ready] = compile_stream_worker(ready.plan, self.backend)
+        return self._worker_codes[ready]
 
     def plan_for(self, arguments: Sequence[Any]) -> tuple[Plan, Mapping[int, int]]:
         """The plan that a call with these arguments would run (compiled if need be), and the extent values.
@@ -282,16 +291,20 @@ class Executable:
         known = {k: v for k, v in numbers if not self.fusion.values[k].is_tensor}
         return evaluate_scalars(self.fusion, self._host, known, values)
 
-    def _given(self, facts: CallFacts, outputs: Sequence[Any] | None = None, *, apart: bool = False) -> GivenMemory:
+    def _given(self, facts: CallFacts, outputs: Sequence[Any] | None = None, *, apart: bool = False) -> OutputBuffers:
         """The memory that results go into. Raises ShapeError where sizes break what the fusion requires, and as
-        `read_given`, which says what `apart` is."""
+        `read_output_buffers`, which says what `apart` is."""
         check_requirements(self.fusion, facts.values)
         if outputs is None and not self.fusion.aliases:
-            return NOTHING_GIVEN
-        return read_given(self.fusion, self.backend, facts, outputs, apart=apart)
+            return NO_OUTPUT_BUFFERS
+        return read_output_buffers(self.fusion, self.backend, facts, outputs, apart=apart)
 
     def _for(
-        self, facts: CallFacts, given: GivenMemory, use: MemoryUse = NO_USE, donated: tuple[Donated, ...] = ()
+        self,
+        facts: CallFacts,
+        given: OutputBuffers,
+        use: OutputBufferUse = NO_BUFFER_USE,
+        donated: tuple[Donated, ...] = (),
     ) -> _Ready:
         """The plan for a call, built if need be."""
         with self._lock:
@@ -309,12 +322,12 @@ class Executable:
             self.misses.note(cause, warn=self.options.dynamic and self.options.resizes != "on")
         return made
 
-    def _plans(self, use: MemoryUse) -> list[_Ready]:
-        return self._ready if use == NO_USE else self._into.get(use, [])
+    def _plans(self, use: OutputBufferUse) -> list[_Ready]:
+        return self._ready if use == NO_BUFFER_USE else self._into.get(use, [])
 
-    def _keep(self, plans: list[_Ready], use: MemoryUse) -> None:
+    def _keep(self, plans: list[_Ready], use: OutputBufferUse) -> None:
         """Keeps plans, a new list, so that a reader in another thread never sees one half changed."""
-        if use == NO_USE:
+        if use == NO_BUFFER_USE:
             self._ready, self.first = plans[:MOST_PLANS], plans[0].call
         else:
             self._into[use] = plans[:MOST_PLANS]
@@ -333,7 +346,7 @@ class Executable:
         return self.concretizations.peek(facts.values)
 
     def _made(
-        self, facts: CallFacts, given: GivenMemory, cause: str, use: MemoryUse, donated: tuple[Donated, ...]
+        self, facts: CallFacts, given: OutputBuffers, cause: str, use: OutputBufferUse, donated: tuple[Donated, ...]
     ) -> _Ready:
         start = time.perf_counter()
         segmentation, concrete = self.concretizations.at(facts.values)
@@ -346,7 +359,7 @@ class Executable:
         plan = build_plan(
             segmentation, self.backend, facts.layouts, facts.values, {**facts.strides, **(given.strides or {})},
             guards=(*concrete.guards, *guards), aligned=facts.aligned, options=options, disk=self.disk,
-            given=given.key, watch=watch, slices_of=self._slices_of, donated=donated,
+            output_buffers=given.key, watch=watch, slices_of=self._slices_of, donated=donated,
         )  # fmt: skip
         plan = replace(plan, cause=cause)
         self.compiles += 1
@@ -357,11 +370,11 @@ class Executable:
             why = why_made([ready.plan for ready in self._plans(use)], facts, given)
             say_plan(self.options, self.name, plan, why, time.perf_counter() - start)
         is_silent = not use.donated or self._is_silent(plan, len(use.donated))
-        return _Ready(plan, call, text, compile_guards(plan.guards), facts.values, is_silent, plan.lent)
+        return _Ready(plan, call, text, compile_guards(plan.guards), facts.values, is_silent, plan.donated_results)
 
     def _is_silent(self, plan: Plan, donated: int) -> bool:
         """Whether there is nothing to say of the donated memory, and no rest of it to fill."""
-        is_used = len(plan.taken) == donated
+        is_used = len(plan.reused) == donated
         is_ignored = len(plan.donated) == donated and self.options.donation == "ignore"
         return not self.options.check and (is_used or is_ignored)
 
@@ -378,7 +391,7 @@ class Executable:
             self._slices[sliced] = Executable(segmentation, self.backend, options=quiet, disk=self.disk)
         return self._slices[sliced]
 
-    def _put_first(self, ready: _Ready, use: MemoryUse) -> None:
+    def _put_first(self, ready: _Ready, use: OutputBufferUse) -> None:
         """Puts the plan that was used last first: sizes that changed once tend to stay."""
         with self._lock:
             self._keep([ready, *(other for other in self._plans(use) if other is not ready)], use)

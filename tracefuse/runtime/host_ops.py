@@ -1,9 +1,7 @@
-"""Operations that the array library runs on the host's side, into given memory, with no compiled kernel.
+"""Host operations: ops that NumPy or CuPy runs, into an output buffer, without a compiled kernel.
 
-Each writes what the row means of arrays of NumPy or CuPy, whichever they are; the result's memory may be strided. A row
-that is not here needs a kernel.
-
-Knows: functions of NumPy that CuPy has, too. Must not know: programs, kernels.
+Each computes the same result as the reference implementation of its op. The output buffer may be strided. Ops that are
+not in HOST_OPS need a kernel.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from tracefuse.ir.fusion import Fusion, Node, Op
 from tracefuse.runtime.devices import cuda_arrays
 
 Into: TypeAlias = Callable[..., Any]
-"""Called with the array library, the result's array, the operands and the row's attributes by name."""
+"""Called with the array library, the output buffer, the operands and the attributes of the node by name."""
 
 
 def _set(xp: Any, out: Any, x: Any) -> None:
@@ -33,8 +31,8 @@ def _ufunc(name: str) -> Into:
 
 def _reduction(name: str, typed: bool = False) -> Into:
     def into(xp: Any, out: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> None:
-        more = {"dtype": out.dtype} if typed else {}
-        getattr(xp, name)(x, axis=dims, keepdims=keepdim, out=out, **more)
+        keywords = {"dtype": out.dtype} if typed else {}
+        getattr(xp, name)(x, axis=dims, keepdims=keepdim, out=out, **keywords)
 
     return into
 
@@ -43,7 +41,7 @@ def _min(xp: Any, out: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> Non
     if xp is np:
         np.min(x, axis=dims, keepdims=keepdim, out=out)
     else:
-        # CuPy 13 and 14 take `out` for a type where CUB computes the minimum.
+        # Where CUB computes the minimum, CuPy 13 and 14 take `out` for a dtype.
         out[...] = xp.min(x, axis=dims, keepdims=keepdim)
 
 
@@ -66,12 +64,12 @@ HOST_OPS: Mapping[str, Into] = {
 
 
 _COPIES = frozenset({"set"})
-"""Those that change no bit of what they read."""
+"""The ops that copy their operand bit by bit."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostCall:
-    """One operation with its attributes. dtype: of its result. `str` is its name."""
+    """A host operation with its attributes. dtype: of the result. `str` returns the name of the op."""
 
     op: Op
     into: Into
@@ -90,32 +88,33 @@ class HostCall:
 
     @property
     def copies(self) -> bool:
-        """Whether it copies its operand as it is."""
+        """Whether it copies its operand bit by bit."""
         return self.op.name in _COPIES
 
     def shape(self, inputs: list[Any]) -> tuple[int, ...]:
-        """The shape of the result."""
-        (shape,) = self.op.shapes([tuple(x.shape) for x in inputs], self.attributes, _is_known)
+        """Returns the shape of the result."""
+        (shape,) = self.op.shapes([tuple(x.shape) for x in inputs], self.attributes, _assume)
         return cast("tuple[int, ...]", shape)
 
     def __str__(self) -> str:
         return self.op.name
 
 
-def _is_known(left: Extent, relation: str, right: Extent, message: str, hint: str) -> None:
-    """What the fusion requires was checked before anything ran."""
+def _assume(left: Extent, relation: str, right: Extent, message: str, hint: str) -> None:
+    """Accepts every requirement of a shape rule. All requirements are checked before anything runs."""
 
 
 def host_call(fusion: Fusion, node: Node) -> HostCall | None:
-    """How the array library computes a node, None where it does not without converting anything."""
+    """Returns the host operation of a node, None if the array library has no such op or would convert the operands."""
     into = HOST_OPS.get(node.op.name)
     operands = [fusion.values[o] for o in node.operands if isinstance(o, int)]
     if into is None or len(operands) < len(node.operands) or not all(value.is_tensor for value in operands):
         return None
     result = fusion.values[node.outputs[0]].dtype
-    own = {value.dtype for value in operands}
-    is_plain = own == {result} == {node.compute} and not result.is_half
-    widens = len(own) == 1 and node.op.name in ("sum", "prod") and node.compute is result and result.is_integer
-    if not is_plain and not widens and not (node.op.name == "set" and own == {result} == {node.compute}):
+    dtypes = {value.dtype for value in operands}
+    is_uniform = dtypes == {result} == {node.compute}
+    is_plain = is_uniform and not result.is_half
+    widens = len(dtypes) == 1 and node.op.name in ("sum", "prod") and node.compute is result and result.is_integer
+    if not is_plain and not widens and not (node.op.name == "set" and is_uniform):
         return None
     return HostCall(node.op, into, dict(node.attributes), result)

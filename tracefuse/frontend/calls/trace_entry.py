@@ -22,7 +22,7 @@ from tracefuse.frontend.tracing import Captured, Trace
 from tracefuse.ir.extents import evaluate
 from tracefuse.runtime.argument_leaves import array_key
 from tracefuse.runtime.devices import arrays
-from tracefuse.runtime.memory.given_buffers import returned
+from tracefuse.runtime.memory.buffer_facts import returned
 from tracefuse.runtime.targets.backend import Backend
 from tracefuse.runtime.targets.resolution import cpu_backend
 

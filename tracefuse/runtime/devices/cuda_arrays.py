@@ -141,7 +141,7 @@ def room(size: int) -> Any:
         raise _out_of_memory(size, "intermediate results", error) from error
 
 
-class KeptRoom:
+class PersistentArena:
     """One memory for every call, which grows to the largest size asked for.
 
     What it was before is kept, since kernels in flight may use it; each is at least half as large again as the last.

@@ -52,7 +52,7 @@ class CudaBackend(Backend):
         """Every GPU has them."""
 
     def kept_room(self) -> Callable[[int], Any]:
-        return cuda_arrays.KeptRoom()
+        return cuda_arrays.PersistentArena()
 
     def graph(self, functions: Sequence[Any]) -> Callable[..., None]:
         with cuda_arrays.on_device(self.device):
