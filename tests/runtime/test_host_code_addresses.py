@@ -49,16 +49,16 @@ class Stream:
 
 
 class Addressed(CpuBackend):
-    """Counts allocations and launches of graphs; fills new memory with what no value is."""
+    """Counts allocations and graph launches, and fills new memory with a pattern that no value has."""
 
     addresses = True
 
     def __init__(self) -> None:
         super().__init__()
-        self.rooms: list[int] = []
+        self.arenas: list[int] = []
         self.arrays = 0
         self.lanes: list[int] = []
-        self.made: list[weakref.ref[Memory]] = []
+        self.allocated: list[weakref.ref[Memory]] = []
         self.graphs: list[int] = []
         self.launchers: list[weakref.ref[Any]] = []
 
@@ -71,9 +71,9 @@ class Addressed(CpuBackend):
     def run_lanes(self, own: Any, lane: Callable[[Any, int], Callable[[int], None]], total: int, streams: int) -> None:
         assert own == 7
         self.lanes.append(total)
-        self.made.clear()
+        self.allocated.clear()
         lanes = [lane(Stream(k), k) for k in range(min(total, streams))]
-        assert all(memory() is not None for memory in self.made)  # what iterations use is there as long as they run
+        assert all(memory() is not None for memory in self.allocated)  # the scratch memory lives as long as the iterations
         for k in range(total):
             lanes[k % streams](k)
 
@@ -105,15 +105,15 @@ class Addressed(CpuBackend):
         return launch
 
     def kept_room(self) -> Callable[[int], Any]:
-        return self.room
+        return self.allocate
 
-    def room(self, size: int) -> Memory:
-        self.rooms.append(size)
+    def allocate(self, size: int) -> Memory:
+        self.arenas.append(size)
         memory = np.empty(size + 256, np.uint8)
         memory.fill(0xA5)
-        made = Memory(memory)
-        self.made.append(weakref.ref(made))
-        return made
+        allocated = Memory(memory)
+        self.allocated.append(weakref.ref(allocated))
+        return allocated
 
     def new(self, shape: tuple[int, ...], dtype: DType, size: int) -> Any:
         self.arrays += 1
@@ -122,7 +122,7 @@ class Addressed(CpuBackend):
         return array
 
     def names(self) -> dict[str, Any]:
-        return {**super().names(), "room": self.room, "new": self.new}
+        return {**super().names(), "allocate": self.allocate, "new": self.new}
 
 
 def chain(count: int) -> FusionDefinition:
@@ -164,13 +164,13 @@ def test_random_loops_over_slices_give_the_same_bits_from_addresses(
             assert_equal_bits(np.asarray(own), np.asarray(wanted), "from addresses")
 
 
-def test_a_chain_of_twenty_segments_needs_the_room_of_two_intermediates() -> None:
+def test_a_chain_of_twenty_segments_needs_an_arena_of_two_slots() -> None:
     backend = Addressed()
     run = executable(chain(10).fusion, backend, rules.one_op_a_segment)
     x = np.ones((30, 40), np.float32)
     (result,) = run([x])
     assert len(run.plan_for([x])[0].segments) == 20
-    assert (backend.rooms, backend.arrays) == ([2 * 4864], 1)  # 4,800 bytes, up to a multiple of 256
+    assert (backend.arenas, backend.arrays) == ([2 * 4864], 1)  # 4,800 bytes, up to a multiple of 256
     np.testing.assert_array_equal(result, np.full((30, 40), 6, np.float32))
 
 
@@ -212,7 +212,7 @@ def test_sizes_of_many_kinds_are_allocated_one_by_one() -> None:
         fd.add_output(x)
     backend = Addressed()
     (result,) = executable(fd.fusion, backend, rules.one_op_a_segment)([np.zeros(5, np.float32)])
-    assert len(backend.rooms) > 6
+    assert len(backend.arenas) > 6
     assert result.shape == (5 + 64 * 28,)
 
 
@@ -249,4 +249,4 @@ def test_memory_between_the_kernels_of_a_slice_is_kept_and_each_stream_has_its_o
         (result,) = run([x])
         np.testing.assert_allclose(result, (np.exp(x) * 2 * x).sum(-1), rtol=1e-4)
     assert backend.lanes == [7, 7]
-    assert len(backend.made) >= 3
+    assert len(backend.allocated) >= 3

@@ -71,7 +71,7 @@ def cut_chain() -> FusionDefinition:
     return fd
 
 
-def test_a_chain_of_segments_needs_the_room_of_two_intermediates(measured: Measured) -> None:
+def test_a_chain_of_segments_needs_the_memory_of_two_intermediates(measured: Measured) -> None:
     fd = cut_chain()
     use = fd.explain([X]).memory
     assert (use.peak, use.kept, use.step) == (2 * X.nbytes, X.nbytes, 1)
@@ -178,8 +178,8 @@ def test_intermediates_in_slots_of_one_allocation_count_as_that_allocation() -> 
     plan, sizes = run.plan_for([X])
     use = memory_of(plan, sizes)
     kept = sum(result.nbytes for result in results)
-    assert (use.kept, use.peak) == (kept, kept + sum(backend.rooms))
-    assert 2 * X.nbytes <= sum(backend.rooms) < 2 * X.nbytes + 1024
+    assert (use.kept, use.peak) == (kept, kept + sum(backend.arenas))
+    assert 2 * X.nbytes <= sum(backend.arenas) < 2 * X.nbytes + 1024
 
 
 # ---------------------------------------------------------------------------------------------------------------------

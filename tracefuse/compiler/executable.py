@@ -45,8 +45,6 @@ from tracefuse.passes.rewrite import (
 )
 from tracefuse.runtime.call_code import Call, compile_call
 from tracefuse.runtime.donated_arrays import Donation, record_donated_results
-from tracefuse.runtime.memory.call_facts import CallFacts, read_facts
-from tracefuse.runtime.memory.donation import Donated
 from tracefuse.runtime.memory.buffer_facts import (
     NO_BUFFER_USE,
     NO_OUTPUT_BUFFERS,
@@ -55,6 +53,8 @@ from tracefuse.runtime.memory.buffer_facts import (
     read_output_buffers,
     returned,
 )
+from tracefuse.runtime.memory.call_facts import CallFacts, read_facts
+from tracefuse.runtime.memory.donation import Donated
 from tracefuse.runtime.peak_memory import memory_of
 from tracefuse.runtime.plan import Plan, build_plan
 from tracefuse.runtime.stream_worker_code import StreamWorkerCode, compile_stream_worker, worker_scratch_bytes

@@ -22,8 +22,8 @@ from tracefuse.ir.fusion import Fusion
 from tracefuse.partition import segment_table
 from tracefuse.partition.segmentation import Segmentation
 from tracefuse.runtime.devices import arrays
-from tracefuse.runtime.memory.call_facts import check_arguments
 from tracefuse.runtime.memory.buffer_facts import NO_BUFFER_USE, OutputBufferUse, returned
+from tracefuse.runtime.memory.call_facts import check_arguments
 from tracefuse.runtime.plan import Plan
 from tracefuse.runtime.targets.resolution import backend_for, resolve_target
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.reference import evaluate
-from tracefuse.runtime.memory.call_facts import read_facts
 from tracefuse.runtime.memory.buffer_facts import read_output_buffers, returned
+from tracefuse.runtime.memory.call_facts import read_facts
 from tracefuse.runtime.targets.resolution import cpu_backend
 
 

@@ -52,8 +52,8 @@ from tracefuse.runtime.devices.array_descriptions import (
 )
 from tracefuse.runtime.host_text import HostProgram
 from tracefuse.runtime.loop_plans import slice_plans
-from tracefuse.runtime.memory.call_facts import check_arguments, check_list, check_names
 from tracefuse.runtime.memory.buffer_facts import returned
+from tracefuse.runtime.memory.call_facts import check_arguments, check_list, check_names
 from tracefuse.runtime.plan import Plan
 
 _PROCESS_IDS = itertools.count(1)

@@ -17,8 +17,8 @@ from tracefuse.ir.extents import Extent, python_text
 from tracefuse.ir.fusion import Fusion
 from tracefuse.partition import segment_table
 from tracefuse.runtime.argument_leaves import Leaf
-from tracefuse.runtime.memory.call_facts import CallFacts
 from tracefuse.runtime.memory.buffer_facts import OutputBuffers
+from tracefuse.runtime.memory.call_facts import CallFacts
 from tracefuse.runtime.plan import Plan
 
 

@@ -295,7 +295,7 @@ class CallWriter:
         if value in self.arena_plan.slots:
             return [f"    {_address_of(value)} = {_slot(self.arena_plan.slots[value])}"]
         if value in self.arena_plan.kernel_only:
-            return [f"    {self._hold(f'm{value}')} = room({size})", f"    {_address_of(value)} = m{value}.ptr"]
+            return [f"    {self._hold(f'm{value}')} = allocate({size})", f"    {_address_of(value)} = m{value}.ptr"]
         shape = f"({''.join(f'{self._once(self._extent(extent))}, ' for extent in spec.extents)})"
         allocation = self.backend.empty_text(shape, self._name("d", spec.dtype), size)
         return [f"    {self._hold(name_of(value))} = {allocation}", *self._addresses((value,))]
@@ -306,7 +306,7 @@ class CallWriter:
         for size, name in sizes.items():
             yield f"    {name} = {self._extent(size)}"
         total = " + ".join(sizes[size] for size in arena.slot_sizes)
-        allocate = "room"
+        allocate = "allocate"
         if self._is_graph(self.arena_plan.groups[position]):
             # The driver runs the launches of one graph one after the other, so all calls can share one arena.
             allocate = self._name("persistent_arena", self.backend.kept_room())

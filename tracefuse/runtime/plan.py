@@ -28,8 +28,8 @@ from tracefuse.runtime.arena import NO_ARENAS, ArenaPlan, plan_arenas, slot_byte
 from tracefuse.runtime.compile_all import compile_all
 from tracefuse.runtime.compiled_segment import CompiledSegment, Watch, called_segment, kernel_segment
 from tracefuse.runtime.host_program import build_host_program
-from tracefuse.runtime.memory.donation import Donated, ReusedBuffer, keep_direct, plan_reuse
 from tracefuse.runtime.memory.buffer_facts import OutputBuffer, returned
+from tracefuse.runtime.memory.donation import Donated, ReusedBuffer, keep_direct, plan_reuse
 from tracefuse.runtime.streams.slices import Computation
 from tracefuse.runtime.streams.stream_plan import host_op_of, segment_call
 from tracefuse.runtime.streams.stream_program import build_stream_program

@@ -184,17 +184,17 @@ def device_of(value: Any) -> int | None:
     if kind == "cupy":
         return int(value.device.id)
     if kind == "torch":
-        return _number_of(value.device.type, value.device.index)
+        return _gpu_number(value.device.type, value.device.index)
     if kind == "jax":
         devices = value.devices()
         if len(devices) > 1:
             raise DeviceError(f"a JAX array is sharded over {len(devices)} devices", hint="pass an array on one device")
         (device,) = devices
-        return _number_of(device.platform, device.local_hardware_id)
+        return _gpu_number(device.platform, device.local_hardware_id)
     return None
 
 
-def _number_of(platform: str, number: int | None) -> int | None:
+def _gpu_number(platform: str, number: int | None) -> int | None:
     if platform == "cpu":
         return None
     if platform not in ("cuda", "gpu"):
@@ -251,7 +251,7 @@ def _device_text(device: int | None) -> str:
 
 def entering(kind: str) -> Callable[[Any], Any]:
     """Returns the conversion from arrays of a kind to NumPy or CuPy arrays that share their memory."""
-    return {"jax": _from_jax, "torch": _from_torch}.get(kind, _as_it_is)
+    return {"jax": _from_jax, "torch": _from_torch}.get(kind, _return_unchanged)
 
 
 def check_can_change(kind: str | None, what: str) -> None:
@@ -273,20 +273,20 @@ def check_can_donate(kind: str) -> None:
 
 def leaving(kind: str) -> Callable[[Any], Any]:
     """Returns the conversion from NumPy or CuPy arrays to arrays of a kind that share their memory."""
-    return {"jax": _to_jax, "torch": _to_torch}.get(kind, _as_it_is)
+    return {"jax": _to_jax, "torch": _to_torch}.get(kind, _return_unchanged)
 
 
 def hold(kind: str | None, arguments: Sequence[Any]) -> None:
-    """Keeps the memory of a call's arguments until its kernels have run, for libraries that would take it before.
+    """Keeps the arguments of a call alive until its kernels have run, if their library would free them earlier.
 
-    JAX frees a buffer in the order of its own stream. CuPy frees in the order of the stream that the call ran on, and
-    so does PyTorch, whose stream is the call's.
+    JAX frees buffers in the order of its own stream. CuPy and PyTorch free them in the order of the stream that the
+    call runs on, so their arrays need no such protection.
     """
     if kind == "jax":
         cuda_arrays.hold_until_done([array for array in arguments if cuda_arrays.is_array(array)])
 
 
-def _as_it_is(array: Any) -> Any:
+def _return_unchanged(array: Any) -> Any:
     return array
 
 
@@ -294,7 +294,7 @@ def _from_jax(array: Any) -> Any:
     if not type(array).__module__.startswith(("jax", "jaxlib")):
         return array
     if next(iter(array.devices())).platform == "cpu":
-        # NumPy's view of a CPU buffer; bfloat16, which NumPy's DLPack does not know, included.
+        # np.asarray is also zero-copy, and unlike NumPy's DLPack it supports bfloat16.
         return np.asarray(array)
     import cupy
 
@@ -308,7 +308,7 @@ def _to_jax(array: Any) -> Any:
         bits = jax.dlpack.from_dlpack(array.view(np.uint16))
         return jax.lax.bitcast_convert_type(bits, jax.numpy.bfloat16)
     if array.dtype == np.bool_ or array.dtype.itemsize == 8 or array.dtype == np.complex128:
-        # Through jax's own rules for 64-bit types, and bool, that old versions do not take.
+        # JAX has its own rules for 64-bit types, and old versions do not import bool through DLPack.
         return jax.numpy.asarray(array)
     return jax.dlpack.from_dlpack(array)
 

@@ -14,8 +14,8 @@ from typing import Any
 from tracefuse.dynamic.layouts import known_memory
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Fusion
-from tracefuse.runtime.memory.donation import Donated, ReusedBuffer
 from tracefuse.runtime.memory.buffer_facts import OutputBuffer
+from tracefuse.runtime.memory.donation import Donated, ReusedBuffer
 from tracefuse.runtime.memory.spans import APART, SAME, SHARES, relation
 from tracefuse.runtime.targets.backend import Backend
 

@@ -101,7 +101,7 @@ class CudaBackend(Backend):
         return streams
 
     def run_lanes(self, own: Any, lane: Callable[[Any, int], Callable[[int], None]], total: int, streams: int) -> None:
-        cuda_streams.run_lanes(self.device, own, lane, total, streams)
+        cuda_streams.run_stream_workers(self.device, own, lane, total, streams)
 
     def copier(self, source: Any, target: Any) -> Callable[[Any], Callable[..., None]] | None:
         return cuda_arrays.copier(source.nbytes) if source._c_contiguous and target._c_contiguous else None
@@ -155,7 +155,7 @@ class CudaBackend(Backend):
         return {
             **super().names(),
             "current_device": cuda_arrays.current_device_function(),
-            "room": cuda_arrays.room,
+            "allocate": cuda_arrays.allocate_bytes,
             "new": cuda_arrays.new,
             "current_stream": cuda_arrays.current_stream_function(),
         }
