@@ -34,7 +34,7 @@ def marked(draw: Any, mode: str, long: bool = False) -> tuple[Fusion, list[Any]]
         ]
         if cuttable and draw(st.booleans()):
             axis = draw(st.sampled_from(cuttable))
-            in_pieces = can_slice(fusion, [node], {number: axis}, pieces=True)
+            in_pieces = can_slice(fusion, [node], {number: axis}, chunks=True)
             stream = StreamAxis(axis, draw(st.sampled_from([None, None, 2, 3])) if in_pieces else None)
             values[number] = replace(values[number], stream=stream)
     return replace(fusion, values=values, _representatives={}), arguments
@@ -46,7 +46,7 @@ def run_on_streams(
     """Raises where a way of running it gives something else than its NumPy meaning."""
     disable = "" if reuses else "loop_buffer_reuse"
     with options(number_of_streams=count, streams=count, disable=disable), pytest.MonkeyPatch.context() as patched:
-        patched.setattr("tracefuse.runtime.targets.backend.SMALL_LOOP", 0)  # on threads, whatever their size
+        patched.setattr("tracefuse.runtime.targets.array_device.SMALL_LOOP", 0)  # on threads, whatever their size
         run(drawn, merge, backend, mode)
 
 

@@ -24,7 +24,12 @@ from tracefuse.config import resolve
 from tracefuse.dtypes import DType
 from tracefuse.partition.segmentation import segment_fusion
 from tracefuse.runtime.devices import cpu_memory
-from tracefuse.runtime.targets.cpu_backend import CpuBackend
+from tracefuse.runtime.targets.call_text import CallText
+from tracefuse.runtime.targets.cpu.cpu_device import CpuDevice
+from tracefuse.runtime.targets.cpu.cpu_kernel_compiler import CpuKernelCompiler
+from tracefuse.runtime.targets.cpu.cpu_target import NumpyLibrary
+from tracefuse.runtime.targets.target import Target
+from tracefuse.schedule.cpu.cpu_templates import CPU_TEMPLATES
 
 
 @dataclass(eq=False)
@@ -48,34 +53,44 @@ class Stream:
         pass
 
 
-class Addressed(CpuBackend):
-    """Counts allocations and graph launches, and fills new memory with a pattern that no value has."""
+class Addressed(CpuKernelCompiler, CpuDevice, CallText):
+    """The compiler, device and call texts of a target in one object.
+
+    It counts allocations and graph launches, and fills new memory with a pattern that no value has.
+    """
 
     addresses = True
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(self)
         self.arenas: list[int] = []
         self.arrays = 0
-        self.lanes: list[int] = []
+        self.loops: list[int] = []
         self.allocated: list[weakref.ref[Memory]] = []
         self.graphs: list[int] = []
         self.launchers: list[weakref.ref[Any]] = []
 
+    @property
+    def target(self) -> Target:
+        return Target("cpu", CPU_TEMPLATES, self, self, NumpyLibrary(), self)
+
     def entry(self, function: Any) -> Callable[..., None]:
         return lambda stream, *arguments: function.launch(*arguments)
 
-    def lanes_of(self, size: int, streams: int) -> int:
+    def stream_worker_count(self, size: int, streams: int) -> int:
         return streams
 
-    def run_lanes(self, own: Any, lane: Callable[[Any, int], Callable[[int], None]], total: int, streams: int) -> None:
-        assert own == 7
-        self.lanes.append(total)
+    def run_stream_workers(
+        self, caller: Any, start_worker: Callable[[Any, int], Callable[[int], None]], total: int, streams: int
+    ) -> None:
+        assert caller == 7
+        self.loops.append(total)
         self.allocated.clear()
-        lanes = [lane(Stream(k), k) for k in range(min(total, streams))]
-        assert all(memory() is not None for memory in self.allocated)  # the scratch memory lives as long as the iterations
+        workers = [start_worker(Stream(k), k) for k in range(min(total, streams))]
+        # The scratch memory lives as long as the iterations.
+        assert all(memory() is not None for memory in self.allocated)
         for k in range(total):
-            lanes[k % streams](k)
+            workers[k % streams](k)
 
     def copier(self, source: Any, target: Any) -> Callable[[Any], Callable[..., None]] | None:
         if not (source.flags.c_contiguous and target.flags.c_contiguous):
@@ -104,7 +119,7 @@ class Addressed(CpuBackend):
         self.launchers.append(weakref.ref(launch))
         return launch
 
-    def kept_room(self) -> Callable[[int], Any]:
+    def persistent_arena(self) -> Callable[[int], Any]:
         return self.allocate
 
     def allocate(self, size: int) -> Memory:
@@ -136,7 +151,7 @@ def chain(count: int) -> FusionDefinition:
 
 def executable(fusion: Any, backend: Addressed, merge: Any = None, graph: bool = False) -> Executable:
     with options(graph=graph):
-        return Executable(segment_fusion(fusion, merge=merge), backend, options=resolve())
+        return Executable(segment_fusion(fusion, merge=merge), backend.target, options=resolve())
 
 
 @settings(max_examples=30, deadline=None)
@@ -158,7 +173,7 @@ def test_random_loops_over_slices_give_the_same_bits_from_addresses(
     fusion, arguments = drawn
     expected = Executable(segment_fusion(fusion, merge=merge))(arguments)
     with options(number_of_streams=count, disable="" if reuses else "loop_buffer_reuse"):
-        run = Executable(segment_fusion(fusion, merge=merge), Addressed(), options=resolve())
+        run = Executable(segment_fusion(fusion, merge=merge), Addressed().target, options=resolve())
     for _ in range(2):
         for own, wanted in zip(run(arguments), expected, strict=True):
             assert_equal_bits(np.asarray(own), np.asarray(wanted), "from addresses")
@@ -244,9 +259,9 @@ def test_memory_between_the_kernels_of_a_slice_is_kept_and_each_stream_has_its_o
     x = np.random.default_rng(0).random((7, 1 << 18), np.float32)
     backend = Addressed()
     with options(number_of_streams=3):
-        run = Executable(segment_fusion(fused.definition(x).fusion), backend, options=resolve())
+        run = Executable(segment_fusion(fused.definition(x).fusion), backend.target, options=resolve())
     for _ in range(2):
         (result,) = run([x])
         np.testing.assert_allclose(result, (np.exp(x) * 2 * x).sum(-1), rtol=1e-4)
-    assert backend.lanes == [7, 7]
+    assert backend.loops == [7, 7]
     assert len(backend.allocated) >= 3

@@ -30,7 +30,7 @@ from tracefuse import (
 @pytest.fixture(autouse=True)
 def on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loops on threads, whatever their size."""
-    monkeypatch.setattr("tracefuse.runtime.targets.backend.SMALL_LOOP", 0)
+    monkeypatch.setattr("tracefuse.runtime.targets.array_device.SMALL_LOOP", 0)
 
 
 X = np.arange(35, dtype=np.float32).reshape(7, 5)
@@ -408,7 +408,7 @@ def test_threads_end_with_the_call_and_calls_from_threads_do_not_meet() -> None:
 def test_an_axis_along_which_slices_depend_on_each_other_is_refused_with_the_line() -> None:
     for function, reason in (
         (lambda x: stream_parallel(np.flip(x, 0), 0), "another index of its operand"),
-        (lambda x: stream_parallel(np.cumsum(x, 0), 0), "not cut along this axis"),
+        (lambda x: stream_parallel(np.cumsum(x, 0), 0), "cannot be cut along this axis"),
         (lambda x: stream_parallel(np.concatenate([x, x]), 0), "which operand an element comes from"),
     ):
         with pytest.raises(UnsupportedError, match=reason) as caught:

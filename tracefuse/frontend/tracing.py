@@ -153,8 +153,7 @@ def trace(
     try:
         # Inside, and undone first of all: an interrupt before or after leaves no recorder behind.
         current.set(recorder)
-        with protection:
-            result = _called(function, positional, keywords, protection)
+        result = protection.run(lambda: _called(function, positional, keywords, protection))
         if inspect.isgenerator(result) or inspect.iscoroutine(result) or inspect.isasyncgen(result):
             raise not_a_function(function, name)
         found, structure = pytrees.flatten(result)

@@ -28,7 +28,7 @@ from tracefuse.runtime.memory.memory_code import MemoryCode, memory_names
 from tracefuse.runtime.peak_memory import out_of_memory
 from tracefuse.runtime.plan import Plan
 from tracefuse.runtime.streams.stream_loops import StreamLoop
-from tracefuse.runtime.targets.backend import Backend
+from tracefuse.runtime.targets.target import Target
 
 Call: TypeAlias = Callable[[Sequence[Any]], "list[Any] | None"]
 """Returns the outputs, or None if the arguments do not fit the plan; then nothing has run."""
@@ -37,7 +37,7 @@ _PYTHON_TYPES = {"bool": "bool", "int": "int", "uint": "int", "float": "float", 
 
 
 def compile_call(
-    plan: Plan, backend: Backend, facts: Sequence[Guard], scalars: Callable[[Sequence[Any], Mapping[int, int]], Any],
+    plan: Plan, target: Target, facts: Sequence[Guard], scalars: Callable[[Sequence[Any], Mapping[int, int]], Any],
     graph: bool = False,
 ) -> tuple[Call, str]:  # fmt: skip
     """Compiles the function of a call and returns it with its text.
@@ -45,17 +45,17 @@ def compile_call(
     facts: the guards that the trace recorded, in addition to the plan's own. scalars: computes the host scalars, in
     order, from the arguments and the extents. graph: launch consecutive kernels as one CUDA graph.
     """
-    writer = CallWriter(plan, backend, graph)
+    writer = CallWriter(plan, target, graph)
     text = writer.write(facts)
     names = {
         **writer.names,
-        **backend.names(),
-        **memory_names(backend),
+        **target.calls.names(),
+        **memory_names(target.device),
         "compute_scalars": scalars,
         "layout_of": _layout_of,
     }
     names |= {"min": min, "max": max}
-    names["other_device"] = backend.on_device
+    names["other_device"] = target.device.on_device
     exec(compile(text, "<tracefuse call>", "exec"), names)
     return names["call"], text
 
@@ -67,27 +67,35 @@ def _layout_of(array: Any, aligned: Callable[[Any], bool]) -> Strided:
 class CallWriter:
     """Writes the text of a call of a plan and collects the objects that the text refers to."""
 
-    def __init__(self, plan: Plan, backend: Backend, graph: bool) -> None:
+    def __init__(self, plan: Plan, target: Target, graph: bool) -> None:
         if graph:
-            backend.require_graphs()
+            target.compiler.require_graphs()
             if not plan.is_straight:
                 raise UnsupportedError(
                     "a plan with stream-parallel loops cannot be launched as a CUDA graph: the number of iterations, "
                     "and so of kernels and waits, is known only at the call",
                     hint="leave graph=True out",
                 )
-        self.plan, self.backend, self.graph = plan, backend, graph
+        self.plan, self.target, self.calls, self.graph = plan, target, target.calls, graph
         self.fusion: Fusion = plan.segmentation.fusion
-        self.names: dict[str, Any] = {"is_aligned": backend.is_aligned, "report_failure": self._report_failure}
+        self.names: dict[str, Any] = {"is_aligned": target.device.is_aligned, "report_failure": self._report_failure}
         self.arena_plan = plan.arena_plan
         self.shared: dict[str, str] = {}
         # The variables that keep allocations alive, in order.
         self.holders: dict[str, None] = {}
         self.text = ""
         self.memory = MemoryCode(
-            self.fusion, backend, plan.output_buffers, plan.donated, plan.reused, self._name, self._extent, name_of,
+            self.fusion,
+            target.device,
+            target.calls,
+            plan.output_buffers,
+            plan.donated,
+            plan.reused,
+            self._name,
+            self._extent,
+            name_of,
             _address_of,
-        )  # fmt: skip
+        )
 
     def _name(self, prefix: str, value: Any) -> str:
         name = f"{prefix}{len(self.names)}"
@@ -116,7 +124,7 @@ class CallWriter:
         lines += self._shapes()
         lines += self._addresses((*self.fusion.tensor_inputs, *buffers))
         lines += unless([*self._sizes(facts), *self._layouts(), *self.memory.tests()])
-        is_elsewhere = self.backend.elsewhere_text()
+        is_elsewhere = self.calls.elsewhere_text()
         if is_elsewhere is not None:
             lines += [f"    if {is_elsewhere}:", "        return other_device(call, a)"]
         lines += self._scalars()
@@ -127,7 +135,7 @@ class CallWriter:
             lines = share_expressions(lines, self.shared)
             self.text = "\n".join([*lines, f"    return list({self._name('run', self.plan.runner)}(({values})))", ""])
             return self.text
-        stream = self.backend.stream_text()
+        stream = self.calls.stream_text()
         if stream is not None:
             lines.append(f"    stream = {stream}")
         lines += self._run(frozenset((*self.fusion.inputs, *self.plan.memory)))
@@ -188,10 +196,10 @@ class CallWriter:
                 case HostOp():
                     before += _tag(self._host_op(instruction), instruction.step)
                 case Loop():
-                    loop = StreamLoop(instruction, self.fusion, self.backend)
+                    loop = StreamLoop(instruction, self.fusion, self.target)
                     run, stream = (
                         self._name("loop", loop.call),
-                        "None" if self.backend.stream_text() is None else "stream",
+                        "None" if self.calls.stream_text() is None else "stream",
                     )
                     line = f"    {run}({', '.join([stream, *map(name_of, loop.values)])})"
                     before += _tag([line], loop.segments[0])
@@ -207,7 +215,7 @@ class CallWriter:
 
     def _host_op(self, instruction: HostOp) -> list[str]:
         """Writes a host operation on whole values, into an allocated array or a new one."""
-        run, label = self._name("host_op", self.backend.host_op), self._name("op", instruction.label)
+        run, label = self._name("host_op", self.target.device.host_op), self._name("op", instruction.label)
         inputs, output = "".join(f"{name_of(value)}, " for value in instruction.inputs), name_of(instruction.output)
         target = output if output in self.holders else "None"
         line = f"    {self._hold(output)} = {run}({label}, [{inputs}], {target})"
@@ -221,9 +229,9 @@ class CallWriter:
         return f"m{value}" if value in self.arena_plan.kernel_only else name_of(value)
 
     def _addresses(self, values: Iterable[int]) -> list[str]:
-        if not self.backend.addresses:
+        if not self.calls.addresses:
             return []
-        return [f"    {_address_of(value)} = {self.backend.argument_text(name_of(value))}" for value in values]
+        return [f"    {_address_of(value)} = {self.calls.argument_text(name_of(value))}" for value in values]
 
     # -- checks -------------------------------------------------------------------------------------------------------
 
@@ -234,7 +242,7 @@ class CallWriter:
                 yield f"type({name}) is array_type"
                 yield f"{name}.dtype == {self._name('d', value.dtype.numpy)}"
                 yield f"{name}.ndim == {len(value.shape)}"
-                is_here = self.backend.here_text(name)
+                is_here = self.calls.here_text(name)
                 if is_here is not None:
                     yield is_here
             else:
@@ -268,8 +276,9 @@ class CallWriter:
             name, address = name_of(number), _address_of(number)
             is_wide = number in self.plan.aligned
             if is_wide:
-                yield self.backend.wide_text(name, address)
-            plain = self.backend.plain_text(name, address, 1 if is_wide else self.fusion.values[number].dtype.itemsize)
+                yield self.calls.wide_text(name, address)
+            itemsize = 1 if is_wide else self.fusion.values[number].dtype.itemsize
+            plain = self.calls.plain_text(name, address, itemsize)
             if layout is None:
                 yield plain
             else:
@@ -297,7 +306,7 @@ class CallWriter:
         if value in self.arena_plan.kernel_only:
             return [f"    {self._hold(f'm{value}')} = allocate({size})", f"    {_address_of(value)} = m{value}.ptr"]
         shape = f"({''.join(f'{self._once(self._extent(extent))}, ' for extent in spec.extents)})"
-        allocation = self.backend.empty_text(shape, self._name("d", spec.dtype), size)
+        allocation = self.calls.empty_text(shape, self._name("d", spec.dtype), size)
         return [f"    {self._hold(name_of(value))} = {allocation}", *self._addresses((value,))]
 
     def _arena(self, position: int, arena: Arena) -> Iterator[str]:
@@ -309,7 +318,7 @@ class CallWriter:
         allocate = "allocate"
         if self._is_graph(self.arena_plan.groups[position]):
             # The driver runs the launches of one graph one after the other, so all calls can share one arena.
-            allocate = self._name("persistent_arena", self.backend.kept_room())
+            allocate = self._name("persistent_arena", self.target.device.persistent_arena())
         yield f"    {self._hold(f'r{position}')} = {allocate}({total})"
         address = f"r{position}.ptr"
         for slot, size in enumerate(arena.slot_sizes):
@@ -332,9 +341,9 @@ class CallWriter:
         yield from self._scratch(launch.step, segment)
         if segment.code.checked_nodes:
             yield f"    {_error_flag(launch)} = {self._name('zeros', np.zeros)}(1, {self._name('d', np.int64)})"
-        stream = [] if self.backend.stream_text() is None else ["stream"]
+        stream = [] if self.calls.stream_text() is None else ["stream"]
         for function, arguments in zip(segment.functions, self._arguments(launch), strict=True):
-            run = self._name(f"run_{segment}_".replace(" ", "_"), self.backend.entry(function))
+            run = self._name(f"run_{segment}_".replace(" ", "_"), self.target.compiler.entry(function))
             yield f"    {run}({', '.join([*stream, *arguments])})"
         yield from self._release_scratch(launch.step, segment)
         yield from segment.code.checks(self._names(launch), self._name("raise_error", segment.code.raise_error))
@@ -347,7 +356,7 @@ class CallWriter:
         return [list(map(self._once, arguments)) for arguments in texts]
 
     def _names(self, launch: Launch) -> Names:
-        tensor = _address_of if self.backend.addresses else name_of
+        tensor = _address_of if self.calls.addresses else name_of
         return Names(tensor, name_of, name_of, lambda k: self._buffer(launch.step, k), _error_flag(launch))
 
     def _buffer(self, step: int, position: int) -> str:
@@ -364,9 +373,9 @@ class CallWriter:
                 continue
             array = f"s{step}_{k}"
             shape, dtype = f"({size},)", self._name("d", scratch.dtype)
-            allocation = self.backend.empty_text(shape, dtype, f"({size}) * {scratch.dtype.itemsize}")
+            allocation = self.calls.empty_text(shape, dtype, f"({size}) * {scratch.dtype.itemsize}")
             yield f"    {self._hold(array)} = {allocation}"
-            yield f"    {self._hold(self._buffer(step, k))} = {self.backend.argument_text(array)}"
+            yield f"    {self._hold(self._buffer(step, k))} = {self.calls.argument_text(array)}"
 
     def _release_scratch(self, step: int, segment: CompiledSegment) -> Iterator[str]:
         for k in range(len(segment.scratch)):
@@ -382,7 +391,7 @@ class CallWriter:
             yield from self._scratch(launch.step, segment)
             functions += segment.functions
             parameters += [f"({''.join(f'{one}, ' for one in arguments)})" for arguments in self._arguments(launch)]
-        run = self._name("graph", self.backend.graph(functions))
+        run = self._name("graph", self.target.compiler.graph(functions))
         yield f"    {run}(stream, ({''.join(f'{one}, ' for one in parameters)}))"
 
     def _report_failure(self, error: BaseException, sizes: Mapping[int, int]) -> None:

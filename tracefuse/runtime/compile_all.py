@@ -13,12 +13,12 @@ from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.kernel.interrupt_shield import shielded_map
 from tracefuse.kernel.kernel_ir import Kernel
 from tracefuse.kernel.llvm.worker_pool import available_threads
-from tracefuse.runtime.targets.backend import Backend
+from tracefuse.runtime.targets.target import Target
 from tracefuse.schedule.launch_spec import Lowered
 
 
 def compile_all(
-    lowered: Mapping[int, Lowered], backend: Backend, disk: DiskCache | None = None
+    lowered: Mapping[int, Lowered], target: Target, disk: DiskCache | None = None
 ) -> dict[int, tuple[Any, ...]]:
     """Compiles all kernels and returns those of each segment by position, one for each launch in order.
 
@@ -29,7 +29,7 @@ def compile_all(
     def compile_kernel(entry: tuple[int, Kernel]) -> Any:
         position, kernel = entry
         try:
-            return backend.compile(kernel, disk)
+            return target.compiler.compile(kernel, disk)
         except CompileError as error:
             message = f"segment {position} ({lowered[position].template}): {error.message}"
             raise CompileError(message, hint=error.hint, where=error.where) from error

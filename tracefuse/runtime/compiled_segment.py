@@ -19,8 +19,9 @@ from tracefuse.runtime.host_ops import HostCall
 from tracefuse.runtime.launch_code import LaunchCode, Names, SegmentInterface
 from tracefuse.runtime.streams.slices import Computation, OnSlices
 from tracefuse.runtime.streams.stream_plan import HostSlices, host_op_of
-from tracefuse.runtime.targets.backend import Backend
+from tracefuse.runtime.targets.array_device import ArrayDevice
 from tracefuse.runtime.targets.library_calls import library_launch
+from tracefuse.runtime.targets.target import Target
 from tracefuse.schedule.launch_spec import Lowered
 
 Run: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], "Sequence[Any] | None"]
@@ -67,32 +68,33 @@ Watch: TypeAlias = Callable[[CompiledSegment, int], CompiledSegment]
 
 
 def kernel_segment(
-    interface: SegmentInterface, lowered: Lowered, functions: tuple[Any, ...], position: int, backend: Backend
+    interface: SegmentInterface, lowered: Lowered, functions: tuple[Any, ...], position: int, target: Target
 ) -> CompiledSegment:
     """Builds the segment of compiled kernels. functions: one for each launch, in order."""
     code = LaunchCode(interface, lowered)
     inputs = code.inputs()
-    run = _run(code, inputs, functions, backend)
+    run = _run(code, inputs, functions, target)
     name = f"{lowered.template}{position}"
     return CompiledSegment(interface.part, lowered, functions, run, inputs, name, code)
 
 
-def _run(code: LaunchCode, inputs: tuple[int, ...], functions: tuple[Any, ...], backend: Backend) -> Run:
+def _run(code: LaunchCode, inputs: tuple[int, ...], functions: tuple[Any, ...], target: Target) -> Run:
     """Compiles the function that runs a segment by itself, from its inputs and output buffers."""
     where = {number: f"i[{k}]" for k, number in enumerate(inputs)}
     where |= {number: f"o[{k}]" for k, number in enumerate(code.interface.part.segment.original_outputs)}
-    names = Names(lambda n: backend.argument_text(where[n]), where.__getitem__, where.__getitem__, lambda k: f"b{k}")
+    calls = target.calls
+    names = Names(lambda n: calls.argument_text(where[n]), where.__getitem__, where.__getitem__, lambda k: f"b{k}")
     lines = ["def run(i, o):"]
     for k, size in enumerate(code.scratch(names)):
-        lines += [f"    s{k} = empty(({size},), d{k})", f"    b{k} = {backend.argument_text(f's{k}')}"]
+        lines += [f"    s{k} = empty(({size},), d{k})", f"    b{k} = {calls.argument_text(f's{k}')}"]
     lines += ["    c = zeros(1, int64)"] if code.checked_nodes else []
-    stream = backend.stream_text()
+    stream = calls.stream_text()
     for k, arguments in enumerate(code.arguments(names)):
         lines.append(f"    k{k}({', '.join([*([] if stream is None else [stream]), *arguments])})")
     lines += code.checks(names, "raise_error")
-    scope: dict[str, Any] = {f"k{k}": backend.entry(function) for k, function in enumerate(functions)}
+    scope: dict[str, Any] = {f"k{k}": target.compiler.entry(function) for k, function in enumerate(functions)}
     scope |= {f"d{k}": scratch.dtype for k, scratch in enumerate(code.lowered.scratch)}
-    scope |= {**backend.names(), "min": min, "max": max, "raise_error": code.raise_error}
+    scope |= {**calls.names(), "min": min, "max": max, "raise_error": code.raise_error}
     scope |= {"zeros": np.zeros, "int64": np.int64}
     exec("\n".join(lines), scope)
     return scope["run"]  # type: ignore[no-any-return]
@@ -103,7 +105,7 @@ def _return_nothing(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[()]:
 
 
 def called_segment(
-    part: Part, position: int, backend: Backend, slices_of: Callable[[Sliced], Computation] | None, watch: Watch | None
+    part: Part, position: int, target: Target, slices_of: Callable[[Sliced], Computation] | None, watch: Watch | None
 ) -> CompiledSegment:
     """Builds a segment without kernels: stream-parallel slices, one operation of the array library, or a library call.
 
@@ -118,8 +120,10 @@ def called_segment(
         return CompiledSegment(part, None, (), run, inputs, f"slices{position}")
     operation = None if part.library is not None else host_op_of(part)
     if operation is None:
-        return _library_segment(part, position, backend)
-    return CompiledSegment(part, None, (), _run_host_op(operation, part, backend), inputs, f"{operation}{position}")
+        return _library_segment(part, position, target)
+    return CompiledSegment(
+        part, None, (), _run_host_op(operation, part, target.device), inputs, f"{operation}{position}"
+    )
 
 
 def _watch_slices(part: Part, slices: Sliced, position: int, watch: Watch) -> Computation | None:
@@ -133,10 +137,10 @@ def _watch_slices(part: Part, slices: Sliced, position: int, watch: Watch) -> Co
     return HostSlices(watched.run, slices.fusion, watched.inputs)
 
 
-def _run_host_op(operation: HostCall, part: Part, backend: Backend | None = None) -> Run:
+def _run_host_op(operation: HostCall, part: Part, device: ArrayDevice | None = None) -> Run:
     """Returns the function of a segment that the array library computes.
 
-    It writes to the output buffer, or if there is a `backend`, returns a new array of it.
+    It writes to the output buffer, or if there is a `device`, returns a new array of it.
     """
     (node,) = part.fusion.nodes
     inputs, index_map = part.segment.original_inputs, part.segment.index_map
@@ -144,17 +148,17 @@ def _run_host_op(operation: HostCall, part: Part, backend: Backend | None = None
 
     def run(arguments: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any] | None:
         operands = [arguments[place] for place in places]
-        if backend is not None:
-            return (backend.host_op(operation, operands, None),)
+        if device is not None:
+            return (device.host_op(operation, operands, None),)
         operation(operands, outputs[0])
         return None
 
     return run
 
 
-def _library_segment(part: Part, position: int, backend: Backend) -> CompiledSegment:
+def _library_segment(part: Part, position: int, target: Target) -> CompiledSegment:
     assert part.library is not None
     # A library call whose result has no reader does not run.
-    run = library_launch(part.fusion, part.library, backend) if part.segment.outputs else _return_nothing
+    run = library_launch(part.fusion, part.library, target.library) if part.segment.outputs else _return_nothing
     inputs = part.segment.original_inputs
     return CompiledSegment(part, None, (), run, inputs, f"{part.library.op.name}{position}")

@@ -21,7 +21,7 @@ from tracefuse.runtime.memory.call_facts import CallFacts
 from tracefuse.runtime.memory.donation import Donated
 from tracefuse.runtime.memory.spans import APART, relation
 from tracefuse.runtime.plan import Plan
-from tracefuse.runtime.targets.backend import Backend
+from tracefuse.runtime.targets.array_device import ArrayDevice
 
 
 class Donation:
@@ -32,10 +32,10 @@ class Donation:
     """
 
     def __init__(
-        self, fusion: Fusion, backend: Backend, facts: CallFacts, numbers: Iterable[int], kept: Collection[int],
+        self, fusion: Fusion, device: ArrayDevice, facts: CallFacts, numbers: Iterable[int], kept: Collection[int],
         buffers: Sequence[Any],
     ) -> None:  # fmt: skip
-        self.fusion, self.backend, self.buffers = fusion, backend, buffers
+        self.fusion, self.device, self.buffers = fusion, device, buffers
         pairs = zip(fusion.inputs, facts.arguments, strict=True)
         self.arrays = {n: a for n, a in pairs if fusion.values[n].is_tensor and not isinstance(a, ShapeDtype)}
         self.refused: dict[int, str] = {}
@@ -45,7 +45,7 @@ class Donation:
                 continue
             reason = "the call returns it unchanged" if number in kept else self._reason(number)
             if reason is None:
-                is_wide = not backend.uses_alignment or backend.is_wide(self.arrays[number])
+                is_wide = not device.uses_alignment or device.is_wide(self.arrays[number])
                 usable.append(Donated(number, is_wide))
             else:
                 self.refused[number] = reason
@@ -56,14 +56,14 @@ class Donation:
         array = self.arrays[number]
         if number in self.fusion.aliases.values():
             return "it is updated in place"
-        if not self.backend.is_plain(array):
+        if not self.device.is_plain(array):
             return "it is not contiguous"
-        if not self.backend.is_writable(array):
+        if not self.device.is_writable(array):
             return "it is read-only"
         for other, other_array in self.arrays.items():
-            if other != number and relation(self.backend, array, other_array) != APART:
+            if other != number and relation(self.device, array, other_array) != APART:
                 return f"{self._name(other)} shares its memory"
-        if any(relation(self.backend, array, buffer) != APART for buffer in self.buffers):
+        if any(relation(self.device, array, buffer) != APART for buffer in self.buffers):
             return "out= shares its memory"
         return None
 
@@ -87,7 +87,7 @@ class Donation:
 
         arguments: the caller's own objects. spoils: fill the donated arrays that hold no result, as `_spoil` does.
         """
-        record_donated_results(self.backend, plan.donated_results, arguments, results)
+        record_donated_results(self.device, plan.donated_results, arguments, results)
         if spoils:
             reused = {self.fusion.inputs[position] for position, _ in plan.donated_results}
             for donor in self.usable:
@@ -158,15 +158,15 @@ def _forget_result(result: _Result) -> None:
 
 
 def record_donated_results(
-    backend: Backend, donated_results: Iterable[tuple[int, int]], arguments: Sequence[Any], results: Sequence[Any]
+    device: ArrayDevice, donated_results: Iterable[tuple[int, int]], arguments: Sequence[Any], results: Sequence[Any]
 ) -> None:
     """Remembers the results of a call that live in its donated arguments. donated_results: see `Plan`."""
     for argument, output in donated_results:
-        array, owner = arguments[argument], backend.owner_of(results[output])
+        array, owner = arguments[argument], device.owner_of(results[output])
         donor = _Donor(array, _forget_donor)
         result = _Result(owner, _forget_result)
         donor.key, result.key, result.size, result.donors = id(array), id(owner), array.nbytes, [donor]
-        key = id(backend.owner_of(array))
+        key = id(device.owner_of(array))
         earlier = _RESULTS.get(key)
         if earlier is not None and earlier.size == result.size:
             del _RESULTS[key]

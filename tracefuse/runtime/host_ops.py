@@ -1,70 +1,21 @@
 """Host operations: ops that NumPy or CuPy runs, into an output buffer, without a compiled kernel.
 
-Each computes the same result as the reference implementation of its op. The output buffer may be strided. Ops that are
-not in HOST_OPS need a kernel.
+The definition of an op provides the host operation as `into`. An op without it needs a kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import numpy as np
 
 from tracefuse.dtypes import DType
 from tracefuse.ir.extents import Extent
-from tracefuse.ir.fusion import Fusion, Node, Op
+from tracefuse.ir.fusion import Fusion, Into, Node, Op
+from tracefuse.ir.op_kinds import Pointwise, Reduction
 from tracefuse.runtime.devices import cuda_arrays
-
-Into: TypeAlias = Callable[..., Any]
-"""Called with the array library, the output buffer, the operands and the attributes of the node by name."""
-
-
-def _set(xp: Any, out: Any, x: Any) -> None:
-    out[...] = x
-
-
-def _ufunc(name: str) -> Into:
-    return lambda xp, out, a, b: getattr(xp, name)(a, b, out=out)
-
-
-def _reduction(name: str, typed: bool = False) -> Into:
-    def into(xp: Any, out: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> None:
-        keywords = {"dtype": out.dtype} if typed else {}
-        getattr(xp, name)(x, axis=dims, keepdims=keepdim, out=out, **keywords)
-
-    return into
-
-
-def _min(xp: Any, out: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> None:
-    if xp is np:
-        np.min(x, axis=dims, keepdims=keepdim, out=out)
-    else:
-        # Where CUB computes the minimum, CuPy 13 and 14 take `out` for a dtype.
-        out[...] = xp.min(x, axis=dims, keepdims=keepdim)
-
-
-def _matmul(xp: Any, out: Any, a: Any, b: Any) -> None:
-    xp.matmul(a, b, out=out)
-
-
-def _linear(xp: Any, out: Any, a: Any, weight: Any, bias: Any = None) -> None:
-    xp.matmul(a, weight.T, out=out)
-    if bias is not None:
-        xp.add(out, bias, out=out)
-
-
-HOST_OPS: Mapping[str, Into] = {
-    "set": _set,
-    "add": _ufunc("add"), "sub": _ufunc("subtract"), "mul": _ufunc("multiply"), "div": _ufunc("divide"),
-    "sum": _reduction("sum", typed=True), "prod": _reduction("prod", typed=True), "max": _reduction("max"),
-    "min": _min, "matmul": _matmul, "linear": _linear,
-}  # fmt: skip
-
-
-_COPIES = frozenset({"set"})
-"""The ops that copy their operand bit by bit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +40,7 @@ class HostCall:
     @property
     def copies(self) -> bool:
         """Whether it copies its operand bit by bit."""
-        return self.op.name in _COPIES
+        return isinstance(self.op, Pointwise) and self.op.is_copy
 
     def shape(self, inputs: list[Any]) -> tuple[int, ...]:
         """Returns the shape of the result."""
@@ -106,7 +57,7 @@ def _assume(left: Extent, relation: str, right: Extent, message: str, hint: str)
 
 def host_call(fusion: Fusion, node: Node) -> HostCall | None:
     """Returns the host operation of a node, None if the array library has no such op or would convert the operands."""
-    into = HOST_OPS.get(node.op.name)
+    op, into = node.op, node.op.into
     operands = [fusion.values[o] for o in node.operands if isinstance(o, int)]
     if into is None or len(operands) < len(node.operands) or not all(value.is_tensor for value in operands):
         return None
@@ -114,7 +65,9 @@ def host_call(fusion: Fusion, node: Node) -> HostCall | None:
     dtypes = {value.dtype for value in operands}
     is_uniform = dtypes == {result} == {node.compute}
     is_plain = is_uniform and not result.is_half
-    widens = len(dtypes) == 1 and node.op.name in ("sum", "prod") and node.compute is result and result.is_integer
-    if not is_plain and not widens and not (node.op.name == "set" and is_uniform):
+    adds_up = isinstance(op, Reduction) and op.result == "sum" and len(dtypes) == 1
+    widens = adds_up and node.compute is result and result.is_integer
+    copies = isinstance(op, Pointwise) and op.is_copy and is_uniform
+    if not is_plain and not widens and not copies:
         return None
-    return HostCall(node.op, into, dict(node.attributes), result)
+    return HostCall(op, into, dict(node.attributes), result)

@@ -56,7 +56,7 @@ class LaunchCode:
 
         Tensors come first, then extents and scalars in order of use.
         """
-        inputs = dict.fromkeys(self.index_map[number] for number in self.interface.part.written.tensor_inputs)
+        inputs = dict.fromkeys(self.index_map[number] for number in self.interface.part.decomposed.tensor_inputs)
         outputs = frozenset(self.interface.part.segment.original_outputs)
 
         def record(number: int) -> str:
@@ -102,7 +102,7 @@ class LaunchCode:
 
     def raise_error(self, error_flag: Any, indexed: Mapping[int, tuple[int, Any]]) -> None:
         """Raises OutOfRangeError for the node that set the error flag. indexed: see `checks`."""
-        raise_noted(self.interface.part.written, int(error_flag), indexed)
+        raise_noted(self.interface.part.decomposed, int(error_flag), indexed)
 
     def checks(self, names: Names, call: str) -> Iterator[str]:
         """Yields the lines after the launches that raise if a kernel set the error flag.
@@ -118,7 +118,7 @@ class LaunchCode:
 
     def _indexed(self, node: Node, names: Names) -> str:
         """Returns the extent of the indexed axis, and the array of indices if it is in memory."""
-        local = self.interface.part.written
+        local = self.interface.part.decomposed
         extent = local.shape_of(node.operands[0])[node.attributes["dim"]]
         positions = origin_of_positions(local, node)
         array = "None" if positions is None else names.array(self.index_map[positions])
@@ -127,7 +127,7 @@ class LaunchCode:
     def _scalar(self, number: int, names: Names) -> list[str]:
         """Returns a scalar, or the real and imaginary part of a complex one."""
         text = names.value(self.index_map[number])
-        is_complex = self.interface.part.written.values[number].dtype.is_complex
+        is_complex = self.interface.part.decomposed.values[number].dtype.is_complex
         return [f"{text}.real", f"{text}.imag"] if is_complex else [text]
 
     def _extent(self, extent: Extent, names: Names) -> str:
@@ -140,5 +140,5 @@ class LaunchCode:
         match = STRIDE_NAME.fullmatch(local.name)
         assert match is not None
         number, axis = map(int, match.groups())
-        itemsize = self.interface.part.written.values[number].dtype.itemsize
+        itemsize = self.interface.part.decomposed.values[number].dtype.itemsize
         return f"({names.array(self.index_map[number])}.strides[{axis}] // {itemsize})"

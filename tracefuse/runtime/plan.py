@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import segments
 from segments import Program, Runner
@@ -21,7 +21,7 @@ from tracefuse.ir.extents import Extent, Symbol, as_symbol, evaluate, substitute
 from tracefuse.ir.fusion import Fusion, Shape
 from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.partition.overwriting import in_place
-from tracefuse.partition.segmentation import Part, Segmentation, with_exact_halves
+from tracefuse.partition.segmentation import Part, Segmentation, prepare_lowering
 from tracefuse.partition.slicing import Sliced
 from tracefuse.partition.stream_marks import on_streams
 from tracefuse.runtime.arena import NO_ARENAS, ArenaPlan, plan_arenas, slot_bytes
@@ -33,8 +33,8 @@ from tracefuse.runtime.memory.donation import Donated, ReusedBuffer, keep_direct
 from tracefuse.runtime.streams.slices import Computation
 from tracefuse.runtime.streams.stream_plan import host_op_of, segment_call
 from tracefuse.runtime.streams.stream_program import build_stream_program
-from tracefuse.runtime.targets.backend import Backend
-from tracefuse.schedule.choose import lower
+from tracefuse.runtime.targets.target import Target
+from tracefuse.schedule.choose import Choice, choose
 from tracefuse.schedule.launch_spec import Lowered
 from tracefuse.schedule.nest import contiguous_strides
 from tracefuse.schedule.sizes import Sizes
@@ -58,6 +58,7 @@ class Plan:
     """
 
     segmentation: Segmentation
+    target: Target
     layouts: LayoutKey
     aligned: frozenset[int]
     guards: tuple[Guard, ...]
@@ -82,11 +83,6 @@ class Plan:
         return is_written(self.program)
 
     @property
-    def backend(self) -> Backend:
-        """The backend that the plan is compiled for."""
-        return cast("Backend", self.runner.device)
-
-    @property
     def memory(self) -> tuple[int, ...]:
         """The numbers of output buffers that are not arguments, and of reused donated buffers."""
         inputs = self.segmentation.fusion.inputs
@@ -103,7 +99,7 @@ class Plan:
 
 
 def build_plan(
-    segmentation: Segmentation, backend: Backend, layouts: LayoutKey, values: Mapping[int, int],
+    segmentation: Segmentation, target: Target, layouts: LayoutKey, values: Mapping[int, int],
     strides: Mapping[str, int], *, guards: Sequence[Guard] = (), aligned: frozenset[int] = frozenset(),
     options: Options | None = None, disk: DiskCache | None = None, output_buffers: Sequence[OutputBuffer] = (),
     watch: Watch | None = None,
@@ -123,7 +119,7 @@ def build_plan(
     # A program with streams copies results into output buffers at the end.
     reused = () if streamed else plan_reuse(segmentation, donated, output_buffers, values)
     memory = () if streamed else (*output_buffers, *(reuse.buffer for reuse in reused))
-    lowering = _Lowering(segmentation, backend, layouts, values, strides, aligned, options, memory)
+    lowering = _Lowering(segmentation, target, layouts, values, strides, aligned, options, memory)
     plan_guards = [*guards, *(guard for reuse in reused for guard in reuse.guards)]
     for position, part in enumerate(segmentation.segments):
         if part.library is None and part.slices is None and not (streamed and host_op_of(part)):
@@ -132,11 +128,11 @@ def build_plan(
     lowerings, direct = lowering.lowerings, frozenset(lowering.direct)
     reused = keep_direct(reused, direct)
     memory = (*output_buffers, *(reuse.buffer for reuse in reused))
-    functions = compile_all({k: lowered for k, (_, lowered) in lowerings.items()}, backend, disk)
+    functions = compile_all({k: lowered for k, (_, lowered) in lowerings.items()}, target, disk)
     compiled = [
-        kernel_segment(*lowerings[position], functions[position], position, backend)
+        kernel_segment(*lowerings[position], functions[position], position, target)
         if position in lowerings
-        else called_segment(part, position, backend, slices_of, watch)
+        else called_segment(part, position, target, slices_of, watch)
         for position, part in enumerate(segmentation.segments)
     ]
     if watch is not None:
@@ -145,10 +141,10 @@ def build_plan(
         program = _stream_program(segmentation, compiled, output_buffers, options, watched=watch is not None)
     else:
         program = _host_program(segmentation, compiled, memory, direct, lowering.may_raise, options)
-    runner = Runner(program, backend)
-    arena_plan = _plan_arenas(program, compiled, backend, options) if is_written(program) else NO_ARENAS
+    runner = Runner(program, target.device)
+    arena_plan = _plan_arenas(program, compiled, target, options) if is_written(program) else NO_ARENAS
     return Plan(
-        segmentation, layouts, aligned, tuple(dict.fromkeys(plan_guards)), tuple(compiled), program, runner,
+        segmentation, target, layouts, aligned, tuple(dict.fromkeys(plan_guards)), tuple(compiled), program, runner,
         arena_plan, tuple(output_buffers), direct, donated=tuple(donated), reused=reused,
     )  # fmt: skip
 
@@ -187,12 +183,12 @@ def _overlap(fusion: Fusion, memory: Sequence[OutputBuffer]) -> bool:
 
 
 def _plan_arenas(
-    program: segments.Program, compiled: Sequence[CompiledSegment], backend: Backend, options: Options
+    program: segments.Program, compiled: Sequence[CompiledSegment], target: Target, options: Options
 ) -> ArenaPlan:
     """Plans the arenas of a program, with a slot for each scratch buffer."""
     scratch = {k: [slot_bytes(size, dtype.itemsize) for dtype, size in one.scratch] for k, one in enumerate(compiled)}
     is_library = [one.code is None for one in compiled]
-    return plan_arenas(program, is_library, scratch, slots=backend.addresses, graph=options.graph)
+    return plan_arenas(program, is_library, scratch, slots=target.calls.addresses, graph=options.graph)
 
 
 class _Lowering:
@@ -202,17 +198,17 @@ class _Lowering:
     """
 
     def __init__(
-        self, segmentation: Segmentation, backend: Backend, layouts: LayoutKey, values: Mapping[int, int],
+        self, segmentation: Segmentation, target: Target, layouts: LayoutKey, values: Mapping[int, int],
         strides: Mapping[str, int], aligned: frozenset[int], options: Options,
         output_buffers: Sequence[OutputBuffer],
     ) -> None:  # fmt: skip
-        self.segmentation, self.target = segmentation, backend.target
+        self.segmentation, self.templates = segmentation, target.templates
         self.values, self.strides, self.aligned, self.options = values, strides, aligned, options
         self.layout_of: dict[int, Strided | None] = dict(zip(segmentation.fusion.tensor_inputs, layouts, strict=True))
         usable = (b for b in output_buffers if b.is_nested and (b.layout is None or b.layout.aligned))
         self.output_buffers = {buffer.value: buffer for buffer in usable}
-        in_kernels = backend.target.name == "cpu"
-        self.may_raise = [may_raise(part.fusion, in_kernels=in_kernels) for part in segmentation.segments]
+        flagged = self.templates.flags_positions
+        self.may_raise = [may_raise(part.fusion, in_kernels=flagged) for part in segmentation.segments]
         self.direct: set[int] = set()
         self.lowerings: dict[int, tuple[_SegmentInterface, Lowered]] = {}
 
@@ -225,10 +221,12 @@ class _Lowering:
         read_here = {v for v in direct if self._arguments(part, {v})}
         direct -= {v for v in read_here if not in_place(part, self._arguments(part, {v}))}
         inside = in_place(part, self._arguments(part, direct))
-        interface, lowered = self._lower_part(position, direct, inside)
-        if inside and (lowered.template != "pointwise" or len(lowered.launches) > 1):
+        interface, choice = self._choose(position, direct, inside)
+        if inside and not choice.template.writes_in_place:
             direct -= read_here
-            interface, lowered = self._lower_part(position, direct, frozenset())
+            interface, choice = self._choose(position, direct, frozenset())
+        workers = self.options.threads if self.templates.takes_workers else 0
+        lowered = choice.lower().with_arithmetic(self.options.fast_math, workers)
         self.direct |= direct
         self.layout_of.update((v, self.output_buffers[v].layout) for v in direct)
         self.lowerings[position] = interface, lowered
@@ -247,21 +245,26 @@ class _Lowering:
         pairs = ((value, argument) for value in values for argument in self.output_buffers[value].same)
         return frozenset((local_of[v], local_of[a]) for v, a in pairs if a in part.segment.original_inputs)
 
-    def _lower_part(
+    def _choose(
         self, position: int, direct: Collection[int], shared: frozenset[int]
-    ) -> tuple[_SegmentInterface, Lowered]:
+    ) -> tuple[_SegmentInterface, Choice]:
+        """Chooses the template of a segment.
+
+        direct: the results that its kernel writes straight into output buffers. shared: see `MemoryFacts`.
+        """
         part = self.segmentation.segments[position]
         buffers = {v: self.output_buffers[v] for v in direct}
         layout_of = {**self.layout_of, **{v: buffer.layout for v, buffer in buffers.items()}}
         interface = _SegmentInterface(self.segmentation, part, layout_of)
         placed = interface.placed({v for v, b in buffers.items() if b.layout is not None or not b.is_wide})
-        written, rule = (part.written, part.rule) if not self.options.exact_half else with_exact_halves(part)
-        lowered = lower(
-            written, rule, interface.strides, interface.sizes(self.values, self.strides), self.target,
+        decomposed, rule = prepare_lowering(part, self.options)
+        choice = choose(
+            decomposed, rule, interface.strides, interface.sizes(self.values, self.strides), self.templates,
             name=f"s{position}", contract=self.options.contract, aligned=interface.aligned(self.aligned | self._wide()),
             misaligned=interface.misaligned(), placed=placed, shared=shared, given=interface.outputs(direct),
+            options=self.options,
         )  # fmt: skip
-        return interface, lowered.with_arithmetic(self.options.fast_math, self.options.threads)
+        return interface, choice
 
     def _wide(self) -> frozenset[int]:
         """Returns the values of earlier segments that start at a multiple of 16 bytes."""
@@ -276,7 +279,7 @@ class _SegmentInterface:
         self.fusion, self.part = segmentation.fusion, part
         self.layout_of = layout_of
         self.original: dict[Symbol, Extent] = {}
-        local = part.written
+        local = part.decomposed
         for key, number, axis in local.axis_ids():
             shape = self.fusion.values[part.segment.index_map[number]].shape
             self.original[Symbol(f"i{-key - 1}", key)] = self.fusion.canonical(shape[axis])
@@ -308,16 +311,16 @@ class _SegmentInterface:
         return self.layout_of.get(self.part.segment.index_map[number])
 
     def _strides(self, number: int) -> Shape:
-        shape, layout = self.part.written.shape_of(number), self._layout(number)
+        shape, layout = self.part.decomposed.shape_of(number), self._layout(number)
         return contiguous_strides(shape) if layout is None else symbolic_strides(layout, shape, number)
 
     def aligned(self, arguments: frozenset[int]) -> frozenset[int]:
         """Returns the tensor inputs that start at a multiple of 16 bytes. arguments: the fusion's values that do."""
-        return frozenset(n for n in self.part.written.tensor_inputs if self.part.segment.index_map[n] in arguments)
+        return frozenset(n for n in self.part.decomposed.tensor_inputs if self.part.segment.index_map[n] in arguments)
 
     def misaligned(self) -> frozenset[int]:
         """Returns the tensor inputs whose elements are not at multiples of their size."""
-        layouts = ((n, self._layout(n)) for n in self.part.written.tensor_inputs)
+        layouts = ((n, self._layout(n)) for n in self.part.decomposed.tensor_inputs)
         return frozenset(n for n, layout in layouts if layout is not None and not layout.aligned)
 
     def to_original(self, extent: Extent) -> Extent:

@@ -21,7 +21,7 @@ from tracefuse.ir.reference import evaluate, evaluate_scalars, extent_values
 from tracefuse.partition import predicates
 from tracefuse.partition.resharding import Exchange, exchange_of, sharding_of, with_exchanges
 from tracefuse.partition.segmentation import Part, segment_fusion
-from tracefuse.partition.slicing import sliced
+from tracefuse.partition.slicing import slice_fusion
 
 Shards: TypeAlias = dict[int, Any]
 """The shard of a value on each rank."""
@@ -85,7 +85,7 @@ def _instruction(fusion: Fusion, part: Part, ranks: int) -> Instruction:
     computed = part.fusion
     if place.axis is not None and len(place.devices) > 1:
         (local,) = interface.outputs
-        computed = sliced(part.fusion, {local: place.axis}, len(place.devices)).fusion
+        computed = slice_fusion(part.fusion, {local: place.axis}, len(place.devices)).fusion
     return HostOp(RankOp(node.op.name, computed, place.devices), interface.original_inputs, output)
 
 

@@ -26,7 +26,7 @@ from tracefuse.runtime.call_code import CallWriter
 from tracefuse.runtime.compiled_segment import CompiledSegment
 from tracefuse.runtime.launch_code import Names
 from tracefuse.runtime.plan import Plan
-from tracefuse.runtime.targets.backend import Backend
+from tracefuse.runtime.targets.target import Target
 
 Bind: TypeAlias = Callable[[Sequence[Any]], Callable[[Any], Callable[..., None]]]
 
@@ -39,15 +39,15 @@ class StreamWorkerCode:
     text: str
 
 
-def compile_stream_worker(plan: Plan, backend: Backend) -> StreamWorkerCode | None:
+def compile_stream_worker(plan: Plan, target: Target) -> StreamWorkerCode | None:
     """Compiles a plan for a stream worker, None if it contains more than kernels that write to output buffers."""
     fusion = plan.segmentation.fusion
     computed = any(not fusion.values[node.outputs[0]].is_tensor for node in fusion.nodes)
     if computed or not all(map(_is_kernel_or_memory, plan.program.instructions)):
         return None
-    writer = _WorkerWriter(plan, backend)
+    writer = _WorkerWriter(plan, target)
     text = writer.worker_text()
-    names = {**writer.names, **backend.names(), "min": min, "max": max}
+    names = {**writer.names, **target.calls.names(), "min": min, "max": max}
     exec(compile(text, "<tracefuse stream worker>", "exec"), names)
     return StreamWorkerCode(names["bind"], text)
 
@@ -78,8 +78,8 @@ def _is_kernel_or_memory(instruction: object) -> bool:
 
 
 class _WorkerWriter(CallWriter):
-    def __init__(self, plan: Plan, backend: Backend) -> None:
-        super().__init__(plan, backend, False)
+    def __init__(self, plan: Plan, target: Target) -> None:
+        super().__init__(plan, target, False)
         # The function of a slice takes these scalars, since `bind` runs only once for all their values.
         scalars = [n for n in self.fusion.scalar_inputs if not self.fusion.values[n].dtype.is_integer]
         self.scalars = [name_of(number) for number in scalars]
@@ -135,16 +135,16 @@ class _WorkerWriter(CallWriter):
         names = self._names(launch)
         if segment.code.checked_nodes:
             yield f"    {names.error_flag} = {self._name('new_error_flag', _new_error_flag)}()"
-        stream = [] if self.backend.stream_text() is None else ["stream"]
+        stream = [] if self.calls.stream_text() is None else ["stream"]
         for function, arguments in zip(segment.functions, self._arguments(launch), strict=True):
-            run = self._name(f"run_{segment}_".replace(" ", "_"), self.backend.entry(function))
+            run = self._name(f"run_{segment}_".replace(" ", "_"), self.target.compiler.entry(function))
             yield f"    {run}({', '.join([*stream, *arguments])})"
         yield from segment.code.checks(names, self._name("raise_error", segment.code.raise_error))
 
     def _tensor(self, number: int) -> str:
         """Returns the kernel argument of a tensor."""
         memory = self.aliases.get(number, number)
-        return f"p{memory}" if self.backend.addresses else name_of(memory)
+        return f"p{memory}" if self.calls.addresses else name_of(memory)
 
     def _names(self, launch: Launch) -> Names:
         names = super()._names(launch)

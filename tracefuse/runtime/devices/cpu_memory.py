@@ -97,7 +97,7 @@ class BufferCache:
         return self._make(shape, dtype)
 
     def _search(self, owners: _Owners, shape: tuple[int, ...], dtype: DType) -> npt.NDArray[np.generic]:
-        """Examines further owners after the first one, which is in use, and allocates a new one if they are in use, too."""
+        """Examines the owners after the first one, which is in use. Allocates a new owner if they are in use, too."""
         for _ in range(TRIES):
             owners.rotate(-1)
             try:
@@ -220,7 +220,7 @@ def _donated_type(size: int) -> type[_Donated]:
     return type("_Donated", (_Donated,), {"_type_": ctypes.c_char, "_length_": size})
 
 
-def over(array: npt.NDArray[np.generic], shape: tuple[int, ...], dtype: DType) -> npt.NDArray[np.generic]:
+def reuse_buffer(array: npt.NDArray[np.generic], shape: tuple[int, ...], dtype: DType) -> npt.NDArray[np.generic]:
     """Returns a new array in the memory of `array`, which is contiguous, writable and has the same number of bytes."""
     size, owner = array.nbytes, owner_of(array)
     # An array in a donated buffer refers to the first donor, so that repeated donation does not build a chain.

@@ -112,7 +112,7 @@ def new(shape: tuple[int, ...], dtype: DType, size: int) -> Any:
         raise DtypeError(f"this CuPy does not support {dtype.name}: {error}") from error
 
 
-def over(array: Any, shape: tuple[int, ...], dtype: DType) -> Any:
+def reuse_buffer(array: Any, shape: tuple[int, ...], dtype: DType) -> Any:
     """Returns a new array in the memory of `array`, which is contiguous and has the same number of bytes."""
     return _array_and_allocator()[0](shape, dtype.numpy, array.data)
 

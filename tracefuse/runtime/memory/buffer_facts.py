@@ -17,7 +17,7 @@ from tracefuse.ir.fusion import Fusion
 from tracefuse.runtime.devices.arrays import ShapeDtype, check_can_change, dtype_of_argument, kind_of
 from tracefuse.runtime.memory.call_facts import CallFacts
 from tracefuse.runtime.memory.spans import APART, SAME, relation
-from tracefuse.runtime.targets.backend import Backend
+from tracefuse.runtime.targets.array_device import ArrayDevice
 
 FIRST_MEMORY = 1 << 20
 """The number of the first output buffer that is not an argument. Value numbers stay below it, including those of values
@@ -29,7 +29,7 @@ class OutputBuffer:
     """The buffer of an output, as far as a plan depends on it.
 
     value: the output. memory: the number of the buffer in the program, which is the updated argument or a number from
-    FIRST_MEMORY on. layout: None if it is contiguous. is_wide: it starts at a multiple of 16 bytes, or the backend does
+    FIRST_MEMORY on. layout: None if it is contiguous. is_wide: it starts at a multiple of 16 bytes, or the device does
     not use alignment. is_nested: no two of its elements share bytes. same: the arguments that are this array. shares:
     the arguments that overlap it in any other way.
     """
@@ -91,11 +91,11 @@ def returned(fusion: Fusion) -> tuple[int, ...]:
 
 
 def read_output_buffers(
-    fusion: Fusion, backend: Backend, facts: CallFacts, outputs: Sequence[Any] | None, *, apart: bool = False
+    fusion: Fusion, device: ArrayDevice, facts: CallFacts, outputs: Sequence[Any] | None, *, apart: bool = False
 ) -> OutputBuffers:
     """Checks the output buffers of a call and collects what a plan depends on.
 
-    outputs: one entry for each returned output, None for a new array. apart: `outputs` are arrays of the backend that
+    outputs: one entry for each returned output, None for a new array. apart: `outputs` are arrays of the device that
     are known not to overlap any other array.
 
     Raises FusionError for a wrong count or two results in one buffer, ShapeError, DtypeError or DeviceError for a
@@ -106,19 +106,19 @@ def read_output_buffers(
     objects: dict[int, Any] = {}
     for value, owner in fusion.aliases.items():
         name = fusion.values[owner].name or f"input T{owner}"
-        _check_writable(backend, arguments[owner], f"{name}, which is updated in place,")
+        _check_writable(device, arguments[owner], f"{name}, which is updated in place,")
         entries.append((value, owner, arguments[owner]))
     free = FIRST_MEMORY
     for position, (value, buffer) in enumerate(_pair_with_results(fusion, outputs)):
         if buffer is None:
             continue
-        array = _check_buffer(fusion, backend, facts, value, buffer, f"out of output {position}", apart)
+        array = _check_buffer(fusion, device, facts, value, buffer, f"out of output {position}", apart)
         objects[value] = buffer
         entries.append((value, free, array))
         free += 1
     strides: dict[str, int] = {}
     others = None if apart else entries
-    key = tuple(_describe(fusion, backend, entry, others, arguments, strides) for entry in entries)
+    key = tuple(_describe(fusion, device, entry, others, arguments, strides) for entry in entries)
     buffers = tuple(array for _, memory, array in entries if memory not in arguments)
     return OutputBuffers(key, buffers, objects, strides)
 
@@ -140,9 +140,9 @@ def _pair_with_results(fusion: Fusion, outputs: Sequence[Any] | None) -> list[tu
 
 
 def _check_buffer(
-    fusion: Fusion, backend: Backend, facts: CallFacts, value: int, buffer: Any, name: str, apart: bool
+    fusion: Fusion, device: ArrayDevice, facts: CallFacts, value: int, buffer: Any, name: str, apart: bool
 ) -> Any:
-    """Returns a buffer as an array of the backend. Raises if it does not fit its result."""
+    """Returns a buffer as an array of the device. Raises if it does not fit its result."""
     expected = fusion.values[value]
     if not expected.is_tensor:
         raise FusionError(f"{name}: the result is a number", hint="give None for it")
@@ -157,15 +157,15 @@ def _check_buffer(
         raise DtypeError(
             f"{name} is {dtype}, the result is {expected.dtype}", hint="pass another buffer, or cast the result"
         )
-    array = buffer if apart else backend.as_array(buffer)
-    _check_writable(backend, array, name)
+    array = buffer if apart else device.as_array(buffer)
+    _check_writable(device, array, name)
     return array
 
 
-def _check_writable(backend: Backend, array: Any, name: str) -> None:
+def _check_writable(device: ArrayDevice, array: Any, name: str) -> None:
     if isinstance(array, ShapeDtype):
         return
-    if not backend.is_writable(array):
+    if not device.is_writable(array):
         raise ReadOnlyError(f"{name} is read-only", hint="pass an array that can be written, such as x.copy()")
     axis = broadcast_axis(array.shape, array.strides)
     if axis is not None:
@@ -176,26 +176,26 @@ def _check_writable(backend: Backend, array: Any, name: str) -> None:
 
 
 def _describe(
-    fusion: Fusion, backend: Backend, entry: tuple[int, int, Any],
+    fusion: Fusion, device: ArrayDevice, entry: tuple[int, int, Any],
     entries: Sequence[tuple[int, int, Any]] | None, arguments: Mapping[int, Any], strides: dict[str, int],
 ) -> OutputBuffer:  # fmt: skip
     """Describes a buffer and records its strides. entries: the buffers of all results, None if none overlap."""
     value, memory, array = entry
     if isinstance(array, ShapeDtype):
         return OutputBuffer(value, memory, None, True, True, (memory,))
-    same, shares = ((), ()) if entries is None else _find_overlaps(fusion, backend, entry, entries, arguments)
+    same, shares = ((), ()) if entries is None else _find_overlaps(fusion, device, entry, entries, arguments)
     layout = None
-    if not backend.is_plain(array):
-        layout = strided(array.shape, array.strides, array.dtype.itemsize, backend.is_aligned(array))
+    if not device.is_plain(array):
+        layout = strided(array.shape, array.strides, array.dtype.itemsize, device.is_aligned(array))
         for axis, stride in enumerate(array.strides):
             strides[stride_name(value, axis)] = stride // array.dtype.itemsize
-    is_wide = not backend.uses_alignment or backend.is_wide(array)
+    is_wide = not device.uses_alignment or device.is_wide(array)
     nested = is_nested(array.shape, array.strides, array.dtype.itemsize)
     return OutputBuffer(value, memory, layout, is_wide, nested, same, shares)
 
 
 def _find_overlaps(
-    fusion: Fusion, backend: Backend, entry: tuple[int, int, Any], entries: Sequence[tuple[int, int, Any]],
+    fusion: Fusion, device: ArrayDevice, entry: tuple[int, int, Any], entries: Sequence[tuple[int, int, Any]],
     arguments: Mapping[int, Any],
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:  # fmt: skip
     """Returns `same` and `shares` of `OutputBuffer`. Raises FusionError if two results share bytes."""
@@ -203,11 +203,11 @@ def _find_overlaps(
     same: list[int] = []
     shares: list[int] = []
     for number in fusion.tensor_inputs:
-        overlap = SAME if number == memory else relation(backend, array, arguments[number])
+        overlap = SAME if number == memory else relation(device, array, arguments[number])
         if overlap != APART:
             (same if overlap == SAME else shares).append(number)
     for other_value, _, other_array in entries:
-        if other_value != value and relation(backend, array, other_array) != APART:
+        if other_value != value and relation(device, array, other_array) != APART:
             raise FusionError(
                 f"the output buffers of T{other_value} and T{value} overlap", hint="pass two separate arrays"
             )

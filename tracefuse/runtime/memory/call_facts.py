@@ -1,4 +1,4 @@
-"""Reads the facts of a call that a plan may depend on, and converts arguments to arrays of the backend.
+"""Reads the facts of a call that a plan may depend on, and converts arguments to arrays of the device.
 
 This module checks the arguments against the inputs of the fusion before anything runs. A `ShapeDtype` stands for a
 contiguous, aligned array.
@@ -18,16 +18,16 @@ from tracefuse.errors import DtypeError, FusionError, ScalarError, ShapeError, T
 from tracefuse.ir.fusion import Fusion, Value
 from tracefuse.ir.reference import extent_values
 from tracefuse.runtime.devices.arrays import ShapeDtype, dtype_of_argument
-from tracefuse.runtime.targets.backend import Backend
+from tracefuse.runtime.targets.array_device import ArrayDevice
 
 
 @dataclass(frozen=True, slots=True)
 class CallFacts:
     """The facts of one call.
 
-    arguments: arrays of the backend and Python scalars. values: extents and integer scalars by id. layouts: one for
-    each tensor input, None if it is contiguous and aligned. strides: those of the other arguments, by symbol name.
-    aligned: the arguments that start at a multiple of 16 bytes, if the backend uses alignment.
+    arguments: arrays of the device and Python scalars. values: extents and integer scalars by id. layouts: one for each
+    tensor input, None if it is contiguous and aligned. strides: those of the other arguments, by symbol name. aligned:
+    the arguments that start at a multiple of 16 bytes, if the device uses alignment.
     """
 
     arguments: list[Any]
@@ -37,11 +37,11 @@ class CallFacts:
     aligned: frozenset[int]
 
 
-def read_facts(fusion: Fusion, backend: Backend, arguments: Sequence[Any], *, described: bool = False) -> CallFacts:
+def read_facts(fusion: Fusion, device: ArrayDevice, arguments: Sequence[Any], *, described: bool = False) -> CallFacts:
     """Reads the facts of a call. described: nothing will run, so only the shapes and dtypes of arrays are read.
 
     Raises FusionError, ShapeError, DtypeError or ScalarError for arguments that do not fit the inputs of the fusion,
-    DeviceError for arrays on another device than the backend.
+    DeviceError for arrays on another device than the device.
     """
     check_arguments(fusion, arguments)
     converted: list[Any] = []
@@ -53,35 +53,35 @@ def read_facts(fusion: Fusion, backend: Backend, arguments: Sequence[Any], *, de
         if not value.is_tensor:
             converted.append(_to_number(value, argument))
             continue
-        array = _convert(backend, argument, value, described)
+        array = _convert(device, argument, value, described)
         converted.append(array)
         if isinstance(array, ShapeDtype):
             layouts.append(None)
-            is_wide = backend.uses_alignment
+            is_wide = device.uses_alignment
         else:
-            layouts.append(_layout(backend, array, number, strides))
-            is_wide = backend.is_wide(array)
+            layouts.append(_layout(device, array, number, strides))
+            is_wide = device.is_wide(array)
         if is_wide:
             aligned.append(number)
     values = extent_values(fusion, converted)
     return CallFacts(converted, values, tuple(layouts), strides, frozenset(aligned))
 
 
-def _convert(backend: Backend, argument: Any, value: Value, described: bool) -> Any:
+def _convert(device: ArrayDevice, argument: Any, value: Value, described: bool) -> Any:
     if not described:
-        return backend.as_array(argument)
-    if isinstance(argument, backend.array_type | ShapeDtype):
+        return device.as_array(argument)
+    if isinstance(argument, device.array_type | ShapeDtype):
         return argument
     return ShapeDtype(tuple(argument.shape), value.dtype.numpy)
 
 
-def _layout(backend: Backend, array: Any, number: int, strides: dict[str, int]) -> Strided | None:
-    if backend.is_plain(array):
+def _layout(device: ArrayDevice, array: Any, number: int, strides: dict[str, int]) -> Strided | None:
+    if device.is_plain(array):
         return None
     itemsize = array.dtype.itemsize
     for axis, stride in enumerate(array.strides):
         strides[stride_name(number, axis)] = stride // itemsize
-    return strided(array.shape, array.strides, itemsize, backend.is_aligned(array))
+    return strided(array.shape, array.strides, itemsize, device.is_aligned(array))
 
 
 def check_list(argument: Any, parameter: str) -> None:

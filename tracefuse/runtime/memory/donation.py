@@ -23,7 +23,7 @@ from tracefuse.runtime.memory.buffer_facts import FIRST_MEMORY, OutputBuffer
 class Donated:
     """A donated argument whose buffer can be reused: contiguous, writable, and separate from all other arrays.
 
-    number: the input. is_wide: it starts at a multiple of 16 bytes, or the backend does not use alignment.
+    number: the input. is_wide: it starts at a multiple of 16 bytes, or the device does not use alignment.
     """
 
     number: int

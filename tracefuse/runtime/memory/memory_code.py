@@ -17,14 +17,21 @@ from tracefuse.ir.fusion import Fusion
 from tracefuse.runtime.memory.buffer_facts import OutputBuffer
 from tracefuse.runtime.memory.donation import Donated, ReusedBuffer
 from tracefuse.runtime.memory.spans import APART, SAME, SHARES, relation
-from tracefuse.runtime.targets.backend import Backend
+from tracefuse.runtime.targets.array_device import ArrayDevice
+from tracefuse.runtime.targets.call_text import CallText
 
 
-def memory_names(backend: Backend) -> dict[str, Any]:
+def memory_names(device: ArrayDevice) -> dict[str, Any]:
     """Returns the names that the texts refer to."""
     return {
-        "may_share": backend.may_share, "relation": functools.partial(relation, backend), "buffer_layout_of":
-        _buffer_layout_of, "reuse_buffer": backend.over, "APART": APART, "SAME": SAME, "SHARES": SHARES, }  # fmt: skip
+        "may_share": device.may_share,
+        "relation": functools.partial(relation, device),
+        "buffer_layout_of": _buffer_layout_of,
+        "reuse_buffer": device.reuse_buffer,
+        "APART": APART,
+        "SAME": SAME,
+        "SHARES": SHARES,
+    }
 
 
 def _buffer_layout_of(array: Any, aligned: Callable[[Any], bool]) -> Any:
@@ -40,7 +47,8 @@ class MemoryCode:
     """
 
     fusion: Fusion
-    backend: Backend
+    device: ArrayDevice
+    calls: CallText
     output_buffers: Sequence[OutputBuffer]
     donated: Sequence[Donated]
     reused: Sequence[ReusedBuffer]
@@ -84,12 +92,12 @@ class MemoryCode:
 
     def _layout(self, buffer: OutputBuffer) -> Iterator[str]:
         name, address = self.tensor(buffer.memory), self.address(buffer.memory)
-        writable = self.backend.writable_text(name)
+        writable = self.calls.writable_text(name)
         if writable is not None:
             yield writable
-        if self.backend.uses_alignment:
+        if self.device.uses_alignment:
             yield self._wide(name, address, buffer.is_wide)
-        plain = self.backend.plain_text(name, address, self.fusion.values[buffer.value].dtype.itemsize)
+        plain = self.calls.plain_text(name, address, self.fusion.values[buffer.value].dtype.itemsize)
         if buffer.layout is None:
             yield plain
             return
@@ -98,7 +106,7 @@ class MemoryCode:
         yield f"buffer_layout_of({name}, is_aligned) == {self.named('l', (buffer.layout, buffer.is_nested, False))}"
 
     def _wide(self, name: str, address: str, is_wide: bool) -> str:
-        text = self.backend.wide_text(name, address)
+        text = self.calls.wide_text(name, address)
         return text if is_wide else f"not ({text})"
 
     def _relations(self, buffer: OutputBuffer) -> Iterator[str]:
@@ -125,11 +133,11 @@ class MemoryCode:
     def _donated(self, donor: Donated) -> Iterator[str]:
         """Yields the checks that the buffer of a donated argument can be reused."""
         name, address = self.tensor(donor.number), self.address(donor.number)
-        writable = self.backend.writable_text(name)
+        writable = self.calls.writable_text(name)
         if writable is not None:
             yield writable
         yield f"{name}.size"
-        if self.backend.uses_alignment:
+        if self.device.uses_alignment:
             yield self._wide(name, address, donor.is_wide)
         for number in self.fusion.tensor_inputs:
             yield from self._relation(donor.number, number, APART)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse.dynamic.layouts import known_bounds
-from tracefuse.runtime.targets.backend import Backend
+from tracefuse.runtime.targets.array_device import ArrayDevice
 
 MAX_WORK = 1 << 14
 """The limit on the steps of NumPy's search for a shared byte."""
@@ -48,22 +48,22 @@ class Span:
             return True
 
 
-def span(backend: Backend, array: Any) -> Span:
-    """Returns the span of an array of `backend`."""
+def span(device: ArrayDevice, array: Any) -> Span:
+    """Returns the span of an array of `device`."""
     strides = tuple(0 if extent == 1 else stride for extent, stride in zip(array.shape, array.strides, strict=True))
-    return Span(backend.address(array), tuple(array.shape), strides, array.dtype.itemsize)
+    return Span(device.address(array), tuple(array.shape), strides, array.dtype.itemsize)
 
 
 APART, SAME, SHARES = "apart", "same", "shares"
 
 
-def relation(backend: Backend, one: Any, two: Any) -> str:
+def relation(device: ArrayDevice, one: Any, two: Any) -> str:
     """Returns SAME for equal dtype, address, shape and strides, SHARES for any other overlap, APART for no overlap."""
-    if not backend.may_share(one, two):
+    if not device.may_share(one, two):
         return APART
     if one is two:
         return SAME
-    first, second = span(backend, one), span(backend, two)
+    first, second = span(device, one), span(device, two)
     if first == second and one.dtype == two.dtype:
         return SAME
     return SHARES if first.shares_bytes_with(second) else APART

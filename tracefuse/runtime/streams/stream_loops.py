@@ -24,7 +24,7 @@ from typing import Any
 from segments import Count, HostOp, Integer, Launch, Loop, Select, SetStream, name_of
 from tracefuse.ir.fusion import Fusion
 from tracefuse.runtime.streams.slices import HostCallOnSlices, OnSlices, StreamWorker
-from tracefuse.runtime.targets.backend import Backend
+from tracefuse.runtime.targets.target import Target
 
 MAX_BOUND = 256
 """The number of argument layouts that a loop stays bound for. Beyond it, the loop drops them all and starts again."""
@@ -65,8 +65,8 @@ class StreamLoop:
     loop; the caller's stream continues after all iterations.
     """
 
-    def __init__(self, loop: Loop, fusion: Fusion, backend: Backend) -> None:
-        self.loop, self.fusion, self.backend = loop, fusion, backend
+    def __init__(self, loop: Loop, fusion: Fusion, target: Target) -> None:
+        self.loop, self.fusion, self.calls, self.device = loop, fusion, target.calls, target.device
         self._selects = {i.value: i for i in loop.body if isinstance(i, Select)}
         launches = [i for i in loop.body if isinstance(i, Launch | HostOp)]
         self.steps = tuple(map(self._step, launches))
@@ -116,9 +116,13 @@ class StreamLoop:
 
     def _compile(self, text: str, name: str) -> Any:
         scope = {
-            **self.backend.names(), "bound": self._bound, "bind": self._bind, "run_workers": self.backend.run_lanes,
-            "stop": _compute(self.loop.stop), "size": _compute(self.size),
-        }  # fmt: skip
+            **self.calls.names(),
+            "bound": self._bound,
+            "bind": self._bind,
+            "run_workers": self.device.run_stream_workers,
+            "stop": _compute(self.loop.stop),
+            "size": _compute(self.size),
+        }
         exec(compile(text, "<tracefuse loop>", "exec"), scope)
         return scope[name]
 
@@ -156,7 +160,8 @@ class StreamLoop:
         yield f"    run({', '.join(['caller', 'n', *map(name_of, self.values)])})"
 
     def _key_of(self, name: str) -> list[str]:
-        wide = [self.backend.wide_text(name, self.backend.argument_text(name))] if self.backend.uses_alignment else []
+        argument = self.calls.argument_text(name)
+        wide = [self.calls.wide_text(name, argument)] if self.device.uses_alignment else []
         return [f"{name}.shape", f"{name}.strides", *wide]
 
     def _body(self, by_address: tuple[bool, ...]) -> Callable[..., Callable[..., None]]:
@@ -189,7 +194,7 @@ class StreamLoop:
     def worker_count(self, values: Sequence[Any]) -> int:
         """Returns the number of streams that get work, if there are at least as many iterations."""
         arrays = values[: len(self.wholes)]
-        return self.backend.lanes_of(sum(array.nbytes for array in arrays), self.streams)
+        return self.device.stream_worker_count(sum(array.nbytes for array in arrays), self.streams)
 
     def workers(self, n: int, values: Sequence[Any]) -> tuple[list[StreamWorker], list[StreamWorker]]:
         """Returns the worker of each step for n > 0 iterations, and the workers of a shorter last chunk."""
@@ -231,7 +236,7 @@ class StreamLoop:
         before = (slice(None),) * operand.axis
         for index in indices[:2] if self.streams > 1 or not operand.in_slot else indices[:1]:
             part = whole[(*before, slice(index * size, (index + 1) * size))]
-            if not self.backend.is_wide(part):
+            if not self.device.is_wide(part):
                 break
         return part
 
@@ -247,7 +252,7 @@ class StreamLoop:
     ) -> StreamWorker:
         call = label.call
         if call.copies and not arrays:
-            copier = self.backend.copier(arguments[0], outputs[0])
+            copier = self.device.copier(arguments[0], outputs[0])
             if copier is not None:
                 return StreamWorker(True, copier)
 
@@ -261,7 +266,7 @@ class _Body:
     """Writes the iterations of a loop. by_address: for each step, whether its worker takes addresses or arrays."""
 
     def __init__(self, loop: StreamLoop, by_address: tuple[bool, ...]) -> None:
-        self.loop, self.backend = loop, loop.backend
+        self.loop, self.calls = loop, loop.calls
         self.by_address = by_address
         self.slots: dict[str, str] = {}
         self.strides: dict[str, str] = {}
@@ -281,13 +286,13 @@ class _Body:
         for operand in dict.fromkeys(operand for step in steps for operand in step.tensors):
             yield from self._address(operand)
         yield "        def start_worker(stream, j):"
-        stream = "stream.ptr" if self.backend.addresses else "None"
+        stream = "stream.ptr" if self.calls.addresses else "None"
         yield from (f"            slice{k} = full{k}({stream})" for k in range(count))
         if loop.size is not None:
             yield from (f"            last{k} = short{k} and short{k}({stream})" for k in range(count))
         yield from (f"            {name} = {text}" for name, text in self.slots.items())
         yield "            def iterate(k):"
-        on_stream = self.backend.addresses and not all(self.by_address)
+        on_stream = self.calls.addresses and not all(self.by_address)
         margin = " " * (20 if on_stream else 16)
         if on_stream:
             yield "                with stream:"
@@ -306,7 +311,7 @@ class _Body:
         stride = f"d{operand.value}_{operand.axis}"
         if operand.axis is not None:
             yield f"        {stride} = {name}.strides[{operand.axis}]{size}"
-        yield f"        p{operand.value} = {self.backend.argument_text(name)}"
+        yield f"        p{operand.value} = {self.calls.argument_text(name)}"
 
     def _iteration(self, name: str) -> list[str]:
         """Writes the calls of one iteration, after the slices that they share."""
