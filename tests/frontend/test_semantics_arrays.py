@@ -1,6 +1,6 @@
 """What arrays a fused function takes, refuses and gives: each sentence of the contract has a test here.
 
-Where arrays share memory, and what runs on a GPU, is tested in test_given_memory.py, test_aliases.py and tests/gpu.
+Where arrays share memory, and what runs on a GPU, is tested in test_output_buffers.py, test_aliases.py and tests/gpu.
 """
 
 from __future__ import annotations

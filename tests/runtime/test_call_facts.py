@@ -1,4 +1,4 @@
-"""Arguments of a definition: what is refused before anything runs, word for word, and what is taken as it is."""
+"""Arguments of a definition: the exact errors before anything runs, and the arrays that need no copy."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def test_random_fusions_give_the_same_bits_from_addresses(data: st.DataObject, g
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,))
 @given(drawn=marked("exact"), merge=predicates(), count=counts(), reuses=st.booleans())
-def test_random_loops_over_slices_give_the_same_bits_from_addresses(
+def test_random_stream_parallel_loops_give_the_same_bits_from_addresses(
     drawn: Any, merge: Any, count: int, reuses: bool
 ) -> None:
     fusion, arguments = drawn
@@ -250,7 +250,7 @@ def test_every_template_of_a_gpu_is_called_by_a_name() -> None:
     assert found == {"long row", "split", "column", "transpose", "row"}
 
 
-def test_memory_between_the_kernels_of_a_slice_is_kept_and_each_stream_has_its_own() -> None:
+def test_memory_between_the_kernels_of_a_slice_is_reused_and_each_stream_has_its_own() -> None:
     def rows(x: Any) -> Any:
         y = stream_parallel(np.exp(x) * 2, 0)
         return stream_parallel((y * x).sum(-1), 0)

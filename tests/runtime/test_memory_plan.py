@@ -1,4 +1,4 @@
-"""What a call allocates: as the plan says, reused within the call, and a clear error where there is too little."""
+"""The memory of a call: it matches the plan, is reused within the call, and running out of it is a clear error."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_too_little_memory_is_an_error_that_says_where_and_how_much(measured: Me
     np.testing.assert_array_equal(fd.execute([X])[0], fuse(chain)(X))
 
 
-def test_more_than_there_is() -> None:
+def test_more_memory_than_the_machine_has_is_an_out_of_memory_error() -> None:
     fused = fuse(lambda x, y: x + y)
     wide = np.lib.stride_tricks.as_strided(np.ones(1), (1 << 23, 1), (0, 0))
     with pytest.raises(OutOfMemoryError, match="out of memory at segment 0"):
@@ -144,7 +144,7 @@ def test_more_than_there_is() -> None:
     np.testing.assert_array_equal(fused(np.ones((3, 1)), np.ones((1, 3))), np.full((3, 3), 2.0))
 
 
-def test_buffers_that_are_free_make_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_cached_buffers_are_released_if_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu_memory.clear_cache()
     fuse(chain)(X)
     gc.collect()

@@ -132,7 +132,7 @@ def _pulled_axes(fusion: Fusion, node: Node, axis: int) -> dict[int, int | None]
 
     def index_of(position: int, at: Shape) -> Extent:
         reads.append((position, at))
-        return symbol(f"taken{len(reads)}", extent=None)
+        return symbol(f"index{len(reads)}", extent=None)
 
     for source in sources(fusion, node, coordinates, index_of):
         if any(index in symbols(e) for w in source.conditions for e in (w.index, w.low, w.high)):

@@ -23,7 +23,7 @@ from tracefuse.ir.fusion import Fusion, Requirement
 from tracefuse.runtime.arena import Arena
 from tracefuse.runtime.code_lines import share_expressions, unless
 from tracefuse.runtime.compiled_segment import CompiledSegment
-from tracefuse.runtime.launch_code import Names
+from tracefuse.runtime.launch_code import ArgumentNames
 from tracefuse.runtime.memory.memory_code import MemoryCode, memory_names
 from tracefuse.runtime.peak_memory import out_of_memory
 from tracefuse.runtime.plan import Plan
@@ -355,9 +355,9 @@ class CallWriter:
         texts = segment.code.arguments(self._names(launch))
         return [list(map(self._once, arguments)) for arguments in texts]
 
-    def _names(self, launch: Launch) -> Names:
+    def _names(self, launch: Launch) -> ArgumentNames:
         tensor = _address_of if self.calls.addresses else name_of
-        return Names(tensor, name_of, name_of, lambda k: self._buffer(launch.step, k), _error_flag(launch))
+        return ArgumentNames(tensor, name_of, name_of, lambda k: self._buffer(launch.step, k), _error_flag(launch))
 
     def _buffer(self, step: int, position: int) -> str:
         slot = self.arena_plan.scratch.get((step, position))
@@ -367,7 +367,7 @@ class CallWriter:
         """Writes the allocations of scratch buffers that have no slot."""
         assert segment.code is not None
         assert segment.lowered is not None
-        sizes = segment.code.scratch(Names(name_of, name_of, name_of, str))
+        sizes = segment.code.scratch(ArgumentNames(name_of, name_of, name_of, str))
         for k, (size, scratch) in enumerate(zip(sizes, segment.lowered.scratch, strict=True)):
             if (step, k) in self.arena_plan.scratch:
                 continue

@@ -16,7 +16,7 @@ from tracefuse.ir.extents import Extent
 from tracefuse.partition.segmentation import Part, segment_fusion
 from tracefuse.partition.slicing import Sliced
 from tracefuse.runtime.host_ops import HostCall
-from tracefuse.runtime.launch_code import LaunchCode, Names, SegmentInterface
+from tracefuse.runtime.launch_code import ArgumentNames, LaunchCode, SegmentInterface
 from tracefuse.runtime.streams.slices import Computation, OnSlices
 from tracefuse.runtime.streams.stream_plan import HostSlices, host_op_of
 from tracefuse.runtime.targets.array_device import ArrayDevice
@@ -83,7 +83,8 @@ def _run(code: LaunchCode, inputs: tuple[int, ...], functions: tuple[Any, ...], 
     where = {number: f"i[{k}]" for k, number in enumerate(inputs)}
     where |= {number: f"o[{k}]" for k, number in enumerate(code.interface.part.segment.original_outputs)}
     calls = target.calls
-    names = Names(lambda n: calls.argument_text(where[n]), where.__getitem__, where.__getitem__, lambda k: f"b{k}")
+    array = where.__getitem__
+    names = ArgumentNames(lambda n: calls.argument_text(where[n]), array, array, lambda k: f"b{k}")
     lines = ["def run(i, o):"]
     for k, size in enumerate(code.scratch(names)):
         lines += [f"    s{k} = empty(({size},), d{k})", f"    b{k} = {calls.argument_text(f's{k}')}"]

@@ -30,7 +30,7 @@ class SegmentInterface(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class ArgumentNames:
     """The variables of values, by their number in the fusion, and of scratch buffers, by position.
 
     tensor: the kernel argument of a tensor. array: the array itself. value: an extent or a scalar. error_flag: the flag
@@ -66,13 +66,13 @@ class LaunchCode:
         def record_tensor(number: int) -> str:
             return "" if number in outputs else record(number)
 
-        names = Names(record_tensor, record_tensor, record, str)
+        names = ArgumentNames(record_tensor, record_tensor, record, str)
         list(self.scratch(names))
         list(self.arguments(names))
         list(self.checks(names, ""))
         return tuple(inputs)
 
-    def scratch(self, names: Names) -> Iterator[str]:
+    def scratch(self, names: ArgumentNames) -> Iterator[str]:
         """Yields the number of elements of each scratch buffer."""
         for scratch in self.lowered.scratch:
             yield self._extent(scratch.size, names)
@@ -82,12 +82,12 @@ class LaunchCode:
         sizes = (substitute(scratch.size, self.lowered.derived) for scratch in self.lowered.scratch)
         return [self.interface.to_original(size) for size in sizes]
 
-    def arguments(self, names: Names) -> Iterator[list[str]]:
+    def arguments(self, names: ArgumentNames) -> Iterator[list[str]]:
         """Yields the arguments of each launch."""
         for launch in self.lowered.launches:
             yield self._arguments(launch, names)
 
-    def _arguments(self, launch: LaunchSpec, names: Names) -> list[str]:
+    def _arguments(self, launch: LaunchSpec, names: ArgumentNames) -> list[str]:
         tensors = [names.tensor(self.index_map[number]) for number in launch.tensors]
         scratch = [names.scratch(k) for k in launch.scratch]
         error_flag = [names.error_flag] if launch.noted else []
@@ -104,7 +104,7 @@ class LaunchCode:
         """Raises OutOfRangeError for the node that set the error flag. indexed: see `checks`."""
         raise_noted(self.interface.part.decomposed, int(error_flag), indexed)
 
-    def checks(self, names: Names, call: str) -> Iterator[str]:
+    def checks(self, names: ArgumentNames, call: str) -> Iterator[str]:
         """Yields the lines after the launches that raise if a kernel set the error flag.
 
         call: the name of `raise_error`. It is called with the flag and, for each checked node, the extent of the
@@ -116,7 +116,7 @@ class LaunchCode:
         indexed = (f"{number}: ({self._indexed(node, names)})" for number, node in self.checked_nodes.items())
         yield f"        {call}({names.error_flag}[0], {{{', '.join(indexed)}}})"
 
-    def _indexed(self, node: Node, names: Names) -> str:
+    def _indexed(self, node: Node, names: ArgumentNames) -> str:
         """Returns the extent of the indexed axis, and the array of indices if it is in memory."""
         local = self.interface.part.decomposed
         extent = local.shape_of(node.operands[0])[node.attributes["dim"]]
@@ -124,16 +124,16 @@ class LaunchCode:
         array = "None" if positions is None else names.array(self.index_map[positions])
         return f"{self._extent(extent, names)}, {array}"
 
-    def _scalar(self, number: int, names: Names) -> list[str]:
+    def _scalar(self, number: int, names: ArgumentNames) -> list[str]:
         """Returns a scalar, or the real and imaginary part of a complex one."""
         text = names.value(self.index_map[number])
         is_complex = self.interface.part.decomposed.values[number].dtype.is_complex
         return [f"{text}.real", f"{text}.imag"] if is_complex else [text]
 
-    def _extent(self, extent: Extent, names: Names) -> str:
+    def _extent(self, extent: Extent, names: ArgumentNames) -> str:
         return python_text(substitute(extent, self.lowered.derived), lambda s: self._symbol(s, names))
 
-    def _symbol(self, local: Symbol, names: Names) -> str:
+    def _symbol(self, local: Symbol, names: ArgumentNames) -> str:
         original = self.interface.original.get(local)
         if original is not None:
             return python_text(original, lambda s: names.value(s.id if s.id is not None else 0))

@@ -24,7 +24,7 @@ from segments import Alias, Allocate, Launch, Release, name_of
 from tracefuse.ir.extents import evaluate, product
 from tracefuse.runtime.call_code import CallWriter
 from tracefuse.runtime.compiled_segment import CompiledSegment
-from tracefuse.runtime.launch_code import Names
+from tracefuse.runtime.launch_code import ArgumentNames
 from tracefuse.runtime.plan import Plan
 from tracefuse.runtime.targets.target import Target
 
@@ -146,6 +146,6 @@ class _WorkerWriter(CallWriter):
         memory = self.aliases.get(number, number)
         return f"p{memory}" if self.calls.addresses else name_of(memory)
 
-    def _names(self, launch: Launch) -> Names:
+    def _names(self, launch: Launch) -> ArgumentNames:
         names = super()._names(launch)
-        return Names(self._tensor, names.array, names.value, names.scratch, names.error_flag)
+        return ArgumentNames(self._tensor, names.array, names.value, names.scratch, names.error_flag)

@@ -1,4 +1,4 @@
-"""Random fusions that update inputs and write into given buffers, against NumPy that copies everything first.
+"""Random fusions that update inputs and write into output buffers, against NumPy that copies everything first.
 
 Whatever the segmentation, every reader sees the arguments as they were before the call. Buffers overlap arguments,
 are strided, or start at odd places; whole numbers are compared bit for bit.

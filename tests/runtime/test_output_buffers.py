@@ -1,4 +1,4 @@
-"""Results that go into the caller's memory: `out=`, `into` and `execute(outputs=)`."""
+"""Results in the caller's buffers: `out=`, `into` and `execute(outputs=)`."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_every_template_writes_any_layout(memory: str) -> None:
         np.testing.assert_array_equal(out, expected)
 
 
-def test_a_tree_of_buffers_with_none_where_a_new_array_is_wanted(made: list[Any]) -> None:
+def test_a_tree_of_buffers_has_none_for_a_new_array(made: list[Any]) -> None:
     fused = fuse(layers)
     out = {"first": np.empty((3, 4), np.float32), "all": [None, np.empty(4, np.float32)]}
     result = fused(X, Y, out=out)
@@ -179,7 +179,7 @@ def test_methods_and_nested_calls_take_buffers() -> None:
 
 
 @pytest.mark.parametrize("options", [{"eager": True}, {"target": "reference"}], ids=str)
-def test_other_ways_of_running_write_it_too(options: dict[str, Any]) -> None:
+def test_other_ways_of_running_write_the_buffer_too(options: dict[str, Any]) -> None:
     out = np.empty(3, np.float32)
     assert fuse(product_sum, **options)(X, Y, out=out) is out
     np.testing.assert_array_equal(out, product_sum(X, Y))
@@ -215,7 +215,7 @@ def test_a_buffer_that_does_not_fit_is_refused_before_anything_runs(out: Any, er
     np.testing.assert_array_equal(x, X)
 
 
-def test_buffers_in_one_memory_are_refused_and_interleaved_ones_are_not() -> None:
+def test_buffers_that_overlap_are_refused_and_interleaved_ones_are_not() -> None:
     fused = fuse(lambda x: (x + 1, x * 2))
     memory, x = np.zeros(8), np.arange(4.0)
     for pair in ((memory[:4], memory[2:6]), (memory[:4], memory[:4])):
@@ -244,7 +244,7 @@ def test_bounds_of_addresses_are_compared_as_numpy_compares_them() -> None:
     assert not CudaDevice.may_share(None, addressed(memory[:0]), addressed(memory[:0]))  # type: ignore[arg-type]
 
 
-def test_what_is_no_computed_array_takes_no_buffer() -> None:
+def test_a_result_that_is_not_a_computed_array_has_no_buffer() -> None:
     fused = fuse(lambda x: (x, 3, x + 1))
     for place, what in enumerate(("an argument as it is", "no array")):
         out = [None, None, None]
