@@ -348,4 +348,4 @@ def test_a_bug_of_tracefuse_says_so_and_keeps_its_frames(monkeypatch: pytest.Mon
     monkeypatch.setattr("tracefuse.frontend.fuse.compile_fusion", disagree)
     with pytest.raises(InternalError) as caught:
         fuse(two)(X, X)
-    assert "fused.py" in frames_of(caught.value)
+    assert "fuse.py" in frames_of(caught.value)

@@ -17,6 +17,7 @@ from inspect import Parameter, Signature
 from typing import Any
 
 from tracefuse import source
+from tracefuse.caches import memoized
 from tracefuse.definition.handles import Tensor
 from tracefuse.definition.host_scalars import scalar_extent, truth_of
 from tracefuse.definition.parameters import AXES_OR_TYPE, INTEGER_OPERAND, LARGEST
@@ -178,7 +179,7 @@ def _normalized(name: str, value: Any, rank: int) -> Any:
     return axes
 
 
-@functools.cache
+@memoized("the signature of a method of `fd.ops`", key="name", most=None, bound="op definitions and aliases")
 def _call_of(name: str) -> Call:
     """How the row that is called by this name is called."""
     row = REGISTRY[ALIASES.get(name, name)]

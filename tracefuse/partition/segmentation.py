@@ -22,7 +22,7 @@ from tracefuse.partition import predicates
 from tracefuse.partition.slicing import Sliced
 from tracefuse.partition.stream_marks import slice_part, with_streams
 from tracefuse.passes.pipeline import passes_at, run_passes
-from tracefuse.schedule.loop_facts import PERHAPS_EQUAL
+from tracefuse.schedule.loop_facts import LoopRefusal
 from tracefuse.schedule.merge_rule import FusionRule
 from tracefuse.schedule.recomputation import places, worth_storing
 from tracefuse.schedule.row_column_rule import may_be_row_column
@@ -193,7 +193,8 @@ def _find_worth_storing(parts: Sequence[Part]) -> set[int]:
 def perhaps_equal(segmentation: Segmentation) -> tuple[Equality, ...]:
     """Returns the pairs of extents that prevented merges only because they are not known to be equal."""
     verdicts = [*segmentation.partition.boundaries.values(), *(r.verdict for r in segmentation.partition.refusals)]
-    pairs = [p for v in verdicts if v.reason == PERHAPS_EQUAL for p in cast("Sequence[Equality]", v.details["extents"])]
+    liftable = [verdict for verdict in verdicts if verdict.code is LoopRefusal.PERHAPS_EQUAL]
+    pairs = [pair for verdict in liftable for pair in cast("Sequence[Equality]", verdict.details["extents"])]
     return tuple(dict.fromkeys(pairs))
 
 
@@ -201,7 +202,7 @@ def assume_equal(fusion: Fusion, equal: Iterable[Equality]) -> Fusion:
     """Returns `fusion` with the requirement that these extents are equal. Each plan has a guard for each pair."""
     hint = "the segmentation of this definition assumes that they are equal"
     extra = [Requirement(a, "==", b, "{left} elements and {right}", hint) for a, b in equal]
-    return replace(fusion, requirements=(*fusion.requirements, *extra), _representatives={})
+    return replace(fusion, requirements=(*fusion.requirements, *extra))
 
 
 def kept_boundaries(graph: StepGraph) -> tuple[int, ...]:

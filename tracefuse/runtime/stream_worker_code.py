@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from segments import Alias, Allocate, Launch, Release, name_of
+from tracefuse.generated_code import compile_function
 from tracefuse.ir.extents import evaluate, product
 from tracefuse.runtime.call_code import CallWriter
 from tracefuse.runtime.compiled_segment import CompiledSegment
@@ -48,8 +49,7 @@ def compile_stream_worker(plan: Plan, target: Target) -> StreamWorkerCode | None
     writer = _WorkerWriter(plan, target)
     text = writer.worker_text()
     names = {**writer.names, **target.calls.names(), "min": min, "max": max}
-    exec(compile(text, "<tracefuse stream worker>", "exec"), names)
-    return StreamWorkerCode(names["bind"], text)
+    return StreamWorkerCode(compile_function(text, "bind", names, "slice"), text)
 
 
 def worker_scratch_bytes(plan: Plan, sizes: Mapping[Any, int]) -> int:

@@ -9,7 +9,6 @@ it.
 from __future__ import annotations
 
 import ctypes
-import functools
 import math
 import sys
 import threading
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tracefuse.caches import CLEAR_CACHES, Cache, memoized, register
 from tracefuse.dtypes import DType
 
 ALIGNMENT = 64
@@ -175,6 +175,15 @@ class BufferCache:
 
 
 _cache = BufferCache()
+register(Cache(
+    "runtime.devices.cpu_memory.BufferCache._classes", "memory of freed CPU results", "size class",
+    f"{DEFAULT_LIMIT >> 20} MiB, {MAX_OWNERS} buffers of a size class; the oldest go", cleared_by=CLEAR_CACHES,
+    clear=_cache.clear,
+))  # fmt: skip
+register(Cache(
+    "runtime.devices.cpu_memory.BufferCache._known", "the size class of an array", "shape, element type",
+    f"{MAX_SHAPES}, then none",
+))  # fmt: skip
 
 
 def empty(shape: tuple[int, ...], dtype: DType) -> npt.NDArray[np.generic]:
@@ -215,7 +224,7 @@ class _Donated(ctypes.Array[ctypes.c_char]):
     root: npt.NDArray[np.generic]
 
 
-@functools.lru_cache(64)
+@memoized("the ctypes type of a donated buffer", key="bytes", most=64)
 def _donated_type(size: int) -> type[_Donated]:
     return type("_Donated", (_Donated,), {"_type_": ctypes.c_char, "_length_": size})
 

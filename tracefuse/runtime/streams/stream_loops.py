@@ -22,12 +22,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from segments import Count, HostOp, Integer, Launch, Loop, Select, SetStream, name_of
+from tracefuse.caches import BoundedTable, Cache, register
+from tracefuse.generated_code import compile_function
 from tracefuse.ir.fusion import Fusion
 from tracefuse.runtime.streams.slices import HostCallOnSlices, OnSlices, StreamWorker
 from tracefuse.runtime.targets.target import Target
 
 MAX_BOUND = 256
-"""The number of argument layouts that a loop stays bound for. Beyond it, the loop drops them all and starts again."""
+"""The number of argument layouts that a loop stays bound for. Beyond it, the oldest is dropped."""
+register(Cache(
+    "runtime.streams.stream_loops.StreamLoop._bound", "the bound body of a stream-parallel loop",
+    "shapes, strides and integers of the arguments", f"{MAX_BOUND}, the oldest go", "a plan", "with the plan",
+))  # fmt: skip
+register(Cache(
+    "runtime.streams.stream_loops.StreamLoop._bodies", "the Python function that binds the body",
+    "which steps take addresses", "2 for each step", "a plan", "with the plan",
+))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +89,7 @@ class StreamLoop:
         counts = [count for count in (loop.stop, self.size) if isinstance(count, Integer)]
         self.numbers = tuple(dict.fromkeys([*numbers, *(n for count in counts for n in count.reads)]))
         self.values = (*self.wholes, *self.numbers)
-        self._bound: dict[Any, Callable[..., None]] = {}
+        self._bound: BoundedTable[Any, Callable[..., None]] = BoundedTable(MAX_BOUND)
         self._bodies: dict[tuple[bool, ...], Callable[..., Callable[..., None]]] = {}
         self.text = "\n".join(self._entry())
         self.call: Callable[..., None] = self._compile(self.text, "loop")
@@ -123,8 +133,7 @@ class StreamLoop:
             "stop": _compute(self.loop.stop),
             "size": _compute(self.size),
         }
-        exec(compile(text, "<tracefuse loop>", "exec"), scope)
-        return scope[name]
+        return compile_function(text, name, scope, "loop")
 
     def _parameters(self) -> str:
         return ", ".join(["caller", *map(name_of, self.values)])
@@ -177,8 +186,6 @@ class StreamLoop:
         workers, shorter = self.workers(n, values)
         make = self._body(tuple(worker.by_address for worker in workers))
         run = make(self.worker_count(values), *(worker.start for worker in (*workers, *shorter)))
-        if len(self._bound) >= MAX_BOUND:
-            self._bound.clear()
         self._bound[key] = run
         return run
 
