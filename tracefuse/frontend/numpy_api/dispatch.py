@@ -1,7 +1,4 @@
-"""NumPy's functions on traced values: the table behind `__array_function__`.
-
-Knows: which modules have a part of the table. Must not know: any function.
-"""
+"""The table behind `__array_function__`: NumPy's functions on traced values."""
 
 from __future__ import annotations
 
@@ -30,13 +27,13 @@ _MODULES = (
 )  # fmt: skip
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    function: meaning for module in _MODULES for function, meaning in module.FUNCTIONS.items()
+    function: implementation for module in _MODULES for function, implementation in module.FUNCTIONS.items()
 }
-"""What `__array_function__` calls, by NumPy's function object."""
+"""Implementations by NumPy's function object."""
 
 
 def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
-    """What a NumPy function that is no ufunc does on traced operands."""
+    """Records a call of a NumPy function that is not a ufunc. Raises UnsupportedError with a hint for others."""
     implementation = FUNCTIONS.get(function)
     if implementation is None:
         name = getattr(function, "__name__", str(function))
