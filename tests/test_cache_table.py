@@ -45,8 +45,8 @@ NOT_CACHES = {
     "pytrees._registered": "classes that are pytree nodes",
     "pytrees._field_names": "fields of those classes",
     # State of arrays that are alive.
-    "runtime.devices.cuda_arrays._held": "arrays that kernels still read",
-    "runtime.donated_arrays.TAKEN": "donated arrays whose buffers hold results",
+    "runtime.devices.cuda_arrays._in_flight": "arrays that kernels still read",
+    "runtime.donated_arrays.DONORS": "donated arrays whose buffers hold results",
     "runtime.donated_arrays._RESULTS": "results in donated buffers",
     "frontend.tracer.write_protection._HELD": "arrays that are read-only while they are traced",
     "frontend.tracer.write_protection._HOLDERS": "traces that hold arrays read-only",
@@ -66,7 +66,7 @@ NOT_CACHES = {
     "kernel.llvm.text_builder.Builder": "the function in progress",
     "runtime.call_code.CallWriter": "the text in progress",
     "runtime.host_text._Text": "the text in progress",
-    "runtime.plan._Border": "the plan in progress",
+    "runtime.plan._SegmentInterface": "the plan in progress",
     "runtime.streams.stream_program._Slices": "the program in progress",
 }
 

@@ -287,11 +287,11 @@ def test_no_gpu_and_no_cupy_say_what_to_install(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(builtins, "__import__", without_cupy)
     assert cuda_arrays.unavailable() == (
         "CuPy cannot be imported: libcudart.so.12: cannot open shared object file\n"
-        "  hint: install tracefuse[cuda13] or tracefuse[cuda12], as the driver has it"
+        "  hint: install tracefuse[cuda13] or tracefuse[cuda12], whichever the driver supports"
     )
     for call, hint in (
         (lambda: fuse(two, target="cuda")(X, X), "f.segments(*args) shows them; target='cpu' or 'auto' runs NumPy arrays on the CPU"),
-        (lambda: fuse(lambda: xp.zeros(3, device="cuda"))(), "install tracefuse[cuda13] or tracefuse[cuda12], as the driver has it"),
+        (lambda: fuse(lambda: xp.zeros(3, device="cuda"))(), "install tracefuse[cuda13] or tracefuse[cuda12], whichever the driver supports"),
     ):  # fmt: skip
         with pytest.raises(DeviceError) as caught:
             call()

@@ -109,4 +109,4 @@ def test_what_no_kernel_can_hold_once_it_is_written_out_is_split(monkeypatch: py
     doubled = np.exp(x) * 2
     np.testing.assert_allclose(normalized(x), doubled - doubled.var(axis=-1, keepdims=True), rtol=1e-5)
     text = str(normalized.explain(x))
-    assert "written out, no kernel can hold what would be one segment with it: more than five steps (count=" in text
+    assert "decomposed, the merged segment does not fit one kernel: more than five steps (count=" in text

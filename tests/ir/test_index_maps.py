@@ -16,7 +16,7 @@ from ways import check
 from tracefuse import FusionDefinition, ShapeDtype, fuse, options
 from tracefuse.compiler.executable import Executable
 from tracefuse.kernel.kernel_ir import Allocate, Barrier, If, walk_statements
-from tracefuse.partition.segmentation import segment_fusion
+from tracefuse.partition.segmentation import MATERIALIZED, segment_fusion
 from tracefuse.schedule.recomputation import MOST_RECOMPUTED
 
 GOLDEN = Path(__file__).parents[1] / "kernel" / "golden"
@@ -175,9 +175,7 @@ def test_costly_work_is_done_again_within_a_limit_and_explain_says_so() -> None:
     assert "recomputed rather than stored:\n  segment 0: T1 at 3 places" in str(again)
     stored = fuse(costly).explain(x)
     assert stored.computed_again == ({}, {})
-    assert (
-        stored.boundaries[(0, 1)].reason == "materialized: recomputing it for each consumer costs more than storing it"
-    )
+    assert stored.boundaries[(0, 1)].reason == MATERIALIZED
     np.testing.assert_allclose(fuse(costly)(x), costly(x.astype(np.float64)), rtol=1e-5)
 
 
