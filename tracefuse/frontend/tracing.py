@@ -24,11 +24,12 @@ from tracefuse.frontend.tracer import captures, traced_ops
 from tracefuse.frontend.tracer.assumptions import ScalarGuard
 from tracefuse.frontend.tracer.captures import Place, State
 from tracefuse.frontend.tracer.code_names import CodeNames
+from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.printed_values import Print, printed
 from tracefuse.frontend.tracer.random_watch import RandomWatch
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Traced, ViewGroup
+from tracefuse.frontend.tracer.traced import Memory, Traced
 from tracefuse.frontend.tracer.write_protection import WriteProtection
 from tracefuse.ir.extents import Symbol, python_text
 from tracefuse.ir.fusion import Fusion
@@ -245,7 +246,7 @@ def _inputs(
             value = leaf.value.item() if isinstance(leaf.value, np.generic) else leaf.value
             traced = recorder.scalar_argument(value, leaf.dtype, leaf.weak, leaf.path, where)
             if leaf.of_array:
-                traced.group = ViewGroup(leaf.path)
+                traced.memory = Memory(leaf.path)
         inputs.numbers[recorder.builder.inputs[-1]] = position
         inputs.given.append(traced)
     return inputs
@@ -259,6 +260,8 @@ def _result(recorder: Recorder, leaf: Any, inputs: _Inputs) -> tuple[str, Any]:
     if isinstance(leaf, SymbolicSize):
         extent = recorder.simplify(leaf.extent)
         return ("constant", extent) if isinstance(extent, int) else ("size", extent)
+    if isinstance(leaf, MaskedElements):
+        raise leaf.refusal()
     if not isinstance(leaf, Traced):
         return ("constant", leaf)
     recorder.resolve(leaf)

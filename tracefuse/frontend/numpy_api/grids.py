@@ -15,7 +15,7 @@ from tracefuse import dtypes
 from tracefuse.errors import ScalarError, ShapeError
 from tracefuse.frontend.numpy_api import products
 from tracefuse.frontend.numpy_api.registry import Functions
-from tracefuse.frontend.tracer import shaping, traced_ops
+from tracefuse.frontend.tracer import shaping, traced_ops, views
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_array, as_tensor, as_traced, missing
@@ -63,9 +63,9 @@ def sliding_window_view(
         )
     for width, one in zip(shaping.new_shape_entries(widths, recorder), axes, strict=True):
         dim = normalize_axis(operator.index(one), rank)
-        result = recorder.movement("windows", [result], view_of=result, dim=dim, width=width)
+        result = views.take_view("windows", result, dim=dim, width=width)
     if result is traced:
-        result = recorder.alias(traced)
+        result = views.alias(traced)
     result.read_only = "the result of sliding_window_view"
     return result
 
@@ -116,7 +116,7 @@ def diag(v: Any, k: Any = 0) -> Any:
     """The diagonal of a matrix, or the matrix that has a vector on its diagonal."""
     x = as_array(v)
     if len(x.extents) == 2:
-        return products.diagonal(x, k)
+        return traced_ops.copy(products.diagonal(x, k))
     if len(x.extents) != 1:
         raise ShapeError("Input must be 1- or 2-d.", hint="give a vector or a matrix")
     recorder, offset = x.recorder, operator.index(k)

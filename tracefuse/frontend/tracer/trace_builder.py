@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tracefuse.errors import ShapeError, TracefuseError
 from tracefuse.ir.builder import FusionBuilder
 from tracefuse.ir.extents import Extent
-from tracefuse.ir.fusion import Operand
+from tracefuse.ir.fusion import Node, Operand
 
 if TYPE_CHECKING:
     from tracefuse.frontend.tracer.recorder import Recorder
@@ -26,8 +26,34 @@ class TraceBuilder(FusionBuilder):
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self._recorder = recorder
+        self._makers: dict[int, Node] = {}
         self.reading: Sequence[Operand] = ()
         self.named: Sequence[Any] = ()
+
+    def node(self, *arguments: Any, **keywords: Any) -> tuple[int, ...]:
+        numbers = super().node(*arguments, **keywords)
+        self._makers.update(dict.fromkeys(numbers, self.nodes[-1]))
+        return numbers
+
+    def is_same_value(self, one: int, other: int, most: int = 8) -> bool:
+        """Whether two values are made by the same operations of the same values; at most `most` operations are compared."""
+        pairs = [(one, other)]
+        while pairs:
+            left, right = pairs.pop()
+            if left == right:
+                continue
+            mine, theirs = self._makers.get(left), self._makers.get(right)
+            most -= 1
+            if most < 0 or mine is None or theirs is None or mine.op is not theirs.op:
+                return False
+            if mine.attributes != theirs.attributes or mine.compute != theirs.compute:
+                return False
+            for a, b in zip(mine.operands, theirs.operands, strict=True):
+                if isinstance(a, int) and isinstance(b, int):
+                    pairs.append((a, b))
+                elif a != b:
+                    return False
+        return True
 
     def require(
         self, left: Extent, relation: str, right: Extent, message: str, hint: str, where: str | None = None,
