@@ -192,6 +192,9 @@ class Tracer(ArrayMethods):
         self.recorder.check_alive()
         if self.read is not None:
             return self.recorder.value_of(self, what)
+        known = self.recorder.contents.of(self.number, what)
+        if known is not None:
+            return known.item()
         raise self._of_elements(*replacements.of_number(what, instead))
 
     def __bool__(self) -> bool:
@@ -215,9 +218,15 @@ class Tracer(ArrayMethods):
         return self._scalar_or_raise("item()", "keep it an array; np.where chooses elements")
 
     def tolist(self) -> Any:
+        known = self.recorder.contents.of(self.number, "tolist()")
+        if known is not None:
+            return known.tolist()
         raise self._of_elements("tolist()", "return the array and convert it outside")
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        known = self.recorder.contents.of(self.number, "the elements of an array")
+        if known is not None:
+            return np.array(known, dtype)
         raise self._of_elements(*replacements.of_elements())
 
     def __dlpack__(self, **keywords: Any) -> Any:
@@ -247,9 +256,16 @@ class Tracer(ArrayMethods):
     def __iter__(self) -> Iterator[Any]:
         if not self.value.shape:
             raise TraceError("iteration over a traced array without axes", where=source.user_line())
+        if len(self.value.shape) == 1:
+            known = self.recorder.contents.of(self.number, "iteration over an axis")
+            if known is not None:
+                return iter(known)
         return (self[k] for k in range(self.recorder.pin(self.extents[0], "iteration over an axis")))
 
     def __contains__(self, value: Any) -> bool:
+        known = self.recorder.contents.of(self.number, "'in'")
+        if known is not None:
+            return value in known
         raise self._of_elements("'in'", "write np.any(x == value)")
 
     # -- protocols ----------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from tracefuse.dynamic.guard_failures import Miss, first_miss
 from tracefuse.dynamic.guards import Guard
 from tracefuse.errors import TraceError, TracefuseError
 from tracefuse.frontend.numpy_api import replacements
+from tracefuse.frontend.numpy_api.creation import recording
 from tracefuse.frontend.traced_array import Tracer
 from tracefuse.frontend.tracer import captures, traced_ops
 from tracefuse.frontend.tracer.assumptions import ScalarGuard
@@ -153,7 +154,7 @@ def trace(
     token = current.set(recorder)
     try:
         with protection:
-            result = _called(function, positional, keywords, protection)
+            result = _called(recording(function, names), positional, keywords, protection)
         if inspect.isgenerator(result) or inspect.iscoroutine(result) or inspect.isasyncgen(result):
             raise not_a_function(function, name)
         found, structure = pytrees.flatten(result)

@@ -22,6 +22,7 @@ from tracefuse.frontend.tracer.in_place import check_writable, into
 from tracefuse.frontend.tracer.index_keys import is_array, is_mask, plan_of
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.operands import check_range, literal
+from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, astype, located
 from tracefuse.frontend.tracer.views import is_same_view
@@ -63,7 +64,7 @@ def filling(value: Any, shape: Shape, dtype: DType, beside: Traced) -> Traced:
         number = _number_in(value, dtype, recorder)
         return recorder.movement("full", [number], shape=shape, dtype=dtype)  # type: ignore[no-any-return]
     if isinstance(value, (list, tuple)):
-        value = _array_of(value)
+        value = array_of(value)
     values = astype(as_tensor(value), dtype, copy=False)
     extra = len(values.extents) - len(shape)
     if extra > 0:
@@ -90,15 +91,25 @@ def _number_in(value: complex, dtype: DType, recorder: Any) -> Any:
     return bool(value) if dtype.kind == "bool" else value
 
 
-def _array_of(values: Sequence[Any]) -> Any:
-    """A list as an array; one that holds traced values is stacked."""
-    if any(isinstance(v, (Traced, list, tuple)) for v in values) and _holds_traced(values):
-        return shaping.stack([_array_of(v) if isinstance(v, (list, tuple)) else as_traced(v) for v in values])
-    return np.asarray(values)
+def array_of(values: Sequence[Any]) -> Any:
+    """A list as an array; one that holds traced values or sizes is stacked."""
+    if not holds_traced(values):
+        return np.asarray(values)
+    return shaping.stack([array_of(v) if isinstance(v, (list, tuple)) else as_traced(v) for v in values])
 
 
-def _holds_traced(values: Any) -> bool:
-    return isinstance(values, Traced) or (isinstance(values, (list, tuple)) and any(map(_holds_traced, values)))
+def holds_traced(values: Any) -> bool:
+    """Whether there are traced values or sizes in nested lists, tuples and dictionaries."""
+    waiting = [values]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, (Traced, SymbolicSize)):
+            return True
+        if isinstance(value, (list, tuple)):
+            waiting += value
+        elif isinstance(value, dict):
+            waiting += value.values()
+    return False
 
 
 # -- positions in arrays ----------------------------------------------------------------------------------------------
@@ -186,7 +197,7 @@ def _assign_under_mask(x: Traced, parts: Sequence[Any], value: Any) -> None:
 def _under_mask(value: Any, view: Traced, after: int, dtype: DType) -> Traced:
     """A value that is the same for every element that the mask selects."""
     if isinstance(value, (list, tuple)):
-        value = _array_of(value)
+        value = array_of(value)
     if not isinstance(value, (bool, int, float, complex)) or isinstance(value, np.generic):
         tensor = as_tensor(value)
         lead = tensor.extents[: max(0, len(tensor.extents) - after)]

@@ -21,6 +21,7 @@ from tracefuse import dtypes, source
 from tracefuse.dtypes import DType, dtype_of, promote_numpy
 from tracefuse.errors import DeviceError, DtypeError, ShapeError, TraceError, UnsupportedError
 from tracefuse.frontend.tracer.assumptions import Assumptions, ScalarGuard
+from tracefuse.frontend.tracer.known_contents import KnownContents
 from tracefuse.frontend.tracer.operands import (
     Resolved,
     check_range,
@@ -63,6 +64,7 @@ class Recorder(Assumptions):
         self.traced_type = traced_type
         self.function = function
         self.scalar_guards: list[ScalarGuard] = []
+        self.contents = KnownContents(self)
         self.captures: dict[int, Capture] = {}
         # Arrays that the function can reach by name, by id: their paths.
         self.captured_paths: dict[int, str] = {}

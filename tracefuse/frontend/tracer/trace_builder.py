@@ -26,13 +26,13 @@ class TraceBuilder(FusionBuilder):
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self._recorder = recorder
-        self._makers: dict[int, Node] = {}
+        self.makers: dict[int, Node] = {}
         self.reading: Sequence[Operand] = ()
         self.named: Sequence[Any] = ()
 
     def node(self, *arguments: Any, **keywords: Any) -> tuple[int, ...]:
         numbers = super().node(*arguments, **keywords)
-        self._makers.update(dict.fromkeys(numbers, self.nodes[-1]))
+        self.makers.update(dict.fromkeys(numbers, self.nodes[-1]))
         return numbers
 
     def is_same_value(self, one: int, other: int, most: int = 8) -> bool:
@@ -42,7 +42,7 @@ class TraceBuilder(FusionBuilder):
             left, right = pairs.pop()
             if left == right:
                 continue
-            mine, theirs = self._makers.get(left), self._makers.get(right)
+            mine, theirs = self.makers.get(left), self.makers.get(right)
             most -= 1
             if most < 0 or mine is None or theirs is None or mine.op is not theirs.op:
                 return False
