@@ -1,4 +1,4 @@
-"""Random programs of views, assignments and in-place operations leave what NumPy leaves: in results and in arguments."""
+"""Random programs of views, assignments and in-place operations leave what NumPy leaves."""
 
 from __future__ import annotations
 

@@ -38,9 +38,9 @@ from tracefuse.frontend.calls.output_buffers import given_leaves, put_into
 from tracefuse.frontend.calls.retraces import keys_of, why_keyed, why_traced
 from tracefuse.frontend.calls.shared_arguments import check_apart, same_leaves
 from tracefuse.frontend.calls.trace_entry import Entry, arguments_of, assembled, printing
-from tracefuse.frontend.tracer.recorder import current
 from tracefuse.frontend.numpy_api.creation import recording
 from tracefuse.frontend.tracer.code_names import CodeNames
+from tracefuse.frontend.tracer.recorder import current
 from tracefuse.frontend.tracing import Trace, not_a_function, trace
 from tracefuse.passes.rewrite import round_scalars
 from tracefuse.runtime.devices import arrays

@@ -1,4 +1,4 @@
-"""NumPy's creation functions while a function is traced: what they make is recorded, so that it can be written and fused.
+"""NumPy's creation functions while a function is traced: what they make is recorded, can be written, and fuses.
 
 They are called in the clone that a trace runs. Sizes may be symbolic. What depends on no argument keeps its elements
 known, where Python asks for them. Types that are not traced, and calls outside of a trace, are left to NumPy.
@@ -84,7 +84,8 @@ def _constant(recorder: Recorder, array: Any) -> Any:
 
 
 def _shape(shape: Any) -> Any:
-    if isinstance(shape, np.ndarray) or (isinstance(shape, Traced) and shape.extents):
+    is_array: bool = isinstance(shape, np.ndarray) or (isinstance(shape, Traced) and bool(shape.extents))
+    if is_array:
         return tuple(int(entry) for entry in shape)
     return shape
 
@@ -130,7 +131,9 @@ def arange(recorder: Recorder, *bounds: Any, dtype: Any = None, **more: Any) -> 
     start, step = 0 if start is None else start, 1 if step is None else step
     if all(isinstance(v, (int, SymbolicSize)) and not isinstance(v, bool) for v in (start, stop, step)) and step != 0:
         return integers(recorder, start, stop, step, np.int64 if dtype is None else dtype)
-    concrete = [v if isinstance(v, (int, float, np.generic)) else traced_ops.as_number(v) for v in (start, stop, step)]
+    concrete: Any = [
+        v if isinstance(v, (int, float, np.generic)) else traced_ops.as_number(v) for v in (start, stop, step)
+    ]
     return _constant(recorder, np.arange(*concrete, dtype=dtype))
 
 

@@ -143,9 +143,9 @@ def _scattered(target: Traced, arrays: Mapping[int, Any], together: bool, value:
 def _moved(x: Traced, order: Sequence[int] | None, shape: Shape | None = None) -> Traced:
     """Elements in another order of axes, or of another shape; no view."""
     if shape is not None:
-        return x if shape == x.extents else x.recorder.movement("reshape", [x], new_shape=shape)  # type: ignore[no-any-return]
+        return x if shape == x.extents else x.recorder.movement("reshape", [x], new_shape=shape)
     assert order is not None
-    return x if list(order) == list(range(len(order))) else x.recorder.movement("permute", [x], dims=tuple(order))  # type: ignore[no-any-return]
+    return x if list(order) == list(range(len(order))) else x.recorder.movement("permute", [x], dims=tuple(order))
 
 
 # -- masks ------------------------------------------------------------------------------------------------------------

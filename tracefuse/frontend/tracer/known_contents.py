@@ -77,7 +77,9 @@ class KnownContents:
         recorder = self._recorder
         for capture in recorder.captures.values():
             if capture.number == number:
-                is_made_here = isinstance(capture.array, np.ndarray) and id(capture.array) not in recorder.captured_paths
+                is_made_here = (
+                    isinstance(capture.array, np.ndarray) and id(capture.array) not in recorder.captured_paths
+                )
                 return capture.array if is_made_here else None
         return None
 

@@ -68,7 +68,7 @@ class MaskedElements(NDArrayOperatorsMixin):
         if np.ndim(value):
             raise UnsupportedError(
                 "elements under a boolean mask beside an array: which element meets which depends on the data",
-                hint="select from the array with the same mask, as in x[mask] + y[mask], or write np.where(mask, x + y, x)",
+                hint="select with the same mask, as in x[mask] + y[mask], or write np.where(mask, x + y, x)",
                 where=source.user_line(),
             )  # fmt: skip
         return value

@@ -19,7 +19,7 @@ import numpy as np
 
 from tracefuse import dtypes, source
 from tracefuse.dtypes import DType, dtype_of, promote_numpy
-from tracefuse.errors import DeviceError, DtypeError, ShapeError, TraceError, UnsupportedError
+from tracefuse.errors import DeviceError, DtypeError, ShapeError, TraceError
 from tracefuse.frontend.tracer.assumptions import Assumptions, ScalarGuard
 from tracefuse.frontend.tracer.known_contents import KnownContents
 from tracefuse.frontend.tracer.operands import (
@@ -309,9 +309,7 @@ class Recorder(Assumptions):
         attributes = {"dims": tuple(axes), "keepdim": keepdims, **attributes}
         return self._apply(row, [resolved], attributes, compute, result, None, where)
 
-    def movement(
-        self, name: str, operands: Sequence[Any], *, dtype: DType | None = None, **attributes: Any
-    ) -> Any:
+    def movement(self, name: str, operands: Sequence[Any], *, dtype: DType | None = None, **attributes: Any) -> Any:
         """Applies a movement by name."""
         row = REGISTRY[name]
         assert isinstance(row, Movement)

@@ -48,7 +48,10 @@ class _Overlay(dict[str, Any]):
         return super().__contains__(name) or name in self.names
 
     def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self else default
+        try:
+            return self[name]
+        except KeyError:
+            return default
 
 
 def clone(function: Any, replacements: Replacements, modules: tuple[ModuleType, ...], names: CodeNames) -> Any:
@@ -161,7 +164,9 @@ def _is_of_library(module: str | None) -> bool:
 
 def _binds_globals(code: CodeType) -> bool:
     """Whether the code, or a function inside it, binds a global name: that must reach the module itself."""
-    return any(i.opname in ("STORE_GLOBAL", "DELETE_GLOBAL") for inner in _codes(code) for i in dis.get_instructions(inner))
+    return any(
+        i.opname in ("STORE_GLOBAL", "DELETE_GLOBAL") for inner in _codes(code) for i in dis.get_instructions(inner)
+    )
 
 
 def _rebound(code: CodeType) -> set[str]:

@@ -36,7 +36,7 @@ class TraceBuilder(FusionBuilder):
         return numbers
 
     def is_same_value(self, one: int, other: int, most: int = 8) -> bool:
-        """Whether two values are made by the same operations of the same values; at most `most` operations are compared."""
+        """Whether two values are made by the same operations of the same values, at most `most` of them."""
         pairs = [(one, other)]
         while pairs:
             left, right = pairs.pop()

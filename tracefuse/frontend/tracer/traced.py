@@ -131,7 +131,8 @@ class Traced:
             behind.append(name)
             name = name.parent
         for view in reversed(behind):
-            assert view.step is not None and view.parent is not None
+            assert view.step is not None
+            assert view.parent is not None
             if view.step.depends_on_layout:
                 raise view_or_copy(view, f"read after {self.memory.argument} was changed ({self.memory.written_at})")
             view.bind(view.step.read(view.parent).number)
@@ -141,8 +142,8 @@ def view_or_copy(view: Traced, what: str) -> UnsupportedError:
     """The refusal of a view that NumPy makes for some layouts of an argument, and a copy for others."""
     assert view.memory is not None
     return UnsupportedError(
-        f"a reshaped view of {view.memory.argument} is {what}: whether NumPy made a view or a copy depends on the memory "
-        "layout of the argument",
+        f"a reshaped view of {view.memory.argument} is {what}: whether NumPy made a view or a copy depends on the "
+        "memory layout of the argument",
         hint=f"change {view.memory.argument} itself, or reshape a copy, as in x.copy().reshape(shape)",
         where=source.user_line(),
     )  # fmt: skip

@@ -1,8 +1,8 @@
 """Views: how a movement is read from the memory that it shares, and how a write through it goes there.
 
 Every view is a chain of steps from the name that owns the memory. A step is a movement; writing through it is the
-movement's inverse, or, for a slice, a scatter of the slice. Strides follow the chain, since NumPy's reshape makes a view
-of some layouts and a copy of others.
+movement's inverse, or, for a slice, a scatter of the slice. Strides follow the chain, since NumPy's reshape makes a
+view of some layouts and a copy of others.
 
 Knows: movements, strides, NumPy's rule for reshapes. Must not know: NumPy's functions, keys, arithmetic.
 """
@@ -84,7 +84,8 @@ def is_same_view(one: Traced, other: Traced) -> bool:
     while one is not other:
         if one.step is None or other.step is None or one.step.key != other.step.key:
             return False
-        assert one.parent is not None and other.parent is not None
+        assert one.parent is not None
+        assert other.parent is not None
         one, other = one.parent, other.parent
     return True
 
@@ -109,7 +110,8 @@ def write_through(name: Traced, values: Traced, line: str) -> None:
     chain = chain_of(name)
     written = [values]
     for view in chain[:-1]:
-        assert view.step is not None and view.parent is not None
+        assert view.step is not None
+        assert view.parent is not None
         written.append(view.step.write(view.parent, written[-1]))
     numbers = [value.number for value in written]  # a value may be a view of the memory itself
     memory: Memory = chain[-1].own_memory()
@@ -201,7 +203,7 @@ def _groups_of(name: Traced, shape: Shape) -> Groups:
     first = second = 0
     while first < len(known) or second < len(new):
         start, other, mine, theirs = first, second, 1, 1
-        while first == start and second == other or mine != theirs:
+        while (first == start and second == other) or mine != theirs:
             if second == len(new) or (mine <= theirs and first < len(known)):
                 mine, first = mine * known[first], first + 1
             else:
