@@ -50,7 +50,8 @@ def test_a_boolean_mask_names_np_where() -> None:
 
 def test_an_assigned_value_that_does_not_fit_is_refused_with_the_users_line() -> None:
     assert message(NAMES["assign"], A) == (
-        "broadcast_to: 2 axes do not fit 1 (model.py:7)\n  hint: give at least as many extents as axes"
+        "could not broadcast a value with 2 axes into 1 (model.py:7)\n"
+        "  hint: assign a value of the shape of what is selected"
     )
 
 
