@@ -116,7 +116,7 @@ def diag(v: Any, k: Any = 0) -> Any:
     """The diagonal of a matrix, or the matrix that has a vector on its diagonal."""
     x = as_array(v)
     if len(x.extents) == 2:
-        return traced_ops.copy(products.diagonal(x, k))
+        return products.diagonal(x, k)
     if len(x.extents) != 1:
         raise ShapeError("Input must be 1- or 2-d.", hint="give a vector or a matrix")
     recorder, offset = x.recorder, operator.index(k)
@@ -162,7 +162,8 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
         shaping.expand_dims(part, tuple(k for k in range(len(parts)) if k != order[place])) if len(parts) > 1 else part
         for place, part in enumerate(parts)
     ]
-    return tuple(lined) if sparse or len(parts) < 2 else tuple(np.broadcast_arrays(*lined))
+    made = tuple(lined) if sparse or len(parts) < 2 else tuple(np.broadcast_arrays(*lined))
+    return tuple(map(traced_ops.copy, made)) if copy else made
 
 
 @implements(np.ix_)

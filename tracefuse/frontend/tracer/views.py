@@ -20,7 +20,8 @@ from tracefuse.ir.fusion import Shape
 from tracefuse.ir.row_major import axis_groups
 
 Write: TypeAlias = Callable[[Traced, Traced, Mapping[str, Any]], Traced]
-Strides: TypeAlias = Callable[[Shape, Mapping[str, Any]], Shape]
+Strides: TypeAlias = Callable[[Shape, Shape, Mapping[str, Any]], Shape]
+"""The strides of a view, from those of what it was taken from, the extents of that, and the movement's attributes."""
 
 
 def take_view(name: str, parent: Traced, **attributes: Any) -> Traced:
@@ -33,7 +34,7 @@ def take_view(name: str, parent: Traced, **attributes: Any) -> Traced:
         lambda base: recorder.movement(name, [base], **attributes),
         lambda base, values: write(base, values, attributes),
     )
-    return attach(result, parent, step, _STRIDES[name](strides_of(parent), attributes))
+    return attach(result, parent, step, _STRIDES[name](strides_of(parent), parent.extents, attributes))
 
 
 def attach(result: Traced, parent: Traced, step: ViewStep, strides: Shape) -> Traced:
@@ -170,24 +171,37 @@ def strides_of(name: Traced) -> Shape:
     return contiguous(name.extents) if name.strides is None else name.strides
 
 
-def _sliced_strides(strides: Shape, attributes: Mapping[str, Any]) -> Shape:
+def _sliced_strides(strides: Shape, extents: Shape, attributes: Mapping[str, Any]) -> Shape:
     return tuple(stride * step for stride, step in zip(strides, attributes["strides"], strict=True))
 
 
-def _strides_with_new_axes(strides: Shape, attributes: Mapping[str, Any]) -> Shape:
+def _flipped_strides(strides: Shape, extents: Shape, attributes: Mapping[str, Any]) -> Shape:
+    return tuple(-stride if axis in attributes["dims"] else stride for axis, stride in enumerate(strides))
+
+
+def _squeezed_strides(strides: Shape, extents: Shape, attributes: Mapping[str, Any]) -> Shape:
+    return tuple(stride for axis, stride in enumerate(strides) if axis not in attributes["dims"])
+
+
+def _strides_with_new_axes(strides: Shape, extents: Shape, attributes: Mapping[str, Any]) -> Shape:
     rest = iter(strides)
     return tuple(0 if flag else next(rest) for flag in attributes["is_broadcast_dim"])
 
 
+def _repeated_strides(strides: Shape, extents: Shape, attributes: Mapping[str, Any]) -> Shape:
+    lead = len(attributes["shape"]) - len(strides)
+    return (*[0] * lead, *(0 if extent == 1 else stride for stride, extent in zip(strides, extents, strict=True)))
+
+
 _STRIDES: dict[str, Strides] = {
-    "permute": lambda strides, attributes: tuple(strides[d] for d in attributes["dims"]),
-    "flip": lambda strides, attributes: tuple(-s if k in attributes["dims"] else s for k, s in enumerate(strides)),
-    "squeeze": lambda strides, attributes: tuple(s for k, s in enumerate(strides) if k not in attributes["dims"]),
+    "permute": lambda strides, extents, attributes: tuple(strides[d] for d in attributes["dims"]),
+    "flip": _flipped_strides,
+    "squeeze": _squeezed_strides,
     "broadcast": _strides_with_new_axes,
     "slice": _sliced_strides,
-    "expand": lambda strides, attributes: (0,) * len(attributes["shape"]),
-    "windows": lambda strides, attributes: (*strides, strides[attributes["dim"]]),
-}  # fmt: skip
+    "expand": _repeated_strides,
+    "windows": lambda strides, extents, attributes: (*strides, strides[attributes["dim"]]),
+}
 
 
 Groups: TypeAlias = list[tuple[list[int], list[int]]]
