@@ -20,10 +20,11 @@ from test_random import predicates, run
 from test_square_fusions import drawn
 from test_streams_random import counts, marked, run_on_streams
 
-from tracefuse.compiler.executable import run_passes
+from tracefuse import config
 from tracefuse.definition.fusion_definition import FusionDefinition
 from tracefuse.ir.fusion import Fusion
 from tracefuse.partition.segmentation import segment_fusion
+from tracefuse.passes.pipeline import FUSION_PASSES, run_passes
 
 
 def soak(backend: str, examples: int, mode: str) -> None:
@@ -71,7 +72,7 @@ def soak_squares(examples: int) -> None:
     for seed in range(first, first + examples):
         fusion = drawn(seed, exact=False)
         try:
-            for one in (fusion, run_passes(fusion)):
+            for one in (fusion, run_passes(FUSION_PASSES, fusion, config.resolve())):
                 segment_fusion(one, strict=True)
         except Exception as error:
             error.add_note(f"seed {seed}\n{FusionDefinition.from_fusion(fusion)!r}")

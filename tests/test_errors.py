@@ -182,7 +182,7 @@ def test_messages_are_these_words_with_the_users_frames_alone(case: Case) -> Non
 def test_every_frame_is_there_at_debug_level_4() -> None:
     with tracefuse.options(debug=4), pytest.raises(ShapeError) as caught:
         recorded(lambda fd, a, b: fd.ops.add(a, b))()
-    assert {"rows.py", "fusion_builder.py"} <= set(frames_of(caught.value))
+    assert {"op_calls.py", "builder.py"} <= set(frames_of(caught.value))
 
 
 # -- other libraries ---------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from ways import backend_of
 import tracefuse
 from tracefuse import FusionDefinition, ShapeDtype, fuse
 from tracefuse.compiler.executable import Executable
-from tracefuse.config import FEATURES, resolve
+from tracefuse.config import FEATURES, PASSES, resolve
 from tracefuse.diagnostics.error_bounds import bounded_outputs
 from tracefuse.ir.reference import evaluate
 from tracefuse.kernel.cuda.cuda_functions import compile_many
@@ -163,13 +163,13 @@ def test_questions_are_answered_with_the_options_of_the_decorator() -> None:
     [
         (
             {"disable": "fusoin"},
-            f"option disable cannot hold 'fusoin' (@fuse)\n  hint: a comma list of {', '.join(FEATURES)}; "
+            f"option disable cannot hold 'fusoin' (@fuse)\n  hint: a comma list of {', '.join((*FEATURES, *PASSES))}; "
             "did you mean 'fusion'?",
         ),
         (
             {"dump": "kernel,sources"},
-            "option dump cannot hold 'sources' (@fuse)\n  hint: a comma list of fusion, concretized, segments, kernel, "
-            "source, host_ir; did you mean 'source'?",
+            "option dump cannot hold 'sources' (@fuse)\n  hint: a comma list of fusion, passes, concretized, segments, "
+            "kernel, source, host_ir; did you mean 'source'?",
         ),
         ({"debug": 5}, "option debug cannot be 5 (@fuse)\n  hint: give an integer from 0 to 4"),
         ({"threads": -1}, "option threads cannot be -1 (@fuse)\n  hint: give an integer from 0 to 4096"),

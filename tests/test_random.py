@@ -16,10 +16,10 @@ from random_fusions import fusions
 from ways import check
 
 import segments
-from tracefuse import rules
-from tracefuse.compiler.executable import run_passes
+from tracefuse import config, rules
 from tracefuse.ir.fusion import Fusion
 from tracefuse.partition.segmentation import segment_fusion
+from tracefuse.passes.pipeline import FUSION_PASSES, run_passes
 
 EXAMPLES = {"cpu": 50, "interpreter": 120, "interpreter-cuda": 120, "cuda": 50}
 """Per mode and kind of extents. The interpreter compiles nothing."""
@@ -45,7 +45,7 @@ def predicates() -> st.SearchStrategy[Any]:
 def run(drawn: tuple[Fusion, list[Any]], merge: Any, backend: str, mode: str) -> None:
     fusion, arguments = drawn
     # What the rule takes pair by pair it must take as a whole; here a disagreement is no reason to split further.
-    for one in (fusion, run_passes(fusion)):
+    for one in (fusion, run_passes(FUSION_PASSES, fusion, config.resolve())):
         segment_fusion(one, merge=merge, strict=True)
     check(fusion, arguments, backend, bits=mode == "exact", merge=merge)
 

@@ -10,12 +10,12 @@ import pytest
 from ways import backend_of, run_whole
 
 from segments import Verdict, no
-from tracefuse import fuse
-from tracefuse.compiler.executable import run_passes
+from tracefuse import config, fuse
 from tracefuse.definition.fusion_definition import FusionDefinition
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.reference import evaluate
 from tracefuse.partition.segmentation import segment_fusion
+from tracefuse.passes.pipeline import FUSION_PASSES, run_passes
 from tracefuse.schedule.merge_rule import FusionRule
 
 
@@ -60,7 +60,7 @@ def test_what_merges_piece_by_piece_is_accepted_as_a_whole(exact: bool) -> None:
     """With and without the passes: those leave no op that nothing needs, which is a result of its own to the rule."""
     for seed in range(200):
         fusion = drawn(seed, exact=exact)
-        for one in (fusion, run_passes(fusion)):
+        for one in (fusion, run_passes(FUSION_PASSES, fusion, config.resolve())):
             for part in segment_fusion(one, strict=True).segments:
                 assert part.rule.whole, f"seed {seed}: {part.rule.whole}"
 

@@ -46,7 +46,7 @@ def run_on_streams(
     """Raises where a way of running it gives something else than its NumPy meaning."""
     disable = "" if reuses else "loop_buffer_reuse"
     with options(number_of_streams=count, streams=count, disable=disable), pytest.MonkeyPatch.context() as patched:
-        patched.setattr("tracefuse.runtime.targets.backend.SMALL_LOOP", 0)  # on threads, whatever their size
+        patched.setattr("tracefuse.runtime.targets.array_device.SMALL_LOOP", 0)  # on threads, whatever their size
         run(drawn, merge, backend, mode)
 
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tracefuse import config, rules
-from tracefuse.compiler.executable import Executable, run_passes
+from tracefuse.compiler.executable import Executable
 from tracefuse.definition.fusion_definition import DefinitionSegment, FusionDefinition
 from tracefuse.diagnostics.error_bounds import bounded_outputs
 from tracefuse.dtypes import dtype_of
@@ -27,22 +28,23 @@ from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.kernel.interpreter.interpret import interpret
 from tracefuse.kernel.kernel_ir import Kernel
 from tracefuse.partition.segmentation import Segmentation, segment_fusion
+from tracefuse.passes.pipeline import FUSION_PASSES, run_passes
 from tracefuse.runtime.devices import cuda_arrays
-from tracefuse.runtime.targets.backend import Backend
-from tracefuse.runtime.targets.cpu_backend import CpuBackend
-from tracefuse.runtime.targets.resolution import cpu_backend, cuda_backend
-from tracefuse.schedule.choose import Target
+from tracefuse.runtime.targets.array_library import ArrayLibrary
+from tracefuse.runtime.targets.call_text import CallText
+from tracefuse.runtime.targets.cpu.cpu_device import CpuDevice
+from tracefuse.runtime.targets.cpu.cpu_kernel_compiler import CpuKernelCompiler
+from tracefuse.runtime.targets.cpu.cpu_target import cpu_target
+from tracefuse.runtime.targets.cuda.cuda_target import cuda_target
+from tracefuse.runtime.targets.target import Target
+from tracefuse.schedule.gpu.gpu_templates import gpu_templates
 
 BACKENDS = ("cpu", "interpreter", "interpreter-cuda", "cuda")
 WAYS = ("whole", "segments", "printed")
 
 
-class Interpreted(CpuBackend):
-    """Kernels of a target run by the interpreter, on NumPy arrays."""
-
-    def __init__(self, target: Target) -> None:
-        self.target = target
-        self.uses_alignment = target.name == "cuda"
+class Interpreted(CpuKernelCompiler):
+    """Kernels run by the interpreter, on NumPy arrays."""
 
     def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
         return kernel
@@ -50,19 +52,32 @@ class Interpreted(CpuBackend):
     def entry(self, function: Any) -> Callable[..., None]:
         return lambda *arguments: interpret(function, arguments)
 
+
+class AlignedMemory(CpuDevice):
+    """NumPy arrays of which kernels are told whether they start at a multiple of 16 bytes, as CuPy's are."""
+
+    uses_alignment = True
+
     def is_wide(self, array: Any) -> bool:
-        return self.target.name == "cuda" and array.ctypes.data % 16 == 0
+        return bool(array.ctypes.data % 16 == 0)
 
 
 @functools.cache
-def backend_of(name: str) -> Backend:
-    """The backend of a name in BACKENDS."""
+def backend_of(name: str) -> Target:
+    """The target of a name in BACKENDS."""
     if name == "cuda":
-        return cuda_backend(cuda_arrays.current_device())
+        return cuda_target(cuda_arrays.current_device())
     if name == "cpu":
-        return cpu_backend()
+        return cpu_target()
+    interpreted = replace(cpu_target(), compiler=Interpreted())
+    if name == "interpreter":
+        return interpreted
     # An H200 as it is seen by the schedule: compute capability 9.0, 132 multiprocessors.
-    return Interpreted(Target("cuda", "sm_90", 132) if name == "interpreter-cuda" else Target("cpu"))
+    memory = AlignedMemory()
+    return replace(
+        interpreted, name="cuda", templates=gpu_templates("sm_90", 132), device=memory, calls=CallText(memory),
+        library=ArrayLibrary(),
+    )  # fmt: skip
 
 
 @functools.cache
@@ -101,15 +116,14 @@ def on_host(array: Any) -> Any:
 # the three ways
 
 
-def run_whole(fusion: Fusion, arguments: Sequence[Any], backend: Backend, contract: bool = True) -> list[Any]:
+def run_whole(fusion: Fusion, arguments: Sequence[Any], backend: Target, contract: bool = True) -> list[Any]:
     """As `@fuse` runs it."""
-    return Executable(segment_fusion(run_passes(fusion)), backend, options=config.resolve({"contract": contract}))(
-        arguments
-    )
+    options = config.resolve({"contract": contract})
+    return Executable(segment_fusion(run_passes(FUSION_PASSES, fusion, options)), backend, options=options)(arguments)
 
 
 def run_segments(
-    fusion: Fusion, arguments: Sequence[Any], backend: Backend, contract: bool = True, merge: Any = None
+    fusion: Fusion, arguments: Sequence[Any], backend: Target, contract: bool = True, merge: Any = None
 ) -> list[Any]:
     """As `fd.segment()` splits it, through the argument manager."""
     return Executable(segment_fusion(fusion, merge=merge), backend, options=config.resolve({"contract": contract}))(
@@ -128,7 +142,7 @@ def recorded_again(definition: FusionDefinition) -> FusionDefinition:
 
 
 def run_printed(
-    fusion: Fusion, arguments: Sequence[Any], backend: Backend, contract: bool = True, merge: Any = None
+    fusion: Fusion, arguments: Sequence[Any], backend: Target, contract: bool = True, merge: Any = None
 ) -> list[Any]:
     """One op a segment (or as `merge` says): what each segment prints is run alone, given what its index map names."""
     fd = FusionDefinition.from_fusion(fusion)
@@ -153,7 +167,7 @@ def live_before(fusion: Fusion, arguments: Sequence[Any]) -> dict[int, Any]:
     return {**values, **{key: value for key, value in extents.items() if key < 0}}
 
 
-def run_alone(segment: DefinitionSegment, live: Mapping[int, Any], backend: Backend, contract: bool) -> dict[int, Any]:
+def run_alone(segment: DefinitionSegment, live: Mapping[int, Any], backend: Target, contract: bool) -> dict[int, Any]:
     """The outputs of one segment's printed definition, by their numbers in the original."""
     again = recorded_again(segment.definition)
     own = segment.definition.fusion

@@ -80,12 +80,21 @@ class Option:
         return self.check(text, origin)
 
 
-DUMPS = ("fusion", "concretized", "segments", "kernel", "source", "host_ir")
+DUMPS = ("fusion", "passes", "concretized", "segments", "kernel", "source", "host_ir")
 """What `dump` can name."""
 
+PASSES = (
+    "round_scalars",
+    *("fold_constants", "merge_common", "read_transposed", "drop_dead", "join_in_runs", "separate_outputs"),
+    *("drop_dead_tensors", "decompose", "round_halves", "reduce_in_one_pass"),
+    *("split_complex", "tidy_kernel"),
+)
+"""The names of all passes, which `disable` can name; tracefuse/passes/pipeline.py defines them."""
+
 FEATURES = ("passes", "fusion", "concretize_resize_extents", "loop_buffer_reuse")
-"""What `disable` can name: the passes over a fusion, that several ops share a segment, that resized axes are static,
-that a value which lives only within a loop has room for as many slices as there are streams."""
+"""What `disable` can name besides single passes: all passes that only optimize (passes), that several ops share a
+segment (fusion), that resized axes are static, and that a value which lives only within a loop has a slot for as many
+slices as there are streams."""
 
 
 TABLE: dict[str, Option] = {
@@ -106,12 +115,14 @@ TABLE: dict[str, Option] = {
         Option("check", False, "compare every segment with the NumPy meaning; indices out of range raise on CUDA too"),
         Option("threads", 0, "threads that run a CPU kernel at most; 0 is one for each core", limits=(0, 4096)),
         Option(
-            "debug", 0, "log 1 segments, times, rebuilt plans; 2 IR, verdicts; 3 kernel source; 4 every pass",
+            "debug", 0, "log 1 segments, times, rebuilt plans; 2 IR, verdicts; 3 kernel source; 4 passes",
             limits=(0, 4), changes_code=False,
         ),
         Option("dump", "", "what each compilation writes into a folder of its own", words=DUMPS, changes_code=False),
         Option("dump_dir", "", "folder of what dump writes; empty is tracefuse_dump", changes_code=False),
-        Option("disable", "", "what is turned off, to find out where a difference comes from", words=FEATURES),
+        Option(
+            "disable", "", "what is turned off, to find out where a difference comes from", words=(*FEATURES, *PASSES)
+        ),
         Option(
             "number_of_streams", 4, "streams that the slices of a value go to", limits=(1, 1024), changes_code=False
         ),
@@ -154,7 +165,7 @@ class Options:
     cache_limit: int
 
     def disables(self, feature: str) -> bool:
-        """Whether `disable` names a feature of FEATURES."""
+        """Whether `disable` names a feature of FEATURES or a pass."""
         return feature in self.disable.split(",")
 
     def replaced(self, **values: Any) -> Options:

@@ -23,7 +23,7 @@ import numpy as np
 from tracefuse import FusionDefinition, fuse, options, rules
 from tracefuse.compiler.executable import Executable
 from tracefuse.partition.segmentation import segment_fusion
-from tracefuse.runtime.targets.resolution import cuda_backend
+from tracefuse.runtime.targets.cuda.cuda_target import cuda_target
 
 BLOCK, BLOCKS = 200, 30
 
@@ -134,7 +134,7 @@ def main() -> None:
 def cut(fd: FusionDefinition, graph: bool) -> Callable[..., Any]:
     """The definition's segments, called as a fused function calls them once it has found its trace."""
     with options(graph=graph):
-        executable = Executable(segment_fusion(fd.fusion, merge=rules.one_op_a_segment), cuda_backend(0))
+        executable = Executable(segment_fusion(fd.fusion, merge=rules.one_op_a_segment), cuda_target(0))
     return lambda *arguments: executable(arguments)
 
 

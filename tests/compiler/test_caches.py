@@ -10,6 +10,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ from tracefuse.kernel.kernel_ir import Kernel
 from tracefuse.kernel.llvm import cpu_functions, worker_pool
 from tracefuse.runtime import compile_all
 from tracefuse.runtime.devices import cpu_memory
-from tracefuse.runtime.targets.cpu_backend import CpuBackend
+from tracefuse.runtime.targets.cpu.cpu_kernel_compiler import CpuKernelCompiler
+from tracefuse.runtime.targets.cpu.cpu_target import cpu_target
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 
@@ -163,7 +165,7 @@ def two_rows(x: Any, y: Any) -> Any:
     return np.exp(x).sum(axis=-1), np.sqrt(y).sum(axis=0)
 
 
-class Waiting(CpuBackend):
+class Waiting(CpuKernelCompiler):
     """Compiles only when two kernels are being compiled at the same time."""
 
     def __init__(self) -> None:
@@ -175,7 +177,7 @@ class Waiting(CpuBackend):
         return super().compile(kernel, disk)
 
 
-class Refusing(CpuBackend):
+class Refusing(CpuKernelCompiler):
     """Refuses every kernel, the first one last."""
 
     def __init__(self) -> None:
@@ -189,9 +191,9 @@ class Refusing(CpuBackend):
         raise CompileError(f"no {kernel.name[:2]}", hint="none")
 
 
-def lowered_for(backend: CpuBackend) -> Any:
+def lowered_for(compiler: CpuKernelCompiler) -> Any:
     executable = compile_fusion(fuse(two_rows).definition(X, X).fusion)
-    executable.backend = backend
+    executable.target = replace(cpu_target(), compiler=compiler)
     return executable
 
 

@@ -10,9 +10,10 @@ import pytest
 from schedule.cuda_lowering import case, numbers
 
 from tracefuse import ShapeDtype, fuse
-from tracefuse.compiler.executable import run_passes
+from tracefuse.config import resolve
 from tracefuse.frontend.tracing import trace
 from tracefuse.partition.segmentation import Segmentation, segment_fusion
+from tracefuse.passes.pipeline import FUSION_PASSES, run_passes
 from tracefuse.runtime.argument_leaves import classify
 from tracefuse.schedule.kernel_size import MOST_CODE, MOST_PARAMETERS
 from tracefuse.schedule.loop_facts import TOO_MUCH_CODE
@@ -86,7 +87,8 @@ def joined_slices(x: Any) -> Any:
 
 def split(function: Callable[..., Any], *arguments: Any) -> Segmentation:
     leaves = [classify(argument, f"argument {k}") for k, argument in enumerate(arguments)]
-    return segment_fusion(run_passes(trace(function, leaves, lambda given: (tuple(given), {}), None).fusion))
+    fusion = trace(function, leaves, lambda given: (tuple(given), {}), None).fusion
+    return segment_fusion(run_passes(FUSION_PASSES, fusion, resolve()))
 
 
 def vectors(count: int) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,9 @@ from tracefuse.kernel.llvm import scalar_ops
 from tracefuse.ops import Library, Movement, Pointwise, Reduction
 from tracefuse.partition.segmentation import segment_fusion
 from tracefuse.runtime.host_ops import HostCall
-from tracefuse.runtime.targets.cpu_backend import CpuBackend
+from tracefuse.runtime.targets.cpu.cpu_device import CpuDevice
+from tracefuse.runtime.targets.cpu.cpu_kernel_compiler import CpuKernelCompiler
+from tracefuse.runtime.targets.cpu.cpu_target import cpu_target
 
 X = np.random.default_rng(0).normal(size=(8, 12)).astype(np.float32)
 
@@ -41,7 +44,7 @@ def line_of(text: str) -> int:
         return next(number for number, line in enumerate(file, 1) if text in line)
 
 
-class Wrong(CpuBackend):
+class Wrong(CpuKernelCompiler):
     """The CPU, but for kernels whose name begins with a given one: they add 1 to the last element of what they make."""
 
     def __init__(self, name: str) -> None:
@@ -66,7 +69,8 @@ def test_right_kernels_pass_and_give_what_they_give_without(monkeypatch: pytest.
 
 def test_a_wrong_kernel_is_named_with_its_segment_the_element_and_the_line() -> None:
     fusion = fuse(two_segments).definition(X, X.T.copy()).fusion
-    executable = Executable(segment_fusion(fusion), Wrong("s2"), options=resolve({"check": True}))
+    target = replace(cpu_target(), compiler=Wrong("s2"))
+    executable = Executable(segment_fusion(fusion), target, options=resolve({"check": True}))
     with pytest.raises(InternalError) as error:
         executable([X, X.T.copy()])
     (value,) = fusion.outputs
@@ -148,7 +152,7 @@ def test_what_the_call_overwrites_is_compared_with_what_it_was() -> None:
     np.testing.assert_array_equal(x, X * 4)
 
 
-class Spoiling(CpuBackend):
+class Spoiling(CpuKernelCompiler):
     """Every kernel also changes the first array that it only reads."""
 
     def entry(self, function: Any) -> Any:
@@ -161,12 +165,13 @@ class Spoiling(CpuBackend):
 
 def test_a_changed_input_is_found() -> None:
     fusion = fuse(lambda x: x + 1).definition(X).fusion
-    executable = Executable(segment_fusion(fusion), Spoiling(), options=resolve({"check": True}))
+    target = replace(cpu_target(), compiler=Spoiling())
+    executable = Executable(segment_fusion(fusion), target, options=resolve({"check": True}))
     with pytest.raises(InternalError, match=r"segment 0 \(pointwise\) changed its input T0 \(test_checking.py:\d+\)"):
         executable([X.copy()])
 
 
-class Faulty(CpuBackend):
+class Faulty(CpuDevice):
     """A device whose launches fail when it is waited for."""
 
     def __init__(self, good: int) -> None:
@@ -182,13 +187,14 @@ class Faulty(CpuBackend):
 @pytest.mark.parametrize(("good", "what"), [(1, ""), (0, "work before ")])
 def test_a_fault_of_the_device_is_named_with_its_segment(good: int, what: str) -> None:
     fusion = fuse(lambda x: x + 1).definition(X).fusion
-    executable = Executable(segment_fusion(fusion), Faulty(good), options=resolve({"check": True}))
+    target = replace(cpu_target(), device=Faulty(good))
+    executable = Executable(segment_fusion(fusion), target, options=resolve({"check": True}))
     with pytest.raises(DeviceError) as error:
         executable([X])
     assert str(error.value) == (
         f"{what}segment 0 (pointwise) failed on the device: "
         "work on device 0 failed: an illegal memory access was encountered "
-        f"(test_checking.py:{line_of('Faulty(good), options') - 1})\n"
+        f"(test_checking.py:{line_of('device=Faulty(good)') - 1})\n"
         "  hint: after a fault of a GPU nothing runs there any more: start a new process"
     )
 
@@ -287,7 +293,7 @@ def test_calls_that_pass_addresses_are_checked_and_give_the_same_bits(data: st.D
     segmentation = segment_fusion(fusion, merge=merge)
     graph = data.draw(st.booleans())
     checked, plain = (
-        Executable(segmentation, Addressed(), options=resolve({"check": check, "graph": graph}))(arguments)
+        Executable(segmentation, Addressed().target, options=resolve({"check": check, "graph": graph}))(arguments)
         for check in (True, False)
     )
     for number, own, other in zip(fusion.outputs, checked, plain, strict=True):

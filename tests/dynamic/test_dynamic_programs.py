@@ -18,7 +18,7 @@ from tracefuse.kernel.llvm import cpu_functions
 from tracefuse.partition.segmentation import segment_fusion
 from tracefuse.runtime.devices.array_descriptions import on_host
 from tracefuse.runtime.host_program import Allocation
-from tracefuse.runtime.targets.cpu_backend import CpuBackend
+from tracefuse.runtime.targets.cpu.cpu_device import CpuDevice
 
 
 @pytest.mark.parametrize("mode", ["auto", "on", "off"])
@@ -89,7 +89,7 @@ def test_sizes_that_bring_segments_together_split_the_fusion_anew() -> None:
     assert plans(fd) == 2
 
 
-class SlicingCpu(CpuBackend):
+class SlicingCpu(CpuDevice):
     """The CPU with slices of buffers."""
 
     def select(self, buffer: Any, axis: int, index: int, size: int | None) -> Any:

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from tracefuse import FusionDefinition, ShapeDtype, ShapeError, fuse, options
-from tracefuse.diagnostics.logs import LOGGER
 from tracefuse.dynamic.guard_failures import fact_text
 from tracefuse.dynamic.guards import Guard, compile_guards, divisible
 from tracefuse.ir.extents import input_extent, python_text
+from tracefuse.logs import LOGGER
 
 
 def ones(*shape: int) -> Any:

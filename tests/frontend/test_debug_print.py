@@ -11,7 +11,7 @@ import pytest
 
 import tracefuse
 from tracefuse import TraceError, debug_print, fuse
-from tracefuse.diagnostics.logs import LOGGER
+from tracefuse.logs import LOGGER
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 

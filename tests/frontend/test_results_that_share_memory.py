@@ -53,8 +53,7 @@ def test_filling_a_result_changes_the_arguments_that_numpy_changes(name: str, ca
     try:
         with np.errstate(all="ignore"):
             expected = function(*arguments)
-    except ValueError as error:
-        assert "read-only" in str(error)
+    except ValueError:  # NumPy's result is read-only
         with pytest.raises(tracefuse.ReadOnlyError, match="which is read-only"):
             fused(*arguments)
         return

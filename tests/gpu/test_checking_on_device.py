@@ -54,9 +54,9 @@ def test_arguments_that_a_call_overwrites_are_compared_with_what_they_were() -> 
 def test_a_wrong_element_is_named_with_the_segment(monkeypatch: pytest.MonkeyPatch) -> None:
     fusion = fuse(lambda x: np.exp(x) + 1).definition(X).fusion
     executable = Executable(segment_fusion(fusion), backend_of("cuda"), options=resolve({"check": True}))
-    backend = executable.backend
-    on_host = type(backend).on_host
-    monkeypatch.setattr(type(backend), "on_host", lambda self, array: on_host(self, array) + (array.shape == (33, 70)))
+    device = type(executable.target.device)
+    on_host = device.on_host
+    monkeypatch.setattr(device, "on_host", lambda self, array: on_host(self, array) + (array.shape == (33, 70)))
     with pytest.raises(InternalError, match=r"segment 0 \(pointwise\) "):
         executable([cupy.asarray(X)])
 

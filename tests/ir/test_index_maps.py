@@ -17,7 +17,7 @@ from tracefuse import FusionDefinition, ShapeDtype, fuse, options
 from tracefuse.compiler.executable import Executable
 from tracefuse.kernel.kernel_ir import Allocate, Barrier, If, walk_statements
 from tracefuse.partition.segmentation import segment_fusion
-from tracefuse.schedule.recomputation import MOST_COMPUTED_AGAIN
+from tracefuse.schedule.recomputation import MOST_RECOMPUTED
 
 GOLDEN = Path(__file__).parents[1] / "kernel" / "golden"
 Body = Callable[[Any, Any], Any]
@@ -191,7 +191,7 @@ def test_what_is_done_again_never_goes_over_its_limit() -> None:
 
     x = np.linspace(-1, 1, 50, dtype=np.float32)
     for found in fuse(deep).explain(x).computed_again:
-        assert sum(found.values()) - len(found) <= MOST_COMPUTED_AGAIN
+        assert sum(found.values()) - len(found) <= MOST_RECOMPUTED
     np.testing.assert_allclose(fuse(deep)(x), deep(x.astype(np.float64)), rtol=1e-5)
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -107,6 +110,78 @@ def test_a_file_under_another_kernels_name_is_not_taken(tmp_path: Path) -> None:
     file.rename(tmp_path / f"{OTHER}.kernel")
     with pytest.warns(RuntimeWarning, match="has another kernel's header"):
         assert disk.load(OTHER) is None
+
+
+def test_new_folders_above_the_cache_are_the_users_alone(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        cache_in(tmp_path / "one" / "two" / "cache").store(KEY, b"code")
+    finally:
+        os.umask(before)
+    for folder in (tmp_path / "one", tmp_path / "one" / "two", tmp_path / "one" / "two" / "cache"):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def _bind_socket(path: Path) -> None:
+    # The path of a socket is short; a relative one is.
+    before = os.getcwd()
+    os.chdir(path.parent)
+    try:
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind("s")
+        os.rename("s", path)
+    finally:
+        os.chdir(before)
+
+
+@pytest.mark.parametrize(
+    ("put", "reason"),
+    [
+        (os.mkfifo, "is no regular file"),
+        (Path.mkdir, "is no regular file|cannot be read: .*Is a directory"),
+        (lambda path: path.symlink_to("/dev/zero"), "is no regular file"),
+        (_bind_socket, "cannot be read"),
+        (lambda path: path.symlink_to(path), "cannot be read: .*symbolic links"),
+    ],
+    ids=["FIFO", "folder", "device", "socket", "link to itself"],
+)
+def test_what_is_no_file_in_the_place_of_a_kernel_is_removed_and_not_waited_for(
+    tmp_path: Path, put: Callable[[Path], Any], reason: str
+) -> None:
+    disk = cache_in(tmp_path)
+    disk.store(OTHER, b"other")
+    put(tmp_path / f"{KEY}.kernel")
+    found: list[bytes | None] = []
+    thread = threading.Thread(target=lambda: found.append(disk.load(KEY)), daemon=True)
+
+    def load() -> None:
+        thread.start()
+        thread.join(20)
+
+    with pytest.warns(RuntimeWarning, match=reason):
+        load()
+    assert found == [None]
+    disk.store(KEY, b"code")
+    assert (disk.load(KEY), disk.load(OTHER)) == (b"code", b"other")
+
+
+def test_a_folder_that_is_not_empty_costs_its_kernel_alone(tmp_path: Path) -> None:
+    disk = cache_in(tmp_path)
+    (tmp_path / f"{KEY}.kernel" / "inside").mkdir(parents=True)
+    with pytest.warns(RuntimeWarning, match="no regular file|Is a directory"):
+        assert disk.load(KEY) is None
+    disk.store(KEY, b"code")
+    disk.store(OTHER, b"other")
+    assert disk.load(OTHER) == b"other"
+
+
+def test_a_file_larger_than_all_kernels_together_is_not_read(tmp_path: Path) -> None:
+    disk = cache_in(tmp_path)
+    disk.store(KEY, b"code")
+    os.truncate(disk.kernels()[0], 1 << 40)
+    with pytest.warns(RuntimeWarning, match="holds 1099511627776 bytes, more than cache_limit"):
+        assert disk.load(KEY) is None
+    assert disk.kernels() == []
 
 
 def test_a_folder_that_was_removed_is_made_again(tmp_path: Path) -> None:
@@ -292,6 +367,39 @@ def test_code_that_cannot_be_linked_is_compiled_again(tmp_path: Path) -> None:
     assert negates(function)
     assert counts.compiled == 1
     assert fresh(NEGATE, disk)[1].from_disk == 1
+
+
+_USELESS_POOL = """
+import sys, warnings
+import numpy as np
+from tracefuse import config, fuse
+from tracefuse.kernel import compile_cpu, disk_cache
+from tracefuse.kernel.cache.disk_cache import hashed
+from tracefuse.kernel.llvm.machine_code import get_machine
+from tracefuse.kernel.llvm.worker_pool_code import pool_text
+
+if sys.argv[1] == "put":
+    key = hashed("pool", (pool_text(), *get_machine().key))
+    text = "declare void @unheard_of()\\ndefine void @launch() {\\n call void @unheard_of()\\n ret void\\n}"
+    disk_cache.in_force().store(key, get_machine().compile(text))
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    assert fuse(lambda x: x * 3)(np.ones(3))[0] == 3
+print(*compile_cpu.statistics(), *["pool-" in str(one.message) for one in caught])
+"""
+
+
+def test_a_pool_that_cannot_be_linked_is_compiled_again_and_no_kernel_is_discarded(tmp_path: Path) -> None:
+    environment = {**os.environ, "TRACEFUSE_CACHE_DIR": str(tmp_path)}
+    said = []
+    for argument in ("", "put", ""):
+        done = subprocess.run(
+            [sys.executable, "-c", _USELESS_POOL, argument], env=environment, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        said.append(done.stdout.split())
+    assert said == [["1", "0", "0"], ["0", "1", "0", "True"], ["0", "1", "0"]]
 
 
 def test_a_cubin_on_disk_needs_no_nvrtc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -191,4 +191,5 @@ def test_linkers_are_replaced_and_go_with_the_last_of_their_kernels(monkeypatch:
     assert [ctypes.CFUNCTYPE(ctypes.c_int64)(one.addresses["launch"])() for one in linked] == [3] * 6
     del linked[:3]
     gc.collect()
+    machine.free_unused()
     assert [linker() is None for linker in linkers] == [True] * 3 + [False] * 4

@@ -17,7 +17,7 @@ from tracefuse import fuse
 from tracefuse.definition.fusion_definition import FusionDefinition
 from tracefuse.dtypes import ALL, DType, bfloat16, bool_, dtype_of, float16, float32, float64, int8
 from tracefuse.errors import ShapeError
-from tracefuse.runtime.targets.cpu_backend import CpuBackend
+from tracefuse.runtime.targets.cpu.cpu_kernel_compiler import CpuKernelCompiler
 
 INTEGERS = [d for d in ALL if d.is_integer]
 FLOATS = [float16, bfloat16, float32, float64]
@@ -136,7 +136,7 @@ def test_an_extreme_of_nothing_is_refused_before_any_launch(name: str, monkeypat
         x = fd.define_tensor([-1, -1], True)
         fd.add_output(fd.ops.add(x, 1))
         fd.add_output(getattr(fd.ops, name)(x, [1]))
-    monkeypatch.setattr(CpuBackend, "entry", entry)
+    monkeypatch.setattr(CpuKernelCompiler, "entry", entry)
     with pytest.raises(ShapeError, match=rf"{name}: axis 1 is empty \(0 elements\)"):
         fd.execute([np.zeros((3, 0), np.float32)])
     with pytest.raises(ValueError, match="is empty"):

@@ -14,8 +14,11 @@ from tracefuse.ir.builder import FusionBuilder
 from tracefuse.ir.fusion import Fusion, Literal
 from tracefuse.ir.reference import evaluate
 from tracefuse.ops import REGISTRY, Reduction
+from tracefuse.passes.common_subexpressions import merge_common
+from tracefuse.passes.constant_folding import fold_constants
+from tracefuse.passes.dead_code import drop_dead
 from tracefuse.passes.decompose import decompose
-from tracefuse.passes.rewrite import drop_dead, fold_constants, merge_common, read_transposed
+from tracefuse.passes.transposed_products import read_transposed
 
 PASSES: list[Callable[[Fusion], Fusion]] = [drop_dead, merge_common, read_transposed, fold_constants, decompose]
 

@@ -12,7 +12,7 @@ import pytest
 from tracefuse import FusionDefinition, ShapeDtype, fuse, rules
 from tracefuse.errors import DeviceError, DtypeError, FusionError, ShapeError, TraceError, UnsupportedError
 from tracefuse.runtime.devices import cpu_memory
-from tracefuse.runtime.targets.cuda_backend import CudaBackend
+from tracefuse.runtime.targets.cuda.cuda_device import CudaDevice
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 Y = X[::-1].copy() - 5
@@ -235,13 +235,13 @@ def test_bounds_of_addresses_are_compared_as_numpy_compares_them() -> None:
     parts += (
         [part[::-1] for part in parts] + [part.T[:, ::2] for part in parts] + [memory[:0], memory[20:20], memory[7:8]]
     )
-    found = [[CudaBackend.may_share(None, addressed(a), addressed(b)) for b in parts] for a in parts]  # type: ignore[arg-type]
+    found = [[CudaDevice.may_share(None, addressed(a), addressed(b)) for b in parts] for a in parts]  # type: ignore[arg-type]
     # An empty array may seem to share bytes of what it lies in.
     expected = [[np.may_share_memory(a, b) for b in parts] for a in parts]
     for k, one in enumerate(parts):
         for other, two in enumerate(parts):
             assert found[k][other] == expected[k][other] or not one.size or not two.size
-    assert not CudaBackend.may_share(None, addressed(memory[:0]), addressed(memory[:0]))  # type: ignore[arg-type]
+    assert not CudaDevice.may_share(None, addressed(memory[:0]), addressed(memory[:0]))  # type: ignore[arg-type]
 
 
 def test_what_is_no_computed_array_takes_no_buffer() -> None:

@@ -16,12 +16,13 @@ from random_fusions import definitions
 from test_random import predicates
 from ways import assert_equal_bits, backend_of, crossing, on_backend, on_host
 
-from tracefuse import fuse
-from tracefuse.compiler.executable import Executable, run_passes
+from tracefuse import config, fuse
+from tracefuse.compiler.executable import Executable
 from tracefuse.definition.fusion_definition import FusionDefinition
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.reference import evaluate
 from tracefuse.partition.segmentation import segment_fusion
+from tracefuse.passes.pipeline import FUSION_PASSES, run_passes
 from tracefuse.runtime.memory.given_buffers import MemoryUse, returned
 
 EXAMPLES = {"cpu": 60, "interpreter": 120, "interpreter-cuda": 120, "cuda": 60}
@@ -51,7 +52,7 @@ def buffer_like(draw: Any, expected: Any, arguments: list[Any]) -> Any:
 
 def check(definition: FusionDefinition, arguments: list[Any], merge: Any, backend: str, draw: Any) -> None:
     fusion = definition.fusion
-    passed = run_passes(fusion) if merge is None else fusion
+    passed = run_passes(FUSION_PASSES, fusion, config.resolve()) if merge is None else fusion
     segmentation = segment_fusion(passed, merge=merge)
     before = [np.array(a) if isinstance(a, np.ndarray) else a for a in arguments]
     wanted = dict(zip(fusion.outputs, evaluate(fusion, before, rounded=crossing(segmentation)), strict=True))

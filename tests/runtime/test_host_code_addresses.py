@@ -24,7 +24,12 @@ from tracefuse.config import resolve
 from tracefuse.dtypes import DType
 from tracefuse.partition.segmentation import segment_fusion
 from tracefuse.runtime.devices import cpu_memory
-from tracefuse.runtime.targets.cpu_backend import CpuBackend
+from tracefuse.runtime.targets.call_text import CallText
+from tracefuse.runtime.targets.cpu.cpu_device import CpuDevice
+from tracefuse.runtime.targets.cpu.cpu_kernel_compiler import CpuKernelCompiler
+from tracefuse.runtime.targets.cpu.cpu_target import NumpyLibrary
+from tracefuse.runtime.targets.target import Target
+from tracefuse.schedule.cpu.cpu_templates import CPU_TEMPLATES
 
 
 @dataclass(eq=False)
@@ -48,19 +53,24 @@ class Stream:
         pass
 
 
-class Addressed(CpuBackend):
-    """Counts allocations and launches of graphs; fills new memory with what no value is."""
+class Addressed(CpuKernelCompiler, CpuDevice, CallText):
+    """A target's compiler, device and call texts in one: counts allocations and launches of graphs; fills new memory
+    with what no value is."""
 
     addresses = True
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(self)
         self.rooms: list[int] = []
         self.arrays = 0
         self.lanes: list[int] = []
         self.made: list[weakref.ref[Memory]] = []
         self.graphs: list[int] = []
         self.launchers: list[weakref.ref[Any]] = []
+
+    @property
+    def target(self) -> Target:
+        return Target("cpu", CPU_TEMPLATES, self, self, NumpyLibrary(), self)
 
     def entry(self, function: Any) -> Callable[..., None]:
         return lambda stream, *arguments: function.launch(*arguments)
@@ -136,7 +146,7 @@ def chain(count: int) -> FusionDefinition:
 
 def executable(fusion: Any, backend: Addressed, merge: Any = None, graph: bool = False) -> Executable:
     with options(graph=graph):
-        return Executable(segment_fusion(fusion, merge=merge), backend, options=resolve())
+        return Executable(segment_fusion(fusion, merge=merge), backend.target, options=resolve())
 
 
 @settings(max_examples=30, deadline=None)
@@ -158,7 +168,7 @@ def test_random_loops_over_slices_give_the_same_bits_from_addresses(
     fusion, arguments = drawn
     expected = Executable(segment_fusion(fusion, merge=merge))(arguments)
     with options(number_of_streams=count, disable="" if reuses else "loop_buffer_reuse"):
-        run = Executable(segment_fusion(fusion, merge=merge), Addressed(), options=resolve())
+        run = Executable(segment_fusion(fusion, merge=merge), Addressed().target, options=resolve())
     for _ in range(2):
         for own, wanted in zip(run(arguments), expected, strict=True):
             assert_equal_bits(np.asarray(own), np.asarray(wanted), "from addresses")
@@ -244,7 +254,7 @@ def test_memory_between_the_kernels_of_a_slice_is_kept_and_each_stream_has_its_o
     x = np.random.default_rng(0).random((7, 1 << 18), np.float32)
     backend = Addressed()
     with options(number_of_streams=3):
-        run = Executable(segment_fusion(fused.definition(x).fusion), backend, options=resolve())
+        run = Executable(segment_fusion(fused.definition(x).fusion), backend.target, options=resolve())
     for _ in range(2):
         (result,) = run([x])
         np.testing.assert_allclose(result, (np.exp(x) * 2 * x).sum(-1), rtol=1e-4)

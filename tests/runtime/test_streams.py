@@ -30,7 +30,7 @@ from tracefuse import (
 @pytest.fixture(autouse=True)
 def on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loops on threads, whatever their size."""
-    monkeypatch.setattr("tracefuse.runtime.targets.backend.SMALL_LOOP", 0)
+    monkeypatch.setattr("tracefuse.runtime.targets.array_device.SMALL_LOOP", 0)
 
 
 X = np.arange(35, dtype=np.float32).reshape(7, 5)

@@ -19,13 +19,15 @@ from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.interpreter.interpret import interpret
 from tracefuse.passes.decompose import decompose
 from tracefuse.runtime.argument_leaves import classify
-from tracefuse.schedule.choose import Target, lower
+from tracefuse.schedule.choose import choose
+from tracefuse.schedule.gpu.gpu_templates import gpu_templates
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered
 from tracefuse.schedule.merge_rule import FusionRule
 from tracefuse.schedule.nest import contiguous_strides
 from tracefuse.schedule.sizes import Sizes
+from tracefuse.schedule.template import TemplateSet
 
-H200 = Target("cuda", "sm_90", 132)
+H200 = gpu_templates("sm_90", 132)
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def _parts(scalar: Any) -> tuple[Any, ...]:
     return (scalar.real, scalar.imag) if isinstance(scalar, complex) else (scalar,)
 
 
-def case(function: Callable[..., Any], *arguments: Any, wide: bool = True, target: Target = H200) -> Case:
+def case(function: Callable[..., Any], *arguments: Any, wide: bool = True, target: TemplateSet = H200) -> Case:
     """`function` lowered for these arguments. wide: whether memory starts at a multiple of 16 bytes is looked at."""
     leaves = [classify(argument, f"argument {k}") for k, argument in enumerate(arguments)]
     traced = trace(function, leaves, lambda given: (tuple(given), {}), None)
@@ -111,11 +113,11 @@ def case(function: Callable[..., Any], *arguments: Any, wide: bool = True, targe
             layout = strided(array.shape, array.strides, array.itemsize, True)
             strides[number] = symbolic_strides(layout, shape, number)
             named.update({stride_name(number, k): s // array.itemsize for k, s in enumerate(array.strides)})
-    lowered = lower(
+    choice = choose(
         fusion, FusionRule(fusion, steps.graph, steps.nodes), strides, Sizes(values, named), target, name="k",
         aligned=frozenset(aligned),
     )  # fmt: skip
-    return Case(fusion, arguments, lowered, values, named)
+    return Case(fusion, arguments, choice.lower(), values, named)
 
 
 def numbers(*shape: int, dtype: Any = np.float32, seed: int = 0) -> Any:

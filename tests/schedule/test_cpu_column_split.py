@@ -11,7 +11,7 @@ import pytest
 
 from tracefuse import fuse
 from tracefuse.kernel.interpreter.interpret import interpret
-from tracefuse.runtime.targets.resolution import CpuBackend
+from tracefuse.runtime.targets.cpu.cpu_kernel_compiler import CpuKernelCompiler
 from tracefuse.schedule.cpu import cpu_column_chunks
 
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
@@ -38,8 +38,10 @@ def flat(result: Any) -> tuple[Any, ...]:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_chunks_of_rows_give_numpys_values(name: str, interpreted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if interpreted:
-        monkeypatch.setattr(CpuBackend, "compile", lambda self, kernel, disk=None: kernel)
-        monkeypatch.setattr(CpuBackend, "entry", lambda self, made: lambda *arguments: interpret(made, arguments))
+        monkeypatch.setattr(CpuKernelCompiler, "compile", lambda self, kernel, disk=None: kernel)
+        monkeypatch.setattr(
+            CpuKernelCompiler, "entry", lambda self, made: lambda *arguments: interpret(made, arguments)
+        )
     fused = fuse(FUNCTIONS[name])
     shapes = SHAPES if name != "over two axes" else SHAPES[-1:]
     for shape in shapes[1::2] if interpreted else shapes:

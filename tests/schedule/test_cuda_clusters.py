@@ -18,11 +18,11 @@ from tracefuse.kernel.cuda.cuda_functions import compile_many
 from tracefuse.kernel.cuda.emit_cuda import emit_cuda, shared_bytes
 from tracefuse.kernel.cuda.nvrtc import compile_with_log
 from tracefuse.schedule import chip
-from tracefuse.schedule.choose import Target
 from tracefuse.schedule.gpu import gpu_cluster, gpu_row
+from tracefuse.schedule.gpu.gpu_templates import gpu_templates
 
 BF16, F16 = dtypes.bfloat16.numpy, np.float16
-SMALL = Target("cuda", "sm_90", 2)
+SMALL = ("sm_90", 2)
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def on_small(function: Callable[..., Any], *arguments: Any) -> Case:
-    return case(function, *arguments, target=SMALL)
+    return case(function, *arguments, target=gpu_templates(*SMALL))
 
 
 def normalized(*axes: int) -> Callable[..., Any]:
@@ -137,7 +137,7 @@ SHAPES = {
 
 def contiguous(rows: int, length: int, dtype: Any = np.float32, architecture: str = "sm_90") -> Case:
     """Softmax of rows that lie one after the other; the memory is not touched."""
-    return case(softmax(1), np.empty((rows, length), dtype), target=Target("cuda", architecture, 132))
+    return case(softmax(1), np.empty((rows, length), dtype), target=gpu_templates(architecture, 132))
 
 
 @pytest.mark.parametrize("name", SHAPES)

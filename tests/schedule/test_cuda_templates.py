@@ -17,7 +17,7 @@ from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.cuda.cuda_functions import compile_many
 from tracefuse.kernel.cuda.emit_cuda import emit_cuda
 from tracefuse.kernel.cuda.nvrtc import compile_with_log
-from tracefuse.schedule.gpu import gpu_choice
+from tracefuse.schedule.gpu import gpu_problem
 
 BF16 = dtypes.bfloat16.numpy
 F16 = np.float16
@@ -132,29 +132,29 @@ REDUCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "gradients of a norm": (
         norm_gradients,
         [numbers(*s) for s in ((11, 1024), (11, 1024), (1024,))],
-        "rows and columns",
+        "row_column",
     ),
     "gradients of a norm, bfloat16": (
         norm_gradients,
         [numbers(*s, dtype=BF16) for s in ((9, 2048), (9, 2048), (2048,))],
-        "rows and columns",
+        "row_column",
     ),
     "gradients of a norm, short rows": (
         norm_gradients,
         [numbers(*s) for s in ((70, 16), (70, 16), (16,))],
-        "rows and columns",
+        "row_column",
     ),
     "gradients of a norm, odd rows": (
         norm_gradients,
         [numbers(*s) for s in ((9, 77), (9, 77), (77,))],
-        "rows and columns",
+        "row_column",
     ),
     "gradients of a norm, too long": (
         norm_gradients,
         [numbers(*s) for s in ((2, 20000), (2, 20000), (20000,))],
-        "split and column",
+        "row_column of split and column",
     ),
-    "gradients of a softmax": (softmax_gradients, (numbers(20, 100), numbers(20, 100, seed=1)), "rows and columns"),
+    "gradients of a softmax": (softmax_gradients, (numbers(20, 100), numbers(20, 100, seed=1)), "row_column"),
     "columns": (softmax(0), (numbers(100, 40),), "column"),
     "columns of halves": (softmax(0), (numbers(100, 40, dtype=BF16),), "column"),
     "odd columns": (softmax(0), (numbers(33, 33),), "column"),
@@ -218,7 +218,7 @@ def test_what_is_not_known_to_be_aligned_is_read_by_elements() -> None:
 
 
 def test_positions_beyond_32_bits_are_counted_in_64(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_choice, "NARROW_INDEX", 10)
+    monkeypatch.setattr(gpu_problem, "NARROW_INDEX", 10)
     for function, arguments in (
         (bias_gelu, (numbers(9, 512), numbers(512))),
         (softmax(1), (numbers(5, 64),)),

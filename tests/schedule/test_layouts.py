@@ -20,7 +20,7 @@ from tracefuse.definition.fusion_definition import FusionDefinition
 from tracefuse.dtypes import DataType, int32, int64
 from tracefuse.kernel.kernel_ir import Kernel
 from tracefuse.partition.segmentation import segment_fusion
-from tracefuse.schedule.gpu.gpu_choice import NARROW_INDEX
+from tracefuse.schedule.gpu.gpu_problem import NARROW_INDEX
 
 
 def whole_functions() -> dict[str, FusionDefinition]:

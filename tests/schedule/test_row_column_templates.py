@@ -114,7 +114,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
 
 ONE_WAY = {
     "segments": "there is one segment, the same as of the whole",
-    "printed": "with one op a segment nothing reduces both ways",
+    "printed": "with one op a segment there is no row_column region",
 }
 
 
@@ -161,7 +161,7 @@ def test_the_same_bits_again(name: str) -> None:
     assert runs[0] == runs[1]
 
 
-def normalised_both_ways(x: Any) -> Any:
+def normalized_over_rows_and_over_columns(x: Any) -> Any:
     rows = x / x.sum(1, keepdims=True)
     return rows / rows.sum(0, keepdims=True)
 
@@ -177,7 +177,7 @@ def of_columns_variance(x: Any) -> Any:
 
 
 REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
-    "both are read again": (normalised_both_ways, [data(20, 30)], "both reduce, over different axes"),
+    "both are read again": (normalized_over_rows_and_over_columns, [data(20, 30)], "both reduce, over different axes"),
     "not all axes of the rows": (columns_of_some_axes, [data(3, 20, 30)], "leaves loops that the rows do not reduce"),
     "several passes": (of_columns_variance, [data(20, 30)], "takes several passes over the columns"),
 }
@@ -194,14 +194,14 @@ def test_what_is_refused_says_why(name: str) -> None:
 
 
 TEMPLATES = {
-    (64, 128): "rows and columns",
-    (40, 4096): "rows and columns",
-    (3, 20000): "split and column",
+    (64, 128): "row_column",
+    (40, 4096): "row_column",
+    (3, 20000): "row_column of split and column",
 }
 
 
 @pytest.mark.parametrize("shape", TEMPLATES)
-def test_rows_beyond_the_registers_take_two_stages(shape: Shape) -> None:
+def test_rows_beyond_the_registers_take_a_template_a_side(shape: Shape) -> None:
     arguments = of_rms(*shape)
     executable = Executable(segment_fusion(definition(rms_norm_backward, arguments)), backend_of("interpreter-cuda"))
     plan, _ = executable.plan_for(arguments)

@@ -3,28 +3,29 @@
 In mode auto a resize is keyed by the very extents until it meets a second set of them; from then on that axis stays
 dynamic. What was made before stays right, and is used again where its guards hold.
 
-Knows: concretization, segmentation. Must not know: plans, kernels, options.
+Knows: concretization, segmentation. Must not know: plans, kernels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 
+from tracefuse.config import Options
 from tracefuse.dynamic.concretization import Concretization
 from tracefuse.dynamic.concretize import concretize, depends_on_sizes
 from tracefuse.ir.reference import check_requirements
 from tracefuse.partition.segmentation import Segmentation, segment_fusion
-from tracefuse.passes.rewrite import drop_dead_tensors
+from tracefuse.passes.pipeline import passes_at, run_passes
 
 MOST_CONCRETIZATIONS = 64
 """Segmentations kept; the one made first goes first."""
 
 
 class Concretizations:
-    """Of the fusion that `segmentation` splits. mode: "auto", "on" or "off"."""
+    """Of the fusion that `segmentation` splits, as the option `concretize_resize_extents` says."""
 
-    def __init__(self, segmentation: Segmentation, mode: str) -> None:
-        self.segmentation, self.mode = segmentation, mode
+    def __init__(self, segmentation: Segmentation, options: Options) -> None:
+        self.segmentation, self.options, self.mode = segmentation, options, options.resizes
         self.is_fixed = not depends_on_sizes(segmentation.original)
         self._made: dict[Hashable, Segmentation] = {}
         self._first: dict[tuple[int, int, int], tuple[int, int, int]] = {}
@@ -45,8 +46,10 @@ class Concretizations:
             return self.segmentation, found
         if found.key not in self._made:
             merge = self.segmentation.merge
-            fusion = drop_dead_tensors(found.fusion)
-            self._made[found.key] = segment_fusion(fusion, merge=merge, sizes=None if merge is None else sizes)
+            fusion = run_passes(passes_at("after concretization"), found.fusion, self.options)
+            self._made[found.key] = segment_fusion(
+                fusion, merge=merge, sizes=None if merge is None else sizes, options=self.options
+            )
             if len(self._made) > MOST_CONCRETIZATIONS:
                 del self._made[next(iter(self._made))]
         return self._made[found.key], found

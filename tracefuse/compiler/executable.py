@@ -1,9 +1,9 @@
-"""The compiler: the visible list of passes, and executables that hold what was compiled.
+"""The compiler: from a fusion to an executable that holds what was compiled.
 
-A fusion is rewritten by PASSES, split, and compiled for the sizes that it meets: an Executable keeps its plans and runs
-the first whose layouts and guards fit the call. Nothing here depends on where the fusion came from.
+A fusion is rewritten by FUSION_PASSES, partitioned, and compiled for the sizes that it meets. An Executable keeps its
+plans and runs the first whose layouts and guards fit the call. Nothing here depends on where the fusion came from.
 
-Knows: passes, plans, backends. Must not know: tracing, user functions.
+Knows: passes, plans, targets. Must not know: tracing, user functions.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import segments
 from tracefuse import config
 from tracefuse.compiler.concretizations import Concretizations
 from tracefuse.config import Options
 from tracefuse.diagnostics.dumping import Dump
-from tracefuse.diagnostics.logs import say
-from tracefuse.diagnostics.progress import say_pass, say_plan, why_made
+from tracefuse.diagnostics.progress import say_plan, why_made
 from tracefuse.diagnostics.watching import watching
 from tracefuse.dynamic.concretization import Concretization
 from tracefuse.dynamic.guard_failures import Miss, Misses, first_miss
@@ -31,18 +30,11 @@ from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.reference import check_requirements, evaluate_scalars
 from tracefuse.kernel.cache import disk_cache
 from tracefuse.kernel.cache.disk_cache import DiskCache
+from tracefuse.logs import say
 from tracefuse.partition import predicates
 from tracefuse.partition.segmentation import Segmentation, for_sizes, segment_fusion
 from tracefuse.partition.slicing import Sliced
-from tracefuse.passes.rewrite import (
-    drop_dead,
-    fold_constants,
-    join_in_runs,
-    merge_common,
-    read_transposed,
-    round_scalars,
-    separate_outputs,
-)
+from tracefuse.passes.pipeline import FUSION_PASSES, PassChange, collect_changes, run_passes
 from tracefuse.runtime.call_code import Call, compile_call
 from tracefuse.runtime.donated_arrays import Donation, lend
 from tracefuse.runtime.memory.call_facts import CallFacts, read_facts
@@ -52,36 +44,12 @@ from tracefuse.runtime.peak_memory import memory_of
 from tracefuse.runtime.plan import Plan, build_plan
 from tracefuse.runtime.slice_code import LaneCode, compile_lane, lane_room
 from tracefuse.runtime.streams.slices import Computation, Lane
-from tracefuse.runtime.targets.backend import Backend
-from tracefuse.runtime.targets.resolution import backend_for, cpu_backend
-
-Pass: TypeAlias = Callable[[Fusion], Fusion]
-
-NEEDED: tuple[Pass, ...] = (join_in_runs, separate_outputs)
-"""The passes without which what is split could not be compiled."""
-
-PASSES: tuple[Pass, ...] = (fold_constants, merge_common, read_transposed, drop_dead, *NEEDED)
-"""What is done to every fusion before it is split, in order. Each keeps the numbers of the values that it keeps."""
+from tracefuse.runtime.targets.cpu.cpu_target import cpu_target
+from tracefuse.runtime.targets.resolution import target_for
+from tracefuse.runtime.targets.target import Target
 
 MOST_PLANS = 64
 """Plans kept by one executable; the one used longest ago goes first."""
-
-
-def passes_of(options: Options) -> tuple[Pass, ...]:
-    """The passes over a fusion, in order."""
-    chosen = NEEDED if options.disables("passes") else PASSES
-    return (round_scalars, *chosen) if options.exact_half else chosen
-
-
-def run_passes(fusion: Fusion, options: Options | None = None) -> Fusion:
-    """`fusion` after all passes; every pass ends in the verification that building a Fusion does."""
-    options = config.resolve() if options is None else options
-    for one in passes_of(options):
-        made = one(fusion)
-        if options.debug >= 4:
-            say_pass(options, one.__name__, fusion, made)
-        fusion = made
-    return fusion
 
 
 def merge_of(options: Options, merge: segments.Predicate | None) -> segments.Predicate | None:
@@ -102,8 +70,12 @@ def compile_fusion(
     options say. name: what the log and dumps call it.
     """
     options = config.resolve() if options is None else options
-    segmentation = segment_fusion(run_passes(fusion, options), merge=merge_of(options, merge), sizes=sizes)
-    return Executable(segmentation, backend_for(target, device), options=options, facts=facts, disk=disk, name=name)
+    with collect_changes() as changes:
+        rewritten = run_passes(FUSION_PASSES, fusion, options)
+        segmentation = segment_fusion(rewritten, merge=merge_of(options, merge), sizes=sizes, options=options)
+    return Executable(
+        segmentation, target_for(target, device), options=options, facts=facts, disk=disk, name=name, changes=changes
+    )
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
@@ -134,18 +106,23 @@ def _nothing_ready(arguments: Sequence[Any]) -> None:
 
 
 class Executable:
-    """A segmented fusion that can be called with arrays. compiles: how many plans were built."""
+    """A segmented fusion that can be called with arrays.
+
+    compiles: how many plans were built. changes: what the passes changed that ran before, for the option `dump`.
+    """
 
     def __init__(
-        self, segmentation: Segmentation, backend: Backend | None = None, *, options: Options | None = None,
+        self, segmentation: Segmentation, target: Target | None = None, *, options: Options | None = None,
         facts: Sequence[Guard] = (), disk: DiskCache | None = None, name: str = "fusion",
+        changes: Sequence[PassChange] = (),
     ) -> None:  # fmt: skip
         self.segmentation, self.facts, self.name = segmentation, tuple(facts), name
         self.options = config.resolve() if options is None else options
-        self.concretizations = Concretizations(segmentation, self.options.resizes)
+        self.concretizations = Concretizations(segmentation, self.options)
         self.disk = disk_cache.for_options(self.options) if disk is None else disk
-        self.backend = cpu_backend() if backend is None else backend
+        self.target = cpu_target() if target is None else target
         self.fusion = fusion = segmentation.original
+        self.changes = tuple(changes)
         self.compiles = 0
         self.misses = Misses()
         # Plans of calls that have memory for nothing but updates, and of others by what they have.
@@ -155,7 +132,8 @@ class Executable:
         self._into: dict[MemoryUse, list[_Ready]] = {}
         self._slices: weakref.WeakKeyDictionary[Sliced, Executable] = weakref.WeakKeyDictionary()
         self._lane_codes: weakref.WeakKeyDictionary[_Ready, LaneCode | None] = weakref.WeakKeyDictionary()
-        self._lock = threading.Lock()
+        # A signal handler may call what was interrupted here.
+        self._lock = threading.RLock()
         self._host = tuple(n for n in fusion.nodes if not fusion.values[n.outputs[0]].is_tensor)
 
     def __call__(
@@ -174,9 +152,11 @@ class Executable:
         """
         found = self.attempt(arguments) if outputs is None and not donated else None
         if found is None:
-            facts = read_facts(self.fusion, self.backend, arguments)
+            facts = read_facts(self.fusion, self.target.device, arguments)
             given = self._given(facts, outputs)
-            donation = Donation(self.fusion, self.backend, facts, donated, kept, given.buffers) if donated else None
+            donation = (
+                Donation(self.fusion, self.target.device, facts, donated, kept, given.buffers) if donated else None
+            )
             use = MemoryUse.of(outputs, donated, kept)
             ready = self._for(facts, given, use, donation.usable if donation else ())
             if donation:
@@ -212,7 +192,7 @@ class Executable:
                 if position:
                     self._put_first(ready, use)
                 if ready.lent:
-                    lend(self.backend, ready.lent, arguments, outputs)
+                    lend(self.target.device, ready.lent, arguments, outputs)
                 return outputs
         return None
 
@@ -220,7 +200,7 @@ class Executable:
         self, arguments: Sequence[Any], outputs: Sequence[Any] | None = None
     ) -> Generator[dict[int, Any], None, list[Any]]:
         """Runs, yielding what is live before the first segment and after each one; returns the outputs."""
-        facts = read_facts(self.fusion, self.backend, arguments)
+        facts = read_facts(self.fusion, self.target.device, arguments)
         given = self._given(facts, outputs)
         plan = self._for(facts, given, MemoryUse.of(outputs)).plan
         values = [*facts.arguments, *self._scalars(facts.arguments, facts.values)]
@@ -232,13 +212,13 @@ class Executable:
 
     def lane(self, arguments: Sequence[Any], outputs: Sequence[Any], arrays: bool = False) -> Lane:
         """How arguments like these and those that follow are computed into memory like `outputs`; see `Computation`."""
-        facts = read_facts(self.fusion, self.backend, arguments, described=True)
+        facts = read_facts(self.fusion, self.target.device, arguments, described=True)
         given = self._given(facts, outputs, apart=True)
         ready = self._for(facts, given, MemoryUse.of(outputs))
         values = [*facts.arguments, *given.buffers]
         code = None if arrays else self._lane_code(ready)
         if code is not None:
-            return Lane(self.backend.addresses, code.bind(values), lane_room(ready.plan, facts.values), ready.plan)
+            return Lane(self.target.calls.addresses, code.bind(values), lane_room(ready.plan, facts.values), ready.plan)
         inputs = self.fusion.inputs
         tensors = [k for k, number in enumerate(inputs) if self.fusion.values[number].is_tensor]
         loose = [k for k, n in enumerate(inputs) if k not in tensors and not self.fusion.values[n].dtype.is_integer]
@@ -257,7 +237,7 @@ class Executable:
 
     def _lane_code(self, ready: _Ready) -> LaneCode | None:
         if ready not in self._lane_codes:
-            self._lane_codes[ready] = compile_lane(ready.plan, self.backend)
+            self._lane_codes[ready] = compile_lane(ready.plan, self.target)
         return self._lane_codes[ready]
 
     def plan_for(self, arguments: Sequence[Any]) -> tuple[Plan, Mapping[int, int]]:
@@ -265,12 +245,12 @@ class Executable:
 
         Arguments may be `ShapeDtype`s, which stand for contiguous, aligned arrays; nothing runs.
         """
-        facts = read_facts(self.fusion, self.backend, arguments, described=True)
+        facts = read_facts(self.fusion, self.target.device, arguments, described=True)
         return self._for(facts, self._given(facts)).plan, facts.values
 
     def call_text(self, arguments: Sequence[Any]) -> str:
         """The Python function that such a call runs; arguments as for `plan_for`."""
-        facts = read_facts(self.fusion, self.backend, arguments, described=True)
+        facts = read_facts(self.fusion, self.target.device, arguments, described=True)
         return self._for(facts, self._given(facts)).text
 
     def _scalars(self, arguments: Sequence[Any], values: Mapping[Any, int]) -> list[Any]:
@@ -287,7 +267,7 @@ class Executable:
         check_requirements(self.fusion, facts.values)
         if outputs is None and not self.fusion.aliases:
             return NOTHING_GIVEN
-        return read_given(self.fusion, self.backend, facts, outputs, apart=apart)
+        return read_given(self.fusion, self.target.device, facts, outputs, apart=apart)
 
     def _for(
         self, facts: CallFacts, given: GivenMemory, use: MemoryUse = NO_USE, donated: tuple[Donated, ...] = ()
@@ -327,30 +307,39 @@ class Executable:
 
     def concretization(self, arguments: Sequence[Any]) -> Concretization:
         """What the fusion becomes for such a call; arguments as for `plan_for`, and nothing is compiled."""
-        facts = read_facts(self.fusion, self.backend, arguments, described=True)
+        facts = read_facts(self.fusion, self.target.device, arguments, described=True)
         check_requirements(self.fusion, facts.values)
         return self.concretizations.peek(facts.values)
 
     def _made(
         self, facts: CallFacts, given: GivenMemory, cause: str, use: MemoryUse, donated: tuple[Donated, ...]
     ) -> _Ready:
+        with collect_changes(self.changes) as changes:
+            return self._compile(facts, given, cause, use, donated, changes)
+
+    def _compile(
+        self, facts: CallFacts, given: GivenMemory, cause: str, use: MemoryUse, donated: tuple[Donated, ...],
+        changes: Sequence[PassChange],
+    ) -> _Ready:  # fmt: skip
+        """As `_made`, with the changes that passes make on the way."""
         start = time.perf_counter()
         segmentation, concrete = self.concretizations.at(facts.values)
-        dump = Dump(self.options, self.name)
+        dump = Dump(self.options, self.name, changes)
         dump.before(self.fusion, facts.arguments, concrete)
-        segmentation, guards = for_sizes(segmentation, facts.values)
-        watch = watching(self.options, self.backend, self._run_alone)
-        # The bounds that check mode compares with hold for IEEE arithmetic.
-        options = self.options.replaced(fast_math=False) if self.options.check else self.options
-        plan = build_plan(
-            segmentation, self.backend, facts.layouts, facts.values, {**facts.strides, **(given.strides or {})},
-            guards=(*concrete.guards, *guards), aligned=facts.aligned, options=options, disk=self.disk,
-            given=given.key, watch=watch, slices_of=self._slices_of, donated=donated,
-        )  # fmt: skip
+        with dump.passes():
+            segmentation, guards = for_sizes(segmentation, facts.values, self.options)
+            watch = watching(self.options, self.target, self._run_alone)
+            # The bounds that check mode compares with hold for IEEE arithmetic.
+            options = self.options.replaced(fast_math=False) if self.options.check else self.options
+            plan = build_plan(
+                segmentation, self.target, facts.layouts, facts.values, {**facts.strides, **(given.strides or {})},
+                guards=(*concrete.guards, *guards), aligned=facts.aligned, options=options, disk=self.disk,
+                given=given.key, watch=watch, slices_of=self._slices_of, donated=donated,
+            )  # fmt: skip
         plan = replace(plan, cause=cause)
         self.compiles += 1
         facts_used = (*self.facts, *concrete.guards)
-        call, text = compile_call(plan, self.backend, facts_used, self._scalars, self.options.graph)
+        call, text = compile_call(plan, self.target, facts_used, self._scalars, self.options.graph)
         dump.after(plan, facts.values, text)
         if self.options.debug:
             why = why_made([ready.plan for ready in self._plans(use)], facts, given)
@@ -367,14 +356,14 @@ class Executable:
     def _run_alone(self, fusion: Fusion, arguments: Sequence[Any]) -> Sequence[Any]:
         """Compiles and runs another fusion likewise, with nothing checked."""
         plain = self.options.replaced(check=False, debug=0, dump="")
-        return Executable(segment_fusion(fusion), self.backend, options=plain, disk=self.disk)(arguments)
+        return Executable(segment_fusion(fusion, options=plain), self.target, options=plain, disk=self.disk)(arguments)
 
     def _slices_of(self, sliced: Sliced) -> Computation:
         """What computes one slice of a segment."""
         if sliced not in self._slices:
-            segmentation = segment_fusion(sliced.fusion)
-            quiet = self.options.replaced(debug=0, dump="")  # each slice is checked, and none is told of
-            self._slices[sliced] = Executable(segmentation, self.backend, options=quiet, disk=self.disk)
+            quiet = self.options.replaced(debug=0, dump="")  # each slice is checked, and none is logged
+            segmentation = segment_fusion(sliced.fusion, options=quiet)
+            self._slices[sliced] = Executable(segmentation, self.target, options=quiet, disk=self.disk)
         return self._slices[sliced]
 
     def _put_first(self, ready: _Ready, use: MemoryUse) -> None:

@@ -25,7 +25,7 @@ from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.memory.call_facts import check_arguments
 from tracefuse.runtime.memory.given_buffers import NO_USE, MemoryUse, returned
 from tracefuse.runtime.plan import Plan
-from tracefuse.runtime.targets.resolution import backend_for, resolve_target
+from tracefuse.runtime.targets.resolution import resolve_target, target_for
 
 
 class CacheInfo(NamedTuple):
@@ -161,7 +161,6 @@ class PlacedFusion:
         key = (target, device, options)
         found = self._executables.get(key)
         if found is None:
-            backend = backend_for(target, device or 0)
-            found = Executable(self.segmentation, backend, options=options)
+            found = Executable(self.segmentation, target_for(target, device or 0), options=options)
             self._executables[key] = found
         return found

@@ -2,65 +2,32 @@
 
 Integer arithmetic on scalars gives integer expressions; a comparison gives 1 or 0, which `where` chooses by.
 
-Knows: rows by name, symbolic integers. Must not know: how operations are recorded.
+Knows: what ops compute on extents. Must not know: any single op, how operations are recorded.
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tracefuse.definition.recording import Recording
 from tracefuse.dtypes import DType
-from tracefuse.ir.extents import Extent, floordiv, is_nonnegative, maximum, minimum
+from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Operand
 from tracefuse.ops import Pointwise
 
 
-def _whole_quotient(left: Extent, right: Extent) -> Extent | None:
-    return floordiv(left, right) if is_nonnegative(right - 1) else None
-
-
-# What integer arithmetic on scalars means for the sizes that they are.
-_ON_EXTENTS: dict[str, Callable[..., Extent | None]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "neg": operator.neg,
-    "maximum": maximum,
-    "minimum": minimum,
-    "floor_divide": _whole_quotient,
-    "remainder": lambda left, right: left % right if is_nonnegative(right - 1) else None,
-    "set": lambda operand: operand,
-    "cast": lambda operand: operand,
-}
-
-
-def _below(left: Extent, right: Extent) -> Extent:
-    """1 where left < right, else 0."""
-    return minimum(1, maximum(0, right - left))
-
-
-# Comparisons of integers as 1 or 0, for what a host scalar chooses between.
-_TRUTHS: dict[str, Callable[[Extent, Extent], Extent]] = {
-    "lt": _below,
-    "gt": lambda left, right: _below(right, left),
-    "ge": lambda left, right: 1 - _below(left, right),
-    "le": lambda left, right: 1 - _below(right, left),
-    "eq": lambda left, right: 1 - _below(left, right) - _below(right, left),
-    "ne": lambda left, right: _below(left, right) + _below(right, left),
-}
-
-
-def scalar_meaning(fd: Recording, row: Pointwise, given: Sequence[Operand], result: DType) -> Extent | None:
-    """The integer expression that a scalar result is, where it is one."""
-    if row.name == "where" and result.is_integer and result.itemsize >= 4:
-        return _chosen(fd, *given)
-    meaning = _ON_EXTENTS.get(row.name)
-    if meaning is None or not result.is_integer or result.itemsize < 4:
+def scalar_extent(fd: Recording, op: Pointwise, operands: Sequence[Operand], result: DType) -> Extent | None:
+    """The extent that a scalar result of type `result` is, or None where no expression describes it."""
+    if not result.is_integer or result.itemsize < 4:
         return None
-    extents = [fd._extent_or_none(o) for o in given]
-    return None if any(e is None for e in extents) else meaning(*extents)
+    return _chosen(fd, *operands) if op.promotion == "where" else _on_extents(fd, op, operands)
+
+
+def _on_extents(fd: Recording, op: Pointwise, operands: Sequence[Operand]) -> Extent | None:
+    if op.on_extents is None:
+        return None
+    extents = [fd._extent_or_none(operand) for operand in operands]
+    return None if any(e is None for e in extents) else op.on_extents(*extents)
 
 
 def _chosen(fd: Recording, condition: Operand, chosen: Operand, other: Operand) -> Extent | None:
@@ -72,9 +39,6 @@ def _chosen(fd: Recording, condition: Operand, chosen: Operand, other: Operand) 
     return second + truth * (first - second)
 
 
-def truth_of(fd: Recording, row: Pointwise, given: Sequence[Operand]) -> Extent | None:
-    """1 where a comparison of host scalars holds, else 0; None for what compares no integers."""
-    if row.name not in _TRUTHS:
-        return None
-    left, right = (fd._extent_or_none(operand) for operand in given)
-    return None if left is None or right is None else _TRUTHS[row.name](left, right)
+def truth_of(fd: Recording, op: Pointwise, operands: Sequence[Operand]) -> Extent | None:
+    """1 where a comparison of host scalars holds, else 0; None for other ops, and where no extents are compared."""
+    return _on_extents(fd, op, operands) if op.result == "bool" else None

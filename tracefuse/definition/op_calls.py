@@ -18,7 +18,7 @@ from typing import Any
 
 from tracefuse import source
 from tracefuse.definition.handles import Tensor
-from tracefuse.definition.host_scalars import scalar_meaning, truth_of
+from tracefuse.definition.host_scalars import scalar_extent, truth_of
 from tracefuse.definition.parameters import AXES_OR_TYPE, INTEGER_OPERAND, LARGEST
 from tracefuse.definition.recording import Recording
 from tracefuse.definition.signatures import Call, operation
@@ -95,7 +95,7 @@ class RowOperations:
             inner = inner or result
         if chosen is not None or compute is not None:
             check_domain(row.name, inner, row.domain)
-        extents = [scalar_meaning(self._fd, row, given, result)]
+        extents = [scalar_extent(self._fd, row, given, result)]
         made = self._fd._apply(row, given, attributes, inner, (result,), extents=extents)[0]
         truth = truth_of(self._fd, row, given)
         if truth is not None:

@@ -15,14 +15,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tracefuse.diagnostics.error_bounds import Bounded, bounded_outputs
+from tracefuse.diagnostics.error_bounds import bounded_outputs
 from tracefuse.errors import DeviceError, InternalError
+from tracefuse.ir.error_models import Bounded
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.reference import evaluate
-from tracefuse.passes.rewrite import drop_dead
+from tracefuse.passes.rewriter import needed_for, with_nodes
 from tracefuse.runtime.compiled_segment import CompiledSegment
 from tracefuse.runtime.memory.spans import span
-from tracefuse.runtime.targets.backend import Backend
+from tracefuse.runtime.targets.target import Target
 
 RunAlone: TypeAlias = Callable[[Fusion, Sequence[Any]], Sequence[Any]]
 """Compiles a fusion and runs it, with nothing checked."""
@@ -71,8 +72,8 @@ class CheckedSegment:
     OutOfRangeError for an index outside of its axis, DeviceError for a launch that failed on the device.
     """
 
-    def __init__(self, segment: CompiledSegment, position: int, backend: Backend, run_alone: RunAlone) -> None:
-        self.part, self.run, self.backend, self.run_alone = segment.part, segment.run, backend, run_alone
+    def __init__(self, segment: CompiledSegment, position: int, target: Target, run_alone: RunAlone) -> None:
+        self.part, self.run, self.target, self.run_alone = segment.part, segment.run, target, run_alone
         self.name = f"segment {position} ({segment.template})"
         self.count = len(segment.inputs)
         self.inputs = tuple(dict.fromkeys((*segment.inputs, *segment.part.segment.original_inputs)))
@@ -93,7 +94,7 @@ class CheckedSegment:
     def _wait(self, what: str) -> None:
         """Raises where a launch failed. what: what was launched, if it is not the segment itself."""
         try:
-            self.backend.synchronize()
+            self.target.device.synchronize()
         except DeviceError as error:
             raise DeviceError(
                 f"{what} {self.name} failed on the device: {error.message}".lstrip(),
@@ -106,7 +107,7 @@ class CheckedSegment:
         return value.copy() if hasattr(value, "strides") else value
 
     def _host(self, value: Any) -> Any:
-        return self.backend.on_host(value) if hasattr(value, "strides") else value
+        return self.target.device.on_host(value) if hasattr(value, "strides") else value
 
     def _in_order(self, values: Sequence[Any]) -> list[Any]:
         """The arguments of the segment's own definition."""
@@ -128,8 +129,8 @@ class CheckedSegment:
                 raise InternalError(f"{self.name} changed its input T{number}", hint=REPORT, where=self._line())
 
     def _shares(self, value: Any, results: Sequence[Any]) -> bool:
-        own = span(self.backend, value)
-        return any(own.shares_bytes_with(span(self.backend, result)) for result in results)
+        own = span(self.target.device, value)
+        return any(own.shares_bytes_with(span(self.target.device, result)) for result in results)
 
     def _check_results(self, arguments: Sequence[Any], given: Sequence[Any], results: Sequence[Any]) -> None:
         fusion = self.part.fusion
@@ -161,7 +162,7 @@ class CheckedSegment:
             number = node.outputs[0]
             if not fusion.values[number].is_tensor:
                 continue
-            alone = drop_dead(replace(fusion, outputs=(number,), aliases={}))
+            alone = with_nodes(replace(fusion, outputs=(number,), aliases={}), needed_for(fusion, (number,)))
             (result,) = self.run_alone(alone, given)
             found = first_difference(self._host(result), bounded_outputs(alone, arguments)[0])
             if found is not None:
@@ -175,7 +176,7 @@ class CheckedSegment:
         return next((node.where for node in self.part.fusion.nodes if node.where), None)
 
 
-def checked(segment: CompiledSegment, position: int, backend: Backend, run_alone: RunAlone) -> CompiledSegment:
+def checked(segment: CompiledSegment, position: int, target: Target, run_alone: RunAlone) -> CompiledSegment:
     """The segment with every run of it compared."""
-    check = CheckedSegment(segment, position, backend, run_alone)
+    check = CheckedSegment(segment, position, target, run_alone)
     return replace(segment, run=check, inputs=check.inputs, code=None)

@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tracefuse.config import Options
 from tracefuse.diagnostics.explain import Explanation
-from tracefuse.diagnostics.logs import say
 from tracefuse.diagnostics.repro import script_text
 from tracefuse.dynamic.concretization import Concretization
 from tracefuse.errors import OptionError
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.printing import definition_text
 from tracefuse.kernel.kernel_text import kernel_text
+from tracefuse.logs import say
+from tracefuse.passes.pipeline import PassChange
 from tracefuse.runtime.compiled_segment import CompiledSegment
 from tracefuse.runtime.devices.array_descriptions import input_text
 from tracefuse.runtime.host_text import HostProgram
@@ -31,10 +33,13 @@ DEFAULT_FOLDER = "tracefuse_dump"
 
 
 class Dump:
-    """One compilation's folder, or nothing at all where `dump` asks for nothing."""
+    """One compilation's folder, or nothing at all where `dump` asks for nothing.
 
-    def __init__(self, options: Options, name: str) -> None:
-        self.options = options
+    changes: what passes changed so far; the list may grow.
+    """
+
+    def __init__(self, options: Options, name: str, changes: Sequence[PassChange] = ()) -> None:
+        self.options, self.changes = options, changes
         self.wanted = frozenset(options.dump.split(",")) if options.dump else frozenset()
         self.name = re.sub(r"\W+", "_", name).strip("_") or "fusion"
         self.folder = _new_folder(options.dump_dir or DEFAULT_FOLDER, self.name) if self.wanted else ""
@@ -49,6 +54,16 @@ class Dump:
         self._write_wanted("fusion", "fusion.txt", f"{fusion}\n\n{definition}\n")
         self._write_wanted("concretized", "concretized.txt", f"{concrete}\n\n{concrete.fusion}\n")
         say(self.options, 1, lambda: f"{self.name}: dumped into {self.folder}")
+
+    @contextmanager
+    def passes(self) -> Iterator[None]:
+        """Writes a file for each pass that changed something, numbered in order, also where the `with` block fails."""
+        try:
+            yield
+        finally:
+            for position, change in enumerate(self.changes):
+                text = f"# {change.name}: {1e3 * change.seconds:.2f} ms\n{change.text}\n"
+                self._write_wanted("passes", f"pass{position:02d}_{change.name}.txt", text)
 
     def after(self, plan: Plan, sizes: Mapping[int, int], call_text: str) -> None:
         """What was made."""

@@ -18,13 +18,13 @@ from tracefuse.partition.segmentation import Part, Segmentation
 from tracefuse.runtime.loop_plans import plans_of_slices
 from tracefuse.runtime.peak_memory import memory_of, tensor_bytes
 from tracefuse.runtime.plan import Plan
-from tracefuse.schedule.recomputation import computed_again, places
+from tracefuse.schedule.recomputation import places, recomputed
 
 
 def _again(part: Part) -> Mapping[int, int]:
     if part.library is not None or part.slices is not None:
         return {}
-    found = computed_again(part.written, places(part.written, part.rule))
+    found = recomputed(part.written, places(part.written, part.rule))
     return {part.segment.value_map.get(value, value): count for value, count in found.items()}
 
 
@@ -81,6 +81,11 @@ class Explanation:
     def templates(self) -> tuple[str, ...]:
         """The template of each segment."""
         return tuple(segment.template for segment in self.plan.segments)
+
+    @property
+    def refused(self) -> tuple[Mapping[str, segments.Verdict], ...]:
+        """For each segment, why each template that the target asks before its own does not take it, by name."""
+        return tuple({} if s.lowered is None else s.lowered.refused for s in self.plan.segments)
 
     @property
     def boundaries(self) -> Mapping[tuple[int, int], segments.Verdict]:

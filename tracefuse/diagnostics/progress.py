@@ -1,6 +1,6 @@
-"""What the log says of compilations: which plan was made and why, its segments, their kernels, every pass.
+"""What the log says of compilations: which plan was made and why, its segments, their kernels.
 
-Knows: fusions, plans, the facts of a call. Must not know: when something is compiled.
+Knows: plans, the facts of a call. Must not know: when something is compiled.
 """
 
 from __future__ import annotations
@@ -10,22 +10,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tracefuse.config import Options
-from tracefuse.diagnostics.logs import say
 from tracefuse.dynamic.guards import compile_guards
 from tracefuse.dynamic.layouts import Strided
 from tracefuse.ir.extents import Extent, python_text
-from tracefuse.ir.fusion import Fusion
+from tracefuse.logs import say
 from tracefuse.partition import segment_table
 from tracefuse.runtime.argument_leaves import Leaf
 from tracefuse.runtime.memory.call_facts import CallFacts
 from tracefuse.runtime.memory.given_buffers import GivenMemory
 from tracefuse.runtime.plan import Plan
-
-
-def say_pass(options: Options, name: str, before: Fusion, after: Fusion) -> None:
-    """Level 4: a pass, and the fusion where it changed something."""
-    changed = "changed nothing" if str(after) == str(before) else f"gave\n{after}"
-    say(options, 4, lambda: f"pass {name} {changed}")
 
 
 def say_trace(options: Options, name: str, leaves: Sequence[Leaf], seconds: float) -> None:

@@ -12,13 +12,13 @@ from typing import Any
 
 from tracefuse.config import Options
 from tracefuse.diagnostics.checking import RunAlone, checked
-from tracefuse.diagnostics.logs import say
+from tracefuse.logs import say
 from tracefuse.runtime.compiled_segment import CompiledSegment
-from tracefuse.runtime.targets.backend import Backend
+from tracefuse.runtime.targets.target import Target
 
 
 def watching(
-    options: Options, backend: Backend, run_alone: RunAlone
+    options: Options, target: Target, run_alone: RunAlone
 ) -> Callable[[CompiledSegment, int], CompiledSegment] | None:
     """What each segment is replaced by, or None where options ask for nothing."""
     if not options.check and not options.debug:
@@ -26,21 +26,21 @@ def watching(
 
     def watch(segment: CompiledSegment, position: int) -> CompiledSegment:
         if options.debug:
-            segment = _timed(segment, position, options, backend)
-        return checked(segment, position, backend, run_alone) if options.check else segment
+            segment = _timed(segment, position, options, target)
+        return checked(segment, position, target, run_alone) if options.check else segment
 
     return watch
 
 
-def _timed(segment: CompiledSegment, position: int, options: Options, backend: Backend) -> CompiledSegment:
+def _timed(segment: CompiledSegment, position: int, options: Options, target: Target) -> CompiledSegment:
     """The segment with the time of each run logged, from an idle device to an idle device."""
     run = segment.run
 
     def timed(inputs: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any] | None:
-        backend.synchronize()
+        target.device.synchronize()
         start = time.perf_counter()
         made = run(inputs, outputs)
-        backend.synchronize()
+        target.device.synchronize()
         taken = time.perf_counter() - start
         say(options, 1, lambda: f"segment {position} ({segment.template}) ran in {1e6 * taken:.1f} us")
         return made

@@ -25,7 +25,7 @@ from tracefuse.ir.row_major import axis_groups
 from tracefuse.ir.subfusion import map_extents
 from tracefuse.ops.movement import broadcast, squeeze
 from tracefuse.ops.pointwise import set as copy
-from tracefuse.passes.rewrite import Rewriter
+from tracefuse.passes.rewriter import Rewriter
 
 
 def concretize(
@@ -181,7 +181,7 @@ class _Walk:
             ones = set()
             for axis, extent in enumerate(shape):
                 others = {s[axis - len(shape)] for s in shapes if len(s) >= len(shape) - axis} - {extent, 1}
-                if is_given(extent) or not others or all(self.builder.asks(extent, other) for other in others):
+                if is_given(extent) or not others or all(self.builder.equates(extent, other) for other in others):
                     continue
                 is_one = self.facts.value(extent) == 1
                 reason = "whether a computed extent is 1, and broadcasts"

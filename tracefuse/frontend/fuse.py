@@ -25,7 +25,6 @@ from tracefuse.config import Options, overrides
 from tracefuse.definition.fusion_definition import FusionDefinition
 from tracefuse.definition.segment import Segments
 from tracefuse.diagnostics.explain import Explanation
-from tracefuse.diagnostics.logs import say
 from tracefuse.diagnostics.progress import say_trace
 from tracefuse.dynamic.concretization import Concretization
 from tracefuse.dynamic.guard_failures import Misses
@@ -42,7 +41,8 @@ from tracefuse.frontend.numpy_api.creation import recording
 from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.recorder import current
 from tracefuse.frontend.tracing import Trace, not_a_function, trace
-from tracefuse.passes.rewrite import round_scalars
+from tracefuse.logs import say
+from tracefuse.passes.pipeline import passes_at, run_passes
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.donated_arrays import TAKEN, check_not_taken
 from tracefuse.runtime.host_text import HostProgram
@@ -174,10 +174,10 @@ class FusedFunction(Generic[P, R]):
         with self._lock:
             entry, arguments = self._found(call, options, bound, {})
             if entry.trace.fusion.aliases:
-                same = same_leaves(entry.trace, entry.backend, arguments)
+                same = same_leaves(entry.trace, entry.array_device, arguments)
                 if same:
                     entry, arguments = self._found(call, options, bound, same)
-                check_apart(entry.trace, entry.backend, arguments)
+                check_apart(entry.trace, entry.array_device, arguments)
             return entry, arguments
 
     def _found(self, call: Call, options: Options, bound: Any, same: Mapping[int, int]) -> tuple[Entry, list[Any]]:
@@ -194,14 +194,14 @@ class FusedFunction(Generic[P, R]):
             say(options, 1, lambda: str(cause))
         entry = self._made(call, options, bound, same)
         entry.cause = cause
-        # The newest first: sizes that changed once tend to stay.
-        entries.insert(0, entry)
-        self._dropped += sum(entry.compiles for entry in entries[MOST_TRACES:])
-        del entries[MOST_TRACES:]
         arguments = arguments_of(entry, call, bound)
         if arguments is None:
             raise self._unstable(entry, call, bound)
         entry.before = entry.trace.facts(arguments)
+        # The newest first: sizes that changed once tend to stay.
+        entries.insert(0, entry)
+        self._dropped += sum(entry.compiles for entry in entries[MOST_TRACES:])
+        del entries[MOST_TRACES:]
         if cause is not None:
             self._misses.note(cause, warn=options.dynamic)
         return entry, arguments
@@ -236,7 +236,7 @@ class FusedFunction(Generic[P, R]):
 
     def _compiled(self, traced: Trace, options: Options, device: int | None) -> Executable | EvaluatedExecutable:
         if options.target == "reference":
-            return EvaluatedExecutable(round_scalars(traced.fusion) if options.exact_half else traced.fusion)
+            return EvaluatedExecutable(run_passes(passes_at("after tracing"), traced.fusion, options))
         target, device = resolve_target(options.target, device)
         facts = (*traced.guards, *traced.never_one())
         return compile_fusion(

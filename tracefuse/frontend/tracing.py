@@ -151,10 +151,12 @@ def trace(
     positional, keywords = rebuild(inputs.given)
     protection = WriteProtection(found_before, _line_of(function))
     recorder.captured_paths = protection.paths
-    token = current.set(recorder)
+    outside = current.get()
     try:
-        with protection:
-            result = _called(recording(function, names), positional, keywords, protection)
+        # Inside, and undone first of all: an interrupt before or after leaves no recorder behind.
+        current.set(recorder)
+        traced = recording(function, names)
+        result = protection.run(lambda: _called(traced, positional, keywords, protection))
         if inspect.isgenerator(result) or inspect.iscoroutine(result) or inspect.isasyncgen(result):
             raise not_a_function(function, name)
         found, structure = pytrees.flatten(result)
@@ -167,7 +169,7 @@ def trace(
         fusion = recorder.build()
         watch.warn()
     finally:
-        current.reset(token)
+        current.set(outside)
         recorder.alive = False
     sources = tuple(inputs.numbers[n] if n in inputs.numbers else -(order[n] + 1) for n in fusion.inputs)
     return Trace(

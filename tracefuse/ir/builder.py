@@ -155,7 +155,7 @@ class FusionBuilder:
     def output(self, value: int, alias: int | None = None) -> None:
         """Makes `value` an output; `alias` is the input whose memory it updates."""
         if value not in self.values:
-            raise FusionError(f"output {value} is made by nothing")
+            raise FusionError(f"no node computes output {value}")
         if alias is not None:
             self.aliases[value] = alias
         self.outputs.append(value)

@@ -93,7 +93,7 @@ Attributes: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """Something that must hold between extents for the fusion to have a meaning: left == right, or left <= right.
+    """Something that must hold between extents for the fusion to be defined: left == right, or left <= right.
 
     message: what the user reads when it does not, with {left} and {right} for the two integers; kind: of which error.
     """
@@ -114,15 +114,18 @@ class Requirement:
 
 
 Require: TypeAlias = Callable[[Extent, str, Extent, str, str], None]
+Into: TypeAlias = Callable[..., None]
+"""Called with the array library, the result's array, the operands and the op's attributes by name."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Op(ABC):
-    """What a pass may ask of any op. The rows are in tracefuse/ops; the five kinds are its subclasses there.
+    """What a pass may ask of any op. Definitions are in tracefuse/ops; the kinds are its subclasses in ir/op_kinds.py.
 
     arity: number of operands, None for any number. attributes: the names of the attributes with their defaults.
     distinct: two equal nodes are two values all the same, and are never merged into one.
-    broadcasts: axes of extent 1 are repeated to the result's.
+    broadcasts: axes of extent 1 are repeated to the result's. into: how the array library computes the op into given
+    memory, with no kernel; see ops/array_functions.py.
     """
 
     name: str
@@ -131,6 +134,7 @@ class Op(ABC):
     attributes: tuple[tuple[str, Any], ...] = ()
     distinct: bool = False
     broadcasts: bool = False
+    into: Into | None = None
 
     kind: str = field(default="", init=False)
 
@@ -272,7 +276,7 @@ def is_given(extent: Extent) -> bool:
 
 
 def verify(fusion: Fusion, *, lowerable: bool = False) -> None:
-    """Raises FusionError unless every value is made once, before it is read, and every output exists.
+    """Raises FusionError unless every value is computed once, before it is read, and every output exists.
 
     lowerable: also ConcretizationError for the first axis whose size needs a run-time scalar that was not looked at.
     """
@@ -290,18 +294,20 @@ def verify(fusion: Fusion, *, lowerable: bool = False) -> None:
     for node in fusion.nodes:
         for operand in node.inputs:
             if operand not in made:
-                raise FusionError(f"{node.op.name} reads value {operand}, which nothing has made", where=node.where)
+                raise FusionError(
+                    f"{node.op.name} reads value {operand}, which no earlier node computes", where=node.where
+                )
         if node.op.arity is not None and len(node.operands) != node.op.arity:
             raise FusionError(
                 f"{node.op.name} takes {node.op.arity} operands, got {len(node.operands)}", where=node.where
             )
         for output in node.outputs:
             if output in made:
-                raise FusionError(f"value {output} is made twice, again by {node.op.name}", where=node.where)
+                raise FusionError(f"value {output} is computed twice, again by {node.op.name}", where=node.where)
             made.add(output)
     for output in fusion.outputs:
         if output not in made:
-            raise FusionError(f"output {output} is made by nothing")
+            raise FusionError(f"no node computes output {output}")
     missing = made - fusion.values.keys()
     if missing:
         raise FusionError(f"values without a type: {sorted(missing)}")

@@ -1,9 +1,10 @@
-"""What a row is: the kinds of op.
+"""The kinds of op, and what the definition of each declares.
 
-A row says everything about an op in one place: its result type and shape, its scalar code, its NumPy meaning, its
-attributes and its docstring. Namespaces, documentation, tests and both emitters follow from it. Scalar code is a
-Python expression over the operands a, b, c, ... and the attributes by name, made of Python's operators, the kernel
-primitives and `x if c else y`, after lines that name steps if it has any; it is parsed once, for every target.
+A definition declares everything about an op in one place: its result type and shape, its scalar code, its reference
+implementation in NumPy, its error, its attributes and its docstring. Namespaces, documentation, tests and both emitters
+follow from it. Scalar code is a Python expression over the operands a, b, c, ... and the attributes by name. It
+consists of Python's operators, the kernel primitives and `x if c else y`, after lines that name steps if it has any; it
+is parsed once, for every target.
 
 Knows: how ops are described. Must not know: which ops there are, how kernels run them.
 """
@@ -21,10 +22,20 @@ from tracefuse import dtypes
 from tracefuse.dtypes import DType
 from tracefuse.errors import DtypeError
 from tracefuse.ir.axes import broadcast_shapes, normalize_axes
+from tracefuse.ir.error_models import (
+    LibraryError,
+    PointwiseError,
+    ReductionError,
+    accumulation_error,
+    exact_or_unknown,
+    largest_error,
+    product_error,
+    sum_error,
+)
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Attributes, Op, Require, Shape
 
-NumPyMeaning: TypeAlias = Callable[..., Any]
+ReferenceFunction: TypeAlias = Callable[..., Any]
 IndexOf: TypeAlias = Callable[[int, Shape], Extent]
 
 
@@ -47,11 +58,11 @@ class Source:
 
 
 def check_domain(name: str, operand: DType, domain: Sequence[DType]) -> None:
-    """DtypeError where a row does not compute in a type."""
+    """Raises DtypeError where an op does not compute in a type."""
     if operand in domain:
         return
     if operand.is_complex:
-        hint = "complex numbers have no order, and some functions no meaning; use abs(x), x.real or x.imag"
+        hint = "complex numbers have no order, and some functions are not defined on them; use abs(x), x.real or x.imag"
     else:
         hint = f"cast to one of: {', '.join(d.name for d in domain)}"
     raise DtypeError(f"{name} does not take {operand}", hint=hint)
@@ -72,12 +83,14 @@ class Pointwise(Op):
     integer: the code where the compute type is an integer or bool, if it differs; complex: likewise. native: halves are
     computed as they are, not in float32. expensive: worth keeping rather than recomputing. exact: bit-equal to NumPy
     where the compute type is. ends_segment: its result is stored, and its consumers are in another segment. varies: a
-    host scalar that differs from call to call. extra_shape: a shape of its own, from its attributes; `index` in the
-    code is the row-major position.
+    host scalar that differs from call to call. error: how far a result may be off; None bounds it for exact operands
+    alone, by what the reference implementation gives in the compute type. on_extents: the extent that the result is
+    where the operands are integer host scalars with extents, 1 or 0 for a comparison; see ops/extent_rules.py.
+    extra_shape: a shape of its own, from its attributes; `index` in the code is the row-major position.
     """
 
     scalar: str
-    numpy: NumPyMeaning
+    numpy: ReferenceFunction
     domain: tuple[DType, ...]
     ufunc: np.ufunc | None = None
     promotion: str = "common"
@@ -89,9 +102,16 @@ class Pointwise(Op):
     exact: bool = False
     ends_segment: bool = False
     varies: bool = False
+    error: PointwiseError | None = None
+    on_extents: Callable[..., Extent | None] | None = None
     extra_shape: Callable[[Attributes], Shape] | None = None
     broadcasts: bool = True
     kind: str = field(default="pointwise", init=False)
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the result has the operand's type and bits."""
+        return self.scalar == "a" and self.result == "same" and self.integer is None and self.complex is None
 
     def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
         extra = (self.extra_shape(attributes),) if self.extra_shape else ()
@@ -180,17 +200,18 @@ class Reduction(Op):
 
     A reduction is lift (of an element), combine (associative), final (of the state; `n` is the number of elements).
     combine: "add", "mul", "minimum", "maximum", "and", "or". initial: the neutral element, "lowest"/"highest" of the
-    type, or None where an empty reduction has no meaning. A state of several variables has `parts` instead of lift and
-    combine; final is then in terms of their names. A composite has `steps` instead: how to write it with other
-    rows, so that a kernel makes several passes over a row that it holds; its NumPy meaning is still one function.
-    spelled: other rows that it is equal to, in the language of `steps`, where it takes one pass and they take several.
+    type, or None where an empty reduction is not defined. A state of several variables has `parts` instead of lift and
+    combine; final is then in terms of their names. A composite has `steps` instead, an expression of other
+    ops, so that a kernel makes several passes over a row that it holds; its reference implementation is one function.
+    spelled: an equivalent in other ops, in the language of `steps`, which takes several passes where the op takes one.
     term: where the second of two parts is a sum of terms of the elements over the first, the code of one: `x` is the
     element, `over` what the code of that name makes of the first part. Several elements, and the sum so far, then move
     to a new first part at once.
     result: "same", "float" (integers go to floats), "sum" (small integers widen), "bool", "index" (int64).
+    error: how far a result may be off; None for what follows from `combine` and `result`, see `error_model`.
     """
 
-    numpy: NumPyMeaning
+    numpy: ReferenceFunction
     combine: str = ""
     initial: bool | int | float | str | None = None
     lift: str = "a"
@@ -203,6 +224,7 @@ class Reduction(Op):
     parts: tuple[Part, ...] = ()
     domain: tuple[DType, ...] = dtypes.ALL
     exact: bool = False
+    error: ReductionError | None = None
     kind: str = field(default="reduction", init=False)
 
     def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
@@ -215,6 +237,15 @@ class Reduction(Op):
         if attributes["keepdim"]:
             return (tuple(1 if k in dims else e for k, e in enumerate(shape)),)
         return (tuple(e for k, e in enumerate(shape) if k not in dims),)
+
+    @property
+    def error_model(self) -> ReductionError | None:
+        """The error of the definition, or that of its combination; None where neither says."""
+        if self.error is not None:
+            return self.error
+        if self.result in ("index", "bool"):
+            return exact_or_unknown
+        return _ERRORS.get(self.combine) if self.final == "a" else None
 
     @property
     def needs_elements(self) -> bool:
@@ -243,7 +274,7 @@ class Reduction(Op):
 
     @property
     def state_parts(self) -> tuple[Part, ...]:
-        """The variables of the running state; one named `a` where the row speaks of no parts."""
+        """The variables of the running state; one named `a` where the definition has no parts."""
         if self.parts:
             return self.parts
         initial = 0 if self.initial is None else self.initial
@@ -272,6 +303,9 @@ class Reduction(Op):
         return value
 
 
+_ERRORS = {"add": sum_error, "mul": product_error, "maximum": largest_error, "minimum": largest_error}
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # movement and library
 
@@ -282,7 +316,7 @@ PullRule: TypeAlias = Callable[[Shape, Sequence[Shape], Shape, Attributes, Index
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """How a row changes one axis of one operand: what it adds at the two ends (less than 0: it cuts), and its step.
+    """How an op changes one axis of one operand: what it adds at the two ends (less than 0: it cuts), and its step.
 
     moves: what leaves at one end enters at the other, so that the axis keeps its extent.
     """
@@ -306,14 +340,14 @@ class Movement(Op):
     conditions hold is read; where none does, the element is the attribute `value`. `index_of(operand, coordinates)` is
     the integer that an index operand holds there, wrapped once and kept inside the axis that it indexes.
     data: how many operands carry data (all but index operands); the result has the type of the data.
-    resize: for rows that change the extents of axes one by one, how. regroups: whether elements keep their row-major
+    resize: for ops that change the extents of axes one by one, how. regroups: whether elements keep their row-major
     order while axes are merged and split, as the attribute `new_shape` says. associative: applied to neighbouring
     operands, and then to what that gives, it gives the same.
     """
 
     shape: ShapeRule
     pull: PullRule
-    numpy: NumPyMeaning
+    numpy: ReferenceFunction
     data: int | None = None
     resize: ResizeRule | None = None
     regroups: bool = False
@@ -332,13 +366,14 @@ class Library(Op):
     slices(axis of the result, operand shapes, attributes) gives for each operand the axis whose slice a slice of the
     result needs, None for all of it; or None where a slice needs more. Without it no axis is cut.
     indices: the operands that hold positions, which no promotion touches. result: "same", "sum" (small integers widen)
-    or "index" (int64). exact: what it gives is made of its operands' elements, unrounded. in_halves: CuPy's function
-    computes halves with an accumulator of float32; other rows get halves as float32. product: of two matrices it is
-    their product, "ab", or that with the second transposed, "ab'".
+    or "index" (int64). exact: the result consists of elements of its operands, unrounded. in_halves: CuPy's function
+    computes halves with an accumulator of float32; other ops get halves as float32. product: of two matrices it is
+    their product, "ab", or that with the second transposed, "ab'". error: how far a result may be off where it is not
+    `exact`; by default that of sums and products along an axis.
     """
 
     shape: ShapeRule
-    numpy: NumPyMeaning
+    numpy: ReferenceFunction
     domain: tuple[DType, ...]
     indices: tuple[int, ...] = ()
     result: str = "same"
@@ -346,6 +381,7 @@ class Library(Op):
     in_halves: bool = False
     product: str | None = None
     slices: SliceRule | None = None
+    error: LibraryError = accumulation_error
     kind: str = field(default="library", init=False)
 
     def types(self, operand: DType, table: str) -> tuple[DType, DType]:

@@ -1,4 +1,4 @@
-"""The op rows: one row an op, in files by kind. REGISTRY holds them all by name."""
+"""Op definitions, in modules by kind. REGISTRY holds them all by name."""
 
 from tracefuse.ir.op_kinds import Library, Movement, Pointwise, Reduction, Source, Within
 from tracefuse.ops import (

@@ -1,6 +1,6 @@
-"""The families that make a row one line, and the registry that each row enters.
+"""Functions that define an op in one line, and the registry that each definition enters.
 
-Knows: the kinds of row. Must not know: which ops there are, how kernels run them.
+Knows: the kinds of op. Must not know: which ops there are, how kernels run them.
 """
 
 from __future__ import annotations
@@ -9,54 +9,56 @@ from typing import Any
 
 from tracefuse.dtypes import DType
 from tracefuse.ir.fusion import Op
-from tracefuse.ir.op_kinds import Library, Movement, NumPyMeaning, Pointwise, PullRule, Reduction, ShapeRule
+from tracefuse.ir.op_kinds import Library, Movement, Pointwise, PullRule, Reduction, ReferenceFunction, ShapeRule
 
 REGISTRY: dict[str, Op] = {}
-"""Every row by name, in the order of definition."""
+"""Every op by name, in the order of definition."""
 
 
 def register(op: Any) -> Any:
-    """Adds a row to the registry; a name may be used once."""
+    """Adds an op to the registry; a name may be used once."""
     if op.name in REGISTRY:
-        raise ValueError(f"two rows are named {op.name}")
+        raise ValueError(f"two ops are named {op.name}")
     REGISTRY[op.name] = op
     return op
 
 
 def unary(
-    name: str, domain: tuple[DType, ...], *, scalar: str, numpy: NumPyMeaning, doc: str, **more: Any
+    name: str, domain: tuple[DType, ...], *, scalar: str, numpy: ReferenceFunction, doc: str, **more: Any
 ) -> Pointwise:
-    """A pointwise row with one operand."""
+    """A pointwise op with one operand."""
     return register(Pointwise(name=name, domain=domain, scalar=scalar, numpy=numpy, doc=doc, **more))  # type: ignore[no-any-return]
 
 
 def binary(
-    name: str, domain: tuple[DType, ...], *, scalar: str, numpy: NumPyMeaning, doc: str, **more: Any
+    name: str, domain: tuple[DType, ...], *, scalar: str, numpy: ReferenceFunction, doc: str, **more: Any
 ) -> Pointwise:
-    """A pointwise row with two operands."""
+    """A pointwise op with two operands."""
     return register(Pointwise(name=name, domain=domain, scalar=scalar, numpy=numpy, doc=doc, arity=2, **more))  # type: ignore[no-any-return]
 
 
 def ternary(
-    name: str, domain: tuple[DType, ...], *, scalar: str, numpy: NumPyMeaning, doc: str, **more: Any
+    name: str, domain: tuple[DType, ...], *, scalar: str, numpy: ReferenceFunction, doc: str, **more: Any
 ) -> Pointwise:
-    """A pointwise row with three operands."""
+    """A pointwise op with three operands."""
     return register(Pointwise(name=name, domain=domain, scalar=scalar, numpy=numpy, doc=doc, arity=3, **more))  # type: ignore[no-any-return]
 
 
-def reduction(name: str, *, numpy: NumPyMeaning, doc: str, **more: Any) -> Reduction:
-    """A reduction row: attributes dims (axes) and keepdim, and more where `attributes` names them."""
+def reduction(name: str, *, numpy: ReferenceFunction, doc: str, **more: Any) -> Reduction:
+    """A reduction: attributes dims (axes) and keepdim, and more where `attributes` names them."""
     attributes = (("dims", ()), ("keepdim", False), *more.pop("attributes", ()))
     return register(Reduction(name=name, numpy=numpy, doc=doc, attributes=attributes, **more))  # type: ignore[no-any-return]
 
 
-def movement(name: str, *, shape: ShapeRule, pull: PullRule, numpy: NumPyMeaning, doc: str, **more: Any) -> Movement:
-    """A movement row."""
+def movement(
+    name: str, *, shape: ShapeRule, pull: PullRule, numpy: ReferenceFunction, doc: str, **more: Any
+) -> Movement:
+    """A movement op."""
     return register(Movement(name=name, shape=shape, pull=pull, numpy=numpy, doc=doc, **more))  # type: ignore[no-any-return]
 
 
 def library(
-    name: str, domain: tuple[DType, ...], *, shape: ShapeRule, numpy: NumPyMeaning, doc: str, **more: Any
+    name: str, domain: tuple[DType, ...], *, shape: ShapeRule, numpy: ReferenceFunction, doc: str, **more: Any
 ) -> Library:
-    """A library row."""
+    """A library op."""
     return register(Library(name=name, domain=domain, shape=shape, numpy=numpy, doc=doc, **more))  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Library rows: ops that BLAS and cuBLAS run better than a kernel of ours."""
+"""Matrix products, which BLAS and cuBLAS run faster than a generated kernel."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import numpy as np
 from tracefuse.dtypes import ALL, NUMBERS
 from tracefuse.errors import ShapeError
 from tracefuse.ir.axes import broadcast_shapes
+from tracefuse.ir.error_models import matrix_product_error
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Attributes, Require, Shape
+from tracefuse.ops.array_functions import linear_into, matmul_into
 from tracefuse.ops.families import library
 
 
@@ -39,6 +41,7 @@ def _matmul_slices(axis: int, shapes: Sequence[Shape], attributes: Attributes) -
 
 matmul = library(
     "matmul", ALL, shape=_matmul_shape, slices=_matmul_slices, numpy=np.matmul, arity=2, in_halves=True, product="ab",
+    error=matrix_product_error, into=matmul_into,
     doc="Matrix product, as NumPy's matmul.",
 )  # fmt: skip
 
@@ -64,6 +67,7 @@ def _linear_slices(axis: int, shapes: Sequence[Shape], attributes: Attributes) -
 
 linear = library(
     "linear", NUMBERS, shape=_linear_shape, slices=_linear_slices, numpy=_linear, arity=None, in_halves=True, product="ab'",
+    error=matrix_product_error, into=linear_into,
     doc="a @ weight.T, plus bias where there is one.",
 )  # fmt: skip
 
@@ -92,15 +96,15 @@ def _grouped_mm(a: Any, b: Any, offsets: Any) -> Any:
     if sorted(ends) != ends or ends[-1] > grouped:
         raise IndexError(f"offsets {ends[1:]} are no ascending positions in an axis of {grouped} elements")
     outer = (len(ends) - 1,) if a.ndim == b.ndim else ()
-    made = np.zeros_like(a, shape=(*outer, a.shape[-2], b.shape[-1]))
+    result = np.zeros_like(a, shape=(*outer, a.shape[-2], b.shape[-1]))
     for group, (start, end) in enumerate(itertools.pairwise(ends)):
         if a.ndim < b.ndim:
-            made[start:end] = a[start:end] @ b[group]
+            result[start:end] = a[start:end] @ b[group]
         elif b.ndim < a.ndim:
-            made[:, start:end] = a[group] @ b[:, start:end]
+            result[:, start:end] = a[group] @ b[:, start:end]
         else:
-            made[group] = a[:, start:end] @ b[start:end]
-    return made
+            result[group] = a[:, start:end] @ b[start:end]
+    return result
 
 
 grouped_mm = library(

@@ -1,6 +1,6 @@
-"""Movement rows that make, drop, reorder and regroup axes.
+"""Movement ops that add, drop, reorder and regroup axes.
 
-Each row has its shape rule and its pull, a pure function from coordinates of the result to coordinates of an operand.
+Each op has its shape rule and its pull, a pure function from coordinates of the result to coordinates of an operand.
 Attributes are normalised by the frontends: axes are non-negative.
 
 Knows: extents, sources. Must not know: kernels.

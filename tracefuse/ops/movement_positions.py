@@ -1,4 +1,4 @@
-"""Movement rows whose coordinates are data: elements at the positions that an integer operand holds.
+"""Movement ops whose coordinates are data: elements at the positions that an integer operand holds.
 
 Knows: extents, sources. Must not know: how positions become coordinates in a kernel.
 """

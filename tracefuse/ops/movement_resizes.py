@@ -1,4 +1,4 @@
-"""Movement rows that cut, extend and shift along axes, slide windows, join arrays, and keep a triangle.
+"""Movement ops that cut, extend and shift along axes, slide windows, join arrays, and keep a triangle.
 
 Slice bounds lie inside the axis and steps are positive: the frontends see to it. What has no source is a fill value.
 

@@ -1,4 +1,4 @@
-"""Library rows along one axis: scans, sorting, and writing to positions that are data.
+"""Library ops along one axis: scans, sorting, and writing to positions that are data.
 
 Their results depend on all elements before or around each one, which no kernel template here computes; NumPy's or
 CuPy's functions do. A sort is stable, and NaN comes after all numbers (first where the order is descending).

@@ -1,4 +1,4 @@
-"""Reduction rows: one line an op; see ir/op_kinds.py for lift, combine and final."""
+"""Reductions, one line each; see ir/op_kinds.py for lift, combine and final."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from tracefuse.dtypes import COMPLEXES, FLOATS, NUMBERS, REALS, bool_, int64
+from tracefuse.ir.error_models import deviations_error, exponentials_error, mean_error
 from tracefuse.ir.op_kinds import Part, Reduction
+from tracefuse.ops.array_functions import min_into, reduction_into
 from tracefuse.ops.families import reduction
 
 
@@ -26,7 +28,7 @@ def _flat_positions(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def register_extreme(name: str, relation: str, numpy: Callable[..., Any], initial: str, doc: str) -> Reduction:
-    """A row that finds where the extreme element is. NaN is more extreme than any number; of equals the first counts,
+    """An op that returns the position of the extreme element. NaN is more extreme than any number; of equals the first counts,
     so that the order of combining does not matter."""
     more = f"~(later_a {'<=' if relation == '>' else '>='} a) & (a == a)"
     as_much = f"(later_a {relation}= a) | (later_a != later_a)"
@@ -60,10 +62,10 @@ def _variance(x: Any, axis: tuple[int, ...], keepdims: bool, correction: float) 
         return total / np.maximum(count - correction, 0)
 
 
-sum = reduction("sum", numpy=np.sum, combine="add", initial=0, result="sum", domain=NUMBERS, exact=True, doc="Sum over axes.")  # fmt: skip
-prod = reduction("prod", numpy=np.prod, combine="mul", initial=1, result="sum", domain=NUMBERS, exact=True, doc="Product over axes.")  # fmt: skip
-max = reduction("max", numpy=np.max, combine="maximum", initial="lowest", domain=(bool_, *REALS), exact=True, doc="Largest over axes; NaN where there is one.")  # fmt: skip
-min = reduction("min", numpy=np.min, combine="minimum", initial="highest", domain=(bool_, *REALS), exact=True, doc="Smallest over axes; NaN where there is one.")  # fmt: skip
+sum = reduction("sum", numpy=np.sum, combine="add", initial=0, result="sum", domain=NUMBERS, exact=True, into=reduction_into("sum", typed=True), doc="Sum over axes.")  # fmt: skip
+prod = reduction("prod", numpy=np.prod, combine="mul", initial=1, result="sum", domain=NUMBERS, exact=True, into=reduction_into("prod", typed=True), doc="Product over axes.")  # fmt: skip
+max = reduction("max", numpy=np.max, combine="maximum", initial="lowest", domain=(bool_, *REALS), exact=True, into=reduction_into("max"), doc="Largest over axes; NaN where there is one.")  # fmt: skip
+min = reduction("min", numpy=np.min, combine="minimum", initial="highest", domain=(bool_, *REALS), exact=True, into=min_into, doc="Smallest over axes; NaN where there is one.")  # fmt: skip
 any = reduction("any", numpy=np.any, combine="or", initial=False, lift="a != 0", result="bool", exact=True, doc="Whether one is true over axes.")  # fmt: skip
 all = reduction("all", numpy=np.all, combine="and", initial=True, lift="a != 0", result="bool", exact=True, doc="Whether all are true over axes.")  # fmt: skip
 argmax = register_extreme("argmax", ">", np.argmax, "lowest", "Position of the first largest over axes, row-major; of the first NaN where there is one.")  # fmt: skip
@@ -80,10 +82,11 @@ sum_of_exponentials = reduction(
     ),
     # Terms over an infinite largest do not matter: a sum over -inf is of none but zeros, the result over inf is NaN.
     term="exp_term(x - over)", over="a if a - a == 0 else 0.0", final="s + (a - a)", spelled="sum(exp(a - max(a)))",
+    error=exponentials_error,
     doc="Sum over axes of e to the power of what an element lies below the largest: sums at a smaller largest are scaled "
     "down when they meet one at a larger (Milakov and Gimelshein, 2018). NaN where the largest is infinite.",
 )  # fmt: skip
-mean = reduction("mean", numpy=np.mean, combine="add", initial=0, final="a / n", result="float", domain=(*FLOATS, *COMPLEXES), doc="Arithmetic mean over axes.")  # fmt: skip
+mean = reduction("mean", numpy=np.mean, combine="add", initial=0, final="a / n", result="float", domain=(*FLOATS, *COMPLEXES), error=mean_error, doc="Arithmetic mean over axes.")  # fmt: skip
 _SHARE = "share = later_count / (count + later_count) if later_count > 0 else 0.0\n"
 sum_of_squares = reduction(
     "sum_of_squares", numpy=_sum_of_squares, result="float", domain=FLOATS,
@@ -95,10 +98,11 @@ sum_of_squares = reduction(
         Part("total", "0", f"{_SHARE}gap = later_middle - middle\ntotal + later_total + gap * gap * count * share", 0),
     ),
     final="total + (middle - middle)",  # NaN where an element is infinite
+    error=deviations_error,
     doc="Sum over axes of the squared deviations from the mean.",
 )  # fmt: skip
 var = reduction(
     "var", numpy=_variance, result="float", domain=FLOATS, attributes=(("correction", 0),),
     steps="sum((a - mean(a)) * (a - mean(a))) / maximum(n - correction, 0)",
-    doc="Variance over axes: the sum of squared deviations over n - correction.",
+    error=deviations_error, doc="Variance over axes: the sum of squared deviations over n - correction.",
 )  # fmt: skip

@@ -1,6 +1,6 @@
-"""NumPy meanings of pointwise rows that are no single NumPy function.
+"""Reference implementations of pointwise ops that are not one function of NumPy.
 
-Knows: NumPy. Must not know: rows, kernels.
+Knows: NumPy. Must not know: ops, kernels.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ def _erfcinv_of_complement(size: float) -> float:
 def from_parts(real: Any, imag: Any) -> Any:
     """Complex numbers from their parts, which a sum with a product by 1j would change where one is infinite."""
     real, imag = np.broadcast_arrays(real, imag)
-    made = np.empty(real.shape, np.result_type(real, np.complex64))
-    made.real, made.imag = real, imag
-    return made
+    result = np.empty(real.shape, np.result_type(real, np.complex64))
+    result.real, result.imag = real, imag
+    return result
 
 
 def sigmoid(x: Any) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from tracefuse.ir.indexing import PULLED
 from tracefuse.partition.segmentation import Part
 from tracefuse.schedule.merge_rule import facts_of
-from tracefuse.schedule.row_column_rule import Crosswise
+from tracefuse.schedule.row_column_rule import RowColumnFacts
 
 
 def in_place(part: Part, pairs: Collection[tuple[int, int]]) -> frozenset[int]:
@@ -22,7 +22,7 @@ def in_place(part: Part, pairs: Collection[tuple[int, int]]) -> frozenset[int]:
     if not pairs:
         return frozenset()
     facts = facts_of(part.rule)
-    if isinstance(facts, Crosswise) or facts.reduced is not None:
+    if isinstance(facts, RowColumnFacts) or facts.reduced is not None:
         return frozenset()
     for output, argument in pairs:
         if PULLED in facts.outputs[output] or facts.uses.get(argument) != frozenset((facts.outputs[output],)):

@@ -17,7 +17,7 @@ from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.parallel_types import Sharding
 from tracefuse.ops.pointwise import set as copy
 from tracefuse.partition.slicing import operand_axes
-from tracefuse.passes.rewrite import Rewriter
+from tracefuse.passes.rewriter import Rewriter
 
 
 def _reads_parts(node: Node, needed: Mapping[int, int | None]) -> bool:

@@ -13,6 +13,8 @@ from typing import TypeAlias, cast
 
 import segments
 from segments import Predicate
+from tracefuse import config
+from tracefuse.config import Options
 from tracefuse.dynamic.guards import Guard
 from tracefuse.ir.extents import Extent, evaluate
 from tracefuse.ir.fusion import Fusion, Node, Requirement
@@ -21,12 +23,11 @@ from tracefuse.ir.subfusion import StepGraph, step_graph
 from tracefuse.partition import predicates
 from tracefuse.partition.slicing import Sliced
 from tracefuse.partition.stream_marks import sliced_part, with_streams
-from tracefuse.passes.decompose import decompose
-from tracefuse.passes.rewrite import round_halves
+from tracefuse.passes.pipeline import passes_at, run_passes
 from tracefuse.schedule.loop_facts import PERHAPS_EQUAL
 from tracefuse.schedule.merge_rule import FusionRule
 from tracefuse.schedule.recomputation import places, worth_storing
-from tracefuse.schedule.row_column_rule import may_unite
+from tracefuse.schedule.row_column_rule import may_be_row_column
 
 Equality: TypeAlias = tuple[Extent, Extent]
 
@@ -80,17 +81,20 @@ class Segmentation:
 
 
 def segment_fusion(
-    fusion: Fusion, *, merge: Predicate | None = None, sizes: Mapping[int, int] | None = None, strict: bool = False
-) -> Segmentation:
+    fusion: Fusion, *, merge: Predicate | None = None, sizes: Mapping[int, int] | None = None, strict: bool = False,
+    options: Options | None = None,
+) -> Segmentation:  # fmt: skip
     """Splits `fusion` into as few segments as the templates and `merge` allow.
 
     merge: called with two `rules.Group`s, which have `sizes` (extent values by id) where they are known; it can only
     forbid. Extents that would have to be equal for a merge are assumed to be, unless the sizes say otherwise.
     strict: what the rule takes pair by pair and refuses as a whole is an error, and not split further.
+    options: for the passes that run on segments; by default those in force.
     Raises segments.SegmentationError where the predicate fails.
     """
+    options = config.resolve() if options is None else options
     assumed: list[Equality] = []
-    found = _split(fusion, fusion, merge, sizes, (), strict)
+    found = _split(fusion, fusion, merge, sizes, (), strict, options)
     for _ in range(MOST_ASSUMPTIONS):
         known, count = found.fusion, len(assumed)
         for pair in perhaps_equal(found):
@@ -99,7 +103,7 @@ def segment_fusion(
                 known = assuming(fusion, assumed)
         if len(assumed) == count:
             break
-        found = _split(fusion, known, merge, sizes, tuple(assumed), strict)
+        found = _split(fusion, known, merge, sizes, tuple(assumed), strict, options)
     return found
 
 
@@ -125,10 +129,12 @@ def _are_equal(pair: Equality, sizes: Mapping[int, int]) -> bool:
     return evaluate(pair[0], sizes) == evaluate(pair[1], sizes)
 
 
-def for_sizes(segmentation: Segmentation, sizes: Mapping[int, int]) -> tuple[Segmentation, tuple[Guard, ...]]:
+def for_sizes(
+    segmentation: Segmentation, sizes: Mapping[int, int], options: Options | None = None
+) -> tuple[Segmentation, tuple[Guard, ...]]:
     """The segmentation that fits these sizes, and the guards under which it does."""
     if not all(_are_equal(pair, sizes) for pair in segmentation.assumed):
-        segmentation = segment_fusion(segmentation.original, merge=segmentation.merge, sizes=sizes)
+        segmentation = segment_fusion(segmentation.original, merge=segmentation.merge, sizes=sizes, options=options)
     reason = "rows of equal length share a kernel"
     guards = [Guard(a, "==", b, reason) for a, b in segmentation.assumed]
     apart = [pair for pair in perhaps_equal(segmentation) if not _are_equal(pair, sizes)]
@@ -137,7 +143,7 @@ def for_sizes(segmentation: Segmentation, sizes: Mapping[int, int]) -> tuple[Seg
 
 def _split(
     original: Fusion, fusion: Fusion, merge: Predicate | None, sizes: Mapping[int, int] | None,
-    assumed: tuple[Equality, ...], strict: bool,
+    assumed: tuple[Equality, ...], strict: bool, options: Options,
 ) -> Segmentation:  # fmt: skip
     graph = step_graph(fusion)
     kept = dict.fromkeys(kept_boundaries(graph), "a boundary is kept between them")
@@ -149,9 +155,9 @@ def _split(
             view=predicates.viewer(fusion, graph.nodes, sizes),
             keep_boundaries=kept,
             strict=strict,
-            unites=may_unite,
+            unites=may_be_row_column,
         )
-        parts = tuple(_part(graph, border) for border in graph.segments_of(split))
+        parts = tuple(_part(graph, border, options) for border in graph.segments_of(split))
         apart = _kept_apart(parts, strict)
         if not apart:
             apart = dict.fromkeys(sorted(_worth_storing(parts)), "it would be computed again at too many places")
@@ -202,17 +208,19 @@ def kept_boundaries(graph: StepGraph) -> tuple[int, ...]:
     return tuple(output for node in ending for output in node.outputs)
 
 
-def with_exact_halves(part: Part) -> tuple[Fusion, FusionRule]:
-    """What a kernel is made from where every op on halves rounds, and the rule over it."""
-    written = round_halves(part.written)
+def prepare_lowering(part: Part, options: Options) -> tuple[Fusion, FusionRule]:
+    """The fusion that a kernel is made from, after the passes that run before lowering, and the rule over it."""
+    written = run_passes(passes_at("before lowering"), part.written, options)
+    if written is part.written:
+        return written, part.rule
     inner = step_graph(written)
     return written, FusionRule(written, inner.graph, inner.nodes)
 
 
-def _part(graph: StepGraph, border: segments.Segment) -> Part:
+def _part(graph: StepGraph, border: segments.Segment, options: Options) -> Part:
     fusion = graph.extract(border)
     library = next((node for node in fusion.nodes if isinstance(node.op, Library)), None)
-    written = fusion if library is not None else decompose(fusion)
+    written = fusion if library is not None else run_passes(passes_at("in partitioning"), fusion, options)
     inner = step_graph(written)
     slices = sliced_part(graph.fusion, border, fusion)
     return Part(border, fusion, written, FusionRule(written, inner.graph, inner.nodes), library, slices)

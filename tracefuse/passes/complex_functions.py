@@ -8,7 +8,7 @@ Branch cuts, and the values at infinities, NaN and signed zeros, are those of C9
 follow as well; products are NumPy's, with no recovery of infinities. The forms of the inverse functions are Kahan's
 ("Branch cuts for complex elementary functions", 1987): sums of terms with one sign, where nothing cancels.
 
-Knows: formulas. Must not know: kernels, which rows there are.
+Knows: formulas. Must not know: kernels, any single op.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Composite reductions written with other rows.
+"""Decomposition of composite reductions into other ops.
 
-A row such as var says in `steps` how to write it: a Python expression over `a` (the operand), `n` (how many elements
-are reduced), the row's own attributes, other rows by name, and operators. A kernel then makes several passes over a
-row that it holds, and parts that the fusion has anyway (the mean of a layer norm) are computed once.
+The definition of an op such as var gives `steps`: a Python expression over `a` (the operand), `n` (the number of
+elements reduced), the op's own attributes, other ops by name, and operators. A kernel then makes several passes over a
+row that it holds, and what the fusion computes anyway (the mean of a layer norm) is computed once.
 
-Knows: the little language of `steps`. Must not know: which rows are composite.
+Knows: the language of `steps`. Must not know: which ops are composite.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from tracefuse.errors import InternalError
 from tracefuse.ir.extents import Extent, product
 from tracefuse.ir.fusion import Fusion, Literal, Node, Operand
 from tracefuse.ops import REGISTRY, Pointwise, Reduction
-from tracefuse.ops.pointwise import extent as extent_row
-from tracefuse.passes.rewrite import Rewriter, merge_common
+from tracefuse.ops.pointwise import extent as extent_op
+from tracefuse.passes.common_subexpressions import merge_common
+from tracefuse.passes.rewriter import Rewriter
 
 OPERATORS: dict[type[ast.operator] | type[ast.unaryop], str] = {
     ast.Add: "add",
@@ -33,17 +34,17 @@ OPERATORS: dict[type[ast.operator] | type[ast.unaryop], str] = {
 
 
 def decompose(fusion: Fusion) -> Fusion:
-    """`fusion` with every reduction that has `steps` written out; the value that it made keeps its number.
+    """Replaces composite reductions by the steps that their definitions give.
 
-    Intermediates are in the compute type of the node (float32 for halves), so that nothing is rounded on the way
-    that was not before. What is then common to several parts of the fusion is merged.
+    The result keeps its number. Intermediates have the compute type of the node (float32 for halves), so that nothing
+    more is rounded than before. Nodes that are then equal are merged.
     """
     if not any(isinstance(node.op, Reduction) and node.op.steps for node in fusion.nodes):
         return fusion
     rewriter = Rewriter(fusion)
     for node in fusion.nodes:
         if isinstance(node.op, Reduction) and node.op.steps:
-            _Steps(fusion, rewriter, node).write(node.op.steps)
+            _Steps(fusion, rewriter, node).emit(node.op.steps)
         else:
             rewriter.keep(node)
     return merge_common(rewriter.build())
@@ -55,18 +56,18 @@ def _parsed(steps: str) -> ast.expr:
 
 
 class _Steps:
-    """Writes the steps of one node. Equal subexpressions are written once."""
+    """Emits the steps of one node; equal subexpressions are emitted once."""
 
     def __init__(self, fusion: Fusion, rewriter: Rewriter, node: Node) -> None:
         self.fusion, self.rewriter, self.node = fusion, rewriter, node
         self.result = node.outputs[0]
         self.compute = node.compute.compute
-        self.made: dict[tuple[str, bool], Operand] = {}
+        self.emitted: dict[tuple[str, bool], Operand] = {}
 
-    def write(self, steps: str) -> None:
+    def emit(self, steps: str) -> None:
         expression = _parsed(steps)
-        operands, row, keepdim = self._parts(expression, inner=False)
-        self._emit(row, operands, keepdim, number=self.result)
+        operands, op, keepdim = self._parts(expression, inner=False)
+        self._emit(op, operands, keepdim, number=self.result)
 
     def _operand(self, expression: ast.expr, inner: bool) -> Operand:
         """The value of a subexpression; `inner` where it is an operand of a reduction, which then keeps its axes."""
@@ -77,10 +78,10 @@ class _Steps:
         if self._is_count(expression):
             return self._count()
         key = (ast.dump(expression), inner)
-        if key not in self.made:
-            operands, row, keepdim = self._parts(expression, inner)
-            self.made[key] = self._emit(row, operands, keepdim)
-        return self.made[key]
+        if key not in self.emitted:
+            operands, op, keepdim = self._parts(expression, inner)
+            self.emitted[key] = self._emit(op, operands, keepdim)
+        return self.emitted[key]
 
     def _name(self, name: str) -> Operand:
         if name == "a":
@@ -108,41 +109,41 @@ class _Steps:
         if isinstance(count, int):
             return Literal(count)
         key = ("n", False)
-        if key not in self.made:
+        if key not in self.emitted:
             (number,) = self.rewriter.node(
-                extent_row, [], {"value": count}, int64, [int64], where=self.node.where, extents=[count]
+                extent_op, [], {"value": count}, int64, [int64], where=self.node.where, extents=[count]
             )
             self.rewriter.mark(number, self.result)
-            self.made[key] = number
-        return self.made[key]
+            self.emitted[key] = number
+        return self.emitted[key]
 
     def _parts(self, expression: ast.expr, inner: bool) -> tuple[list[Operand], Pointwise | Reduction, bool]:
-        """(operands, row, keepdim) of an expression that is an operator or a call."""
+        """(operands, op, keepdim) of an expression that is an operator or a call."""
         match expression:
             case ast.BinOp(left, operator, right):
-                row, arguments = REGISTRY[OPERATORS[type(operator)]], [left, right]
+                op, arguments = REGISTRY[OPERATORS[type(operator)]], [left, right]
             case ast.UnaryOp(operator, operand):
-                row, arguments = REGISTRY[OPERATORS[type(operator)]], [operand]
+                op, arguments = REGISTRY[OPERATORS[type(operator)]], [operand]
             case ast.Call(ast.Name(name), arguments, []) if name in REGISTRY:
-                row = REGISTRY[name]
+                op = REGISTRY[name]
             case _:
-                raise InternalError(f"steps of {self.node.op.name}: {ast.unparse(expression)} is not understood")
-        if not isinstance(row, Pointwise | Reduction):
-            raise InternalError(f"steps of {self.node.op.name}: {row.name} is neither pointwise nor a reduction")
-        reduces = isinstance(row, Reduction)
+                raise InternalError(f"steps of {self.node.op.name}: {ast.unparse(expression)} is not a step")
+        if not isinstance(op, Pointwise | Reduction):
+            raise InternalError(f"steps of {self.node.op.name}: {op.name} is neither pointwise nor a reduction")
+        reduces = isinstance(op, Reduction)
         operands = [self._operand(argument, inner or reduces) for argument in arguments]
-        return operands, row, inner or bool(self.node.attributes["keepdim"])
+        return operands, op, inner or bool(self.node.attributes["keepdim"])
 
-    def _emit(self, row: Pointwise | Reduction, operands: list[Operand], keepdim: bool, number: int = -1) -> int:
-        attributes = {"dims": self.node.attributes["dims"], "keepdim": keepdim} if isinstance(row, Reduction) else {}
+    def _emit(self, op: Pointwise | Reduction, operands: list[Operand], keepdim: bool, number: int = -1) -> int:
+        attributes = {"dims": self.node.attributes["dims"], "keepdim": keepdim} if isinstance(op, Reduction) else {}
         final = number >= 0
         dtype = self.fusion.values[self.result].dtype if final else self.compute
         before = self.rewriter.values.get(number)
-        (made,) = self.rewriter.node(
-            row, operands, attributes, self.compute, [dtype], where=self.node.where, numbers=[number] if final else []
+        (result,) = self.rewriter.node(
+            op, operands, attributes, self.compute, [dtype], where=self.node.where, numbers=[number] if final else []
         )
         if before is not None:
-            self.rewriter.values[made] = before
+            self.rewriter.values[result] = before
         else:
-            self.rewriter.mark(made, self.result)
-        return made
+            self.rewriter.mark(result, self.result)
+        return result

@@ -38,9 +38,11 @@ from tracefuse.kernel.kernel_ir import (
     Transpose,
     Variable,
     call,
+    walk_statements,
 )
 from tracefuse.kernel.scalar_code import Term, apply, constant, convert, is_trivial
 from tracefuse.passes.complex_functions import FUNCTIONS, numbers
+from tracefuse.passes.kernel_names import expressions_of
 
 Pair: TypeAlias = tuple[Expression, Expression]
 
@@ -53,11 +55,38 @@ def has_complex(fusion: Fusion) -> bool:
 
 
 def split_complex(kernel: Kernel) -> Kernel:
-    """The kernel with parts for complex numbers. A complex scalar parameter becomes two, real part first."""
+    """Computes with the real and imaginary parts of complex numbers.
+
+    A complex scalar parameter becomes two, real part first.
+    """
+    if not _has_complex_numbers(kernel):
+        return kernel
     parameters: list[Buffer | Variable] = []
     for parameter in kernel.parameters:
         parameters += [_parts_buffer(parameter)] if isinstance(parameter, Buffer) else _variables(parameter)
     return replace(kernel, parameters=tuple(parameters), body=_Splitter().body(kernel.body))
+
+
+def _has_complex_numbers(kernel: Kernel) -> bool:
+    """Whether a parameter or a part of an expression is complex; no local variable or array is without one of them."""
+    if any(parameter.dtype.is_complex for parameter in kernel.parameters):
+        return True
+    statements = walk_statements(kernel.body)
+    return any(_is_complex_inside(e) for statement in statements for e in expressions_of(statement))
+
+
+def _is_complex_inside(expression: Expression) -> bool:
+    """Whether an expression or a part of it is complex."""
+    if expression.dtype.is_complex:
+        return True
+    match expression:
+        case Load(_, index):
+            return _is_complex_inside(index)
+        case Call(_, arguments):
+            return any(map(_is_complex_inside, arguments))
+        case Cast(argument):
+            return _is_complex_inside(argument)
+    return False
 
 
 def _variables(variable: Variable) -> tuple[Variable, ...]:
@@ -104,8 +133,8 @@ class _Splitter:
     def _statement(self, statement: Statement) -> None:
         match statement:
             case Let(variable, value) | Declare(variable, value):
-                made = zip(_variables(variable), self._parts(value), strict=True)
-                self.statements += [type(statement)(*pair) for pair in made]
+                pairs = zip(_variables(variable), self._parts(value), strict=True)
+                self.statements += [type(statement)(*pair) for pair in pairs]
             case Assign(variable, value):
                 self._assign(variable, self._parts(value))
             case Accumulate():
@@ -259,7 +288,7 @@ class _Splitter:
         """What the program of a primitive gives, after the statements that it needs."""
         program = FUNCTIONS.get(name)
         if program is None:
-            raise InternalError(f"kernel IR: {name} has no meaning on {arguments[0].dtype}")
+            raise InternalError(f"kernel IR: {name} is not defined on {arguments[0].dtype}")
         part = arguments[0].dtype.real
         names: dict[str, Term] = dict(numbers(part))
         for whole, parts, argument in zip("ab", ("xy", "uv"), arguments, strict=False):

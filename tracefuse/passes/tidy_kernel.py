@@ -1,8 +1,8 @@
-"""A finished kernel made easier to read: what no result needs is left out, and names are short.
+"""Dead code elimination and short names, which make a finished kernel easier to read.
 
-Templates write down what they may need, under names that a counter makes unique. Here lets, loops and local arrays that
-nothing reads go; then each name is cut to its stem where no other has it (`acc1`), and the rest of one stem are
-numbered from 1 (`v0_1`, `v0_2`). Parameters keep their names. What the kernel computes stays the same, bit for bit.
+Templates emit what they may need, under names that a counter makes unique. The pass removes lets, loops and local
+arrays that nothing reads. It then cuts each name to its stem where no other has it (`acc1`), and numbers the others of
+a stem from 1 (`v0_1`, `v0_2`). Parameters keep their names. The kernel's results stay the same, bit for bit.
 
 Knows: the kernel IR. Must not know: ops, templates, targets.
 """
@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TypeAlias, assert_never
+from typing import TypeAlias
 
 from tracefuse.kernel import kernel_ir as ir
+from tracefuse.passes.kernel_names import names_introduced, names_of_parameters, names_read
 
 Body: TypeAlias = tuple[ir.Statement, ...]
 
@@ -24,7 +25,7 @@ _COUNTED = re.compile(r"_\d+(?=$|_re$|_im$)")
 
 
 def tidy(kernel: ir.Kernel) -> ir.Kernel:
-    """The kernel without what nothing reads, under short names."""
+    """Removes what nothing reads, and shortens names."""
     return _with_short_names(replace(kernel, body=_needed(kernel.body)))
 
 
@@ -35,7 +36,7 @@ def tidy(kernel: ir.Kernel) -> ir.Kernel:
 def _needed(body: Body) -> Body:
     """The statements whose effects or values are needed; once around for each chain of what is read in vain."""
     while True:
-        read = Counter(_reads(body))
+        read = Counter(names_read(body))
         kept = _kept(body, read)
         if kept == body:
             return body
@@ -75,75 +76,22 @@ def _does_nothing(body: Body) -> bool:
     return all(isinstance(statement, ir.Comment) for statement in body)
 
 
-def _reads(body: Body) -> Iterator[str]:
-    """The name of each variable and buffer, once for each read; what is combined over threads is read."""
-    for statement in ir.walk_statements(body):
-        match statement:
-            case ir.Let(_, value) | ir.Declare(_, value) | ir.Assign(_, value) | ir.Accumulate(_, _, value):
-                yield from _names(value)
-            case ir.Store(_, index, value, _, block):
-                yield from _names(index)
-                yield from _names(value)
-                if block is not None:
-                    yield from _names(block)
-            case ir.Copy(_, index, source, source_index) | ir.StartCopy(_, index, source, source_index):
-                yield source.name
-                yield from _names(index)
-                yield from _names(source_index)
-            case ir.Transpose(_, _, source, _, rows, columns):
-                yield source.name
-                yield from _names(rows)
-                yield from _names(columns)
-            case ir.For(_, start, stop, step):
-                for bound in (start, stop, step):
-                    yield from _names(bound)
-            case ir.If(condition):
-                yield from _names(condition)
-            case ir.Allocate(buffer):
-                if not isinstance(buffer.size, int | None):
-                    yield from _names(buffer.size)
-            case ir.GroupReduce(variables, combiner):
-                yield from (variable.name for variable in variables)
-                for result in combiner.results:
-                    yield from _names(result)
-            case ir.EndBatch() | ir.AwaitCopies() | ir.Barrier() | ir.Comment():
-                pass
-            case _:
-                assert_never(statement)
-
-
-def _names(expression: ir.Expression) -> Iterator[str]:
-    match expression:
-        case ir.Variable(name):
-            yield name
-        case ir.Load(buffer, index):
-            yield buffer.name
-            yield from _names(index)
-        case ir.Call(_, arguments):
-            for argument in arguments:
-                yield from _names(argument)
-        case ir.Cast(argument):
-            yield from _names(argument)
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # names
 
 
 def _with_short_names(kernel: ir.Kernel) -> ir.Kernel:
-    fixed = {parameter.name for parameter in kernel.parameters} | {axis.variable.name for axis in kernel.grid}
-    if kernel.thread is not None:
-        fixed.add(kernel.thread.name)
-    made = [name for name in dict.fromkeys(_made(kernel.body)) if name not in fixed]
-    return replace(kernel, body=_Renaming(_short(made, fixed)).body(kernel.body))
+    fixed = names_of_parameters(kernel)
+    introduced = [name for name in dict.fromkeys(names_introduced(kernel.body)) if name not in fixed]
+    return replace(kernel, body=_Renaming(_short(introduced, fixed)).body(kernel.body))
 
 
-def _short(made: list[str], fixed: set[str]) -> dict[str, str]:
+def _short(introduced: list[str], fixed: set[str]) -> dict[str, str]:
     """A new name for each that the body makes, all different."""
-    count = Counter(_COUNTED.sub("", name) for name in made)
+    count = Counter(_COUNTED.sub("", name) for name in introduced)
     taken, next_of = set(fixed), Counter[str]()
     names: dict[str, str] = {}
-    for name in made:
+    for name in introduced:
         stem = _COUNTED.sub("", name)
         short = stem
         while short in taken or (count[stem] > 1 and short == stem):
@@ -157,18 +105,6 @@ def _short(made: list[str], fixed: set[str]) -> dict[str, str]:
 def _numbered(stem: str, number: int) -> str:
     part = stem[-3:] if stem.endswith(("_re", "_im")) else ""
     return f"{stem.removesuffix(part)}_{number}{part}"
-
-
-def _made(body: Body) -> Iterator[str]:
-    """The names that the statements introduce, in order."""
-    for statement in ir.walk_statements(body):
-        match statement:
-            case ir.Let(variable) | ir.Declare(variable) | ir.For(variable):
-                yield variable.name
-            case ir.Allocate(buffer):
-                yield buffer.name
-            case ir.GroupReduce(_, combiner):
-                yield from (variable.name for variable in (*combiner.left, *combiner.right))
 
 
 class _Renaming:

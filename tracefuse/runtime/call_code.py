@@ -5,7 +5,7 @@ facts about sizes) and returns None where something differs; else it allocates, 
 are local variables: t3 for value 3, e1 for extent -1, and on a GPU p3 for the address of value 3. It does what
 `segments.Runner` does with the same program.
 
-Knows: programs, the texts that a backend gives. Must not know: how a plan is chosen or built.
+Knows: programs, the texts that a target gives. Must not know: how a plan is chosen or built.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tracefuse.runtime.memory.memory_code import MemoryCode, memory_names
 from tracefuse.runtime.peak_memory import out_of_memory
 from tracefuse.runtime.plan import Plan
 from tracefuse.runtime.streams.slice_loops import SliceLoop
-from tracefuse.runtime.targets.backend import Backend
+from tracefuse.runtime.targets.target import Target
 
 Call: TypeAlias = Callable[[Sequence[Any]], "list[Any] | None"]
 """The outputs, or None where the plan does not fit the arguments; then nothing has run."""
@@ -39,7 +39,7 @@ _PYTHON_TYPES = {"bool": "bool", "int": "int", "uint": "int", "float": "float", 
 
 
 def compile_call(
-    plan: Plan, backend: Backend, facts: Sequence[Guard], scalars: Callable[[Sequence[Any], Mapping[int, int]], Any],
+    plan: Plan, target: Target, facts: Sequence[Guard], scalars: Callable[[Sequence[Any], Mapping[int, int]], Any],
     graph: bool = False,
 ) -> tuple[Call, str]:  # fmt: skip
     """(the function, its text).
@@ -47,11 +47,17 @@ def compile_call(
     facts: under which the fusion was recorded, beside the plan's own. scalars: the computed host scalars, in order,
     from the arguments and the extents. graph: kernels that follow each other are launched as one graph.
     """
-    writer = CallWriter(plan, backend, graph)
+    writer = CallWriter(plan, target, graph)
     text = writer.write(facts)
-    names = {**writer.names, **backend.names(), **memory_names(backend), "scalars": scalars, "layout_of": _layout_of}
+    names = {
+        **writer.names,
+        **target.calls.names(),
+        **memory_names(target.device),
+        "scalars": scalars,
+        "layout_of": _layout_of,
+    }
     names |= {"min": min, "max": max}
-    names["other_device"] = backend.on_device
+    names["other_device"] = target.device.on_device
     exec(compile(text, "<tracefuse call>", "exec"), names)
     return names["call"], text
 
@@ -63,25 +69,34 @@ def _layout_of(array: Any, aligned: Callable[[Any], bool]) -> Strided:
 class CallWriter:
     """The text of a call of a plan, and the names that it refers to."""
 
-    def __init__(self, plan: Plan, backend: Backend, graph: bool) -> None:
+    def __init__(self, plan: Plan, target: Target, graph: bool) -> None:
         if graph:
-            backend.require_graphs()
+            target.compiler.require_graphs()
             if not plan.is_straight:
                 raise UnsupportedError(
                     "values on streams cannot be launched as a graph: how many iterations a loop has, and so how many "
                     "kernels and waits, is known at a call alone",
                     hint="leave graph=True out",
                 )
-        self.plan, self.backend, self.graph = plan, backend, graph
+        self.plan, self.target, self.calls, self.graph = plan, target, target.calls, graph
         self.fusion: Fusion = plan.segmentation.fusion
-        self.names: dict[str, Any] = {"is_aligned": backend.is_aligned, "stopped": self._stopped}
+        self.names: dict[str, Any] = {"is_aligned": target.device.is_aligned, "stopped": self._stopped}
         self.rooms = plan.rooms
         self.shared: dict[str, str] = {}
         # The variables that hold memory.
         self.holders: dict[str, None] = {}
         self.text = ""
         self.memory = MemoryCode(
-            self.fusion, backend, plan.given, plan.donated, plan.taken, self._name, self._extent, name_of, _address_of
+            self.fusion,
+            target.device,
+            target.calls,
+            plan.given,
+            plan.donated,
+            plan.taken,
+            self._name,
+            self._extent,
+            name_of,
+            _address_of,
         )
 
     def _name(self, prefix: str, value: Any) -> str:
@@ -111,7 +126,7 @@ class CallWriter:
         lines += self._shapes()
         lines += self._addresses((*self.fusion.tensor_inputs, *buffers))
         lines += unless([*self._sizes(facts), *self._layouts(), *self.memory.tests()])
-        elsewhere = self.backend.elsewhere_text()
+        elsewhere = self.calls.elsewhere_text()
         if elsewhere is not None:
             lines += [f"    if {elsewhere}:", "        return other_device(call, a)"]
         lines += self._scalars()
@@ -122,7 +137,7 @@ class CallWriter:
             lines = with_shared(lines, self.shared)
             self.text = "\n".join([*lines, f"    return list({self._name('run', self.plan.runner)}(({values})))", ""])
             return self.text
-        stream = self.backend.stream_text()
+        stream = self.calls.stream_text()
         if stream is not None:
             lines.append(f"    stream = {stream}")
         lines += self._run(frozenset((*self.fusion.inputs, *self.plan.memory)))
@@ -175,10 +190,10 @@ class CallWriter:
                 case HostOp():
                     before += _marked(self._host_op(instruction), instruction.step)
                 case Loop():
-                    loop = SliceLoop(instruction, self.fusion, self.backend)
+                    loop = SliceLoop(instruction, self.fusion, self.target)
                     run, stream = (
                         self._name("loop", loop.call),
-                        "None" if self.backend.stream_text() is None else "stream",
+                        "None" if self.calls.stream_text() is None else "stream",
                     )
                     line = f"    {run}({', '.join([stream, *map(name_of, loop.values)])})"
                     before += _marked([line], loop.segments[0])
@@ -194,7 +209,7 @@ class CallWriter:
 
     def _host_op(self, instruction: HostOp) -> list[str]:
         """A host operation on whole values: into what is allocated, or a new array."""
-        run, label = self._name("host_op", self.backend.host_op), self._name("op", instruction.label)
+        run, label = self._name("host_op", self.target.device.host_op), self._name("op", instruction.label)
         inputs, output = "".join(f"{name_of(value)}, " for value in instruction.inputs), name_of(instruction.output)
         target = output if output in self.holders else "None"
         line = f"    {self._held(output)} = {run}({label}, [{inputs}], {target})"
@@ -208,9 +223,9 @@ class CallWriter:
         return f"m{value}" if value in self.rooms.alone else name_of(value)
 
     def _addresses(self, values: Iterable[int]) -> list[str]:
-        if not self.backend.addresses:
+        if not self.calls.addresses:
             return []
-        return [f"    {_address_of(value)} = {self.backend.argument_text(name_of(value))}" for value in values]
+        return [f"    {_address_of(value)} = {self.calls.argument_text(name_of(value))}" for value in values]
 
     # -- conditions ---------------------------------------------------------------------------------------------------
 
@@ -221,7 +236,7 @@ class CallWriter:
                 yield f"type({name}) is array_type"
                 yield f"{name}.dtype == {self._name('d', value.dtype.numpy)}"
                 yield f"{name}.ndim == {len(value.shape)}"
-                here = self.backend.here_text(name)
+                here = self.calls.here_text(name)
                 if here is not None:
                     yield here
             else:
@@ -255,8 +270,9 @@ class CallWriter:
             name, address = name_of(number), _address_of(number)
             wide = number in self.plan.aligned
             if wide:
-                yield self.backend.wide_text(name, address)
-            plain = self.backend.plain_text(name, address, 1 if wide else self.fusion.values[number].dtype.itemsize)
+                yield self.calls.wide_text(name, address)
+            itemsize = 1 if wide else self.fusion.values[number].dtype.itemsize
+            plain = self.calls.plain_text(name, address, itemsize)
             if layout is None:
                 yield plain
             else:
@@ -284,7 +300,7 @@ class CallWriter:
         if value in self.rooms.alone:
             return [f"    {self._held(f'm{value}')} = room({size})", f"    {_address_of(value)} = m{value}.ptr"]
         shape = f"({''.join(f'{self._once(self._extent(extent))}, ' for extent in spec.extents)})"
-        made = self.backend.empty_text(shape, self._name("d", spec.dtype), size)
+        made = self.calls.empty_text(shape, self._name("d", spec.dtype), size)
         return [f"    {self._held(name_of(value))} = {made}", *self._addresses((value,))]
 
     def _room(self, position: int, room: Room) -> Iterator[str]:
@@ -294,7 +310,8 @@ class CallWriter:
             yield f"    {name} = {self._extent(span)}"
         size = " + ".join(spans[span] for span in room.spans)
         # What the driver has in order in a graph, launched from wherever, needs one memory for all launches.
-        make = self._name("kept", self.backend.kept_room()) if self._is_graph(self.rooms.groups[position]) else "room"
+        in_graph = self._is_graph(self.rooms.groups[position])
+        make = self._name("kept", self.target.device.kept_room()) if in_graph else "room"
         yield f"    {self._held(f'r{position}')} = {make}({size})"
         address = f"r{position}.ptr"
         for slot, span in enumerate(room.spans):
@@ -317,9 +334,9 @@ class CallWriter:
         yield from self._scratch(launch.step, segment)
         if segment.code.noted:
             yield f"    {_cell(launch)} = {self._name('zeros', np.zeros)}(1, {self._name('d', np.int64)})"
-        stream = [] if self.backend.stream_text() is None else ["stream"]
+        stream = [] if self.calls.stream_text() is None else ["stream"]
         for function, arguments in zip(segment.functions, self._arguments(launch), strict=True):
-            run = self._name(f"run_{segment}_".replace(" ", "_"), self.backend.entry(function))
+            run = self._name(f"run_{segment}_".replace(" ", "_"), self.target.compiler.entry(function))
             yield f"    {run}({', '.join([*stream, *arguments])})"
         yield from self._scratch_released(launch.step, segment)
         yield from segment.code.checks(self._names(launch), self._name("raise_noted", segment.code.raise_noted))
@@ -332,7 +349,7 @@ class CallWriter:
         return [list(map(self._once, arguments)) for arguments in given]
 
     def _names(self, launch: Launch) -> Names:
-        tensor = _address_of if self.backend.addresses else name_of
+        tensor = _address_of if self.calls.addresses else name_of
         return Names(tensor, name_of, name_of, lambda k: self._buffer(launch.step, k), _cell(launch))
 
     def _buffer(self, step: int, position: int) -> str:
@@ -349,9 +366,9 @@ class CallWriter:
                 continue
             held = f"s{step}_{k}"
             shape, dtype = f"({size},)", self._name("d", scratch.dtype)
-            made = self.backend.empty_text(shape, dtype, f"({size}) * {scratch.dtype.itemsize}")
+            made = self.calls.empty_text(shape, dtype, f"({size}) * {scratch.dtype.itemsize}")
             yield f"    {self._held(held)} = {made}"
-            yield f"    {self._held(self._buffer(step, k))} = {self.backend.argument_text(held)}"
+            yield f"    {self._held(self._buffer(step, k))} = {self.calls.argument_text(held)}"
 
     def _scratch_released(self, step: int, segment: CompiledSegment) -> Iterator[str]:
         for k in range(len(segment.scratch)):
@@ -367,7 +384,7 @@ class CallWriter:
             yield from self._scratch(launch.step, segment)
             functions += segment.functions
             given += [f"({''.join(f'{one}, ' for one in arguments)})" for arguments in self._arguments(launch)]
-        run = self._name("graph", self.backend.graph(functions))
+        run = self._name("graph", self.target.compiler.graph(functions))
         yield f"    {run}(stream, ({''.join(f'{one}, ' for one in given)}))"
 
     def _stopped(self, error: BaseException, sizes: Mapping[int, int]) -> None:

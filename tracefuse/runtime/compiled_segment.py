@@ -19,8 +19,9 @@ from tracefuse.runtime.host_ops import HostCall
 from tracefuse.runtime.launch_code import Border, LaunchCode, Names
 from tracefuse.runtime.streams.slices import Computation, OnSlices
 from tracefuse.runtime.streams.stream_plan import HostSlices, host_op_of
-from tracefuse.runtime.targets.backend import Backend
+from tracefuse.runtime.targets.array_device import ArrayDevice
 from tracefuse.runtime.targets.library_calls import library_launch
+from tracefuse.runtime.targets.target import Target
 from tracefuse.schedule.launch_spec import Lowered
 
 Run: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], "Sequence[Any] | None"]
@@ -64,32 +65,33 @@ Watch: TypeAlias = Callable[[CompiledSegment, int], CompiledSegment]
 
 
 def kernel_segment(
-    border: Border, lowered: Lowered, functions: tuple[Any, ...], position: int, backend: Backend
+    border: Border, lowered: Lowered, functions: tuple[Any, ...], position: int, target: Target
 ) -> CompiledSegment:
     """A segment with the compiled kernels of its launches, in order."""
     code = LaunchCode(border, lowered)
     inputs = code.inputs()
-    run = _run(code, inputs, functions, backend)
+    run = _run(code, inputs, functions, target)
     name = f"{lowered.template}{position}"
     return CompiledSegment(border.part, lowered, functions, run, inputs, name, code)
 
 
-def _run(code: LaunchCode, inputs: tuple[int, ...], functions: tuple[Any, ...], backend: Backend) -> Run:
+def _run(code: LaunchCode, inputs: tuple[int, ...], functions: tuple[Any, ...], target: Target) -> Run:
     """The segment alone: a function of its inputs and of the memory of its outputs."""
     where = {number: f"i[{k}]" for k, number in enumerate(inputs)}
     where |= {number: f"o[{k}]" for k, number in enumerate(code.border.part.segment.original_outputs)}
-    names = Names(lambda n: backend.argument_text(where[n]), where.__getitem__, where.__getitem__, lambda k: f"b{k}")
+    calls = target.calls
+    names = Names(lambda n: calls.argument_text(where[n]), where.__getitem__, where.__getitem__, lambda k: f"b{k}")
     lines = ["def run(i, o):"]
     for k, size in enumerate(code.scratch(names)):
-        lines += [f"    s{k} = empty(({size},), d{k})", f"    b{k} = {backend.argument_text(f's{k}')}"]
+        lines += [f"    s{k} = empty(({size},), d{k})", f"    b{k} = {calls.argument_text(f's{k}')}"]
     lines += ["    c = zeros(1, int64)"] if code.noted else []
-    stream = backend.stream_text()
+    stream = calls.stream_text()
     for k, arguments in enumerate(code.arguments(names)):
         lines.append(f"    k{k}({', '.join([*([] if stream is None else [stream]), *arguments])})")
     lines += code.checks(names, "raise_noted")
-    scope: dict[str, Any] = {f"k{k}": backend.entry(function) for k, function in enumerate(functions)}
+    scope: dict[str, Any] = {f"k{k}": target.compiler.entry(function) for k, function in enumerate(functions)}
     scope |= {f"d{k}": scratch.dtype for k, scratch in enumerate(code.lowered.scratch)}
-    scope |= {**backend.names(), "min": min, "max": max, "raise_noted": code.raise_noted}
+    scope |= {**calls.names(), "min": min, "max": max, "raise_noted": code.raise_noted}
     scope |= {"zeros": np.zeros, "int64": np.int64}
     exec("\n".join(lines), scope)
     return scope["run"]  # type: ignore[no-any-return]
@@ -100,7 +102,7 @@ def _nothing(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[()]:
 
 
 def called_segment(
-    part: Part, position: int, backend: Backend, slices_of: Callable[[Sliced], Computation] | None, watch: Watch | None
+    part: Part, position: int, target: Target, slices_of: Callable[[Sliced], Computation] | None, watch: Watch | None
 ) -> CompiledSegment:
     """A segment without kernels of its own: slices, one operation of the array library, or a library call.
 
@@ -114,8 +116,8 @@ def called_segment(
         return CompiledSegment(part, None, (), run, inputs, f"slices{position}")
     operation = None if part.library is not None else host_op_of(part)
     if operation is None:
-        return _library_segment(part, position, backend)
-    return CompiledSegment(part, None, (), _host_run(operation, part, backend), inputs, f"{operation}{position}")
+        return _library_segment(part, position, target)
+    return CompiledSegment(part, None, (), _host_run(operation, part, target.device), inputs, f"{operation}{position}")
 
 
 def _watched_slices(part: Part, slices: Sliced, position: int, watch: Watch) -> Computation | None:
@@ -129,25 +131,25 @@ def _watched_slices(part: Part, slices: Sliced, position: int, watch: Watch) -> 
     return HostSlices(watched.run, slices.fusion, watched.inputs)
 
 
-def _host_run(operation: HostCall, part: Part, backend: Backend | None = None) -> Run:
-    """A segment that the array library computes: into given memory, or on `backend` into new arrays."""
+def _host_run(operation: HostCall, part: Part, device: ArrayDevice | None = None) -> Run:
+    """A segment that the array library computes: into given memory, or on `device` into new arrays."""
     (node,) = part.fusion.nodes
     inputs, index_map = part.segment.original_inputs, part.segment.index_map
     places = [inputs.index(index_map[o]) for o in node.operands if isinstance(o, int)]
 
     def run(given: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any] | None:
         operands = [given[place] for place in places]
-        if backend is not None:
-            return (backend.host_op(operation, operands, None),)
+        if device is not None:
+            return (device.host_op(operation, operands, None),)
         operation(operands, outputs[0])
         return None
 
     return run
 
 
-def _library_segment(part: Part, position: int, backend: Backend) -> CompiledSegment:
+def _library_segment(part: Part, position: int, target: Target) -> CompiledSegment:
     assert part.library is not None
     # A result that nothing reads is not computed.
-    run = library_launch(part.fusion, part.library, backend) if part.segment.outputs else _nothing
+    run = library_launch(part.fusion, part.library, target.library) if part.segment.outputs else _nothing
     inputs = part.segment.original_inputs
     return CompiledSegment(part, None, (), run, inputs, f"{part.library.op.name}{position}")

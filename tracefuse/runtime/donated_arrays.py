@@ -24,7 +24,7 @@ from tracefuse.runtime.memory.call_facts import CallFacts
 from tracefuse.runtime.memory.donation import Donated
 from tracefuse.runtime.memory.spans import APART, relation
 from tracefuse.runtime.plan import Plan
-from tracefuse.runtime.targets.backend import Backend
+from tracefuse.runtime.targets.array_device import ArrayDevice
 
 
 class Donation:
@@ -35,10 +35,10 @@ class Donation:
     """
 
     def __init__(
-        self, fusion: Fusion, backend: Backend, facts: CallFacts, numbers: Iterable[int], kept: Collection[int],
+        self, fusion: Fusion, device: ArrayDevice, facts: CallFacts, numbers: Iterable[int], kept: Collection[int],
         buffers: Sequence[Any],
     ) -> None:  # fmt: skip
-        self.fusion, self.backend, self.buffers = fusion, backend, buffers
+        self.fusion, self.device, self.buffers = fusion, device, buffers
         pairs = zip(fusion.inputs, facts.arguments, strict=True)
         self.arrays = {n: a for n, a in pairs if fusion.values[n].is_tensor and not isinstance(a, ShapeDtype)}
         self.refused: dict[int, str] = {}
@@ -48,7 +48,7 @@ class Donation:
                 continue
             reason = "it is returned as it is" if number in kept else self._reason(number)
             if reason is None:
-                is_wide = not backend.uses_alignment or backend.is_wide(self.arrays[number])
+                is_wide = not device.uses_alignment or device.is_wide(self.arrays[number])
                 usable.append(Donated(number, is_wide))
             else:
                 self.refused[number] = reason
@@ -59,14 +59,14 @@ class Donation:
         array = self.arrays[number]
         if number in self.fusion.aliases.values():
             return "it is changed in place"
-        if not self.backend.is_plain(array):
+        if not self.device.is_plain(array):
             return "it is not contiguous"
-        if not self.backend.is_writable(array):
+        if not self.device.is_writable(array):
             return "it is read-only"
         for other, theirs in self.arrays.items():
-            if other != number and relation(self.backend, array, theirs) != APART:
+            if other != number and relation(self.device, array, theirs) != APART:
                 return f"{self._name(other)} lies in the same memory"
-        if any(relation(self.backend, array, buffer) != APART for buffer in self.buffers):
+        if any(relation(self.device, array, buffer) != APART for buffer in self.buffers):
             return "out= lies in the same memory"
         return None
 
@@ -90,7 +90,7 @@ class Donation:
 
         arguments: as the caller gave them.
         """
-        lend(self.backend, plan.lent, arguments, results)
+        lend(self.device, plan.lent, arguments, results)
         if spoils:
             kept = {self.fusion.inputs[position] for position, _ in plan.lent}
             for one in self.usable:
@@ -158,14 +158,16 @@ def _forget_result(result: _Result) -> None:
             del TAKEN[donor.key]
 
 
-def lend(backend: Backend, lent: Iterable[tuple[int, int]], arguments: Sequence[Any], results: Sequence[Any]) -> None:
+def lend(
+    device: ArrayDevice, lent: Iterable[tuple[int, int]], arguments: Sequence[Any], results: Sequence[Any]
+) -> None:
     """Remembers of a call that results live in the memory of its arguments. lent: see `Plan`."""
     for position, made in lent:
-        array, owner = arguments[position], backend.owner_of(results[made])
+        array, owner = arguments[position], device.owner_of(results[made])
         donor = _Donor(array, _forget_donor)
         result = _Result(owner, _forget_result)
         donor.key, result.key, result.size, result.donors = id(array), id(owner), array.nbytes, [donor]
-        own = id(backend.owner_of(array))
+        own = id(device.owner_of(array))
         before = _RESULTS.get(own)
         if before is not None and before.size == result.size:
             del _RESULTS[own]

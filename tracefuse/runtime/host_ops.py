@@ -1,72 +1,23 @@
 """Operations that the array library runs on the host's side, into given memory, with no compiled kernel.
 
-Each writes what the row means of arrays of NumPy or CuPy, whichever they are; the result's memory may be strided. A row
-that is not here needs a kernel.
+The definition of an op says how, as `into`; an op without it needs a kernel.
 
-Knows: functions of NumPy that CuPy has, too. Must not know: programs, kernels.
+Knows: op definitions. Must not know: any single op, programs, kernels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import numpy as np
 
 from tracefuse.dtypes import DType
 from tracefuse.ir.extents import Extent
-from tracefuse.ir.fusion import Fusion, Node, Op
+from tracefuse.ir.fusion import Fusion, Into, Node, Op
+from tracefuse.ir.op_kinds import Pointwise, Reduction
 from tracefuse.runtime.devices import cuda_arrays
-
-Into: TypeAlias = Callable[..., Any]
-"""Called with the array library, the result's array, the operands and the row's attributes by name."""
-
-
-def _set(xp: Any, out: Any, x: Any) -> None:
-    out[...] = x
-
-
-def _ufunc(name: str) -> Into:
-    return lambda xp, out, a, b: getattr(xp, name)(a, b, out=out)
-
-
-def _reduction(name: str, typed: bool = False) -> Into:
-    def into(xp: Any, out: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> None:
-        more = {"dtype": out.dtype} if typed else {}
-        getattr(xp, name)(x, axis=dims, keepdims=keepdim, out=out, **more)
-
-    return into
-
-
-def _min(xp: Any, out: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> None:
-    if xp is np:
-        np.min(x, axis=dims, keepdims=keepdim, out=out)
-    else:
-        # CuPy 13 and 14 take `out` for a type where CUB computes the minimum.
-        out[...] = xp.min(x, axis=dims, keepdims=keepdim)
-
-
-def _matmul(xp: Any, out: Any, a: Any, b: Any) -> None:
-    xp.matmul(a, b, out=out)
-
-
-def _linear(xp: Any, out: Any, a: Any, weight: Any, bias: Any = None) -> None:
-    xp.matmul(a, weight.T, out=out)
-    if bias is not None:
-        xp.add(out, bias, out=out)
-
-
-HOST_OPS: Mapping[str, Into] = {
-    "set": _set,
-    "add": _ufunc("add"), "sub": _ufunc("subtract"), "mul": _ufunc("multiply"), "div": _ufunc("divide"),
-    "sum": _reduction("sum", typed=True), "prod": _reduction("prod", typed=True), "max": _reduction("max"),
-    "min": _min, "matmul": _matmul, "linear": _linear,
-}  # fmt: skip
-
-
-_COPIES = frozenset({"set"})
-"""Those that change no bit of what they read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +42,7 @@ class HostCall:
     @property
     def copies(self) -> bool:
         """Whether it copies its operand as it is."""
-        return self.op.name in _COPIES
+        return isinstance(self.op, Pointwise) and self.op.is_copy
 
     def shape(self, inputs: list[Any]) -> tuple[int, ...]:
         """The shape of the result."""
@@ -108,14 +59,16 @@ def _is_known(left: Extent, relation: str, right: Extent, message: str, hint: st
 
 def host_call(fusion: Fusion, node: Node) -> HostCall | None:
     """How the array library computes a node, None where it does not without converting anything."""
-    into = HOST_OPS.get(node.op.name)
+    op, into = node.op, node.op.into
     operands = [fusion.values[o] for o in node.operands if isinstance(o, int)]
     if into is None or len(operands) < len(node.operands) or not all(value.is_tensor for value in operands):
         return None
     result = fusion.values[node.outputs[0]].dtype
     own = {value.dtype for value in operands}
     is_plain = own == {result} == {node.compute} and not result.is_half
-    widens = len(own) == 1 and node.op.name in ("sum", "prod") and node.compute is result and result.is_integer
-    if not is_plain and not widens and not (node.op.name == "set" and own == {result} == {node.compute}):
+    adds_up = isinstance(op, Reduction) and op.result == "sum" and len(own) == 1
+    widens = adds_up and node.compute is result and result.is_integer
+    copies = isinstance(op, Pointwise) and op.is_copy and own == {result} == {node.compute}
+    if not is_plain and not widens and not copies:
         return None
-    return HostCall(node.op, into, dict(node.attributes), result)
+    return HostCall(op, into, dict(node.attributes), result)

@@ -3,7 +3,7 @@
 A result that goes into given memory is written there by the kernel that makes it, through an Alias, where the plan says
 so; else it is made in memory of its own, and a Copy follows the last reader of anything that was passed in.
 
-Knows: compiled segments by the values that they read and make, given memory. Must not know: kernels, backends.
+Knows: compiled segments by the values that they read and make, given memory. Must not know: kernels, targets.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def loop_plans(plan: Plan, sizes: Mapping[Any, int]) -> Iterator[LoopPlan]:
     """The loops of a plan in order, for extents and integer scalars by id; a loop without iterations is left out."""
     for instruction in plan.program.instructions:
         if isinstance(instruction, Loop):
-            loop = SliceLoop(instruction, plan.segmentation.fusion, plan.backend)
+            loop = SliceLoop(instruction, plan.segmentation.fusion, plan.target)
             values = [_described(plan, number, sizes) for number in loop.values]
             total = loop.iterations(values)
             if total > 0:
@@ -77,7 +77,7 @@ def _described(plan: Plan, number: int, sizes: Mapping[Any, int]) -> Any:
     extents = specs[number].extents if number in specs else fusion.shape_of(number)
     shape = tuple(evaluate(extent, sizes) for extent in extents)
     layouts = dict(zip(fusion.tensor_inputs, plan.layouts, strict=True))
-    return plan.backend.standing_for(shape, _strides(shape, layouts.get(number)), value.dtype)
+    return plan.target.device.standing_for(shape, _strides(shape, layouts.get(number)), value.dtype)
 
 
 def _strides(shape: Sequence[int], layout: Strided | None) -> tuple[int, ...]:

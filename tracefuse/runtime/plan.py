@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import segments
 from segments import Program, Runner
@@ -23,7 +23,7 @@ from tracefuse.ir.extents import Extent, Symbol, as_symbol, evaluate, substitute
 from tracefuse.ir.fusion import Fusion, Shape
 from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.partition.overwriting import in_place
-from tracefuse.partition.segmentation import Part, Segmentation, with_exact_halves
+from tracefuse.partition.segmentation import Part, Segmentation, prepare_lowering
 from tracefuse.partition.slicing import Sliced
 from tracefuse.partition.stream_marks import on_streams
 from tracefuse.runtime.arena import NO_ROOMS, Rooms, lay_out, span_of
@@ -35,8 +35,8 @@ from tracefuse.runtime.memory.given_buffers import Given, returned
 from tracefuse.runtime.streams.slices import Computation
 from tracefuse.runtime.streams.stream_plan import host_op_of, segment_call
 from tracefuse.runtime.streams.stream_program import build_stream_program
-from tracefuse.runtime.targets.backend import Backend
-from tracefuse.schedule.choose import lower
+from tracefuse.runtime.targets.target import Target
+from tracefuse.schedule.choose import Choice, choose
 from tracefuse.schedule.launch_spec import Lowered
 from tracefuse.schedule.nest import contiguous_strides
 from tracefuse.schedule.sizes import Sizes
@@ -59,6 +59,7 @@ class Plan:
     """
 
     segmentation: Segmentation
+    target: Target
     layouts: LayoutKey
     aligned: frozenset[int]
     guards: tuple[Guard, ...]
@@ -83,11 +84,6 @@ class Plan:
         return is_written(self.program)
 
     @property
-    def backend(self) -> Backend:
-        """What it is compiled for."""
-        return cast("Backend", self.runner.device)
-
-    @property
     def memory(self) -> tuple[int, ...]:
         """The numbers of the memory of results and intermediates that is no argument: buffers, and what is taken."""
         inputs = self.segmentation.fusion.inputs
@@ -104,7 +100,7 @@ class Plan:
 
 
 def build_plan(
-    segmentation: Segmentation, backend: Backend, layouts: LayoutKey, values: Mapping[int, int],
+    segmentation: Segmentation, target: Target, layouts: LayoutKey, values: Mapping[int, int],
     strides: Mapping[str, int], *, guards: Sequence[Guard] = (), aligned: frozenset[int] = frozenset(),
     options: Options | None = None, disk: DiskCache | None = None, given: Sequence[Given] = (),
     watch: Watch | None = None,
@@ -124,7 +120,7 @@ def build_plan(
     # In a program with streams, results are copied into given memory at the end.
     taken = () if streamed else takers(segmentation, donated, given, values)
     memory = () if streamed else (*given, *(one.given for one in taken))
-    lowering = _Lowering(segmentation, backend, layouts, values, strides, aligned, options, memory)
+    lowering = _Lowering(segmentation, target, layouts, values, strides, aligned, options, memory)
     found = [*guards, *(guard for one in taken for guard in one.guards)]
     for position, part in enumerate(segmentation.segments):
         if part.library is None and part.slices is None and not (streamed and host_op_of(part)):
@@ -133,11 +129,11 @@ def build_plan(
     lowerings, direct = lowering.found, frozenset(lowering.direct)
     taken = taken_by(taken, direct)
     memory = (*given, *(one.given for one in taken))
-    functions = compile_all({k: lowered for k, (_, lowered) in lowerings.items()}, backend, disk)
+    functions = compile_all({k: lowered for k, (_, lowered) in lowerings.items()}, target, disk)
     compiled = [
-        kernel_segment(*lowerings[position], functions[position], position, backend)
+        kernel_segment(*lowerings[position], functions[position], position, target)
         if position in lowerings
-        else called_segment(part, position, backend, slices_of, watch)
+        else called_segment(part, position, target, slices_of, watch)
         for position, part in enumerate(segmentation.segments)
     ]
     if watch is not None:
@@ -146,10 +142,10 @@ def build_plan(
         program = _stream_program(segmentation, compiled, given, options, watched=watch is not None)
     else:
         program = _host_program(segmentation, compiled, memory, direct, lowering.may_raise, options)
-    runner = Runner(program, backend)
-    rooms = _rooms(program, compiled, backend, options) if is_written(program) else NO_ROOMS
+    runner = Runner(program, target.device)
+    rooms = _rooms(program, compiled, target, options) if is_written(program) else NO_ROOMS
     return Plan(
-        segmentation, layouts, aligned, tuple(dict.fromkeys(found)), tuple(compiled), program, runner,
+        segmentation, target, layouts, aligned, tuple(dict.fromkeys(found)), tuple(compiled), program, runner,
         rooms, tuple(given), direct, donated=tuple(donated), taken=taken,
     )  # fmt: skip
 
@@ -186,11 +182,11 @@ def _overlap(fusion: Fusion, memory: Sequence[Given]) -> bool:
     return any(one.shares or (one.same and one.memory not in fusion.inputs) for one in memory)
 
 
-def _rooms(program: segments.Program, compiled: Sequence[CompiledSegment], backend: Backend, options: Options) -> Rooms:
+def _rooms(program: segments.Program, compiled: Sequence[CompiledSegment], target: Target, options: Options) -> Rooms:
     """Where what the program makes lies in one memory: a slot for each scratch buffer, too."""
     scratch = {k: [span_of(size, dtype.itemsize) for dtype, size in one.scratch] for k, one in enumerate(compiled)}
     called = [one.code is None for one in compiled]
-    return lay_out(program, called, scratch, slots=backend.addresses, graph=options.graph)
+    return lay_out(program, called, scratch, slots=target.calls.addresses, graph=options.graph)
 
 
 class _Lowering:
@@ -200,15 +196,15 @@ class _Lowering:
     """
 
     def __init__(
-        self, segmentation: Segmentation, backend: Backend, layouts: LayoutKey, values: Mapping[int, int],
+        self, segmentation: Segmentation, target: Target, layouts: LayoutKey, values: Mapping[int, int],
         strides: Mapping[str, int], aligned: frozenset[int], options: Options, given: Sequence[Given],
     ) -> None:  # fmt: skip
-        self.segmentation, self.target = segmentation, backend.target
+        self.segmentation, self.templates = segmentation, target.templates
         self.values, self.strides, self.aligned, self.options = values, strides, aligned, options
         self.layout_of: dict[int, Strided | None] = dict(zip(segmentation.fusion.tensor_inputs, layouts, strict=True))
         self.given = {g.value: g for g in given if g.is_nested and (g.layout is None or g.layout.aligned)}
-        in_kernels = backend.target.name == "cpu"
-        self.may_raise = [may_raise(part.fusion, in_kernels=in_kernels) for part in segmentation.segments]
+        flagged = self.templates.flags_positions
+        self.may_raise = [may_raise(part.fusion, in_kernels=flagged) for part in segmentation.segments]
         self.direct: set[int] = set()
         self.found: dict[int, tuple[_Border, Lowered]] = {}
 
@@ -220,10 +216,12 @@ class _Lowering:
         read_here = {v for v in apart if self._arguments(part, {v})}
         apart -= {v for v in read_here if not in_place(part, self._arguments(part, {v}))}
         inside = in_place(part, self._arguments(part, apart))
-        border, lowered = self._lowered(position, apart, inside)
-        if inside and (lowered.template != "pointwise" or len(lowered.launches) > 1):
+        border, choice = self._choice(position, apart, inside)
+        if inside and not choice.template.writes_in_place:
             apart -= read_here
-            border, lowered = self._lowered(position, apart, frozenset())
+            border, choice = self._choice(position, apart, frozenset())
+        workers = self.options.threads if self.templates.takes_workers else 0
+        lowered = choice.lower().with_arithmetic(self.options.fast_math, workers)
         self.direct |= apart
         self.layout_of.update((v, self.given[v].layout) for v in apart)
         self.found[position] = border, lowered
@@ -242,17 +240,19 @@ class _Lowering:
         pairs = ((value, argument) for value in values for argument in self.given[value].same)
         return frozenset((own[v], own[a]) for v, a in pairs if a in part.segment.original_inputs)
 
-    def _lowered(self, position: int, apart: Collection[int], shared: frozenset[int]) -> tuple[_Border, Lowered]:
+    def _choice(self, position: int, apart: Collection[int], shared: frozenset[int]) -> tuple[_Border, Choice]:
+        """The template of a segment. apart: the results that it writes into given memory; shared: see `Memory`."""
         part = self.segmentation.segments[position]
         border = _Border(self.segmentation, part, {**self.layout_of, **{v: self.given[v].layout for v in apart}})
         placed = border.placed({v for v in apart if self.given[v].layout is not None or not self.given[v].is_wide})
-        written, rule = (part.written, part.rule) if not self.options.exact_half else with_exact_halves(part)
-        lowered = lower(
-            written, rule, border.strides, border.sizes(self.values, self.strides), self.target,
+        written, rule = prepare_lowering(part, self.options)
+        choice = choose(
+            written, rule, border.strides, border.sizes(self.values, self.strides), self.templates,
             name=f"s{position}", contract=self.options.contract, aligned=border.aligned(self.aligned | self._wide()),
             misaligned=border.misaligned(), placed=placed, shared=shared, given=border.own(apart),
+            options=self.options,
         )  # fmt: skip
-        return border, lowered.with_arithmetic(self.options.fast_math, self.options.threads)
+        return border, choice
 
     def _wide(self) -> frozenset[int]:
         """The values of earlier segments that start at a multiple of 16 bytes."""

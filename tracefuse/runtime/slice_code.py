@@ -28,7 +28,7 @@ from tracefuse.runtime.call_code import CallWriter
 from tracefuse.runtime.compiled_segment import CompiledSegment
 from tracefuse.runtime.launch_code import Names
 from tracefuse.runtime.plan import Plan
-from tracefuse.runtime.targets.backend import Backend
+from tracefuse.runtime.targets.target import Target
 
 Bind: TypeAlias = Callable[[Sequence[Any]], Callable[[Any], Callable[..., None]]]
 
@@ -41,15 +41,15 @@ class LaneCode:
     text: str
 
 
-def compile_lane(plan: Plan, backend: Backend) -> LaneCode | None:
+def compile_lane(plan: Plan, target: Target) -> LaneCode | None:
     """The plan for slice after slice, None where it is more than kernels that write into given memory."""
     fusion = plan.segmentation.fusion
     computed = any(not fusion.values[node.outputs[0]].is_tensor for node in fusion.nodes)
     if computed or not all(map(_is_simple, plan.program.instructions)):
         return None
-    writer = _LaneWriter(plan, backend)
+    writer = _LaneWriter(plan, target)
     text = writer.lane_text()
-    names = {**writer.names, **backend.names(), "min": min, "max": max}
+    names = {**writer.names, **target.calls.names(), "min": min, "max": max}
     exec(compile(text, "<tracefuse lane>", "exec"), names)
     return LaneCode(names["bind"], text)
 
@@ -80,8 +80,8 @@ def _is_simple(instruction: object) -> bool:
 
 
 class _LaneWriter(CallWriter):
-    def __init__(self, plan: Plan, backend: Backend) -> None:
-        super().__init__(plan, backend, False)
+    def __init__(self, plan: Plan, target: Target) -> None:
+        super().__init__(plan, target, False)
         loose = [n for n in self.fusion.scalar_inputs if not self.fusion.values[n].dtype.is_integer]
         self.scalars = [name_of(number) for number in loose]
         self.loose = re.compile("|".join(rf"\b{name}\b" for name in self.scalars) or "(?!)")
@@ -136,16 +136,16 @@ class _LaneWriter(CallWriter):
         names = self._names(launch)
         if segment.code.noted:
             yield f"    {names.cell} = {self._name('cell', _cell)}()"
-        stream = [] if self.backend.stream_text() is None else ["stream"]
+        stream = [] if self.calls.stream_text() is None else ["stream"]
         for function, arguments in zip(segment.functions, self._arguments(launch), strict=True):
-            run = self._name(f"run_{segment}_".replace(" ", "_"), self.backend.entry(function))
+            run = self._name(f"run_{segment}_".replace(" ", "_"), self.target.compiler.entry(function))
             yield f"    {run}({', '.join([*stream, *arguments])})"
         yield from segment.code.checks(names, self._name("raise_noted", segment.code.raise_noted))
 
     def _tensor(self, number: int) -> str:
         """What kernels are given for a value."""
         memory = self.renamed.get(number, number)
-        return f"p{memory}" if self.backend.addresses else name_of(memory)
+        return f"p{memory}" if self.calls.addresses else name_of(memory)
 
     def _names(self, launch: Launch) -> Names:
         names = super()._names(launch)

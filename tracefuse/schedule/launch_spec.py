@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from segments import Verdict
 from tracefuse.dtypes import DType, int64
 from tracefuse.dynamic.guards import Guard
 from tracefuse.ir.extents import Extent, Symbol
@@ -25,8 +26,6 @@ from tracefuse.kernel.kernel_ir import (
     Variable,
     call,
 )
-from tracefuse.passes.split_complex import has_complex, split_complex
-from tracefuse.passes.tidy_kernel import tidy
 from tracefuse.schedule.body import NOTED, Body
 
 CELL = Buffer("positions_outside", int64, written=True, alignment=8)
@@ -63,23 +62,25 @@ class LaunchSpec:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A lowered segment. derived: the integer parameters that stand for an expression of other symbols."""
+    """A lowered segment.
+
+    derived: the integer parameters that stand for an expression of other symbols. refused: why each template that was
+    asked before this one does not take the segment, by name.
+    """
 
     template: str
     launches: tuple[LaunchSpec, ...]
     guards: tuple[Guard, ...] = ()
     scratch: tuple[Scratch, ...] = ()
     derived: Mapping[Symbol, Extent] = field(default_factory=dict)
+    refused: Mapping[str, Verdict] = field(default_factory=dict)
 
     def with_arithmetic(self, fast_math: bool, workers: int) -> Lowered:
-        """The same with kernels that may use fast math and, on the CPU, at most so many workers."""
+        """The same with kernels that may use fast math and at most so many workers; 0 for all of them."""
         if not fast_math and not workers:
             return self
-        launches = [
-            replace(one, kernel=replace(
-                one.kernel, fast_math=fast_math, workers=workers if one.kernel.target == "cpu" else 0,
-            )) for one in self.launches
-        ]  # fmt: skip
+        kernels = (replace(one.kernel, fast_math=fast_math, workers=workers) for one in self.launches)
+        launches = (replace(one, kernel=kernel) for one, kernel in zip(self.launches, kernels, strict=True))
         return replace(self, launches=tuple(launches))
 
 
@@ -89,6 +90,8 @@ def make_launch(
     threads: int = 1, thread: Variable | None = None, blocks_per_multiprocessor: int | None = None, cluster: int = 1,
 ) -> LaunchSpec:  # fmt: skip
     """The launch that a finished body is: parameters in the order tensors, scratch, integers, scalars.
+
+    KERNEL_PASSES run on its kernel once the whole segment is lowered.
 
     grid: (index, extent) of each parallel axis, outermost first.
     """
@@ -116,6 +119,4 @@ def make_launch(
         contract,
         cluster=cluster,
     )  # fmt: skip
-    if has_complex(body.fusion):
-        kernel = split_complex(kernel)
-    return LaunchSpec(tidy(kernel), tensors, tuple(k for k, _ in scratch), symbols, scalars, body.noted)
+    return LaunchSpec(kernel, tensors, tuple(k for k, _ in scratch), symbols, scalars, body.noted)

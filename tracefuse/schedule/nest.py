@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tracefuse.ir.extents import Binary, Expression, Extent, Symbol, as_symbol, substitute, symbol, symbols
+from tracefuse.ir.extents import Binary, Expression, Extent, Symbol, substitute, symbol, symbol_of, symbols
 from tracefuse.ir.fusion import Fusion, Shape
 from tracefuse.ir.indexing import AxisMap
 from tracefuse.ir.row_major import linearize
@@ -32,9 +32,7 @@ class Loop:
 
     @property
     def symbol(self) -> Symbol:
-        found = as_symbol(self.index)
-        assert found is not None
-        return found
+        return symbol_of(self.index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +168,12 @@ def _joined(nest: Nest, watched: Sequence[Extent]) -> Nest:
 
 def _cut(extent: Extent, index: Extent) -> bool:
     """Whether `extent` needs a quotient or remainder of `index`."""
-    found = as_symbol(index)
+    own = symbol_of(index)
     atoms = [a for m, _ in (extent.terms if isinstance(extent, Expression) else ()) for a in m]
-    return any(isinstance(a, Binary) and found in set(_inside(a)) for a in atoms)
+    return any(isinstance(a, Binary) and own in set(_inside(a)) for a in atoms)
 
 
 def _inside(atom: Binary) -> list[Symbol]:
-
     return [*symbols(atom.left), *symbols(atom.right)]
 
 

@@ -1,11 +1,11 @@
-"""Regions that reduce both ways: over the rows, and what they make of the rows over the columns.
+"""row_column regions: they reduce over their rows, and values at the same coordinates over their columns.
 
-The gradient of a layer normalisation sums over each row and goes on with the sums; its weight's gradient is a sum over
+The gradient of a layer normalization sums over each row and goes on with the sums; its weight's gradient is a sum over
 the rows of values at the same coordinates. In one segment everything is read once. The row reductions (over the R
 loops) may be read again along the whole row. The column reductions (over all other loops, K) are final: nothing in the
 segment reads their results but pointwise work over the R loops alone.
 
-A region is split in two: the row side, whose outputs are then also what the columns reduce, and the column side, which
+A region has two sides: the row side, whose outputs are then also what the columns reduce, and the column side, which
 starts from what the row side leaves in memory. Both are regions of one kind of reduction, which the merge rule judges.
 
 Knows: the merge rule, graphs of steps. Must not know: kernels, targets, sizes.
@@ -24,17 +24,17 @@ from tracefuse.ir.op_kinds import Library, Pointwise, Reduction
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.region import RegionRule, judge_region
 
-DEAR = 1
-"""Expensive ops on the way to a value from which on it is rather stored than computed again for the columns."""
+EXPENSIVE = 1
+"""Expensive ops on the way to a value from which on it is stored, rather than recomputed for the columns."""
 
 
 @dataclass(frozen=True, slots=True)
-class Crosswise:
-    """What is known of such a region.
+class RowColumnFacts:
+    """What is known of a row_column region.
 
     rows: the facts of the row side; its outputs have what the columns reduce, also where that is an input. columns: the
     results of the column reductions. after: what is made of them over the R loops, them included. cut: what the column
-    side starts from, besides inputs: outputs of the row side, results of its reductions, and what is dear to compute.
+    side starts from, besides inputs: outputs of the row side, results of its reductions, and what is expensive.
     """
 
     rows: Facts
@@ -43,27 +43,29 @@ class Crosswise:
     cut: tuple[int, ...]
 
 
-def judge_crosswise(rule: RegionRule, steps: Collection[int]) -> Verdict | None:
-    """Whether the steps are such a region, or None where they do not reduce both ways."""
-    found = _Sides.of(rule, frozenset(steps))
-    if found is None or isinstance(found, Verdict):
-        return found
-    return found.judge()
+def judge_row_column(rule: RegionRule, steps: Collection[int]) -> Verdict | None:
+    """Whether the steps are a row_column region, or None where they do not reduce over rows and over columns."""
+    sides = _Sides.of(rule, frozenset(steps))
+    if sides is None or isinstance(sides, Verdict):
+        return sides
+    return sides.judge()
 
 
-def may_unite(a: object, b: object) -> bool:
-    """Whether two groups that the rule does not merge may be a region that reduces both ways."""
-    if not isinstance(a, Facts | Crosswise) or not isinstance(b, Facts | Crosswise):
+def may_be_row_column(a: object, b: object) -> bool:
+    """Whether two groups that the rule does not merge may be a row_column region together."""
+    if not isinstance(a, Facts | RowColumnFacts) or not isinstance(b, Facts | RowColumnFacts):
         return False
-    first, second = _ways(a), _ways(b)
+    first, second = _loop_extents(a), _loop_extents(b)
     if first is None or second is None:
         return False
-    return first == second[::-1] or (first == second and (isinstance(a, Crosswise) or isinstance(b, Crosswise)))
+    return first == second[::-1] or (
+        first == second and (isinstance(a, RowColumnFacts) or isinstance(b, RowColumnFacts))
+    )
 
 
-def _ways(facts: Facts | Crosswise) -> tuple[frozenset[Extent], frozenset[Extent]] | None:
+def _loop_extents(facts: Facts | RowColumnFacts) -> tuple[frozenset[Extent], frozenset[Extent]] | None:
     """The extents of the K loops and of the R loops."""
-    own = facts.rows if isinstance(facts, Crosswise) else facts
+    own = facts.rows if isinstance(facts, RowColumnFacts) else facts
     if own.reduced is None or own.library is not None:
         return None
     kept = (extent for loop, extent in enumerate(own.loops) if loop not in own.reduced)
@@ -122,7 +124,7 @@ class _Sides:
             return refusal
         made = tuple(self.rule.nodes[step].outputs[0] for step in self.columns)
         after = frozenset(v for step in self.after for v in self.rule.nodes[step].outputs)
-        return yes(Crosswise(facts, made, after, tuple(sorted(cut))))
+        return yes(RowColumnFacts(facts, made, after, tuple(sorted(cut))))
 
     def _operand(self, step: int) -> int:
         operand = self.rule.nodes[step].operands[0]
@@ -172,9 +174,9 @@ class _Sides:
             node = rule.nodes[step]
             reduction = reduces(rule.fusion, node)
             own = int(isinstance(node.op, Pointwise) and node.op.expensive)
-            dear = 0 if reduction else own + sum(weight.get(v, 0) for v in node.inputs)
-            kept = reduction or dear >= DEAR or rule.stored(step, self.inside)
-            weight.update(dict.fromkeys(node.outputs, 0 if kept else dear))
+            expensive = 0 if reduction else own + sum(weight.get(v, 0) for v in node.inputs)
+            kept = reduction or expensive >= EXPENSIVE or rule.stored(step, self.inside)
+            weight.update(dict.fromkeys(node.outputs, 0 if kept else expensive))
             if kept:
                 stops.add(step)
         second = _needed(rule, self.live, self.after, frozenset(stops))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from tracefuse.dtypes import DType, int64
-from tracefuse.ir.extents import Extent, Symbol, as_symbol, substitute, symbol, symbols
+from tracefuse.ir.extents import Extent, Symbol, as_symbol, substitute, symbol, symbol_of, symbols
 from tracefuse.ir.fusion import Shape
 from tracefuse.kernel.kernel_ir import Expression, For, If, Let, Statement, Variable
 from tracefuse.kernel.scalar_code import convert, is_trivial
@@ -69,8 +69,7 @@ class Scopes:
 
         One symbol may be the index of several loops in turn; each gets a variable of its own.
         """
-        found = as_symbol(index)
-        assert found is not None
+        found = symbol_of(index)
         bounds = [self.index.code(e) for e in (start, stop, step)]
         variable = self.index.bind(found, self.fresh(found.name))
         level = Level(introduces={found})
@@ -104,8 +103,7 @@ class Scopes:
 
     def bind(self, index: Extent, value: Expression) -> None:
         """Names an integer computed in the kernel as `index`, a symbol that says what it stays below."""
-        found = as_symbol(index)
-        assert found is not None
+        found = symbol_of(index)
         self.append(Let(self.index.bind(found, self.fresh(found.name)), value))
         self.levels[-1].introduces.add(found)
 

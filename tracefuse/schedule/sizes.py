@@ -17,11 +17,14 @@ from tracefuse.ir.extents import Extent, evaluate, substitute, symbols
 
 @dataclass(slots=True)
 class Sizes:
-    """Actual values by symbol id and, for symbols without one (strides), by name; `guards` grows as facts are used."""
+    """Actual values by symbol id and, for symbols without one (strides), by name.
+
+    guards: the facts that were used so far, in order, each once: several templates may ask the same question.
+    """
 
     values: Mapping[int, int]
     named: Mapping[str, int] = field(default_factory=dict)
-    guards: list[Guard] = field(default_factory=list)
+    guards: dict[Guard, None] = field(default_factory=dict)
 
     def hint(self, extent: Extent) -> int:
         """The value of `extent` in this call, without a guard."""
@@ -35,10 +38,8 @@ class Sizes:
         if isinstance(extent, int):
             return extent <= bound
         holds = self.hint(extent) <= bound
-        if holds:
-            self.guards.append(Guard(extent, "<=", bound, reason))
-        else:
-            self.guards.append(Guard(bound + 1, "<=", extent, f"else {reason}"))
+        guard = Guard(extent, "<=", bound, reason) if holds else Guard(bound + 1, "<=", extent, f"else {reason}")
+        self.guards[guard] = None
         return holds
 
     def is_multiple(self, extent: Extent, divisor: int, reason: str) -> bool:
@@ -46,10 +47,31 @@ class Sizes:
         if isinstance(extent, int):
             return extent % divisor == 0
         holds = self.hint(extent) % divisor == 0
-        self.guards.append(Guard(extent % divisor, "==" if holds else "!=", 0, reason))
+        self.guards[Guard(extent % divisor, "==" if holds else "!=", 0, reason)] = None
         return holds
+
+    def power_of_two_above(self, extent: Extent, when_equal: str, reason: str) -> tuple[int, bool]:
+        """(the least power of two that is not below `extent`, whether they are equal); guarded."""
+        bound = 1 << max(self.hint(extent) - 1, 0).bit_length()
+        if self.hint(extent) == bound:
+            self.require(extent, "==", bound, when_equal)
+            return bound, True
+        self.at_most(extent, bound - 1, reason)
+        self.at_most(extent, bound // 2, reason)
+        return bound, False
+
+    def bucket(self, extent: Extent, most: int, reason: str) -> int:
+        """The least power of two that is not below `extent`, but at most `most`, itself one; guarded."""
+        bucket = most
+        while bucket > 1 and self.hint(extent) <= bucket // 2:
+            bucket //= 2
+        if bucket < most:
+            self.at_most(extent, bucket, reason)
+        if bucket > 1:
+            self.at_most(extent, bucket // 2, reason)
+        return bucket
 
     def require(self, left: Extent, relation: str, right: Extent, reason: str) -> None:
         """Guards a fact that is known to hold in this call."""
         if not (isinstance(left, int) and isinstance(right, int)) and left != right:
-            self.guards.append(Guard(left, relation, right, reason))
+            self.guards[Guard(left, relation, right, reason)] = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from segments import Verdict, no, yes
 from tracefuse.ir.extents import Expression, Extent, Symbol, symbols
 from tracefuse.ir.fusion import Shape
 from tracefuse.schedule.nest import Loop, coefficient
@@ -46,8 +47,8 @@ class Transposed:
     reads: tuple[tuple[int, Shape], ...]
 
 
-def transposed_reads(region: Region) -> Transposed | None:
-    """What to read through shared memory, if anything."""
+def _transposed_reads(region: Region) -> Transposed | None:
+    """What to read through tiles, if anything."""
     loops = region.nest.loops
     if len(loops) < 2 or region.nest.reduced:
         return None
@@ -77,7 +78,14 @@ def is_linear(offset: Extent, indices: Sequence[Symbol]) -> bool:
     return not any(s in indices for s in symbols(rest))
 
 
-def is_worth_tiles(region: Region, transposed: Transposed, sizes: Sizes) -> bool:
-    """Whether both loops are long enough for tiles; guarded."""
+def judge_tiles(region: Region, sizes: Sizes) -> Verdict:
+    """Whether inputs should go through tiles, and which; guarded."""
+    if region.nest.reduced:
+        return no("the segment reduces")
+    transposed = _transposed_reads(region)
+    if transposed is None:
+        return no("every input lies in memory in the order of the output")
     extents = (transposed.loop.extent, region.nest.loops[-1].extent)
-    return not any(sizes.at_most(e, LEAST_EXTENT - 1, "a loop too short for tiles") for e in extents)
+    if any(sizes.at_most(e, LEAST_EXTENT - 1, "a loop too short for tiles") for e in extents):
+        return no("a loop is too short for tiles", extents=extents)
+    return yes(transposed)

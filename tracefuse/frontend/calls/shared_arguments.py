@@ -15,25 +15,25 @@ from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.tracing import Trace
 from tracefuse.runtime.devices.arrays import ShapeDtype
 from tracefuse.runtime.memory.spans import Span, span
-from tracefuse.runtime.targets.backend import Backend
+from tracefuse.runtime.targets.array_device import ArrayDevice
 
 
-def same_leaves(traced: Trace, backend: Backend, arguments: Sequence[Any]) -> dict[int, int]:
+def same_leaves(traced: Trace, device: ArrayDevice, arguments: Sequence[Any]) -> dict[int, int]:
     """The leaves that are the same memory and type as an earlier one, with that one."""
     first: dict[Any, int] = {}
     same: dict[int, int] = {}
     for number, origin, array in zip(traced.fusion.inputs, traced.sources, arguments, strict=True):
         if origin >= 0 and number in traced.fusion.tensor_inputs and not isinstance(array, ShapeDtype):
-            known = first.setdefault((span(backend, array), array.dtype), origin)
+            known = first.setdefault((span(device, array), array.dtype), origin)
             if known != origin:
                 same[origin] = known
     return same
 
 
-def check_apart(traced: Trace, backend: Backend, arguments: Sequence[Any]) -> None:
+def check_apart(traced: Trace, device: ArrayDevice, arguments: Sequence[Any]) -> None:
     """Raises UnsupportedError where an argument that is changed in place shares bytes with another input."""
     spans: Mapping[int, Span] = {
-        number: span(backend, array)
+        number: span(device, array)
         for number, array in zip(traced.fusion.inputs, arguments, strict=True)
         if number in traced.fusion.tensor_inputs and not isinstance(array, ShapeDtype)
     }

@@ -23,8 +23,8 @@ from tracefuse.ir.extents import evaluate
 from tracefuse.runtime.argument_leaves import array_key
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.memory.given_buffers import returned
-from tracefuse.runtime.targets.backend import Backend
-from tracefuse.runtime.targets.resolution import cpu_backend
+from tracefuse.runtime.targets.array_device import ArrayDevice
+from tracefuse.runtime.targets.cpu.cpu_target import cpu_target
 
 
 @dataclass(slots=True, eq=False)
@@ -51,9 +51,9 @@ class Entry:
         return 0 if self.executable is None else self.executable.compiles
 
     @property
-    def backend(self) -> Backend:
+    def array_device(self) -> ArrayDevice:
         """What the arguments are arrays of."""
-        return self.executable.backend if isinstance(self.executable, Executable) else cpu_backend()
+        return (self.executable.target if isinstance(self.executable, Executable) else cpu_target()).device
 
 
 def assembled(entry: Entry, leaves: Sequence[Any], arguments: Sequence[Any], outputs: Sequence[Any]) -> Any:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator
-from types import FrameType, TracebackType
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from types import FrameType
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,15 +23,18 @@ from tracefuse.frontend.tracer.captures import Place, is_array
 from tracefuse.frontend.tracer.code_names import names_at
 from tracefuse.frontend.tracer.in_place import of_captured
 
-_LOCK = threading.Lock()
-# How many traces, of any thread, keep an array from being written, by its id.
-_HELD: dict[int, int] = {}
+Result = TypeVar("Result")
+
+_LOCK = threading.RLock()
+# The traces, of any thread, that keep an array from being written: by its id, the ids of their WriteProtections.
+_HOLDERS: dict[int, set[int]] = {}
 
 
 class WriteProtection:
-    """Of the arrays at some places, while it is entered. where: the line of the function that is traced.
+    """Makes captured arrays read-only while a function runs.
 
-    paths: of all arrays at the places, by id.
+    places: where the arrays were found. where: the line of the function that is traced. paths: how the function spells
+    each array, by the array's id.
     """
 
     def __init__(self, places: Iterable[Place], where: str | None) -> None:
@@ -47,33 +50,60 @@ class WriteProtection:
                 if isinstance(array, np.ndarray):
                     self._arrays.append(array)
 
-    def __enter__(self) -> WriteProtection:
+    def run(self, call: Callable[[], Result]) -> Result:
+        """The result of `call()`, made while the arrays are read-only.
+
+        Raises ReadOnlyError for an array that the call changed in spite of that; its contents are restored. An
+        interrupt at any point leaves every array as writable as it was.
+        """
+        try:
+            try:
+                self._hold()
+                result = call()
+            finally:
+                self._release()
+        except BaseException:
+            self._release()  # again, since an interrupt may have stopped the first
+            self._restore_contents()
+            raise
+        changed = self._restore_contents()
+        if changed is not None:
+            raise of_captured(self.paths[id(changed)], self._where)
+        return result
+
+    def _hold(self) -> None:
+        """Makes the arrays read-only; copies those whose flag could not be restored."""
         with _LOCK:
             for array in self._arrays:
-                count = _HELD.get(id(array), 0)
-                if not count and not array.flags.writeable:
+                is_held = id(array) in _HOLDERS
+                if not is_held and not array.flags.writeable:
                     continue
-                if count or _can_be_undone(array):
-                    _HELD[id(array)] = count + 1
+                if is_held or _can_be_undone(array):
                     self._held.append(array)
+                    _HOLDERS.setdefault(id(array), set()).add(id(self))
                     array.setflags(write=False)
                 else:
                     self._copies.append((array, array.copy()))
-        return self
 
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def _release(self) -> None:
+        """Makes the arrays writable again that no other trace holds."""
         with _LOCK:
-            # What owns its memory first: a view can be written only if that can.
+            # What owns its memory first: NumPy makes a view writable only if its base is.
             for array in sorted(self._held, key=lambda array: len(list(_bases(array)))):
-                _HELD[id(array)] -= 1
-                if not _HELD[id(array)]:
-                    del _HELD[id(array)]
+                holders = _HOLDERS.get(id(array), set())
+                holders.discard(id(self))
+                if not holders:
                     array.setflags(write=True)
+                    _HOLDERS.pop(id(array), None)
+            self._held.clear()
+
+    def _restore_contents(self) -> Any | None:
+        """Restores the contents of copied arrays; the first that was changed."""
         changed = [(array, before) for array, before in self._copies if array.tobytes() != before.tobytes()]
+        self._copies.clear()
         for array, before in changed:
             array[...] = before
-        if changed and error is None:
-            raise of_captured(self.paths[id(changed[0][0])], self._where)
+        return changed[0][0] if changed else None
 
     def refusal(self, error: Exception) -> ReadOnlyError | None:
         """The refusal to raise for an error of NumPy that says that a protected array cannot be written."""

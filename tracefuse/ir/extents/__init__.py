@@ -22,6 +22,7 @@ from tracefuse.ir.extents.polynomial import (
     scalar_extent,
     substitute,
     symbol,
+    symbol_of,
     symbols,
 )
 from tracefuse.ir.extents.proofs import is_nonnegative
@@ -47,5 +48,6 @@ __all__ = [
     "scalar_extent",
     "substitute",
     "symbol",
+    "symbol_of",
     "symbols",
 ]

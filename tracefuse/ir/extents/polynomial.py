@@ -217,6 +217,13 @@ def as_symbol(extent: Extent) -> Symbol | None:
     return None
 
 
+def symbol_of(extent: Extent) -> Symbol:
+    """The symbol that `extent` is known to be, as the index of a loop is."""
+    found = as_symbol(extent)
+    assert found is not None
+    return found
+
+
 def as_atom(extent: Extent) -> Atom | None:
     """The atom that `extent` is, if it is one."""
     if isinstance(extent, Expression) and len(extent.terms) == 1 and extent.terms[0][1] == 1:

@@ -24,16 +24,22 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from tracefuse import config
 from tracefuse.config import Options
+from tracefuse.errors import CompileError
+from tracefuse.kernel.interrupt_shield import shielded
+
+T = TypeVar("T")
 
 _MAGIC = b"tracefuse kern 1"  # changes with the layout of the header
 _HEADER = struct.Struct("<16s32sQ32s")  # magic, hash of the key, length of the content, SHA-256 of the content
 _NAME = re.compile(r"[a-z]+-[0-9a-f]{64}\.kernel")
 _NEW = ".new-"
+_NONBLOCK = getattr(os, "O_NONBLOCK", 0)  # regular files are read as ever
 # A file's time is set at its use when it is older than this: one write an hour keeps the order of last uses.
 TOUCH_SECONDS = 3600.0
 # Removal goes this far below the limit, so that it does not come with every kernel.
@@ -69,9 +75,8 @@ class DiskCache:
         """Makes the folder at the first use; False, after one warning, where it is not to be used."""
         with self._lock:
             if not self._checked:
-                self._checked = True
                 try:
-                    os.makedirs(self.folder, mode=0o700, exist_ok=True)
+                    _make_folder(self.folder)
                     reason = _foreign(os.stat(self.folder))
                 except OSError as error:
                     self._refuse(f"cannot be made: {error}", "set TRACEFUSE_CACHE_DIR to a folder that can be written")
@@ -81,6 +86,8 @@ class DiskCache:
                             f"is {reason}, and what it holds would be executed",
                             f"chmod 700 {self.folder}, or set TRACEFUSE_CACHE_DIR to a folder of your own",
                         )
+                # Last: an interrupted check is made again.
+                self._checked = True
             return self._reads
 
     def _refuse(self, what: str, hint: str, *, reads: bool = False) -> None:
@@ -95,11 +102,12 @@ class DiskCache:
             return None
         path = self._path(key)
         try:
-            with open(path, "rb") as file:
+            # Without O_NONBLOCK a FIFO in this place would be waited for until somebody writes.
+            with open(path, "rb", opener=lambda path, flags: os.open(path, flags | _NONBLOCK)) as file:
                 facts = os.fstat(file.fileno())
-                reason = _foreign(facts)
+                reason = self._unreadable(facts)
                 if reason is not None:
-                    self.discard(key, f"is {reason}")
+                    self.discard(key, reason)
                     return None
                 content = file.read()
         except FileNotFoundError:
@@ -114,6 +122,17 @@ class DiskCache:
         if time.time() - facts.st_mtime > TOUCH_SECONDS:
             self._touch(path)
         return found
+
+    def _unreadable(self, facts: os.stat_result) -> str | None:
+        """Why an open file is not read; None where it is."""
+        if not stat.S_ISREG(facts.st_mode):
+            return "is no regular file"
+        reason = _foreign(facts)
+        if reason is not None:
+            return f"is {reason}"
+        if facts.st_size > self.limit + _HEADER.size:
+            return f"holds {facts.st_size} bytes, more than cache_limit allows all kernels together"
+        return None
 
     def _touch(self, path: str) -> None:
         try:
@@ -134,6 +153,8 @@ class DiskCache:
         header = _HEADER.pack(_MAGIC, _digest(key), len(content), hashlib.sha256(content).digest())
         try:
             self._write(key, header + content)
+        except IsADirectoryError:  # in this file's place, and not empty: `load` has named it, and other files do fine
+            return
         except OSError as error:
             self._refuse(
                 f"cannot be written: {error}", "set TRACEFUSE_CACHE_DIR to another folder, or free space", reads=True
@@ -145,7 +166,7 @@ class DiskCache:
         try:
             descriptor, path = tempfile.mkstemp(prefix=_NEW, dir=self.folder)
         except FileNotFoundError:  # the folder was removed since it was looked at
-            os.makedirs(self.folder, mode=0o700, exist_ok=True)
+            _make_folder(self.folder)
             descriptor, path = tempfile.mkstemp(prefix=_NEW, dir=self.folder)
         try:
             with open(descriptor, "wb") as file:
@@ -209,6 +230,26 @@ class DiskCache:
                 self._bytes = None
 
 
+def load_or_make(
+    disk: DiskCache | None, key: str, use: Callable[[bytes], T], make: Callable[[], bytes]
+) -> tuple[T, bool]:
+    """What `use` makes of the content of `key`, and whether that was on disk; else `make` makes it, and it is stored.
+
+    A file that `use` raises CompileError for is discarded, however right its checksum is.
+    """
+    content = None if disk is None else disk.load(key)
+    if disk is not None and content is not None:
+        try:
+            return use(content), True
+        except CompileError as error:
+            disk.discard(key, f"cannot be used: {error}")
+    content = make()
+    made = use(content)
+    if disk is not None:
+        disk.store(key, content)
+    return made, False
+
+
 def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode()).digest()
 
@@ -240,11 +281,29 @@ def _foreign(facts: os.stat_result) -> str | None:
 
 
 def _remove(path: str) -> None:
-    """Removes a file; one that is gone already, or cannot be removed, costs nothing but its space."""
+    """Removes a file or an empty folder; one that is gone already, or cannot be removed, costs its space alone."""
     try:
-        os.unlink(path)
+        if stat.S_ISDIR(os.lstat(path).st_mode):
+            os.rmdir(path)
+        else:
+            os.unlink(path)
     except OSError:
         return
+
+
+def _make_folder(path: str) -> None:
+    """Makes a folder and those above it, all for the user alone; os.makedirs gives its mode to the last one only."""
+    if os.path.isdir(path):
+        return
+    missing = [os.path.abspath(path)]
+    while not os.path.exists(parent := os.path.dirname(missing[-1])):
+        missing.append(parent)
+    for folder in reversed(missing):
+        try:
+            os.mkdir(folder, mode=0o700)
+        except FileExistsError:
+            if not os.path.isdir(folder):  # else another process was faster
+                raise
 
 
 def _warn(message: str) -> None:
@@ -259,6 +318,11 @@ def _cache(folder: str, limit: int) -> DiskCache:
 @functools.cache
 def default_folder() -> str:
     """The user's cache folder for tracefuse, as the system has it."""
+    # An interrupted import can leave the lock of all imports locked.
+    return shielded(_ask_for_folder)
+
+
+def _ask_for_folder() -> str:
     import platformdirs
 
     return platformdirs.user_cache_dir("tracefuse", appauthor=False)

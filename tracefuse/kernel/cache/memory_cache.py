@@ -1,6 +1,7 @@
 """Compiled kernels in memory: each key is made once, whoever asks, and the one longest unused goes first.
 
 Several threads may make different kernels at the same time; a thread that asks for one in the making waits for it.
+Making is shielded: where an interrupt ends the wait, the kernel is made and kept all the same.
 
 Knows: keys and opaque values. Must not know: kernels, compilers, files.
 """
@@ -12,6 +13,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
+
+from tracefuse.kernel.interrupt_shield import shielded
 
 T = TypeVar("T")
 
@@ -49,6 +52,12 @@ class KernelCache(Generic[T]):
             self._places.move_to_end(key)
             while len(self._places) > self.most:
                 self._places.popitem(last=False)
+            if place.value is not None:
+                self._from_memory += 1
+                return place.value
+        return shielded(lambda: self._made(place, make))
+
+    def _made(self, place: _Place[T], make: Callable[[], tuple[T, bool]]) -> T:
         with place.lock:
             if place.value is not None:
                 with self._lock:

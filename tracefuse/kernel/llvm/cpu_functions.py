@@ -16,12 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse.errors import CompileError
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.cache import disk_cache
 from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.kernel.cache.memory_cache import KernelCache, Statistics
-from tracefuse.kernel.llvm import worker_pool
+from tracefuse.kernel.llvm import machine_code, worker_pool
 from tracefuse.kernel.llvm.emit_llvm import emit_llvm
 from tracefuse.kernel.llvm.entry_functions import HEADER_BYTES
 from tracefuse.kernel.llvm.machine_code import get_machine
@@ -52,11 +51,8 @@ def _reads_arrays() -> bool:
 class CompiledModule:
     """Machine code of one kernel; lives as long as something refers to it."""
 
-    def __init__(self, code: bytes, name: str, disk: DiskCache | None = None, workers: int = 0) -> None:
-        symbols = {
-            "tracefuse_array_type": id(np.ndarray),
-            "tracefuse_parallel_for": worker_pool.get_pool(disk).address_for(workers),
-        }
+    def __init__(self, code: bytes, name: str, parallel_for: int) -> None:
+        symbols = {"tracefuse_array_type": id(np.ndarray), "tracefuse_parallel_for": parallel_for}
         self._code = get_machine().link(code, symbols, ("launch",))
         self.definition = _MethodDefinition(name.encode(), self._code.addresses["launch"], _METH_FASTCALL, None)
 
@@ -135,17 +131,11 @@ def compile_cpu(kernel: ir.Kernel, disk: DiskCache | None = None) -> CpuFunction
 
 def _made(source: str, kernel: ir.Kernel, key: str, disk: DiskCache | None) -> tuple[CompiledModule, bool]:
     """The machine code of a kernel, and whether it was on disk."""
-    code = None if disk is None else disk.load(key)
-    if disk is not None and code is not None:
-        try:
-            return CompiledModule(code, kernel.name, disk, kernel.workers), True
-        except CompileError as error:
-            disk.discard(key, f"cannot be used: {error}")
-    code = get_machine().compile(source)
-    module = CompiledModule(code, kernel.name, disk, kernel.workers)
-    if disk is not None:
-        disk.store(key, code)
-    return module, False
+    # First, so that what is wrong with the pool is not put down to the kernel.
+    parallel_for = worker_pool.get_pool(disk).address_for(kernel.workers)
+    return disk_cache.load_or_make(
+        disk, key, lambda code: CompiledModule(code, kernel.name, parallel_for), lambda: get_machine().compile(source)
+    )
 
 
 def statistics() -> Statistics:
@@ -154,5 +144,6 @@ def statistics() -> Statistics:
 
 
 def clear_cache() -> None:
-    """Forgets the compiled kernels; functions that exist keep working."""
+    """Forgets the compiled kernels; functions that exist keep working. The memory of the others is given back."""
     _cache.clear()
+    machine_code.free_unused()

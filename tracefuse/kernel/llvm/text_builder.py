@@ -16,6 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracefuse.kernel.interrupt_shield import shielded
+
 FLOAT_BITS = {"float": 32, "double": 64}
 
 
@@ -33,6 +35,10 @@ class Processor:
 @functools.cache
 def host_processor() -> Processor:
     """The processor of this machine."""
+    return shielded(_ask_for_processor)
+
+
+def _ask_for_processor() -> Processor:
     from llvmlite import binding
 
     features = binding.get_host_cpu_features()

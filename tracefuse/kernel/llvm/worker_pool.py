@@ -13,22 +13,19 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from tracefuse.kernel.cache.disk_cache import DiskCache, hashed
-from tracefuse.kernel.llvm.machine_code import get_machine
+from tracefuse.kernel.cache.disk_cache import DiskCache, hashed, load_or_make
+from tracefuse.kernel.interrupt_shield import shielded
+from tracefuse.kernel.llvm.machine_code import LinkedCode, get_machine
 from tracefuse.kernel.llvm.worker_pool_code import MOST_WORKERS, has_workers, limited_text, pool_text
 
 _FUNCTIONS = ("parallel_for", "parallel_for_at_most", "set_threads", "count_workers", "stop_workers", "forget_workers")
 
 
-def _code(disk: DiskCache | None) -> bytes:
+def _linked(disk: DiskCache | None) -> LinkedCode:
     """The pool's machine code, from `disk` or compiled and kept there."""
     machine, text = get_machine(), pool_text()
     key = hashed("pool", (text, *machine.key))
-    code = None if disk is None else disk.load(key)
-    if code is None:
-        code = machine.compile(text)
-        if disk is not None:
-            disk.store(key, code)
+    code, _ = load_or_make(disk, key, lambda code: machine.link(code, {}, _FUNCTIONS), lambda: machine.compile(text))
     return code
 
 
@@ -43,7 +40,7 @@ class Pool:
     """The compiled pool. Its machine code is never freed: sleeping workers are in it until the process ends."""
 
     def __init__(self, disk: DiskCache | None = None) -> None:
-        code = get_machine().link(_code(disk), {}, _FUNCTIONS)
+        code = _linked(disk)
         self.address = code.addresses["parallel_for"]
         self._at_most = code.addresses["parallel_for_at_most"]
         self._limited: dict[int, Any] = {}
@@ -106,6 +103,10 @@ _pool: Pool | None = None
 
 def get_pool(disk: DiskCache | None = None) -> Pool:
     """The process's one pool, made at the first call, of machine code kept in `disk`."""
+    return _pool if _pool is not None else shielded(lambda: _first_pool(disk))
+
+
+def _first_pool(disk: DiskCache | None) -> Pool:
     global _pool
     with _lock:
         if _pool is None:

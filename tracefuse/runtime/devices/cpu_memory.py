@@ -14,8 +14,9 @@ import functools
 import math
 import sys
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -37,8 +38,9 @@ _Owners = deque[tuple[Bytes, int]]
 
 def _references_of_unused() -> int:
     """What getrefcount says of an owner that only its entry refers to, asked in the same way as below."""
-    entry = (np.empty(1, np.uint8), 0)
-    return sys.getrefcount(entry[0])
+    owners = deque([(np.empty(1, np.uint8), 0)])
+    owner, _ = owners[0]
+    return getrefcount(owner)
 
 
 _UNUSED = _references_of_unused()
@@ -56,49 +58,55 @@ def _counts_references() -> bool:
 
 
 class BufferCache:
-    """Owners by size class. Taking an owner out of its deque is atomic, so two threads never look at the same one."""
+    """Owners by size class.
+
+    A view is handed out if it turns out to be the only one: whoever looks at the same owner later, or at the same time
+    in another thread, sees it. So owners stay in their deques, and an interrupt loses none.
+    """
 
     def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
-        self._classes: dict[int, _Owners] = {}
+        self._classes: OrderedDict[int, _Owners] = OrderedDict()
         # The class of a shape and type, so that the usual call computes no size.
         self._known: dict[tuple[tuple[int, ...], DType], _Owners] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        # Of all owners; more for a while where an interrupt came between it and its owner, see `_shrink`.
         self._bytes = 0
         self.limit = limit if _counts_references() else 0
 
     @property
     def nbytes(self) -> int:
         """Bytes of all owners that the cache refers to, in use or free."""
-        return self._bytes
+        with self._lock:
+            self._bytes = sum(kept * len(owners) for kept, owners in self._classes.items())
+            return self._bytes
 
     def empty(self, shape: tuple[int, ...], dtype: DType) -> npt.NDArray[np.generic]:
         """See the function of this name."""
         owners = self._known.get((shape, dtype))
         if owners:
             try:
-                entry = owners.popleft()
-            except IndexError:  # other threads hold them all at this moment
+                owner, offset = owners[0]
+            except IndexError:  # cleared by another thread
                 return self._make(shape, dtype)
-            if sys.getrefcount(entry[0]) == _UNUSED:
-                view = np.ndarray(shape, dtype.numpy, entry[0], entry[1])
-                owners.append(entry)
-                return view
-            owners.append(entry)
+            if getrefcount(owner) == _UNUSED:
+                view = np.ndarray(shape, dtype.numpy, owner, offset)
+                if getrefcount(owner) == _UNUSED + 1:  # else another thread has just made one, too
+                    return view
             return self._search(owners, shape, dtype)
         return self._make(shape, dtype)
 
     def _search(self, owners: _Owners, shape: tuple[int, ...], dtype: DType) -> npt.NDArray[np.generic]:
         """The first owner is in use: looks at some more."""
         for _ in range(TRIES):
+            owners.rotate(-1)
             try:
-                entry = owners.popleft()
+                owner, offset = owners[0]
             except IndexError:
                 break
-            unused = sys.getrefcount(entry[0]) == _UNUSED
-            view = np.ndarray(shape, dtype.numpy, entry[0], entry[1]) if unused else None
-            owners.append(entry)
-            if view is not None:
-                return view
+            if getrefcount(owner) == _UNUSED:
+                view = np.ndarray(shape, dtype.numpy, owner, offset)
+                if getrefcount(owner) == _UNUSED + 1:
+                    return view
         return self._make(shape, dtype)
 
     def _make(self, shape: tuple[int, ...], dtype: DType) -> npt.NDArray[np.generic]:
@@ -133,26 +141,23 @@ class BufferCache:
         return np.empty(size, np.uint8)
 
     def _keep(self, kept: int, entry: tuple[Bytes, int]) -> None:
-        owners = self._classes.pop(kept, None)
-        if owners is None:
-            owners = deque()
+        owners = self._classes.setdefault(kept, deque())
         # The class last added to comes last.
-        self._classes[kept] = owners
-        owners.append(entry)
+        self._classes.move_to_end(kept)
         self._bytes += kept
+        owners.append(entry)
         if len(owners) > MOST_OWNERS:
             self._drop(owners, kept)
         self._shrink()
 
     def _drop(self, owners: _Owners, kept: int) -> None:
-        try:
-            owners.popleft()
-        except IndexError:  # taken out by another thread at this moment; it comes back and counts on
-            return
+        owners.popleft()
         self._bytes -= kept
 
     def _shrink(self) -> None:
         """Forgets the oldest owners until the limit holds. The arrays that live in them stay alive."""
+        if self._bytes > self.limit and self.nbytes <= self.limit:  # counted again
+            return
         for kept in list(self._classes):
             owners = self._classes[kept]
             while self._bytes > self.limit and owners:
@@ -163,9 +168,9 @@ class BufferCache:
     def clear(self) -> None:
         """Forgets all owners."""
         with self._lock:
-            for kept, owners in self._classes.items():
-                while owners:
-                    self._drop(owners, kept)
+            for owners in self._classes.values():
+                owners.clear()
+            self._bytes = 0
 
 
 _cache = BufferCache()

@@ -1,9 +1,9 @@
-"""What a call is like: its arguments as a backend takes them, and every fact that a plan may depend on.
+"""What a call is like: its arguments as a device takes them, and every fact that a plan may depend on.
 
 Arguments are checked here against what the fusion says of its inputs, before anything runs. A `ShapeDtype` stands for
 an array that is contiguous and aligned.
 
-Knows: fusions, layouts, what a backend says of an array. Must not know: plans, kernels, frontends.
+Knows: fusions, layouts, what a device says of an array. Must not know: plans, kernels, frontends.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tracefuse.errors import DtypeError, FusionError, ScalarError, ShapeError, T
 from tracefuse.ir.fusion import Fusion, Value
 from tracefuse.ir.reference import extent_values
 from tracefuse.runtime.devices.arrays import ShapeDtype, dtype_of_argument
-from tracefuse.runtime.targets.backend import Backend
+from tracefuse.runtime.targets.array_device import ArrayDevice
 
 
 @dataclass(frozen=True, slots=True)
 class CallFacts:
     """values: extents and integer scalars by id. strides: of arguments that are not plain, by symbol name.
 
-    aligned: the arguments that start at a multiple of 16 bytes, where that matters to the backend.
+    aligned: the arguments that start at a multiple of 16 bytes, where that matters to the device.
     """
 
     arguments: list[Any]
@@ -37,11 +37,11 @@ class CallFacts:
     aligned: frozenset[int]
 
 
-def read_facts(fusion: Fusion, backend: Backend, arguments: Sequence[Any], *, described: bool = False) -> CallFacts:
+def read_facts(fusion: Fusion, device: ArrayDevice, arguments: Sequence[Any], *, described: bool = False) -> CallFacts:
     """The facts of a call. described: nothing will run, so arrays of any library are taken for what they say they are.
 
     Raises FusionError, ShapeError, DtypeError or ScalarError for arguments that the fusion does not take, DeviceError
-    for arrays that the backend does not.
+    for arrays that the device does not.
     """
     check_arguments(fusion, arguments)
     taken: list[Any] = []
@@ -53,35 +53,35 @@ def read_facts(fusion: Fusion, backend: Backend, arguments: Sequence[Any], *, de
         if not value.is_tensor:
             taken.append(_number(value, argument))
             continue
-        array = _taken(backend, argument, value, described)
+        array = _taken(device, argument, value, described)
         taken.append(array)
         if isinstance(array, ShapeDtype):
             layouts.append(None)
-            is_wide = backend.uses_alignment
+            is_wide = device.uses_alignment
         else:
-            layouts.append(_layout(backend, array, number, strides))
-            is_wide = backend.is_wide(array)
+            layouts.append(_layout(device, array, number, strides))
+            is_wide = device.is_wide(array)
         if is_wide:
             aligned.append(number)
     values = extent_values(fusion, taken)
     return CallFacts(taken, values, tuple(layouts), strides, frozenset(aligned))
 
 
-def _taken(backend: Backend, argument: Any, value: Value, described: bool) -> Any:
+def _taken(device: ArrayDevice, argument: Any, value: Value, described: bool) -> Any:
     if not described:
-        return backend.as_array(argument)
-    if isinstance(argument, backend.array_type | ShapeDtype):
+        return device.as_array(argument)
+    if isinstance(argument, device.array_type | ShapeDtype):
         return argument
     return ShapeDtype(tuple(argument.shape), value.dtype.numpy)
 
 
-def _layout(backend: Backend, array: Any, number: int, strides: dict[str, int]) -> Strided | None:
-    if backend.is_plain(array):
+def _layout(device: ArrayDevice, array: Any, number: int, strides: dict[str, int]) -> Strided | None:
+    if device.is_plain(array):
         return None
     itemsize = array.dtype.itemsize
     for axis, stride in enumerate(array.strides):
         strides[stride_name(number, axis)] = stride // itemsize
-    return strided(array.shape, array.strides, itemsize, backend.is_aligned(array))
+    return strided(array.shape, array.strides, itemsize, device.is_aligned(array))
 
 
 def check_list(given: Any, parameter: str) -> None:

@@ -3,7 +3,7 @@
 Everything is checked here, before anything runs: shape, element type, device, whether it can be written. What a plan
 depends on is in `Given`: how the memory lies, and which other memory of the call it shares bytes with.
 
-Knows: fusions, layouts, what a backend says of an array. Must not know: plans, kernels, frontends.
+Knows: fusions, layouts, what a device says of an array. Must not know: plans, kernels, frontends.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tracefuse.ir.fusion import Fusion
 from tracefuse.runtime.devices.arrays import ShapeDtype, check_can_change, dtype_of_argument, kind_of
 from tracefuse.runtime.memory.call_facts import CallFacts
 from tracefuse.runtime.memory.spans import APART, SAME, relation
-from tracefuse.runtime.targets.backend import Backend
+from tracefuse.runtime.targets.array_device import ArrayDevice
 
 FIRST_MEMORY = 1 << 20
 """The number of the first given memory that is no argument: above those of all values, also of those that are added
@@ -85,11 +85,11 @@ def returned(fusion: Fusion) -> tuple[int, ...]:
 
 
 def read_given(
-    fusion: Fusion, backend: Backend, facts: CallFacts, outputs: Sequence[Any] | None, *, apart: bool = False
+    fusion: Fusion, device: ArrayDevice, facts: CallFacts, outputs: Sequence[Any] | None, *, apart: bool = False
 ) -> GivenMemory:
     """What `outputs` (one entry for each output that is returned, None for a new array) and the aliases give.
 
-    apart: `outputs` are arrays of the backend that are known to share no byte with anything.
+    apart: `outputs` are arrays of the device that are known to share no byte with anything.
 
     Raises FusionError for another count or memory that is given twice, ShapeError, DtypeError or DeviceError for what
     does not fit the result, UnsupportedError for memory that cannot be written.
@@ -99,19 +99,19 @@ def read_given(
     objects: dict[int, Any] = {}
     for value, owner in fusion.aliases.items():
         name = fusion.values[owner].name or f"input T{owner}"
-        _check_writable(backend, arguments[owner], f"{name}, which is updated in place,")
+        _check_writable(device, arguments[owner], f"{name}, which is updated in place,")
         taken.append((value, owner, arguments[owner]))
     free = FIRST_MEMORY
     for position, (value, given) in enumerate(_pairs(fusion, outputs)):
         if given is None:
             continue
-        array = _checked(fusion, backend, facts, value, given, f"out of output {position}", apart)
+        array = _checked(fusion, device, facts, value, given, f"out of output {position}", apart)
         objects[value] = given
         taken.append((value, free, array))
         free += 1
     strides: dict[str, int] = {}
     others = None if apart else taken
-    key = tuple(_given(fusion, backend, entry, others, arguments, strides) for entry in taken)
+    key = tuple(_given(fusion, device, entry, others, arguments, strides) for entry in taken)
     return GivenMemory(key, tuple(array for _, memory, array in taken if memory not in arguments), objects, strides)
 
 
@@ -129,8 +129,10 @@ def _pairs(fusion: Fusion, outputs: Sequence[Any] | None) -> list[tuple[int, Any
     return list(zip(numbers, outputs, strict=True))
 
 
-def _checked(fusion: Fusion, backend: Backend, facts: CallFacts, value: int, given: Any, name: str, apart: bool) -> Any:
-    """A buffer as an array of the backend; raises for one that the result does not fit."""
+def _checked(
+    fusion: Fusion, device: ArrayDevice, facts: CallFacts, value: int, given: Any, name: str, apart: bool
+) -> Any:
+    """A buffer as an array of the device; raises for one that the result does not fit."""
     expected = fusion.values[value]
     if not expected.is_tensor:
         raise FusionError(f"{name}: the result is a number", hint="give None for it")
@@ -145,15 +147,15 @@ def _checked(fusion: Fusion, backend: Backend, facts: CallFacts, value: int, giv
         raise DtypeError(
             f"{name} is {dtype}, the result is {expected.dtype}", hint="pass another buffer, or cast the result"
         )
-    array = given if apart else backend.as_array(given)
-    _check_writable(backend, array, name)
+    array = given if apart else device.as_array(given)
+    _check_writable(device, array, name)
     return array
 
 
-def _check_writable(backend: Backend, array: Any, name: str) -> None:
+def _check_writable(device: ArrayDevice, array: Any, name: str) -> None:
     if isinstance(array, ShapeDtype):
         return
-    if not backend.is_writable(array):
+    if not device.is_writable(array):
         raise ReadOnlyError(f"{name} is read-only", hint="pass an array that can be written, such as x.copy()")
     axis = broadcast_axis(array.shape, array.strides)
     if axis is not None:
@@ -164,26 +166,26 @@ def _check_writable(backend: Backend, array: Any, name: str) -> None:
 
 
 def _given(
-    fusion: Fusion, backend: Backend, entry: tuple[int, int, Any],
+    fusion: Fusion, device: ArrayDevice, entry: tuple[int, int, Any],
     taken: Sequence[tuple[int, int, Any]] | None, arguments: Mapping[int, Any], strides: dict[str, int],
 ) -> Given:  # fmt: skip
     """taken: the memory of all results, None where it is known to share no byte with anything."""
     value, memory, array = entry
     if isinstance(array, ShapeDtype):
         return Given(value, memory, None, True, True, (memory,))
-    same, shares = ((), ()) if taken is None else _shared(fusion, backend, entry, taken, arguments)
+    same, shares = ((), ()) if taken is None else _shared(fusion, device, entry, taken, arguments)
     layout = None
-    if not backend.is_plain(array):
-        layout = strided(array.shape, array.strides, array.dtype.itemsize, backend.is_aligned(array))
+    if not device.is_plain(array):
+        layout = strided(array.shape, array.strides, array.dtype.itemsize, device.is_aligned(array))
         for axis, stride in enumerate(array.strides):
             strides[stride_name(value, axis)] = stride // array.dtype.itemsize
-    is_wide = not backend.uses_alignment or backend.is_wide(array)
+    is_wide = not device.uses_alignment or device.is_wide(array)
     nested = is_nested(array.shape, array.strides, array.dtype.itemsize)
     return Given(value, memory, layout, is_wide, nested, same, shares)
 
 
 def _shared(
-    fusion: Fusion, backend: Backend, entry: tuple[int, int, Any], taken: Sequence[tuple[int, int, Any]],
+    fusion: Fusion, device: ArrayDevice, entry: tuple[int, int, Any], taken: Sequence[tuple[int, int, Any]],
     arguments: Mapping[int, Any],
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:  # fmt: skip
     """(same, shares) of `Given`. Raises FusionError where two results share bytes."""
@@ -191,11 +193,11 @@ def _shared(
     same: list[int] = []
     shares: list[int] = []
     for number in fusion.tensor_inputs:
-        found = SAME if number == memory else relation(backend, array, arguments[number])
+        found = SAME if number == memory else relation(device, array, arguments[number])
         if found != APART:
             (same if found == SAME else shares).append(number)
     for other_value, _, other_array in taken:
-        if other_value != value and relation(backend, array, other_array) != APART:
+        if other_value != value and relation(device, array, other_array) != APART:
             raise FusionError(
                 f"the results T{other_value} and T{value} go into the same memory", hint="pass two arrays"
             )

@@ -3,7 +3,7 @@
 The tests say whether the memory lies as the plan was made for: its layout, whether it can be written, which bytes of
 which arguments it shares. Each is exact, and what is usual is told by flags and addresses alone.
 
-Knows: given and donated memory, the texts that a backend gives. Must not know: programs, how a plan is made.
+Knows: given and donated memory, the texts that a target gives. Must not know: programs, how a plan is made.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from tracefuse.ir.fusion import Fusion
 from tracefuse.runtime.memory.donation import Donated, Taken
 from tracefuse.runtime.memory.given_buffers import Given
 from tracefuse.runtime.memory.spans import APART, SAME, SHARES, relation
-from tracefuse.runtime.targets.backend import Backend
+from tracefuse.runtime.targets.array_device import ArrayDevice
+from tracefuse.runtime.targets.call_text import CallText
 
 
-def memory_names(backend: Backend) -> dict[str, Any]:
+def memory_names(device: ArrayDevice) -> dict[str, Any]:
     """What the texts refer to."""
     return {
-        "may_share": backend.may_share, "relation": functools.partial(relation, backend), "memory_of": _memory_of,
-        "over": backend.over, "APART": APART, "SAME": SAME, "SHARES": SHARES,
+        "may_share": device.may_share, "relation": functools.partial(relation, device), "memory_of": _memory_of,
+        "over": device.over, "APART": APART, "SAME": SAME, "SHARES": SHARES,
     }  # fmt: skip
 
 
@@ -43,7 +44,8 @@ class MemoryCode:
     """
 
     fusion: Fusion
-    backend: Backend
+    device: ArrayDevice
+    calls: CallText
     given: Sequence[Given]
     donated: Sequence[Donated]
     taken: Sequence[Taken]
@@ -87,12 +89,12 @@ class MemoryCode:
 
     def _layout(self, one: Given) -> Iterator[str]:
         name, address = self.tensor(one.memory), self.address(one.memory)
-        writable = self.backend.writable_text(name)
+        writable = self.calls.writable_text(name)
         if writable is not None:
             yield writable
-        if self.backend.uses_alignment:
+        if self.device.uses_alignment:
             yield self._wide(name, address, one.is_wide)
-        plain = self.backend.plain_text(name, address, self.fusion.values[one.value].dtype.itemsize)
+        plain = self.calls.plain_text(name, address, self.fusion.values[one.value].dtype.itemsize)
         if one.layout is None:
             yield plain
             return
@@ -101,7 +103,7 @@ class MemoryCode:
         yield f"memory_of({name}, is_aligned) == {self.named('l', (one.layout, one.is_nested, False))}"
 
     def _wide(self, name: str, address: str, is_wide: bool) -> str:
-        text = self.backend.wide_text(name, address)
+        text = self.calls.wide_text(name, address)
         return text if is_wide else f"not ({text})"
 
     def _relations(self, one: Given) -> Iterator[str]:
@@ -128,11 +130,11 @@ class MemoryCode:
     def _donated(self, donor: Donated) -> Iterator[str]:
         """Whether the memory of an argument can still be taken."""
         name, address = self.tensor(donor.number), self.address(donor.number)
-        writable = self.backend.writable_text(name)
+        writable = self.calls.writable_text(name)
         if writable is not None:
             yield writable
         yield f"{name}.size"
-        if self.backend.uses_alignment:
+        if self.device.uses_alignment:
             yield self._wide(name, address, donor.is_wide)
         for number in self.fusion.tensor_inputs:
             yield from self._related(donor.number, number, APART)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse.dynamic.layouts import known_bounds
-from tracefuse.runtime.targets.backend import Backend
+from tracefuse.runtime.targets.array_device import ArrayDevice
 
 MOST_WORK = 1 << 14
 """Steps of NumPy's search for a byte that two arrays share, at most."""
@@ -47,23 +47,23 @@ class Span:
             return True
 
 
-def span(backend: Backend, array: Any) -> Span:
-    """Where an array of `backend` lies."""
+def span(device: ArrayDevice, array: Any) -> Span:
+    """Where an array of `device` lies."""
     strides = tuple(0 if extent == 1 else stride for extent, stride in zip(array.shape, array.strides, strict=True))
-    return Span(backend.address(array), tuple(array.shape), strides, array.dtype.itemsize)
+    return Span(device.address(array), tuple(array.shape), strides, array.dtype.itemsize)
 
 
 APART, SAME, SHARES = "apart", "same", "shares"
 
 
-def relation(backend: Backend, one: Any, two: Any) -> str:
+def relation(device: ArrayDevice, one: Any, two: Any) -> str:
     """SAME where two arrays have the same elements of one type in the same places, SHARES where they share bytes
     otherwise, APART where they share none."""
-    if not backend.may_share(one, two):
+    if not device.may_share(one, two):
         return APART
     if one is two:
         return SAME
-    first, second = span(backend, one), span(backend, two)
+    first, second = span(device, one), span(device, two)
     if first == second and one.dtype == two.dtype:
         return SAME
     return SHARES if first.shares_bytes_with(second) else APART

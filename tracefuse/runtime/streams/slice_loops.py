@@ -13,7 +13,7 @@ begin and where they end, not at every iteration. The function of a loop takes t
         found(own, n, t0, t2, e1)                           return one
                                                         run_lanes(own, lane, n, streams)
 
-Knows: loops of host programs, what computes a slice, the texts that a backend gives. Must not know: plans, kernels.
+Knows: loops of host programs, what computes a slice, the texts that a target gives. Must not know: plans, kernels.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 from segments import Count, HostOp, Integer, Launch, Loop, Select, SetStream, name_of
 from tracefuse.ir.fusion import Fusion
 from tracefuse.runtime.streams.slices import HostCallOnSlices, Lane, OnSlices
-from tracefuse.runtime.targets.backend import Backend
+from tracefuse.runtime.targets.target import Target
 
 MOST_KINDS = 256
 """Kinds of arguments for which a loop keeps what it bound; with more it begins anew."""
@@ -59,8 +59,8 @@ class SliceLoop:
     fusion: what the numbers belong to. Calling it runs it; the caller's stream goes on after all of its iterations.
     """
 
-    def __init__(self, loop: Loop, fusion: Fusion, backend: Backend) -> None:
-        self.loop, self.fusion, self.backend = loop, fusion, backend
+    def __init__(self, loop: Loop, fusion: Fusion, target: Target) -> None:
+        self.loop, self.fusion, self.calls, self.device = loop, fusion, target.calls, target.device
         self._selects = {i.value: i for i in loop.body if isinstance(i, Select)}
         launches = [i for i in loop.body if isinstance(i, Launch | HostOp)]
         self.steps = tuple(map(self._step, launches))
@@ -110,7 +110,7 @@ class SliceLoop:
 
     def _made(self, text: str, name: str) -> Any:
         scope = {
-            **self.backend.names(), "kept": self._kept, "find": self._find, "run_lanes": self.backend.run_lanes,
+            **self.calls.names(), "kept": self._kept, "find": self._find, "run_lanes": self.device.run_lanes,
             "stop": _computed(self.loop.stop), "size": _computed(self.size),
         }  # fmt: skip
         exec(compile(text, "<tracefuse loop>", "exec"), scope)
@@ -149,7 +149,8 @@ class SliceLoop:
         yield f"    found({', '.join(['own', 'n', *map(name_of, self.values)])})"
 
     def _key_of(self, name: str) -> list[str]:
-        wide = [self.backend.wide_text(name, self.backend.argument_text(name))] if self.backend.uses_alignment else []
+        argument = self.calls.argument_text(name)
+        wide = [self.calls.wide_text(name, argument)] if self.device.uses_alignment else []
         return [f"{name}.shape", f"{name}.strides", *wide]
 
     def _body(self, by_address: tuple[bool, ...]) -> Callable[..., Callable[..., None]]:
@@ -182,7 +183,7 @@ class SliceLoop:
     def lane_count(self, values: Sequence[Any]) -> int:
         """How many streams get work, where there are so many iterations."""
         arrays = values[: len(self.wholes)]
-        return self.backend.lanes_of(sum(array.nbytes for array in arrays), self.streams)
+        return self.device.lanes_of(sum(array.nbytes for array in arrays), self.streams)
 
     def lanes(self, n: int, values: Sequence[Any]) -> tuple[list[Lane], list[Lane]]:
         """The lane of each step for n > 0 iterations on these values; and those of a last piece that is shorter."""
@@ -220,7 +221,7 @@ class SliceLoop:
         before = (slice(None),) * operand.axis
         for index in indices[:2] if self.streams > 1 or not operand.in_slot else indices[:1]:
             found = whole[(*before, slice(index * size, (index + 1) * size))]
-            if not self.backend.is_wide(found):
+            if not self.device.is_wide(found):
                 break
         return found
 
@@ -234,7 +235,7 @@ class SliceLoop:
     def _host_lane(self, label: HostCallOnSlices, arguments: list[Any], outputs: list[Any], arrays: bool) -> Lane:
         call = label.call
         if call.copies and not arrays:
-            copier = self.backend.copier(arguments[0], outputs[0])
+            copier = self.device.copier(arguments[0], outputs[0])
             if copier is not None:
                 return Lane(True, copier)
 
@@ -248,7 +249,7 @@ class _Body:
     """The text of the iterations of a loop, for computations that take addresses or arrays."""
 
     def __init__(self, loop: SliceLoop, by_address: tuple[bool, ...]) -> None:
-        self.loop, self.backend = loop, loop.backend
+        self.loop, self.calls = loop, loop.calls
         self.by_address = by_address
         self.slots: dict[str, str] = {}
         self.strides: dict[str, str] = {}
@@ -268,13 +269,13 @@ class _Body:
         for operand in dict.fromkeys(operand for step in steps for operand in step.tensors):
             yield from self._address(operand)
         yield "        def lane(stream, j):"
-        stream = "stream.ptr" if self.backend.addresses else "None"
+        stream = "stream.ptr" if self.calls.addresses else "None"
         yield from (f"            one{k} = full{k}({stream})" for k in range(count))
         if loop.size is not None:
             yield from (f"            last{k} = short{k} and short{k}({stream})" for k in range(count))
         yield from (f"            {name} = {text}" for name, text in self.slots.items())
         yield "            def one(k):"
-        on_stream = self.backend.addresses and not all(self.by_address)
+        on_stream = self.calls.addresses and not all(self.by_address)
         margin = " " * (20 if on_stream else 16)
         if on_stream:
             yield "                with stream:"
@@ -293,7 +294,7 @@ class _Body:
         stride = f"d{operand.value}_{operand.axis}"
         if operand.axis is not None:
             yield f"        {stride} = {name}.strides[{operand.axis}]{size}"
-        yield f"        p{operand.value} = {self.backend.argument_text(name)}"
+        yield f"        p{operand.value} = {self.calls.argument_text(name)}"
 
     def _iteration(self, name: str) -> list[str]:
         """The calls of one iteration, with the slices that they share before them."""

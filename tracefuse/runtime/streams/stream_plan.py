@@ -2,7 +2,7 @@
 
 In such a program a segment of one operation that the array library has is run by the library, with no kernel.
 
-Knows: compiled segments, host operations, slices. Must not know: how anything was lowered, backends.
+Knows: compiled segments, host operations, slices. Must not know: how anything was lowered, targets.
 """
 
 from __future__ import annotations

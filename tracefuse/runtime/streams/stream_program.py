@@ -4,7 +4,7 @@ Segments that are computed slice by slice and follow each other share a loop whe
 each reads of the others the slice that it computes; what is computed whole separates loops. A loop iteration makes its
 stream the current one, lets it wait for the caller's, runs the segments on slices, and lets the caller's wait for it.
 
-Knows: segments by the values that they read and make, slices. Must not know: kernels, backends.
+Knows: segments by the values that they read and make, slices. Must not know: kernels, targets.
 """
 
 from __future__ import annotations

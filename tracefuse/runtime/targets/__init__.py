@@ -1,1 +1,1 @@
-"""Targets: what compiles and launches kernels, allocates memory and calls libraries."""
+"""Targets: the templates, the kernel compiler, the device, the library and the texts of calls of each."""

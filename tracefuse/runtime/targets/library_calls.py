@@ -1,9 +1,9 @@
 """Library segments: ops that BLAS or cuBLAS runs, through NumPy's functions on NumPy or CuPy arrays.
 
-Halves are computed in float32 where the row or the CPU has none. cuBLAS has its own; CuPy takes batches of bfloat16
+Halves are computed in float32 where the op or the library has none. cuBLAS has its own; CuPy takes batches of bfloat16
 matrices to a kernel for integers that does not know the type, so those are computed in float32 too.
 
-Knows: library rows, backends. Must not know: kernels.
+Knows: op definitions of library calls, array libraries. Must not know: kernels, which targets there are.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from tracefuse.dtypes import DType, bfloat16
 from tracefuse.errors import OutOfRangeError
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.op_kinds import Library
-from tracefuse.runtime.targets.backend import Backend
+from tracefuse.runtime.targets.array_library import ArrayLibrary
 
 
 def library_launch(
-    fusion: Fusion, node: Node, backend: Backend
+    fusion: Fusion, node: Node, library: ArrayLibrary
 ) -> Callable[[Sequence[Any], Sequence[Any]], Sequence[Any] | None]:
-    """A launch that calls the row's function on its operands and returns the fresh, contiguous result."""
+    """A launch that calls the op definition's function on its operands and returns the fresh, contiguous result."""
     op = node.op
     assert isinstance(op, Library)
     places = [(fusion.inputs.index(o), k in op.indices) for k, o in enumerate(node.operands) if isinstance(o, int)]
     attributes = dict(node.attributes)
     result = fusion.values[node.outputs[0]].dtype
     batched = any(len(fusion.shape_of(o)) > 2 for o in node.operands)
-    has_halves = op.in_halves and backend.target.name != "cpu" and not (batched and node.compute is bfloat16)
+    has_halves = op.in_halves and library.has_halves and not (batched and node.compute is bfloat16)
     in_float32 = node.compute.is_half and not has_halves
     kind = node.compute.compute if in_float32 else node.compute
     compute = kind.numpy
-    product = _product(fusion, node, kind, backend)
+    product = _library_product(fusion, node, kind, library)
 
     def run(inputs: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any]:
         given = [(inputs[place], position) for place, position in places]
@@ -44,16 +44,18 @@ def library_launch(
             except IndexError as error:
                 raise OutOfRangeError(f"{op.name}: {error}", where=node.where) from None
         made = made if made.dtype == result.numpy else made.astype(result.numpy)
-        return (backend.as_result(made, result),)
+        return (library.as_result(made, result),)
 
     return run
 
 
-def _product(fusion: Fusion, node: Node, kind: DType, backend: Backend) -> Callable[[Any, Any], Any] | None:
-    """The backend's own product of two matrices, where the node is one and the backend has it."""
+def _library_product(
+    fusion: Fusion, node: Node, kind: DType, library: ArrayLibrary
+) -> Callable[[Any, Any], Any] | None:
+    """The library's own product of two matrices, where the node is one and the library has it."""
     op = node.op
     assert isinstance(op, Library)
     if op.product is None or [len(fusion.shape_of(o)) for o in node.operands] != [2, 2]:
         return None
-    found, transposed = backend.product(kind), op.product == "ab'"
+    found, transposed = library.product(kind), op.product == "ab'"
     return None if found is None else lambda a, b: found(a, b, transposed)

@@ -1,47 +1,42 @@
-"""Targets: which backend serves an option and the arrays of a call.
+"""Which target serves an option and the arrays of a call.
 
-Knows: which backends there are. Must not know: segments, plans, frontends.
+Knows: which targets there are. Must not know: segments, plans, frontends.
 """
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from tracefuse.runtime.devices import cuda_arrays
-from tracefuse.runtime.targets.backend import Backend
-from tracefuse.runtime.targets.cpu_backend import CpuBackend
-from tracefuse.runtime.targets.cuda_backend import CudaBackend, CudaTextBackend
-
-
-@functools.cache
-def cpu_backend() -> CpuBackend:
-    """The backend of this machine's processor."""
-    return CpuBackend()
+from tracefuse.runtime.targets.cpu.cpu_target import CPU, cpu_target
+from tracefuse.runtime.targets.cuda.cuda_target import CUDA, cuda_device_here, cuda_target_here
+from tracefuse.runtime.targets.target import Target
 
 
-@functools.cache
-def cuda_backend(device: int) -> CudaBackend:
-    """The backend of one GPU. Raises DeviceError where there is none."""
-    return CudaBackend(device)
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A kind of target. make: the target of a device. device: which one a call runs on, from that of its arrays."""
+
+    make: Callable[[int], Target]
+    device: Callable[[int | None], int | None]
 
 
-@functools.cache
-def cuda_text_backend(architecture: str = "sm_90", multiprocessors: int = 132) -> CudaTextBackend:
-    """CUDA kernels as texts; by default for an H100 or H200 (compute capability 9.0, 132 multiprocessors)."""
-    return CudaTextBackend(architecture, multiprocessors)
+_KINDS: Mapping[str, _Kind] = {
+    CPU: _Kind(lambda device: cpu_target(), lambda device: None),
+    CUDA: _Kind(cuda_target_here, cuda_device_here),
+}
 
 
-def resolve_target(target: str, device: int | None) -> tuple[str, int | None]:
-    """(target, GPU) for the option `target` and the GPU that holds the arrays, None for the host."""
-    if target in ("auto", "reference"):
-        return ("cpu", None) if device is None else ("cuda", device)
-    if target == "cpu":
-        return target, None
-    return target, (cuda_arrays.current_device() if device is None and cuda_arrays.unavailable() is None else device)
+def resolve_target(option: str, device: int | None) -> tuple[str, int | None]:
+    """(target, GPU) for the option `target` and the GPU that holds the arrays, None for the host.
+
+    An option that names no target ("auto", "reference") follows the arrays.
+    """
+    if option not in _KINDS:
+        return (CPU, None) if device is None else (CUDA, device)
+    return option, _KINDS[option].device(device)
 
 
-def backend_for(target: str, device: int = 0) -> Backend:
-    """The backend of a target ("cpu" or "cuda"); CUDA kernels are only written where no GPU can be used."""
-    if target == "cpu":
-        return cpu_backend()
-    return cuda_backend(device) if cuda_arrays.unavailable() is None else cuda_text_backend()
+def target_for(name: str, device: int = 0) -> Target:
+    """The target of a name, on one of its devices; CUDA kernels are only written where no GPU can be used."""
+    return _KINDS[name].make(device)

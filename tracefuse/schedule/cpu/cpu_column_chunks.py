@@ -8,14 +8,16 @@ Knows: regions of one phase, loops, kernel IR. Must not know: LLVM, arrays.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tracefuse.ir.extents import Extent, Symbol, as_symbol, ceildiv, maximum, minimum, product, symbol
+from tracefuse.ir.extents import Extent, Symbol, ceildiv, product, symbol
 from tracefuse.kernel.kernel_ir import Buffer
 from tracefuse.schedule.body import Body
-from tracefuse.schedule.cpu.cpu_column import (
+from tracefuse.schedule.cpu.cpu_chunks import LoopChunks, partial_buffers
+from tracefuse.schedule.cpu.cpu_column_states import (
     COLUMNS,
-    Columns,
+    TileColumns,
     Totals,
     accumulate_rows,
     fill_states,
@@ -25,7 +27,7 @@ from tracefuse.schedule.cpu.cpu_column import (
     state_arrays,
     store_states,
 )
-from tracefuse.schedule.cpu.cpu_row import new_body, open_grid, work
+from tracefuse.schedule.cpu.cpu_frame import new_body, open_grid, work
 from tracefuse.schedule.launch_spec import LaunchSpec, Scratch, make_launch
 from tracefuse.schedule.nest import Loop, position_in
 from tracefuse.schedule.phases import Region, new_accumulator, store_output
@@ -44,11 +46,10 @@ MOST_CHUNKS = 64
 
 @dataclass(frozen=True, slots=True)
 class _Split:
-    """The loops of a region, and the chunks of rows: rows of each and how many."""
+    """The loops of a region, and the chunks of its rows."""
 
     region: Region
-    length: Extent
-    count: Extent
+    chunks: LoopChunks
 
     @property
     def inner(self) -> Loop:
@@ -64,15 +65,15 @@ class _Split:
 
     def place(self, chunk: Extent) -> Extent:
         """Where the state of the current column and a chunk is."""
-        return (position_in(self.outer) * self.count + chunk) * self.inner.extent + self.inner.index
+        return (position_in(self.outer) * self.chunks.count + chunk) * self.inner.extent + self.inner.index
 
 
 def is_worth_chunks(region: Region, sizes: Sizes) -> bool:
     """Whether few tiles of columns have many rows, of which nothing is stored; guarded."""
     if len(region.reductions) != 1 or any(region.full):
         return False
-    split = _Split(region, 1, 1)
-    tiles = split.tiles * product(loop.extent for loop in split.outer)
+    inner = region.nest.loops[-1]
+    tiles = ceildiv(inner.extent, COLUMNS) * product(k.extent for k in region.nest.kept if k is not inner)
     reason = "a small sum of columns is one launch"
     return not sizes.at_most(work(region), LEAST_WORK - 1, reason) and sizes.at_most(
         tiles, FEW_TILES, "many tiles of columns need no chunks of rows"
@@ -81,41 +82,28 @@ def is_worth_chunks(region: Region, sizes: Sizes) -> bool:
 
 def lower_column_chunks(
     region: Region, name: str, contract: bool
-) -> tuple[tuple[LaunchSpec, ...], tuple[Scratch, ...], dict[Symbol, Extent]]:
+) -> tuple[tuple[LaunchSpec, ...], tuple[Scratch, ...], Mapping[Symbol, Extent]]:
     """The two launches, the memory between them, and what the chunks are."""
     rows = region.nest.reduced[0]
     width = product(loop.extent for loop in (*region.nest.reduced[1:], region.nest.loops[-1]))
-    length, count = symbol("chunk_length", minimum=1), symbol("chunks", minimum=1)
-    lengths = maximum(ceildiv(CHUNK, maximum(width, 1)), ceildiv(rows.extent, MOST_CHUNKS))
-    derived = {_symbol(length): lengths, _symbol(count): maximum(ceildiv(rows.extent, maximum(lengths, 1)), 1)}
-    split = _Split(region, length, count)
+    chunks = LoopChunks.of(rows.extent, width, CHUNK, MOST_CHUNKS)
+    split = _Split(region, chunks)
     states = [v.dtype for node in region.in_phase(0) for v in new_accumulator(new_body(region), node).variables]
-    size = product(loop.extent for loop in region.nest.kept) * count
+    size = product(loop.extent for loop in region.nest.kept) * chunks.count
     launches = (_chunks(split, f"{name}_0", contract), _results(split, f"{name}_1", contract))
-    return launches, tuple(Scratch(dtype, size) for dtype in states), derived
+    return launches, tuple(Scratch(dtype, size) for dtype in states), chunks.derived
 
 
-def _symbol(extent: Extent) -> Symbol:
-    found = as_symbol(extent)
-    assert found is not None
-    return found
-
-
-def _partials(totals: Totals, *, written: bool) -> list[list[Buffer]]:
+def _partials(totals: Totals, *, written: bool) -> list[tuple[Buffer, ...]]:
     """The parameters between the launches: for each reduction one for each part of its state."""
-    result: list[list[Buffer]] = []
+    result: list[tuple[Buffer, ...]] = []
     for accumulator, _ in totals:
         first = sum(map(len, result))
-        result.append(
-            [
-                Buffer(f"partial{first + k}", v.dtype, written=written, alignment=v.dtype.itemsize)
-                for k, v in enumerate(accumulator.variables)
-            ]
-        )
+        result.append(partial_buffers(accumulator, first, written=written))
     return result
 
 
-def _open(split: _Split, extra: Extent) -> tuple[Body, tuple[Extent, Extent], Extent, Columns, Totals]:
+def _open(split: _Split, extra: Extent) -> tuple[Body, tuple[Extent, Extent], Extent, TileColumns, Totals]:
     """A body in the loops over tiles and `extra` further iterations, with states at their neutral elements."""
     body = new_body(split.region)
     grid, part = open_grid(body, split.outer, split.tiles * extra)
@@ -126,16 +114,15 @@ def _open(split: _Split, extra: Extent) -> tuple[Body, tuple[Extent, Extent], Ex
 
 
 def _chunks(split: _Split, name: str, contract: bool) -> LaunchSpec:
-    body, grid, chunk, columns, totals = _open(split, split.count)
-    start = chunk * split.length
-    stop = minimum(start + split.length, split.region.nest.reduced[0].extent)
+    body, grid, chunk, columns, totals = _open(split, split.chunks.count)
+    start, stop = split.chunks.bounds(chunk)
     accumulate_rows(body, split.region, 0, totals, columns, start, stop)
     partials = _partials(totals, written=True)
 
     def emit() -> None:
         at = body.index.code(columns.place)
         for (_, arrays), buffers in zip(totals, partials, strict=True):
-            store_states(body, tuple(buffers), body.index.code(split.place(chunk)), load_states(arrays, at))
+            store_states(body, buffers, body.index.code(split.place(chunk)), load_states(arrays, at))
 
     columns.each(body, emit)
     scratch = list(enumerate(buffer for buffers in partials for buffer in buffers))
@@ -146,15 +133,15 @@ def _results(split: _Split, name: str, contract: bool) -> LaunchSpec:
     body, grid, _, columns, totals = _open(split, 1)
     fill_states(body, totals, columns)
     partials = _partials(totals, written=False)
-    chunk = symbol("c", extent=split.count)
+    chunk = symbol("c", extent=split.chunks.count)
 
     def join() -> None:
         at = body.index.code(columns.place)
         for (accumulator, arrays), buffers in zip(totals, partials, strict=True):
-            later = load_states(tuple(buffers), body.index.code(split.place(chunk)))
+            later = load_states(buffers, body.index.code(split.place(chunk)))
             store_states(body, arrays, at, accumulator.combined(load_states(arrays, at), later))
 
-    with body.loop(chunk, split.count):
+    with body.loop(chunk, split.chunks.count):
         columns.each(body, join)
     for accumulator, arrays in totals:
         finish_states(body, split.region, accumulator, arrays, columns)
@@ -165,5 +152,5 @@ def _results(split: _Split, name: str, contract: bool) -> LaunchSpec:
 
     columns.each(body, store)
     scratch = list(enumerate(buffer for buffers in partials for buffer in buffers))
-    elements = product(loop.extent for loop in split.region.nest.kept) * split.count
+    elements = product(loop.extent for loop in split.region.nest.kept) * split.chunks.count
     return make_launch(body, name, "cpu", [grid], scratch=scratch, work=elements, contract=contract)

@@ -1,8 +1,7 @@
 """The split template for the CPU: few rows, each long enough to be shared by the workers.
 
-The outermost R loop is cut into chunks. A launch computes each chunk's partial states; the next launch combines them
-in order, every piece for itself, and goes on with the next phase; the last one stores what is left. The number of
-chunks depends on sizes alone, so the bits of a sum do not depend on the number of workers.
+A launch computes the partial states of each chunk of the outermost R loop; the next launch combines them in order in
+each of its chunks, and goes on with the next phase; the last one stores what is left.
 
 Knows: phases, loops, kernel IR. Must not know: LLVM, arrays.
 """
@@ -13,19 +12,55 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tracefuse.ir.extents import Extent, Symbol, as_symbol, ceildiv, maximum, minimum, product, symbol
+from segments import Verdict, no, yes
+from tracefuse.ir.extents import Extent, product, symbol
 from tracefuse.ir.fusion import Node
 from tracefuse.kernel.kernel_ir import Buffer, Load, Store
 from tracefuse.schedule.body import Body
+from tracefuse.schedule.cpu.cpu_chunks import LoopChunks, partial_buffers
+from tracefuse.schedule.cpu.cpu_frame import CpuProblem, new_body, open_grid, work
 from tracefuse.schedule.cpu.cpu_lanes import reduce_loops
-from tracefuse.schedule.cpu.cpu_row import new_body, open_grid, work
-from tracefuse.schedule.launch_spec import LaunchSpec, Scratch, make_launch
-from tracefuse.schedule.nest import Loop, position_in
+from tracefuse.schedule.cpu.cpu_row import is_short
+from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch, make_launch
+from tracefuse.schedule.nest import position_in
 from tracefuse.schedule.phases import Accumulator, Region, declare, finish, store_output
+from tracefuse.schedule.template import Template
+
+FEW_ROWS = 16
+LONG_ROW = 1 << 16
+"""At most FEW_ROWS rows of more than LONG_ROW elements are split: rows alone would leave workers idle."""
 
 CHUNK = 1 << 15
 MOST_CHUNKS = 256
 """A chunk has at least CHUNK elements, and there are at most MOST_CHUNKS of them."""
+
+
+def _accepts(problem: CpuProblem) -> Verdict:
+    nest, sizes = problem.region.nest, problem.sizes
+    if not nest.reduced:
+        return no("nothing is reduced")
+    rows, length = (product(loop.extent for loop in loops) for loops in (nest.kept, nest.reduced))
+    # The length first: where rows are short, nothing depends on how many there are, and one plan serves every batch.
+    if is_short(problem):
+        return no("a row stays in cache between phases", length=length)
+    if sizes.at_most(length, LONG_ROW, "a short row is not split"):
+        return no("a row is too short to be split", length=length)
+    if not sizes.at_most(rows, FEW_ROWS, "few rows are split over the workers"):
+        return no("there are rows enough for the workers", rows=rows)
+    return yes()
+
+
+def _lower(problem: CpuProblem, decision: None) -> Lowered:
+    """One launch a phase, and a last one where results or outputs are left."""
+    region = problem.region
+    inner = product(loop.extent for loop in region.nest.reduced[1:])
+    split = _Split(region, LoopChunks.of(region.nest.reduced[0].extent, inner, CHUNK, MOST_CHUNKS))
+    name = f"{problem.name}_split"
+    launches = [_launch(split, phase, f"{name}_{phase}", problem.contract) for phase in range(len(region.full))]
+    return problem.finish(launches, split.scratch, split.chunks.derived)
+
+
+SPLIT = Template("split", _accepts, _lower)
 
 
 @dataclass(slots=True)
@@ -33,30 +68,9 @@ class _Split:
     """The chunks, and the scratch buffers of the phases so far (one for each part of a state)."""
 
     region: Region
-    rows: Loop
-    length: Extent
-    count: Extent
-    derived: dict[Symbol, Extent]
+    chunks: LoopChunks
     scratch: list[Scratch] = field(default_factory=list)
     states: list[tuple[Node, tuple[int, ...]]] = field(default_factory=list)
-
-
-def lower_split(region: Region, name: str, contract: bool) -> tuple[tuple[LaunchSpec, ...], _Split]:
-    """One launch a phase, and a last one where results or outputs are left."""
-    rows = region.nest.reduced[0]
-    inner = product(loop.extent for loop in region.nest.reduced[1:])
-    length, count = symbol("chunk_length", minimum=1), symbol("chunks", minimum=1)
-    lengths = maximum(ceildiv(CHUNK, maximum(inner, 1)), ceildiv(rows.extent, MOST_CHUNKS))
-    derived = {_symbol(length): lengths, _symbol(count): maximum(ceildiv(rows.extent, maximum(lengths, 1)), 1)}
-    split = _Split(region, rows, length, count, derived)
-    launches = [_launch(split, phase, f"{name}_{phase}", contract) for phase in range(len(region.full))]
-    return tuple(launches), split
-
-
-def _symbol(extent: Extent) -> Symbol:
-    found = as_symbol(extent)
-    assert found is not None
-    return found
 
 
 def _launch(split: _Split, phase: int, name: str, contract: bool) -> LaunchSpec:
@@ -64,7 +78,7 @@ def _launch(split: _Split, phase: int, name: str, contract: bool) -> LaunchSpec:
     body = new_body(region)
     last = phase + 1 == len(region.full)
     chunked = not last or bool(region.full[phase])
-    grid, chunk = open_grid(body, region.nest.kept, split.count if chunked else 1)
+    grid, chunk = open_grid(body, region.nest.kept, split.chunks.count if chunked else 1)
     read = [pair for node, positions in split.states for pair in _combine(body, split, node, positions)]
     written: list[tuple[int, Buffer]] = []
     if chunked:
@@ -84,42 +98,33 @@ def _once(body: Body, chunk: Extent) -> contextlib.AbstractContextManager[None]:
 
 
 def _place(split: _Split, chunk: Extent) -> Extent:
-    return position_in(split.region.nest.kept) * split.count + chunk
+    return position_in(split.region.nest.kept) * split.chunks.count + chunk
 
 
 def _combine(body: Body, split: _Split, node: Node, positions: Sequence[int]) -> list[tuple[int, Buffer]]:
     """Makes the result of an earlier phase known: its chunks' states, combined in order."""
     state = declare(body, split.region, node)
-    buffers = _partials(state, positions, written=False)
-    chunk = symbol("c", extent=split.count)
-    with body.loop(chunk, split.count):
+    buffers = partial_buffers(state, positions[0], written=False)
+    chunk = symbol("c", extent=split.chunks.count)
+    with body.loop(chunk, split.chunks.count):
         at = body.index.code(_place(split, chunk))
         state.absorb(body, tuple(Load(buffer, at) for buffer in buffers))
     finish(body, split.region, state)
     return list(zip(positions, buffers, strict=True))
 
 
-def _partials(state: Accumulator, positions: Sequence[int], *, written: bool) -> list[Buffer]:
-    """The scratch parameters of a state: one for each of its parts."""
-    return [
-        Buffer(f"partial{position}", v.dtype, written=written, alignment=v.dtype.itemsize)
-        for position, v in zip(positions, state.variables, strict=True)
-    ]
-
-
 def _chunk(body: Body, split: _Split, phase: int, states: Sequence[Accumulator], chunk: Extent) -> None:
     """The phase's pass over one chunk of the outermost R loop."""
-    start = chunk * split.length
-    stop = minimum(start + split.length, split.rows.extent)
+    start, stop = split.chunks.bounds(chunk)
     reduce_loops(body, split.region, phase, states, split.region.nest.reduced, first=start, last=stop)
 
 
 def _store_partial(body: Body, split: _Split, state: Accumulator, chunk: Extent) -> list[tuple[int, Buffer]]:
     positions = tuple(range(len(split.scratch), len(split.scratch) + len(state.variables)))
     rows = product(loop.extent for loop in split.region.nest.kept)
-    split.scratch += [Scratch(v.dtype, rows * split.count) for v in state.variables]
+    split.scratch += [Scratch(v.dtype, rows * split.chunks.count) for v in state.variables]
     split.states.append((state.node, positions))
-    buffers = _partials(state, positions, written=True)
+    buffers = partial_buffers(state, positions[0], written=True)
     for buffer, variable in zip(buffers, state.variables, strict=True):
         body.append(Store(buffer, body.index.code(_place(split, chunk)), variable))
     return list(zip(positions, buffers, strict=True))

@@ -1,24 +1,26 @@
 """The pointwise template for the CPU where an input lies in another order than the output: tiles through local memory.
 
-A piece is a square tile of two loops: the innermost one, along which the output lies in memory, and the one along which
-the input does. The input's tile is copied along its own memory, several lines of the cache a row, transposed between
-two pieces of local memory, and then the elements are computed along the output's. Rows of a matrix often lie a power of
-two apart, where few of them fit the cache at a time: so each line of memory is touched once, whole.
+A worker takes square tiles of two loops: the innermost one, along which the output lies in memory, and the one along
+which the input does. The input's tile is copied along its own memory, several lines of the cache a row, transposed
+between two buffers of local memory, and then the elements are computed along the output's. Rows of a matrix often lie
+a power of two apart, where few of them fit the cache at a time: so each line of memory is touched once, whole.
 
 Knows: regions without a reduction, loops, kernel IR. Must not know: LLVM, arrays.
 """
 
 from __future__ import annotations
 
+from segments import Verdict
 from tracefuse.ir.extents import Extent, ceildiv, minimum, symbol
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Load, Store, Transpose
 from tracefuse.schedule.body import Body
-from tracefuse.schedule.cpu.cpu_row import new_body, open_grid, work
-from tracefuse.schedule.launch_spec import LaunchSpec, make_launch
+from tracefuse.schedule.cpu.cpu_frame import CpuProblem, new_body, open_grid, work
+from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.phases import Region, store_output
 from tracefuse.schedule.scopes import Key
-from tracefuse.schedule.transposed import Transposed
+from tracefuse.schedule.template import Template
+from tracefuse.schedule.transposed import Transposed, judge_tiles
 
 ROW_BYTES = 256
 """Bytes of a tile's row: four lines of the cache, of which the last may be shared with the next tile."""
@@ -27,8 +29,19 @@ SIDES = (16, 128)
 """Elements of a tile's side, at least and at most."""
 
 
-def lower_transpose(region: Region, transposed: Transposed, name: str, contract: bool) -> LaunchSpec:
-    """Tiles of the two loops; the other loops are pieces of their own."""
+def _accepts(problem: CpuProblem) -> Verdict:
+    return judge_tiles(problem.region, problem.sizes)
+
+
+def _lower(problem: CpuProblem, transposed: Transposed) -> Lowered:
+    return problem.finish([_launch(problem.streaming(), transposed, f"{problem.name}_transpose", problem.contract)])
+
+
+TRANSPOSE = Template("transpose", _accepts, _lower)
+
+
+def _launch(region: Region, transposed: Transposed, name: str, contract: bool) -> LaunchSpec:
+    """Tiles of the two loops, for each iteration of the other loops."""
     body, inner, other = new_body(region), region.nest.loops[-1], transposed.loop
     rest = [loop for loop in region.nest.loops if loop not in (inner, other)]
     side = _side(region, transposed)

@@ -1,6 +1,6 @@
 """The row template for rows too long for one block: a cluster of blocks holds a row, so that memory is read once.
 
-Each block of a cluster takes a share of the row. What later phases read again stays with its threads: the first steps
+Each block of a cluster takes a share of the row. What later phases reread stays with its threads: the first steps
 in registers, the rest in shared memory, to where it is copied with no detour. A phase's states are joined within each
 block, then every block leaves its own in the shared memory of all, and combines what is there in the blocks' order.
 
@@ -11,12 +11,11 @@ Knows: phases, walks, kernel IR. Must not know: CUDA's notation, arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tracefuse.ir.extents import Extent, Symbol, ceildiv, minimum, product, symbol
-from tracefuse.ir.fusion import Fusion
-from tracefuse.ir.op_kinds import Pointwise
+from segments import Verdict, no, yes
+from tracefuse.ir.extents import Extent, Symbol, ceildiv, minimum, product, symbol, symbol_of
 from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Store
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.chip import BLOCK_BYTES, Chip
@@ -32,9 +31,9 @@ from tracefuse.schedule.gpu.gpu_frame import (
     new_body,
     open_block,
     open_threads,
-    symbol_of,
     when,
 )
+from tracefuse.schedule.gpu.gpu_kept_values import worth_holding
 from tracefuse.schedule.gpu.gpu_phase import (
     State,
     combine_shared,
@@ -45,11 +44,13 @@ from tracefuse.schedule.gpu.gpu_phase import (
     run_phases,
     store_kept,
 )
+from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_split import FEW_ROWS
-from tracefuse.schedule.launch_spec import LaunchSpec, make_launch
-from tracefuse.schedule.phases import Region
+from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
+from tracefuse.schedule.phases import Region, build_region
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.sizes import Sizes
+from tracefuse.schedule.template import Template
 
 UNROLL = 4
 
@@ -85,28 +86,41 @@ class Share:
         return self.blocks * (self.steps * self.threads + self.capacity)
 
 
-def worth_holding(fusion: Fusion) -> Callable[[int], bool]:
-    """What a row in shared memory keeps for later phases: inputs, and what is made of several before a reduction."""
-    sources: dict[int, frozenset[int]] = {n: frozenset((n,)) for n in fusion.tensor_inputs}
-    for node in fusion.nodes:
-        own = frozenset(s for v in node.inputs for s in sources.get(v, ()))
-        sources.update(dict.fromkeys(node.outputs, own if isinstance(node.op, Pointwise) else own | {-1}))
-    inputs = frozenset(fusion.tensor_inputs)
-    return lambda number: number in inputs or (len(sources[number]) > 1 and -1 not in sources[number])
+def _accepts(problem: GpuProblem) -> Verdict:
+    if not problem.region.nest.reduced or not problem.region.nest.loops[-1].reduced:
+        return no("the innermost loop is not reduced")
+    if not problem.one_pass.probe.kept:
+        return no("a row is read once")
+    sizes = problem.rewritten_sizes
+    region = build_region(
+        problem.region.fusion, problem.region.facts, problem.region.memory, sizes, worth_holding(problem.region.fusion)
+    )
+    verdict = _judge_share(region, sizes, problem.setting)
+    return yes((region, verdict.facts)) if verdict else verdict
 
 
-def cluster_share(region: Region, sizes: Sizes, setting: Setting) -> Share | None:
-    """How blocks share a row, or None where another template serves better, or nothing can hold the row."""
+def _lower(problem: GpuProblem, decision: tuple[Region, Share]) -> Lowered:
+    launch, derived = _launch(decision[0], problem.setting, decision[1])
+    return problem.finish([launch], (), derived)
+
+
+CLUSTER = Template("cluster", _accepts, _lower)
+
+
+def _judge_share(region: Region, sizes: Sizes, setting: Setting) -> Verdict:
+    """How the blocks of a cluster share a row; no where another template serves better, or nothing can hold the row."""
     kept = kept_keys(region, {})
-    if setting.chip.cluster == 1 or not kept:
-        return None
+    if setting.chip.cluster == 1:
+        return no("the GPU has no clusters")
+    if not kept:
+        return no("a later phase needs nothing of a row")
     each = sum(kept_dtype(region, number).itemsize for number, _ in kept) * setting.lanes
     rows, total = product(loop.extent for loop in region.nest.kept), Positions(region.nest.reduced, setting.lanes).total
     if sizes.at_most(rows * setting.chip.cluster, setting.chip.multiprocessors - 1, "rows too few for clusters"):
-        return None
+        return no("there are too few rows to fill the GPU with clusters", rows=rows)
     few = sizes.at_most(rows, FEW_ROWS * setting.chip.multiprocessors, "long rows too few to fill the GPU are split")
     if not few and sizes.at_most(total, LONG_ROW // each, "a row that the L2 cache holds beside others"):
-        return None
+        return no("the L2 cache holds a row beside others", positions=total)
     longer = 0
     for share in _shares(setting.chip, each):
         if not sizes.at_most(total, share.most, "the blocks of a cluster hold a row"):
@@ -117,20 +131,20 @@ def cluster_share(region: Region, sizes: Sizes, setting: Setting) -> Share | Non
         if small and sizes.at_most(rows * share.blocks, filled - 1, "larger clusters fill the GPU"):
             continue
         # Shares are rounded up: the last block may have some fewer than the others.
-        return replace(share, least=max(0, longer // share.blocks - share.blocks))
-    return None
+        return yes(replace(share, least=max(0, longer // share.blocks - share.blocks)))
+    return no("a cluster does not hold a row", positions=total)
 
 
 def _shares(chip: Chip, each: int) -> Iterator[Share]:
     """Shares for longer and longer rows, of which a position is `each` bytes."""
     for resident, (threads, registers) in RESIDENT.items():
-        room = chip.shared_bytes // resident - BLOCK_BYTES - EXCHANGE_BYTES
+        capacity = chip.shared_bytes // resident - BLOCK_BYTES - EXCHANGE_BYTES
         for blocks in SMALL_CLUSTERS if resident == max(RESIDENT) else ():
-            yield Share(blocks, threads, registers // -(-each // 4), room // each, resident)
-        yield Share(chip.cluster, threads, registers // -(-each // 4), room // each, resident)
+            yield Share(blocks, threads, registers // -(-each // 4), capacity // each, resident)
+        yield Share(chip.cluster, threads, registers // -(-each // 4), capacity // each, resident)
 
 
-def lower_cluster(region: Region, setting: Setting, share: Share) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
+def _launch(region: Region, setting: Setting, share: Share) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
     """One launch for all phases, and what its integer parameters are."""
     body, nest = new_body(region, setting), region.nest
     positions = Positions(nest.reduced, setting.lanes)

@@ -2,7 +2,7 @@
 
 A block is a tile of columns times several rows of threads; each thread accumulates a group of columns over every so
 many positions of the R loops, and the rows of threads are joined through shared memory in a fixed order. Where the
-tiles alone would not fill the chip, R is cut into chunks over the grid (cuda_split.py).
+tiles alone would not fill the chip, R is cut into chunks over the grid (gpu_split.py).
 
 Knows: phases, walks, kernel IR. Must not know: CUDA's notation, arrays.
 """
@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tracefuse.ir.extents import Extent, Symbol, ceildiv, maximum, minimum, product, symbol
+from segments import Verdict, no, yes
+from tracefuse.ir.extents import Extent, ceildiv, maximum, minimum, product, symbol, symbol_of
 from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Expression, Store
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.gpu.gpu_frame import (
@@ -25,7 +26,6 @@ from tracefuse.schedule.gpu.gpu_frame import (
     new_body,
     open_block,
     open_threads,
-    symbol_of,
 )
 from tracefuse.schedule.gpu.gpu_phase import (
     State,
@@ -36,10 +36,12 @@ from tracefuse.schedule.gpu.gpu_phase import (
     run_phases,
     store_kept,
 )
+from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_split import Chunks, Partials
-from tracefuse.schedule.launch_spec import LaunchSpec, Scratch, make_launch
+from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.phases import Region, finish
 from tracefuse.schedule.sizes import Sizes
+from tracefuse.schedule.template import Template
 
 THREADS = 256
 WARP = 32
@@ -84,18 +86,17 @@ def _kept(region: Region, lanes: int) -> Positions:
     return Positions(region.nest.kept, lanes)
 
 
+def threads_across(groups: Extent, sizes: Sizes, most: int) -> int:
+    """How many threads of a block go across the columns, by a guarded bucket of their groups."""
+    return sizes.bucket(groups, most, "the threads across the columns")
+
+
 def choose_tile(region: Region, sizes: Sizes, lanes: int) -> Tile:
     """How many threads go across and down, by guarded buckets of the extents."""
     rows = product(loop.extent for loop in region.nest.reduced)
     if sizes.at_most(rows, FEW_ROWS, "a thread takes few rows alone"):
         return Tile(THREADS, 1)
-    groups, across = _kept(region, lanes).total, WARP
-    while across > 1 and sizes.hint(groups) <= across // 2:
-        across //= 2
-    if across < WARP:
-        sizes.at_most(groups, across, "the threads across the columns")
-    if across > 1:
-        sizes.at_most(groups, across // 2, "the threads across the columns")
+    across = threads_across(_kept(region, lanes).total, sizes, WARP)
     down = THREADS // across
     longest = down * min(MOST_STEPS, max(1, MOST_WORDS // kept_words(region, lanes)))
     if not region.probe.kept or not sizes.at_most(rows, longest, "a column fits in the registers of a block"):
@@ -107,10 +108,16 @@ def choose_tile(region: Region, sizes: Sizes, lanes: int) -> Tile:
     return Tile(across, down, steps)
 
 
-def lower_column(
-    region: Region, setting: Setting, sizes: Sizes
-) -> tuple[tuple[LaunchSpec, ...], tuple[Scratch, ...], dict[Symbol, Extent]]:
+def _accepts(problem: GpuProblem) -> Verdict:
+    nest = problem.region.nest
+    if not nest.reduced:
+        return no("nothing is reduced")
+    return no("the innermost loop is reduced") if nest.loops[-1].reduced else yes()
+
+
+def _lower(problem: GpuProblem, decision: None) -> Lowered:
     """One launch, or one a phase where R is split."""
+    region, setting, sizes = problem.region, problem.setting, problem.rewritten_sizes
     tile = choose_tile(region, sizes, setting.lanes)
     groups, tiles = _kept(region, setting.lanes).total, symbol("tiles", minimum=1)
     count = ceildiv(groups, tile.across)
@@ -122,14 +129,17 @@ def lower_column(
         and sizes.at_most(count, FEW_TILES * setting.chip.multiprocessors, "too few columns to fill the GPU")
     )
     if not split:
-        return (_single(region, setting, tile, tiles),), (), derived
+        return problem.finish([_single(region, setting, tile, tiles)], (), derived)
     wanted = (BLOCKS * setting.chip.multiprocessors) // maximum(count, 1)
     chunks = Chunks.make(rows, wanted, UNROLL * tile.down)
     partials = Partials(product(loop.extent for loop in region.nest.kept))
     launches = tuple(
         _launch(region, setting, tile, tiles, phase, chunks, partials) for phase in range(len(region.full))
     )
-    return launches, tuple(partials.scratch), {**derived, **chunks.derived}
+    return problem.finish(launches, partials.scratch, {**derived, **chunks.derived})
+
+
+COLUMN = Template("column", _accepts, _lower)
 
 
 def _place(

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tracefuse.dtypes import DType
-from tracefuse.ir.extents import Extent, Symbol, as_symbol, product, symbol
+from tracefuse.ir.extents import Extent, Symbol, product, symbol, symbol_of
 from tracefuse.kernel.kernel_ir import Buffer, Expression, Variable, call
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.chip import Chip
-from tracefuse.schedule.gpu.gpu_prefetch import forget, read_ahead, worth_reading
+from tracefuse.schedule.gpu.gpu_prefetch import choose_prefetched, prefetch, release_prefetched
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import Region
 from tracefuse.schedule.scopes import Key
@@ -37,13 +37,6 @@ class Setting:
     contract: bool
     chip: Chip
     name: str
-
-
-def symbol_of(index: Extent) -> Symbol:
-    """The symbol that a loop's index is."""
-    found = as_symbol(index)
-    assert found is not None
-    return found
 
 
 def new_body(region: Region, setting: Setting) -> Body:
@@ -163,10 +156,10 @@ class Positions:
 class Walk(Protocol):
     """A thread's way through positions."""
 
-    def each(self, body: Body, bind: Bind, emit: Emit, ahead: Sequence[Key] = ()) -> None:
+    def each(self, body: Body, bind: Bind, emit: Emit, prefetched: Sequence[Key] = ()) -> None:
         """Opens loops, binds each position and emits.
 
-        ahead: elements of inputs to be read for several positions before the first is worked on.
+        prefetched: elements of inputs to be loaded for several positions before the first is worked on.
         """
         ...
 
@@ -186,11 +179,11 @@ class Steps:
     total: Extent
     inside: Expression | None = None
 
-    def each(self, body: Body, bind: Bind, emit: Emit, ahead: Sequence[Key] = ()) -> None:
-        keys = worth_reading(body, ahead, self.count)
-        read_ahead(body, keys, self.step, self.count, lambda read: self._each(body, bind, read))
+    def each(self, body: Body, bind: Bind, emit: Emit, prefetched: Sequence[Key] = ()) -> None:
+        keys = choose_prefetched(body, prefetched, self.count)
+        prefetch(body, keys, self.step, self.count, lambda load: self._each(body, bind, load))
         self._each(body, bind, emit)
-        forget(body, keys)
+        release_prefetched(body, keys)
 
     def _each(self, body: Body, bind: Bind, emit: Emit) -> None:
         for first, last in ((0, self.sure), (self.sure, self.count)):
@@ -220,7 +213,7 @@ class Strides:
     unroll: int
     slot: Extent | None = None
 
-    def each(self, body: Body, bind: Bind, emit: Emit, ahead: Sequence[Key] = ()) -> None:
+    def each(self, body: Body, bind: Bind, emit: Emit, prefetched: Sequence[Key] = ()) -> None:
         def visit(position: Extent, emit: Emit) -> None:
             if self.slot is not None:
                 body.bind(self.slot, body.index.code(position - self.first))
@@ -233,11 +226,11 @@ class Strides:
 
         whole = (self.stop - self.first) // (self.stride * self.unroll)
         turn, part = symbol("turn", extent=whole), symbol("part", extent=self.unroll)
-        keys = worth_reading(body, ahead, self.unroll)
+        keys = choose_prefetched(body, prefetched, self.unroll)
         with body.loop(turn, whole):
-            read_ahead(body, keys, part, self.unroll, parts)
+            prefetch(body, keys, part, self.unroll, parts)
             parts(emit)
-        forget(body, keys)
+        release_prefetched(body, keys)
         rest = symbol("rest", extent=self.stop)
         begin = self.first + whole * (self.stride * self.unroll) + self.start
         with body.loop(rest, self.stop, start=begin, step=self.stride):
@@ -250,13 +243,13 @@ class Portions:
 
     parts: Sequence[tuple[Walk, Mapping[Key, tuple[Buffer, Extent]]]]
 
-    def each(self, body: Body, bind: Bind, emit: Emit, ahead: Sequence[Key] = ()) -> None:
+    def each(self, body: Body, bind: Bind, emit: Emit, prefetched: Sequence[Key] = ()) -> None:
         for walk, places in self.parts:
             body.to_cache.update(places)
             body.cached.update({key: places[key] for key in body.cached.keys() & places.keys()})
             if any(buffer.space == "shared" for buffer, _ in places.values()):
                 body.await_copies()
-            walk.each(body, bind, emit, ahead)
+            walk.each(body, bind, emit, prefetched)
 
 
 def when(

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from tracefuse.ir.extents import Atom, Binary, Expression, Extent, Symbol, as_symbol, substitute, symbol
+from tracefuse.ir.extents import Atom, Binary, Expression, Extent, Symbol, substitute, symbol, symbol_of
 from tracefuse.ir.fusion import Fusion
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.nest import Loop, coefficient
@@ -89,8 +89,7 @@ class Widening:
         if not self.sizes.is_multiple(own, divisor, "neighbouring elements are accessed together"):
             return False
         smaller = symbol(f"{atom.name}_{divisor}", minimum=1 if atom.minimum > 0 else 0)
-        found = as_symbol(smaller)
-        assert found is not None
+        found = symbol_of(smaller)
         self.named[found.name] = self.sizes.hint(own) // divisor
         self.derived[found] = substitute(own // divisor, self.derived)
         rewritten = {atom: smaller * divisor}

@@ -61,7 +61,7 @@ def kept_words(region: Region, lanes: int) -> int:
 
 
 def hold(body: Body, region: Region, values: Mapping[Symbol, Extent], step: Extent, steps: int) -> Kept:
-    """Gives every value that a later phase reads again a place in registers, a group of lanes for each step.
+    """Gives every value that a later phase rereads a place in registers, a group of lanes for each step.
 
     values: what stands for the loops' indices.
     """
@@ -71,7 +71,7 @@ def hold(body: Body, region: Region, values: Mapping[Symbol, Extent], step: Exte
 
 
 def kept_keys(region: Region, values: Mapping[Symbol, Extent]) -> Kept:
-    """The values that later phases read again, where they are read."""
+    """The values that later phases reread, where they are read."""
     return {
         (number, tuple(substitute(c, values) for c in coordinates)): first
         for (number, coordinates), first in region.probe.kept.items()

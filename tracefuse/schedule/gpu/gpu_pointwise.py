@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tracefuse.ir.extents import Extent, Symbol, ceildiv, product, substitute, symbol, symbols
+from segments import Verdict, no, yes
+from tracefuse.ir.extents import Extent, Symbol, ceildiv, product, substitute, symbol, symbol_of, symbols
 from tracefuse.kernel.kernel_ir import Allocate, Buffer
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.gpu.gpu_frame import (
@@ -25,15 +26,16 @@ from tracefuse.schedule.gpu.gpu_frame import (
     new_body,
     open_block,
     open_threads,
-    symbol_of,
     when,
 )
 from tracefuse.schedule.gpu.gpu_lanes import is_flat
-from tracefuse.schedule.launch_spec import LaunchSpec, make_launch
+from tracefuse.schedule.gpu.gpu_problem import GpuProblem
+from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import Region, store_outputs
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.sizes import Sizes
+from tracefuse.schedule.template import Template
 from tracefuse.schedule.transposed import is_known, read_offsets
 
 THREADS = 256
@@ -74,7 +76,19 @@ class _Grid:
     moving: frozenset[Symbol]
 
 
-def lower_pointwise(region: Region, setting: Setting, sizes: Sizes) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
+def _accepts(problem: GpuProblem) -> Verdict:
+    return no("the segment reduces") if problem.region.nest.reduced else yes()
+
+
+def _lower(problem: GpuProblem, decision: None) -> Lowered:
+    launch, derived = _launch(problem.region, problem.setting, problem.rewritten_sizes)
+    return problem.finish([launch], (), derived)
+
+
+POINTWISE = Template("pointwise", _accepts, _lower, writes_in_place=True)
+
+
+def _launch(region: Region, setting: Setting, sizes: Sizes) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
     """The launch, and what its integer parameters are."""
     body, lanes = new_body(region, setting), setting.lanes
     loops = region.nest.loops or (Loop(symbol("k", extent=1), 1, False),)

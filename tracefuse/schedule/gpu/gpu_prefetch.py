@@ -1,7 +1,7 @@
-"""Reads of several steps of a thread before the work on the first of them: they are then on their way together.
+"""Prefetches: a thread loads what several of its steps read before it works on the first of them.
 
-A compiler leaves a read where its step stands, and a thread that waits for each one by itself keeps memory idle. Only
-wide reads are taken ahead, as many as a thread has registers for.
+A compiler leaves a load where its step stands, and a thread that waits for each one by itself keeps memory idle. Only
+wide loads are prefetched, as many as a thread has registers for.
 
 Knows: bodies, reads, kernel IR. Must not know: which template, phases, sizes.
 """
@@ -16,24 +16,24 @@ from tracefuse.schedule.body import Body
 from tracefuse.schedule.scopes import Key
 
 MOST_BYTES = 128
-"""What a thread has read ahead takes no more registers than these."""
+"""What a thread has prefetched takes no more registers than these."""
 
 
-def worth_reading(body: Body, keys: Sequence[Key], count: int) -> list[Key]:
-    """Those of the inputs' elements that `count` steps read ahead."""
-    chosen, room = [], MOST_BYTES
+def choose_prefetched(body: Body, keys: Sequence[Key], count: int) -> list[Key]:
+    """Those of the inputs' elements that `count` steps prefetch."""
+    chosen, free_bytes = [], MOST_BYTES
     for number, coordinates in keys:
         size = count * body.lanes * body.fusion.values[number].dtype.itemsize
-        if count > 1 and size <= room and body.is_wide(number, coordinates):
-            room -= size
+        if count > 1 and size <= free_bytes and body.is_wide(number, coordinates):
+            free_bytes -= size
             chosen.append((number, coordinates))
     return chosen
 
 
-def read_ahead(
+def prefetch(
     body: Body, keys: Sequence[Key], step: Extent, count: int, each: Callable[[Callable[[], None]], None]
 ) -> None:
-    """Reads `keys` in all steps, which `each` goes through, into registers that `forget` frees.
+    """Loads `keys` in all steps, which `each` goes through, into registers that `release_prefetched` frees.
 
     step: numbers the `count` steps.
     """
@@ -44,16 +44,16 @@ def read_ahead(
         body.append(Allocate(buffer))
         body.to_cache[key] = (buffer, place)
 
-    def read() -> None:
+    def load() -> None:
         for key in keys:
             body.value(*key)
 
     if keys:
-        each(read)
+        each(load)
     body.cached.update((key, body.to_cache[key]) for key in keys)
 
 
-def forget(body: Body, keys: Sequence[Key]) -> None:
-    """What was read ahead is in no registers any more."""
+def release_prefetched(body: Body, keys: Sequence[Key]) -> None:
+    """What was prefetched is in no registers any more."""
     for key in keys:
         del body.to_cache[key], body.cached[key]

@@ -3,19 +3,18 @@
 In registers: each thread holds its part of the row, so that memory is read once however many phases there are. A short
 row is the work of a part of a warp, several rows to a block; a longer one of a whole block. The steps of a thread are
 unrolled, their number and the number of threads follow from the power of two above the row's length, which is guarded.
-Looped: a row of any length, read again by each phase, from the L2 cache where it fits.
+Looped: a row of any length, reread by each phase, from the L2 cache where it fits.
 
 Knows: phases, loops, kernel IR. Must not know: CUDA's notation, arrays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tracefuse.ir.extents import Extent, Symbol, ceildiv, minimum, product, symbol
-from tracefuse.ir.fusion import Fusion
-from tracefuse.ir.op_kinds import Pointwise
+from segments import Verdict, no, yes
+from tracefuse.ir.extents import Extent, Symbol, ceildiv, minimum, product, symbol, symbol_of
 from tracefuse.kernel.kernel_ir import Expression
 from tracefuse.schedule.gpu.gpu_frame import (
     Positions,
@@ -27,13 +26,13 @@ from tracefuse.schedule.gpu.gpu_frame import (
     new_body,
     open_block,
     open_threads,
-    symbol_of,
 )
 from tracefuse.schedule.gpu.gpu_phase import State, combine_threads, hold, kept_words, run_phases, store_kept
-from tracefuse.schedule.launch_spec import LaunchSpec, make_launch
+from tracefuse.schedule.gpu.gpu_problem import GpuProblem
+from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.phases import Region
-from tracefuse.schedule.probe import weights
 from tracefuse.schedule.sizes import Sizes
+from tracefuse.schedule.template import Template
 
 WARP = 32
 ROWS_THREADS = 128
@@ -51,8 +50,8 @@ FIRST_STEPS = {1: 8, 2: 4, 4: 2, 8: 4}
 LOOP_THREADS = 256
 """Threads of a block that reads a long row once: many small blocks keep more loads in flight."""
 
-AGAIN_THREADS = {1: 1024, 2: 1024, 4: 1024, 8: 512}
-"""Threads where it is read again, by lanes: fewer rows are then in flight, and stay in the L2 cache."""
+REREAD_THREADS = {1: 1024, 2: 1024, 4: 1024, 8: 512}
+"""Threads where it is reread, by lanes: fewer rows are then in flight, and stay in the L2 cache."""
 
 LOOP_UNROLL = 4
 
@@ -75,38 +74,61 @@ class RowShape:
         return self.threads // self.group
 
 
-def worth_keeping(fusion: Fusion) -> Callable[[int], bool]:
-    """What a row in registers keeps for later phases: inputs, and what is dear or made of several inputs."""
-    weight = weights(fusion)
-    sources: dict[int, frozenset[int]] = {n: frozenset((n,)) for n in fusion.tensor_inputs}
-    for node in fusion.nodes:
-        own = frozenset(s for v in node.inputs for s in sources.get(v, ()))
-        sources.update(dict.fromkeys(node.outputs, own if isinstance(node.op, Pointwise) else own | {-1}))
-    inputs = frozenset(fusion.tensor_inputs)
-    return lambda number: number in inputs or weight[number] > 0 or len(sources[number] - {-1}) > 1
-
-
 def row_shape(region: Region, sizes: Sizes, lanes: int) -> RowShape | None:
-    """How to hold a row in registers, or None where it is too long; the length's power of two is guarded."""
+    """How to hold a row in registers, or None where it is too long; guarded."""
     total = Positions(region.nest.reduced, lanes).total
     most = MOST_THREADS * max(1, MOST_WORDS // max(1, kept_words(region, lanes)))
     if not sizes.at_most(total, most, "a row fits in the registers of a block"):
         return None
-    length = sizes.hint(total)
-    bound = 1 << max(length - 1, 0).bit_length()
-    exact = length == bound
-    if exact:
-        sizes.require(total, "==", bound, "every thread of a row has work")
-    else:
-        sizes.at_most(total, bound - 1, "the threads of a row")
-        sizes.at_most(total, bound // 2, "the threads of a row")
-    steps = min(FIRST_STEPS[lanes], bound)
-    group = min(bound // steps, MOST_THREADS)
+    return share_row(total, sizes, FIRST_STEPS[lanes], MOST_THREADS)
+
+
+def share_row(total: Extent, sizes: Sizes, first_steps: int, most_threads: int) -> RowShape:
+    """Threads and steps by the power of two above a row's length, which is guarded.
+
+    first_steps: steps of a thread before more threads are taken, a power of two.
+    """
+    bound, exact = sizes.power_of_two_above(total, "every thread of a row has work", "the threads of a row")
+    group = min(bound // min(first_steps, bound), most_threads)
     steps = bound // group
     return RowShape(group, steps, steps if exact else steps // 2)
 
 
-def lower_row(region: Region, setting: Setting, shape: RowShape) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
+def _is_innermost_reduced(region: Region) -> Verdict:
+    if not region.nest.reduced:
+        return no("nothing is reduced")
+    return yes() if region.nest.loops[-1].reduced else no("the innermost loop is not reduced")
+
+
+def _accepts(problem: GpuProblem) -> Verdict:
+    region, verdict = problem.region, _is_innermost_reduced(problem.region)
+    if not verdict:
+        return verdict
+    shape = row_shape(region, problem.rewritten_sizes, problem.setting.lanes)
+    return no("a row does not fit in the registers of a block") if shape is None else yes(shape)
+
+
+def _lower(problem: GpuProblem, shape: RowShape) -> Lowered:
+    launch, derived = _launch(problem.region, problem.setting, shape)
+    return problem.finish([launch], (), derived)
+
+
+ROW = Template("row", _accepts, _lower)
+
+
+def _accepts_long(problem: GpuProblem) -> Verdict:
+    return _is_innermost_reduced(problem.region)
+
+
+def _lower_long(problem: GpuProblem, decision: None) -> Lowered:
+    launch, derived = _long_launch(problem.one_pass, problem.setting)
+    return problem.finish([launch], (), derived)
+
+
+LONG_ROW = Template("long row", _accepts_long, _lower_long)
+
+
+def _launch(region: Region, setting: Setting, shape: RowShape) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
     """Rows in registers: one launch for all phases, and what its integer parameters are."""
     body, lanes, nest = new_body(region, setting), setting.lanes, region.nest
     positions = Positions(nest.reduced, lanes)
@@ -143,12 +165,12 @@ def lower_row(region: Region, setting: Setting, shape: RowShape) -> tuple[Launch
     return launch, derived
 
 
-def lower_long_row(region: Region, setting: Setting) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
+def _long_launch(region: Region, setting: Setting) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
     """A block a row, in a loop over the row for each phase."""
     body, nest = new_body(region, setting), region.nest
     threads = LOOP_THREADS
-    if region.probe.kept:  # the row is read again, from the L2 cache, which neither it nor results may be pushed out of
-        threads, body.streaming, body.streamed = AGAIN_THREADS[setting.lanes], frozenset(), body.outputs
+    if region.probe.kept:  # the row is reread, from the L2 cache, which neither it nor results may be pushed out of
+        threads, body.streaming, body.streamed = REREAD_THREADS[setting.lanes], frozenset(), body.outputs
     positions = Positions(nest.reduced, setting.lanes)
     rows, groups = symbol("rows"), symbol("groups")
     derived = {symbol_of(rows): product(loop.extent for loop in nest.kept), symbol_of(groups): positions.total}

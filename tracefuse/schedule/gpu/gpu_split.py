@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tracefuse.ir.extents import Extent, Symbol, ceildiv, maximum, minimum, product, substitute, symbol
+from segments import Verdict, no, yes
+from tracefuse.ir.extents import Extent, Symbol, ceildiv, maximum, minimum, product, substitute, symbol, symbol_of
 from tracefuse.ir.fusion import Node
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Copy, Expression, Load
 from tracefuse.schedule.body import Body
@@ -25,13 +26,13 @@ from tracefuse.schedule.gpu.gpu_frame import (
     new_body,
     open_block,
     open_threads,
-    symbol_of,
     when,
 )
 from tracefuse.schedule.gpu.gpu_phase import State, accumulate_phase, combine_threads, store_kept
-from tracefuse.schedule.launch_spec import LaunchSpec, Scratch, make_launch
+from tracefuse.schedule.gpu.gpu_problem import GpuProblem
+from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch, make_launch
 from tracefuse.schedule.phases import Region, declare, finish, state_types
-from tracefuse.schedule.sizes import Sizes
+from tracefuse.schedule.template import Template
 
 THREADS = 512
 UNROLL = 4
@@ -148,23 +149,29 @@ def _load(body: Body, buffer: Buffer, offset: Extent, width: int) -> tuple[Expre
     return tuple(Load(held, body.index.code(lane)) for lane in range(width))
 
 
-def splits_rows(region: Region, sizes: Sizes, setting: Setting) -> bool:
-    """Whether rows too long for registers are so few that blocks must share them."""
-    rows = product(loop.extent for loop in region.nest.kept)
-    return sizes.at_most(rows, FEW_ROWS * setting.chip.multiprocessors, "long rows too few to fill the GPU are split")
+def _accepts(problem: GpuProblem) -> Verdict:
+    nest, sizes = problem.one_pass.nest, problem.rewritten_sizes
+    if not nest.reduced or not nest.loops[-1].reduced:
+        return no("the innermost loop is not reduced")
+    rows = product(loop.extent for loop in nest.kept)
+    most = FEW_ROWS * problem.chip.multiprocessors
+    few = sizes.at_most(rows, most, "long rows too few to fill the GPU are split")
+    return yes() if few else no("there are rows enough to fill the GPU", rows=rows)
 
 
-def lower_split_row(
-    region: Region, setting: Setting
-) -> tuple[tuple[LaunchSpec, ...], tuple[Scratch, ...], dict[Symbol, Extent]]:
+def _lower(problem: GpuProblem, decision: None) -> Lowered:
     """One launch a phase, and a last one where results or outputs are left."""
+    region, setting = problem.one_pass, problem.setting
     positions = Positions(region.nest.reduced, setting.lanes)
     rows = product(loop.extent for loop in region.nest.kept)
     wanted = (BLOCKS * setting.chip.multiprocessors) // maximum(rows, 1)
     chunks = Chunks.make(positions.total, wanted, THREADS * UNROLL)
     partials = Partials(rows)
     launches = tuple(_launch(region, setting, phase, positions, chunks, partials) for phase in range(len(region.full)))
-    return launches, tuple(partials.scratch), chunks.derived
+    return problem.finish(launches, partials.scratch, chunks.derived)
+
+
+SPLIT = Template("split", _accepts, _lower)
 
 
 def _launch(

@@ -13,7 +13,8 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tracefuse.ir.extents import Expression, Extent, Symbol, ceildiv, product, substitute, symbol
+from segments import Verdict
+from tracefuse.ir.extents import Expression, Extent, Symbol, ceildiv, product, substitute, symbol, symbol_of
 from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Store
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.gpu.gpu_frame import (
@@ -23,14 +24,15 @@ from tracefuse.schedule.gpu.gpu_frame import (
     new_body,
     open_block,
     open_threads,
-    symbol_of,
     when,
 )
-from tracefuse.schedule.launch_spec import LaunchSpec, make_launch
+from tracefuse.schedule.gpu.gpu_problem import GpuProblem
+from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.phases import Region, store_output
 from tracefuse.schedule.scopes import Key
-from tracefuse.schedule.transposed import Transposed
+from tracefuse.schedule.template import Template
+from tracefuse.schedule.transposed import Transposed, judge_tiles
 
 THREADS = 256
 SIDE = {1: 32, 2: 64, 4: 64, 8: 64}
@@ -102,9 +104,19 @@ class _Square:
             self.body.cached[(number, tuple(substitute(c, values) for c in coordinates))] = (buffer, at)
 
 
-def lower_transposed(
-    region: Region, setting: Setting, transposed: Transposed
-) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
+def _accepts(problem: GpuProblem) -> Verdict:
+    return judge_tiles(problem.region, problem.rewritten_sizes)
+
+
+def _lower(problem: GpuProblem, transposed: Transposed) -> Lowered:
+    launch, derived = _launch(problem.region, problem.setting, transposed)
+    return problem.finish([launch], (), derived)
+
+
+TRANSPOSE = Template("transpose", _accepts, _lower)
+
+
+def _launch(region: Region, setting: Setting, transposed: Transposed) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
     """The launch, and what its integer parameters are."""
     lanes = tile_lanes(transposed, setting.lanes)
     body = new_body(region, replace(setting, lanes=lanes))

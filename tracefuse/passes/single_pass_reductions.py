@@ -1,10 +1,10 @@
-"""Reductions that take one pass over a row where what a fusion spells takes several.
+"""Reductions that take a single pass over a row where the ops that the user wrote take several.
 
-A row of the registry may say how it is spelled with other rows (`spelled`). Where a region's rows are too long to be
-held, each pass reads memory again, and the region that spells such a row gets the row instead. Values keep their
-numbers; what is no longer read is dropped.
+The definition of a reduction may give an equivalent in terms of other ops (`spelled`). Where a region's rows are too
+long to be held, each pass reads memory again; the reduction then replaces its equivalent. Values keep their numbers;
+what is no longer read is dropped.
 
-Knows: the language that rows are spelled in. Must not know: which rows there are, templates.
+Knows: the language of equivalents. Must not know: any single op, templates.
 """
 
 from __future__ import annotations
@@ -17,40 +17,41 @@ from dataclasses import replace
 from tracefuse.ir.fusion import Fusion, Node, Operand
 from tracefuse.ops import REGISTRY, Reduction
 from tracefuse.ops.movement import broadcast
+from tracefuse.passes.dead_code import drop_dead_tensors
 from tracefuse.passes.decompose import OPERATORS
-from tracefuse.passes.rewrite import drop_dead_tensors, with_nodes
+from tracefuse.passes.rewriter import with_nodes
 
 
 @functools.cache
-def _spellings() -> tuple[tuple[Reduction, ast.expr], ...]:
-    rows = (row for row in REGISTRY.values() if isinstance(row, Reduction) and row.spelled)
-    return tuple((row, ast.parse(str(row.spelled), mode="eval").body) for row in rows)
+def _equivalents() -> tuple[tuple[Reduction, ast.expr], ...]:
+    reductions = (op for op in REGISTRY.values() if isinstance(op, Reduction) and op.spelled)
+    return tuple((op, ast.parse(str(op.spelled), mode="eval").body) for op in reductions)
 
 
-def in_one_pass(fusion: Fusion) -> Fusion | None:
-    """`fusion` with such rows in the place of what spells them; None where nothing does."""
+def reduce_in_one_pass(fusion: Fusion) -> Fusion:
+    """Replaces reductions over a row by one that takes a single pass over it."""
     makers = {number: node for node in fusion.nodes for number in node.outputs}
-    found: dict[int, Node] = {}
+    replaced: dict[int, Node] = {}
     for node in fusion.nodes:
-        for row, spelling in _spellings():
+        for op, equivalent in _equivalents():
             match = _Match(fusion, makers, node)
-            if match.node(node, spelling) and match.element is not None:
-                found[node.outputs[0]] = replace(node, op=row, operands=(match.element,))
-    if not found:
-        return None
-    kept = drop_dead_tensors(with_nodes(fusion, [found.get(node.outputs[0], node) for node in fusion.nodes]))
+            if match.node(node, equivalent) and match.element is not None:
+                replaced[node.outputs[0]] = replace(node, op=op, operands=(match.element,))
+    if not replaced:
+        return fusion
+    kept = drop_dead_tensors(with_nodes(fusion, [replaced.get(node.outputs[0], node) for node in fusion.nodes]))
     return replace(fusion, values=kept.values, nodes=kept.nodes)
 
 
 class _Match:
-    """Whether nodes are a spelling; `element` is then what it calls `a`."""
+    """Whether nodes compute an equivalent; `element` is then the operand that it calls `a`."""
 
     def __init__(self, fusion: Fusion, makers: Mapping[int, Node], last: Node) -> None:
         self.fusion, self.makers, self.last = fusion, makers, last
         self.element: Operand | None = None
 
-    def node(self, node: Node, spelling: ast.expr) -> bool:
-        match spelling:
+    def node(self, node: Node, equivalent: ast.expr) -> bool:
+        match equivalent:
             case ast.BinOp(left, operator, right):
                 name, parts = OPERATORS[type(operator)], [left, right]
             case ast.Call(ast.Name(name), parts):
@@ -63,16 +64,16 @@ class _Match:
             return False
         return all(self.operand(operand, part) for operand, part in zip(node.operands, parts, strict=True))
 
-    def operand(self, operand: Operand, spelling: ast.expr) -> bool:
-        if isinstance(spelling, ast.Name):
+    def operand(self, operand: Operand, equivalent: ast.expr) -> bool:
+        if isinstance(equivalent, ast.Name):
             if self.element is None:
                 self.element = operand
             return isinstance(operand, int) and operand == self.element
         if not isinstance(operand, int) or operand not in self.makers:
             return False
         if operand in self.fusion.outputs and self.fusion.values[operand].dtype.is_half:
-            return False  # it is read on in its rounded form
-        return self.node(self._kept(self.makers[operand]), spelling)
+            return False  # later readers get its rounded form
+        return self.node(self._kept(self.makers[operand]), equivalent)
 
     def _kept(self, node: Node) -> Node:
         """The reduction behind a broadcast that gives it back the axes that it reduced; else the node."""

@@ -10,9 +10,9 @@ import pytest
 from cuda_lowering import case
 
 from tracefuse.kernel import kernel_ir as ir
-from tracefuse.passes.one_pass import in_one_pass
-from tracefuse.schedule.choose import Target
+from tracefuse.passes.single_pass_reductions import reduce_in_one_pass
 from tracefuse.schedule.gpu import gpu_row
+from tracefuse.schedule.gpu.gpu_templates import gpu_templates
 
 
 @pytest.fixture(autouse=True)
@@ -74,8 +74,8 @@ def test_one_pass_gives_what_several_give(function: Any, dtype: Any) -> None:
     x, templates = rows(dtype), set()
     for argument in (x, x[:, ::2], x[:1, :1], x[6:]):
         for chip in (("sm_90", 1), ("sm_80", 1), ("sm_80", 132)):
-            lowered = case(function, argument, target=Target("cuda", *chip)).check()
-            assert in_one_pass(lowered.fusion) is not None
+            lowered = case(function, argument, target=gpu_templates(*chip)).check()
+            assert reduce_in_one_pass(lowered.fusion) is not lowered.fusion
             is_long = lowered.lowered.template in ("long row", "split")
             assert any(map(adds_terms, lowered.kernels)) == is_long
             templates.add(lowered.lowered.template)
@@ -95,7 +95,8 @@ def test_one_pass_gives_what_several_give(function: Any, dtype: Any) -> None:
     ],
 )
 def test_what_is_spelled_otherwise_stays(function: Any) -> None:
-    assert in_one_pass(case(function, rows(np.float32)[6:]).fusion) is None
+    fusion = case(function, rows(np.float32)[6:]).fusion
+    assert reduce_in_one_pass(fusion) is fusion
 
 
 def test_halves_that_are_results_are_read_on_rounded() -> None:
@@ -103,8 +104,10 @@ def test_halves_that_are_results_are_read_on_rounded() -> None:
         e = np.exp(x - x.max(-1, keepdims=True))
         return e, e.sum(-1)
 
-    assert in_one_pass(case(both, rows(np.float32)[6:]).fusion) is not None
-    assert in_one_pass(case(both, rows(ml_dtypes.bfloat16)[6:]).fusion) is None
+    fusion = case(both, rows(np.float32)[6:]).fusion
+    assert reduce_in_one_pass(fusion) is not fusion
+    fusion = case(both, rows(ml_dtypes.bfloat16)[6:]).fusion
+    assert reduce_in_one_pass(fusion) is fusion
 
 
 def normalized(x: Any) -> Any:
@@ -119,8 +122,8 @@ def test_deviations_are_squared_in_the_pass_that_finds_the_mean(function: Any, d
     x = rows(dtype)
     for argument in (x, x[:, ::2], x[:1, :2], x[6:], (x[5:] + 100).astype(dtype)):
         for chip in (("sm_90", 1), ("sm_80", 1), ("sm_80", 132)):
-            lowered = case(function, argument, target=Target("cuda", *chip)).check()
-            assert in_one_pass(lowered.fusion) is not None
+            lowered = case(function, argument, target=gpu_templates(*chip)).check()
+            assert reduce_in_one_pass(lowered.fusion) is not lowered.fusion
             launches = len(lowered.kernels)
             assert launches == (2 if lowered.lowered.template == "split" else 1)
             divides = any("'div'" in str(step) for kernel in lowered.kernels for step in joins(kernel))
@@ -131,5 +134,5 @@ def test_a_variance_beside_a_large_mean_keeps_its_digits() -> None:
     x = (np.random.default_rng(1).normal(size=(3, 1000)) + 1e4).astype(np.float32)
     expected = x.astype(np.float64).var(-1)
     for chip in (("sm_90", 1), ("sm_80", 132)):
-        (own,) = case(lambda x: (x.var(-1), x - x.mean(-1, keepdims=True))[0], x, target=Target("cuda", *chip)).run()
+        (own,) = case(lambda x: (x.var(-1), x - x.mean(-1, keepdims=True))[0], x, target=gpu_templates(*chip)).run()
         np.testing.assert_allclose(own, expected, rtol=1e-4)

@@ -1,0 +1,232 @@
+"""How far the result of an op may be from the exact one: the models that op definitions declare as `error`.
+
+A model speaks of magnitudes in float64: of each operand its value and an absolute bound of its error, and of the op's
+own arithmetic how many units of rounding it adds. A unit is half the distance of 1 to the next number. The bounds are
+those of Higham, Accuracy and Stability of Numerical Algorithms, 2002, chapters 3 and 4. Check mode propagates them.
+
+Knows: arithmetic on bounds, NumPy. Must not know: any single op, fusions, types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+FUNCTION_UNITS = 16.0
+"""Units that exp, log, tanh and other functions may be off: 8 in the last place."""
+
+NumPyFunction: TypeAlias = Callable[..., Any]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# pointwise
+
+
+@dataclass(frozen=True, slots=True)
+class PointwiseError:
+    """The error of a pointwise op.
+
+    carried: the bound of the exact function where its operands are off, called with the op's reference implementation
+    and then (value, error) of each operand in turn. units: what its own arithmetic adds; 0 for none. rounds_once: its
+    arithmetic rounds the exact result once, and so not at all where that is a number of the type. on_complex: whether
+    `carried` holds for complex numbers, whose error is the magnitude of a difference.
+    """
+
+    carried: Callable[..., Any]
+    units: float = FUNCTION_UNITS
+    rounds_once: bool = False
+    on_complex: bool = False
+
+
+def _product(numpy: NumPyFunction, a: Any, x: Any, b: Any, y: Any) -> Any:
+    return np.where(x > 0, np.abs(b) * x, 0) + np.where(y > 0, np.abs(a) * y, 0) + x * y
+
+
+def _quotient(numpy: NumPyFunction, a: Any, x: Any, b: Any, y: Any) -> Any:
+    left = np.abs(b) - y
+    return np.where(left > 0, (x + np.abs(a / b) * y) / left, np.where(y == 0, 0.0, np.inf))
+
+
+def _monotonic(numpy: NumPyFunction, a: Any, x: Any) -> Any:
+    middle = numpy(a)
+    moved = np.maximum(np.abs(numpy(a + x) - middle), np.abs(numpy(a - x) - middle))
+    return np.where(x == 0, 0.0, np.where(np.isnan(moved), np.inf, moved))
+
+
+def _chosen(numpy: NumPyFunction, condition: Any, unsure: Any, b: Any, y: Any, c: Any, z: Any) -> Any:
+    return np.where(unsure > 0, np.inf, np.where(condition.astype(bool), y, z))
+
+
+def _comparison(numpy: NumPyFunction, a: Any, x: Any, b: Any, y: Any) -> Any:
+    apart = np.abs(np.subtract(a, b, dtype=np.result_type(a, b, np.float64))) > x + y
+    return np.where((x + y == 0) | apart, 0.0, np.inf)
+
+
+def _largest(numpy: NumPyFunction, *operands: Any) -> Any:
+    errors = operands[1::2]
+    result = errors[0]
+    for error in errors[1:]:
+        result = np.maximum(result, error)
+    return result
+
+
+SUM = PointwiseError(lambda numpy, a, x, b, y: x + y, units=2.0, rounds_once=True, on_complex=True)
+"""A sum or a difference."""
+
+PRODUCT = PointwiseError(_product, units=2.0, rounds_once=True, on_complex=True)
+QUOTIENT = PointwiseError(_quotient, units=2.0, rounds_once=True, on_complex=True)
+
+RECIPROCAL = PointwiseError(lambda numpy, a, x: _quotient(numpy, np.ones(()), 0.0, a, x))
+
+SELECTION = PointwiseError(_largest, units=0.0)
+"""One of the operands, where a small change of the operands changes the result by no more: maximum, clamp."""
+
+CHOICE = PointwiseError(_chosen, units=0.0, on_complex=True)
+"""One of the last two operands, as the first says."""
+
+COMPARISON = PointwiseError(_comparison, units=0.0, on_complex=True)
+"""A truth value of two operands: exact where they are too far apart to cross, else unknown."""
+
+COPY = PointwiseError(lambda numpy, a, x: x, units=0.0, on_complex=True)
+"""The operand itself, or a part of it, maybe with another sign."""
+
+MAGNITUDE = PointwiseError(lambda numpy, a, x: x, units=0.0)
+"""What moves no further than its operand and is not rounded, of real numbers: abs, relu."""
+
+PARTS = PointwiseError(lambda numpy, a, x, b, y: x + y, units=0.0, on_complex=True)
+"""A complex number made from its parts."""
+
+CONSTANT = PointwiseError(lambda numpy, *operands: 0.0, units=0.0, on_complex=True)
+"""An exact result."""
+
+SEQUENCE = PointwiseError(lambda numpy, *operands: 0.0, units=2.0, on_complex=True)
+"""Numbers at equal distances, from exact operands."""
+
+MONOTONIC = PointwiseError(_monotonic)
+"""A monotonic function: its operand's interval maps to the interval between the values at both ends."""
+
+SQUARE_ROOT = PointwiseError(_monotonic, units=2.0, rounds_once=True)
+
+
+def lipschitz(slope: float) -> PointwiseError:
+    """A function whose derivative is `slope` at most in magnitude."""
+    return PointwiseError(lambda numpy, a, x: slope * x)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# reductions
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """What the error of a reduction is made from.
+
+    a, error: the elements and the bounds of their errors. value: the result. axes, keepdims: what is reduced, as NumPy
+    spells it. count: how many elements a result has. unit: half the distance of 1 to the next number.
+    """
+
+    a: Any
+    error: Any
+    value: Any
+    axes: tuple[int, ...]
+    keepdims: bool
+    count: int
+    unit: float
+    attributes: Mapping[str, Any]
+
+    def total(self, array: Any) -> Any:
+        return np.sum(array, axis=self.axes, keepdims=self.keepdims)
+
+
+ReductionError: TypeAlias = Callable[[Reduced], Any]
+"""The bound of a reduction of inexact numbers; infinite where nothing is known."""
+
+
+def sum_error(given: Reduced) -> Any:
+    """A sum of n terms in any order: (n - 1) u times the sum of magnitudes, and 2 u for what the terms were rounded."""
+    return given.total(given.error) + (given.count + 1) * given.unit * given.total(np.abs(given.a) + given.error)
+
+
+def mean_error(given: Reduced) -> Any:
+    """A sum over n, rounded once more."""
+    return sum_error(given) / given.count + 2 * given.unit * np.abs(given.value)
+
+
+def product_error(given: Reduced) -> Any:
+    """A product of n terms in any order: the factor (1 + u) for each multiplication."""
+    magnitudes = np.abs(given.a)
+    large = np.prod(magnitudes + given.error, axis=given.axes, keepdims=given.keepdims)
+    exact = np.prod(magnitudes, axis=given.axes, keepdims=given.keepdims)
+    return large * (1 + given.unit) ** (given.count + 1) - exact
+
+
+def largest_error(given: Reduced) -> Any:
+    """The largest or smallest element moves no further than any element does."""
+    return np.max(given.error, axis=given.axes, keepdims=given.keepdims)
+
+
+def exact_or_unknown(given: Reduced) -> Any:
+    """A truth value or a position: exact where every element is."""
+    return np.where(given.total(given.error) > 0, np.inf, 0.0)
+
+
+def exponentials_error(given: Reduced) -> Any:
+    """A sum of exponentials of what elements lie below the largest, each rescaled when a larger one comes."""
+    a, x, unit = given.a, given.error, given.unit
+    below = np.max(a, axis=given.axes, keepdims=True) - a
+    error = x + np.max(x, axis=given.axes, keepdims=True) + 4 * unit * (below + x)
+    terms = np.exp(error - below)
+    return given.total(terms * error) + (given.count + 3) * (FUNCTION_UNITS + 2) * unit * given.total(terms)
+
+
+def deviations_error(given: Reduced) -> Any:
+    """A sum of squared deviations from the mean, over n - correction where the op has a correction."""
+    a, x, unit, count = given.a, given.error, given.unit, given.count
+    mean = np.mean(a, axis=given.axes, keepdims=True)
+    off = np.mean(x + (count + 1) * unit * (np.abs(a) + x), axis=given.axes, keepdims=True) + 2 * unit * np.abs(mean)
+    deviation = np.abs(a - mean)
+    error = x + off + 2 * unit * (deviation + x + off)
+    bound = given.total(2 * deviation * error + error**2) + (count + 3) * unit * given.total((deviation + error) ** 2)
+    terms = max(count - given.attributes["correction"], 0) if "correction" in given.attributes else 1
+    return bound / terms + 4 * unit * np.abs(given.value)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# library functions
+
+Bounded: TypeAlias = tuple[Any, Any]
+"""A value and the bound of its error."""
+
+LibraryError: TypeAlias = Callable[[NumPyFunction, list[Bounded], Mapping[str, Any], float], Any]
+"""Called with the op's reference implementation, the operands, the attributes and the unit."""
+
+
+def matrix_product_error(
+    numpy: NumPyFunction, operands: list[Bounded], attributes: Mapping[str, Any], unit: float
+) -> Any:
+    """Inner products of n terms, to which further operands are added: n u times the product of magnitudes, and 2 u."""
+    (a, x), (b, y) = operands[:2]
+    extent = a.shape[-1]
+    a, b = np.abs(a), np.abs(b)
+    bound = numpy(a, y) + numpy(x, b) + numpy(x, y)
+    bound = bound + (extent + 2) * unit * numpy(a + x, b + y)
+    for c, z in operands[2:]:
+        bound = bound + z + 2 * unit * (np.abs(c) + z)
+    return bound
+
+
+def accumulation_error(
+    numpy: NumPyFunction, operands: list[Bounded], attributes: Mapping[str, Any], unit: float
+) -> Any:
+    """Up to n terms added or multiplied, of exact operands: 2 n u times what the magnitudes give; else unknown."""
+    value = numpy(*(a for a, _ in operands), **attributes)
+    if any(np.any(error > 0) for _, error in operands):
+        return np.full(value.shape, np.inf)
+    if not np.issubdtype(value.dtype, np.inexact):
+        return np.zeros(value.shape)
+    large = numpy(*(np.abs(a) for a, _ in operands), **attributes)
+    shape = operands[0][0].shape
+    return 2 * (shape[attributes["dim"]] if "dim" in attributes else max(shape)) * unit * large

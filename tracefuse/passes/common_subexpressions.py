@@ -1,0 +1,85 @@
+"""Common subexpression elimination.
+
+Knows: fusions, when two nodes compute one value. Must not know: segments, kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+
+from tracefuse.ir.fusion import Fusion, Literal, Node
+from tracefuse.ir.op_kinds import Reduction
+from tracefuse.ops.movement import broadcast, squeeze
+from tracefuse.passes.rewriter import canonical_attribute, renamed, with_nodes
+
+
+def _bits(value: bool | int | float | complex) -> Hashable:
+    """What tells two literals apart: type and bits, so that no two that behave differently are equal."""
+    if isinstance(value, float | complex):
+        return (type(value).__name__, np.asarray(value).tobytes())
+    return (type(value).__name__, value)
+
+
+def _frozen(attribute: Any) -> Hashable:
+    if isinstance(attribute, tuple):
+        return tuple(map(_frozen, attribute))
+    if isinstance(attribute, bool | int | float | complex):
+        return _bits(attribute)
+    return attribute  # type: ignore[no-any-return]
+
+
+def node_key(fusion: Fusion, node: Node, leave_out: str | None = None) -> Hashable:
+    """Two nodes with one key compute one value. leave_out: an attribute that is not looked at."""
+    operands = tuple(_bits(o.value) if isinstance(o, Literal) else o for o in node.operands)
+    attributes = tuple(
+        (k, _frozen(canonical_attribute(fusion, v))) for k, v in node.attributes.items() if k != leave_out
+    )
+    types = tuple(fusion.values[o].dtype.name for o in node.outputs)
+    return (node.op.name, operands, attributes, node.compute.name, types)
+
+
+def merge_common(fusion: Fusion) -> Fusion:
+    """Merges nodes that compute one value.
+
+    A node equal to an earlier one goes, and its readers read the earlier one. Equal means the same op, operands,
+    attributes, compute and result types, where extents are compared as the fusion knows them. `distinct` ops and
+    values on streams are never merged, and a node that computes an output stays. A reduction that differs from an
+    earlier one in `keepdim` alone becomes a movement of that one's result.
+    """
+    names: dict[int, int] = {}
+    seen: dict[Hashable, Node] = {}
+    kept: list[Node] = []
+    for original in fusion.nodes:
+        node = renamed(original, names)
+        if node.op.distinct or any(fusion.values[o].stream for o in node.outputs):
+            kept.append(node)
+            continue
+        node = _as_movement(fusion, node, seen)
+        key = node_key(fusion, node)
+        first = seen.get(key)
+        if first is not None and not any(o in fusion.outputs for o in node.outputs):
+            names.update(zip(node.outputs, first.outputs, strict=True))
+            continue
+        kept.append(node)
+        seen.setdefault(key, node)
+    return with_nodes(fusion, kept)
+
+
+def _as_movement(fusion: Fusion, node: Node, seen: dict[Hashable, Node]) -> Node:
+    """A reduction whose twin with the other `keepdim` is there becomes axes added to, or dropped from, its result."""
+    if not isinstance(node.op, Reduction):
+        return node
+    key = ("any keepdim", node_key(fusion, node, leave_out="keepdim"))
+    twin = seen.setdefault(key, node)
+    if twin.attributes["keepdim"] == node.attributes["keepdim"]:
+        return node
+    dims = node.attributes["dims"]
+    rank = len(fusion.values[node.inputs[0]].shape)
+    dtype = fusion.values[node.outputs[0]].dtype
+    if node.attributes["keepdim"]:
+        flags = {"is_broadcast_dim": tuple(axis in dims for axis in range(rank))}
+        return Node(broadcast, twin.outputs, flags, dtype, node.outputs, node.where)
+    return Node(squeeze, twin.outputs, {"dims": dims}, dtype, node.outputs, node.where)

@@ -1,0 +1,30 @@
+"""Dead code elimination: nodes that no output depends on.
+
+Knows: fusions. Must not know: any single op, segments, kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tracefuse.ir.fusion import Fusion
+from tracefuse.passes.rewriter import needed_for, with_nodes
+
+
+def drop_dead(fusion: Fusion) -> Fusion:
+    """Removes the nodes that no output depends on.
+
+    Inputs stay, also those that nothing reads.
+    """
+    return with_nodes(fusion, needed_for(fusion, fusion.outputs))
+
+
+def drop_dead_tensors(fusion: Fusion) -> Fusion:
+    """Removes the tensors that no output depends on.
+
+    Host scalars stay, since a call evaluates those of the fusion that was recorded.
+    """
+    live = {number for node in needed_for(fusion, fusion.outputs) for number in node.outputs}
+    kept = [n for n in fusion.nodes if n.outputs[0] in live or not fusion.values[n.outputs[0]].is_tensor]
+    result = with_nodes(fusion, kept)
+    return fusion if result is fusion else replace(result, concrete=fusion.concrete, _representatives={})

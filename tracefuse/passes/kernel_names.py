@@ -1,0 +1,87 @@
+"""The names in a kernel: which it reads, which its statements introduce, and which nothing defines.
+
+Knows: the kernel IR. Must not know: ops, templates, targets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import assert_never
+
+from tracefuse.kernel import kernel_ir as ir
+
+
+def names_of_parameters(kernel: ir.Kernel) -> set[str]:
+    """The names that a kernel's body finds defined: parameters, indices of the grid, the index of the thread."""
+    names = {parameter.name for parameter in kernel.parameters} | {axis.variable.name for axis in kernel.grid}
+    return names if kernel.thread is None else names | {kernel.thread.name}
+
+
+def undefined_names(kernel: ir.Kernel) -> list[str]:
+    """The names that the body reads and nothing defines."""
+    defined = names_of_parameters(kernel) | set(names_introduced(kernel.body))
+    return [name for name in dict.fromkeys(names_read(kernel.body)) if name not in defined]
+
+
+def names_read(body: tuple[ir.Statement, ...]) -> Iterator[str]:
+    """The name of each variable and buffer, once for each read; what is combined over threads is read."""
+    for statement in ir.walk_statements(body):
+        match statement:
+            case ir.Copy() | ir.StartCopy() | ir.Transpose():
+                yield statement.source.name
+            case ir.GroupReduce(variables):
+                yield from (variable.name for variable in variables)
+        for expression in expressions_of(statement):
+            yield from _names(expression)
+
+
+def expressions_of(statement: ir.Statement) -> Iterator[ir.Expression]:
+    """The expressions of a statement itself, without those of the statements inside it."""
+    match statement:
+        case ir.Let(_, value) | ir.Declare(_, value) | ir.Assign(_, value) | ir.Accumulate(_, _, value):
+            yield value
+        case ir.Store(_, index, value, _, block):
+            yield from (index, value) if block is None else (index, value, block)
+        case ir.Copy(_, index, _, source_index) | ir.StartCopy(_, index, _, source_index):
+            yield from (index, source_index)
+        case ir.Transpose(_, _, _, _, rows, columns):
+            yield from (rows, columns)
+        case ir.For(_, start, stop, step):
+            yield from (start, stop, step)
+        case ir.If(condition):
+            yield condition
+        case ir.Allocate(buffer):
+            if not isinstance(buffer.size, int | None):
+                yield buffer.size
+        case ir.GroupReduce(_, combiner):
+            yield from combiner.results
+        case ir.EndBatch() | ir.AwaitCopies() | ir.Barrier() | ir.Comment():
+            pass
+        case _:
+            assert_never(statement)
+
+
+def _names(expression: ir.Expression) -> Iterator[str]:
+    match expression:
+        case ir.Variable(name):
+            yield name
+        case ir.Load(buffer, index):
+            yield buffer.name
+            yield from _names(index)
+        case ir.Call(_, arguments):
+            for argument in arguments:
+                yield from _names(argument)
+        case ir.Cast(argument):
+            yield from _names(argument)
+
+
+def names_introduced(body: tuple[ir.Statement, ...]) -> Iterator[str]:
+    """The names that the statements introduce, in order."""
+    for statement in ir.walk_statements(body):
+        match statement:
+            case ir.Let(variable) | ir.Declare(variable) | ir.For(variable):
+                yield variable.name
+            case ir.Allocate(buffer):
+                yield buffer.name
+            case ir.GroupReduce(_, combiner):
+                yield from (variable.name for variable in (*combiner.left, *combiner.right))

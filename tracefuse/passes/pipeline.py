@@ -1,0 +1,214 @@
+"""The passes of the compiler in three lists, and the runner that applies them.
+
+FUSION_PASSES run on a recorded fusion before it is partitioned, SEGMENT_PASSES on what becomes one segment, and
+KERNEL_PASSES on each kernel that a template emits. A `Pass` is a value: its name, its function, when it runs, which
+option it needs, and why it must run, if it must. `run_passes` names, times, logs, dumps, verifies and switches off each
+one; nothing else calls them.
+
+Knows: passes, options, the log. Must not know: who runs a pass, where dumps are written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from tracefuse import config
+from tracefuse.config import Options
+from tracefuse.errors import InternalError, OptionError
+from tracefuse.ir.fusion import Fusion
+from tracefuse.kernel.kernel_ir import Kernel
+from tracefuse.kernel.kernel_text import kernel_text
+from tracefuse.logs import say
+from tracefuse.passes.common_subexpressions import merge_common
+from tracefuse.passes.constant_folding import fold_constants
+from tracefuse.passes.dead_code import drop_dead, drop_dead_tensors
+from tracefuse.passes.decompose import decompose
+from tracefuse.passes.exact_halves import round_halves, round_scalars
+from tracefuse.passes.join_in_runs import join_in_runs
+from tracefuse.passes.kernel_names import undefined_names
+from tracefuse.passes.separate_outputs import separate_outputs
+from tracefuse.passes.single_pass_reductions import reduce_in_one_pass
+from tracefuse.passes.split_complex import split_complex
+from tracefuse.passes.tidy_kernel import tidy
+from tracefuse.passes.transposed_products import read_transposed
+
+Subject = TypeVar("Subject", Fusion, Kernel)
+
+
+@dataclass(frozen=True, slots=True)
+class Pass(Generic[Subject]):
+    """A rewrite of a fusion or of a kernel, as the compiler runs it.
+
+    name: what the option `disable`, the log and dumps call it; `config.PASSES` lists every name. function: the rewrite;
+    it returns its argument where it changes nothing. stage: when it runs. option: the option that must be on, or "" for
+    none. required: why the result would be wrong or could not be compiled without it, or "" where it only optimizes.
+    """
+
+    name: str
+    function: Callable[[Subject], Subject]
+    stage: str
+    option: str = ""
+    required: str = ""
+
+    def __post_init__(self) -> None:
+        if self.name not in config.PASSES:
+            raise InternalError(f"config.PASSES does not list the pass {self.name}", hint="add its name there")
+
+    @property
+    def doc(self) -> str:
+        """The first line of the function's docstring."""
+        return (self.function.__doc__ or "").partition("\n")[0]
+
+    def is_needed(self, options: Options) -> bool:
+        """Whether the option that it needs, if any, is on."""
+        return not self.option or bool(getattr(options, self.option))
+
+    def is_disabled(self, options: Options) -> bool:
+        """Whether `disable` names it, or all passes that only optimize."""
+        return options.disables(self.name) or (not self.required and options.disables("passes"))
+
+
+_ASKED = "the option exact_half asks for the rounding"
+
+FUSION_PASSES: tuple[Pass[Fusion], ...] = (
+    Pass("round_scalars", round_scalars, "after tracing", option="exact_half", required=_ASKED),
+    Pass("fold_constants", fold_constants, "before partitioning"),
+    Pass("merge_common", merge_common, "before partitioning"),
+    Pass("read_transposed", read_transposed, "before partitioning"),
+    Pass("drop_dead", drop_dead, "before partitioning"),
+    Pass(
+        "join_in_runs", join_in_runs, "before partitioning", required="a kernel takes a bounded number of operands"
+    ),
+    Pass(
+        "separate_outputs", separate_outputs, "before partitioning",
+        required="two outputs of a fusion never share a buffer",
+    ),
+)  # fmt: skip
+"""Passes that run on every fusion before partitioning, in order."""
+
+SEGMENT_PASSES: tuple[Pass[Fusion], ...] = (
+    Pass("drop_dead_tensors", drop_dead_tensors, "after concretization"),
+    Pass("decompose", decompose, "in partitioning", required="no kernel computes a composite reduction"),
+    Pass("round_halves", round_halves, "before lowering", option="exact_half", required=_ASKED),
+    Pass("reduce_in_one_pass", reduce_in_one_pass, "for rows that a block cannot hold"),
+)  # fmt: skip
+"""Passes that run on what becomes one segment, in order. Each stage belongs to the step that runs it."""
+
+KERNEL_PASSES: tuple[Pass[Kernel], ...] = (
+    Pass("split_complex", split_complex, "after lowering", required="no target computes with complex numbers"),
+    Pass("tidy_kernel", tidy, "after lowering"),
+)
+"""Passes that run on every kernel that a template emits, in order."""
+
+
+def passes_at(stage: str) -> tuple[Pass[Fusion], ...]:
+    """The passes over fusions and segments of one stage. Raises InternalError for a stage that no pass has."""
+    chosen = tuple(one for one in (*FUSION_PASSES, *SEGMENT_PASSES) if one.stage == stage)
+    if not chosen:
+        raise InternalError(f"no pass over a fusion or a segment runs {stage!r}")
+    return chosen
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# the runner
+
+
+@dataclass(frozen=True, slots=True)
+class PassChange:
+    """What one pass changed: its name, the seconds that it took, and the text of its result."""
+
+    name: str
+    seconds: float
+    text: str
+
+
+@dataclass(slots=True)
+class _Collector:
+    changes: list[PassChange] = field(default_factory=list)
+
+
+_collector: ContextVar[_Collector | None] = ContextVar("tracefuse_pass_changes", default=None)
+
+
+@contextmanager
+def collect_changes(earlier: Sequence[PassChange] = ()) -> Iterator[list[PassChange]]:
+    """The list that grows with what each pass inside the `with` block changes, if the option `dump` names `passes`.
+
+    earlier: the changes that the list starts with.
+    """
+    collector = _Collector(list(earlier))
+    token = _collector.set(collector)
+    try:
+        yield collector.changes
+    finally:
+        _collector.reset(token)
+
+
+def run_passes(passes: Sequence[Pass[Subject]], subject: Subject, options: Options) -> Subject:
+    """`subject` after those of `passes` that the options neither leave out nor disable, in order.
+
+    Raises OptionError where `disable` names a pass that this subject cannot be compiled without.
+    """
+    for one in passes:
+        if not one.is_needed(options):
+            continue
+        if not one.is_disabled(options):
+            subject = _run(one, subject, options)
+        elif one.required and one.function(subject) is not subject:
+            raise OptionError(
+                f"option disable names the pass {one.name}, but {one.required}", hint=f"take {one.name} out of disable"
+            )
+    return subject
+
+
+def _run(one: Pass[Subject], subject: Subject, options: Options) -> Subject:
+    start = time.perf_counter()
+    result = one.function(subject)
+    seconds = time.perf_counter() - start
+    if result is subject:
+        return subject
+    _verify(one.name, subject, result)
+    collector = _collector.get() if "passes" in options.dump.split(",") else None
+    if collector is None and options.debug < 4:
+        return result
+    text = _text(result)
+    if text != _text(subject):
+        say(options, 4, lambda: f"pass {one.name} took {1e3 * seconds:.2f} ms and gave\n{text}")
+        if collector is not None:
+            collector.changes.append(PassChange(one.name, seconds, text))
+    return result
+
+
+def _text(subject: Fusion | Kernel) -> str:
+    return str(subject) if isinstance(subject, Fusion) else kernel_text(subject)
+
+
+def _verify(name: str, before: Any, after: Any) -> None:
+    """Raises InternalError where a pass broke what every pass keeps; building a fusion checks the rest."""
+    problem = _kernel_problem(before, after) if isinstance(before, Kernel) else _fusion_problem(before, after)
+    if problem:
+        raise InternalError(f"pass {name}: {problem}", hint=f"options(disable={name!r}) may avoid it; please report it")
+
+
+def _fusion_problem(before: Fusion, after: Fusion) -> str:
+    if after.inputs != before.inputs:
+        return f"the inputs were {before.inputs}, now they are {after.inputs}"
+    types = [before.values[number].type for number in before.outputs]
+    if [after.values[number].type for number in after.outputs] != types:
+        return f"the types of the outputs were {', '.join(map(str, types))}"
+    for number, value in after.values.items():
+        if number in before.values and value.type != before.values[number].type:
+            return f"value {number} was {before.values[number].type}, now it is {value.type}"
+    return ""
+
+
+def _kernel_problem(before: Kernel, after: Kernel) -> str:
+    if (after.name, after.target, len(after.grid)) != (before.name, before.target, len(before.grid)):
+        return f"kernel {before.name} is now {after.name}"
+    undefined = undefined_names(after)
+    return f"kernel {after.name} reads {', '.join(undefined)}, which nothing defines" if undefined else ""

@@ -1,0 +1,98 @@
+"""What passes over a fusion are written with: `Rewriter`, and functions that replace nodes and their operands.
+
+A pass is a pure function. It keeps the numbers of the values that it keeps, never removes an input, and never renames
+an output. Requirements stay: the user's code imposed them, whether or not its result is used. A pass may change which
+values are computed, never what they are.
+
+Knows: fusions, their builder. Must not know: any single op, any single pass, segments, kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tracefuse.errors import ShapeError, TracefuseError
+from tracefuse.ir.builder import FusionBuilder
+from tracefuse.ir.extents import Expression, Extent
+from tracefuse.ir.fusion import Fusion, Node
+
+
+class Rewriter(FusionBuilder):
+    """A builder that starts with a fusion's inputs and values. New values get numbers above the last.
+
+    `keep(node)` takes a node over; `node(...)` adds a new one; `mark` gives its result an origin.
+    """
+
+    def __init__(self, fusion: Fusion) -> None:
+        super().__init__()
+        self.values = dict(fusion.values)
+        self.inputs = list(fusion.inputs)
+        self.outputs = list(fusion.outputs)
+        self.requirements = list(fusion.requirements)
+        self.aliases = dict(fusion.aliases)
+        self._next = max(self.values, default=-1) + 1
+        self._required = {(r.left, r.relation, r.right) for r in self.requirements}
+
+    def keep(self, node: Node) -> None:
+        """Takes over a node of the original as it is."""
+        self.nodes.append(node)
+
+    def require(
+        self, left: Extent, relation: str, right: Extent, message: str, hint: str, where: str | None = None,
+        kind: type[TracefuseError] = ShapeError,
+    ) -> None:  # fmt: skip
+        if (left, relation, right) not in self._required:
+            self._required.add((left, relation, right))
+            super().require(left, relation, right, message, hint, where, kind)
+
+    def start_over(self) -> None:
+        """Drops nodes and requirements, for a pass that rebuilds all of them."""
+        self.nodes, self.requirements = [], []
+        self._required.clear()
+
+    def equates(self, left: Extent, right: Extent) -> bool:
+        """Whether two extents are required to be equal."""
+        return (left, "==", right) in self._required or (right, "==", left) in self._required
+
+    def mark(self, number: int, origin: int) -> None:
+        """Records which value of the original fusion a new value comes from."""
+        self.values[number] = replace(self.values[number], origin=origin)
+
+
+def with_nodes(fusion: Fusion, nodes: Sequence[Node]) -> Fusion:
+    """`fusion` with other nodes, without the values that no node computes any more; itself where no node differs."""
+    if len(nodes) == len(fusion.nodes) and all(new is old for new, old in zip(nodes, fusion.nodes, strict=True)):
+        return fusion
+    computed = {*fusion.inputs, *(o for node in nodes for o in node.outputs)}
+    values = {number: value for number, value in fusion.values.items() if number in computed}
+    return Fusion(values, fusion.inputs, tuple(nodes), fusion.outputs, fusion.requirements, dict(fusion.aliases))
+
+
+def needed_for(fusion: Fusion, outputs: Collection[int]) -> list[Node]:
+    """The nodes that `outputs` depend on, in order."""
+    live = set(outputs)
+    needed = []
+    for node in reversed(fusion.nodes):
+        if not live.isdisjoint(node.outputs):
+            live.update(node.inputs)
+            needed.append(node)
+    return needed[::-1]
+
+
+def canonical_attribute(fusion: Fusion, attribute: Any) -> Any:
+    """An attribute with equal extents written alike."""
+    if isinstance(attribute, Expression):
+        return fusion.canonical(attribute)
+    if isinstance(attribute, tuple):
+        return tuple(canonical_attribute(fusion, a) for a in attribute)
+    return attribute
+
+
+def renamed(node: Node, names: Mapping[int, int]) -> Node:
+    """The node with operands replaced by others that are the same value."""
+    if not any(o in names for o in node.inputs):
+        return node
+    operands = tuple(names.get(o, o) if isinstance(o, int) else o for o in node.operands)
+    return replace(node, operands=operands)

@@ -1,0 +1,1 @@
+"""The CPU as a target: LLVM kernels on NumPy arrays."""

@@ -1,0 +1,39 @@
+"""The memory of this machine: NumPy arrays.
+
+Knows: NumPy arrays. Must not know: kernels, segments, plans, frontends.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from segments import Streams, ThreadStreams
+from tracefuse.dtypes import DType
+from tracefuse.errors import DeviceError
+from tracefuse.runtime.devices import cpu_memory, cuda_arrays
+from tracefuse.runtime.targets.numpy_device import NumpyDevice
+
+
+class CpuDevice(NumpyDevice):
+    """NumPy arrays in this machine's memory; a launch returns when its work is done."""
+
+    def as_array(self, value: Any) -> Any:
+        if cuda_arrays.is_array(value):
+            raise DeviceError(
+                f"a CuPy array of device {cuda_arrays.device_of(value)} is given to a function for the CPU",
+                hint="leave target= out, or pass x.get()",
+            )
+        if not isinstance(value, np.ndarray):
+            raise DeviceError(f"{type(value).__name__} is no NumPy array", hint="pass np.asarray(x)")
+        return np.asarray(value)
+
+    def is_wide(self, array: Any) -> bool:
+        return False
+
+    def empty(self, shape: tuple[int, ...], dtype: DType) -> Any:
+        return cpu_memory.empty(shape, dtype)
+
+    def open_streams(self) -> Streams:
+        return ThreadStreams()

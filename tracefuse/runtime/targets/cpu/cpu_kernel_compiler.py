@@ -1,0 +1,31 @@
+"""What compiles LLVM kernels for this machine's processor and launches them.
+
+Knows: the compiler for the CPU. Must not know: arrays, segments, plans, frontends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tracefuse.errors import UnsupportedError
+from tracefuse.kernel.cache.disk_cache import DiskCache
+from tracefuse.kernel.kernel_ir import Kernel
+from tracefuse.kernel.llvm.cpu_functions import compile_cpu
+from tracefuse.runtime.targets.kernel_compiler import KernelCompiler
+
+
+class CpuKernelCompiler(KernelCompiler):
+    """LLVM kernels."""
+
+    def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
+        return compile_cpu(kernel, disk)
+
+    def entry(self, function: Any) -> Callable[..., None]:
+        return function.launch  # type: ignore[no-any-return]
+
+    def require_graphs(self) -> None:
+        raise UnsupportedError(
+            "graph=True launches kernels as one CUDA graph, and these run on the CPU",
+            hint="pass CuPy arrays, or leave graph= out",
+        )

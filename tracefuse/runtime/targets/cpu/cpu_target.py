@@ -1,0 +1,46 @@
+"""The target of this machine's processor: LLVM kernels on NumPy arrays.
+
+Knows: the parts of the target. Must not know: segments, plans, frontends.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from tracefuse.dtypes import DType
+from tracefuse.runtime.devices import cpu_memory
+from tracefuse.runtime.targets.array_library import ArrayLibrary
+from tracefuse.runtime.targets.call_text import CallText
+from tracefuse.runtime.targets.cpu.cpu_device import CpuDevice
+from tracefuse.runtime.targets.cpu.cpu_kernel_compiler import CpuKernelCompiler
+from tracefuse.runtime.targets.numpy_device import PLAIN
+from tracefuse.runtime.targets.target import Target
+from tracefuse.schedule.cpu.cpu_templates import CPU_TEMPLATES
+
+CPU = "cpu"
+
+
+class NumpyLibrary(ArrayLibrary):
+    """NumPy, and its BLAS for products."""
+
+    def product(self, dtype: DType) -> Callable[[Any, Any, bool], Any] | None:
+        return cpu_memory.product_of(dtype)
+
+    def as_result(self, array: Any, dtype: DType) -> Any:
+        return cpu_memory.as_result(array, dtype)
+
+
+class CpuCallText(CallText):
+    """Expressions about NumPy arrays."""
+
+    def plain_text(self, name: str, address: str, itemsize: int) -> str:
+        return f"{name}.flags.num & {PLAIN} == {PLAIN}"
+
+
+@functools.cache
+def cpu_target() -> Target:
+    """This machine's processor."""
+    memory = CpuDevice()
+    return Target(CPU, CPU_TEMPLATES, CpuKernelCompiler(), memory, NumpyLibrary(), CpuCallText(memory))

@@ -1,0 +1,40 @@
+"""The device of CUDA kernels that are only written: NumPy arrays are looked at, and nothing runs.
+
+Knows: NumPy arrays, why there is no GPU. Must not know: kernels, segments, plans, frontends.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from segments import Streams
+from tracefuse.dtypes import DType
+from tracefuse.errors import DeviceError
+from tracefuse.runtime.devices import cuda_arrays
+from tracefuse.runtime.targets.numpy_device import NumpyDevice
+
+
+def refuse_to_run(*arguments: Any) -> NoReturn:
+    """Raises DeviceError: there is no GPU."""
+    raise DeviceError(
+        f"CUDA kernels cannot run here: {str(cuda_arrays.unavailable()).splitlines()[0]}",
+        hint="f.segments(*args) shows them; target='cpu' or 'auto' runs NumPy arrays on the CPU",
+    )
+
+
+class AbsentGpu(NumpyDevice):
+    """A GPU that is not there."""
+
+    uses_alignment = True
+
+    def as_array(self, value: Any) -> Any:
+        refuse_to_run()
+
+    def is_wide(self, array: Any) -> bool:
+        return bool(array.ctypes.data % 16 == 0)
+
+    def empty(self, shape: tuple[int, ...], dtype: DType) -> Any:
+        refuse_to_run()
+
+    def open_streams(self) -> Streams:
+        refuse_to_run()

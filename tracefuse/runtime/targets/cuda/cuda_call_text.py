@@ -1,0 +1,57 @@
+"""The texts of a call that launches CUDA kernels: addresses of CuPy arrays, and the current stream.
+
+Knows: CuPy arrays. Must not know: plans, programs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracefuse.runtime.devices import cuda_arrays
+from tracefuse.runtime.targets.call_text import CallText
+from tracefuse.runtime.targets.cuda.cuda_device import CudaDevice
+
+
+class CudaCallText(CallText):
+    """Expressions about CuPy arrays of one GPU."""
+
+    addresses = True
+
+    def __init__(self, device: CudaDevice) -> None:
+        super().__init__(device)
+        self.number = device.number
+        # With one GPU every array is on it, and it is the current one.
+        self._several = cuda_arrays.device_count() > 1
+
+    def names(self) -> dict[str, Any]:
+        return {
+            **super().names(),
+            "current_device": cuda_arrays.current_device_function(),
+            "room": cuda_arrays.room,
+            "new": cuda_arrays.new,
+            "current_stream": cuda_arrays.current_stream_function(),
+        }
+
+    def here_text(self, name: str) -> str | None:
+        return f"{name}.data.device_id == {self.number}" if self._several else None
+
+    def elsewhere_text(self) -> str | None:
+        return f"current_device() != {self.number}" if self._several else None
+
+    def plain_text(self, name: str, address: str, itemsize: int) -> str:
+        return f"{name}._c_contiguous" + (f" and {address} % {itemsize} == 0" if itemsize > 1 else "")
+
+    def wide_text(self, name: str, address: str) -> str:
+        return f"{address} % 16 == 0"
+
+    def writable_text(self, name: str) -> str | None:
+        return None
+
+    def argument_text(self, name: str) -> str:
+        return f"{name}.data.ptr"
+
+    def stream_text(self) -> str | None:
+        return "current_stream().ptr"
+
+    def empty_text(self, shape: str, dtype: str, size: str) -> str:
+        return f"new({shape}, {dtype}, {size})"

@@ -1,0 +1,65 @@
+"""What compiles CUDA kernels for a GPU and launches them, and what only writes them.
+
+Knows: the compiler for CUDA. Must not know: segments, plans, frontends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from tracefuse.kernel.cache.disk_cache import DiskCache
+from tracefuse.kernel.cuda.cuda_functions import CudaCompiler
+from tracefuse.kernel.cuda.cuda_graph import CudaGraph
+from tracefuse.kernel.cuda.emit_cuda import emit_cuda
+from tracefuse.kernel.kernel_ir import Kernel
+from tracefuse.runtime.devices import cuda_arrays
+from tracefuse.runtime.targets.cuda.absent_gpu import refuse_to_run
+from tracefuse.runtime.targets.kernel_compiler import KernelCompiler
+
+
+class CudaKernelCompiler(KernelCompiler):
+    """CUDA kernels compiled for the architecture of one GPU."""
+
+    def __init__(self, device: int, architecture: str) -> None:
+        self.device = device
+        self.compiler = CudaCompiler(architecture)
+
+    def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
+        return self.compiler.compile(kernel, disk)
+
+    def entry(self, function: Any) -> Callable[..., None]:
+        with cuda_arrays.on_device(self.device):
+            return function.launcher(self.device)  # type: ignore[no-any-return]
+
+    def require_graphs(self) -> None:
+        """Every GPU has them."""
+
+    def graph(self, functions: Sequence[Any]) -> Callable[..., None]:
+        with cuda_arrays.on_device(self.device):
+            return CudaGraph(functions, self.device)
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedKernel:
+    """A CUDA kernel that was written but not compiled."""
+
+    kernel: Kernel
+    source: str
+
+
+class CudaTextCompiler(KernelCompiler):
+    """CUDA kernels written and not compiled, for a machine with no GPU: to be read. Launching raises DeviceError."""
+
+    def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
+        return EmittedKernel(kernel, emit_cuda(kernel))
+
+    def entry(self, function: Any) -> Callable[..., NoReturn]:
+        return refuse_to_run
+
+    def require_graphs(self) -> None:
+        """They are shown as they are without."""
+
+    def graph(self, functions: Sequence[Any]) -> Callable[..., NoReturn]:
+        return refuse_to_run

@@ -1,0 +1,65 @@
+"""The targets of GPUs: one for each GPU here, and one that writes kernels where there is none.
+
+Knows: the parts of the targets. Must not know: segments, plans, frontends.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from tracefuse.dtypes import DType
+from tracefuse.runtime.devices import cublas, cuda_arrays
+from tracefuse.runtime.targets.array_library import ArrayLibrary
+from tracefuse.runtime.targets.call_text import CallText
+from tracefuse.runtime.targets.cuda.absent_gpu import AbsentGpu
+from tracefuse.runtime.targets.cuda.cuda_call_text import CudaCallText
+from tracefuse.runtime.targets.cuda.cuda_device import CudaDevice
+from tracefuse.runtime.targets.cuda.cuda_kernel_compiler import CudaKernelCompiler, CudaTextCompiler
+from tracefuse.runtime.targets.target import Target
+from tracefuse.schedule.gpu.gpu_templates import gpu_templates
+
+CUDA = "cuda"
+
+
+class CupyLibrary(ArrayLibrary):
+    """CuPy, and cuBLAS for products."""
+
+    has_halves = True
+
+    def product(self, dtype: DType) -> Callable[[Any, Any, bool], Any] | None:
+        return cublas.product_of(dtype)
+
+
+class AbsentLibrary(ArrayLibrary):
+    """CuPy where there is none: it is never called."""
+
+    has_halves = True
+
+
+@functools.cache
+def cuda_target(device: int) -> Target:
+    """One GPU. Raises DeviceError where there is none."""
+    architecture = cuda_arrays.architecture(device)
+    templates = gpu_templates(architecture, cuda_arrays.multiprocessor_count(device))
+    gpu = CudaDevice(device)
+    return Target(CUDA, templates, CudaKernelCompiler(device, architecture), gpu, CupyLibrary(), CudaCallText(gpu))
+
+
+@functools.cache
+def cuda_text_target(architecture: str = "sm_90", multiprocessors: int = 132) -> Target:
+    """CUDA kernels as texts; by default for an H100 or H200 (compute capability 9.0, 132 multiprocessors)."""
+    gpu = AbsentGpu()
+    templates = gpu_templates(architecture, multiprocessors)
+    return Target(CUDA, templates, CudaTextCompiler(), gpu, AbsentLibrary(), CallText(gpu))
+
+
+def cuda_target_here(device: int) -> Target:
+    """One GPU; kernels are only written where no GPU can be used."""
+    return cuda_target(device) if cuda_arrays.unavailable() is None else cuda_text_target()
+
+
+def cuda_device_here(device: int | None) -> int | None:
+    """The GPU that holds the arrays, else the current one; None where no GPU can be used."""
+    return cuda_arrays.current_device() if device is None and cuda_arrays.unavailable() is None else device

@@ -1,0 +1,194 @@
+"""The columns of a tile on the CPU: one accumulator a column in local memory, and the rows that go by.
+
+Rows are read in the order of memory. Sums go through blocks of rows, since a plain running sum loses digits with every
+row.
+
+Knows: phases, loops, kernel IR. Must not know: LLVM, arrays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tracefuse.ir.extents import Extent, ceildiv, floordiv, minimum, symbol, symbols
+from tracefuse.kernel.kernel_ir import Allocate, Buffer, Expression, Load, Store
+from tracefuse.schedule.body import Body
+from tracefuse.schedule.nest import Loop
+from tracefuse.schedule.phases import Accumulator, Region, State, lifted, store_output
+from tracefuse.schedule.probe import weights
+
+COLUMNS = 1024
+"""Columns of a tile: two accumulators of 4 KiB stay in the L1 cache."""
+
+ROWS_IN_BLOCK = 128
+"""Rows summed before the partial sum joins the total: rounding grows with rows / 128 + 128 instead of rows."""
+
+
+ROWS_AT_ONCE = 8
+LIGHT_NODES = 8
+"""Rows added in one pass over the accumulators, which are loaded and stored that much less often, and the largest
+region for which so many rows' values fit the registers. A power of two."""
+
+
+@dataclass(frozen=True, slots=True)
+class TileColumns:
+    """The columns of one tile: the loop, its first and its last (exclusive) index."""
+
+    loop: Loop
+    first: Extent
+    last: Extent
+
+    @property
+    def place(self) -> Extent:
+        """Where the current column's accumulator is."""
+        return self.loop.index - self.first
+
+    def each(self, body: Body, emit: Callable[[], None]) -> None:
+        """A vector loop over the columns."""
+        with body.loop(self.loop.index, self.last, "vector", start=self.first):
+            emit()
+
+
+def open_columns(body: Body, inner: Loop, tile: Extent) -> TileColumns:
+    """The columns of a tile, whose bounds get names."""
+    first = symbol("first", extent=inner.extent)
+    body.bind(first, body.index.code(tile * COLUMNS))
+    last = symbol("last", extent=inner.extent + 1)
+    body.bind(last, body.index.code(minimum(first + COLUMNS, inner.extent)))
+    return TileColumns(inner, first, last)
+
+
+Arrays: TypeAlias = tuple[Buffer, ...]
+"""The states of the columns: one array for each part."""
+
+Totals: TypeAlias = Sequence[tuple[Accumulator, Arrays]]
+
+
+def state_arrays(body: Body, accumulator: Accumulator, stem: str) -> Arrays:
+    name = f"{stem}{accumulator.node.outputs[0]}"
+    buffers = tuple(Buffer(body.fresh(name), v.dtype, "local", COLUMNS) for v in accumulator.variables)
+    for buffer in buffers:
+        body.append(Allocate(buffer))
+    return buffers
+
+
+def load_states(arrays: Arrays, at: Expression) -> State:
+    return tuple(Load(buffer, at) for buffer in arrays)
+
+
+def store_states(body: Body, arrays: Arrays, at: Expression, state: State) -> None:
+    """Stores a state that may be computed from what the arrays hold."""
+    named = body.name("both", state) if len(state) > 1 else state
+    for buffer, value in zip(arrays, named, strict=True):
+        body.append(Store(buffer, at, value))
+
+
+def fill_states(body: Body, totals: Totals, columns: TileColumns) -> None:
+    def emit() -> None:
+        for accumulator, buffers in totals:
+            store_states(body, buffers, body.index.code(columns.place), accumulator.neutral)
+
+    if totals:
+        columns.each(body, emit)
+
+
+def accumulate_rows(
+    body: Body, region: Region, phase: int, totals: Totals, columns: TileColumns, start: Extent = 0,
+    stop: Extent | None = None,
+) -> None:  # fmt: skip
+    """One pass over the rows: what the phase reduces, and the full outputs that it knows.
+
+    start, stop: the bounds of the outermost R loop; without them all of it.
+    """
+    if not totals and not region.full[phase]:
+        return
+    fill_states(body, totals, columns)
+    stop = region.nest.reduced[0].extent if stop is None else stop
+    in_blocks = [(a, b) for a, b in totals if a.op.combine == "add" and not a.variables[0].dtype.is_integer]
+    if not in_blocks:
+        _rows(body, region, phase, totals, columns, start, stop)
+        return
+    parts = [(a, state_arrays(body, a, "part")) for a, _ in in_blocks]
+    direct = [pair for pair in totals if pair not in in_blocks]
+    count = ceildiv(stop - start, ROWS_IN_BLOCK)
+    block = symbol("block", extent=count)
+    with body.loop(block, count):
+        fill_states(body, parts, columns)
+        first = start + block * ROWS_IN_BLOCK
+        _rows(body, region, phase, [*parts, *direct], columns, first, minimum(first + ROWS_IN_BLOCK, stop))
+
+        def join() -> None:
+            at = body.index.code(columns.place)
+            for (accumulator, total), (_, part) in zip(in_blocks, parts, strict=True):
+                store_states(body, total, at, accumulator.combined(load_states(total, at), load_states(part, at)))
+
+        columns.each(body, join)
+
+
+def _rows(
+    body: Body, region: Region, phase: int, targets: Totals, columns: TileColumns, start: Extent, stop: Extent
+) -> None:
+    """The R loops, the outermost from `start` to `stop`, and inside them the columns."""
+    loops = region.nest.reduced
+    with contextlib.ExitStack() as stack:
+        for position, loop in enumerate(loops[:-1]):
+            low, high = (start, stop) if position == 0 else (0, loop.extent)
+            stack.enter_context(body.loop(loop.index, high, start=low))
+        low, high = (start, stop) if len(loops) == 1 else (0, loops[-1].extent)
+        _bands(body, region, phase, targets, columns, low, high)
+
+
+def _bands(
+    body: Body, region: Region, phase: int, targets: Totals, columns: TileColumns, start: Extent, stop: Extent
+) -> None:
+    """The innermost R loop from `start` to `stop`: several rows a pass over the columns, then those that are left."""
+    loop, count = region.nest.reduced[-1], ROWS_AT_ONCE if _is_light(region) else 1
+    if count > 1:
+        group = symbol(f"{loop.symbol.name}g", extent=loop.extent - (count - 1))
+        rows = [region.at_loop(loop.symbol, group + k) for k in range(count)]
+        with body.loop(group, stop - (count - 1), start=start, step=count):
+            columns.each(body, lambda: _elements(body, rows, phase, targets, columns))
+        start = start + floordiv(stop - start, count) * count
+    with body.loop(loop.index, stop, start=start):
+        columns.each(body, lambda: _elements(body, [region], phase, targets, columns))
+
+
+def _is_light(region: Region) -> bool:
+    """Whether several rows at once fit the registers: few ops, none of them expensive."""
+    return len(region.fusion.nodes) <= LIGHT_NODES and not any(weights(region.fusion).values())
+
+
+def _elements(body: Body, rows: Sequence[Region], phase: int, targets: Totals, columns: TileColumns) -> None:
+    """What one column of some rows adds to the targets, and the full outputs there."""
+    at = body.index.code(columns.place)
+    for accumulator, buffers in targets:
+        elements = [lifted(body, row, accumulator.node)[0] for row in rows]
+        while len(elements) > 1:
+            pairs = zip(elements[::2], elements[1::2], strict=True)
+            elements = [accumulator.combined(first, second) for first, second in pairs]
+            if len(buffers) > 1:  # each part of a state is computed from all of both
+                elements = [body.name("pair", element) for element in elements]
+        store_states(body, buffers, at, accumulator.combined(load_states(buffers, at), elements[0]))
+    for row in rows:
+        for output in row.full[phase]:
+            store_output(body, row, output)
+
+
+def finish_states(body: Body, region: Region, accumulator: Accumulator, buffers: Arrays, columns: TileColumns) -> None:
+    """Turns the states into results; a reader finds its column's in the array."""
+    number = accumulator.node.outputs[0]
+    result = Buffer(body.fresh(f"v{number}"), region.fusion.values[number].dtype.compute, "local", COLUMNS)
+    body.append(Allocate(result))
+
+    def emit() -> None:
+        at = body.index.code(columns.place)
+        body.append(Store(result, at, accumulator.final(load_states(buffers, at), region, body)))
+
+    columns.each(body, emit)
+    coordinates = region.at[number][0]
+    # Where no coordinate goes with the columns, all hold the same, and a reader may stand outside of their loop.
+    differs = any(columns.loop.symbol in symbols(coordinate) for coordinate in coordinates)
+    body.cached[(number, coordinates)] = (result, columns.place if differs else 0)

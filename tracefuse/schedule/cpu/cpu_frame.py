@@ -1,0 +1,80 @@
+"""What the CPU templates share: how a segment is seen, an empty body, and the grid that workers take.
+
+Knows: regions, loops, kernel IR. Must not know: which template, LLVM, arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from tracefuse.dtypes import int64
+from tracefuse.ir.extents import Extent, product, symbol, symbol_of
+from tracefuse.ir.fusion import Fusion
+from tracefuse.ir.row_major import delinearize
+from tracefuse.schedule.body import Body
+from tracefuse.schedule.cpu.cpu_streaming import streamed_outputs
+from tracefuse.schedule.loop_facts import Facts
+from tracefuse.schedule.nest import Loop
+from tracefuse.schedule.phases import Region, build_region
+from tracefuse.schedule.probe import weights
+from tracefuse.schedule.template import Problem
+
+
+@dataclass(frozen=True)
+class CpuProblem(Problem):
+    """A segment as the CPU templates see it."""
+
+    @cached_property
+    def region(self) -> Region:
+        """The region, of which a row keeps what is expensive to compute between phases."""
+        assert isinstance(self.facts, Facts)
+        return build_region(self.fusion, self.facts, self.memory, self.sizes, _is_expensive(self.fusion))
+
+    def streaming(self, starts: Sequence[Extent] = ()) -> Region:
+        """The region with the outputs that go past the caches. starts: where its innermost loop starts besides 0."""
+        region = self.region
+        if not region.nest.loops:
+            return region
+        return replace(region, streamed=streamed_outputs(region, region.nest.loops[-1], self.sizes, starts))
+
+
+def _is_expensive(fusion: Fusion) -> Callable[[int], bool]:
+    weight = weights(fusion)
+    return lambda number: weight[number] > 0
+
+
+def new_body(region: Region) -> Body:
+    """An empty body: one element at a time, which LLVM's loop vectoriser widens; 64-bit indices."""
+    memory = region.memory
+    body = Body(
+        region.fusion, memory.strides, int64, misaligned=memory.misaligned, shared=memory.shared, notes_positions=True
+    )
+    body.streamed = region.streamed
+    return body
+
+
+def work(region: Region) -> Extent:
+    """Elements that the region's loops touch."""
+    return product(loop.extent for loop in region.nest.loops)
+
+
+def open_grid(body: Body, loops: Sequence[Loop], extra: Extent = 1) -> tuple[tuple[Extent, Extent], Extent]:
+    """One parallel axis over `loops` and `extra` further iterations; binds the loops' indices.
+
+    Returns (the axis' index, its extent), and the index among the further iterations.
+    """
+    total = product(loop.extent for loop in loops) * extra
+    index = symbol("piece", extent=total)
+    found = symbol_of(index)
+    body.levels[0].introduces.add(found)
+    body.index.bind(found, "piece")
+    coordinates = delinearize(index, [*(loop.extent for loop in loops), extra])
+    for loop, coordinate in zip(loops, coordinates, strict=False):
+        body.bind(loop.index, body.index.code(coordinate))
+    further = symbol("part", extent=extra)
+    if extra == 1:
+        return (index, total), 0
+    body.bind(further, body.index.code(coordinates[-1]))
+    return (index, total), further

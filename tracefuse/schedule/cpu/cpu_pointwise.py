@@ -1,0 +1,127 @@
+"""The pointwise template for the CPU: no reduction; the innermost loop is for the vector unit.
+
+A worker takes tiles of the innermost loop and of the loop around it. Loops are cut where the conditions of
+concatenations and pads change, so that each part has none of its own.
+
+Knows: regions without a reduction, loops, kernel IR. Must not know: LLVM, arrays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Sequence
+
+from segments import Verdict, no, yes
+from tracefuse.ir.extents import Extent, ceildiv, is_nonnegative, maximum, minimum, symbol, symbols
+from tracefuse.schedule.body import Body
+from tracefuse.schedule.cpu.cpu_frame import CpuProblem, new_body, open_grid, work
+from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
+from tracefuse.schedule.nest import Loop, coefficient
+from tracefuse.schedule.phases import Region, store_outputs
+from tracefuse.schedule.template import Template
+
+TILE = 4096
+"""Elements of the innermost loop in one tile of a pointwise kernel: 16 KiB of float32 a stream, half an L1 cache."""
+
+ROWS = 32
+"""Iterations of the next loop in one tile: short rows share the arithmetic that finds a tile's place."""
+
+MOST_PARTS = 8
+"""A pointwise kernel is emitted at most so often for the parts between the ends of concatenations and pads."""
+
+MOST_OPS_IN_PARTS = 4096
+"""Ops in all parts of a loop together: parts times the ops of the region. Pads of pads have a part for each."""
+
+
+def _accepts(problem: CpuProblem) -> Verdict:
+    return no("the segment reduces") if problem.region.nest.reduced else yes()
+
+
+def _lower(problem: CpuProblem, decision: None) -> Lowered:
+    loops = problem.region.nest.loops
+    # The innermost loop starts anew wherever it is cut.
+    region = problem.streaming(cut_points(problem.region, loops[-1])[1:-1] if loops else ())
+    return problem.finish([_launch(region, f"{problem.name}_pointwise", problem.contract)])
+
+
+POINTWISE = Template("pointwise", _accepts, _lower, writes_in_place=True)
+
+
+def _launch(region: Region, name: str, contract: bool) -> LaunchSpec:
+    """No reduction: tiles of the innermost loop, cut where the conditions of concatenations and pads change."""
+    body, nest = new_body(region), region.nest
+    outputs = [output for phase in region.full for output in phase]
+    inner = nest.loops[-1] if nest.loops else Loop(symbol("k", extent=1), 1, False)
+    across = ceildiv(inner.extent, TILE)
+    rows = nest.loops[-2] if len(nest.loops) > 1 else None
+    down = 1 if rows is None else ceildiv(rows.extent, ROWS)
+    grid, tile = open_grid(body, nest.loops[:-2], down * across)
+    points = cut_points(region, inner)
+    first = (tile if rows is None else tile % across) * TILE
+    last = minimum(first + TILE, inner.extent)
+
+    def emit(part: Region) -> None:
+        for low, high in itertools.pairwise(points):
+            index = symbol(f"{inner.symbol.name}i", extent=high - low)
+            tile_part = part.at_loop(inner.symbol, low + index)
+            with body.loop(index, minimum(last, high) - low, "vector", start=maximum(first - low, 0)):
+                store_outputs(body, tile_part, outputs)
+
+    with contextlib.ExitStack() as stack:
+        if rows is not None:
+            start = tile // across * ROWS
+            stack.enter_context(body.loop(rows.index, minimum(start + ROWS, rows.extent), start=start))
+        _in_parts(body, region, nest.loops[:-1], MOST_PARTS // (len(points) - 1), emit)
+    return make_launch(body, name, "cpu", [grid], work=work(region), contract=contract)
+
+
+def _in_parts(body: Body, region: Region, loops: Sequence[Loop], most: int, emit: Callable[[Region], None]) -> None:
+    """Emits once for each part of the outer loops in which every condition has one answer; at most `most` in all."""
+    if not loops:
+        emit(region)
+        return
+    loop, rest = loops[0], loops[1:]
+    points = cut_points(region, loop)
+    count = len(points) - 1
+    if count == 1 or count > most:
+        _in_parts(body, region, rest, most, emit)
+        return
+
+    def emit_from(place: int) -> None:
+        low, high = points[place], points[place + 1]
+
+        def emit_part() -> None:
+            index = symbol(f"{loop.symbol.name}i", extent=high - low)
+            body.bind(index, body.index.code(loop.index - low))
+            _in_parts(body, region.at_loop(loop.symbol, low + index), rest, most // count, emit)
+
+        if place == count - 1:
+            emit_part()
+            return
+        with body.condition(body.index.compare("lt", loop.index, high)):
+            emit_part()
+        with body.otherwise():
+            emit_from(place + 1)
+
+    emit_from(0)
+
+
+def cut_points(region: Region, loop: Loop) -> list[Extent]:
+    """Where conditions change along `loop`, in proved order, both ends included.
+
+    Between two neighbouring points every condition that is about this loop alone has one answer. There are only the
+    ends where the parts would be more code than a kernel should have: elements then choose one by one.
+    """
+    points: list[Extent] = [0, loop.extent]
+    for test in region.probe.tests:
+        if coefficient(test.index, loop.symbol) != 1:
+            continue
+        shift = test.index - loop.index
+        for bound in (test.low - shift, test.high - shift):
+            if any(s.extent is not None for s in symbols(bound)) or not is_nonnegative(loop.extent - bound):
+                continue
+            place = next((k for k, point in enumerate(points) if is_nonnegative(point - bound)), 0)
+            if place and points[place] != bound and is_nonnegative(bound - points[place - 1]):
+                points.insert(place, bound)
+    return points if (len(points) - 1) * len(region.fusion.nodes) <= MOST_OPS_IN_PARTS else [0, loop.extent]

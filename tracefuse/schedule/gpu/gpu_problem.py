@@ -1,0 +1,160 @@
+"""A segment as the GPU templates see it: its region, how many lanes a thread takes, and the type of its positions.
+
+Where wide accesses need it, symbols are rewritten as multiples of the lanes: templates work in the rewritten ones, and
+what they give is put into the fusion's own symbols again.
+
+Knows: regions, sizes, lanes. Must not know: which template, CUDA's notation, arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from tracefuse.dtypes import DType, int32, int64
+from tracefuse.ir.extents import Expression, Extent, Symbol, is_nonnegative, product, substitute, symbols
+from tracefuse.ir.fusion import Fusion, Node, Shape
+from tracefuse.passes.pipeline import passes_at, run_passes
+from tracefuse.passes.split_complex import has_complex
+from tracefuse.schedule.chip import Chip
+from tracefuse.schedule.gpu.gpu_frame import Setting
+from tracefuse.schedule.gpu.gpu_kept_values import worth_keeping, worth_keeping_in_ring
+from tracefuse.schedule.gpu.gpu_lanes import Widening, every_output, widen
+from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch
+from tracefuse.schedule.loop_facts import Facts
+from tracefuse.schedule.phases import Memory, Region, build_region
+from tracefuse.schedule.row_column_rule import RowColumnFacts
+from tracefuse.schedule.row_column_sides import row_side
+from tracefuse.schedule.sizes import Sizes
+from tracefuse.schedule.template import Problem
+
+NARROW_INDEX = 2**31 - 2**17
+"""Positions below this are counted in 32 bits; what a block reaches beyond the end still fits."""
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A region in rewritten symbols. whole: the segment's fusion, of which a row_column region holds one side."""
+
+    region: Region
+    whole: Fusion
+    lanes: int
+    index_dtype: DType
+    widening: Widening
+
+
+@dataclass(frozen=True)
+class GpuProblem(Problem):
+    """A segment for a GPU; of a row_column region, the region is the row side with the column reductions."""
+
+    chip: Chip = field(kw_only=True)
+
+    @cached_property
+    def _prepared(self) -> _Prepared:
+        whole, memory = self.fusion, self.memory
+        if isinstance(self.facts, RowColumnFacts):
+            fusion, facts = row_side(whole, self.facts), self.facts.rows
+        else:
+            fusion, facts = whole, self.facts
+        region = self._region(fusion, facts, memory, self.sizes)
+        dtype = index_dtype(region, self.sizes)
+        lanes, widening = widen(region, self.sizes)
+        if widening.table:
+            fusion, facts, memory = widening.fusion(fusion), widening.facts(facts), widening.memory(memory)
+            whole = widening.fusion(whole)
+            region = self._region(fusion, facts, memory, widening.sizes)
+        return _Prepared(region, whole, lanes, dtype, widening)
+
+    def _region(self, fusion: Fusion, facts: Facts, memory: Memory, sizes: Sizes) -> Region:
+        worth = worth_keeping_in_ring if isinstance(self.facts, RowColumnFacts) else worth_keeping
+        return build_region(fusion, facts, memory, sizes, worth(fusion), self.columns)
+
+    @property
+    def region(self) -> Region:
+        return self._prepared.region
+
+    @property
+    def whole(self) -> Fusion:
+        """The fusion of the segment in rewritten symbols."""
+        return self._prepared.whole
+
+    @property
+    def columns(self) -> list[Node]:
+        """The column reductions of a row_column region."""
+        if not isinstance(self.facts, RowColumnFacts):
+            return []
+        columns = self.facts.columns
+        return [node for node in self.fusion.nodes if node.outputs[0] in columns]
+
+    @property
+    def rewritten_sizes(self) -> Sizes:
+        """The sizes by rewritten symbols; the guards are those of `sizes`."""
+        return self._prepared.widening.sizes
+
+    @cached_property
+    def setting(self) -> Setting:
+        """What holds for every template."""
+        prepared = self._prepared
+        lanes = 1 if self.narrow else prepared.lanes
+        return Setting(lanes, prepared.index_dtype, self.contract, self.chip, self.name)
+
+    @cached_property
+    def one_pass(self) -> Region:
+        """The region with reductions merged that one pass over memory can make together, where there are such."""
+        region, sizes = self.region, self.rewritten_sizes
+        merged = run_passes(passes_at("for rows that a block cannot hold"), region.fusion, self.options)
+        if merged is region.fusion:
+            return region
+        return build_region(merged, region.facts, region.memory, sizes, worth_keeping(merged))
+
+    def finish(
+        self, launches: Sequence[LaunchSpec], scratch: Sequence[Scratch] = (),
+        derived: Mapping[Symbol, Extent] | None = None,
+    ) -> Lowered:  # fmt: skip
+        widening = self._prepared.widening
+        own = {s: widening.original(e) for s, e in (derived or {}).items()}
+        complete = {**own, **widening.derived}
+        sized = tuple(replace(s, size=substitute(widening.original(s.size), own)) for s in scratch)
+        guards = (
+            replace(g, left=substitute(g.left, complete), right=substitute(g.right, complete))
+            for g in self.sizes.guards
+        )
+        known = dict.fromkeys(g for g in guards if not isinstance(g.left, int) or not isinstance(g.right, int))
+        return Lowered("", tuple(launches), tuple(known), sized, complete)
+
+
+def index_dtype(region: Region, sizes: Sizes) -> DType:
+    """int32 where every position in the loops and in each array's memory fits."""
+    spans: list[Extent] = [product(loop.extent for loop in region.nest.loops)]
+    for number, strides in region.memory.strides.items():
+        spans.append(_span(region.fusion.shape_of(number), strides, sizes))
+    spans += [product(region.fusion.shape_of(output)) for output in every_output(region)]
+    spans = [s for k, s in enumerate(spans) if not any(_covers(other, s) for other in spans[:k])]
+    # A complex number is two elements of the array that the kernel sees.
+    limit = NARROW_INDEX // 2 if has_complex(region.fusion) else NARROW_INDEX
+    fits = [sizes.at_most(s, limit, "positions fit 32 bits") for s in spans]
+    return int32 if all(fits) else int64
+
+
+def _covers(larger: Extent, span: Extent) -> bool:
+    """Whether span <= larger wherever no extent is 0; where one is, nothing runs."""
+    difference = larger - span
+    if any(s.id is None for s in symbols(difference)):  # strides, which may be negative
+        return False
+    return is_nonnegative(substitute(difference, {s: Expression((((s,), 1),)) + 1 for s in symbols(difference)}))
+
+
+def _span(shape: Shape, strides: Shape, sizes: Sizes) -> Extent:
+    """Elements from the first to the last of an array in memory."""
+    total: Extent = 1
+    for extent, stride in zip(shape, strides, strict=True):
+        if is_nonnegative(stride):
+            total = total + (extent - 1) * stride
+        elif sizes.hint(stride) < 0:
+            sizes.require(stride, "<=", -1, "an axis is read backwards")
+            total = total - (extent - 1) * stride
+        else:
+            sizes.require(0, "<=", stride, "an axis is read forwards")
+            total = total + (extent - 1) * stride
+    return total

@@ -1,0 +1,30 @@
+"""The templates of a GPU, in the order in which they are asked. The docs of each are in its module.
+
+Every choice follows from sizes, layout and the number of multiprocessors alone, and leaves guards behind.
+
+Knows: which templates there are. Must not know: how they choose and emit, CUDA's notation, arrays.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from tracefuse.schedule.chip import chip_of
+from tracefuse.schedule.gpu.gpu_cluster import CLUSTER
+from tracefuse.schedule.gpu.gpu_column import COLUMN
+from tracefuse.schedule.gpu.gpu_pointwise import POINTWISE
+from tracefuse.schedule.gpu.gpu_problem import GpuProblem
+from tracefuse.schedule.gpu.gpu_row import LONG_ROW, ROW
+from tracefuse.schedule.gpu.gpu_row_column import ROW_COLUMN
+from tracefuse.schedule.gpu.gpu_split import SPLIT
+from tracefuse.schedule.gpu.gpu_transpose import TRANSPOSE
+from tracefuse.schedule.row_column_template import ROW_COLUMN_SIDES
+from tracefuse.schedule.template import TemplateSet
+
+TEMPLATES = (TRANSPOSE, POINTWISE, COLUMN, ROW, CLUSTER, SPLIT, LONG_ROW, ROW_COLUMN, ROW_COLUMN_SIDES)
+
+
+def gpu_templates(architecture: str, multiprocessors: int) -> TemplateSet:
+    """The templates of a GPU by its architecture as compilers name it ("sm_90")."""
+    chip = chip_of(architecture, multiprocessors)
+    return TemplateSet(TEMPLATES, functools.partial(GpuProblem, chip=chip))

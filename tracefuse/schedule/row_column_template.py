@@ -1,0 +1,80 @@
+"""The row_column template of every target: a launch sequence for the row side, and then one for the column side.
+
+Each side is a problem of its own, which gets a template of its own.
+
+Knows: the sides, the chooser, launches. Must not know: which templates there are, targets, sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from segments import Verdict, yes
+from tracefuse.dynamic.guards import Guard
+from tracefuse.ir.extents import Expression, Extent, Symbol, product, substitute
+from tracefuse.ir.fusion import Fusion
+from tracefuse.schedule.choose import choose_for
+from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch
+from tracefuse.schedule.row_column_rule import RowColumnFacts
+from tracefuse.schedule.row_column_sides import split_sides
+from tracefuse.schedule.template import Problem, Template
+
+
+def _accepts(problem: Problem) -> Verdict:
+    return yes()
+
+
+def _lower(problem: Problem, decision: None) -> Lowered:
+    facts = problem.facts
+    assert isinstance(facts, RowColumnFacts)
+    rows, columns = split_sides(problem.fusion, facts, problem.memory)
+    first, second = (
+        choose_for(problem.part(side.fusion, side.facts, side.memory, f"{problem.name}_{name}")).emit()
+        for side, name in ((rows, "rows"), (columns, "columns"))
+    )
+    # What the templates before this one looked at is guarded, too.
+    return _join(problem.fusion, facts, first, second, problem.finish(()).guards)
+
+
+ROW_COLUMN_SIDES: Template[Problem] = Template("row_column sides", _accepts, _lower, takes=RowColumnFacts)
+
+
+def _join(fusion: Fusion, facts: RowColumnFacts, first: Lowered, second: Lowered, guards: Sequence[Guard]) -> Lowered:
+    """Both sides as one lowered segment. guards: under which they were chosen."""
+    between = [v for v in facts.cut if v not in fusion.outputs]
+    place = {value: k for k, value in enumerate(between)}
+    scratch = [Scratch(fusion.values[v].dtype.compute, product(fusion.shape_of(v))) for v in between]
+    launches: list[LaunchSpec] = []
+    derived: dict[Symbol, Extent] = {}
+    for position, lowered in enumerate((first, second)):
+        names = _names(lowered, position)
+        derived.update((names[s], e) for s, e in lowered.derived.items())
+        launches += [_moved(launch, place, len(scratch), names) for launch in lowered.launches]
+        renamed = {s: Expression((((own,), 1),)) for s, own in names.items()}
+        scratch += [replace(one, size=substitute(one.size, renamed)) for one in lowered.scratch]
+    template = f"row_column of {first.template} and {second.template}"
+    every = tuple(dict.fromkeys((*guards, *first.guards, *second.guards)))
+    return Lowered(template, tuple(launches), every, tuple(scratch), derived)
+
+
+def _names(lowered: Lowered, side: int) -> dict[Symbol, Symbol]:
+    """The integer parameters that a side has of its own: both may call theirs alike."""
+    return {s: replace(s, name=f"{s.name}_{side}") for s in lowered.derived}
+
+
+def _moved(launch: LaunchSpec, place: Mapping[int, int], before: int, names: Mapping[Symbol, Symbol]) -> LaunchSpec:
+    """A launch that finds the values of `place` in scratch memory, and its own buffers behind `before` others."""
+    count = len(launch.tensors)
+    buffers = launch.kernel.parameters[:count]
+    pairs = list(zip(launch.tensors, buffers, strict=True))
+    own = [pair for pair in pairs if pair[0] not in place]
+    moved = [pair for pair in pairs if pair[0] in place]
+    parameters = (*(b for _, b in own), *(b for _, b in moved), *launch.kernel.parameters[count:])
+    return replace(
+        launch,
+        kernel=replace(launch.kernel, parameters=parameters),
+        tensors=tuple(v for v, _ in own),
+        scratch=(*(place[v] for v, _ in moved), *(before + k for k in launch.scratch)),
+        integers=tuple(names.get(s, s) for s in launch.integers),
+    )
