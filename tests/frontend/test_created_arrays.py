@@ -103,6 +103,19 @@ def test_python_reads_the_elements_of_arrays_that_depend_on_no_argument() -> Non
     assert (listed, counted) == ([[1.0, 0.0], [0.0, 1.0]], range(6))
 
 
+def test_a_mask_that_depends_on_no_argument_selects_as_in_numpy() -> None:
+    def function(x: Any) -> Any:
+        mask = np.array([True, False, True, False])
+        x[mask] = x[np.array([False, True, False, True])] * 10
+        x[[True, False, False, False]] = [7]
+        return x[mask], x[mask].sum(), np.unique(np.arange(4) // 2)
+
+    own, expected = np.arange(4.0), np.arange(4.0)
+    for made, right in zip(fuse(function)(own), function(expected), strict=True):
+        np.testing.assert_array_equal(made, right)
+    np.testing.assert_array_equal(own, expected)
+
+
 def helper(x: Any) -> Any:
     out = np.zeros_like(x)
     other = np.zeros(x.shape)

@@ -257,6 +257,21 @@ def test_a_change_of_a_captured_array_is_refused_with_its_line(function: Any) ->
     np.testing.assert_array_equal(CAPTURED, vector())
 
 
+def test_a_reshape_that_joins_no_axes_of_an_argument_is_a_view_of_it() -> None:
+    def function(x: Any) -> None:
+        x.reshape(2, 3, 7)[1, 2] = 4
+        x[None, 1:3].reshape(2, 7)[0] = 5
+
+    fused = fuse(function)
+    for _ in range(2):
+        own, expected = np.ones((6, 7)), np.ones((6, 7))
+        function(expected)
+        fused(own)
+        np.testing.assert_array_equal(own, expected)
+    with pytest.raises(UnsupportedError, match="memory layout of the argument"):
+        fused(np.ones((3, 14)))
+
+
 def test_a_reshaped_argument_that_numpy_may_copy_is_refused_with_its_line() -> None:
     def written(x: Any) -> None:
         flat = x.reshape(-1)

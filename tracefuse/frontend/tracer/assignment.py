@@ -37,8 +37,11 @@ def setitem(x: Traced, key: Any, value: Any) -> None:
     check_writable(x)
     parts = key if isinstance(key, tuple) else (key,)
     if any(is_mask(part) for part in parts):
-        _assign_under_mask(x, parts, value)
-        return
+        positions = _with_known_positions(x, parts) if _has_axes(value) else None
+        if positions is None:
+            _assign_under_mask(x, parts, value)
+            return
+        key = positions
     plan = plan_of(key, x.extents, x.recorder)
     target = shaping.view_at(x, plan)
     if plan.arrays:
@@ -51,8 +54,9 @@ def setitem(x: Traced, key: Any, value: Any) -> None:
 def getitem(x: Traced, key: Any) -> Any:
     """x[key], also for masks."""
     parts = key if isinstance(key, tuple) else (key,)
-    if not any(is_mask(part) for part in parts):
-        return shaping.getitem(x, key)
+    positions = _with_known_positions(x, parts) if any(is_mask(part) for part in parts) else key
+    if positions is not None:
+        return shaping.getitem(x, positions)
     view, mask, _ = _at_mask(x, parts)
     return MaskedElements(x.recorder.traced_type(x.recorder, view.number), mask)
 
@@ -177,6 +181,38 @@ def _at_mask(x: Traced, parts: Sequence[Any]) -> tuple[Traced, Traced, int]:
     flags = tuple(not first <= axis < first + rank for axis in range(len(own)))
     wide = x.recorder.movement("broadcast", [mask], is_broadcast_dim=flags) if any(flags) else mask
     return view, wide, len(own) - first - rank
+
+
+def _has_axes(value: Any) -> bool:
+    """Whether an assigned value has an element for each of several positions."""
+    if isinstance(value, MaskedElements):
+        return False  # each goes to its own place
+    return isinstance(value, (list, tuple)) or bool(getattr(value, "shape", ()))
+
+
+def _with_known_positions(x: Traced, parts: Sequence[Any]) -> tuple[Any, ...] | None:
+    """A key with positions in place of its masks; None where the elements of one depend on arguments."""
+    result: list[Any] = []
+    axis = 0
+    for part in parts:
+        if not is_mask(part):
+            if part is Ellipsis:
+                return None
+            axis += part is not None
+            result.append(part)
+            continue
+        known = x.recorder.contents.of(part.number, None) if isinstance(part, Traced) else part
+        if id(known) in x.recorder.captured_paths or not isinstance(known, (np.ndarray, list)) or not np.ndim(known):
+            return None
+        mask = np.asarray(known)
+        for extent in mask.shape:
+            message = f"boolean index has {extent} elements on axis {axis}, the array has {{right}}"
+            hint = "the mask has the extents of the axes that it selects from"
+            own = x.extents[axis]
+            x.recorder.builder.require(extent, "==", own, message, hint, source.user_line(), OutOfRangeError)
+            axis += 1
+        result += mask.nonzero()
+    return tuple(result)
 
 
 def _assign_under_mask(x: Traced, parts: Sequence[Any], value: Any) -> None:

@@ -76,7 +76,7 @@ def check_writable(target: Traced) -> None:
             f"in-place change of {target.memory.argument}, an array without axes, which is read as a number",
             hint="return the new value, or pass an array with one element", where=source.user_line(),
         )  # fmt: skip
-    if any(view.step is not None and view.step.depends_on_layout for view in chain_of(target)):
+    if any(view.step is not None and view.step.depends_on_layout() for view in chain_of(target)):
         raise view_or_copy(target, "changed in place")
 
 

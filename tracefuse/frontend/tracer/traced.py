@@ -43,13 +43,13 @@ class ViewStep:
 
     read: the view's elements from those of that name. write: that name's elements, from them and the view's.
     key: equal for steps that do the same. depends_on_layout: whether NumPy makes a view or a copy, by the memory layout
-    of an argument.
+    of an argument; asked where it matters, since the answer may be guarded.
     """
 
     key: tuple[Any, ...]
     read: Callable[[Traced], Traced]
     write: Callable[[Traced, Traced], Traced]
-    depends_on_layout: bool = False
+    depends_on_layout: Callable[[], bool] = bool
 
 
 class Traced:
@@ -133,7 +133,7 @@ class Traced:
         for view in reversed(behind):
             assert view.step is not None
             assert view.parent is not None
-            if view.step.depends_on_layout:
+            if view.step.depends_on_layout():
                 raise view_or_copy(view, f"read after {self.memory.argument} was changed ({self.memory.written_at})")
             view.bind(view.step.read(view.parent).number)
 

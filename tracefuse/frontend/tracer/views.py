@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from tracefuse.frontend.tracer.traced import Memory, Traced, ViewStep
@@ -57,9 +57,9 @@ def reshape(parent: Traced, shape: Shape) -> Traced:
     recorder, own = parent.recorder, parent.extents
     result: Traced = recorder.movement("reshape", [parent], new_shape=shape)
     owner = parent.own_memory()
-    depends_on_layout = owner.argument is not None and _merges_axes(own, result.extents)
+    may_depend = owner.argument is not None and _joins_axes(parent, axis_groups(own, result.extents))
     groups: Groups = []
-    if parent.strides is not None and not depends_on_layout:
+    if parent.strides is not None and not may_depend:
         groups = _groups_of(parent, result.extents)
         if not _follow_in_memory(parent, groups):
             return result
@@ -67,7 +67,7 @@ def reshape(parent: Traced, shape: Shape) -> Traced:
         ("reshape", shape),
         lambda base: recorder.movement("reshape", [base], new_shape=shape),
         lambda base, values: recorder.movement("reshape", [values], new_shape=own),
-        depends_on_layout,
+        (lambda: _joins_axes(parent, _groups_of(parent, result.extents))) if may_depend else bool,
     )
     result.become_view(parent, step)
     if groups:
@@ -75,9 +75,9 @@ def reshape(parent: Traced, shape: Shape) -> Traced:
     return result
 
 
-def _merges_axes(own: Shape, new: Shape) -> bool:
+def _joins_axes(name: Traced, groups: Iterable[tuple[Iterable[int], Iterable[int]]]) -> bool:
     """Whether a reshape joins axes, for which an array must be contiguous along them."""
-    return any(sum(own[axis] != 1 for axis in old) > 1 for old, _ in axis_groups(own, new))
+    return any(sum(name.extents[axis] != 1 for axis in old) > 1 for old, _ in groups)
 
 
 def is_same_view(one: Traced, other: Traced) -> bool:
