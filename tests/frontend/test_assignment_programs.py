@@ -72,6 +72,12 @@ class Program:
             case "mask from mask":
                 mask = x > step.number
                 x[mask] = x[mask] * 0.5 - 1
+            case "positions":
+                x[np.arange(x.shape[0])[::2]] = step.number
+            case "positions in place":
+                x[[0, -1]] *= 2
+            case "positions from positions":
+                x[[-1, 0]] = x[[0, -1]] + 1
             case "clip":
                 np.clip(x, -3, 3, out=x)
             case "fill":
@@ -83,6 +89,7 @@ class Program:
 KINDS = (
     "view", "view", "view", "transpose", "flatten", "reshaped view", "new", "copy", "add", "multiply", "assign number",
     "add at key", "assign computed", "assign total", "mask number", "mask in place", "mask from mask", "clip", "fill",
+    "positions", "positions in place", "positions from positions",
 )  # fmt: skip
 
 

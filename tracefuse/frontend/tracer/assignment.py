@@ -54,7 +54,9 @@ def setitem(x: Traced, key: Any, value: Any) -> None:
 def getitem(x: Traced, key: Any) -> Any:
     """x[key], also for masks."""
     parts = key if isinstance(key, tuple) else (key,)
-    positions = _with_known_positions(x, parts) if any(is_mask(part) for part in parts) else key
+    if not any(is_mask(part) for part in parts):
+        return shaping.getitem(x, key)
+    positions = _with_known_positions(x, parts)
     if positions is not None:
         return shaping.getitem(x, positions)
     view, mask, _ = _at_mask(x, parts)

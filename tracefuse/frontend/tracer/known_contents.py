@@ -15,7 +15,6 @@ import numpy as np
 from tracefuse.ir.builder import FusionBuilder
 from tracefuse.ir.extents import symbols
 from tracefuse.ir.fusion import Node
-from tracefuse.ir.op_kinds import Pointwise
 from tracefuse.ir.reference import evaluate
 from tracefuse.ir.subfusion import extents_in, map_extents
 
@@ -29,7 +28,6 @@ class KnownContents:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._contents: dict[int, Any] = {}
-        self._dependent: set[int] = set()
 
     def of(self, number: int, pin: str | None) -> Any:
         """The elements of a value as a NumPy array; None where they depend on arguments.
@@ -38,12 +36,9 @@ class KnownContents:
         """
         if number in self._contents:
             return self._contents[number]
-        if number in self._dependent:
+        if number not in self._recorder.builder.independent:
             return None
         nodes = self._nodes_behind(number)
-        if nodes is None:
-            self._dependent.add(number)
-            return None
         recorder = self._recorder
         sizes = {s for node in nodes for e in extents_in(node.attributes) for s in symbols(recorder.simplify(e))}
         if sizes:
@@ -55,40 +50,26 @@ class KnownContents:
         self._contents[number] = self._evaluated(number, nodes)
         return self._contents[number]
 
-    def _nodes_behind(self, number: int) -> list[Node] | None:
-        """The nodes that a value is made by, in order; None where an argument is among what they read."""
+    def _nodes_behind(self, number: int) -> list[Node]:
+        """The nodes that make a value, in order, from the contents that are there."""
+        builder = self._recorder.builder
         made: dict[int, Node] = {}
         waiting = [number]
         while waiting:
             value = waiting.pop()
-            if value in made or value in self._contents or self._constant(value) is not None:
-                continue
-            node = self._recorder.builder.makers.get(value)
-            is_random = node is not None and isinstance(node.op, Pointwise) and node.op.varies
-            if node is None or is_random or value in self._dependent:
-                return None
-            made.update(dict.fromkeys(node.outputs, node))
-            waiting += node.inputs
+            if value not in made and value not in self._contents and value not in builder.constants:
+                node = builder.makers[value]
+                made.update(dict.fromkeys(node.outputs, node))
+                waiting += node.inputs
         order = sorted(made, key=lambda value: min(made[value].outputs))
         return list(dict.fromkeys(made[value] for value in order))
-
-    def _constant(self, number: int) -> Any:
-        """The array that an input stands for, if it was made during the trace."""
-        recorder = self._recorder
-        for capture in recorder.captures.values():
-            if capture.number == number:
-                is_made_here = (
-                    isinstance(capture.array, np.ndarray) and id(capture.array) not in recorder.captured_paths
-                )
-                return capture.array if is_made_here else None
-        return None
 
     def _evaluated(self, number: int, nodes: list[Node]) -> Any:
         recorder, builder, arguments = self._recorder, FusionBuilder(), []
         made = {value for node in nodes for value in node.outputs}
         for value in dict.fromkeys([number, *(v for node in nodes for v in node.inputs)]):
             if value not in made:
-                array = self._contents[value] if value in self._contents else self._constant(value)
+                array = self._contents[value] if value in self._contents else recorder.builder.constants[value]
                 builder.tensor_input(recorder.builder.values[value].dtype, array.shape, number=value)
                 arguments.append(array)
         for node in nodes:

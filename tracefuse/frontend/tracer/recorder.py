@@ -107,6 +107,8 @@ class Recorder(Assumptions):
         if found is None:
             traced = self.tensor_argument(array.shape, dtype_of(array.dtype), f"captured{len(self.captures)}", None)
             self.captures[id(array)] = Capture(array, traced.number)
+            if isinstance(array, np.ndarray) and id(array) not in self.captured_paths:
+                self.builder.add_constant(traced.number, array)
             return traced
         return self.traced_type(self, found.number)
 
