@@ -71,6 +71,10 @@ class Tracer(ArrayMethods):
     def shape(self) -> tuple[Any, ...]:
         return self.recorder.sizes(self.value.shape)
 
+    @shape.setter
+    def shape(self, value: Any) -> NoReturn:
+        raise traced_ops.missing("x.shape = shape", "write x = x.reshape(shape)")
+
     @property
     def ndim(self) -> int:
         return len(self.value.shape)

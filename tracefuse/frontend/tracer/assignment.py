@@ -81,6 +81,12 @@ def filling(value: Any, shape: Shape, dtype: DType, beside: Traced) -> Traced:
                 hint="assign a value of the shape of what is selected",
             )
         values = shaping.squeeze(values, ones)
+    lead = len(shape) - len(values.extents)
+    for axis, extent in enumerate(values.extents):
+        if extent != shape[lead + axis] and not recorder.decide(extent, "==", 1, "an assignment"):
+            message = f"could not broadcast a value of {{left}} elements on axis {axis} into {{right}}"
+            hint = "assign a value of the shape of what is selected"
+            recorder.builder.require(extent, "==", shape[lead + axis], message, hint, source.user_line())
     return shaping.broadcast_to(values, recorder.sizes(shape))  # type: ignore[no-any-return]
 
 

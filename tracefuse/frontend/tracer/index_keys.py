@@ -124,7 +124,7 @@ def _integer(part: Any, recorder: Recorder) -> Extent:
         return operator.index(part)
     except TypeError:
         raise OutOfRangeError(
-            f"{type(part).__name__} is no index", hint="use integers, slices, ..., None or integer arrays",
+            f"{type(part).__name__} is no index", hint="use integers, slices, ..., None, integer arrays or masks",
             where=source.user_line(),
         ) from None  # fmt: skip
 
