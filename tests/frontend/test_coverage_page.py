@@ -38,7 +38,7 @@ A function that does not record raises `UnsupportedError`, which names the line 
 
 MIDDLE = """## NumPy functions that never ask
 
-Functions that make arrays from nothing (`np.arange`, `np.zeros`, `np.eye`, `np.array`, ...) record, with symbolic sizes,
+Functions that make arrays from nothing (`np.arange`, `np.zeros`, `np.array`, ...) record, with symbolic sizes,
 where the traced function, or a function of the user's that it calls by name, reads `np` as a global or from a closure.
 Elsewhere (in methods, and after an `import` inside the function) they run as they are: what they make is a constant of
 the trace, and a size of a traced array that they are given becomes a guard. `tracefuse.xp` and the functions that end
