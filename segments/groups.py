@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from segments.graph import Graph, MergePlan, Quotient
-from segments.rules import Edge, RefusalLog, Rule, SegmentationError, Verdict, no
+from segments.rules import Edge, RefusalCode, RefusalLog, Rule, SegmentationError, Verdict, no
 from segments.units import Forbids, Unit
 
 Apart: TypeAlias = Mapping[tuple[int, int], Verdict]
@@ -93,10 +93,12 @@ class Groups:
         for group in (first, second):
             if self.alone[group]:
                 step = self.units[self.members[group][0]].home
-                return no("a step that stands alone is never merged", step=self.graph.describe(step)), None
+                why = "a step that stands alone is never merged"
+                return no(why, RefusalCode.STANDS_ALONE, step=self.graph.describe(step)), None
         for group in (first, second):
             if group in self.sealed:
-                return no("a region was accepted whole, without facts to grow on from", steps=self.steps(group)), None
+                why = "a region was accepted whole, without facts to grow on from"
+                return no(why, RefusalCode.ACCEPTED_WHOLE, steps=self.steps(group)), None
             if group in self.dissolved:
                 return self.dissolved[group], None
         taken_back = self.foe(first, second)
@@ -105,7 +107,7 @@ class Groups:
         values = sorted(self.quotient.values(first, second))
         held = [value for value in values if value in self.kept]
         if held:
-            return no(self.kept[held[0]], values=tuple(held)), None
+            return no(self.kept[held[0]], RefusalCode.KEPT_BOUNDARY, values=tuple(held)), None
         edges = tuple(
             Edge(value, self.graph.is_output(value) or self.quotient.outside_readers(value) > 1) for value in values
         )
@@ -114,7 +116,7 @@ class Groups:
             return verdict, None
         plan = self.quotient.plan(first, second)
         if plan is None:
-            return no("merging would make a cycle"), None
+            return no("merging would make a cycle", RefusalCode.CYCLE), None
         forbidden = self.forbids.verdict(lambda: self.steps(first), lambda: self.steps(second))
         return (verdict, plan) if forbidden else (forbidden, None)
 

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from segments.candidates import Candidates
 from segments.graph import Graph
 from segments.groups import Groups
-from segments.rules import Predicate, Refusal, RefusalLog, Rule, SegmentationError, Verdict, no
+from segments.rules import Predicate, Refusal, RefusalCode, RefusalLog, Rule, SegmentationError, Verdict, no
 from segments.unions import Unites, unite
 from segments.units import Forbids, View, split_into_units
 
@@ -128,7 +128,8 @@ def _grown(
 
 def _taken_back(steps: tuple[int, ...], verdict: Verdict) -> Verdict:
     """Return why a merge was taken back that made a group which the rule refuses as a whole."""
-    return no(f"merged, they would be part of a group that was refused as a whole: {verdict}", steps=steps)
+    why = f"merged, they would be part of a group that was refused as a whole: {verdict}"
+    return no(why, RefusalCode.TAKEN_BACK, steps=steps)
 
 
 def _finish(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -33,17 +34,30 @@ class SegmentationError(SegmentsError, RuntimeError):
     """A graph could not be split: a rule contradicts itself, or a predicate failed."""
 
 
+class RefusalCode(Enum):
+    """Why the partition itself refuses a merge."""
+
+    STANDS_ALONE = auto()
+    ACCEPTED_WHOLE = auto()
+    TAKEN_BACK = auto()
+    KEPT_BOUNDARY = auto()
+    CYCLE = auto()
+    PREDICATE = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """A yes with the facts of the union, or a no with its reason and the details that explain it.
 
-    Make one with `yes` or `no`. It is true for a yes, and its `str` is the reason with the details.
+    Make one with `yes` or `no`. It is true for a yes, and its `str` is the reason with the details. `code` is what
+    programs compare: a member of `RefusalCode`, or of a rule's own enum. The reason is for people and may change.
     """
 
     accepted: bool
     reason: str = ""
     details: Mapping[str, object] = field(default_factory=lambda: _NOTHING, hash=False)
     facts: object = field(default=None, hash=False)
+    code: Enum | None = None
 
     def __bool__(self) -> bool:
         return self.accepted
@@ -61,11 +75,14 @@ def yes(facts: object = None) -> Verdict:
     return Verdict(True, facts=facts)
 
 
-def no(reason: str, **details: object) -> Verdict:
-    """Return a verdict that refuses. Raises ValueError when `reason` is empty: every no says why."""
+def no(reason: str, code: Enum | None = None, /, **details: object) -> Verdict:
+    """Return a verdict that refuses. Raises ValueError when `reason` is empty: every no says why.
+
+    `code` is for programs that must tell this refusal from others.
+    """
     if not isinstance(reason, str) or not reason:
         raise ValueError("a refusal needs a reason")
-    return Verdict(False, reason, MappingProxyType(details) if details else _NOTHING)
+    return Verdict(False, reason, MappingProxyType(details) if details else _NOTHING, code=code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +139,7 @@ def as_verdict(answer: object, source: str = "the merge predicate") -> Verdict:
     if isinstance(answer, Verdict):
         return answer
     if isinstance(answer, bool):
-        return yes() if answer else no(f"{source} refused")
+        return yes() if answer else no(f"{source} refused", RefusalCode.PREDICATE)
     raise TypeError(
         f"{source} returned {answer!r} of type {type(answer).__name__}; it must return a bool (wrap it in bool()) "
         f"or a Verdict (yes(), no(reason))"
@@ -167,7 +184,7 @@ def any_of(*predicates: Predicate) -> Predicate:
             if verdict:
                 return verdict
             reasons.append(str(verdict))
-        return no("; ".join(reasons) or "any_of() of no predicates allows nothing")
+        return no("; ".join(reasons) or "any_of() of no predicates allows nothing", RefusalCode.PREDICATE)
 
     one_allows.__name__ = f"any_of({', '.join(map(predicate_name, predicates))})"
     return one_allows
@@ -180,7 +197,7 @@ def negate(predicate: Predicate, reason: str = "") -> Predicate:
 
     def opposite(first: Any, second: Any) -> Verdict:
         if as_verdict(predicate(first, second), predicate_name(predicate)):
-            return no(reason or f"{name} refused")
+            return no(reason or f"{name} refused", RefusalCode.PREDICATE)
         return yes()
 
     opposite.__name__ = name

@@ -290,7 +290,7 @@ class _Program:
 
     def update(self) -> None:
         """Updates some of the inputs, each with a tensor of its shape and type."""
-        inputs = [t for t, _ in self.tensors if t.index in self.fd._builder.inputs]
+        inputs = [t for t, _ in self.tensors if t.index in self.fd.recording.builder.inputs]
         shapes = {t.index: shape for t, shape in self.tensors}
         for owner in inputs:
             fitting = [t for t, s in self.tensors if s == shapes[owner.index] and t.dtype is DataType.Float]
@@ -312,7 +312,7 @@ def definitions(
         for _ in range(program.number(1, 8)):
             if all(np.prod(shape) > 0 for _, shape in program.tensors):
                 program.step()
-        made = {t.index for t, _ in program.tensors} - set(program.fd._builder.inputs)
+        made = {t.index for t, _ in program.tensors} - set(program.fd.recording.builder.inputs)
         outputs = draw(st.lists(st.sampled_from(sorted(made)), min_size=1, max_size=2, unique=True)) if made else []
         for tensor, _ in program.tensors:
             if tensor.index in outputs:

@@ -8,6 +8,8 @@ import pytest
 
 import tracefuse
 from tracefuse import config
+from tracefuse.config import TABLE, ResizeExtents, resolve
+from tracefuse.errors import OptionError
 
 
 @pytest.fixture(autouse=True)
@@ -72,6 +74,17 @@ def test_the_environment_is_checked(monkeypatch: pytest.MonkeyPatch, variable: s
     with pytest.raises(tracefuse.OptionError) as error:
         config.read_environment()
     assert str(error.value) == message
+
+
+def test_an_option_with_an_enum_takes_its_words_and_its_members() -> None:
+    for given in ("off", ResizeExtents.OFF):
+        found = resolve({"concretize_resize_extents": TABLE["concretize_resize_extents"].check(given, "here")})
+        assert found.concretize_resize_extents is found.resizes is ResizeExtents.OFF
+    assert resolve().resizes is ResizeExtents.AUTO
+    assert resolve({"disable": "concretize_resize_extents"}).resizes is ResizeExtents.OFF
+    assert TABLE["concretize_resize_extents"].parse("on") is ResizeExtents.ON
+    with pytest.raises(OptionError, match=r"cannot be 'onn' .*\n.*one of 'auto', 'on', 'off'; did you mean 'on'\?"):
+        TABLE["concretize_resize_extents"].check("onn", "here")
 
 
 def test_options_do_not_change() -> None:

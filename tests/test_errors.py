@@ -139,11 +139,11 @@ CASES = [
     defined("axis", lambda fd, a, b: fd.ops.sum(a, [7]), (ShapeError, ValueError), "sum: axis 7 is out of range for 2 axes ({line})\n  hint: use -2 to 1"),
     defined("operand kind", lambda fd, a, b: fd.ops.add(a, "b"), TYPE, "add: b cannot be 'b' ({line})\n  hint: give a tensor, a scalar or a Python number"),
     defined("operand dtype", lambda fd, a, b: a & a, (DtypeError, TypeError), f"bitwise_and does not take float32 ({{line}})\n  hint: cast to one of: {FLOATS}"),
-    defined("truth", lambda fd, a, b: bool(a), VALUE, "Tensor(T0: f32[i0, 4]) has no truth value: a definition is recorded before there are values ({line})\n  hint: select with fd.ops.where"),
+    defined("truth", lambda fd, a, b: bool(a), VALUE, "Tensor(T0: f32[i0, 4]) has no truth value: a definition is recorded before any data exists ({line})\n  hint: select with fd.ops.where"),
     defined("no shape", lambda fd, a, b: fd.define_tensor(), (ShapeError, ValueError), "define_tensor needs a shape, or sizes and strides ({line})"),
     defined("constant output", lambda fd, a, b: fd.add_output(3), TYPE, "add_output: output cannot be 3 ({line})\n  hint: give a tensor filled with the constant: fd.ops.full([], value)"),
-    defined("aliased twice", lambda fd, a, b: [fd.add_output(fd.ops.exp(a), alias_input=a) for _ in "12"], VALUE, "add_output: input T0 is updated by output T2 already ({line})\n  hint: update each input once"),
-    defined("no input", lambda fd, a, b: fd.add_output(a, alias_input=fd.ops.exp(a)), VALUE, "add_output: alias_input T2 is no input tensor ({line})\n  hint: name a tensor of define_tensor"),
+    defined("aliased twice", lambda fd, a, b: [fd.add_output(fd.ops.exp(a), alias_input=a) for _ in "12"], VALUE, "add_output: output T2 already updates input T0 ({line})\n  hint: update each input once"),
+    defined("no input", lambda fd, a, b: fd.add_output(a, alias_input=fd.ops.exp(a)), VALUE, "add_output: alias_input T2 is not an input tensor ({line})\n  hint: name a tensor of define_tensor"),
     Case("complete", lambda: ADDED.ops.size(ADDED.define_tensor([-1]), 0), VALUE, "the definition is complete: nothing can be added to it ({line})\n  hint: record inside `with FusionDefinition() as fd:`"),
     Case("segments", lambda: FusionDefinition().segments, VALUE, "the definition is not segmented ({line})\n  hint: call fd.segment() first"),
     # definitions: what they are executed with
@@ -235,7 +235,7 @@ def test_donated_memory_that_a_result_lives_in_is_refused() -> None:
     with pytest.raises(FusionError) as caught:
         donating(x)
     assert str(caught.value) == (
-        f"x was donated, and a result lives in its memory (test_errors.py:{sys._getframe().f_lineno - 2})\n"
+        f"x was donated; its buffer now holds a result (test_errors.py:{sys._getframe().f_lineno - 2})\n"
         "  hint: use that result, or pass a copy when you donate: x.copy()"
     )
     assert (result == 3).all()
@@ -348,4 +348,4 @@ def test_a_bug_of_tracefuse_says_so_and_keeps_its_frames(monkeypatch: pytest.Mon
     monkeypatch.setattr("tracefuse.frontend.fuse.compile_fusion", disagree)
     with pytest.raises(InternalError) as caught:
         fuse(two)(X, X)
-    assert "fused.py" in frames_of(caught.value)
+    assert "fuse.py" in frames_of(caught.value)

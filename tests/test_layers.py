@@ -21,7 +21,7 @@ LIGHT = {"numpy", "ml_dtypes", "optree"}
 """Third-party packages that `import tracefuse` may load."""
 
 LAYERS = (
-    *("errors", "config", "dtypes", "rounding", "pytrees", "source", "logs"),
+    *("errors", "caches", "generated_code", "config", "dtypes", "rounding", "pytrees", "source", "logs"),
     *("ir", "ops", "kernel", "passes", "dynamic", "schedule", "partition", "runtime"),
     *("diagnostics", "compiler", "definition", "frontend"),
 )

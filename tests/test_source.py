@@ -81,5 +81,5 @@ def test_a_bug_of_tracefuse_keeps_its_frames(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr("tracefuse.frontend.fuse.compile_fusion", refuse)
     frames = shown(lambda: fuse(lambda x: x + 1)(X))[1]
-    assert "fused.py:__call__" in frames
+    assert "fuse.py:__call__" in frames
     assert frames[-1] == "test_source.py:refuse"

@@ -37,7 +37,7 @@ def marked(draw: Any, mode: str, long: bool = False) -> tuple[Fusion, list[Any]]
             in_pieces = can_slice(fusion, [node], {number: axis}, pieces=True)
             stream = StreamAxis(axis, draw(st.sampled_from([None, None, 2, 3])) if in_pieces else None)
             values[number] = replace(values[number], stream=stream)
-    return replace(fusion, values=values, _representatives={}), arguments
+    return replace(fusion, values=values), arguments
 
 
 def run_on_streams(

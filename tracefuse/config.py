@@ -16,8 +16,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
+from weakref import WeakValueDictionary
 
+from tracefuse.caches import Cache, register
 from tracefuse.errors import OptionError, shown
 
 
@@ -40,11 +43,13 @@ class Option:
     def check(self, value: Any, origin: str) -> bool | int | str:
         """The value in the option's kind; OptionError for one that it does not take."""
         kind = type(self.default)
+        if issubclass(kind, StrEnum) and value in self.choices:
+            return kind(value)
         if type(value) is kind and isinstance(value, str) and self.words:
             return self._check_words(value, origin)
         if type(value) is kind and (not self.choices or value in self.choices) and self._is_inside(value):
             return value
-        expected = {bool: "True or False", int: "an integer", str: "a string"}[kind]
+        expected = {bool: "True or False", int: "an integer"}.get(kind, "a string")
         if self.limits is not None:
             expected += f" from {self.limits[0]} to {self.limits[1]}"
         if self.choices:
@@ -97,6 +102,21 @@ segment (fusion), that resized axes are static, and that a value which lives onl
 slices as there are streams."""
 
 
+class ResizeExtents(StrEnum):
+    """How the axes of a resize are keyed.
+
+    ON: by their exact extents. OFF: by whether they broadcast. AUTO: as ON until a resize meets other extents, then as
+    OFF.
+    """
+
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
 TABLE: dict[str, Option] = {
     option.name: option
     for option in (
@@ -105,7 +125,9 @@ TABLE: dict[str, Option] = {
         Option("fast_math", False, "ignore signed zeros, use reciprocals and approximate functions"),
         Option("exact_half", False, "round after every operation on float16 and bfloat16"),
         Option("dynamic", True, "extents stay symbolic; off compiles for each shape"),
-        Option("concretize_resize_extents", "auto", "key resizes by their exact extents", ("auto", "on", "off")),
+        Option(
+            "concretize_resize_extents", ResizeExtents.AUTO, "key resizes by their exact extents", tuple(ResizeExtents)
+        ),
         Option("eager", False, "call the original function, so that a debugger and print work", changes_code=False),
         Option("graph", False, "launch the kernels of a call as one CUDA graph"),
         Option(
@@ -121,7 +143,7 @@ TABLE: dict[str, Option] = {
         Option("dump", "", "what each compilation writes into a folder of its own", words=DUMPS, changes_code=False),
         Option("dump_dir", "", "folder of what dump writes; empty is tracefuse_dump", changes_code=False),
         Option(
-            "disable", "", "what is turned off, to find out where a difference comes from", words=(*FEATURES, *PASSES)
+            "disable", "", "features and passes to turn off while bisecting a wrong result", words=(*FEATURES, *PASSES)
         ),
         Option(
             "number_of_streams", 4, "streams that the slices of a value go to", limits=(1, 1024), changes_code=False
@@ -139,7 +161,7 @@ TABLE: dict[str, Option] = {
 class Options:
     """The values of all options as attributes. Made by `resolve`; equal values are one object."""
 
-    __slots__ = ("__dict__",)
+    __slots__ = ("__dict__", "__weakref__")
 
     def __init__(self, values: Mapping[str, bool | int | str]) -> None:
         self.__dict__.update(values)
@@ -149,7 +171,7 @@ class Options:
     fast_math: bool
     exact_half: bool
     dynamic: bool
-    concretize_resize_extents: str
+    concretize_resize_extents: ResizeExtents
     eager: bool
     graph: bool
     donation: str
@@ -178,9 +200,9 @@ class Options:
         return tuple(getattr(self, name) for name, option in TABLE.items() if option.changes_code)
 
     @property
-    def resizes(self) -> str:
-        """How resized axes are keyed: "auto", "on" or "off", the last also where `disable` names the feature."""
-        return "off" if self.disables("concretize_resize_extents") else self.concretize_resize_extents
+    def resizes(self) -> ResizeExtents:
+        """How resized axes are keyed: OFF also where `disable` names the feature."""
+        return ResizeExtents.OFF if self.disables("concretize_resize_extents") else self.concretize_resize_extents
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("options do not change; use 'with tracefuse.options(...)'")
@@ -189,7 +211,11 @@ class Options:
         return f"Options({', '.join(f'{name}={getattr(self, name)!r}' for name in TABLE)})"
 
 
-_interned: dict[tuple[object, ...], Options] = {}
+_interned: WeakValueDictionary[tuple[object, ...], Options] = WeakValueDictionary()
+register(Cache(
+    "config._interned", "`Options` objects, so that equal ones are the same object", "values of all options",
+    "option values in use", "traces and executables", "garbage collection",
+))  # fmt: skip
 _overrides: ContextVar[dict[str, Any] | None] = ContextVar("tracefuse_options", default=None)
 _environment: dict[str, Any] | None = None
 

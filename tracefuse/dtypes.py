@@ -15,6 +15,7 @@ from enum import Enum
 import ml_dtypes
 import numpy as np
 
+from tracefuse.caches import memoized
 from tracefuse.errors import DtypeError, shown
 
 KINDS = ("bool", "int", "uint", "float", "complex")
@@ -136,7 +137,7 @@ def data_type_of(dtype: DType) -> DataType:
     return _DATA_TYPE_OF[dtype.name]
 
 
-@functools.lru_cache(maxsize=256)
+@memoized("the element type that a dtype, a name or a `DataType` names", key="dtype, name or `DataType`", most=256)
 def _dtype_of(spec: object) -> DType:
     if isinstance(spec, DataType):
         name = "int64" if spec is DataType.Index else spec.value

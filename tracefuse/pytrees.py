@@ -15,6 +15,8 @@ from typing import Any
 
 import optree
 
+from tracefuse.caches import CLEAR_CACHES, Cache, register
+
 _NAMESPACE = "tracefuse"
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _registered: set[type] = set()
@@ -22,6 +24,10 @@ _registered: set[type] = set()
 _field_names: dict[type, list[str]] = {}
 # Types of leaves that were looked at and are no nodes.
 _plain: set[type] = set()
+register(Cache(
+    "pytrees._plain", "types of leaves that are not nodes", "type", "types defined in C", cleared_by=CLEAR_CACHES,
+    clear=_plain.clear,
+))  # fmt: skip
 
 
 def register_pytree_node(

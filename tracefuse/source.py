@@ -21,7 +21,9 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from tracefuse import config
+from tracefuse.caches import CLEAR_CACHES, BoundedTable, Cache, register
 from tracefuse.errors import InternalError, OptionError, TraceError, TracefuseError
+from tracefuse.generated_code import is_generated
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Class = TypeVar("Class", bound=type)
@@ -30,9 +32,14 @@ _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep
 # Libraries whose functions call back into the tracer.
 _LIBRARIES = tuple(f"{os.sep}site-packages{os.sep}{name}{os.sep}" for name in ("jax", "cupy", "cupyx", "torch"))
-_WRITTEN = "<tracefuse "
-"""How the names of functions begin that tracefuse writes."""
-_internal: dict[str, bool] = {}
+
+MOST_FILES, MOST_LINES = 4096, 16384
+"""File names and user lines that are remembered; the oldest go first."""
+_internal: BoundedTable[str, bool] = BoundedTable(MOST_FILES)
+register(Cache(
+    "source._internal", "whether a file belongs to tracefuse or a library", "file name", f"{MOST_FILES}, the oldest go",
+    cleared_by=CLEAR_CACHES, clear=_internal.clear,
+))  # fmt: skip
 
 ALL_FRAMES = 4
 """The level of the option `debug` from which on errors keep tracefuse's own frames."""
@@ -40,10 +47,12 @@ ALL_FRAMES = 4
 
 def is_internal(filename: str) -> bool:
     """Whether a file belongs to tracefuse or NumPy (whose Python wrappers stand between the user and the tracer)."""
+    if is_generated(filename):
+        return True
     known = _internal.get(filename)
     if known is None:
         # "<__array_function__ internals>" is what NumPy calls code that it makes.
-        known = filename.startswith((_OWN, _WRITTEN, _NUMPY, "<__array_function__"))
+        known = filename.startswith((_OWN, _NUMPY, "<__array_function__"))
         known = known or any(library in filename for library in _LIBRARIES)
         _internal[filename] = known
     return known
@@ -67,8 +76,12 @@ def user_line() -> str | None:
     return line
 
 
-_files: dict[str, str] = {}
+_files: BoundedTable[str, str] = BoundedTable(MOST_LINES)
 """The file of each line that `user_line` named; where two files have one name, the last."""
+register(Cache(
+    "source._files", "the path of the file of a user line that messages quote", "`file.py:12`",
+    f"{MOST_LINES}, the oldest go", cleared_by=CLEAR_CACHES, clear=_files.clear,
+))  # fmt: skip
 
 
 def text_at(line: str) -> str:
@@ -146,7 +159,8 @@ def hide_own_frames(error: BaseException) -> None:
             error.locate(user_line())
     else:
         *_, innermost = _entries(error.__traceback__)
-        is_own_bug = innermost.tb_frame.f_code.co_filename.startswith((_OWN, _WRITTEN))
+        innermost_file = innermost.tb_frame.f_code.co_filename
+        is_own_bug = innermost_file.startswith(_OWN) or is_generated(innermost_file)
     if not is_own_bug and config.resolve().debug < ALL_FRAMES:
         error.__traceback__ = without_own_frames(error.__traceback__)
 

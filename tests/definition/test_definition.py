@@ -429,7 +429,7 @@ def test_sizes_can_be_computed_with() -> None:
 def test_a_size_that_is_no_polynomial_is_refused_with_what_can_be() -> None:
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1])
-        with pytest.raises(ShapeError, match="an integer that sizes can be made of"):
+        with pytest.raises(ShapeError, match="an integer that a shape can depend on"):
             fd.ops.full([fd.ops.abs(x.size(0))], 1.0)
 
 

@@ -84,8 +84,11 @@ def test_explain_of_a_fused_function_lists_captures_and_facts() -> None:
     assert explanation.captured == ("weight",)
     assert [line.split(":")[0] for line in explanation.traced] == ["3 <= i0"]
     text = str(explanation)
-    assert "captured, and read at every call:\n  weight" in text
-    assert "recorded for every size with:\n  3 <= i0: a comparison (test_definition_segment.py:" in text
+    assert "captured (read at every call):\n  weight" in text
+    assert (
+        "guards of the trace (it is reused while these hold):\n  3 <= i0: a comparison (test_definition_segment.py:"
+        in text
+    )
 
 
 def test_compiles_counts_plans() -> None:

@@ -127,7 +127,7 @@ def test_a_miss_says_which_guard_failed_and_what_changed(caplog: pytest.LogCaptu
     assert changes(caplog) == [line]
     assert {record.levelno for record in caplog.records} == {logging.INFO}
     assert found.missed == line
-    assert str(found).endswith(f"made anew, since\n  {line}")
+    assert str(found).endswith(f"compiled again because:\n  {line}")
     softmax.explain(ShapeDtype((32, 1023), np.float16))
     softmax.explain(ShapeDtype((128, 1024), np.float16))
     assert changes(caplog) == [line]  # both found their plan

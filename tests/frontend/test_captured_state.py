@@ -449,7 +449,7 @@ def test_explain_says_which_static_value_or_capture_made_a_new_trace() -> None:
     assert missed(V, "b") == "kind was 'a', now 'b'"
     assert missed(V.astype(np.float32), "b") == "x was float64[-1], now float32[-1]"
     text = str(f.explain(V.astype(np.float32), "b"))
-    assert text.endswith("made anew, since\n  x was float64[-1], now float32[-1]")
+    assert text.endswith("compiled again because:\n  x was float64[-1], now float32[-1]")
 
 
 def test_the_nearest_trace_is_the_one_that_differs_least() -> None:

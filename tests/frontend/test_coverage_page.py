@@ -1,8 +1,8 @@
-"""docs/coverage.md says which functions of NumPy and CuPy record; the test holds it to what is so.
+"""docs/coverage.md lists the functions of NumPy and CuPy that record; the tests compare it with the code.
 
-NumPy's part is made from the tables that traced arrays answer with; test_numpy_coverage.py calls each entry.
-CuPy's part is tried: each of its functions is called on traced arrays where CuPy can be imported, and its list is kept
-elsewhere. After a change:
+The NumPy part follows from the dispatch tables; test_numpy_coverage.py calls each entry. The CuPy part is tried out:
+where CuPy can be imported, the test calls each of its functions on traced arrays; elsewhere it keeps the list. After
+a change:
 
     python tests/frontend/test_coverage_page.py    # writes the page; the CuPy part only where there is CuPy
 """
@@ -23,29 +23,29 @@ import pytest
 from tracefuse import fuse
 from tracefuse.frontend.numpy_api import refusals
 from tracefuse.frontend.numpy_api.dispatch import FUNCTIONS
-from tracefuse.frontend.numpy_api.ufuncs import COMPOSED, INSTEAD, ROWS
+from tracefuse.frontend.numpy_api.ufuncs import COMPOSED, INSTEAD, UFUNC_OPS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "coverage.md"
 
-HEAD = """# Which functions record
+HEAD = """# Supported functions
 
-What a fused function may call on the arrays that it gets, beside operators, methods and indexing.
-`python tests/frontend/test_coverage_page.py` writes this page; a test compares it with the code. The tests call every
-function that is listed as recording and compare its values with NumPy's.
+The functions of NumPy and CuPy that a fused function can call on its arrays, besides operators, methods and indexing.
+`python tests/frontend/test_coverage_page.py` writes this page, and a test compares it with the code. The tests call
+every function listed as recording and compare its values with NumPy's.
 
-A function that does not record raises `UnsupportedError`, which names the line and says what to write.
+Any other function raises `UnsupportedError`, with the line and what to write instead.
 """
 
-MIDDLE = """## NumPy functions that never ask
+MIDDLE = """## NumPy functions without a protocol
 
-Functions that make arrays from nothing (`np.arange`, `np.zeros`, `np.array`, ...) record, with symbolic sizes,
-where the traced function, or a function of the user's that it calls by name, reads `np` as a global or from a closure.
-Elsewhere (in methods, and after an `import` inside the function) they run as they are: what they make is a constant of
-the trace, and a size of a traced array that they are given becomes a guard. `tracefuse.xp` and the functions that end
-in `_like` keep sizes symbolic there too.
+Functions that create arrays (`np.arange`, `np.zeros`, `np.array`, ...) record, with symbolic sizes, where the fused
+function, or a function that it calls by name, reads `np` as a global or from a closure. Elsewhere (in methods that it
+calls, and after an `import` inside the function) they run during the trace: their result is a constant of the trace,
+and a size of a traced array that they use becomes a guard. `tracefuse.xp` and the functions that end in `_like` keep
+sizes symbolic there too.
 
-Functions that turn their argument into numbers (`np.float32`, `np.vectorize`, `np.random`, an array's own
-`dot`, indexing a NumPy array) raise `TraceError`, which names what the line calls and says what to write: `np.take`,
+Calls that convert an argument to numbers (`np.float32`, `np.vectorize`, `np.random`, `dot` of a NumPy
+array, indexing a NumPy array) raise `TraceError`, which names the call and what to write instead: `np.take`,
 `x.astype`, `np.stack`.
 
 ## CuPy
@@ -58,7 +58,7 @@ def dispatching(module: Any) -> dict[str, Any]:
 
 
 def records(function: Any) -> bool:
-    return function in FUNCTIONS or function in ROWS or function in COMPOSED
+    return function in FUNCTIONS or function in UFUNC_OPS or function in COMPOSED
 
 
 def names(found: list[str]) -> str:
@@ -82,12 +82,10 @@ def numpy_part() -> str:
         rows = [(name, hints.get(name, refusals.OUTSIDE)) for name in refused]
         parts.append(f"These raise:\n\n{table(rows)}\n")
         if module is np:
-            methods = (
-                "`ufunc.reduce`, `accumulate`, `outer` and `at` record where the rows can say it: `reduce` of add, "
-            )
+            methods = "`ufunc.reduce`, `accumulate`, `outer` and `at` record for these ufuncs: `reduce` of add, "
             methods += "multiply, maximum, minimum, logical_and, logical_or, logical_xor, logaddexp and logaddexp2, "
-            methods += "`accumulate` of the first six, `outer` of all, `at` of add and subtract. With these the first "
-            methods += "argument is changed: " + ", ".join(f"`{n}`" for n in numpy_samples.CHANGES) + "."
+            methods += "`accumulate` of the first six, `outer` of all, `at` of add and subtract. These functions "
+            methods += "change their first argument: " + ", ".join(f"`{n}`" for n in numpy_samples.CHANGES) + "."
             parts.append(textwrap.fill(methods, 118, break_long_words=False, break_on_hyphens=False) + "\n")
     return "\n".join(parts)
 
@@ -107,7 +105,7 @@ def _same(found: Any, expected: Any) -> bool:
 
 
 def _records_in_cupy(cupy: Any, call: str) -> bool:
-    """Whether CuPy's function of the same name, called on traced arrays, gives what NumPy's gives."""
+    """Whether CuPy's function of the same name, called on traced arrays, returns what NumPy's returns."""
     arguments = {name: numpy_samples.NAMES[name] for name in numpy_samples.used(call)}
     given = ", ".join(arguments)
     traced = eval(f"lambda {given}: cupy{call.removeprefix('np')}", {"cupy": cupy, "np": np})
@@ -145,8 +143,8 @@ functions that CuPy {cupy.__version__} shares with NumPy these {len(recorded)} d
 
 {names(recorded)}
 
-These {len(by_numpy)} take CuPy's own arrays alone. On traced arrays they raise, and NumPy's function of the same name,
-which gives CuPy arrays for CuPy arrays, is what to write (`np.concatenate` for `cupy.concatenate`):
+These {len(by_numpy)} take CuPy arrays only and raise on traced arrays. Write NumPy's function of the same name, which
+returns CuPy arrays for CuPy arrays (`np.concatenate` for `cupy.concatenate`):
 
 {names(by_numpy)}
 

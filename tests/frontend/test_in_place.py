@@ -383,14 +383,14 @@ def test_usual_arguments_are_changed_without_a_look_at_all_of_memory() -> None:
     fused = fuse(adds)
     x, y = vector(), vector(1)
     fused(x, y)
-    executable = next(iter(fused._tables.values()))[0].executable
-    assert executable.attempt((x, y)) == []
+    executable = next(iter(fused._cache._entries.values()))[0].executable
+    assert executable.plans.attempt((x, y)) == []
     np.testing.assert_array_equal(x, vector() + 2 * vector(1))
     frozen = vector()
     frozen.setflags(write=False)
     memory = np.arange(9.0)
     for other in ((x, x), (memory[:5], memory[4:]), (memory[4:], memory[4:]), (frozen, y), (x[::-1], y), ("x", None)):
-        assert executable.attempt(other) is None
+        assert executable.plans.attempt(other) is None
     np.testing.assert_array_equal(memory, np.arange(9.0))
     before = x.copy()
     fused(x[::-1], y)

@@ -110,7 +110,7 @@ def test_matrices_with_vectors(name: str) -> None:
         ("ij,jk->iz", "the result has 'z', which is in no operand"),
         ("ijk,jk", "'ijk' does not name the 2 axes of an operand"),
         ("ij->i", r"'ij->i' is for 1 operands, got 2"),
-        ("ij,jk->ii", "a letter is twice in the result 'ii'"),
+        ("ij,jk->ii", "the result 'ii' repeats a letter"),
         ("ij,ik->jk", "the extents of 'i' differ: 2 and 3"),
     ],
 )

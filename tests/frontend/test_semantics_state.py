@@ -213,7 +213,7 @@ def test_explain_lists_every_capture() -> None:
     cell = np.ones(4, np.float32)
     f = fuse(lambda x: x * WEIGHT + cell + np.array([0, 1, 2, 3], np.float32))
     text = str(f.explain(A))
-    assert "captured, and read at every call:\n  WEIGHT\n  cell\n  a constant array" in text
+    assert "captured (read at every call):\n  WEIGHT\n  cell\n  a constant array" in text
 
 
 @pytest.mark.parametrize(

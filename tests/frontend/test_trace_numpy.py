@@ -146,13 +146,13 @@ def test_a_key_selects_what_numpy_selects_also_in_an_array_of_another_size(parts
         np.testing.assert_array_equal(fused(x), expected)
 
 
-def test_a_new_row_that_is_a_ufunc_needs_no_entry() -> None:
+def test_a_new_op_that_is_a_ufunc_needs_no_entry() -> None:
     from tracefuse.frontend.numpy_api import ufuncs
     from tracefuse.ops import REGISTRY, Pointwise
 
-    for row in REGISTRY.values():
-        if isinstance(row, Pointwise) and isinstance(row.numpy, np.ufunc):
-            assert ufuncs.ROWS[row.numpy] is row
+    for op in REGISTRY.values():
+        if isinstance(op, Pointwise) and isinstance(op.numpy, np.ufunc):
+            assert ufuncs.UFUNC_OPS[op.numpy] is op
 
 
 class FakeCupyUfunc:

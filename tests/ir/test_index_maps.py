@@ -175,10 +175,12 @@ def test_costly_work_is_done_again_within_a_limit_and_explain_says_so() -> None:
     x = np.linspace(-1, 1, 50, dtype=np.float32)
     again = fuse(cheap).explain(x)
     assert again.computed_again == ({1: 3},)
-    assert "computed again, rather than stored:\n  segment 0: T1 at 3 places" in str(again)
+    assert "recomputed rather than stored:\n  segment 0: T1 at 3 places" in str(again)
     stored = fuse(costly).explain(x)
     assert stored.computed_again == ({}, {})
-    assert stored.boundaries[(0, 1)].reason == "it would be computed again at too many places"
+    assert (
+        stored.boundaries[(0, 1)].reason == "materialized: recomputing it for each consumer costs more than storing it"
+    )
     np.testing.assert_allclose(fuse(costly)(x), costly(x.astype(np.float64)), rtol=1e-5)
 
 

@@ -141,7 +141,7 @@ def test_draws_like_a_tensor_have_its_shape_and_type() -> None:
 
 
 def test_what_cannot_be_drawn_is_refused_with_what_to_do() -> None:
-    with pytest.raises(DtypeError, match="uniform makes no int32"):
+    with pytest.raises(DtypeError, match="uniform does not generate int32"):
         drawn("uniform", 0, 9, [3], dtype=DataType.Int32)
     with pytest.raises(ShapeError, match="axis 0 would get -3 elements"):
         drawn("uniform", 0.0, 1.0, [-3])

@@ -222,7 +222,7 @@ def test_passes_are_dumped_where_lowering_fails(tmp_path: Path, monkeypatch: pyt
     def refuse(*arguments: Any) -> Any:
         raise InternalError("no")
 
-    monkeypatch.setattr("tracefuse.runtime.targets.cpu_backend.compile_cpu", refuse)
+    monkeypatch.setattr("tracefuse.runtime.targets.cpu.cpu_kernel_compiler.compile_cpu", refuse)
     with pytest.raises(InternalError):
         compiled("merge_common", dump="passes", dump_dir=str(tmp_path))
     names = sorted(path.name for path in tmp_path.glob("*/pass*"))

@@ -81,7 +81,7 @@ def check(definition: FusionDefinition, arguments: list[Any], merge: Any, backen
         else:  # once more, as a call that meets what it met before
             refill(backend, given, before)
             own = [*given, *touched]
-            made = executable.attempt_into(own, use) if touched else executable.attempt(own)
+            made = executable.plans.attempt_into(own, use) if touched else executable.plans.attempt(own)
             assert made is not None
         for number, buffer, result in zip(numbers, into, made, strict=True):
             assert buffer is None or result is buffer

@@ -39,10 +39,10 @@ def test_a_call_is_one_function_that_reads_as_the_program() -> None:
 )
 def test_what_the_plan_was_not_made_for_is_refused_and_nothing_runs(arguments: tuple[Any, Any]) -> None:
     executable = executable_of(lambda x, y: x * y, X, Y)
-    assert executable.attempt((X, Y)) is None
+    assert executable.plans.attempt((X, Y)) is None
     executable([X, Y])
-    assert executable.attempt((X, Y)) is not None
-    assert executable.attempt(arguments) is None
+    assert executable.plans.attempt((X, Y)) is not None
+    assert executable.plans.attempt(arguments) is None
 
 
 def test_the_plan_used_last_is_tried_first() -> None:
@@ -52,7 +52,7 @@ def test_the_plan_used_last_is_tried_first() -> None:
     assert executable.compiles == 2
     for _ in range(2):
         np.testing.assert_array_equal(executable([X])[0], X + 1)
-        assert executable._ready[0].call((X,)) is not None
+        assert executable.plans.plans()[0].call((X,)) is not None
     assert executable.compiles == 2
 
 

@@ -75,7 +75,7 @@ def test_a_chain_of_segments_needs_the_room_of_two_intermediates(measured: Measu
     fd = cut_chain()
     use = fd.explain([X]).memory
     assert (use.peak, use.kept, use.step) == (2 * X.nbytes, X.nbytes, 1)
-    assert "512.0 kB allocated at most in segment 1; results keep 256.0 kB" in str(fd.explain([X]))
+    assert "peak allocation 512.0 kB (segment 1), of which 256.0 kB are outputs" in str(fd.explain([X]))
     cpu_memory.clear_cache()
     result = fd.execute([X])
     assert (measured.peak, measured.live, measured.count) == (use.peak, X.nbytes, 10)
@@ -86,7 +86,7 @@ def test_a_chain_of_segments_needs_the_room_of_two_intermediates(measured: Measu
 
 def test_one_kernel_allocates_its_result_alone(measured: Measured) -> None:
     fused = fuse(chain)
-    assert "256.0 kB allocated at most; results keep 256.0 kB" in str(fused.explain(X))
+    assert "peak allocation 256.0 kB, of which 256.0 kB are outputs" in str(fused.explain(X))
     fused(X)
     assert measured.peak == X.nbytes
 
@@ -211,7 +211,7 @@ def test_the_programs_with_streams_need_what_their_plan_says(
             planned, peak = planned_and_measured(fd, [x], measured)
             assert planned == peak
             explained = str(fd.explain([x]))
-            assert f"{segment_table.bytes_text(planned)} allocated at most" in explained
+            assert f"peak allocation {segment_table.bytes_text(planned)}" in explained
         whole = 1 if marks == (True,) else 2 if False in marks else len(marks)
         inside = 0 if False in marks else len(marks) - 1
         slots = min(count, 10) if reuses else 10

@@ -91,7 +91,7 @@ def test_random_fusions_on_ranks_mean_the_same(data: st.DataObject) -> None:
             axes = [k for k, extent in enumerate(value.shape) if extent != 1]
             axis = data.draw(st.sampled_from([None, *axes]))
             values[number] = replace(value, sharding=Sharding(devices, axis))
-    placed = replace(fusion, values=values, _representatives={})
+    placed = replace(fusion, values=values)
     expected = evaluate(fusion, arguments)
     for result, wanted in zip(run_on_ranks(placed, arguments, 3), expected, strict=True):
         np.testing.assert_array_equal(result, wanted)

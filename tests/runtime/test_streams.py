@@ -419,7 +419,7 @@ def test_an_axis_along_which_slices_depend_on_each_other_is_refused_with_the_lin
 def test_what_cannot_be_marked_is_refused() -> None:
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], contiguity=True)
-        with pytest.raises(FusionError, match="input T0 is there whole"):
+        with pytest.raises(FusionError, match="T0 is an input, which no stream computes"):
             x.axis(0).parallelize(ParallelType.stream)
         y = fd.ops.set(x)
         with pytest.raises(ShapeError, match="axis 2 is out of range for 2 axes"):
@@ -431,9 +431,9 @@ def test_what_cannot_be_marked_is_refused() -> None:
         with pytest.raises(UnsupportedError, match="parallelize: kind cannot be 3"):
             y.axis(0).parallelize(3)  # type: ignore[arg-type]
         y.outer_split(0, 2)
-        with pytest.raises(UnsupportedError, match="what a piece holds stays on its stream"):
+        with pytest.raises(UnsupportedError, match="the inner axis of a split stays on one stream"):
             y.axis(1).parallelize(ParallelType.stream)
-        with pytest.raises(UnsupportedError, match="axis 0 is a part of a split"):
+        with pytest.raises(UnsupportedError, match="axis 0 is the result of a split"):
             y.outer_split(0, 2)
         fd.add_output(y)
     with pytest.raises(ShapeError, match="out of range"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from segments import Refusal, RefusalLog, Verdict, any_of, as_verdict, both, negate, no, yes
+from segments import Refusal, RefusalCode, RefusalLog, Verdict, any_of, as_verdict, both, negate, no, yes
 
 
 def small(first: int, second: int) -> bool:
@@ -67,6 +67,14 @@ def test_negate_gives_its_own_reason() -> None:
 def test_an_answer_that_is_no_verdict_is_refused_with_what_to_return(answer: object) -> None:
     with pytest.raises(TypeError, match=r"size returned .*; it must return a bool"):
         as_verdict(answer, "size")
+
+
+def test_programs_tell_refusals_apart_by_code_and_not_by_their_text() -> None:
+    refused = no("they differ", RefusalCode.CYCLE, first=1)
+    assert refused.code is RefusalCode.CYCLE
+    assert str(refused) == "they differ (first=1)"
+    assert as_verdict(False).code is negate(small)(1, 2).code is any_of()(1, 2).code is RefusalCode.PREDICATE
+    assert no("for people").code is None
 
 
 def test_a_full_log_counts_and_does_not_ask_for_the_steps() -> None:

@@ -1,7 +1,7 @@
 """The concretizations of one fusion that its calls have met, each with its segmentation.
 
-In mode auto a resize is keyed by the very extents until it meets a second set of them; from then on that axis stays
-dynamic. What was made before stays right, and is used again where its guards hold.
+With ResizeExtents.AUTO a resize is keyed by its exact extents until it meets others; from then on its axis stays
+dynamic. Earlier concretizations stay correct and are reused where their guards hold.
 
 Knows: concretization, segmentation. Must not know: plans, kernels.
 """
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 
-from tracefuse.config import Options
+from tracefuse.caches import BoundedTable, Cache, register
+from tracefuse.config import Options, ResizeExtents
 from tracefuse.dynamic.concretization import Concretization
 from tracefuse.dynamic.concretize import concretize, depends_on_sizes
 from tracefuse.ir.reference import check_requirements
@@ -19,6 +20,15 @@ from tracefuse.passes.pipeline import passes_at, run_passes
 
 MOST_CONCRETIZATIONS = 64
 """Segmentations kept; the one made first goes first."""
+register(Cache(
+    "compiler.concretizations.Concretizations._made", "segmentations of concretized fusions",
+    "concretized reshapes and resizes, guards", f"{MOST_CONCRETIZATIONS}, the oldest go", "an executable",
+    "with the executable",
+))  # fmt: skip
+register(Cache(
+    "compiler.concretizations.Concretizations._first", "the first extents that a resize met", "value, axis, position",
+    "resizes of the fusion", "an executable", "with the executable",
+))  # fmt: skip
 
 
 class Concretizations:
@@ -27,19 +37,19 @@ class Concretizations:
     def __init__(self, segmentation: Segmentation, options: Options) -> None:
         self.segmentation, self.options, self.mode = segmentation, options, options.resizes
         self.is_fixed = not depends_on_sizes(segmentation.original)
-        self._made: dict[Hashable, Segmentation] = {}
+        self._made: BoundedTable[Hashable, Segmentation] = BoundedTable(MOST_CONCRETIZATIONS)
         self._first: dict[tuple[int, int, int], tuple[int, int, int]] = {}
         self._loose: set[tuple[int, int, int]] = set()
 
     def peek(self, sizes: Mapping[int, int]) -> Concretization:
-        """What a call with these sizes would run; in mode auto, as if it came next."""
+        """What a call with these sizes would run; with AUTO, as if it came next."""
         return self._for_call(sizes)[0]
 
     def at(self, sizes: Mapping[int, int]) -> tuple[Segmentation, Concretization]:
         """The segmentation for these sizes. Raises ShapeError where they have no meaning."""
         found, first = self._for_call(sizes)
         for resize in first.resizes:
-            if resize.is_exact and self.mode == "auto":
+            if resize.is_exact and self.mode is ResizeExtents.AUTO:
                 self._first.setdefault(resize.place, resize.key)
         self._loose |= self._moved(first)
         if found.is_original:
@@ -50,8 +60,6 @@ class Concretizations:
             self._made[found.key] = segment_fusion(
                 fusion, merge=merge, sizes=None if merge is None else sizes, options=self.options
             )
-            if len(self._made) > MOST_CONCRETIZATIONS:
-                del self._made[next(iter(self._made))]
         return self._made[found.key], found
 
     def _for_call(self, sizes: Mapping[int, int]) -> tuple[Concretization, Concretization]:
@@ -59,12 +67,12 @@ class Concretizations:
         original = self.segmentation.original
         if self.is_fixed:
             found = first = Concretization(original, original, (), (), ())
-        elif self.mode == "off":
+        elif self.mode is ResizeExtents.OFF:
             found = first = concretize(original, sizes, loose=None)
         else:
             found = first = concretize(original, sizes)
             loose = self._loose | self._moved(first)
-            if loose and self.mode == "auto":
+            if loose and self.mode is ResizeExtents.AUTO:
                 found = concretize(original, sizes, loose=loose)
         if not found.is_original:
             check_requirements(found.fusion, sizes)

@@ -8,17 +8,16 @@ Knows: passes, plans, targets. Must not know: tracing, user functions.
 
 from __future__ import annotations
 
-import threading
 import time
-import weakref
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Generator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import segments
 from tracefuse import config
 from tracefuse.compiler.concretizations import Concretizations
-from tracefuse.config import Options
+from tracefuse.compiler.plan_cache import CallablePlan, PlanCache
+from tracefuse.config import Options, ResizeExtents
 from tracefuse.diagnostics.dumping import Dump
 from tracefuse.diagnostics.progress import say_plan, why_made
 from tracefuse.diagnostics.watching import watching
@@ -35,21 +34,18 @@ from tracefuse.partition import predicates
 from tracefuse.partition.segmentation import Segmentation, for_sizes, segment_fusion
 from tracefuse.partition.slicing import Sliced
 from tracefuse.passes.pipeline import FUSION_PASSES, PassChange, collect_changes, run_passes
-from tracefuse.runtime.call_code import Call, compile_call
-from tracefuse.runtime.donated_arrays import Donation, lend
+from tracefuse.runtime.call_code import compile_call
+from tracefuse.runtime.donated_arrays import Donation
 from tracefuse.runtime.memory.call_facts import CallFacts, read_facts
 from tracefuse.runtime.memory.donation import Donated
 from tracefuse.runtime.memory.given_buffers import NO_USE, NOTHING_GIVEN, GivenMemory, MemoryUse, read_given, returned
 from tracefuse.runtime.peak_memory import memory_of
 from tracefuse.runtime.plan import Plan, build_plan
-from tracefuse.runtime.slice_code import LaneCode, compile_lane, lane_room
+from tracefuse.runtime.slice_code import compile_lane, lane_room
 from tracefuse.runtime.streams.slices import Computation, Lane
 from tracefuse.runtime.targets.cpu.cpu_target import cpu_target
 from tracefuse.runtime.targets.resolution import target_for
 from tracefuse.runtime.targets.target import Target
-
-MOST_PLANS = 64
-"""Plans kept by one executable; the one used longest ago goes first."""
 
 
 def merge_of(options: Options, merge: segments.Predicate | None) -> segments.Predicate | None:
@@ -65,9 +61,9 @@ def compile_fusion(
     """`fusion`, rewritten, split and ready to be called; kernels are compiled for the first sizes that come.
 
     target: "cpu" (NumPy arrays) or "cuda" (CuPy arrays of GPU `device`; where there is no GPU, kernels are only
-    written, to be read). merge, sizes: see `segment_fusion`. facts: under which it was recorded; see
-    `Executable.attempt`. options: by default those in force. disk: where compiled kernels are kept; by default as the
-    options say. name: what the log and dumps call it.
+    written, to be read). merge, sizes: see `segment_fusion`. facts: what was assumed while it was
+    recorded; a plan runs only where they hold. options: by default those in force. disk: where compiled kernels are
+    kept; by default as the options say. name: what the log and dumps call it.
     """
     options = config.resolve() if options is None else options
     with collect_changes() as changes:
@@ -76,33 +72,6 @@ def compile_fusion(
     return Executable(
         segmentation, target_for(target, device), options=options, facts=facts, disk=disk, name=name, changes=changes
     )
-
-
-@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
-class _Ready:
-    """A plan that can be called. holds: whether its guards do, for extents by id and strides by name.
-
-    values: the extents and integer scalars of the call that it was made for. is_silent: nothing is said of a call that
-    it fits, and nothing is done after it but what `lent` says (see `Plan`).
-    """
-
-    plan: Plan
-    call: Call
-    text: str
-    holds: Callable[[Mapping[Any, int]], bool]
-    values: Mapping[int, int]
-    is_silent: bool
-    lent: tuple[tuple[int, int], ...]
-
-    def fits(self, facts: CallFacts, given: GivenMemory, donated: tuple[Donated, ...]) -> bool:
-        plan = self.plan
-        layouts = plan.layouts == facts.layouts and plan.aligned <= facts.aligned
-        layouts = layouts and plan.given == given.key and plan.donated == donated
-        return layouts and self.holds({**facts.values, **facts.strides, **(given.strides or {})})
-
-
-def _nothing_ready(arguments: Sequence[Any]) -> None:
-    """The call of no plan, which fits nothing."""
 
 
 class Executable:
@@ -125,15 +94,7 @@ class Executable:
         self.changes = tuple(changes)
         self.compiles = 0
         self.misses = Misses()
-        # Plans of calls that have memory for nothing but updates, and of others by what they have.
-        self._ready: list[_Ready] = []
-        # What `attempt` tries first: a caller that counts each call goes here before it goes there.
-        self.first: Call = _nothing_ready
-        self._into: dict[MemoryUse, list[_Ready]] = {}
-        self._slices: weakref.WeakKeyDictionary[Sliced, Executable] = weakref.WeakKeyDictionary()
-        self._lane_codes: weakref.WeakKeyDictionary[_Ready, LaneCode | None] = weakref.WeakKeyDictionary()
-        # A signal handler may call what was interrupted here.
-        self._lock = threading.RLock()
+        self.plans: PlanCache[Executable] = PlanCache(self.target.device)
         self._host = tuple(n for n in fusion.nodes if not fusion.values[n.outputs[0]].is_tensor)
 
     def __call__(
@@ -150,7 +111,7 @@ class Executable:
         what it requires, and for `outputs` that do not fit, DeviceError for arrays of another device, UnsupportedError
         for memory that cannot be written; nothing has run then.
         """
-        found = self.attempt(arguments) if outputs is None and not donated else None
+        found = self.plans.attempt(arguments) if outputs is None and not donated else None
         if found is None:
             facts = read_facts(self.fusion, self.target.device, arguments)
             given = self._given(facts, outputs)
@@ -170,31 +131,6 @@ class Executable:
                 objects = zip(returned(self.fusion), found, strict=True)
                 return [given.objects.get(number, made) for number, made in objects]
         return found
-
-    def attempt(self, arguments: Sequence[Any]) -> list[Any] | None:
-        """The outputs, or None where no plan that was built fits, or the facts do not hold; nothing has run then.
-
-        Any sequence of the right length will do, whatever is in it.
-        """
-        for position, ready in enumerate(self._ready):
-            outputs = ready.call(arguments)
-            if outputs is not None:
-                if position:
-                    self._put_first(ready, NO_USE)
-                return outputs
-        return None
-
-    def attempt_into(self, arguments: Sequence[Any], use: MemoryUse) -> list[Any] | None:
-        """As `attempt`, for a call with memory. arguments: they go on with the buffers of results, in order."""
-        for position, ready in enumerate(self._into.get(use, ())):
-            outputs = ready.call(arguments) if ready.is_silent else None
-            if outputs is not None:
-                if position:
-                    self._put_first(ready, use)
-                if ready.lent:
-                    lend(self.target.device, ready.lent, arguments, outputs)
-                return outputs
-        return None
 
     def steps(
         self, arguments: Sequence[Any], outputs: Sequence[Any] | None = None
@@ -216,7 +152,9 @@ class Executable:
         given = self._given(facts, outputs, apart=True)
         ready = self._for(facts, given, MemoryUse.of(outputs))
         values = [*facts.arguments, *given.buffers]
-        code = None if arrays else self._lane_code(ready)
+        code = None
+        if not arrays:
+            code = self.plans.slice_code(ready, lambda: compile_lane(ready.plan, self.target))
         if code is not None:
             return Lane(self.target.calls.addresses, code.bind(values), lane_room(ready.plan, facts.values), ready.plan)
         inputs = self.fusion.inputs
@@ -234,11 +172,6 @@ class Executable:
                 self(own[: len(inputs)], own[len(inputs) :])
 
         return Lane(False, lambda stream: on_arrays, memory_of(ready.plan, facts.values).peak, ready.plan)
-
-    def _lane_code(self, ready: _Ready) -> LaneCode | None:
-        if ready not in self._lane_codes:
-            self._lane_codes[ready] = compile_lane(ready.plan, self.target)
-        return self._lane_codes[ready]
 
     def plan_for(self, arguments: Sequence[Any]) -> tuple[Plan, Mapping[int, int]]:
         """The plan that a call with these arguments would run (compiled if need be), and the extent values.
@@ -271,10 +204,10 @@ class Executable:
 
     def _for(
         self, facts: CallFacts, given: GivenMemory, use: MemoryUse = NO_USE, donated: tuple[Donated, ...] = ()
-    ) -> _Ready:
+    ) -> CallablePlan:
         """The plan for a call, built if need be."""
-        with self._lock:
-            kept = self._plans(use)
+        with self.plans.lock:
+            kept = self.plans.plans(use)
             for ready in kept:
                 if ready.fits(facts, given, donated):
                     check_requirements(ready.plan.segmentation.original, facts.values)
@@ -283,22 +216,12 @@ class Executable:
             if cause is not None:
                 say(self.options, 1, lambda: str(cause))
             made = self._made(facts, given, "" if cause is None else str(cause), use, donated)
-            self._keep([made, *kept], use)
+            self.plans.add(made, use)
         if cause is not None:
-            self.misses.note(cause, warn=self.options.dynamic and self.options.resizes != "on")
+            self.misses.note(cause, warn=self.options.dynamic and self.options.resizes is not ResizeExtents.ON)
         return made
 
-    def _plans(self, use: MemoryUse) -> list[_Ready]:
-        return self._ready if use == NO_USE else self._into.get(use, [])
-
-    def _keep(self, plans: list[_Ready], use: MemoryUse) -> None:
-        """Keeps plans, a new list, so that a reader in another thread never sees one half changed."""
-        if use == NO_USE:
-            self._ready, self.first = plans[:MOST_PLANS], plans[0].call
-        else:
-            self._into[use] = plans[:MOST_PLANS]
-
-    def _cause(self, kept: Sequence[_Ready], facts: CallFacts) -> Miss | None:
+    def _cause(self, kept: Sequence[CallablePlan], facts: CallFacts) -> Miss | None:
         """Why no plan of these layouts serves the call: the guard that failed of the one that was used last."""
         for ready in kept:
             if ready.plan.layouts == facts.layouts:
@@ -313,14 +236,14 @@ class Executable:
 
     def _made(
         self, facts: CallFacts, given: GivenMemory, cause: str, use: MemoryUse, donated: tuple[Donated, ...]
-    ) -> _Ready:
+    ) -> CallablePlan:
         with collect_changes(self.changes) as changes:
             return self._compile(facts, given, cause, use, donated, changes)
 
     def _compile(
         self, facts: CallFacts, given: GivenMemory, cause: str, use: MemoryUse, donated: tuple[Donated, ...],
         changes: Sequence[PassChange],
-    ) -> _Ready:  # fmt: skip
+    ) -> CallablePlan:  # fmt: skip
         """As `_made`, with the changes that passes make on the way."""
         start = time.perf_counter()
         segmentation, concrete = self.concretizations.at(facts.values)
@@ -342,10 +265,10 @@ class Executable:
         call, text = compile_call(plan, self.target, facts_used, self._scalars, self.options.graph)
         dump.after(plan, facts.values, text)
         if self.options.debug:
-            why = why_made([ready.plan for ready in self._plans(use)], facts, given)
+            why = why_made([ready.plan for ready in self.plans.plans(use)], facts, given)
             say_plan(self.options, self.name, plan, why, time.perf_counter() - start)
         is_silent = not use.donated or self._is_silent(plan, len(use.donated))
-        return _Ready(plan, call, text, compile_guards(plan.guards), facts.values, is_silent, plan.lent)
+        return CallablePlan(plan, call, text, compile_guards(plan.guards), facts.values, is_silent, plan.lent)
 
     def _is_silent(self, plan: Plan, donated: int) -> bool:
         """Whether there is nothing to say of the donated memory, and no rest of it to fill."""
@@ -360,13 +283,9 @@ class Executable:
 
     def _slices_of(self, sliced: Sliced) -> Computation:
         """What computes one slice of a segment."""
-        if sliced not in self._slices:
-            quiet = self.options.replaced(debug=0, dump="")  # each slice is checked, and none is logged
-            segmentation = segment_fusion(sliced.fusion, options=quiet)
-            self._slices[sliced] = Executable(segmentation, self.target, options=quiet, disk=self.disk)
-        return self._slices[sliced]
 
-    def _put_first(self, ready: _Ready, use: MemoryUse) -> None:
-        """Puts the plan that was used last first: sizes that changed once tend to stay."""
-        with self._lock:
-            self._keep([ready, *(other for other in self._plans(use) if other is not ready)], use)
+        def make() -> Executable:
+            quiet = self.options.replaced(debug=0, dump="")  # each slice is checked, and none is logged
+            return Executable(segment_fusion(sliced.fusion, options=quiet), self.target, options=quiet, disk=self.disk)
+
+        return self.plans.computes_slice(sliced, make)

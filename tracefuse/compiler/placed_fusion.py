@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracefuse import config
+from tracefuse.caches import BoundedTable, Cache, register
 from tracefuse.compiler.executable import Executable
 from tracefuse.compiler.reference_executable import EvaluatedExecutable
 from tracefuse.config import Options
@@ -26,6 +27,13 @@ from tracefuse.runtime.memory.call_facts import check_arguments
 from tracefuse.runtime.memory.given_buffers import NO_USE, MemoryUse, returned
 from tracefuse.runtime.plan import Plan
 from tracefuse.runtime.targets.resolution import resolve_target, target_for
+
+MOST_EXECUTABLES = 64
+"""Executables kept, one for each device and set of options; the oldest goes first."""
+register(Cache(
+    "compiler.placed_fusion.PlacedFusion._executables", "executables", "target, device, options",
+    f"{MOST_EXECUTABLES}, the oldest go", "a `FusionDefinition`", "with the definition",
+))  # fmt: skip
 
 
 class CacheInfo(NamedTuple):
@@ -45,7 +53,8 @@ class PlacedFusion:
     def __init__(self, segmentation: Segmentation, decorator: Mapping[str, Any] | None = None) -> None:
         self.segmentation = segmentation
         self.decorator = decorator  # the options of the fused function that it comes from
-        self._executables: dict[tuple[str, int | None, Options], Executable] = {}
+        self._executables: BoundedTable[tuple[str, int | None, Options], Executable] = BoundedTable(MOST_EXECUTABLES)
+        self._compiles_dropped = 0
         # Of NumPy and CuPy arrays alone, whose calls need no look at what the arrays are.
         self._own: list[Executable] = []
         self._returned = len(returned(self.fusion))
@@ -68,7 +77,7 @@ class PlacedFusion:
     @property
     def compiles(self) -> int:
         """How many plans were built, on all devices."""
-        return sum(executable.compiles for executable in self._executables.values())
+        return self._compiles_dropped + sum(executable.compiles for executable in self._executables.values())
 
     @property
     def executables(self) -> tuple[Executable, ...]:
@@ -97,7 +106,8 @@ class PlacedFusion:
             if buffers:
                 use, arguments = MemoryUse.of(outputs), [*arguments, *buffers]
         for executable in self._own:
-            found = executable.attempt(arguments) if use is NO_USE else executable.attempt_into(arguments, use)
+            plans = executable.plans
+            found = plans.attempt(arguments) if use is NO_USE else plans.attempt_into(arguments, use)
             if found is not None:
                 return found
         return None
@@ -162,5 +172,7 @@ class PlacedFusion:
         found = self._executables.get(key)
         if found is None:
             found = Executable(self.segmentation, target_for(target, device or 0), options=options)
+            if len(self._executables) == MOST_EXECUTABLES:
+                self._compiles_dropped += next(iter(self._executables.values())).compiles
             self._executables[key] = found
         return found

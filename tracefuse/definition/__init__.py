@@ -1,1 +1,1 @@
-"""FusionDefinition: the recording frontend with nvFuser's calls, and segments as users see them."""
+"""FusionDefinition: a recording frontend with nvFuser's API, and the segments it shows to users."""

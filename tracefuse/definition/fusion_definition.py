@@ -1,14 +1,12 @@
 """FusionDefinition: a fusion recorded call by call, as in nvFuser's Python frontend.
 
-It is a façade: recording goes to a builder, printing to `printing`, splitting and running to the compiler below. A
-printed definition is a function that records itself again:
+It is a façade over the recording, the printer, the segmenter and the compiler. A definition prints as a Python function
+that records the same definition:
 
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], contiguity=True, dtype=DataType.Float)
         fd.add_output(fd.ops.sum(x, dims=[1]))
     (y,) = fd.execute([array])
-
-Knows: the calls and the spelling of nvFuser's frontend. Must not know: rules of merging, kernels, devices.
 """
 
 from __future__ import annotations
@@ -57,7 +55,7 @@ from tracefuse.runtime.memory.given_buffers import returned
 from tracefuse.runtime.plan import Plan
 
 _PROCESS_IDS = itertools.count(1)
-"""The numbers in the names of printed definitions; a definition can be given a counter of its own."""
+"""Numbers the names of printed definitions; `FusionDefinition(ids=...)` takes another counter."""
 
 _SCALAR_DEFAULTS = {
     "bool": DataType.Bool,
@@ -69,7 +67,7 @@ _SCALAR_DEFAULTS = {
 
 @dataclass(eq=False)
 class SegmentationState:
-    """What is there between `setup_segmentation` and `finalize_segmentation`."""
+    """The state between `setup_segmentation` and `finalize_segmentation`."""
 
     segmentation: Segmentation
     releases: list[tuple[int, ...]]
@@ -80,15 +78,16 @@ class SegmentationState:
 
 
 @source.methods_hide_own_frames
-class FusionDefinition(Recording):
+class FusionDefinition:
     """A definition: record it inside `with`, then execute, segment or print it.
 
-    ids: where the number in its printed name comes from, and those of its segments; by default one counter per process.
+    ops: the operations. recording: the recording interface. ids: the counter for the numbers in the printed names of
+    this definition and of its segments; by default one counter for the process.
     """
 
     def __init__(self, *, ids: Iterator[int] | None = None) -> None:
-        super().__init__()
-        self.ops = Operations(self)
+        self.recording = Recording()
+        self.ops = self.recording.ops = Operations(self.recording)
         self._ids = _PROCESS_IDS if ids is None else ids
         self.id = next(self._ids)
         self._state: SegmentationState | None = None
@@ -98,49 +97,50 @@ class FusionDefinition(Recording):
 
     @classmethod
     def from_fusion(cls, fusion: Fusion, *, ids: Iterator[int] | None = None) -> FusionDefinition:
-        """A complete definition of `fusion`."""
+        """Returns a complete definition of `fusion`."""
         fd = cls(ids=ids)
-        fd._fusion = fusion
+        fd.recording.fusion = fusion
         return fd
 
     @classmethod
     def from_placed(cls, placed: PlacedFusion) -> FusionDefinition:
-        """A complete definition of a fusion that is split and compiled already."""
+        """Returns a complete definition of a fusion that is already segmented and compiled."""
         fd = cls.from_fusion(placed.fusion)
         fd._placed = placed
         return fd
 
     def __enter__(self) -> FusionDefinition:
-        self._record()
+        self.recording.require_builder()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if kind is None:
-            self._fusion = self._builder.build()
-            check_outputs(self._fusion)
+            self.recording.fusion = self.recording.builder.build()
+            check_outputs(self.recording.fusion)
 
     @property
     def fusion(self) -> Fusion:
-        """The recorded fusion; before the end of `with`, as far as it is recorded."""
-        return self._builder.build() if self._fusion is None else self._fusion
+        """The fusion; inside `with`, what has been recorded so far."""
+        complete = self.recording.fusion
+        return self.recording.builder.build() if complete is None else complete
 
     def __repr__(self) -> str:
-        return definition_text(self.fusion, f"nvfuser_fusion_id{self.id}", self._vectors)
+        return definition_text(self.fusion, f"nvfuser_fusion_id{self.id}", self.recording.vectors)
 
     def _repr_html_(self) -> str:
         return segment_table.html_of(repr(self))
 
     def definition(self, inputs: Sequence[Any] | None = None) -> FusionDefinition:
-        """The definition itself, which serves all inputs: what a fused function answers by this name."""
+        """Returns the definition itself, as `definition` of a fused function does; it serves all inputs."""
         return self
 
     def cache_info(self) -> CacheInfo:
-        """How often it was recorded (once), how many sets of kernels were built, how many calls found one."""
+        """Counts traces (always 1), compilations, and calls that reused a compilation."""
         return CacheInfo(1, *((0, 0) if self._placed is None else (self._placed.compiles, self._placed.hits)))
 
-    # -- inputs and outputs -----------------------------------------------------------------------------------------
+    # -- inputs and outputs -------------------------------------------------------------------------------------------
 
     @records
     def define_tensor(
@@ -148,9 +148,10 @@ class FusionDefinition(Recording):
         dtype: Any = DataType.Float, is_cpu: bool = False, stride_order: Sequence[int] | None = None, *,
         sizes: Sequence[int] | None = None, strides: Sequence[int] | None = None, static_sizes: bool = False,
     ) -> Tensor:  # fmt: skip
-        """An input tensor: by `shape` (-1 symbolic, 1 broadcast, n static) and contiguity, or by sizes and strides.
+        """Adds an input tensor, by `shape` (-1 symbolic, 1 broadcast, n static) and contiguity or by sizes and strides.
 
-        contiguity: one bool, or one per axis with None where the axis is broadcast. strides: in elements.
+        contiguity: one bool, or one per axis, None for a broadcast axis. strides: in elements. static_sizes: keep
+        `sizes` as static extents. Raises ShapeError if the arguments do not describe one layout.
         """
         if sizes is not None or strides is not None:
             if sizes is None or strides is None or len(sizes) != len(strides):
@@ -169,52 +170,52 @@ class FusionDefinition(Recording):
                 hint="give each axis its rank by stride", where=source.user_line(),
             )  # fmt: skip
         layout = Layout(contiguity_of(shape, contiguity), order, bool(is_cpu))
-        number = self._record().tensor_input(dtype_of(dtype), list(shape), layout=layout, where=source.user_line())
-        return Tensor(self, number)
+        builder, where = self.recording.require_builder(), source.user_line()
+        return Tensor(self.recording, builder.tensor_input(dtype_of(dtype), list(shape), layout=layout, where=where))
 
     @records
     def define_scalar(self, value: Any = None, dtype: Any = None) -> Scalar:
-        """A constant, or with no value an input (Double unless `dtype` says)."""
+        """Adds a scalar: a constant, or an input if `value` is None (Double by default)."""
         if value is None:
             chosen = dtype_of(DataType.Double if dtype is None else dtype)
-            return Scalar(self, self._record().scalar_input(chosen, where=source.user_line()))
+            return Scalar(
+                self.recording, self.recording.require_builder().scalar_input(chosen, where=source.user_line())
+            )
         chosen = dtype_of(_SCALAR_DEFAULTS[python_kind(value)] if dtype is None else dtype)
         check_fits(value, chosen, "define_scalar")
         extent = int(value) if chosen.is_integer else None
-        made = self._apply(REGISTRY["set"], [Literal(value)], {}, chosen, (chosen,), extents=[extent])
-        return made[0]  # type: ignore[return-value]
+        scalars = self.recording.record_node(REGISTRY["set"], [Literal(value)], {}, chosen, (chosen,), extents=[extent])
+        return scalars[0]  # type: ignore[return-value]
 
     @records
     def define_vector(self, values: int | Sequence[Any], dtype: Any = DataType.Int) -> Vector:
-        """A vector of the given integers and scalars, or of that many new integer inputs."""
+        """Adds a vector of the given integers and scalars, or of `values` new integer inputs."""
         if isinstance(values, int):
             if not dtype_of(dtype).is_integer:
-                raise DtypeError(
-                    f"define_vector: dtype cannot be {dtype!r}", hint="name a type of integers: DataType.Int"
-                )
+                raise DtypeError(f"define_vector: dtype cannot be {dtype!r}", hint="name an integer type: DataType.Int")
             inputs = [self.define_scalar(dtype=dtype).index for _ in range(values)]
-            extents = [self._builder.values[number].extent for number in inputs]
-            return self._vector([extent for extent in extents if extent is not None])
-        return self._vector(values)
+            extents = [self.recording.builder.values[number].extent for number in inputs]
+            return self.recording.new_vector([extent for extent in extents if extent is not None])
+        return self.recording.new_vector(values)
 
     @records
     def from_array(self, array: Any, static_sizes: bool = False) -> Tensor:
-        """An input like `array`: its rank, dtype, broadcast axes and strides; symbolic sizes unless `static_sizes`."""
+        """Adds an input with the rank, dtype, broadcast axes and contiguity of `array`; static_sizes fixes sizes."""
         sizes, strides, dtype = description(array)
         return self.define_tensor(sizes=sizes, strides=strides, dtype=dtype, static_sizes=static_sizes)
 
     @records
     def from_pytorch(self, array: Any, static_sizes: bool = False) -> Tensor:
-        """`from_array`, by nvFuser's name."""
+        """Same as `from_array`; nvFuser's name."""
         return self.from_array(array, static_sizes)
 
     @records
     def add_output(self, output: Tensor | Scalar, alias_input: Any = None, stride_order: Any = None) -> None:
-        """Makes a value an output.
+        """Marks a value as an output.
 
-        alias_input: the input tensor whose memory is updated with it; the output is then not in the list that `execute`
-        returns, and everything else of the definition reads the input as it was. Raises FusionError for what is no
-        input or is updated already, ShapeError or DtypeError for another shape or type.
+        alias_input: an input tensor to update in place with the value. `execute` does not return such an output, and
+        every other op reads the input's old value. Raises FusionError if alias_input is not an input or is already
+        updated, ShapeError or DtypeError if the shape or dtype differs.
         """
         if isinstance(alias_input, tuple):  # nvFuser's add_output(output, stride_order)
             alias_input, stride_order = None, alias_input
@@ -223,24 +224,33 @@ class FusionDefinition(Recording):
                 f"add_output: stride_order {list(stride_order)}, but results are C-contiguous",
                 hint="permute the output instead", where=source.user_line(),
             )  # fmt: skip
-        number, builder = output.index, self._record()
-        taken = builder.aliases if alias_input is None else (*builder.inputs, *builder.outputs)
-        if number in taken:  # memory that is updated holds a value of its own
+        number, builder = output.index, self.recording.require_builder()
+        shared = builder.aliases if alias_input is None else (*builder.inputs, *builder.outputs)
+        if number in shared:  # an updated buffer cannot also hold another input or output
             number = self.ops.set(output).index
-        owner = None if alias_input is None else aliased_input(builder, number, self._operand(alias_input))
+        owner = None if alias_input is None else aliased_input(builder, number, self.recording.operand_of(alias_input))
         builder.output(number, owner)
 
     @records
+    def extent(self, id: int) -> Extent:
+        """Returns a symbolic integer: the extent of an input axis, or an integer scalar. It takes no number.
+
+        id: -1, -2, ... for the axes of the input tensors in order; from 0 up, the number of a scalar. The result
+        supports arithmetic and can be an entry of a shape. Raises FusionError for an unknown id.
+        """
+        return self.recording.find_extent(id)
+
+    @records
     def extent_min(self, a: Extent, b: Extent) -> Extent:
-        """The smaller of two symbolic integers (see `extent`)."""
+        """Returns the smaller of two symbolic integers (see `extent`)."""
         return minimum(a, b)
 
     @records
     def extent_max(self, a: Extent, b: Extent) -> Extent:
-        """The larger of two symbolic integers (see `extent`)."""
+        """Returns the larger of two symbolic integers (see `extent`)."""
         return maximum(a, b)
 
-    # -- running ----------------------------------------------------------------------------------------------------
+    # -- running ------------------------------------------------------------------------------------------------------
 
     @source.hides_own_frames
     def execute(
@@ -248,12 +258,13 @@ class FusionDefinition(Recording):
         save_repro_inputs: bool = False, number_of_streams: int | None = None,
         _enable_options: Sequence[str] = (), _disable_options: Sequence[str] = (),
     ) -> list[Any]:  # fmt: skip
-        """The outputs for `inputs`, in the order of definition; through the segments if the definition has some.
+        """Runs the definition on `inputs` and returns its outputs in order.
 
-        outputs: the array that each goes into (None for a new one), which is then what is returned for it; one that
-        overlaps inputs is right, too. Outputs that update an input are not in the list. _enable_options,
-        _disable_options: "concretize_resize_extents" sets that option for this call; other names change nothing.
-        number_of_streams: the option of that name, for this call.
+        Outputs that update an input are not returned. After `segment`, runs exactly those segments.
+
+        outputs: an array to write each output into, or None for a new one; it may overlap the inputs.
+        number_of_streams: sets that option for this call. _enable_options, _disable_options:
+        "concretize_resize_extents" sets that option for this call; other names are ignored.
         """
         check_list(inputs, "inputs")
         if outputs is not None:
@@ -265,20 +276,20 @@ class FusionDefinition(Recording):
         if save_repro_inputs is not False:
             check_arguments(self.fusion, inputs)
             self._saved = [input_text(argument) for argument in inputs]
-        given: dict[str, Any] = {} if number_of_streams is None else {"number_of_streams": number_of_streams}
+        overrides: dict[str, Any] = {} if number_of_streams is None else {"number_of_streams": number_of_streams}
         for names, mode in ((_enable_options, "on"), (_disable_options, "off")):
             if "concretize_resize_extents" in names:
-                given.setdefault("concretize_resize_extents", mode)
-        if given:
-            with config.options(**given):
+                overrides.setdefault("concretize_resize_extents", mode)
+        if overrides:
+            with config.options(**overrides):
                 return self._split()(inputs, outputs)
         return self._split()(inputs, outputs)
 
     @reads
     def execute_steps(self, inputs: Sequence[Any]) -> Generator[dict[int, Any], None, list[Any]]:
-        """Runs segment by segment, yielding the live values before the first and after each one.
+        """Runs segment by segment; yields the live values before the first segment and after each one.
 
-        A state maps numbers to values, extents (-1, -2, ...) last. The generator returns the outputs.
+        Each state maps numbers to values, with extents (-1, -2, ...) last. The generator returns the outputs.
         """
         return (yield from self._split().steps(inputs))
 
@@ -290,31 +301,35 @@ class FusionDefinition(Recording):
 
     @reads
     def validate(self, inputs: Sequence[Any], reference_outputs: Sequence[Any] | None = None) -> None:
-        """Raises AssertionError where `execute` is not close to the reference (by default computed in float64)."""
+        """Compares `execute` with `reference_outputs`, by default the reference implementation in float64.
+
+        Raises AssertionError for an output that is not close, FusionError for a wrong number of reference outputs.
+        """
         check_arguments(self.fusion, inputs)
-        known = reference_outputs
-        if known is None:
-            made = evaluate(self.fusion, [on_host(i) for i in inputs], wide=True)
-            pairs = zip(self.fusion.outputs, made, strict=True)
-            known = [value for number, value in pairs if number not in self.fusion.aliases]
+        expected_outputs = reference_outputs
+        if expected_outputs is None:
+            values = evaluate(self.fusion, [on_host(i) for i in inputs], wide=True)
+            pairs = zip(self.fusion.outputs, values, strict=True)
+            expected_outputs = [value for number, value in pairs if number not in self.fusion.aliases]
         outputs = self.execute(inputs)
-        if len(outputs) != len(known):
+        if len(outputs) != len(expected_outputs):
             raise FusionError(
-                f"validate: {len(outputs)} outputs, and reference_outputs has {len(known)}", hint="give one for each"
+                f"validate: the definition has {len(outputs)} outputs, and reference_outputs {len(expected_outputs)}",
+                hint="give one reference for each output",
             )
-        for number, output, expected in zip(returned(self.fusion), outputs, known, strict=True):
+        for number, output, expected in zip(returned(self.fusion), outputs, expected_outputs, strict=True):
             assert_close(output, expected, self.fusion.values[number].dtype, f"output {number}")
 
-    # -- segments ---------------------------------------------------------------------------------------------------
+    # -- segments -----------------------------------------------------------------------------------------------------
 
     @reads
     def segment(
         self, inputs: Sequence[Any] | None = None, merge: Predicate | None = None
     ) -> Segments[FusionDefinition]:
-        """The segments in order; `execute` runs exactly those from now on.
+        """Splits the definition and returns its segments in order; `execute` runs exactly these from then on.
 
-        inputs: arrays or ShapeDtypes; with them the segments show their kernels, and the predicate sees sizes. merge:
-        called with two `rules.Group`s, returns a bool or a Verdict; it can only forbid.
+        inputs: arrays or ShapeDtypes; they give the segments kernels and the predicate sizes. merge: a predicate that
+        takes two `rules.Group`s and returns a bool or a Verdict; it can only forbid a merge.
         """
         for position in range(self.setup_segmentation(inputs, merge)):
             self.build_segment(position)
@@ -323,14 +338,14 @@ class FusionDefinition(Recording):
 
     @property
     def segments(self) -> Segments[FusionDefinition]:
-        """The segments that `segment` found. Raises FusionError before that."""
+        """The segments that `segment` returned. Raises FusionError before the first `segment`."""
         if self._segments is None:
             raise FusionError("the definition is not segmented", hint="call fd.segment() first")
         return Segments(self._segments, self.fusion)
 
     @reads
     def setup_segmentation(self, inputs: Sequence[Any] | None = None, merge: Predicate | None = None) -> int:
-        """First phase: how many segments there are."""
+        """First phase: splits the definition and returns the number of segments."""
         placed, plan, merge = self._placed, None, merge_of(config.resolve(), merge)
         slices: dict[int, Plan] = {}
         if placed is None or merge is not placed.segmentation.merge or (merge is not None and inputs is not None):
@@ -344,15 +359,15 @@ class FusionDefinition(Recording):
             plan, values = placed.plan_for(inputs)
             slices = plans_of_slices(plan, values)
         segmentation = placed.segmentation if plan is None else plan.segmentation
-        borders = [part.segment for part in segmentation.segments]
-        launches = [Launch(k, b.original_inputs, b.original_outputs) for k, b in enumerate(borders)]
-        dying = releases(launches, segmentation.steps.graph.inputs, self.fusion.outputs)
-        self._state = SegmentationState(segmentation, dying[1:], placed, plan, slices)
-        return len(borders)
+        interfaces = [part.segment for part in segmentation.segments]
+        launches = [Launch(k, s.original_inputs, s.original_outputs) for k, s in enumerate(interfaces)]
+        released = releases(launches, segmentation.steps.graph.inputs, self.fusion.outputs)
+        self._state = SegmentationState(segmentation, released[1:], placed, plan, slices)
+        return len(interfaces)
 
     @reads
     def build_segment(self, position: int) -> DefinitionSegment[FusionDefinition]:
-        """Second phase: one segment, with its definition and maps."""
+        """Second phase: builds one segment with its definition and maps. Raises OutOfRangeError."""
         state = self._require_state()
         count = len(state.segmentation.segments)
         if not 0 <= position < count:
@@ -366,7 +381,7 @@ class FusionDefinition(Recording):
         return state.built[position]
 
     def finalize_segmentation(self) -> None:
-        """Third phase: the segments become the definition's, and the temporary state goes."""
+        """Third phase: makes these the segments that `execute` runs, and drops the temporary state."""
         state = self._require_state()
         self._segments = [self.build_segment(k) for k in range(len(state.segmentation.segments))]
         self._placed, self._state = state.placed, None
@@ -378,22 +393,22 @@ class FusionDefinition(Recording):
 
     @reads
     def concretization(self, inputs: Sequence[Any]) -> Concretization:
-        """What the definition becomes for these inputs (arrays or ShapeDtypes): static extents, splits and merges.
+        """Returns the definition as concretized for inputs (arrays or ShapeDtypes): static extents, splits, merges.
 
-        Nothing is compiled or run. Raises ShapeError for sizes that have no meaning.
+        Compiles and runs nothing. Raises ShapeError for sizes that the definition cannot have.
         """
         return self._split().concretization(inputs)
 
     @property
     def indexing(self) -> Indexing:
-        """Which axes share an index in which use: the classes of (axis, use)."""
+        """Equivalence classes of (axis, use) that share an index."""
         return index_classes(self.fusion)
 
     @reads
     def explain(self, inputs: Sequence[Any] | None = None) -> Explanation | Outline:
-        """The segments as a table, and why they are not one.
+        """Returns the segments as a table, with the reason for each boundary. Runs nothing.
 
-        inputs (arrays or ShapeDtypes) add what depends on sizes: templates, bytes, guards. Nothing runs.
+        inputs: arrays or ShapeDtypes; with them the table shows templates, bytes and guards, which depend on sizes.
         """
         if inputs is not None:
             return Explanation(*self._split().plan_for(inputs))
@@ -401,25 +416,28 @@ class FusionDefinition(Recording):
 
     @reads
     def host_program(self, inputs: Sequence[Any], merge: Predicate | None = None) -> HostProgram:
-        """What runs between the launches for `inputs` (arrays or ShapeDtypes), as text and as data; nothing runs.
+        """Returns the host program for `inputs` (arrays or ShapeDtypes), as text and as data. Runs nothing.
 
-        merge: as for `segment`, which it calls where it is given.
+        merge: if given, segments the definition with this predicate first, as `segment` does.
         """
         if merge is not None:
             self.segment(merge=merge)
         return HostProgram.of(self._split().plan_for(inputs)[0])
 
-    # -- scripts that show a problem --------------------------------------------------------------------------------
+    # -- repro scripts ------------------------------------------------------------------------------------------------
 
     @reads
     def repro_script_for(self, inputs: Sequence[Any] | None = None) -> str:
-        """A script that records the definition and runs it on arrays like `inputs`."""
+        """Returns a script that records the definition and runs it on arrays like `inputs`."""
         if inputs is not None:
             check_arguments(self.fusion, inputs)
         return self._script([input_text(argument) for argument in inputs or ()])
 
     def last_repro_script(self) -> str:
-        """The script for the inputs of the last `execute(..., save_repro_inputs=True)`."""
+        """Returns the script for the inputs of the last `execute(..., save_repro_inputs=True)`.
+
+        Raises FusionError if no call saved its inputs.
+        """
         if self._saved is None:
             raise FusionError("no inputs were saved", hint="call fd.execute(inputs, save_repro_inputs=True) first")
         return self._script(self._saved)

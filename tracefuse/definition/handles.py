@@ -1,8 +1,6 @@
-"""What a definition hands out while it records: tensors, scalars and vectors, as names of values of the IR.
+"""Handles: the tensors, scalars and vectors that a definition returns while it records.
 
-Their operators are the operations of the recording that they belong to.
-
-Knows: values of the IR, axes, meshes. Must not know: how an operation is recorded, segments, execution.
+A handle names a value of the IR by number; its operators call `fd.ops` of the definition that it belongs to.
 """
 
 from __future__ import annotations
@@ -25,128 +23,129 @@ if TYPE_CHECKING:
     from tracefuse.definition.recording import Recording
 
 LoopAxis: TypeAlias = tuple[int, str, int | None]
-"""An axis of a tensor, "whole", or the "outer" or "inner" part of it, and into how many pieces it is split."""
+"""(axis, part, chunks): part is "whole", or "outer" or "inner" after a split into `chunks` chunks."""
 
 
 @source.methods_hide_own_frames
 class Handle:
     """A value of a definition, with the operators of `fd.ops`."""
 
-    __slots__ = ("_fd", "_number")
+    __slots__ = ("_number", "recording")
     # NumPy's arrays and scalars leave operators to the methods here, which refuse arrays.
     __array_ufunc__ = None
 
-    def __init__(self, fd: Recording, number: int) -> None:
-        self._fd, self._number = fd, number
+    def __init__(self, recording: Recording, number: int) -> None:
+        self.recording, self._number = recording, number
 
     @property
-    def _value(self) -> Value:
-        return self._fd._builder.values[self._number]
+    def ir_value(self) -> Value:
+        """The value in the IR: dtype, symbolic shape, sharding."""
+        return self.recording.builder.values[self._number]
 
     @property
     def index(self) -> int:
-        """The number in the definition's numbering."""
+        """The number of the value in the definition."""
         return self._number
 
     @property
     def dtype(self) -> DataType:
-        return data_type_of(self._value.dtype)
+        return data_type_of(self.ir_value.dtype)
 
-    def _apply(self, name: str, *operands: Any) -> Any:
-        return getattr(self._fd.ops, name)(*operands)
+    def _call(self, name: str, *operands: Any) -> Any:
+        return getattr(self.recording.ops, name)(*operands)
 
     def __add__(self, other: Any) -> Any:
-        return self._apply("add", self, other)
+        return self._call("add", self, other)
 
     def __radd__(self, other: Any) -> Any:
-        return self._apply("add", other, self)
+        return self._call("add", other, self)
 
     def __sub__(self, other: Any) -> Any:
-        return self._apply("sub", self, other)
+        return self._call("sub", self, other)
 
     def __rsub__(self, other: Any) -> Any:
-        return self._apply("sub", other, self)
+        return self._call("sub", other, self)
 
     def __mul__(self, other: Any) -> Any:
-        return self._apply("mul", self, other)
+        return self._call("mul", self, other)
 
     def __rmul__(self, other: Any) -> Any:
-        return self._apply("mul", other, self)
+        return self._call("mul", other, self)
 
     def __truediv__(self, other: Any) -> Any:
-        return self._apply("truediv", self, other)
+        return self._call("truediv", self, other)
 
     def __rtruediv__(self, other: Any) -> Any:
-        return self._apply("truediv", other, self)
+        return self._call("truediv", other, self)
 
     def __floordiv__(self, other: Any) -> Any:
-        return self._apply("floor_divide", self, other)
+        return self._call("floor_divide", self, other)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return self._apply("floor_divide", other, self)
+        return self._call("floor_divide", other, self)
 
     def __mod__(self, other: Any) -> Any:
-        return self._apply("remainder", self, other)
+        return self._call("remainder", self, other)
 
     def __rmod__(self, other: Any) -> Any:
-        return self._apply("remainder", other, self)
+        return self._call("remainder", other, self)
 
     def __pow__(self, other: Any) -> Any:
-        return self._apply("pow", self, other)
+        return self._call("pow", self, other)
 
     def __rpow__(self, other: Any) -> Any:
-        return self._apply("pow", other, self)
+        return self._call("pow", other, self)
 
     def __neg__(self) -> Any:
-        return self._apply("neg", self)
+        return self._call("neg", self)
 
     def __abs__(self) -> Any:
-        return self._apply("abs", self)
+        return self._call("abs", self)
 
     def __invert__(self) -> Any:
-        return self._apply("bitwise_not", self)
+        return self._call("bitwise_not", self)
 
     def __and__(self, other: Any) -> Any:
-        return self._apply("bitwise_and", self, other)
+        return self._call("bitwise_and", self, other)
 
     def __rand__(self, other: Any) -> Any:
-        return self._apply("bitwise_and", other, self)
+        return self._call("bitwise_and", other, self)
 
     def __or__(self, other: Any) -> Any:
-        return self._apply("bitwise_or", self, other)
+        return self._call("bitwise_or", self, other)
 
     def __ror__(self, other: Any) -> Any:
-        return self._apply("bitwise_or", other, self)
+        return self._call("bitwise_or", other, self)
 
     def __xor__(self, other: Any) -> Any:
-        return self._apply("bitwise_xor", self, other)
+        return self._call("bitwise_xor", self, other)
 
     def __rxor__(self, other: Any) -> Any:
-        return self._apply("bitwise_xor", other, self)
+        return self._call("bitwise_xor", other, self)
 
     def __lt__(self, other: Any) -> Any:
-        return self._apply("lt", self, other)
+        return self._call("lt", self, other)
 
     def __le__(self, other: Any) -> Any:
-        return self._apply("le", self, other)
+        return self._call("le", self, other)
 
     def __gt__(self, other: Any) -> Any:
-        return self._apply("gt", self, other)
+        return self._call("gt", self, other)
 
     def __ge__(self, other: Any) -> Any:
-        return self._apply("ge", self, other)
+        return self._call("ge", self, other)
 
     def __eq__(self, other: object) -> Any:
-        return self._apply("eq", self, other)
+        return self._call("eq", self, other)
 
     def __ne__(self, other: object) -> Any:
-        return self._apply("ne", self, other)
+        return self._call("ne", self, other)
 
     __hash__ = object.__hash__
 
     def __bool__(self) -> bool:
         raise FusionError(
-            f"{self!r} has no truth value: a definition is recorded before there are values",
+            f"{self!r} has no truth value: a definition is recorded before any data exists",
             hint="select with fd.ops.where", where=source.user_line(),
         )  # fmt: skip
 
@@ -159,75 +158,81 @@ class Tensor(Handle):
 
     @property
     def ndim(self) -> int:
-        return len(self._value.shape)
+        return len(self.ir_value.shape)
 
     @records
     def size(self, dim: int) -> Scalar:
-        """The extent of one axis, as `fd.ops.size`."""
-        return self._apply("size", self, dim)  # type: ignore[no-any-return]
+        """Records the extent of one axis; same as `fd.ops.size`."""
+        return self._call("size", self, dim)  # type: ignore[no-any-return]
 
     @records
     def shape(self) -> Vector:
-        """All extents, as `fd.ops.shape`."""
-        return self._apply("shape", self)  # type: ignore[no-any-return]
+        """Records all extents; same as `fd.ops.shape`."""
+        return self._call("shape", self)  # type: ignore[no-any-return]
 
     @records
     def outer_split(self, axis: int, pieces: int) -> None:
-        """Splits `axis` in two for `axis(i)`: the pieces, then what each holds (the last may hold less)."""
-        axes = self._fd._loop_axes(self._number)
+        """Splits `axis` into two loop axes, the chunks and the elements of a chunk; the last chunk may be shorter.
+
+        pieces: the number of chunks. Raises ShapeError if it is less than 1, UnsupportedError for an axis that is split
+        already.
+        """
+        axes = self.recording.loop_axes(self._number)
         place = normalize_axis(axis, len(axes), "outer_split: axis")
         if pieces < 1:
             raise ShapeError(f"outer_split: pieces cannot be {pieces}", hint="give 1 or more")
-        own, part, _ = axes[place]
+        tensor_axis, part, _ = axes[place]
         if part != "whole":
-            raise UnsupportedError(f"outer_split: axis {axis} is a part of a split", hint="split each axis once")
-        axes[place : place + 1] = [(own, "outer", pieces), (own, "inner", pieces)]
+            raise UnsupportedError(f"outer_split: axis {axis} is the result of a split", hint="split each axis once")
+        axes[place : place + 1] = [(tensor_axis, "outer", pieces), (tensor_axis, "inner", pieces)]
 
     @records
     def set_device_mesh(self, devices: Sequence[int]) -> None:
-        """The devices, by number, that hold the tensor: all of it, unless an axis is spread over mesh_x."""
+        """Places the tensor on devices, given by number: replicated, unless an axis is parallelized over mesh_x."""
         if not devices or len(set(devices)) < len(devices) or min(devices) < 0:
             raise FusionError(
                 f"set_device_mesh: devices cannot be {list(devices)}", hint="name each device once, by a number from 0"
             )
-        values = self._fd._builder.values
+        values = self.recording.builder.values
         values[self._number] = replace(values[self._number], sharding=Sharding(tuple(devices)))
 
     @records
-    def axis(self, axis: int) -> Axis:
-        """One axis, after the splits made by `outer_split`, to be spread with `parallelize`."""
-        axes = self._fd._loop_axes(self._number)
-        return Axis(self._fd, self._number, axes[normalize_axis(axis, len(axes), "axis: axis")])
+    def axis(self, axis: int) -> TensorAxis:
+        """Returns one axis, counted after the splits of `outer_split`, to call `parallelize` on."""
+        axes = self.recording.loop_axes(self._number)
+        return TensorAxis(self.recording, self._number, axes[normalize_axis(axis, len(axes), "axis: axis")])
 
     def __matmul__(self, other: Any) -> Any:
-        return self._apply("matmul", self, other)
+        return self._call("matmul", self, other)
 
     def __repr__(self) -> str:
-        return f"Tensor(T{self._number}: {self._value.type})"
+        return f"Tensor(T{self._number}: {self.ir_value.type})"
 
 
-class Axis:
-    """An axis of a tensor of a definition, or a part of one."""
+class TensorAxis:
+    """An axis of a tensor, or the outer or inner axis of a split."""
 
-    __slots__ = ("_fd", "_number", "_place")
+    __slots__ = ("_number", "_place", "recording")
 
-    def __init__(self, fd: Recording, number: int, place: LoopAxis) -> None:
-        self._fd, self._number, self._place = fd, number, place
+    def __init__(self, recording: Recording, number: int, place: LoopAxis) -> None:
+        self.recording, self._number, self._place = recording, number, place
 
     @records
     def parallelize(self, kind: ParallelType) -> None:
-        """Spreads the axis: ParallelType.stream computes its slices, or its pieces after a split, on streams; mesh_x
-        gives each device of the tensor's mesh one part.
+        """Parallelizes the axis.
 
-        Raises FusionError for an input, which is there whole, UnsupportedError for what cannot be spread so.
+        ParallelType.stream computes each slice, or each chunk after a split, on a stream. ParallelType.mesh_x shards
+        the axis over the devices of the tensor's mesh. Raises FusionError for an input on streams and for a tensor
+        without a mesh, UnsupportedError for other kinds and for the inner axis of a split.
         """
         axis, part, pieces = self._place
-        builder, where = self._fd._builder, source.user_line()
+        builder, where = self.recording.builder, source.user_line()
         value = builder.values[self._number]
         if kind is ParallelType.mesh_x:
             if value.sharding is None or part != "whole":
                 raise FusionError(
-                    "parallelize: the tensor has no mesh", hint="call tv.set_device_mesh([0, 1]) first, split nothing",
+                    "parallelize: the tensor has no mesh, or the axis is split",
+                    hint="call tv.set_device_mesh([0, 1]), and do not split the axis",
                     where=where,
                 )  # fmt: skip
             builder.values[self._number] = replace(value, sharding=replace(value.sharding, axis=axis))
@@ -239,12 +244,14 @@ class Axis:
             )  # fmt: skip
         if part == "inner":
             raise UnsupportedError(
-                "parallelize: what a piece holds stays on its stream", hint="spread the outer part of the split",
+                "parallelize: the inner axis of a split stays on one stream", hint="parallelize the outer axis",
                 where=where,
             )  # fmt: skip
         if self._number in builder.inputs:
             raise FusionError(
-                f"parallelize: input T{self._number} is there whole", hint="spread a copy: fd.ops.set(x)", where=where
+                f"parallelize: T{self._number} is an input, which no stream computes",
+                hint="parallelize a copy: fd.ops.set(x)",
+                where=where,
             )
         builder.values[self._number] = replace(value, stream=StreamAxis(axis, pieces))
 
@@ -255,26 +262,26 @@ class Scalar(Handle):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return f"Scalar(S{self._number}: {self._value.dtype.short})"
+        return f"Scalar(S{self._number}: {self.ir_value.dtype.short})"
 
 
 @source.methods_hide_own_frames
 class Vector:
-    """Integers under one number: a shape, or what `define_vector` was given."""
+    """A vector of integers under one number: a shape, or the argument of `define_vector`."""
 
-    __slots__ = ("_fd", "_held")
+    __slots__ = ("_vector", "recording")
 
-    def __init__(self, fd: Recording, held: VectorValue) -> None:
-        self._fd, self._held = fd, held
+    def __init__(self, recording: Recording, vector: VectorValue) -> None:
+        self.recording, self._vector = recording, vector
 
     @property
     def index(self) -> int:
-        return self._held.number
+        return self._vector.number
 
     @property
     def elements(self) -> tuple[Extent, ...]:
-        """The integers, as ints and symbolic expressions."""
-        return self._held.elements
+        """The integers: ints or symbolic expressions."""
+        return self._vector.elements
 
     @property
     def size(self) -> int:
@@ -284,7 +291,7 @@ class Vector:
         return len(self.elements)
 
     def __getitem__(self, index: int) -> Scalar:
-        return self._fd.ops.at(self, index)  # type: ignore[no-any-return]
+        return self.recording.ops.at(self, index)  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
-        return f"Vector(V{self._held.number}: {list(self.elements)})"
+        return f"Vector(V{self._vector.number}: {list(self.elements)})"

@@ -1,8 +1,7 @@
-"""The integers that host scalars of a definition are, so that shapes made from them stay symbolic.
+"""Symbolic integers of host scalars, so that shapes computed from scalars stay symbolic.
 
-Integer arithmetic on scalars gives integer expressions; a comparison gives 1 or 0, which `where` chooses by.
-
-Knows: what ops compute on extents. Must not know: any single op, how operations are recorded.
+Integer arithmetic on scalars yields an integer expression. A comparison yields an expression that is 1 or 0, which
+`where` multiplies with. Op definitions say what they compute on extents (`on_extents`).
 """
 
 from __future__ import annotations
@@ -16,29 +15,30 @@ from tracefuse.ir.fusion import Operand
 from tracefuse.ops import Pointwise
 
 
-def scalar_extent(fd: Recording, op: Pointwise, operands: Sequence[Operand], result: DType) -> Extent | None:
-    """The extent that a scalar result of type `result` is, or None where no expression describes it."""
+def compute_extent(recording: Recording, op: Pointwise, operands: Sequence[Operand], result: DType) -> Extent | None:
+    """Returns the extent that a scalar result of type `result` is; None where no expression describes it."""
     if not result.is_integer or result.itemsize < 4:
         return None
-    return _chosen(fd, *operands) if op.promotion == "where" else _on_extents(fd, op, operands)
+    return (_select_extent if op.promotion == "where" else _apply_to_extents)(recording, op, operands)
 
 
-def _on_extents(fd: Recording, op: Pointwise, operands: Sequence[Operand]) -> Extent | None:
+def _apply_to_extents(recording: Recording, op: Pointwise, operands: Sequence[Operand]) -> Extent | None:
     if op.on_extents is None:
         return None
-    extents = [fd._extent_or_none(operand) for operand in operands]
+    extents = [recording.extent_of(operand) for operand in operands]
     return None if any(e is None for e in extents) else op.on_extents(*extents)
 
 
-def _chosen(fd: Recording, condition: Operand, chosen: Operand, other: Operand) -> Extent | None:
-    """What a comparison of integers chooses between two others."""
-    truth = fd._truths.get(condition) if isinstance(condition, int) else None
-    first, second = (fd._extent_or_none(o) for o in (chosen, other))
+def _select_extent(recording: Recording, op: Pointwise, operands: Sequence[Operand]) -> Extent | None:
+    """Returns the extent of `where` on a comparison of integers."""
+    condition, if_true, if_false = operands
+    truth = recording.comparisons.get(condition) if isinstance(condition, int) else None
+    first, second = (recording.extent_of(o) for o in (if_true, if_false))
     if truth is None or first is None or second is None:
         return None
     return second + truth * (first - second)
 
 
-def truth_of(fd: Recording, op: Pointwise, operands: Sequence[Operand]) -> Extent | None:
-    """1 where a comparison of host scalars holds, else 0; None for other ops, and where no extents are compared."""
-    return _on_extents(fd, op, operands) if op.result == "bool" else None
+def compare_extents(recording: Recording, op: Pointwise, operands: Sequence[Operand]) -> Extent | None:
+    """Returns the extent that is 1 where a comparison of integer scalars holds, else 0; None for any other op."""
+    return _apply_to_extents(recording, op, operands) if op.result == "bool" else None

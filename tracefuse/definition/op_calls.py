@@ -1,9 +1,7 @@
-"""The operations of a definition that follow from the rows: one call for each kind of op.
+"""Operations derived from op definitions: one way to record for each kind of op, and no op by name.
 
-A pointwise row takes tensors, scalars and Python constants; a reduction has its three forms; a movement or library row
-takes its operands and then its attributes.
-
-Knows: rows, kinds, promotion. Must not know: which rows there are, what nvFuser spells otherwise than they do.
+A pointwise op takes tensors, scalars and Python constants. A reduction takes (arg, dims, keepdim, dtype), (arg, dim,
+keepdim, dtype) or (arg, dtype). A movement or library op takes its operands, then its attributes.
 """
 
 from __future__ import annotations
@@ -17,11 +15,12 @@ from inspect import Parameter, Signature
 from typing import Any
 
 from tracefuse import source
+from tracefuse.caches import memoized
 from tracefuse.definition.handles import Tensor
-from tracefuse.definition.host_scalars import scalar_extent, truth_of
+from tracefuse.definition.host_scalars import compare_extents, compute_extent
 from tracefuse.definition.parameters import AXES_OR_TYPE, INTEGER_OPERAND, LARGEST
 from tracefuse.definition.recording import Recording
-from tracefuse.definition.signatures import Call, operation
+from tracefuse.definition.signatures import CallSignature, make_operation
 from tracefuse.dtypes import DataType, DType, dtype_of, promote_nvfuser
 from tracefuse.errors import DtypeError, ShapeError, UnsupportedError, shown
 from tracefuse.ir.axes import normalize_axes, normalize_axis
@@ -31,7 +30,7 @@ from tracefuse.ir.op_kinds import check_domain
 from tracefuse.ir.printing import data_operands, moved_types, predicted_types
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
 
-# nvFuser's names of what is a row under another name here.
+# nvFuser's name -> the name of the op definition.
 ALIASES = {
     "truediv": "div",
     "mod": "fmod",
@@ -45,25 +44,25 @@ class UnknownOperation(UnsupportedError, AttributeError):
     """`fd.ops` has no operation of this name."""
 
 
-class RowOperations:
-    """The operations of one definition. `getattr` finds rows by name; `dir` lists them."""
+class RegisteredOperations:
+    """The operations of one definition: attribute lookup finds op definitions by name, `dir` lists them."""
 
-    def __init__(self, fd: Recording) -> None:
-        self._fd = fd
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *REGISTRY, *ALIASES})
+        return sorted({*dir(type(self)), *REGISTRY, *ALIASES})  # operations only, no instance attributes
 
     @source.hides_own_frames
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        row = REGISTRY.get(ALIASES.get(name, name))
-        if row is None or name.startswith("_"):
+        op = REGISTRY.get(ALIASES.get(name, name))
+        if op is None or name.startswith("_"):
             close = difflib.get_close_matches(name, dir(self), n=3)
             raise UnknownOperation(
                 f"fd.ops has no operation {name!r}",
                 hint=f"close names: {', '.join(close)}" if close else "dir(fd.ops) lists them",
             )
-        match row:
+        match op:
             case Pointwise():
                 function: Callable[..., Any] = self._pointwise
             case Reduction():
@@ -71,158 +70,161 @@ class RowOperations:
             case Movement() | Library():
                 function = self._movement
             case _:
-                raise UnknownOperation(f"{name} is of a kind that definitions do not record: {row.kind}")
-        return operation(_call_of(name), self._fd, functools.partial(function, row), row.doc)
+                raise UnknownOperation(f"fd.ops cannot record {name}: its kind is {op.kind}")
+        return make_operation(_make_signature(name), self.recording, functools.partial(function, op), op.doc)
 
     def _pointwise(
-        self, row: Pointwise, *operands: Any, dtype: Any = None, compute: Any = None, **attributes: Any
+        self, op: Pointwise, *arguments: Any, dtype: Any = None, compute: Any = None, **attributes: Any
     ) -> Any:
-        """dtype: the type of the result, and to compute in, instead of the promoted one; compute: only the latter."""
-        given = [self._fd._operand(o) for o in operands]
-        predicted, result = predicted_types(self._fd._builder.values, row, given)
+        """Records a pointwise op. dtype overrides the promoted result and compute dtype; compute only the latter."""
+        operands = [self.recording.operand_of(a) for a in arguments]
+        predicted, result = predicted_types(self.recording.builder.values, op, operands)
         chosen = type_or_none(dtype)
         inner = type_or_none(compute)
-        if row.result == "dtype":
+        if op.result == "dtype":
             if chosen is None:
-                raise DtypeError(f"{row.name} needs a dtype", hint="name one, as dtype=DataType.Float")
+                raise DtypeError(f"{op.name} needs a dtype", hint="name one, as dtype=DataType.Float")
             attributes["dtype"] = result = chosen
         elif chosen is not None:
-            inner = inner or _computing(row, chosen, predicted)
-            result = result if row.result == "bool" else chosen
+            inner = inner or _compute_type(op, chosen, predicted)
+            result = result if op.result == "bool" else chosen
         inner = inner or predicted
         if inner is None or result is None:
-            result = self._refused(row, given) if row.result != "bool" or inner is None else dtype_of(bool)
+            result = self._raise_dtype_error(op, operands) if op.result != "bool" or inner is None else dtype_of(bool)
             inner = inner or result
         if chosen is not None or compute is not None:
-            check_domain(row.name, inner, row.domain)
-        extents = [scalar_extent(self._fd, row, given, result)]
-        made = self._fd._apply(row, given, attributes, inner, (result,), extents=extents)[0]
-        truth = truth_of(self._fd, row, given)
+            check_domain(op.name, inner, op.domain)
+        extents = [compute_extent(self.recording, op, operands, result)]
+        handle = self.recording.record_node(op, operands, attributes, inner, (result,), extents=extents)[0]
+        truth = compare_extents(self.recording, op, operands)
         if truth is not None:
-            self._fd._truths[made.index] = truth
-        return made
+            self.recording.comparisons[handle.index] = truth
+        return handle
 
-    def _refused(self, row: Pointwise, given: Sequence[Operand]) -> DType:
-        """Raises the row's own DtypeError."""
-        values = self._fd._builder.values
-        taking = [values[o] for o in given if isinstance(o, int)]
-        row.types([v.dtype for v in taking if v.is_tensor], (), "nvfuser", [v.dtype for v in taking if not v.is_tensor])
-        raise DtypeError(f"{row.name} does not take these constants", hint="convert one with fd.define_scalar")
+    def _raise_dtype_error(self, op: Pointwise, operands: Sequence[Operand]) -> DType:
+        """Raises the DtypeError of the op definition."""
+        values = self.recording.builder.values
+        typed = [values[o] for o in operands if isinstance(o, int)]
+        op.types([v.dtype for v in typed if v.is_tensor], (), "nvfuser", [v.dtype for v in typed if not v.is_tensor])
+        raise DtypeError(f"{op.name} does not take these constants", hint="convert one with fd.define_scalar")
 
     def _reduction(
-        self, row: Reduction, arg: Tensor, dims: Any = None, keepdim: bool = False, dtype: Any = None, *,
+        self, op: Reduction, arg: Tensor, dims: Any = None, keepdim: bool = False, dtype: Any = None, *,
         dim: int | None = None, compute: Any = None, **attributes: Any,
     ) -> Any:  # fmt: skip
-        """(arg, dtype) over all axes; (arg, dim, keepdim, dtype); (arg, dims, keepdim, dtype)."""
+        """Records a reduction: (arg, dims, keepdim, dtype), (arg, dim, keepdim, dtype) or (arg, dtype)."""
         if isinstance(dims, DataType | DType):
             dims, dtype = None, dims
         rank = arg.ndim
         chosen = dims if dims is not None or dim is None else (dim,)
-        known = normalize_axes(range(rank) if chosen is None else chosen, rank, f"{row.name}: axis")
-        own = arg._value.dtype
-        result = row.result_type(own, "nvfuser", type_or_none(dtype))
-        inner = type_or_none(compute) or row.compute_type(own, result)
+        axes = normalize_axes(range(rank) if chosen is None else chosen, rank, f"{op.name}: axis")
+        operand = arg.ir_value.dtype
+        result = op.result_type(operand, "nvfuser", type_or_none(dtype))
+        inner = type_or_none(compute) or op.compute_type(operand, result)
         if dtype is not None or compute is not None:
-            check_domain(row.name, inner, row.domain)
-        full = {"dims": known, "keepdim": keepdim, **attributes}
-        return self._fd._apply(row, [self._fd._operand(arg)], full, inner, (result,))[0]
+            check_domain(op.name, inner, op.domain)
+        full = {"dims": axes, "keepdim": keepdim, **attributes}
+        return self.recording.record_node(op, [self.recording.operand_of(arg)], full, inner, (result,))[0]
 
     def _movement(
-        self, row: Movement | Library, *arguments: Any, dtype: Any = None, compute: Any = None, **attributes: Any
+        self, op: Movement | Library, *arguments: Any, dtype: Any = None, compute: Any = None, **attributes: Any
     ) -> Any:
-        """Operands, then attributes in the order of the row, by position or keyword."""
-        count = len(arguments) if row.arity is None else row.arity
-        operands, names = arguments[:count], [name for name, _ in row.attributes]
-        defaults = {name: value for name, value in row.attributes if name == "dim" and value is not None}
+        """Records a movement or library op: operands, then attributes in the order of the op definition."""
+        count = len(arguments) if op.arity is None else op.arity
+        handles, names = arguments[:count], [name for name, _ in op.attributes]
+        defaults = {name: value for name, value in op.attributes if name == "dim" and value is not None}
         full: dict[str, Any] = {**defaults, **dict(zip(names, arguments[count:], strict=False)), **attributes}
-        rank = operands[0].ndim
-        full = {name: _normalized(name, value, rank) for name, value in full.items()}
-        given = [self._fd._operand(o) for o in operands]
-        return self._moved(row, given, full, dtype, compute)
+        rank = handles[0].ndim
+        full = {name: _normalize_attribute(name, value, rank) for name, value in full.items()}
+        operands = [self.recording.operand_of(o) for o in handles]
+        return self._record_moved(op, operands, full, dtype, compute)
 
-    def _moved(
-        self, row: Op, given: Sequence[Operand], attributes: Mapping[str, Any], dtype: Any = None, compute: Any = None
+    def _record_moved(
+        self, op: Op, operands: Sequence[Operand], attributes: Mapping[str, Any], dtype: Any = None, compute: Any = None
     ) -> Any:
-        own = self._fd._dtypes([o for o in data_operands(row, given) if isinstance(o, int)])
+        dtypes = self.recording.dtypes_of([o for o in data_operands(op, operands) if isinstance(o, int)])
         chosen = type_or_none(dtype)
-        inner, result = moved_types(row, promote_nvfuser(*own))
-        if chosen is not None and not (isinstance(row, Library) and row.result == "index"):
-            inner = result = moved_types(row, chosen)[1] if isinstance(row, Library) else chosen
+        inner, result = moved_types(op, promote_nvfuser(*dtypes))
+        if chosen is not None and not (isinstance(op, Library) and op.result == "index"):
+            inner = result = moved_types(op, chosen)[1] if isinstance(op, Library) else chosen
         inner = type_or_none(compute) or inner
-        if isinstance(row, Library):
-            check_domain(row.name, inner, row.domain)
-        return self._fd._apply(row, given, attributes, inner, (result,))[0]
+        if isinstance(op, Library):
+            check_domain(op.name, inner, op.domain)
+        return self.recording.record_node(op, operands, attributes, inner, (result,))[0]
 
-    def _sizes(self, shape: Sequence[Extent], what: str) -> Shape:
-        """A shape to be made: each entry is required to be no smaller than 0, and their product to be a size."""
+    def _check_sizes(self, shape: Sequence[Extent], what: str) -> Shape:
+        """Returns a result shape whose entries are required to be at least 0.
+
+        Raises ShapeError if the static extents alone make more than 2**63 - 1 elements.
+        """
         known = math.prod(extent for extent in shape if isinstance(extent, int))
         if known > LARGEST:
             raise ShapeError(
-                f"{what}: shape {shown(list(shape))} has {known} elements or more", hint="2**63 - 1 at most"
+                f"{what}: shape {shown(list(shape))} has at least {known} elements", hint="the limit is 2**63 - 1"
             )
         for axis, extent in enumerate(shape):
             message = f"{what}: axis {axis} would get {{right}} elements"
-            self._fd._builder.require(0, "<=", extent, message, "sizes are at least 0")
+            self.recording.builder.require(0, "<=", extent, message, "sizes are at least 0")
         return tuple(shape)
 
 
-def _normalized(name: str, value: Any, rank: int) -> Any:
-    """Axes counted from the front, each named once; other attributes as they are."""
+def _normalize_attribute(name: str, value: Any, rank: int) -> Any:
+    """Normalizes axes to count from the front and checks that each occurs once; other attributes pass through."""
     if name == "dim":
         return normalize_axis(value, rank)
     if name != "dims":
         return value
     axes = tuple(normalize_axis(axis, rank) for axis in value)
     if len(set(axes)) < len(axes):
-        raise ShapeError(f"an axis is named twice in dims={list(value)}", hint="name each axis once")
+        raise ShapeError(f"dims={list(value)} names an axis twice", hint="name each axis once")
     return axes
 
 
-@functools.cache
-def _call_of(name: str) -> Call:
-    """How the row that is called by this name is called."""
-    row = REGISTRY[ALIASES.get(name, name)]
+@memoized("the signature of a method of `fd.ops`", key="name", most=None, bound="op definitions and aliases")
+def _make_signature(name: str) -> CallSignature:
+    """Builds the call signature of the op with this name."""
+    op = REGISTRY[ALIASES.get(name, name)]
     types = [
         Parameter("dtype", Parameter.KEYWORD_ONLY, default=None),
         Parameter("compute", Parameter.KEYWORD_ONLY, default=None),
     ]
-    if isinstance(row, Reduction):
-        whole = inspect.signature(RowOperations._reduction).replace(return_annotation=Signature.empty)
+    if isinstance(op, Reduction):
+        whole = inspect.signature(RegisteredOperations._reduction).replace(return_annotation=Signature.empty)
         shared = [p for p in whole.parameters.values() if p.kind is not Parameter.VAR_KEYWORD][2:]
-        own = [_attribute(n, v, Parameter.KEYWORD_ONLY) for n, v in row.attributes if n not in ("dims", "keepdim")]
-        return Call(name, Signature([*shared, *own]), {"dims": AXES_OR_TYPE})
+        specific = [_attribute(n, v, Parameter.KEYWORD_ONLY) for n, v in op.attributes if n not in ("dims", "keepdim")]
+        return CallSignature(name, Signature([*shared, *specific]), {"dims": AXES_OR_TYPE})
     by_either = Parameter.POSITIONAL_OR_KEYWORD
-    if isinstance(row, Pointwise):
-        operands = [Parameter(n, Parameter.POSITIONAL_ONLY) for n in "abcd"[: row.arity]]
-        attributes = [_attribute(n, v, Parameter.KEYWORD_ONLY) for n, v in row.attributes]
-        return Call(name, Signature([*operands, *types, *attributes]))
-    operands = [Parameter(n, by_either) for n in _operand_names(row)]
-    attributes = [_attribute(n, v, by_either) for n, v in row.attributes]
-    positions = {"index": INTEGER_OPERAND} if isinstance(row, Movement) else {}
-    return Call(name, Signature([*operands, *attributes, *types]), positions)
+    if isinstance(op, Pointwise):
+        operands = [Parameter(n, Parameter.POSITIONAL_ONLY) for n in "abcd"[: op.arity]]
+        attributes = [_attribute(n, v, Parameter.KEYWORD_ONLY) for n, v in op.attributes]
+        return CallSignature(name, Signature([*operands, *types, *attributes]))
+    operands = [Parameter(n, by_either) for n in _operand_names(op)]
+    attributes = [_attribute(n, v, by_either) for n, v in op.attributes]
+    positions = {"index": INTEGER_OPERAND} if isinstance(op, Movement) else {}
+    return CallSignature(name, Signature([*operands, *attributes, *types]), positions)
 
 
 def _attribute(name: str, default: Any, how: Any) -> Parameter:
     return Parameter(name, how, default=default)
 
 
-def _operand_names(row: Op) -> list[str]:
-    """`arg`, then `arg2`, ...; operands that hold positions are `index`."""
-    count = row.arity or 0
-    indices = row.indices if isinstance(row, Library) else ()
-    if isinstance(row, Movement) and row.data is not None:
-        indices = tuple(range(row.data, count))
+def _operand_names(op: Op) -> list[str]:
+    """Names the operands arg, arg2, ...; an operand that holds positions is `index`."""
+    count = op.arity or 0
+    indices = op.indices if isinstance(op, Library) else ()
+    if isinstance(op, Movement) and op.data is not None:
+        indices = tuple(range(op.data, count))
     names = ["arg", *(f"arg{k}" for k in range(2, count + 1))]
     return ["index" if k in indices else name for k, name in enumerate(names)]
 
 
-def _computing(row: Pointwise, result: DType, predicted: DType | None) -> DType:
-    """The type to compute in for a result of the user's choice."""
-    if row.result == "complex":
+def _compute_type(op: Pointwise, result: DType, predicted: DType | None) -> DType:
+    """Returns the type to compute in when the user chose the result type."""
+    if op.result == "complex":
         return result.real
-    return predicted if row.result == "real" and predicted is not None and predicted.is_complex else result
+    return predicted if op.result == "real" and predicted is not None and predicted.is_complex else result
 
 
 def type_or_none(dtype: Any) -> DType | None:
-    """A type that a user named; None and DataType.Null name none."""
+    """Returns the dtype that the user named; None for None and DataType.Null."""
     return None if dtype is None or dtype is DataType.Null else dtype_of(dtype)

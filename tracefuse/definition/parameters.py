@@ -1,9 +1,8 @@
-"""What the parameters of a definition's calls take: one kind for each name, with how a value is read and refused.
+"""Kinds of parameters: which values each parameter of a definition's calls takes, by the parameter's name.
 
-A kind reads a value into the terms of the recording (axes and sizes as Python integers or symbolic ones, types as
-DTypes) and refuses everything else, so that no call meets a value that it does not expect.
-
-Knows: names of parameters, kinds of values. Must not know: rows, how anything is recorded.
+A kind converts a value to the recording's terms (axes and sizes as Python or symbolic integers, dtypes as DTypes) and
+refuses any other value with a hint. Every call of `fd` and `fd.ops` converts its arguments here first, so the code that
+records never sees an unexpected type.
 """
 
 from __future__ import annotations
@@ -19,15 +18,18 @@ from tracefuse.errors import DtypeError, FusionError, ShapeError, TraceError, Tr
 from tracefuse.ir.extents import Expression, symbols
 
 MOST_AXES = 64
-"""Axes that a NumPy array can have."""
+"""The largest rank of a NumPy array."""
 
 SMALLEST, LARGEST = -(2**63), 2**63 - 1
-"""Of a size, a position or a shift."""
+"""The range of a size, a position or a shift."""
 
 
 class Refused(Exception):
-    """A value, or its entry at `place`, is none that the parameter takes. instead: what to write, if the kind's own
-    words do not say it; error: a ShapeError where the value is of the right kind."""
+    """The parameter does not take this value, or this entry of it.
+
+    place: the entry, such as "[1]". instead: a hint that replaces the kind's own. error: the class to raise; ShapeError
+    if the value has the right kind but not a possible size.
+    """
 
     def __init__(
         self, value: Any, place: str = "", instead: str | None = None, error: type[TracefuseError] = TraceError
@@ -38,36 +40,40 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a parameter takes. expected: what a hint tells the user to give; read: the value in the recording's terms.
+    """The values that a parameter takes.
 
-    `read(fd, value)` raises Refused for a value that is none of this kind.
+    expected: the hint, after "give". read: `read(recording, value)` converts a value to the recording's terms; it
+    raises Refused for any other value.
     """
 
     expected: str
     read: Callable[[Any, Any], Any]
 
-    def check(self, fd: Any, owner: str, parameter: str, value: Any) -> Any:
-        """The value as the operation `owner` takes it; TraceError, ShapeError or FusionError for one that it
-        does not take."""
+    def check(self, recording: Any, owner: str, parameter: str, value: Any) -> Any:
+        """Converts an argument of the call `owner`.
+
+        Raises FusionError for a handle of another definition, TraceError or ShapeError for any other value that the
+        parameter does not take.
+        """
         try:
-            return self.read(fd, value)
+            return self.read(recording, value)
         except Refused as refused:
             message = f"{owner}: {parameter}{refused.place} cannot be {shown(refused.value)}"
-            if fd.handle_kind(refused.value) == "foreign":
+            if recording.handle_kind(refused.value) == "foreign":
                 message += ", which belongs to another definition"
                 raise FusionError(message, hint=f"give {self.expected}") from None
             raise refused.error(message, hint=f"give {refused.instead or self.expected}") from None
 
 
-# -- how values are read ----------------------------------------------------------------------------------------------
+# -- conversions ------------------------------------------------------------------------------------------------------
 
 
-def _number(fd: Any, value: Any) -> bool | int | float | complex:
-    """A Python number, or the one that an array without axes holds."""
+def _number(recording: Any, value: Any) -> bool | int | float | complex:
+    """Returns a Python number, or the element of an array without axes."""
     if isinstance(value, np.ma.MaskedArray):
         raise Refused(value)
     if isinstance(value, np.generic | np.ndarray) or (getattr(value, "shape", None) == () and hasattr(value, "item")):
-        if fd is not None and fd.handle_kind(value) is not None:
+        if recording is not None and recording.handle_kind(value) is not None:
             raise Refused(value)
         if value.shape != ():
             raise Refused(value, instead="an array as an input: fd.from_array(array) and fd.execute([array])")
@@ -79,8 +85,8 @@ def _number(fd: Any, value: Any) -> bool | int | float | complex:
     return item
 
 
-def _integer(fd: Any, value: Any) -> int:
-    number = value if type(value) is int else _number(fd, value)
+def _integer(recording: Any, value: Any) -> int:
+    number = value if type(value) is int else _number(recording, value)
     if not isinstance(number, int) or isinstance(number, bool):
         raise Refused(value)
     if not SMALLEST <= number <= LARGEST:
@@ -88,88 +94,88 @@ def _integer(fd: Any, value: Any) -> int:
     return int(number)
 
 
-def _real(fd: Any, value: Any) -> float:
-    number = _number(fd, value)
+def _real(recording: Any, value: Any) -> float:
+    number = _number(recording, value)
     if isinstance(number, bool | complex) or number != number or abs(number) > LARGEST:
         raise Refused(value)
     return number
 
 
-def _flag(fd: Any, value: Any) -> bool:
+def _flag(recording: Any, value: Any) -> bool:
     if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
         return bool(value)
     raise Refused(value)
 
 
-def _size(fd: Any, value: Any) -> Any:
-    """An integer, or the symbolic one that a scalar is."""
+def _size(recording: Any, value: Any) -> Any:
+    """Returns an integer, or the symbolic integer that a scalar stands for."""
     if type(value) is int and SMALLEST <= value <= LARGEST:
         return value
     if isinstance(value, Expression):
-        if not all(fd.has_extent(symbol.id) for symbol in symbols(value)):
+        if not all(recording.has_extent(symbol.id) for symbol in symbols(value)):
             raise Refused(
                 value, instead="a size of this definition, made from its own tensors and scalars", error=ShapeError
             )
         return value
-    if fd.handle_kind(value) == "scalar":
-        extent = fd._extent_or_none(value.index)
+    if recording.handle_kind(value) == "scalar":
+        extent = recording.extent_of(value.index)
         if extent is None:
             raise Refused(
                 value,
-                instead="an integer that sizes can be made of: sizes, integer inputs and + - * // % of them",
+                instead="an integer that a shape can depend on: sizes, integer inputs, and + - * // % of them",
                 error=ShapeError,
             )
         return extent
-    return _integer(fd, value)
+    return _integer(recording, value)
 
 
-def _offset(fd: Any, value: Any) -> Any:
-    made = _size(fd, value)
-    if isinstance(made, int) and abs(made) > 2**62:
+def _offset(recording: Any, value: Any) -> Any:
+    offset = _size(recording, value)
+    if isinstance(offset, int) and abs(offset) > 2**62:
         raise Refused(value, error=ShapeError)
-    return made
+    return offset
 
 
-def _operand(fd: Any, value: Any) -> Any:
-    return value if fd.handle_kind(value) in ("tensor", "scalar") else _number(fd, value)
+def _operand(recording: Any, value: Any) -> Any:
+    return value if recording.handle_kind(value) in ("tensor", "scalar") else _number(recording, value)
 
 
-def _tensor(fd: Any, value: Any) -> Any:
-    if fd.handle_kind(value) != "tensor":
+def _tensor(recording: Any, value: Any) -> Any:
+    if recording.handle_kind(value) != "tensor":
         raise Refused(value)
     return value
 
 
-def _scalar(fd: Any, value: Any) -> Any:
-    return value if fd.handle_kind(value) == "scalar" else _number(fd, value)
+def _scalar(recording: Any, value: Any) -> Any:
+    return value if recording.handle_kind(value) == "scalar" else _number(recording, value)
 
 
-def _integer_operand(fd: Any, value: Any) -> Any:
-    made = _operand(fd, value)
-    if fd._kind(made) not in ("bool", "int", "uint"):
+def _integer_operand(recording: Any, value: Any) -> Any:
+    operand = _operand(recording, value)
+    if recording.dtype_kind(operand) not in ("bool", "int", "uint"):
         raise Refused(value)
-    return made
+    return operand
 
 
-def _integer_tensor(fd: Any, value: Any) -> Any:
-    return _integer_operand(fd, _tensor(fd, value))
+def _integer_tensor(recording: Any, value: Any) -> Any:
+    return _integer_operand(recording, _tensor(recording, value))
 
 
-def _vector(fd: Any, value: Any) -> Any:
-    if fd.handle_kind(value) != "vector":
+def _vector(recording: Any, value: Any) -> Any:
+    if recording.handle_kind(value) != "vector":
         raise Refused(value)
     return value
 
 
-def _result(fd: Any, value: Any) -> Any:
-    if fd.handle_kind(value) not in ("tensor", "scalar"):
+def _result(recording: Any, value: Any) -> Any:
+    if recording.handle_kind(value) not in ("tensor", "scalar"):
         constant = isinstance(value, bool | int | float | complex)
         raise Refused(value, instead="a tensor filled with the constant: fd.ops.full([], value)" if constant else None)
     return value
 
 
-def _dtype(fd: Any, value: Any) -> Any:
-    if fd.handle_kind(value) is not None:
+def _dtype(recording: Any, value: Any) -> Any:
+    if recording.handle_kind(value) is not None:
         raise Refused(value)
     if value is DataType.Null or isinstance(value, DataType | DType):
         return value
@@ -180,9 +186,9 @@ def _dtype(fd: Any, value: Any) -> Any:
     return value
 
 
-def _entries(fd: Any, value: Any) -> Sequence[Any]:
-    """The entries of a list, a tuple, a range, an array of one axis or a vector."""
-    if fd.handle_kind(value) == "vector":
+def _entries(recording: Any, value: Any) -> Sequence[Any]:
+    """Returns the entries of a list, tuple, range, vector or one-dimensional array."""
+    if recording.handle_kind(value) == "vector":
         return value.elements  # type: ignore[no-any-return]
     if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray) and value.ndim == 1:
         return value.tolist()  # type: ignore[no-any-return]
@@ -191,63 +197,65 @@ def _entries(fd: Any, value: Any) -> Sequence[Any]:
     raise Refused(value)
 
 
-def _each(fd: Any, value: Any, read: Callable[[Any, Any], Any], most: int | None = None) -> tuple[Any, ...]:
-    entries = _entries(fd, value)
+def _each(recording: Any, value: Any, read: Callable[[Any, Any], Any], most: int | None = None) -> tuple[Any, ...]:
+    entries = _entries(recording, value)
     if most is not None and len(entries) > most:
-        raise Refused(value, instead=f"{most} entries at most: arrays have no more axes", error=ShapeError)
-    made = []
+        raise Refused(value, instead=f"at most {most} entries: arrays have no more axes", error=ShapeError)
+    converted = []
     for position, entry in enumerate(entries):
         try:
-            made.append(read(fd, entry))
+            converted.append(read(recording, entry))
         except Refused as refused:
             raise Refused(refused.value, f"[{position}]{refused.place}", refused.instead, refused.error) from None
-    return tuple(made)
+    return tuple(converted)
 
 
 def _list_of(read: Callable[[Any, Any], Any], most: int | None = None, least: int = 0) -> Callable[[Any, Any], Any]:
-    def entries(fd: Any, value: Any) -> tuple[Any, ...]:
-        made = _each(fd, value, read, most)
-        if len(made) < least:
+    def read_entries(recording: Any, value: Any) -> tuple[Any, ...]:
+        converted = _each(recording, value, read, most)
+        if len(converted) < least:
             raise Refused(value)
-        return made
+        return converted
 
-    return entries
-
-
-def _axes(fd: Any, value: Any) -> Any:
-    """One axis, or several."""
-    if fd.handle_kind(value) is None and not isinstance(value, list | tuple | range | np.ndarray):
-        return (_integer(fd, value),)
-    return _each(fd, value, _integer, MOST_AXES)
+    return read_entries
 
 
-def _axes_or_type(fd: Any, value: Any) -> Any:
-    return value if isinstance(value, DataType | DType) else _axes(fd, value)
+def _axes(recording: Any, value: Any) -> Any:
+    """Returns a tuple of axes from one axis or several."""
+    if recording.handle_kind(value) is None and not isinstance(value, list | tuple | range | np.ndarray):
+        return (_integer(recording, value),)
+    return _each(recording, value, _integer, MOST_AXES)
 
 
-def _contiguity(fd: Any, value: Any) -> Any:
+def _axes_or_type(recording: Any, value: Any) -> Any:
+    return value if isinstance(value, DataType | DType) else _axes(recording, value)
+
+
+def _contiguity(recording: Any, value: Any) -> Any:
     if isinstance(value, bool | np.bool_):
         return bool(value)
-    return _each(fd, value, lambda fd, entry: None if entry is None else _flag(fd, entry), MOST_AXES)
+    return _each(
+        recording, value, lambda recording, entry: None if entry is None else _flag(recording, entry), MOST_AXES
+    )
 
 
-def _count_or_entries(fd: Any, value: Any) -> Any:
-    if fd.handle_kind(value) is None and not isinstance(value, list | tuple | range | np.ndarray):
-        count = _integer(fd, value)
+def _count_or_entries(recording: Any, value: Any) -> Any:
+    if recording.handle_kind(value) is None and not isinstance(value, list | tuple | range | np.ndarray):
+        count = _integer(recording, value)
         if not 0 <= count <= MOST_AXES:
             raise Refused(
                 value, instead=f"how many new inputs, from 0 to {MOST_AXES}, or the integers", error=ShapeError
             )
         return count
-    return _each(fd, value, _size)
+    return _each(recording, value, _size)
 
 
-def _tensor_or_order(fd: Any, value: Any) -> Any:
-    return _each(fd, value, _integer) if isinstance(value, list | tuple) else _operand(fd, value)
+def _tensor_or_order(recording: Any, value: Any) -> Any:
+    return _each(recording, value, _integer) if isinstance(value, list | tuple) else _operand(recording, value)
 
 
-def _array(fd: Any, value: Any) -> Any:
-    if fd.handle_kind(value) is not None or isinstance(value, type) or not hasattr(value, "dtype"):
+def _array(recording: Any, value: Any) -> Any:
+    if recording.handle_kind(value) is not None or isinstance(value, type) or not hasattr(value, "dtype"):
         raise Refused(value)
     if not hasattr(value, "shape") or isinstance(value, np.ma.MaskedArray | np.matrix):
         raise Refused(value, instead="a plain array, such as np.asarray(array)")
@@ -255,28 +263,28 @@ def _array(fd: Any, value: Any) -> Any:
 
 
 def _one_of(*choices: int) -> Callable[[Any, Any], Any]:
-    def chosen(fd: Any, value: Any) -> int:
-        number = _integer(fd, value)
+    def read_choice(recording: Any, value: Any) -> int:
+        number = _integer(recording, value)
         if number not in choices:
             raise Refused(value)
         return number
 
-    return chosen
+    return read_choice
 
 
-def _arguments(fd: Any, value: Any) -> Any:
+def _arguments(recording: Any, value: Any) -> Any:
     if not isinstance(value, list | tuple):
         raise Refused(value)
     return value
 
 
-def _predicate(fd: Any, value: Any) -> Any:
+def _predicate(recording: Any, value: Any) -> Any:
     if not callable(value) or isinstance(value, type):
         raise Refused(value)
     return value
 
 
-# -- the kinds, and which parameter takes which -----------------------------------------------------------------------
+# -- kinds, and the parameters that take them -------------------------------------------------------------------------
 
 TENSOR = Kind("a tensor of this definition", _tensor)
 TENSORS = Kind("a list of tensors of this definition, with at least one", _list_of(_tensor, least=1))
@@ -300,7 +308,7 @@ PAIRS = Kind("pairs of lists of axes", _list_of(_list_of(_list_of(_integer))))
 ARRAY = Kind("an array of NumPy, CuPy, PyTorch or JAX", _array)
 ARGUMENTS = Kind("a list with one array or number for each input", _arguments)
 PREDICATE = Kind("a function of two groups, such as tracefuse.rules.one_op_a_segment", _predicate)
-ANY = Kind("anything", lambda fd, value: value)
+ANY = Kind("anything", lambda recording, value: value)
 
 _NAMES: tuple[tuple[Kind, str], ...] = (
     (TENSOR, "arg tensor input weight query key value grad_output output log_sumexp bias mask arg2 arg3"),
@@ -330,11 +338,11 @@ _NAMES: tuple[tuple[Kind, str], ...] = (
 )  # fmt: skip
 
 KIND_OF: dict[str, Kind] = {name: kind for kind, names in _NAMES for name in names.split()}
-"""By the name of the parameter, wherever it means the same."""
+"""The kind of each parameter, by name; the same name means the same in every call."""
 
-_SPELLED_SHAPE = Kind("a list of integers: -1 symbolic, 1 broadcast, n static", _list_of(_integer, MOST_AXES))
-_OF_ONE_CALL: dict[tuple[str, str], Kind] = {
-    ("define_tensor", "shape"): _SPELLED_SHAPE,
+_STATIC_SHAPE = Kind("a list of integers: -1 symbolic, 1 broadcast, n static", _list_of(_integer, MOST_AXES))
+_KIND_IN_CALL: dict[tuple[str, str], Kind] = {
+    ("define_tensor", "shape"): _STATIC_SHAPE,
     ("define_tensor", "sizes"): Kind("a list of integers, one for each axis", _list_of(_integer, MOST_AXES)),
     ("define_tensor", "strides"): Kind("a list of integers, in elements", _list_of(_integer, MOST_AXES)),
     ("define_tensor", "contiguity"): Kind("True, False, or a list of True, False and None", _contiguity),
@@ -353,12 +361,12 @@ _OF_ONE_CALL: dict[tuple[str, str], Kind] = {
     ("pad", "value"): Kind("a number, or a scalar made of constants", _scalar),
     ("outer_split", "pieces"): Kind("an integer of at least 1", _integer),
     ("set_device_mesh", "devices"): Kind("numbers of devices in a list", _list_of(_integer)),
-    ("parallelize", "kind"): Kind("a ParallelType, such as ParallelType.stream", lambda fd, value: value),
+    ("parallelize", "kind"): Kind("a ParallelType, such as ParallelType.stream", lambda recording, value: value),
 }
-"""By call and parameter, where a name means something else than elsewhere."""
+"""Exceptions, by (call, parameter)."""
 
 
 def kind_of(owner: str, parameter: str) -> Kind:
-    """What a parameter of a call takes; KeyError where nothing says so."""
-    found = _OF_ONE_CALL.get((owner, parameter))
-    return KIND_OF[parameter] if found is None else found
+    """Returns the kind of a parameter of a call. Raises KeyError for an unknown name."""
+    exception = _KIND_IN_CALL.get((owner, parameter))
+    return KIND_OF[parameter] if exception is None else exception

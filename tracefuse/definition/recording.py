@@ -1,9 +1,8 @@
-"""A definition while it is recorded: its builder, the numbers of its values, and how operands are read.
+"""The recording interface: what `fd`, `fd.ops` and the handles use to add to a definition.
 
-Integer scalars carry the integer expression that they are, so that a shape made from them stays symbolic. A vector has
-a number of the shared numbering, which the IR leaves out.
-
-Knows: the IR and its builder. Must not know: which operations there are, segments, execution.
+`Recording` owns the IR builder of one definition and translates between handles, value numbers and Python constants.
+Integer scalars carry their symbolic extent, so a shape built from them stays symbolic. A vector takes a number in the
+same numbering as the values; the IR itself has no vectors.
 """
 
 from __future__ import annotations
@@ -13,130 +12,157 @@ from typing import Any
 
 from tracefuse import source
 from tracefuse.definition.handles import Handle, LoopAxis, Scalar, Tensor, Vector
-from tracefuse.definition.signatures import records
 from tracefuse.dtypes import DataType, DType, check_fits, dtype_of, python_kind
 from tracefuse.errors import FusionError
 from tracefuse.ir.builder import FusionBuilder
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Attributes, Fusion, Literal, Op, Operand
 from tracefuse.ir.printing import VectorValue, data_operands
+from tracefuse.ir.reference import evaluate
+from tracefuse.ir.subfusion import extents_in
+from tracefuse.ops import Pointwise
 
 
 class Recording:
-    """A definition while it is recorded. `ops`: its operations."""
+    """The state of one definition while it is recorded.
+
+    ops: the operations (`fd.ops`), which implement the operators of handles. builder: the IR builder. vectors: vectors
+    by number. comparisons: for each host scalar that compares integers, the extent that is 1 where it holds, else 0.
+    fusion: the complete fusion; None while the definition is open.
+    """
 
     ops: Any
 
     def __init__(self) -> None:
-        self._builder = FusionBuilder()
-        self._builder.decides_later = True
-        self._vectors: dict[int, VectorValue] = {}
-        # Of host scalars that compare integers: 1 where it holds, else 0.
-        self._truths: dict[int, Extent] = {}
-        self._fusion: Fusion | None = None
-        self._axes: dict[int, list[LoopAxis]] = {}
+        self.builder = FusionBuilder()
+        self.builder.decides_later = True
+        self.vectors: dict[int, VectorValue] = {}
+        self.comparisons: dict[int, Extent] = {}
+        self.fusion: Fusion | None = None
+        self._loop_axes: dict[int, list[LoopAxis]] = {}
 
-    def _record(self) -> FusionBuilder:
-        """The builder; FusionError once the definition is complete."""
-        if self._fusion is not None:
+    def require_builder(self) -> FusionBuilder:
+        """Returns the builder. Raises FusionError once the definition is complete."""
+        if self.fusion is not None:
             raise FusionError(
                 "the definition is complete: nothing can be added to it",
                 hint="record inside `with FusionDefinition() as fd:`", where=source.user_line(),
             )  # fmt: skip
-        return self._builder
+        return self.builder
 
-    def _loop_axes(self, number: int) -> list[LoopAxis]:
-        """The axes of a tensor as splits have left them."""
-        whole: list[LoopAxis] = [(axis, "whole", None) for axis in range(len(self._builder.values[number].shape))]
-        return self._axes.setdefault(number, whole)
+    # -- handles ------------------------------------------------------------------------------------------------------
 
-    def _handle(self, number: int) -> Tensor | Scalar:
-        return (Tensor if self._builder.values[number].is_tensor else Scalar)(self, number)
+    def new_handle(self, number: int) -> Tensor | Scalar:
+        """Returns the tensor or scalar that stands for value `number`."""
+        return (Tensor if self.builder.values[number].is_tensor else Scalar)(self, number)
 
-    def _vector(self, elements: Sequence[Extent], shape_of: int | None = None) -> Vector:
-        number = self._record().new_number()
-        self._vectors[number] = VectorValue(number, tuple(elements), shape_of)
-        return Vector(self, self._vectors[number])
+    def new_vector(self, elements: Sequence[Extent], shape_of: int | None = None) -> Vector:
+        """Adds a vector. shape_of: the tensor whose extents the elements are."""
+        number = self.require_builder().new_number()
+        self.vectors[number] = VectorValue(number, tuple(elements), shape_of)
+        return Vector(self, self.vectors[number])
+
+    def loop_axes(self, number: int) -> list[LoopAxis]:
+        """Returns the axes of a tensor after its splits; splitting edits this list in place."""
+        unsplit: list[LoopAxis] = [(axis, "whole", None) for axis in range(len(self.builder.values[number].shape))]
+        return self._loop_axes.setdefault(number, unsplit)
 
     def forget_from(self, number: int) -> None:
-        """Forgets vectors and comparisons whose numbers are given again."""
-        for held in (self._vectors, self._truths):
-            while held and next(reversed(held)) >= number:
-                held.popitem()
+        """Drops the vectors and comparisons numbered `number` or higher; the builder reuses these numbers."""
+        for by_number in (self.vectors, self.comparisons):
+            while by_number and next(reversed(by_number)) >= number:
+                by_number.popitem()
 
     def handle_kind(self, value: Any) -> str | None:
-        """ "tensor", "scalar" or "vector" of this definition, "foreign" for another's, None for other values."""
+        """Returns "tensor", "scalar" or "vector" for this definition's handles, "foreign" for another's, else None."""
         if not isinstance(value, Handle | Vector):
             return None
-        if value._fd is not self:
+        if value.recording is not self:
             return "foreign"
         return "vector" if isinstance(value, Vector) else "tensor" if isinstance(value, Tensor) else "scalar"
 
+    # -- symbolic integers --------------------------------------------------------------------------------------------
+
     def has_extent(self, id: int) -> bool:
-        """Whether a symbolic integer with this id is one of this definition."""
-        return -id <= self._builder.axes if id < 0 else id in self._builder.values
+        """Whether a symbolic integer with this id belongs to this definition."""
+        return -id <= self.builder.axes if id < 0 else id in self.builder.values
 
-    # -- operands ---------------------------------------------------------------------------------------------------
-
-    def _operand(self, value: Any) -> Operand:
-        """A value of this definition by number, or a constant."""
-        if isinstance(value, Handle):
-            return value._number
-        python_kind(value)
-        return Literal(value)
-
-    def _kind(self, value: Any) -> str:
-        """The kind of dtype of an operand."""
-        operand = self._operand(value)
-        return python_kind(operand.value) if isinstance(operand, Literal) else self._builder.values[operand].dtype.kind
-
-    def _dtypes(self, numbers: Sequence[int]) -> tuple[list[DType], list[DType]]:
-        """The types of the tensors and of the scalars among `numbers`."""
-        values = [self._builder.values[n] for n in numbers]
-        return [v.dtype for v in values if v.is_tensor], [v.dtype for v in values if not v.is_tensor]
-
-    def _dtype_of(self, operand: Operand) -> DType:
-        if isinstance(operand, Literal):
-            defaults = {"bool": DataType.Bool, "int": DataType.Int, "float": DataType.Float}
-            return dtype_of(defaults.get(python_kind(operand.value), DataType.ComplexFloat))
-        return self._builder.values[operand].dtype
-
-    def _extent_or_none(self, operand: Operand) -> Extent | None:
-        """The integer expression that an operand is, None for anything but integers."""
-        if isinstance(operand, Literal):
-            return operand.value if isinstance(operand.value, int) and not isinstance(operand.value, bool) else None
-        return self._builder.values[operand].extent
-
-    # -- applying rows ----------------------------------------------------------------------------------------------
-
-    def _apply(
-        self, row: Op, operands: Sequence[Operand], attributes: Attributes, compute: DType, dtypes: Sequence[DType],
-        *, extents: Sequence[Extent | None] = (),
-    ) -> tuple[Tensor | Scalar, ...]:  # fmt: skip
-        """Records one node and hands out its results."""
-        for operand in data_operands(row, operands):
-            if isinstance(operand, Literal):
-                check_fits(operand.value, compute, row.name)
-        where = source.user_line()
-        made = self._record().node(row, operands, attributes, compute, dtypes, where=where, extents=extents)
-        return tuple(map(self._handle, made))
-
-    @records
-    def extent(self, id: int) -> Extent:
-        """The symbolic integer with this id, which takes no number: an axis of the inputs, or an integer scalar.
-
-        id: -1, -2, ... the extents of the input tensors in the order of tensor and axis; from 0 up the number of a
-        scalar. The result can be computed with and put into shapes.
-        """
+    def find_extent(self, id: int) -> Extent:
+        """Returns the extent with this id (see `FusionDefinition.extent`). Raises FusionError for an unknown id."""
         if id >= 0:
-            found = self._builder.values[id].extent if id in self._builder.values else None
+            extent = self.builder.values[id].extent if id in self.builder.values else None
         else:
-            inputs = [self._builder.values[number] for number in self._builder.inputs]
+            inputs = [self.builder.values[number] for number in self.builder.inputs]
             axes = [extent for value in inputs if value.is_tensor for extent in value.shape]
-            found = axes[-id - 1] if -id <= len(axes) else None
-        if found is None:
+            extent = axes[-id - 1] if -id <= len(axes) else None
+        if extent is None:
             raise FusionError(
                 f"extent: the definition has no extent with id {id}",
                 hint="-1, -2, ... are the axes of its inputs, from 0 up its integer scalars",
             )
-        return found
+        return extent
+
+    # -- operands -----------------------------------------------------------------------------------------------------
+
+    def operand_of(self, value: Any) -> Operand:
+        """Returns the number of a handle, or a Python constant as a Literal."""
+        if isinstance(value, Handle):
+            return value.index
+        python_kind(value)
+        return Literal(value)
+
+    def dtype_kind(self, value: Any) -> str:
+        """Returns the dtype kind ("bool", "int", "uint", "float" or "complex") of a handle or constant."""
+        operand = self.operand_of(value)
+        return python_kind(operand.value) if isinstance(operand, Literal) else self.builder.values[operand].dtype.kind
+
+    def dtypes_of(self, numbers: Sequence[int]) -> tuple[list[DType], list[DType]]:
+        """Returns the dtypes of the tensors and those of the scalars among `numbers`."""
+        values = [self.builder.values[n] for n in numbers]
+        return [v.dtype for v in values if v.is_tensor], [v.dtype for v in values if not v.is_tensor]
+
+    def operand_dtype(self, operand: Operand) -> DType:
+        """Returns the dtype of an operand; a Python float is Float, as in nvFuser."""
+        if isinstance(operand, Literal):
+            defaults = {"bool": DataType.Bool, "int": DataType.Int, "float": DataType.Float}
+            return dtype_of(defaults.get(python_kind(operand.value), DataType.ComplexFloat))
+        return self.builder.values[operand].dtype
+
+    def extent_of(self, operand: Operand) -> Extent | None:
+        """Returns the extent that an integer operand stands for; None for other operands."""
+        if isinstance(operand, Literal):
+            return operand.value if isinstance(operand.value, int) and not isinstance(operand.value, bool) else None
+        return self.builder.values[operand].extent
+
+    def constant_of(self, value: Any) -> bool | int | float | complex | None:
+        """Returns a Python number, or the value of a scalar computed from constants; None if only a call knows it."""
+        operand = self.operand_of(value)
+        if isinstance(operand, Literal):
+            return operand.value
+        builder = self.builder
+        node = next((n for n in builder.nodes if operand in n.outputs), None)
+        if node is None or builder.values[operand].is_tensor or list(extents_in(node.attributes)):
+            return None
+        varies = isinstance(node.op, Pointwise) and node.op.varies
+        if varies or not all(isinstance(o, Literal) for o in node.operands):
+            return None
+        (result,) = evaluate(Fusion({operand: builder.values[operand]}, (), (node,), (operand,)), [])
+        return result.item()  # type: ignore[no-any-return]
+
+    # -- nodes --------------------------------------------------------------------------------------------------------
+
+    def record_node(
+        self, op: Op, operands: Sequence[Operand], attributes: Attributes, compute: DType, dtypes: Sequence[DType],
+        *, extents: Sequence[Extent | None] = (),
+    ) -> tuple[Tensor | Scalar, ...]:  # fmt: skip
+        """Records one node and returns a handle for each of its results.
+
+        compute: the dtype to compute in. dtypes: of the results. extents: for integer scalar results, the symbolic
+        integer that each one is. Raises DtypeError for a constant that `compute` cannot represent.
+        """
+        for operand in data_operands(op, operands):
+            if isinstance(operand, Literal):
+                check_fits(operand.value, compute, op.name)
+        where = source.user_line()
+        numbers = self.require_builder().node(op, operands, attributes, compute, dtypes, where=where, extents=extents)
+        return tuple(map(self.new_handle, numbers))

@@ -1,9 +1,7 @@
-"""One segment as it is shown: its own definition, how its numbers read in the original, its kernels.
+"""Segments as users see them: a definition of its own, index maps, releases and kernels.
 
-The maps go from the segment's numbers to the original's. Kernels depend on sizes: they are there where the segmentation
-was asked for with inputs (arrays or ShapeDtypes).
-
-Knows: parts of a fusion and what they were compiled to. Must not know: how a definition is recorded or run.
+The maps go from the segment's numbers to the original definition's. Kernels depend on sizes, so a segment has them only
+if the segmentation was given inputs (arrays or ShapeDtypes).
 """
 
 from __future__ import annotations
@@ -27,9 +25,9 @@ Definition = TypeVar("Definition")
 class DefinitionSegment(Generic[Definition]):
     """One segment of a definition.
 
-    definition: what it computes, a definition of its own, printable and runnable alone. releases: the values, by number
-    in the original, that are released right after it. compiled: with its kernels, where sizes are known. slices: the
-    segments of one slice, where it is computed slice by slice on streams.
+    definition: a definition of its own, which prints and runs alone. releases: the values released right after the
+    segment, by number in the original. compiled: the segment with its kernels, if sizes are known. slices: for a
+    segment of a stream-parallel loop, the segments that compute one slice.
     """
 
     definition: Definition
@@ -40,61 +38,62 @@ class DefinitionSegment(Generic[Definition]):
 
     @property
     def index_map(self) -> Mapping[int, int]:
-        """What crosses its border: inputs and outputs."""
+        """Numbers of the inputs and outputs, in the segment and in the original."""
         return self.part.segment.index_map
 
     @property
     def value_map(self) -> Mapping[int, int]:
-        """Every value."""
+        """Numbers of all values, in the segment and in the original."""
         return self.part.segment.value_map
 
     @property
     def extent_map(self) -> Mapping[int, int]:
-        """The extents of its input tensors, negative on both sides."""
+        """Ids of the extents of the input tensors, negative in the segment and in the original."""
         return self.part.segment.extent_map
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """Its inputs by its own numbers."""
+        """The inputs, by number in the segment."""
         return self.part.segment.inputs
 
     @property
     def outputs(self) -> tuple[int, ...]:
-        """Its outputs by its own numbers."""
+        """The outputs, by number in the segment."""
         return self.part.segment.outputs
 
     @property
     def template(self) -> str:
-        """The name of the template that takes it; without sizes "pointwise", "reduction" or "library"."""
+        """The name of the template; without sizes "pointwise", "reduction" or "library"."""
         return self.part.template if self.compiled is None else self.compiled.template
 
     @property
     def launches(self) -> tuple[LaunchSpec, ...]:
-        """Its kernels in order, each with what is passed to it; none for a library call. On streams, those of a slice,
-        in whose own terms the values are."""
-        lowered = [one.lowered for one in self._run()]
+        """The kernel launches in order, with their arguments; empty for a library call.
+
+        For a stream-parallel segment, the launches of one slice, in terms of the slice's own values.
+        """
+        lowered = [one.lowered for one in self._compiled_segments()]
         return tuple(launch for one in lowered if one is not None for launch in one.launches)
 
     @property
     def kernel(self) -> str:
-        """The kernels as readable text; for a library call a line that says so."""
-        return "\n\n".join(text for one in self._run() for text in _texts(one, _kernel_text))
+        """The kernels as readable text; for a library call, a line that names it."""
+        return "\n\n".join(text for one in self._compiled_segments() for text in _kernel_texts(one, _kernel_text))
 
     @property
     def source(self) -> str:
-        """The kernels as the target's compiler gets them: LLVM IR or CUDA C++; where there are none as `kernel`."""
-        return "\n\n".join(text for one in self._run() for text in _texts(one, _source_text))
+        """The kernels as LLVM IR or CUDA C++; for a library call, a line that names it."""
+        return "\n\n".join(text for one in self._compiled_segments() for text in _kernel_texts(one, _source_text))
 
-    def _run(self) -> tuple[CompiledSegment, ...]:
-        """What is run, or for each slice."""
-        return self.slices or (self._compiled(),)
-
-    def _compiled(self) -> CompiledSegment:
+    def _compiled_segments(self) -> tuple[CompiledSegment, ...]:
+        """Returns the segments of one slice, or the segment itself. Raises FusionError without sizes."""
+        if self.slices:
+            return self.slices
         if self.compiled is None:
             raise FusionError(
                 "the kernels of a segment depend on sizes", hint="give inputs: fd.segment(inputs), or f.segments(*args)"
             )
-        return self.compiled
+        return (self.compiled,)
 
     def __str__(self) -> str:
         return (
@@ -116,8 +115,8 @@ def _source_text(segment: CompiledSegment, position: int) -> str:
     return source
 
 
-def _texts(segment: CompiledSegment, text_of: Callable[[CompiledSegment, int], str]) -> list[str]:
-    """One text a kernel, or the line that says what else runs."""
+def _kernel_texts(segment: CompiledSegment, text_of: Callable[[CompiledSegment, int], str]) -> list[str]:
+    """Returns one text for each kernel, or the line that names the library call."""
     if segment.lowered is not None:
         return [text_of(segment, position) for position in range(len(segment.functions))]
     fusion = segment.part.fusion
@@ -131,11 +130,11 @@ def _texts(segment: CompiledSegment, text_of: Callable[[CompiledSegment, int], s
 class Segments(list[DefinitionSegment[Definition]], Generic[Definition]):
     """The segments of a definition in order: a list that prints as a table and their definitions.
 
-    fusion: what they are segments of.
+    fusion: the fusion that was segmented.
     """
 
-    def __init__(self, found: Iterable[DefinitionSegment[Definition]], fusion: Fusion) -> None:
-        super().__init__(found)
+    def __init__(self, segments: Iterable[DefinitionSegment[Definition]], fusion: Fusion) -> None:
+        super().__init__(segments)
         self.fusion = fusion
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
-"""What happened to a fusion, and why: the answer of `explain`.
+"""`explain`: how a fusion was compiled, and why.
 
-The segments with their templates, why each boundary is there, what is released when, which size facts the plan depends
-on, and the bytes that each segment moves, beside those that one kernel for each op would.
+It lists the segments with their templates, the reason for each boundary, the values released after each segment, the
+guards, and the bytes that each segment moves next to those that one kernel for each op would move.
 
 Knows: segmentations and plans. Must not know: frontends, how anything was decided.
 """
@@ -21,7 +21,7 @@ from tracefuse.runtime.plan import Plan
 from tracefuse.schedule.recomputation import places, recomputed
 
 
-def _again(part: Part) -> Mapping[int, int]:
+def _recomputed(part: Part) -> Mapping[int, int]:
     if part.library is not None or part.slices is not None:
         return {}
     found = recomputed(part.written, places(part.written, part.rule))
@@ -30,13 +30,13 @@ def _again(part: Part) -> Mapping[int, int]:
 
 @dataclass(frozen=True, eq=False)
 class Outline:
-    """How a fusion splits where no sizes are known: the segments, and why they are not one. Prints as text."""
+    """How a fusion is split before any sizes are known: the segments and the reasons for their boundaries."""
 
     segmentation: Segmentation
 
     @property
     def templates(self) -> tuple[str, ...]:
-        """What kind of kernel each segment needs: "pointwise", "reduction" or "library"; sizes decide the rest."""
+        """The kind of kernel of each segment: "pointwise", "reduction" or "library"; sizes decide the rest."""
         return tuple(part.template for part in self.segmentation.segments)
 
     @property
@@ -60,10 +60,10 @@ class Outline:
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """Prints as text; the fields are for programs.
+    """How one call is compiled. Prints as text; the fields are for programs.
 
-    sizes: extent values by id. captured: arrays that the function closed over, as Python spells them. traced: facts
-    under which it was recorded. retraced: what changed since the recording before.
+    sizes: extent values by id. captured: arrays that the function closes over, as Python expressions. traced: the
+    guards of the trace. retraced: why the function was traced again.
     """
 
     plan: Plan
@@ -94,12 +94,12 @@ class Explanation:
 
     @property
     def guards(self) -> tuple[str, ...]:
-        """The facts about sizes under which these kernels are right."""
+        """The facts about sizes that the kernels rely on."""
         return tuple(map(str, self.plan.guards))
 
     @property
     def missed(self) -> str:
-        """Which guard failed, and what changed, so that this was recorded or compiled anew; "" for the first time."""
+        """The guard that failed, and what changed, where a call traced or compiled again; "" at the first call."""
         return self.plan.cause or self.retraced
 
     @cached_property
@@ -117,9 +117,9 @@ class Explanation:
 
     @cached_property
     def bytes_moved(self) -> tuple[int, ...]:
-        """Bytes that each segment reads and writes: every tensor at its border once."""
-        borders = [segment.part.segment for segment in self.plan.segments]
-        return tuple(self._bytes((*b.original_inputs, *b.original_outputs)) for b in borders)
+        """Bytes that each segment reads and writes: every tensor of its interface once."""
+        interfaces = [segment.part.segment for segment in self.plan.segments]
+        return tuple(self._bytes((*i.original_inputs, *i.original_outputs)) for i in interfaces)
 
     @cached_property
     def bytes_unfused(self) -> int:
@@ -129,7 +129,7 @@ class Explanation:
 
     @cached_property
     def memory(self) -> segments.MemoryUse:
-        """The most bytes that a call allocates at one time, in which segment, and what its results keep of them."""
+        """The peak allocation of a call, the segment that reaches it, and the bytes of it that are outputs."""
         return memory_of(self.plan, self.sizes)
 
     @cached_property
@@ -139,10 +139,10 @@ class Explanation:
 
     @cached_property
     def computed_again(self) -> tuple[Mapping[int, int], ...]:
-        """For each segment, the results of costly ops that it computes at several places, with how many."""
-        return tuple(_again(segment.part) for segment in self.plan.segments)
+        """For each segment, the results of expensive ops that it recomputes, with the number of places."""
+        return tuple(_recomputed(segment.part) for segment in self.plan.segments)
 
-    def _again_text(self) -> tuple[str, ...]:
+    def _recomputation_text(self) -> tuple[str, ...]:
         return tuple(
             f"segment {position}: T{value} at {count} places"
             for position, found in enumerate(self.computed_again)
@@ -157,13 +157,13 @@ class Explanation:
         fusion = self.segmentation.fusion
         rows = []
         for position, segment in enumerate(self.plan.segments):
-            border = segment.part.segment
+            interface = segment.part.segment
             rows.append(
                 [
                     str(position),
                     self._template_text(position),
-                    segment_table.value_names(fusion, border.original_inputs),
-                    segment_table.value_names(fusion, border.original_outputs),
+                    segment_table.value_names(fusion, interface.original_inputs),
+                    segment_table.value_names(fusion, interface.original_outputs),
                     segment_table.value_names(fusion, self.releases[position]),
                     segment_table.kinds_text(segment.part.fusion),
                     segment_table.bytes_text(self.bytes_moved[position]),
@@ -177,13 +177,13 @@ class Explanation:
             self._memory_text(),
         ]
         if self.boundaries:
-            lines += ["", "why they are not one:", segment_table.reasons_text(self.boundaries)]
+            lines += ["", "why the segments are separate:", segment_table.reasons_text(self.boundaries)]
         for title, entries in (
-            ("computed again, rather than stored:", self._again_text()),
-            ("captured, and read at every call:", self.captured),
-            ("recorded for every size with:", self.traced),
-            ("compiled for every size with:", self.guards),
-            ("made anew, since", (self.missed,) if self.missed else ()),
+            ("recomputed rather than stored:", self._recomputation_text()),
+            ("captured (read at every call):", self.captured),
+            ("guards of the trace (it is reused while these hold):", self.traced),
+            ("guards (the plan is reused while these hold):", self.guards),
+            ("compiled again because:", (self.missed,) if self.missed else ()),
         ):
             if entries:
                 lines += ["", title, *(f"  {entry}" for entry in entries)]
@@ -198,9 +198,9 @@ class Explanation:
 
     def _memory_text(self) -> str:
         use = self.memory
-        place = "" if use.step is None or len(self.plan.segments) < 2 else f" in segment {use.step}"
+        place = "" if use.step is None or len(self.plan.segments) < 2 else f" (segment {use.step})"
         peak, kept = segment_table.bytes_text(use.peak), segment_table.bytes_text(use.kept)
-        return f"{peak} allocated at most{place}; results keep {kept}"
+        return f"peak allocation {peak}{place}, of which {kept} are outputs"
 
     __repr__ = __str__
 

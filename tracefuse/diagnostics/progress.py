@@ -12,7 +12,7 @@ from typing import Any
 from tracefuse.config import Options
 from tracefuse.dynamic.guards import compile_guards
 from tracefuse.dynamic.layouts import Strided
-from tracefuse.ir.extents import Extent, python_text
+from tracefuse.ir.extents import Extent, evaluate, substitute, symbols
 from tracefuse.logs import say
 from tracefuse.partition import segment_table
 from tracefuse.runtime.argument_leaves import Leaf
@@ -68,8 +68,8 @@ def why_made(plans: Sequence[Plan], facts: CallFacts, given: GivenMemory) -> str
 
 def _value(extent: Extent, values: Mapping[Any, int]) -> int:
     """An extent that may have symbols of sizes, by id, and of strides, by name."""
-    text = python_text(extent, lambda s: str(values[s.name if s.id is None else s.id]))
-    return int(eval(text, {"min": min, "max": max}))
+    sizes = {symbol: values[symbol.name if symbol.id is None else symbol.id] for symbol in symbols(extent)}
+    return evaluate(substitute(extent, sizes), {})
 
 
 def _layout_text(layout: Strided | None) -> str:

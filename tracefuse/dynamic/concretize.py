@@ -68,7 +68,7 @@ class _Walk:
         for number, value in self.fusion.values.items():
             if value.stream is not None:
                 self.builder.values[number] = replace(self.builder.values[number], stream=value.stream)
-        made = replace(self.builder.build() if self.changed else self.fusion, concrete=True, _representatives={})
+        made = replace(self.builder.build() if self.changed else self.fusion, concrete=True)
         verify(made, lowerable=True)
         return Concretization(self.fusion, made, entries, tuple(self.regrouped), tuple(self.facts.guards))
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tracefuse.generated_code import compile_expression
 from tracefuse.ir.extents import Extent, Symbol, evaluate, python_text
 
 _RELATIONS: dict[str, Callable[[int, int], bool]] = {
@@ -55,4 +56,4 @@ def compile_guards(guards: Sequence[Guard]) -> Callable[[Mapping[Any, int]], boo
         return f"v[{(symbol.name if symbol.id is None else symbol.id)!r}]"
 
     tests = dict.fromkeys(f"{python_text(g.left, name)} {g.relation} {python_text(g.right, name)}" for g in guards)
-    return eval(f"lambda v: {' and '.join(tests)}", {"min": min, "max": max})  # type: ignore[no-any-return]
+    return compile_expression("v", " and ".join(tests), "guards")

@@ -9,12 +9,12 @@ Knows: shapes, strides, symbols. Must not know: kernels, who owns an array.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from tracefuse.caches import memoized
 from tracefuse.errors import UnsupportedError
 from tracefuse.ir.extents import Extent, symbol
 from tracefuse.ir.fusion import Shape
@@ -80,7 +80,7 @@ def broadcast_axis(shape: Sequence[int], strides: Sequence[int]) -> int | None:
     return next((axis for axis, (extent, stride) in axes if extent > 1 and stride == 0), None)
 
 
-@functools.lru_cache(1024)
+@memoized("first and last byte of an array", key="shape, strides, item size", most=1024)
 def known_bounds(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
     """The first byte of an array and the one after the last, from element 0 on; remembered: a call pays for it."""
     if 0 in shape:
@@ -89,13 +89,17 @@ def known_bounds(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
     return sum(s for s in steps if s < 0), sum(s for s in steps if s > 0) + itemsize
 
 
-@functools.lru_cache(1024)
+@memoized("the layout of an array", key="shape, strides, item size, alignment", most=1024)
 def known_layout(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, aligned: bool) -> Strided:
     """`strided`, remembered likewise."""
     return strided(shape, strides, itemsize, aligned)
 
 
-@functools.lru_cache(1024)
+@memoized(
+    "the layout of an array, whether its axes nest and whether one is broadcast",
+    key="shape, strides, item size, alignment",
+    most=1024,
+)
 def known_memory(
     shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, aligned: bool
 ) -> tuple[Strided, bool, bool]:

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-import threading
 import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
@@ -27,19 +25,20 @@ from tracefuse.definition.segment import Segments
 from tracefuse.diagnostics.explain import Explanation
 from tracefuse.diagnostics.progress import say_trace
 from tracefuse.dynamic.concretization import Concretization
-from tracefuse.dynamic.guard_failures import Misses
 from tracefuse.dynamic.index_classes import Indexing, index_classes
 from tracefuse.errors import TraceError, UnsupportedError, shown
 from tracefuse.frontend.bound_function import BoundFusedFunction, by_name, name_of, owns
 from tracefuse.frontend.calls.call import Call, Signature
-from tracefuse.frontend.calls.fast_path import MISSED, DirectCall, direct_call, form_of
+from tracefuse.frontend.calls.fast_path import MISSED, direct_call, form_of
 from tracefuse.frontend.calls.output_buffers import given_leaves, put_into
 from tracefuse.frontend.calls.retraces import keys_of, why_keyed, why_traced
 from tracefuse.frontend.calls.shared_arguments import check_apart, same_leaves
 from tracefuse.frontend.calls.trace_entry import Entry, arguments_of, assembled, printing
 from tracefuse.frontend.numpy_api.creation import recording
+from tracefuse.frontend.trace_cache import TraceCache
 from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.recorder import current
+from tracefuse.frontend.tracer.result_leaves import ArgumentLeaf, OutputLeaf
 from tracefuse.frontend.tracing import Trace, not_a_function, trace
 from tracefuse.logs import say
 from tracefuse.passes.pipeline import passes_at, run_passes
@@ -51,13 +50,6 @@ from tracefuse.runtime.targets.resolution import resolve_target
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-MOST_TRACES = 64
-"""Traces kept for one key; the oldest goes first."""
-
-
-FUNCTIONS: weakref.WeakSet[FusedFunction[..., Any]] = weakref.WeakSet()
-"""Every fused function that is alive, so that all their caches can be cleared."""
 
 
 class FusedFunction(Generic[P, R]):
@@ -88,21 +80,15 @@ class FusedFunction(Generic[P, R]):
         self._signature = Signature(function, static_argnums, static_argnames, donate_argnums, donate_argnames)
         self._options = config.checked(options, "@fuse")
         self._merge = merge
-        self._direct: dict[tuple[Any, ...], list[DirectCall]] = {}  # by form
-        # How many arguments the last call had, and what ran it, where these were all that it took.
-        self._recent: tuple[int, Executable] | None = None
-        self._tables: dict[tuple[Options, Any], list[Entry]] = {}
-        self._misses = Misses()
-        self._lock = threading.RLock()
-        self._traces = self._hits = self._dropped = 0
+        self._cache = TraceCache()
         self._default = config.resolve(self._options)
         self._has_direct = not self._signature.has_static and not self._default.eager
-        FUNCTIONS.add(self)
 
     # -- calling ------------------------------------------------------------------------------------------------------
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        recent = self._recent
+        cache = self._cache
+        recent = cache.recent
         if recent is not None and not kwargs and overrides() is None and not TAKEN and len(args) == recent[0]:
             try:
                 outputs = recent[1].first(args)
@@ -110,7 +96,7 @@ class FusedFunction(Generic[P, R]):
                 source.hide_own_frames(error)
                 raise
             if outputs is not None:
-                self._hits += 1
+                cache.hits += 1
                 return outputs[0]  # type: ignore[no-any-return]
         try:
             out = kwargs.pop("out", None) if kwargs and self._signature.leaves_out else None
@@ -122,12 +108,13 @@ class FusedFunction(Generic[P, R]):
     def _called(self, args: Sequence[Any], kwargs: dict[str, Any], bound: Any, is_bound: bool, out: Any) -> Any:
         """A call, of the method of `bound` where it is bound."""
         if self._has_direct and overrides() is None and current.get() is None:
-            for direct in self._direct.get(form_of(args, kwargs, bound, is_bound, out), ()):
+            cache = self._cache
+            for direct in cache.fast_paths.get(form_of(args, kwargs, bound, is_bound, out), ()):
                 result = direct.run(args, kwargs, bound, out)
                 if result is not MISSED:
-                    self._hits += 1
+                    cache.hits += 1
                     if direct.alone is not None and not is_bound:
-                        self._recent = len(args), direct.alone
+                        cache.recent = len(args), direct.alone
                     return result
         return self._call(args, kwargs, bound, is_bound, out)
 
@@ -163,15 +150,14 @@ class FusedFunction(Generic[P, R]):
 
     def _remember(self, form: tuple[Any, ...], entry: Entry, call: Call, use: MemoryUse, has_out: bool) -> None:
         """Lets the next call of this form go directly."""
-        known = self._direct.get(form, [])
-        if not any(direct.entry is entry and direct.use == use for direct in known):
+        if not self._cache.has_fast_path(form, entry, use):
             made = direct_call(entry, call, use, has_out)
             if made is not None:
-                self._direct[form] = [made, *known][:MOST_TRACES]
+                self._cache.add_fast_path(form, made)
 
     def _entry(self, call: Call, options: Options, bound: Any) -> tuple[Entry, list[Any]]:
         """The entry whose guards hold, made where there is none, and the arguments of its fusion."""
-        with self._lock:
+        with self._cache.lock:
             entry, arguments = self._found(call, options, bound, {})
             if entry.trace.fusion.aliases:
                 same = same_leaves(entry.trace, entry.array_device, arguments)
@@ -182,14 +168,14 @@ class FusedFunction(Generic[P, R]):
 
     def _found(self, call: Call, options: Options, bound: Any, same: Mapping[int, int]) -> tuple[Entry, list[Any]]:
         """See `_entry`. same: leaves that are the memory of an earlier one, where one of them is changed in place."""
-        entries = self._tables.setdefault((options, (call.key, *same.items())), [])
+        key = (options, (call.key, *same.items()))
+        entries = self._cache.entries(key)
         for entry in entries:
             arguments = arguments_of(entry, call, bound)
             if arguments is not None:
-                self._hits += 1
+                self._cache.hits += 1
                 return entry, arguments
-        others = [e for (own, _), found in self._tables.items() if own == options for e in found]
-        cause = why_traced(entries, call, bound) if entries else why_keyed(others, call)
+        cause = why_traced(entries, call, bound) if entries else why_keyed(self._cache.entries_with(options), call)
         if cause is not None:
             say(options, 1, lambda: str(cause))
         entry = self._made(call, options, bound, same)
@@ -198,12 +184,9 @@ class FusedFunction(Generic[P, R]):
         if arguments is None:
             raise self._unstable(entry, call, bound)
         entry.before = entry.trace.facts(arguments)
-        # The newest first: sizes that changed once tend to stay.
-        entries.insert(0, entry)
-        self._dropped += sum(entry.compiles for entry in entries[MOST_TRACES:])
-        del entries[MOST_TRACES:]
+        self._cache.add(key, entry)
         if cause is not None:
-            self._misses.note(cause, warn=options.dynamic)
+            self._cache.guard_failures.note(cause, warn=options.dynamic)
         return entry, arguments
 
     def _unstable(self, entry: Entry, call: Call, bound: Any) -> TraceError:
@@ -216,7 +199,6 @@ class FusedFunction(Generic[P, R]):
         )
 
     def _made(self, call: Call, options: Options, bound: Any, same: Mapping[int, int]) -> Entry:
-        self._traces += 1
         start = time.perf_counter()
         traced = trace(
             self._function, call.leaves, call.rebuild, bound, dynamic=options.dynamic, device=call.device, same=same
@@ -231,7 +213,7 @@ class FusedFunction(Generic[P, R]):
         if traced.fusion.aliases:
             arrays.check_can_change(kind, "in-place change of an argument")
         executable = self._compiled(traced, options, device) if traced.fusion.outputs else None
-        single = traced.structure.num_nodes == 1 and traced.results == (("output", 0),)
+        single = traced.structure.num_nodes == 1 and traced.results == (OutputLeaf(0),)
         return Entry(traced, executable, traced.guard_function(), single, kind, device, keys_of(call))
 
     def _compiled(self, traced: Trace, options: Options, device: int | None) -> Executable | EvaluatedExecutable:
@@ -276,7 +258,7 @@ class FusedFunction(Generic[P, R]):
         if leaves:
             arrays.check_can_donate(entry.kind)
         numbers = {origin: n for n, origin in zip(entry.trace.fusion.inputs, entry.trace.sources, strict=True)}
-        returned = {what for kind, what in entry.trace.results if kind == "argument"}
+        returned = {leaf.position for leaf in entry.trace.results if isinstance(leaf, ArgumentLeaf)}
         donated = [leaf for leaf in sorted(leaves) if leaf in numbers]
         kept = (numbers[leaf] for leaf in donated if leaf in returned)
         return MemoryUse.of(given, (numbers[leaf] for leaf in donated), kept)
@@ -340,17 +322,11 @@ class FusedFunction(Generic[P, R]):
 
     def cache_info(self) -> CacheInfo:
         """Counts of traces, of plans compiled (one for each set of guards), and of calls that found a trace."""
-        with self._lock:
-            compiles = self._dropped + sum(e.compiles for entries in self._tables.values() for e in entries)
-        return CacheInfo(self._traces, compiles, self._hits)
+        return self._cache.info()
 
     def cache_clear(self) -> None:
         """Forgets every trace and sets the counts to 0."""
-        with self._lock:
-            self._recent = None
-            self._direct.clear()
-            self._tables.clear()
-            self._traces = self._hits = self._dropped = 0
+        self._cache.clear()
 
     # -- being a function ---------------------------------------------------------------------------------------------
 

@@ -171,7 +171,7 @@ class Tracer(ArrayMethods):
         return traced_ops.apply("neg", self)
 
     def __pos__(self) -> Any:
-        return traced_ops.copy(self) if self.weak is not None else ufuncs.call_row(np.positive, (self,))
+        return traced_ops.copy(self) if self.weak is not None else ufuncs.call_loop(np.positive, (self,))
 
     def __abs__(self) -> Any:
         return traced_ops.apply("abs", self)

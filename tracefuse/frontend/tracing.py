@@ -29,9 +29,18 @@ from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.printed_values import Print, printed
 from tracefuse.frontend.tracer.random_watch import RandomWatch
 from tracefuse.frontend.tracer.recorder import Recorder, current
+from tracefuse.frontend.tracer.result_leaves import (
+    ArgumentLeaf,
+    ConstantLeaf,
+    NumberLeaf,
+    OutputLeaf,
+    ResultLeaf,
+    SizeLeaf,
+)
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Memory, Traced
 from tracefuse.frontend.tracer.write_protection import WriteProtection
+from tracefuse.generated_code import compile_expression
 from tracefuse.ir.extents import Symbol, python_text
 from tracefuse.ir.fusion import Fusion
 from tracefuse.runtime.argument_leaves import Leaf, array_key
@@ -60,11 +69,10 @@ class Captured:
 class Trace:
     """A recorded function.
 
-    sources: for each input of the fusion the position of its leaf, or -(k + 1) for the k-th capture. results: for each
-    leaf of the result ("output", position), ("argument", leaf), ("size", extent), ("number", read) or
-    ("constant", value). device: the GPU that arguments or `device=` name, or None. prints: what a call prints.
-    sizes: extents and scalars of the call that it was recorded for. pairs: places that lead to one object, as they have
-    to at every call.
+    sources: for each input of the fusion the position of its leaf, or -(k + 1) for the k-th capture. results: where
+    each leaf of the result comes from. device: the GPU that arguments or `device=` name, or None. prints: what a call
+    prints. sizes: extents and scalars of the call that it was recorded for. pairs: places that lead to one object, as
+    they have to at every call.
     """
 
     fusion: Fusion
@@ -73,7 +81,7 @@ class Trace:
     sources: tuple[int, ...]
     captured: tuple[Captured, ...]
     statics: tuple[Place, ...]
-    results: tuple[tuple[str, Any], ...]
+    results: tuple[ResultLeaf, ...]
     structure: Any
     names: tuple[str, ...] = field(default=())
     device: int | None = None
@@ -115,7 +123,7 @@ class Trace:
         tests = dict.fromkeys(
             f"{python_text(g.left, name)} {g.relation} {python_text(g.right, name)}" for g in self.guards
         )
-        return eval(f"lambda a: {' and '.join(tests)}", {"min": min, "max": max})  # type: ignore[no-any-return]
+        return compile_expression("a", " and ".join(tests), "guards of a trace")
 
 
 @dataclass(slots=True)
@@ -255,28 +263,28 @@ def _inputs(
     return inputs
 
 
-def _result(recorder: Recorder, leaf: Any, inputs: _Inputs) -> tuple[str, Any]:
-    """How one leaf of the result is made at every call."""
+def _result(recorder: Recorder, leaf: Any, inputs: _Inputs) -> ResultLeaf:
+    """Where one leaf of the result comes from."""
     for position, given in enumerate(inputs.given):
         if leaf is given and isinstance(leaf, (Traced, SymbolicSize)):
-            return ("argument", position)
+            return ArgumentLeaf(position)
     if isinstance(leaf, SymbolicSize):
         extent = recorder.simplify(leaf.extent)
-        return ("constant", extent) if isinstance(extent, int) else ("size", extent)
+        return ConstantLeaf(extent) if isinstance(extent, int) else SizeLeaf(extent)
     if isinstance(leaf, MaskedElements):
         raise leaf.refusal()
     if not isinstance(leaf, Traced):
-        return ("constant", leaf)
+        return ConstantLeaf(leaf)
     recorder.resolve(leaf)
     if leaf.on_host and leaf.weak is not None and leaf.read is not None:
-        return ("number", leaf.read)
+        return NumberLeaf(leaf.read)
     if leaf.on_host:
         leaf = traced_ops.as_tensor(leaf)
     if leaf.number in recorder.builder.inputs or leaf.number in recorder.builder.outputs:
         # Results share memory with no argument and no other result.
         leaf = recorder.movement("permute", [leaf], dims=tuple(range(len(leaf.extents))))
     recorder.builder.output(leaf.number)
-    return ("output", len(recorder.builder.outputs) - 1)
+    return OutputLeaf(len(recorder.builder.outputs) - 1)
 
 
 def _update_arguments(recorder: Recorder) -> None:

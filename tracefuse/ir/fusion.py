@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from tracefuse.caches import Cache, register
 from tracefuse.dtypes import DType
 from tracefuse.errors import ConcretizationError, FusionError, ShapeError, TracefuseError
 from tracefuse.ir.extents import Extent, Symbol, as_symbol, substitute, symbols
@@ -163,12 +164,19 @@ class Node:
         return tuple(dict.fromkeys(o for o in self.operands if isinstance(o, int)))
 
 
+register(Cache(
+    "ir.fusion.Fusion._canonical", "extents with equal symbols spelled alike", "extent", "extents of the fusion",
+    "a fusion", "with the fusion",
+))  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Fusion:
     """A recorded function. `values` by number; `aliases` maps an output to the input whose memory it updates.
 
     concrete: it was made for the sizes of calls, so that an extent which needs a run-time scalar is known to be 1 (and
-    is then spelled so) or not.
+    is then spelled so) or not. equal_extents: symbols that equal an extent beside what the requirements say. What
+    stands for equal symbols is derived here alone, so that `dataclasses.replace` with other requirements is enough.
     """
 
     values: Mapping[int, Value]
@@ -178,11 +186,13 @@ class Fusion:
     requirements: tuple[Requirement, ...] = ()
     aliases: Mapping[int, int] = field(default_factory=dict)
     concrete: bool = False
-    _representatives: dict[Symbol, Extent] = field(default_factory=dict, repr=False)
+    equal_extents: Mapping[Symbol, Extent] = field(default_factory=dict, repr=False)
+    _representatives: dict[Symbol, Extent] = field(default_factory=dict, init=False, repr=False)
     _canonical: dict[Extent, Extent] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         verify(self)
+        self._representatives.update(self.equal_extents)
         self._representatives.update(_union(self.requirements))
 
     def type_of(self, operand: Operand) -> Type | None:
@@ -203,6 +213,11 @@ class Fusion:
         if found is None:
             found = self._canonical[extent] = substitute(extent, self._representatives)
         return found
+
+    @property
+    def representatives(self) -> Mapping[Symbol, Extent]:
+        """The extent that stands for each symbol which equals another one or a constant."""
+        return self._representatives
 
     @property
     def symbolic_axes(self) -> tuple[tuple[int, int], ...]:

@@ -10,10 +10,10 @@ Knows: the little language and the kernel primitives. Must not know: which ops e
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+from tracefuse.caches import memoized
 from tracefuse.dtypes import DType, bool_
 from tracefuse.errors import InternalError
 from tracefuse.kernel.kernel_ir import COMPLEX_PRIMITIVES, PRIMITIVES, Call, Cast, Constant, Expression, call
@@ -45,7 +45,7 @@ _COMPARE: dict[type[ast.cmpop], str] = {
 _UNARY: dict[type[ast.unaryop], str] = {ast.USub: "neg", ast.Invert: "not", ast.Not: "not"}
 
 
-@functools.lru_cache(maxsize=512)
+@memoized("syntax trees of scalar code", key="code of an op definition", most=512)
 def _parsed(code: str) -> tuple[tuple[tuple[str, ast.expr], ...], ast.expr]:
     """The named steps of the code, in order, and its last line."""
     *lines, last = ast.parse(code).body

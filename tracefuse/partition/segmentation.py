@@ -24,7 +24,7 @@ from tracefuse.partition import predicates
 from tracefuse.partition.slicing import Sliced
 from tracefuse.partition.stream_marks import sliced_part, with_streams
 from tracefuse.passes.pipeline import passes_at, run_passes
-from tracefuse.schedule.loop_facts import PERHAPS_EQUAL
+from tracefuse.schedule.loop_facts import LoopRefusal
 from tracefuse.schedule.merge_rule import FusionRule
 from tracefuse.schedule.recomputation import places, worth_storing
 from tracefuse.schedule.row_column_rule import may_be_row_column
@@ -160,7 +160,10 @@ def _split(
         parts = tuple(_part(graph, border, options) for border in graph.segments_of(split))
         apart = _kept_apart(parts, strict)
         if not apart:
-            apart = dict.fromkeys(sorted(_worth_storing(parts)), "it would be computed again at too many places")
+            apart = dict.fromkeys(
+                sorted(_worth_storing(parts)),
+                "materialized: recomputing it for each consumer costs more than storing it",
+            )
         if apart.keys() <= kept.keys():
             return Segmentation(fusion, graph, split, parts, original, assumed, merge)
         kept = {**apart, **kept}
@@ -191,7 +194,8 @@ def _worth_storing(parts: Sequence[Part]) -> set[int]:
 def perhaps_equal(segmentation: Segmentation) -> tuple[Equality, ...]:
     """The pairs of extents that kept segments apart only because they are not known to be equal."""
     verdicts = [*segmentation.partition.boundaries.values(), *(r.verdict for r in segmentation.partition.refusals)]
-    pairs = [p for v in verdicts if v.reason == PERHAPS_EQUAL for p in cast("Sequence[Equality]", v.details["extents"])]
+    liftable = [verdict for verdict in verdicts if verdict.code is LoopRefusal.PERHAPS_EQUAL]
+    pairs = [pair for verdict in liftable for pair in cast("Sequence[Equality]", verdict.details["extents"])]
     return tuple(dict.fromkeys(pairs))
 
 
@@ -199,7 +203,7 @@ def assuming(fusion: Fusion, equal: Iterable[Equality]) -> Fusion:
     """`fusion` where these extents are taken to be equal: the plans made from it have a guard for each."""
     hint = "the segmentation of this definition takes them to be equal"
     extra = [Requirement(a, "==", b, "{left} elements and {right}", hint) for a, b in equal]
-    return replace(fusion, requirements=(*fusion.requirements, *extra), _representatives={})
+    return replace(fusion, requirements=(*fusion.requirements, *extra))
 
 
 def kept_boundaries(graph: StepGraph) -> tuple[int, ...]:

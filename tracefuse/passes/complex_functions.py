@@ -13,11 +13,11 @@ Knows: formulas. Must not know: kernels, any single op.
 
 from __future__ import annotations
 
-import functools
 import math
 
 import numpy as np
 
+from tracefuse.caches import memoized
 from tracefuse.dtypes import DType
 
 _NORM = """
@@ -226,7 +226,7 @@ FUNCTIONS = {name: "\n".join(line.strip() for line in text.splitlines()) for nam
 """The program of each primitive on complex numbers."""
 
 
-@functools.cache
+@memoized("constants of complex functions", key="type of a part", most=None, bound="2 types")
 def numbers(part: DType) -> dict[str, float]:
     """What the capitals mean for parts of a type: float32 or float64.
 

@@ -10,8 +10,8 @@ Knows: the language of `steps`. Must not know: which ops are composite.
 from __future__ import annotations
 
 import ast
-import functools
 
+from tracefuse.caches import memoized
 from tracefuse.dtypes import int64
 from tracefuse.errors import InternalError
 from tracefuse.ir.extents import Extent, product
@@ -50,7 +50,7 @@ def decompose(fusion: Fusion) -> Fusion:
     return merge_common(rewriter.build())
 
 
-@functools.cache
+@memoized("syntax trees of decompositions", key="text of an op definition", most=512)
 def _parsed(steps: str) -> ast.expr:
     return ast.parse(steps, mode="eval").body
 

@@ -10,10 +10,10 @@ Knows: the language of equivalents. Must not know: any single op, templates.
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tracefuse.caches import memoized
 from tracefuse.ir.fusion import Fusion, Node, Operand
 from tracefuse.ops import REGISTRY, Reduction
 from tracefuse.ops.movement import broadcast
@@ -22,7 +22,7 @@ from tracefuse.passes.decompose import OPERATORS
 from tracefuse.passes.rewriter import with_nodes
 
 
-@functools.cache
+@memoized("patterns of single-pass reductions", key="none", most=1)
 def _equivalents() -> tuple[tuple[Reduction, ast.expr], ...]:
     reductions = (op for op in REGISTRY.values() if isinstance(op, Reduction) and op.spelled)
     return tuple((op, ast.parse(str(op.spelled), mode="eval").body) for op in reductions)

@@ -20,6 +20,7 @@ from segments import Alias, Allocate, Copy, HostOp, Instruction, Launch, Loop, R
 from tracefuse.dynamic.guards import Guard
 from tracefuse.dynamic.layouts import STRIDE_NAME, Strided, known_layout
 from tracefuse.errors import UnsupportedError
+from tracefuse.generated_code import compile_function
 from tracefuse.ir.extents import Extent, Symbol, product, python_text
 from tracefuse.ir.fusion import Fusion, Requirement
 from tracefuse.runtime.arena import Room
@@ -58,8 +59,7 @@ def compile_call(
     }
     names |= {"min": min, "max": max}
     names["other_device"] = target.device.on_device
-    exec(compile(text, "<tracefuse call>", "exec"), names)
-    return names["call"], text
+    return compile_function(text, "call", names, "call"), text
 
 
 def _layout_of(array: Any, aligned: Callable[[Any], bool]) -> Strided:

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tracefuse.dtypes import DType
+from tracefuse.generated_code import compile_function
 from tracefuse.ir.extents import Extent
 from tracefuse.partition.segmentation import Part, segment_fusion
 from tracefuse.partition.slicing import Sliced
@@ -93,8 +94,7 @@ def _run(code: LaunchCode, inputs: tuple[int, ...], functions: tuple[Any, ...], 
     scope |= {f"d{k}": scratch.dtype for k, scratch in enumerate(code.lowered.scratch)}
     scope |= {**calls.names(), "min": min, "max": max, "raise_noted": code.raise_noted}
     scope |= {"zeros": np.zeros, "int64": np.int64}
-    exec("\n".join(lines), scope)
-    return scope["run"]  # type: ignore[no-any-return]
+    return compile_function("\n".join(lines), "run", scope, "segment")  # type: ignore[no-any-return]
 
 
 def _nothing(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[()]:

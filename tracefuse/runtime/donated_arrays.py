@@ -183,6 +183,6 @@ def check_not_taken(named: Iterable[tuple[Any, str]]) -> None:
         donor = TAKEN.get(id(array))
         if donor is not None and donor() is array:
             raise FusionError(
-                f"{name} was donated, and a result lives in its memory",
+                f"{name} was donated; its buffer now holds a result",
                 hint="use that result, or pass a copy when you donate: x.copy()", where=source.user_line(),
             )  # fmt: skip

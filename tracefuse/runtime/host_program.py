@@ -15,6 +15,7 @@ from typing import Any
 import segments
 from segments import Alias, Allocate, Copy, Launch, Program, Release
 from tracefuse.dtypes import DType
+from tracefuse.generated_code import compile_expression
 from tracefuse.ir.extents import python_text, symbols
 from tracefuse.ir.fusion import Fusion, Shape
 from tracefuse.runtime.memory.given_buffers import Given
@@ -125,5 +126,5 @@ def allocation(fusion: Fusion, number: int) -> Allocation:
     value = fusion.values[number]
     extents = fusion.shape_of(number)
     shape = [python_text(extent, lambda s: f"v[{s.id}]") for extent in extents]
-    text = f"lambda v: ({''.join(f'{e}, ' for e in shape)})"
-    return Allocation(value.dtype, extents, eval(text, {"min": min, "max": max}), str(value.type))
+    text = f"({''.join(f'{e}, ' for e in shape)})"
+    return Allocation(value.dtype, extents, compile_expression("v", text, "shape"), str(value.type))

@@ -23,6 +23,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from segments import Alias, Allocate, Launch, Release, name_of
+from tracefuse.generated_code import compile_function
 from tracefuse.ir.extents import evaluate, product
 from tracefuse.runtime.call_code import CallWriter
 from tracefuse.runtime.compiled_segment import CompiledSegment
@@ -50,8 +51,7 @@ def compile_lane(plan: Plan, target: Target) -> LaneCode | None:
     writer = _LaneWriter(plan, target)
     text = writer.lane_text()
     names = {**writer.names, **target.calls.names(), "min": min, "max": max}
-    exec(compile(text, "<tracefuse lane>", "exec"), names)
-    return LaneCode(names["bind"], text)
+    return LaneCode(compile_function(text, "bind", names, "slice"), text)
 
 
 def lane_room(plan: Plan, sizes: Mapping[Any, int]) -> int:

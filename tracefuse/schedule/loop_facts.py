@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 from typing import TypeAlias
 
 from segments import Edge, Verdict, no, yes
@@ -29,8 +30,13 @@ from tracefuse.schedule.kernel_size import HERE, Places, places_read, through, w
 
 Uses: TypeAlias = Mapping[int, frozenset[AxisMap]]
 
-PERHAPS_EQUAL = "the reduced loops and those of the reader are not known to be equal"
-"""The refusal that a guard can lift: `y + x.sum(-1, keepdims=True)` is one kernel where x and y have equal rows."""
+
+class LoopRefusal(Enum):
+    """Why loops do not make one region, where a caller acts on it."""
+
+    PERHAPS_EQUAL = auto()
+    """A guard can lift it: `y + x.sum(-1, keepdims=True)` is one kernel where x and y have equal rows."""
+
 
 TOO_MUCH_CODE = "one kernel would emit more than compiles in time that is linear in the program"
 
@@ -253,7 +259,8 @@ def _loops_disagree(
     if only_a and only_a == a.reduced and b.reduced is None and len(only_a) == len(only_b):
         pairs = [(a.loops[f], b.loops[s]) for f, s in zip(sorted(only_a), sorted(only_b), strict=True)]
         if not any(isinstance(first - second, int) for first, second in pairs):
-            return no(PERHAPS_EQUAL, extents=tuple(pairs))
+            why = "the reduced loops and those of the reader are not known to be equal"
+            return no(why, LoopRefusal.PERHAPS_EQUAL, extents=tuple(pairs))
     if only_a and only_b:
         mine, theirs = (tuple(f.loops[k] for k in sorted(o)) for f, o in ((a, only_a), (b, only_b)))
         return no("their loops have different extents", first=mine, second=theirs)

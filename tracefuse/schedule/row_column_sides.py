@@ -43,7 +43,6 @@ def with_ends(fusion: Fusion, inputs: Iterable[int], outputs: Iterable[int]) -> 
     values = {number: value for number, value in fusion.values.items() if number in made}
     return replace(
         fusion, values=values, inputs=known, nodes=tuple(kept[::-1]), outputs=wanted, aliases={},
-        _representatives=dict(fusion._representatives),
     )  # fmt: skip
 
 
@@ -67,7 +66,7 @@ def row_side(fusion: Fusion, facts: RowColumnFacts) -> Fusion:
     """The row side with its own outputs and with all that the columns reduce."""
     mine = tuple(output for output in fusion.outputs if output not in facts.after)
     whole = with_ends(fusion, (), (*mine, *column_operands(fusion, facts)))
-    return replace(whole, outputs=mine, _representatives=dict(fusion._representatives))
+    return replace(whole, outputs=mine)
 
 
 def split_sides(fusion: Fusion, facts: RowColumnFacts, memory: Memory) -> tuple[Side, Side]:
@@ -96,4 +95,4 @@ def _unrounded(fusion: Fusion, numbers: Iterable[int]) -> Fusion:
     for number in numbers:
         value = values[number]
         values[number] = replace(value, type=replace(value.type, dtype=value.dtype.compute))
-    return replace(fusion, values=values, _representatives=dict(fusion._representatives))
+    return replace(fusion, values=values)

@@ -11,11 +11,19 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tracefuse import pytrees
+from tracefuse.caches import BoundedTable, Cache, register
 from tracefuse.errors import TraceError, shown
 from tracefuse.runtime.argument_leaves import Leaf, classify, static_key
 from tracefuse.runtime.devices import arrays
 
 _ARGUMENT = re.compile(r"[.\[]")
+
+MOST_STRUCTURES = 256
+"""Structures of arguments whose paths are kept; the oldest goes first."""
+register(Cache(
+    "frontend.calls.call.Signature._paths", "paths of the leaves of the arguments", "structure of the arguments",
+    f"{MOST_STRUCTURES}, the oldest go", "a fused function", "with the function",
+))  # fmt: skip
 
 
 class Call(NamedTuple):
@@ -43,7 +51,7 @@ class Signature:
         both = self.donated & self.static_argnames
         if both:
             raise TraceError(f"{', '.join(sorted(both))}: a static argument has no memory to donate")
-        self._paths: dict[Any, list[str]] = {}
+        self._paths: BoundedTable[Any, list[str]] = BoundedTable(MOST_STRUCTURES)
         self.leaves_out = not _takes(function, "out")
         """Whether `out=` is none of the function's own keywords."""
 

@@ -16,10 +16,21 @@ from typing import Any, NamedTuple
 
 from tracefuse import pytrees
 from tracefuse.compiler.executable import Executable
+from tracefuse.compiler.plan_cache import PlanCache
+from tracefuse.errors import InternalError
 from tracefuse.frontend.calls.call import Call
 from tracefuse.frontend.calls.trace_entry import Entry, assembled
 from tracefuse.frontend.tracer.captures import is_equal
+from tracefuse.frontend.tracer.result_leaves import (
+    ArgumentLeaf,
+    ConstantLeaf,
+    NumberLeaf,
+    OutputLeaf,
+    ResultLeaf,
+    SizeLeaf,
+)
 from tracefuse.frontend.tracer.routes import CHANGED, Route
+from tracefuse.generated_code import compile_function
 from tracefuse.runtime.argument_leaves import Leaf
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.donated_arrays import TAKEN
@@ -31,14 +42,14 @@ MISSED = object()
 
 class DirectCall(NamedTuple):
     """What serves the calls of a form. run: called with the positional arguments, the keywords, the object that a
-    method belongs to, and `out`. use: of memory. alone: the executable, if the arguments are positional and go to it as
+    method belongs to, and `out`. use: of memory. alone: the plans, if the arguments are positional and go to them as
     they are, with one output as the result, and nothing else is looked at.
     """
 
     run: Callable[[Sequence[Any], Mapping[str, Any], Any, Any], Any]
     entry: Entry
     use: MemoryUse
-    alone: Executable | None
+    alone: PlanCache[Any] | None
 
 
 MOST_HELD = 256
@@ -75,9 +86,11 @@ def direct_call(entry: Entry, call: Call, use: MemoryUse, has_out: bool) -> Dire
         text = writer.write(call, has_out)
     except _NotDirect:
         return None
-    exec(compile(text, "<tracefuse direct call>", "exec"), writer.names)
-    executable = entry.executable if _is_alone(entry, call) and not has_out and use == MemoryUse() else None
-    return DirectCall(writer.names["call"], entry, use, executable)  # type: ignore[arg-type]
+    run = compile_function(text, "call", writer.names, "fast path")
+    plans = None
+    if isinstance(entry.executable, Executable) and _is_alone(entry, call) and not has_out and use == MemoryUse():
+        plans = entry.executable.plans
+    return DirectCall(run, entry, use, plans)
 
 
 def _is_alone(entry: Entry, call: Call) -> bool:
@@ -124,9 +137,9 @@ class _Writer:
         arguments = [*self._inputs(leaves), *buffers]
         self._guards(call, arguments)
         if self.use == MemoryUse():
-            self.names["attempt"], more = executable.attempt, ""
+            self.names["attempt"], more = executable.plans.attempt, ""
         else:
-            self.names["attempt"], more = executable.attempt_into, f", {self._name('use', self.use)}"
+            self.names["attempt"], more = executable.plans.attempt_into, f", {self._name('use', self.use)}"
         before = (f"        {line}" for line in self.lines or ["pass"])
         lines = [
             "def call(args, kwargs, bound, out):", "    try:", *before,
@@ -184,9 +197,9 @@ class _Writer:
         """The variables of the memory for results, in order; None stands where there is none."""
         leaves = list(self._leaves(self.entry.trace.structure, "out", is_known=True))
         found: dict[int, str] = {}
-        for variable, (kind, what) in zip(leaves, self.entry.trace.results, strict=True):
-            if kind == "output" and what in self.use.given:
-                found[what] = variable
+        for variable, result in zip(leaves, self.entry.trace.results, strict=True):
+            if isinstance(result, OutputLeaf) and result.position in self.use.given:
+                found[result.position] = variable
             else:
                 self._unless(f"{variable} is None")
         return [found[position] for position in sorted(found)]
@@ -267,14 +280,22 @@ class _Writer:
         if self.entry.single:
             return "r[0]"
         trace = self.entry.trace
-        kinds = {kind for kind, _ in trace.results}
-        if not kinds <= {"output", "argument", "constant"} or not _is_of_plain_nodes(trace.structure):
+        has_facts = any(isinstance(leaf, SizeLeaf | NumberLeaf) for leaf in trace.results)
+        if has_facts or not _is_of_plain_nodes(trace.structure):
             return f"assembled(entry, {_tuple(leaves)}, arguments, r)"
-        texts = [
-            f"r[{what}]" if kind == "output" else leaves[what] if kind == "argument" else self._name("s", what)
-            for kind, what in trace.results
-        ]
+        texts = [self._result_leaf(result, leaves) for result in trace.results]
         return self._built(pytrees.unflatten(trace.structure, range(len(texts))), texts)
+
+    def _result_leaf(self, result: ResultLeaf, leaves: Sequence[str]) -> str:
+        """The text of one leaf of the result, which needs no facts of the call."""
+        match result:
+            case OutputLeaf(position):
+                return f"r[{position}]"
+            case ArgumentLeaf(position):
+                return leaves[position]
+            case ConstantLeaf(value):
+                return self._name("s", value)
+        raise InternalError(f"a fast path cannot compute {result}")
 
     def _built(self, tree: Any, texts: Sequence[str]) -> str:
         """The text of a tree like this one, whose leaves are positions in `texts`."""

@@ -11,25 +11,26 @@ from typing import Any
 from tracefuse import pytrees
 from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.frontend.tracer.in_place import into
+from tracefuse.frontend.tracer.result_leaves import ArgumentLeaf, OutputLeaf, ResultLeaf, count_outputs
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import as_tensor
 
 
-def given_leaves(structure: Any, results: Sequence[tuple[str, Any]], out: Any) -> list[Any]:
+def given_leaves(structure: Any, results: Sequence[ResultLeaf], out: Any) -> list[Any]:
     """For each output of a trace, the array that `out` has in its place, or None.
 
     structure, results: those of the trace. Raises TraceError for another structure, UnsupportedError for an array in
     the place of something that is no computed array.
     """
     leaves = _leaves(structure, out)
-    given: list[Any] = [None] * sum(kind == "output" for kind, _ in results)
-    for (kind, what), leaf in zip(results, leaves, strict=True):
-        if kind == "output":
-            given[what] = leaf
-        elif leaf is not None:
-            what = "an argument as it is" if kind == "argument" else "no array"
+    buffers: list[Any] = [None] * count_outputs(results)
+    for result, buffer in zip(results, leaves, strict=True):
+        if isinstance(result, OutputLeaf):
+            buffers[result.position] = buffer
+        elif buffer is not None:
+            what = "an argument, returned as it is" if isinstance(result, ArgumentLeaf) else "not an array"
             raise UnsupportedError(f"out= has an array where the result is {what}", hint="give None there")
-    return given
+    return buffers
 
 
 def put_into(out: Any, result: Any) -> Any:

@@ -17,6 +17,14 @@ from tracefuse.compiler.reference_executable import EvaluatedExecutable
 from tracefuse.dynamic.guard_failures import Miss
 from tracefuse.frontend.calls.call import Call
 from tracefuse.frontend.tracer.printed_values import print_all, run_and_print
+from tracefuse.frontend.tracer.result_leaves import (
+    ArgumentLeaf,
+    ConstantLeaf,
+    NumberLeaf,
+    OutputLeaf,
+    SizeLeaf,
+    count_outputs,
+)
 from tracefuse.frontend.tracer.routes import CHANGED
 from tracefuse.frontend.tracing import Captured, Trace
 from tracefuse.ir.extents import evaluate
@@ -60,16 +68,20 @@ def assembled(entry: Entry, leaves: Sequence[Any], arguments: Sequence[Any], out
     """The result as a tree, from the leaves of the call, the arguments of the fusion and its outputs."""
     facts: dict[int, Any] | None = None
     result: list[Any] = []
-    for kind, what in entry.trace.results:
-        if kind == "output":
-            result.append(outputs[what])
-        elif kind == "argument":
-            result.append(leaves[what])
-        elif kind == "constant":
-            result.append(what)
-        else:
-            facts = entry.trace.facts(arguments) if facts is None else facts
-            result.append(evaluate(what, facts) if kind == "size" else what(facts))
+    for leaf in entry.trace.results:
+        if facts is None and isinstance(leaf, SizeLeaf | NumberLeaf):
+            facts = entry.trace.facts(arguments)
+        match leaf:
+            case OutputLeaf(position):
+                result.append(outputs[position])
+            case ArgumentLeaf(position):
+                result.append(leaves[position])
+            case ConstantLeaf(value):
+                result.append(value)
+            case SizeLeaf(extent):
+                result.append(evaluate(extent, facts or {}))
+            case NumberLeaf(read):
+                result.append(read(facts or {}))
     return pytrees.unflatten(entry.trace.structure, result)
 
 
@@ -123,7 +135,7 @@ def printing(entry: Entry, arguments: Sequence[Any], given: Sequence[Any] | None
         return []
     fusion = executable.fusion
     numbers = returned(fusion)
-    count = sum(kind == "output" for kind, _ in entry.trace.results)
+    count = count_outputs(entry.trace.results)
     room = None if given is None else [*given, *[None] * (len(numbers) - count)]
     if isinstance(executable, EvaluatedExecutable):
         outputs = executable(arguments, room)

@@ -1,7 +1,4 @@
-"""NumPy's functions of differences, sums of products, polynomials and statistics of rows, on traced values.
-
-Knows: NumPy's functions and parameters. Must not know: how values are recorded.
-"""
+"""NumPy's differences, convolutions, polynomials and covariances, on traced values."""
 
 from __future__ import annotations
 
@@ -23,13 +20,13 @@ implements = FUNCTIONS.implements
 
 
 def _floating(x: Any) -> Any:
-    """x, where it is of integers or truth values as float64."""
+    """Converts integers and bools to float64."""
     traced = as_array(x)
     return traced if traced.value.dtype.kind in ("float", "complex") else traced_ops.astype(traced, np.float64)
 
 
 def _slices(rank: int, axis: int) -> Any:
-    """The key that takes a slice of one axis and all of the others."""
+    """Returns a function from (start, stop) to the key that slices one axis and keeps the others."""
 
     def key(start: Any, stop: Any) -> tuple[slice, ...]:
         return tuple(slice(start, stop) if k == axis else slice(None) for k in range(rank))
@@ -54,28 +51,28 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
 
 @implements(np.gradient)
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
-    """Central differences inside, one-sided ones at both ends."""
+    """Central differences in the interior, one-sided differences at both ends."""
     x = _floating(f)
     rank = len(x.extents)
-    axes = traced_ops.axes_of(axis, rank) if axis is None else _in_order(axis, rank)
+    axes = traced_ops.axes_of(axis, rank) if axis is None else _axes_in_order(axis, rank)
     if edge_order not in (1, 2):
         raise ScalarError(f"gradient: edge_order={edge_order!r}", hint="use 1 or 2")
     spacings = list(varargs) if varargs else [1.0]
     spacings = spacings * len(axes) if len(spacings) == 1 else spacings
     if len(spacings) != len(axes):
         raise ShapeError(f"gradient: {len(spacings)} spacings for {len(axes)} axes", hint="give one for each axis")
-    found = [_gradient(x, k, h, edge_order) for k, h in zip(axes, spacings, strict=True)]
-    return found[0] if len(found) == 1 else tuple(found)
+    gradients = [_gradient(x, k, h, edge_order) for k, h in zip(axes, spacings, strict=True)]
+    return gradients[0] if len(gradients) == 1 else tuple(gradients)
 
 
-def _in_order(axis: Any, rank: int) -> list[int]:
+def _axes_in_order(axis: Any, rank: int) -> list[int]:
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
     return [normalize_axis(operator.index(k), rank) for k in axes]
 
 
 def _gradient(x: Any, axis: int, spacing: Any, edge_order: int) -> Any:
     recorder = x.recorder
-    message = f"gradient: axis {axis} has {{right}} elements, which are too few"
+    message = f"gradient: axis {axis} has {{right}} elements, too few for this edge_order"
     recorder.builder.require(edge_order + 1, "<=", x.extents[axis], message, f"give at least {edge_order + 1}", None)
     key = _slices(len(x.extents), axis)
     first, second, before_last, last = x[key(0, 1)], x[key(1, 2)], x[key(-2, -1)], x[key(-1, None)]
@@ -89,8 +86,8 @@ def _gradient(x: Any, axis: int, spacing: Any, edge_order: int) -> Any:
             start = (-1.5 / h) * first + (2.0 / h) * second + (-0.5 / h) * x[key(2, 3)]
             end = (0.5 / h) * x[key(-3, -2)] + (-2.0 / h) * before_last + (1.5 / h) * last
         return shaping.concatenate([start, inside, end], axis)
-    places = as_array(spacing)
-    steps = _lined_up(_floating(places[1:] - places[:-1]), len(x.extents), axis)
+    points = as_array(spacing)
+    steps = _along_axis(_floating(points[1:] - points[:-1]), len(x.extents), axis)
     low, high = steps[key(None, -1)], steps[key(1, None)]
     a, b, c = -high / (low * (low + high)), (high - low) / (low * high), low / (high * (low + high))
     inside = a * x[key(None, -2)] + b * x[key(1, -1)] + c * x[key(2, None)]
@@ -105,8 +102,8 @@ def _gradient(x: Any, axis: int, spacing: Any, edge_order: int) -> Any:
     return shaping.concatenate([start, inside, end], axis)
 
 
-def _lined_up(vector: Any, rank: int, axis: int) -> Any:
-    """A vector along one of `rank` axes."""
+def _along_axis(vector: Any, rank: int, axis: int) -> Any:
+    """Reshapes a vector to lie along one of `rank` axes."""
     return shaping.expand_dims(vector, tuple(k for k in range(rank) if k != axis)) if rank > 1 else vector
 
 
@@ -119,11 +116,11 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: Any = -1) -> Any:
     if x is None:
         width = dx
     else:
-        places = as_array(x)
-        if len(places.extents) == 1:
-            width = _lined_up(places[1:] - places[:-1], rank, dim)
+        points = as_array(x)
+        if len(points.extents) == 1:
+            width = _along_axis(points[1:] - points[:-1], rank, dim)
         else:
-            width = np.diff(places, axis=axis)
+            width = np.diff(points, axis=axis)
     return traced_ops.reduce("sum", width * (values[key(1, None)] + values[key(None, -1)]) / 2.0, dim)
 
 
@@ -161,10 +158,10 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
 
 
 def _windows(a: Any, v: Any, mode: str, *, reverse: bool) -> Any:
-    """Sums of products of `v` with each window of `a`, for every window that mode asks for."""
+    """Sums of products of `v` with every window of `a` that `mode` includes."""
     long, short = as_array(a), as_array(v)
     if mode not in ("full", "same", "valid"):
-        raise ScalarError(f"{mode!r} is no mode of convolve", hint="use 'full', 'same' or 'valid'")
+        raise ScalarError(f"convolve: mode cannot be {mode!r}", hint="use 'full', 'same' or 'valid'")
     if len(long.extents) > 1 or len(short.extents) > 1:
         raise ShapeError("object too deep for desired array", hint="give vectors")
     long, short = (shaping.reshape(x, -1) for x in (long, short))
@@ -189,7 +186,7 @@ def _windows(a: Any, v: Any, mode: str, *, reverse: bool) -> Any:
 
 @implements(np.cross)
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None) -> Any:
-    """The vector product of three-dimensional vectors."""
+    """The cross product of vectors of three elements."""
     if axis is not None:
         axisa = axisb = axisc = axis
     left, right = shaping.moveaxis(as_array(a), axisa, -1), shaping.moveaxis(as_array(b), axisb, -1)
@@ -223,7 +220,7 @@ def kron(a: Any, b: Any) -> Any:
 
 @implements(np.polyval)
 def polyval(p: Any, x: Any) -> Any:
-    """Horner's rule; one step for each coefficient."""
+    """Evaluates by Horner's rule, one multiply-add for each coefficient."""
     coefficients = as_array(p)
     count = coefficients.recorder.pin(coefficients.extents[0], "np.polyval")
     at = as_traced(x)
@@ -233,18 +230,18 @@ def polyval(p: Any, x: Any) -> Any:
     return result
 
 
-def _joined_polynomials(name: str) -> Any:
-    def joined(a1: Any, a2: Any) -> Any:
+def _combine_polynomials(name: str) -> Any:
+    def combine(a1: Any, a2: Any) -> Any:
         first, second = (shaping.reshape(as_array(a), -1) for a in (a1, a2))
         longer = max(first.shape[0], second.shape[0])
         first, second = (np.pad(x, (longer - x.shape[0], 0)) for x in (first, second))
         return apply(name, first, second)
 
-    return joined
+    return combine
 
 
-implements(np.polyadd)(_joined_polynomials("add"))
-implements(np.polysub)(_joined_polynomials("sub"))
+implements(np.polyadd)(_combine_polynomials("add"))
+implements(np.polysub)(_combine_polynomials("sub"))
 
 
 @implements(np.polyder)
@@ -294,7 +291,7 @@ def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
     return shaping.stack(columns if increasing else columns[::-1], 1)
 
 
-# -- rows as observations ---------------------------------------------------------------------------------------------
+# -- covariances ------------------------------------------------------------------------------------------------------
 
 
 def _observations(m: Any, y: Any, rowvar: bool, dtype: Any) -> Any:
@@ -314,8 +311,8 @@ def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: An
     x = _observations(m, y, rowvar, dtype)
     ddof = (0 if bias else 1) if ddof is None else ddof
     deviation = x - traced_ops.reduce("mean", x, 1, None, None, True)
-    turned = arithmetic.conjugate(shaping.transpose(deviation))
-    return np.squeeze(arithmetic.matmul(deviation, turned) / (x.shape[1] - ddof))
+    adjoint = arithmetic.conjugate(shaping.transpose(deviation))
+    return np.squeeze(arithmetic.matmul(deviation, adjoint) / (x.shape[1] - ddof))
 
 
 @implements(np.corrcoef)

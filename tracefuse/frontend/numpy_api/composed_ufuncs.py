@@ -1,9 +1,7 @@
-"""NumPy's ufuncs that no single row means, written with other rows.
+"""NumPy's ufuncs that have no op definition, decomposed into other ops.
 
-Functions of floats are computed in NumPy's own type for the operands, by formulas that neither overflow nor lose digits
-where NumPy's do not.
-
-Knows: ufuncs, rows, NumPy's promotion of a ufunc. Must not know: how values are recorded, the parameters of ufuncs.
+Functions of floats compute in the type that NumPy chooses for the operands, with formulas that do not overflow or lose
+precision where NumPy's do not.
 """
 
 from __future__ import annotations
@@ -23,8 +21,8 @@ from tracefuse.frontend.tracer.ufunc_loops import loop_types
 from tracefuse.ops import REGISTRY
 
 
-def operands_of(ufunc: np.ufunc, *operands: Any) -> list[Any]:
-    """The operands in the types that NumPy computes the ufunc in."""
+def cast_to_loop(ufunc: np.ufunc, *operands: Any) -> list[Any]:
+    """Casts the operands to the types of NumPy's loop for the ufunc."""
     recorder = recorder_of(operands)
     resolved = [recorder.resolve(x) for x in operands]
     types = loop_types(ufunc, [(r.dtype, r.weak) for r in resolved])
@@ -89,10 +87,10 @@ def _degrees(factor: float) -> Callable[[Any], Any]:
 
 
 def vecdot(x1: Any, x2: Any, axis: Any = -1) -> Any:
-    """The sum of the products of conj(x1) and x2 along an axis."""
+    """The sum of conj(x1) * x2 along an axis."""
     left, right = (shaping.moveaxis(x, axis, -1) for x in (x1, x2))
-    made = apply("mul", arithmetic.conjugate(left), right)
-    return traced_ops.sum_of_products(made, (-1,))
+    products = apply("mul", arithmetic.conjugate(left), right)
+    return traced_ops.sum_of_products(products, (-1,))
 
 
 def _matvec(matrix: Any, vector: Any) -> Any:
@@ -112,12 +110,12 @@ def _wide(x: Any) -> bool:
 
 
 def _hypot(a: Any, b: Any) -> Any:
-    """sqrt(a * a + b * b). Of float64 the larger one is taken out, so that no square overflows."""
-    a, b = operands_of(np.hypot, a, b)
+    """sqrt(a * a + b * b). In float64 the larger operand is factored out, so that no square overflows."""
+    a, b = cast_to_loop(np.hypot, a, b)
     if not _wide(a):
-        own = a.value.dtype
+        dtype = a.value.dtype
         a, b = traced_ops.astype(a, dtypes.float64), traced_ops.astype(b, dtypes.float64)
-        return traced_ops.astype(np.sqrt(a * a + b * b), own)
+        return traced_ops.astype(np.sqrt(a * a + b * b), dtype)
     a, b = abs(a), abs(b)
     large, small = np.maximum(a, b), np.minimum(a, b)
     ratio = small / np.where(large == 0, 1, large)
@@ -126,37 +124,37 @@ def _hypot(a: Any, b: Any) -> Any:
 
 
 def _heaviside(x: Any, at_zero: Any) -> Any:
-    x, at_zero = operands_of(np.heaviside, x, at_zero)
+    x, at_zero = cast_to_loop(np.heaviside, x, at_zero)
     return np.where(np.isnan(x), x, np.where(x == 0, at_zero, traced_ops.astype(x > 0, x.value.dtype)))
 
 
 def _logaddexp(a: Any, b: Any) -> Any:
-    a, b = operands_of(np.logaddexp, a, b)
+    a, b = cast_to_loop(np.logaddexp, a, b)
     larger = np.maximum(a, b)
     return np.where(a == b, a + math.log(2), larger + np.log1p(np.exp(-abs(a - b))))
 
 
 def _logaddexp2(a: Any, b: Any) -> Any:
-    a, b = operands_of(np.logaddexp2, a, b)
+    a, b = cast_to_loop(np.logaddexp2, a, b)
     larger = np.maximum(a, b)
     return np.where(a == b, a + 1, larger + np.log1p(np.exp2(-abs(a - b))) * math.log2(math.e))
 
 
 def _cbrt(x: Any) -> Any:
-    """The cube root: exp(log(x) / 3), and a step of Newton's for the digits that the exponential loses."""
-    (x,) = operands_of(np.cbrt, x)
-    own = x.value.dtype
+    """The cube root: exp(log(x) / 3), refined by one Newton step."""
+    (x,) = cast_to_loop(np.cbrt, x)
+    dtype = x.value.dtype
     a = abs(traced_ops.astype(x, dtypes.float64, copy=False))
     plain = (a > 0) & (a < np.inf)
     inside = np.where(plain, a, 1)
     root = np.exp(np.log(inside) / 3)
     root = root - (root - inside / (root * root)) / 3
     result = np.copysign(np.where(plain, root, a), traced_ops.astype(x, dtypes.float64, copy=False))
-    return traced_ops.astype(result, own, copy=False)
+    return traced_ops.astype(result, dtype, copy=False)
 
 
 def _lcm(a: Any, b: Any) -> Any:
-    a, b = map(abs, operands_of(np.lcm, a, b))
+    a, b = map(abs, cast_to_loop(np.lcm, a, b))
     divisor = np.gcd(a, b)
     return a // np.where(divisor == 0, 1, divisor) * b
 
@@ -166,14 +164,14 @@ def _divmod(a: Any, b: Any) -> Any:
 
 
 def _modf(x: Any) -> Any:
-    (x,) = operands_of(np.modf, x)
+    (x,) = cast_to_loop(np.modf, x)
     whole = np.trunc(x)
     part = np.where(np.isinf(x), 0, x - whole)
     return np.copysign(part, x), whole
 
 
 def _spacing(x: Any) -> Any:
-    (x,) = operands_of(np.spacing, x)
+    (x,) = cast_to_loop(np.spacing, x)
     if x.value.dtype.is_half:
         return np.where(np.isinf(x), np.nan, np.nextafter(x, x.dtype.type(np.inf)) - x)
     size = abs(x)
@@ -182,10 +180,10 @@ def _spacing(x: Any) -> Any:
 
 
 def _bitwise_count(x: Any) -> Any:
-    """The bits that are set: sums of neighbours in groups of 2, 4, 8, ... bits of 64."""
+    """Counts the set bits by adding neighbouring groups of 1, 2, 4, ... bits."""
     traced: Any = as_traced(x)
     size = traced if traced.value.dtype.kind == "uint" else abs(traced)
-    # abs of the smallest integer is itself, of which the lowest bits of its own width count.
+    # abs of the smallest integer overflows to itself; mask the sign bits that widening adds.
     width = size.value.dtype.itemsize * 8
     v = traced_ops.astype(size, dtypes.uint64, copy=False) & np.uint64(2**width - 1)
     for shift, mask in ((1, 0x5555555555555555), (2, 0x3333333333333333), (4, 0x0F0F0F0F0F0F0F0F),
@@ -203,16 +201,16 @@ COMPOSED: dict[np.ufunc, Callable[..., Any]] = {
     np.hypot: _hypot, np.heaviside: _heaviside, np.logaddexp: _logaddexp, np.logaddexp2: _logaddexp2, np.cbrt: _cbrt,
     np.lcm: _lcm, np.divmod: _divmod, np.modf: _modf, np.spacing: _spacing,
 }  # fmt: skip
-"""The meaning of each ufunc that has no row of its own."""
+"""The decomposition of each ufunc that has no op definition."""
 
-for _name, _meaning in (
+for _name, _decomposition in (
     ("bitwise_count", _bitwise_count), ("vecdot", vecdot), ("matvec", _matvec), ("vecmat", _vecmat),
 ):  # fmt: skip
-    if hasattr(np, _name):  # some came with NumPy 2.1 and 2.2
-        COMPOSED[getattr(np, _name)] = _meaning
+    if hasattr(np, _name):  # NumPy 2.1 and 2.2 added some of these
+        COMPOSED[getattr(np, _name)] = _decomposition
 
 
-def without_rows(rows: Sequence[np.ufunc]) -> dict[np.ufunc, Callable[..., Any]]:
-    """Those that have no row, and the powers and products, whose special cases come before their rows."""
+def select_composed(defined: Sequence[np.ufunc]) -> dict[np.ufunc, Callable[..., Any]]:
+    """Returns the ufuncs without an op definition, and power and matmul, whose special cases precede their ops."""
     special = (np.power, np.matmul)
-    return {ufunc: meaning for ufunc, meaning in COMPOSED.items() if ufunc in special or ufunc not in rows}
+    return {ufunc: compose for ufunc, compose in COMPOSED.items() if ufunc in special or ufunc not in defined}

@@ -1,7 +1,4 @@
-"""CuPy's ufuncs on traced values: the hook that CuPy calls on its arguments.
-
-Knows: the names of CuPy's kernels. Must not know: how values are recorded.
-"""
+"""CuPy's ufuncs on traced values: the hook that CuPy calls for arguments that are not its own arrays."""
 
 from __future__ import annotations
 
@@ -12,22 +9,23 @@ import numpy as np
 
 from tracefuse.frontend.numpy_api import dispatch
 from tracefuse.frontend.numpy_api.elementwise import angle, clip
-from tracefuse.frontend.numpy_api.ufuncs import call_row, of_results
+from tracefuse.frontend.numpy_api.ufuncs import call_loop, result_signature
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.traced_ops import apply, missing, refuse
 from tracefuse.ops import REGISTRY
 
-# Kernels of CuPy whose name is not "cupy_" and the name of a NumPy ufunc.
-_CUPY_ROWS = {
+# CuPy kernels whose name is not "cupy_" followed by the name of a NumPy ufunc.
+_CUPY_OPS = {
     "cupy_copy": "set", "cupy_where": "where", "cupyx_scipy_special_erf": "erf", "cupyx_scipy_special_expit": "sigmoid",
     "cupyx_scipy_expit": "sigmoid", "cupyx_scipy_special_erfc": "erfc",
 }  # fmt: skip
 
 
 def call_cupy_kernel(kernel: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
-    """What a CuPy ufunc does on traced operands: `kernel` is the ufunc, known by its name.
+    """Records a call of the CuPy ufunc `kernel`, which is identified by its name.
 
-    CuPy passes its arguments as they were given; outputs may stand after the `nin` inputs.
+    CuPy passes the caller's arguments unchanged; output arrays may follow the `nin` inputs. Raises UnsupportedError for
+    other kernels.
     """
     name = getattr(kernel, "name", type(kernel).__name__)
     count = getattr(kernel, "nin", len(arguments))
@@ -35,15 +33,15 @@ def call_cupy_kernel(kernel: Any, arguments: Sequence[Any], keywords: dict[str, 
     out, dtype = keywords.pop("out", None), keywords.pop("dtype", None)
     keywords.pop("casting", None)
     refuse(name, where=keywords.pop("_where", None), **keywords)
-    row, ufunc = _CUPY_ROWS.get(name), getattr(np, name.removeprefix("cupy_"), None)
+    op, ufunc = _CUPY_OPS.get(name), getattr(np, name.removeprefix("cupy_"), None)
     if name == "cupy_clip":
         result = clip(*inputs)
     elif name == "cupy_angle_deg":
         result = angle(*inputs, deg=True)
-    elif row in REGISTRY:
-        result = apply(str(row), *inputs, compute_in=dtype)
+    elif op in REGISTRY:
+        result = apply(str(op), *inputs, compute_in=dtype)
     elif name.startswith("cupy_") and isinstance(ufunc, np.ufunc):
-        result = call_row(ufunc, inputs, of_results(ufunc, dtype))
+        result = call_loop(ufunc, inputs, result_signature(ufunc, dtype))
     elif name.startswith("cupy_") and ufunc in dispatch.FUNCTIONS and dtype is None:
         result = dispatch.call(ufunc, inputs, {})
     else:

@@ -1,7 +1,4 @@
-"""NumPy's functions on traced values: the table behind `__array_function__`.
-
-Knows: which modules have a part of the table. Must not know: any function.
-"""
+"""The table behind `__array_function__`: NumPy's functions on traced values."""
 
 from __future__ import annotations
 
@@ -32,15 +29,15 @@ _MODULES = (
 )  # fmt: skip
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    function: meaning for module in _MODULES for function, meaning in module.FUNCTIONS.items()
+    function: implementation for module in _MODULES for function, implementation in module.FUNCTIONS.items()
 }
-"""What `__array_function__` calls, by NumPy's function object."""
+"""Implementations by NumPy's function object."""
 
 
 def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
-    """What a NumPy function that is no ufunc does on traced operands.
+    """Records a call of a NumPy function that is not a ufunc. Raises UnsupportedError with a hint for others.
 
-    What cannot be recorded is asked of NumPy again with the elements of those operands that depend on no argument.
+    A call that cannot be recorded is repeated with the elements of those operands that depend on no argument.
     """
     try:
         return _recorded(function, arguments, keywords)

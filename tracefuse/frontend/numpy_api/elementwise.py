@@ -1,7 +1,4 @@
-"""NumPy's functions that work element by element, types and arrays like another, on traced values.
-
-Knows: NumPy's functions and parameters. Must not know: how values are recorded.
-"""
+"""NumPy's elementwise functions, type queries and `*_like` constructors, on traced values."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: 
     refuse("np.clip", **more)
     low, high = (None if v is np._NoValue else v for v in (a_min, a_max))
     low, high = min if low is None else low, max if high is None else high
-    low, high = _bounding(a, low, lower=True), _bounding(a, high, lower=False)
+    low, high = _clip_bound(a, low, lower=True), _clip_bound(a, high, lower=False)
     result = a
     if low is not None:
         result = apply("maximum", result, low)
@@ -47,8 +44,8 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: 
     return result if out is None else into(out, result)
 
 
-def _bounding(a: Any, bound: Any, *, lower: bool) -> Any:
-    """A bound of a clip; None for a Python integer, or a size, beyond all that the array's integer type holds."""
+def _clip_bound(a: Any, bound: Any, *, lower: bool) -> Any:
+    """Returns a bound of np.clip; None for an integer or size outside the range of the array's integer type."""
     traced = as_traced(a)
     dtype = traced.value.dtype
     number = extent_of(bound)
@@ -94,7 +91,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
 
 @implements(np.round, np.around)
 def round_(a: Any, decimals: int = 0, out: Any = None) -> Any:
-    """To `decimals` digits after the point, as NumPy: scaled, rounded to even, scaled back."""
+    """Scales, rounds to even and scales back, as NumPy does."""
     x = as_traced(a)
     digits = operator.index(decimals)
     if x.value.dtype.is_integer:
@@ -212,17 +209,17 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subo
     return _like(a, fill_value, dtype, shape, device)
 
 
-def _by_row(name: str) -> Any:
+def _apply_by_name(name: str) -> Any:
     def elementwise(*operands: Any) -> Any:
         return apply(name, *operands)
 
     return elementwise
 
 
-# A row whose meaning is one of NumPy's functions, and no ufunc, needs no entry here.
-for _row in REGISTRY.values():
-    _function = _row.numpy if isinstance(_row, Pointwise) else None
+# Ops that name a NumPy function which is not a ufunc register themselves.
+for _op in REGISTRY.values():
+    _function = _op.numpy if isinstance(_op, Pointwise) else None
     _public = None if _function is None else getattr(np, getattr(_function, "__name__", ""), None)
     _is_other = _public is not None and _public is _function and not isinstance(_function, np.ufunc)
     if _is_other and _function not in FUNCTIONS:
-        implements(_function)(_by_row(_row.name))
+        implements(_function)(_apply_by_name(_op.name))

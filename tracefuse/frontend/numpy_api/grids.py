@@ -1,7 +1,4 @@
-"""NumPy's functions that arrange arrays on grids, blocks and diagonals, on traced values.
-
-Knows: NumPy's functions and parameters. Must not know: how values are recorded.
-"""
+"""NumPy's grids, blocks, diagonals, index conversions and bit packing, on traced values."""
 
 from __future__ import annotations
 
@@ -51,7 +48,7 @@ def dsplit(ary: Any, indices_or_sections: Any) -> Any:
 def sliding_window_view(
     x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
 ) -> Any:
-    """Each window in new axes at the end; nothing is stored but what is asked for."""
+    """A view with the windows in new trailing axes; no window is copied unless the result needs it."""
     traced_ops.refuse("sliding_window_view", writeable=writeable or None)
     result = traced = as_tensor(x)
     recorder, rank = traced.recorder, len(traced.extents)
@@ -72,27 +69,27 @@ def sliding_window_view(
 
 @implements(np.block)
 def block(arrays: Any) -> Any:
-    """Nested lists of blocks: the innermost are joined along the last axis, those outside along the ones before."""
-    depth, rank = _depth(arrays), _widest(arrays)
-    return _joined(arrays, max(depth, rank), 0, depth)
+    """Joins nested lists of blocks: the innermost along the last axis, each outer level along the axis before."""
+    depth, rank = _nesting_depth(arrays), _largest_rank(arrays)
+    return _join_blocks(arrays, max(depth, rank), 0, depth)
 
 
-def _depth(arrays: Any) -> int:
-    return 1 + max(map(_depth, arrays), default=0) if isinstance(arrays, list) else 0
+def _nesting_depth(arrays: Any) -> int:
+    return 1 + max(map(_nesting_depth, arrays), default=0) if isinstance(arrays, list) else 0
 
 
-def _widest(arrays: Any) -> int:
-    return max(map(_widest, arrays), default=0) if isinstance(arrays, list) else len(as_array(arrays).extents)
+def _largest_rank(arrays: Any) -> int:
+    return max(map(_largest_rank, arrays), default=0) if isinstance(arrays, list) else len(as_array(arrays).extents)
 
 
-def _joined(arrays: Any, rank: int, level: int, depth: int) -> Any:
+def _join_blocks(arrays: Any, rank: int, level: int, depth: int) -> Any:
     if not isinstance(arrays, list):
         if level != depth:
-            raise ShapeError(f"np.block: a block at depth {level} beside blocks at depth {depth}", hint="nest them alike")  # fmt: skip # noqa: E501
+            raise ShapeError(f"np.block: a block at depth {level} beside blocks at depth {depth}", hint="nest all blocks to one depth")  # fmt: skip # noqa: E501
         x = as_array(arrays)
         lead = rank - len(x.extents)
         return shaping.expand_dims(x, tuple(range(lead))) if lead else traced_ops.copy(x)
-    return shaping.concatenate([_joined(a, rank, level + 1, depth) for a in arrays], rank - depth + level)
+    return shaping.concatenate([_join_blocks(a, rank, level + 1, depth) for a in arrays], rank - depth + level)
 
 
 @implements(np.rot90)
@@ -113,7 +110,7 @@ def rot90(m: Any, k: Any = 1, axes: Any = (0, 1)) -> Any:
 
 @implements(np.diag)
 def diag(v: Any, k: Any = 0) -> Any:
-    """The diagonal of a matrix, or the matrix that has a vector on its diagonal."""
+    """The diagonal of a matrix, or a matrix with the given vector on its diagonal."""
     x = as_array(v)
     if len(x.extents) == 2:
         return products.diagonal(x, k)
@@ -134,7 +131,7 @@ def diagflat(v: Any, k: Any = 0) -> Any:
 
 @implements(np.resize)
 def resize(a: Any, new_shape: Any) -> Any:
-    """The elements in row-major order, again from the first where they do not fill the shape."""
+    """The elements in row-major order, repeated from the first to fill the shape."""
     flat = shaping.reshape(as_array(a), -1)
     recorder = flat.recorder
     shape = new_shape if isinstance(new_shape, (tuple, list)) else (new_shape,)
@@ -158,11 +155,11 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
     order = list(range(len(parts)))
     if indexing == "xy" and len(parts) > 1:
         order[:2] = [1, 0]
-    lined = [
+    grids = [
         shaping.expand_dims(part, tuple(k for k in range(len(parts)) if k != order[place])) if len(parts) > 1 else part
         for place, part in enumerate(parts)
     ]
-    made = tuple(lined) if sparse or len(parts) < 2 else tuple(np.broadcast_arrays(*lined))
+    made = tuple(grids) if sparse or len(parts) < 2 else tuple(np.broadcast_arrays(*grids))
     return tuple(map(traced_ops.copy, made)) if copy else made
 
 
@@ -180,7 +177,7 @@ def ix_(*args: Any) -> Any:
 
 
 def _steps(start: Any, stop: Any, num: Any, endpoint: bool, axis: Any) -> tuple[Any, Any, Any, int, Any]:
-    """(first, last, step, count, places) for `num` values between two arrays; the new axis is the first."""
+    """Returns (first, last, step, count, positions) for `num` values between two arrays, on a new first axis."""
     count = operator.index(num)
     if count < 0:
         raise ScalarError(f"Number of samples, {count}, must be non-negative.", hint="give num >= 0")
@@ -217,7 +214,7 @@ def logspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, base: 
 
 @implements(np.geomspace)
 def geomspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype: Any = None, axis: Any = 0) -> Any:
-    """Positive numbers at equal ratios, negative ones likewise; float64, as NumPy's."""
+    """Numbers at equal ratios, in float64 as in NumPy; both ends are positive or both negative."""
     start = apply("mul", start, np.float64(1))
     first, last, _, count, places = _steps(start, stop, num, endpoint, axis)
     if first.value.dtype.kind == "complex" or last.value.dtype.kind == "complex":
@@ -239,47 +236,47 @@ def _shape_of(shape: Any) -> tuple[Any, ...]:
 
 @implements(np.unravel_index)
 def unravel_index(indices: Any, shape: Any, order: str = "C") -> Any:
-    """Coordinates of positions in row-major order; positions outside the shape are not looked for."""
-    _row_major("np.unravel_index", order)
+    """Converts row-major positions to coordinates, without a bounds check."""
+    _require_row_major("np.unravel_index", order)
     rest = traced_ops.astype(as_array(indices), np.int64, copy=False)
-    found: list[Any] = []
+    coordinates: list[Any] = []
     for extent in reversed(_shape_of(shape)):
-        found.append(rest % extent)
+        coordinates.append(rest % extent)
         rest = rest // extent
-    return tuple(reversed(found))
+    return tuple(reversed(coordinates))
 
 
 @implements(np.ravel_multi_index)
 def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: str = "C") -> Any:
-    """Positions of coordinates in row-major order; with mode 'raise' those outside are not looked for."""
-    _row_major("np.ravel_multi_index", order)
+    """Converts coordinates to row-major positions; mode 'raise' does no bounds check."""
+    _require_row_major("np.ravel_multi_index", order)
     extents = _shape_of(dims)
     modes = mode if isinstance(mode, (tuple, list)) else (mode,) * len(extents)
     result: Any = 0
-    for index, extent, one in zip(_rows(multi_index), extents, modes, strict=True):
+    for index, extent, one in zip(_as_list(multi_index), extents, modes, strict=True):
         places = traced_ops.astype(as_array(index), np.int64, copy=False)
         places = {"raise": lambda p, n: p, "wrap": lambda p, n: p % n, "clip": lambda p, n: np.clip(p, 0, n - 1)}[one](places, extent)  # fmt: skip # noqa: E501
         result = result * extent + places
     return result
 
 
-def _rows(values: Any) -> Sequence[Any]:
+def _as_list(values: Any) -> Sequence[Any]:
     return list(iter(values))
 
 
-def _row_major(name: str, order: str) -> None:
+def _require_row_major(name: str, order: str) -> None:
     if order != "C":
         raise missing(f"{name} with order={order!r}", "use order='C'")
 
 
-def _pinned(x: Any, function: str, recorder: Recorder) -> list[int]:
+def _pin_shape(x: Any, function: str, recorder: Recorder) -> list[int]:
     return [recorder.pin(extent, function) for extent in x.extents]
 
 
 @implements(np.diag_indices_from)
 def diag_indices_from(arr: Any) -> Any:
     x = as_array(arr)
-    sizes = _pinned(x, "np.diag_indices_from", x.recorder)
+    sizes = _pin_shape(x, "np.diag_indices_from", x.recorder)
     if len(sizes) < 2 or len(set(sizes)) > 1:
         raise ShapeError("All dimensions of input must be of equal length", hint="give a square array")
     return np.diag_indices(sizes[0], len(sizes))
@@ -287,17 +284,17 @@ def diag_indices_from(arr: Any) -> Any:
 
 @implements(np.tril_indices_from)
 def tril_indices_from(arr: Any, k: int = 0) -> Any:
-    rows, columns = _pinned(as_array(arr), "np.tril_indices_from", as_array(arr).recorder)
+    rows, columns = _pin_shape(as_array(arr), "np.tril_indices_from", as_array(arr).recorder)
     return np.tril_indices(rows, k, columns)
 
 
 @implements(np.triu_indices_from)
 def triu_indices_from(arr: Any, k: int = 0) -> Any:
-    rows, columns = _pinned(as_array(arr), "np.triu_indices_from", as_array(arr).recorder)
+    rows, columns = _pin_shape(as_array(arr), "np.triu_indices_from", as_array(arr).recorder)
     return np.triu_indices(rows, k, columns)
 
 
-# -- parts that known numbers name ------------------------------------------------------------------------------------
+# -- elements at static positions -------------------------------------------------------------------------------------
 
 
 def _axis_of(arr: Any, axis: Any) -> tuple[Any, int]:
@@ -307,10 +304,10 @@ def _axis_of(arr: Any, axis: Any) -> tuple[Any, int]:
     return x, normalize_axis(operator.index(axis), len(x.extents))
 
 
-def _known(name: str, values: Any) -> Any:
+def _require_static(name: str, values: Any) -> Any:
     if isinstance(values, Traced):
-        raise missing(f"{name} at places that are traced: the size of the result depends on the data",
-                      "give the places as NumPy arrays or integers")  # fmt: skip
+        raise missing(f"{name} at traced positions: the size of the result depends on the data",
+                      "give the positions as NumPy arrays or integers")  # fmt: skip
     return values
 
 
@@ -318,28 +315,28 @@ def _known(name: str, values: Any) -> Any:
 def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
     x, dim = _axis_of(arr, axis)
     size = x.recorder.pin(x.extents[dim], "np.delete")
-    return shaping.take(x, np.delete(np.arange(size), _known("np.delete", obj)), dim)
+    return shaping.take(x, np.delete(np.arange(size), _require_static("np.delete", obj)), dim)
 
 
 @implements(np.compress)
 def compress(condition: Any, a: Any, axis: Any = None, out: Any = None) -> Any:
     traced_ops.refuse("np.compress", out=out)
     x, dim = _axis_of(a, axis)
-    return shaping.take(x, np.flatnonzero(np.asarray(_known("np.compress", condition))), dim)
+    return shaping.take(x, np.flatnonzero(np.asarray(_require_static("np.compress", condition))), dim)
 
 
 @implements(np.extract)
 def extract(condition: Any, arr: Any) -> Any:
-    return compress(np.ravel(_known("np.extract", condition)), shaping.reshape(as_array(arr), -1))
+    return compress(np.ravel(_require_static("np.extract", condition)), shaping.reshape(as_array(arr), -1))
 
 
 @implements(np.insert)
 def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
-    """Values in front of known places: both in one row, and the order of NumPy's own result taken from it."""
+    """Concatenates the array and the values, then takes elements in the order that np.insert gives positions."""
     x, dim = _axis_of(arr, axis)
     recorder = x.recorder
     size = recorder.pin(x.extents[dim], "np.insert")
-    places = _known("np.insert", obj)
+    places = _require_static("np.insert", obj)
     added = as_array(values)
     lead = len(x.extents) - len(added.extents)
     added = shaping.expand_dims(added, tuple(range(lead))) if lead > 0 else added
@@ -358,15 +355,15 @@ def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
 
 @implements(np.fft.fftshift)
 def fftshift(x: Any, axes: Any = None) -> Any:
-    return _shifted(x, axes, lambda n: n // 2)
+    return _roll_by_half(x, axes, lambda n: n // 2)
 
 
 @implements(np.fft.ifftshift)
 def ifftshift(x: Any, axes: Any = None) -> Any:
-    return _shifted(x, axes, lambda n: -(n // 2))
+    return _roll_by_half(x, axes, lambda n: -(n // 2))
 
 
-def _shifted(x: Any, axes: Any, shift: Any) -> Any:
+def _roll_by_half(x: Any, axes: Any, shift: Any) -> Any:
     traced = as_array(x)
     dims = traced_ops.axes_of(axes, len(traced.extents))
     return np.roll(traced, tuple(shift(traced.shape[k]) for k in dims), dims)

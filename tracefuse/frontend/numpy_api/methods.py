@@ -1,8 +1,6 @@
-"""The methods of the tracer: those of ndarray, with their parameters in ndarray's order, each of which records.
+"""ndarray's methods on a traced value.
 
-CuPy's functions call them by position.
-
-Knows: ndarray's methods. Must not know: protocols, operators, how a fused function is compiled or called.
+Parameters keep ndarray's order, since CuPy's functions call these methods with positional arguments.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from tracefuse.frontend.tracer.traced import Traced
 
 @source.methods_hide_own_frames
 class ArrayMethods(Traced):
-    """ndarray's methods on a traced value."""
+    """A traced value with ndarray's methods."""
 
     __slots__ = ()
 

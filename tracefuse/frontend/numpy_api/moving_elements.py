@@ -1,7 +1,4 @@
-"""NumPy's functions that move elements, on traced values: flip, roll, pad, take, repeat, tile, diff, triangles.
-
-Knows: NumPy's functions and parameters. Must not know: how values are recorded.
-"""
+"""NumPy's functions that move elements, on traced values: flip, roll, pad, take, repeat, tile, diff, tril and triu."""
 
 from __future__ import annotations
 
@@ -62,23 +59,23 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
 
 @implements(np.pad)
 def pad(array: Any, pad_width: Any, mode: Any = "constant", **keywords: Any) -> Any:
-    """Modes constant (one value, or one for each side), edge, reflect, symmetric, wrap and empty (here zeros)."""
+    """Supports constant (one value, or one for each side), edge, reflect, symmetric, wrap and empty (zeros)."""
     traced = as_tensor(array)
     rank = len(traced.extents)
-    values = _pairs(keywords.pop("constant_values", 0), rank) if mode in ("constant", "empty") else []
+    values = _expand_widths(keywords.pop("constant_values", 0), rank) if mode in ("constant", "empty") else []
     kind = keywords.pop("reflect_type", "even")
     refuse("np.pad", reflect_type=None if kind == "even" else kind, **keywords)
-    entries = shaping.new_shape_entries(_pairs(pad_width, rank), traced.recorder)
+    entries = shaping.new_shape_entries(_expand_widths(pad_width, rank), traced.recorder)
     for entry in entries:
         message = "pad: a width of {right} is negative"
         traced.recorder.builder.require(0, "<=", entry, message, "slice to remove elements", source.user_line())
-    if mode in _PADDED_BY:
+    if mode in _PAD_POSITIONS:
         for axis in range(rank):
             if entries[2 * axis : 2 * axis + 2] != (0, 0):
-                traced = _taken_beyond(traced, axis, entries[2 * axis], entries[2 * axis + 1], _PADDED_BY[mode])
+                traced = _pad_by_position(traced, axis, entries[2 * axis], entries[2 * axis + 1], _PAD_POSITIONS[mode])
         return traced
     if not values:
-        raise missing(f"np.pad with mode={mode!r}", f"use one of 'constant', {', '.join(map(repr, _PADDED_BY))}")
+        raise missing(f"np.pad with mode={mode!r}", f"use one of 'constant', {', '.join(map(repr, _PAD_POSITIONS))}")
     numbers = [_pad_value(traced, value) for value in values]
     if len({repr(number) for number in numbers}) <= 1:
         return traced.recorder.movement("pad", [traced], pad_widths=entries, value=numbers[0] if numbers else 0)
@@ -95,20 +92,20 @@ def _pad_value(traced: Any, value: Any) -> Any:
     return traced.value.dtype.numpy.type(value).item()
 
 
-# Where the element at place i of the widened axis comes from, of n elements.
-_PADDED_BY: dict[str, Callable[[Any, Any], Any]] = {
+# Maps position i of the padded axis to a position among its n elements, by mode.
+_PAD_POSITIONS: dict[str, Callable[[Any, Any], Any]] = {
     "edge": lambda i, n: np.minimum(np.maximum(i, 0), n - 1),
     "wrap": lambda i, n: i % n,
     "symmetric": lambda i, n: np.where(i % (2 * n) < n, i % (2 * n), 2 * n - 1 - i % (2 * n)),
-    "reflect": lambda i, n: _reflected(i, max(2 * n - 2, 1), n),
+    "reflect": lambda i, n: _reflect(i, max(2 * n - 2, 1), n),
 }
 
 
-def _reflected(i: Any, period: Any, n: Any) -> Any:
+def _reflect(i: Any, period: Any, n: Any) -> Any:
     return np.where(i % period < n, i % period, period - i % period)
 
 
-def _taken_beyond(traced: Any, axis: int, before: Any, after: Any, place: Callable[[Any, Any], Any]) -> Any:
+def _pad_by_position(traced: Any, axis: int, before: Any, after: Any, place: Callable[[Any, Any], Any]) -> Any:
     recorder = traced.recorder
     message = f"pad: axis {axis} has no elements to repeat"
     recorder.builder.require(1, "<=", traced.extents[axis], message, "use mode='constant'", source.user_line())
@@ -117,24 +114,24 @@ def _taken_beyond(traced: Any, axis: int, before: Any, after: Any, place: Callab
     return shaping.take(traced, place(places, traced.shape[axis]), axis)
 
 
-def _pairs(width: Any, rank: int) -> list[Any]:
-    """NumPy's spellings of what each side gets (n, (n,), (before, after), a pair an axis), for every axis in turn."""
+def _expand_widths(width: Any, rank: int) -> list[Any]:
+    """Expands a width (n, (n,), (before, after), or one pair for each axis) to both sides of every axis."""
     if isinstance(width, dict):
         pairs = {normalize_axis(k, rank): v for k, v in width.items()}
-        return [e for k in range(rank) for e in _pair(pairs.get(k, 0))]
+        return [e for k in range(rank) for e in _before_and_after(pairs.get(k, 0))]
     if not isinstance(width, (tuple, list, np.ndarray)):
         return [width] * (2 * rank)
-    rows = list(width)
-    if rows and not isinstance(rows[0], (tuple, list, np.ndarray)):
-        return list(_pair(tuple(rows))) * rank
-    if len(rows) == 1:
-        return list(_pair(tuple(rows[0]))) * rank
-    if len(rows) != rank:
-        raise ShapeError(f"pad: {len(rows)} pairs of widths for {rank} axes", hint="give one pair per axis")
-    return [e for row in rows for e in _pair(tuple(row))]
+    entries = list(width)
+    if entries and not isinstance(entries[0], (tuple, list, np.ndarray)):
+        return list(_before_and_after(tuple(entries))) * rank
+    if len(entries) == 1:
+        return list(_before_and_after(tuple(entries[0]))) * rank
+    if len(entries) != rank:
+        raise ShapeError(f"pad: {len(entries)} pairs of widths for {rank} axes", hint="give one pair per axis")
+    return [e for entry in entries for e in _before_and_after(tuple(entry))]
 
 
-def _pair(width: Any) -> tuple[Any, Any]:
+def _before_and_after(width: Any) -> tuple[Any, Any]:
     if not isinstance(width, tuple):
         return width, width
     return (width[0], width[0]) if len(width) == 1 else (width[0], width[1])
@@ -153,21 +150,21 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
 
 @implements(np.take)
 def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any:
-    """mode 'clip' moves positions into the axis, 'wrap' counts round it."""
+    """Mode 'clip' clamps positions to the axis, 'wrap' takes them modulo its extent."""
     if mode in ("clip", "wrap"):
         traced: Any = as_tensor(a)
         size = traced.size if axis is None else traced.shape[normalize_axis(operator.index(axis), len(traced.extents))]
         places: Any = as_tensor(indices)
         indices = places % size if mode == "wrap" else np.minimum(np.maximum(places, 0), size - 1)
     elif mode != "raise":
-        raise ScalarError(f"{mode!r} is no mode of np.take", hint="use 'raise', 'wrap' or 'clip'")
+        raise ScalarError(f"np.take: mode cannot be {mode!r}", hint="use 'raise', 'wrap' or 'clip'")
     result = shaping.take(a, indices, axis)
     return result if out is None else into(out, result)
 
 
 @implements(np.repeat)
 def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
-    """Each element `repeats` times: a new axis, expanded and joined with the one before."""
+    """Repeats each element: expands a new axis and merges it with the one before."""
     if isinstance(repeats, (list, tuple, np.ndarray)) and np.size(repeats) == 1:
         repeats = np.asarray(repeats).item()
     if isinstance(repeats, Traced) and not repeats.on_host:
@@ -180,9 +177,9 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
         hint = "give one count for each element"
         recorder.builder.require(traced.extents[dim], "==", len(repeats), message, hint, source.user_line())
         return shaping.take(traced, np.repeat(np.arange(len(repeats)), repeats), dim)
-    own = recorder.sizes(traced.extents)
-    wide = shaping.broadcast_to(shaping.expand_dims(traced, dim + 1), (*own[: dim + 1], repeats, *own[dim + 1 :]))
-    return shaping.reshape(wide, (*own[:dim], own[dim] * repeats, *own[dim + 1 :]))
+    sizes = recorder.sizes(traced.extents)
+    wide = shaping.broadcast_to(shaping.expand_dims(traced, dim + 1), (*sizes[: dim + 1], repeats, *sizes[dim + 1 :]))
+    return shaping.reshape(wide, (*sizes[:dim], sizes[dim] * repeats, *sizes[dim + 1 :]))
 
 
 @implements(np.tile)
@@ -193,10 +190,10 @@ def tile(A: Any, reps: Any) -> Any:
     rank = max(len(counts), len(traced.extents))
     traced = shaping.expand_dims(traced, tuple(range(rank - len(traced.extents)))) if rank > len(traced.extents) else traced  # fmt: skip # noqa: E501
     counts = [1] * (rank - len(counts)) + counts
-    own = recorder.sizes(traced.extents)
+    sizes = recorder.sizes(traced.extents)
     between = shaping.expand_dims(traced, tuple(range(0, 2 * rank, 2)))
-    wide = shaping.broadcast_to(between, [e for c, n in zip(counts, own, strict=True) for e in (c, n)])
-    return shaping.reshape(wide, tuple(c * n for c, n in zip(counts, own, strict=True)))
+    wide = shaping.broadcast_to(between, [e for c, n in zip(counts, sizes, strict=True) for e in (c, n)])
+    return shaping.reshape(wide, tuple(c * n for c, n in zip(counts, sizes, strict=True)))
 
 
 @implements(np.diff)
@@ -207,9 +204,9 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     if n == 0:
         return a
     dim = normalize_axis(axis, len(result.extents))
-    parts = [_one_row(prepend, result, dim), result, _one_row(append, result, dim)]
-    given = [part for part in parts if part is not None]
-    result = shaping.concatenate(given, dim) if len(given) > 1 else result
+    parts = [_broadcast_end(prepend, result, dim), result, _broadcast_end(append, result, dim)]
+    present = [part for part in parts if part is not None]
+    result = shaping.concatenate(present, dim) if len(present) > 1 else result
     before = (slice(None),) * dim
     for _ in range(n):
         later = shaping.getitem(result, (*before, slice(1, None)))
@@ -218,16 +215,16 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     return result
 
 
-def _one_row(values: Any, x: Any, dim: int) -> Any:
-    """What np.diff gets in front or behind: a number is as wide as the other axes."""
+def _broadcast_end(values: Any, x: Any, dim: int) -> Any:
+    """Broadcasts the `prepend` or `append` of np.diff along the other axes."""
     if values is None or values is np._NoValue:
         return None
-    row = as_tensor(values)
-    if row.extents:
-        return row
+    end = as_tensor(values)
+    if end.extents:
+        return end
     sizes = list(x.recorder.sizes(x.extents))
     sizes[dim] = 1
-    return shaping.broadcast_to(row, tuple(sizes))
+    return shaping.broadcast_to(end, tuple(sizes))
 
 
 @implements(np.tril)
@@ -241,7 +238,7 @@ def triu(m: Any, k: Any = 0) -> Any:
 
 
 def _triangle(m: Any, k: Any, *, lower: bool) -> Any:
-    """m with zeros above (below) its k-th diagonal: rows and columns are compared as numbers."""
+    """Zeroes the elements above or below the k-th diagonal, by comparing row and column numbers."""
     traced = as_tensor(m)
     rank = len(traced.extents)
     if rank < 2:

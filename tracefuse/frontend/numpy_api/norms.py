@@ -1,7 +1,4 @@
-"""Norms, powers and chains of products of NumPy's linear algebra, on traced values.
-
-Knows: NumPy's functions and parameters. Must not know: how values are recorded.
-"""
+"""NumPy's norms, matrix powers and chained products, on traced values."""
 
 from __future__ import annotations
 
@@ -24,32 +21,32 @@ implements = FUNCTIONS.implements
 
 @implements(np.linalg.norm)
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    """Norms of vectors (one axis) and of matrices (two), and of all elements where neither ord nor axis is given."""
+    """A vector norm over one axis, a matrix norm over two, or the 2-norm of all elements without ord and axis."""
     traced = as_array(x)
     rank = len(traced.extents)
     if axis is None and ord is None:
-        result = _vector(shaping.reshape(traced, -1), 2, (0,), False)
+        result = _vector_norm(shaping.reshape(traced, -1), 2, (0,), False)
         return shaping.reshape(result, (1,) * rank) if keepdims else result
     axes = traced_ops.axes_of(axis, rank) if axis is None or not isinstance(axis, tuple) else tuple(axis)
     if len(axes) == 1:
-        return _vector(traced, 2 if ord is None else ord, axes, keepdims)
+        return _vector_norm(traced, 2 if ord is None else ord, axes, keepdims)
     if len(axes) == 2:
-        return _matrix(traced, "fro" if ord is None else ord, axes, keepdims)
-    raise ShapeError("Improper number of dimensions to norm.", hint="name one axis or two")
+        return _matrix_norm(traced, "fro" if ord is None else ord, axes, keepdims)
+    raise ShapeError("Improper number of dimensions to norm.", hint="name one or two axes")
 
 
-def _absolute(x: Any) -> Any:
+def _magnitude(x: Any) -> Any:
     size = apply("abs", x)
     return size if size.value.dtype.is_floating else traced_ops.astype(size, dtypes.float64)
 
 
-def _vector(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+def _vector_norm(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
     if isinstance(order, str):
         raise missing(f"np.linalg.norm of vectors with ord={order!r}", "give a number")
     if order == 0:
-        own = _absolute(x).value.dtype
-        return traced_ops.reduce("sum", traced_ops.astype(apply("ne", x, 0), own), axes, None, None, keepdims)
-    size = _absolute(x)
+        dtype = _magnitude(x).value.dtype
+        return traced_ops.reduce("sum", traced_ops.astype(apply("ne", x, 0), dtype), axes, None, None, keepdims)
+    size = _magnitude(x)
     if order in (np.inf, -np.inf):
         return traced_ops.reduce("max" if order > 0 else "min", size, axes, None, None, keepdims)
     if order == 1:
@@ -61,19 +58,19 @@ def _vector(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
     return apply("pow", total, 1 / order)
 
 
-def _matrix(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
-    """Frobenius, largest or smallest sum over columns (1, -1) or rows (inf, -inf)."""
+def _matrix_norm(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    """The Frobenius norm, or the largest or smallest sum over columns (1, -1) or rows (inf, -inf)."""
     rows, columns = (k % len(x.extents) for k in axes)
     if rows == columns:
         raise ShapeError("Duplicate axes given.", hint="name two axes")
     if order in ("fro", "f"):
-        size = _absolute(x)
+        size = _magnitude(x)
         return apply("sqrt", traced_ops.reduce("sum", apply("mul", size, size), (rows, columns), None, None, keepdims))
     if order not in (1, -1, np.inf, -np.inf):
         raise missing(f"np.linalg.norm of matrices with ord={order!r}: it needs singular values",
                       "compute it outside the fused function")  # fmt: skip
     summed, compared = (rows, columns) if order in (1, -1) else (columns, rows)
-    sums = traced_ops.reduce("sum", _absolute(x), summed, None, None, True)
+    sums = traced_ops.reduce("sum", _magnitude(x), summed, None, None, True)
     result = traced_ops.reduce("max" if order > 0 else "min", sums, compared, None, None, True)
     return result if keepdims else shaping.squeeze(result, (rows, columns))
 
@@ -81,18 +78,18 @@ def _matrix(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
 @implements(np.linalg.vector_norm)
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
     traced = as_array(x)
-    return _vector(traced, ord, traced_ops.axes_of(axis, len(traced.extents)), keepdims)
+    return _vector_norm(traced, ord, traced_ops.axes_of(axis, len(traced.extents)), keepdims)
 
 
 @implements(np.linalg.matrix_norm)
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
     rank = len(as_array(x).extents)
-    return _matrix(as_array(x), ord, (rank - 2, rank - 1), keepdims)
+    return _matrix_norm(as_array(x), ord, (rank - 2, rank - 1), keepdims)
 
 
 @implements(np.linalg.matrix_power)
 def matrix_power(a: Any, n: Any) -> Any:
-    """Repeated squares; the power 0 is the identity."""
+    """Computes the power by repeated squaring; power 0 is the identity."""
     x, exponent = as_array(a), operator.index(n)
     if exponent < 0:
         raise missing("np.linalg.matrix_power with a negative power", "invert the matrix outside the fused function")
@@ -114,7 +111,7 @@ def matrix_power(a: Any, n: Any) -> Any:
 
 @implements(np.linalg.multi_dot)
 def multi_dot(arrays: Any, *, out: Any = None) -> Any:
-    """A chain of products in the order that costs the least for the sizes at hand."""
+    """Multiplies a chain of matrices in the cheapest order for the sizes of the call."""
     parts = [as_array(a) for a in arrays]
     if len(parts) < 2:
         raise ShapeError("Expecting at least two arrays.", hint="give two")
@@ -125,28 +122,28 @@ def multi_dot(arrays: Any, *, out: Any = None) -> Any:
         parts[-1] = shaping.expand_dims(parts[-1], 1)
         result = multi_dot(parts)[:, 0]
     else:
-        result = _chain(parts)
+        result = _multiply_chain(parts)
     return result if out is None else into(out, result)
 
 
-def _chain(parts: list[Any]) -> Any:
-    """The cheapest of the ways to split a chain in two, each half likewise; which one it is, is guarded."""
+def _multiply_chain(parts: list[Any]) -> Any:
+    """Finds the cheapest parenthesization by dynamic programming; each choice is a guard."""
     recorder = parts[0].recorder
     sizes = [parts[0].extents[0], *(p.extents[1] for p in parts)]
-    found: dict[tuple[int, int], tuple[Extent, int]] = {}
+    cheapest: dict[tuple[int, int], tuple[Extent, int]] = {}
     for length in range(1, len(parts)):
         for i in range(len(parts) - length):
             j = i + length
             for k in range(i, j):
-                left, right = found.get((i, k), (0, i))[0], found.get((k + 1, j), (0, j))[0]
+                left, right = cheapest.get((i, k), (0, i))[0], cheapest.get((k + 1, j), (0, j))[0]
                 cost = left + right + sizes[i] * sizes[k + 1] * sizes[j + 1]
-                if k == i or not recorder.decide(found[i, j][0], "<=", cost, "the cheapest order of np.linalg.multi_dot"):  # fmt: skip # noqa: E501
-                    found[i, j] = cost, k
+                if k == i or not recorder.decide(cheapest[i, j][0], "<=", cost, "the cheapest order of np.linalg.multi_dot"):  # fmt: skip # noqa: E501
+                    cheapest[i, j] = cost, k
 
-    def made(i: int, j: int) -> Any:
+    def multiply(i: int, j: int) -> Any:
         if i == j:
             return parts[i]
-        middle = found[i, j][1]
-        return arithmetic.matmul(made(i, middle), made(middle + 1, j))
+        middle = cheapest[i, j][1]
+        return arithmetic.matmul(multiply(i, middle), multiply(middle + 1, j))
 
-    return made(0, len(parts) - 1)
+    return multiply(0, len(parts) - 1)

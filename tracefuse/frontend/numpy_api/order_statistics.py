@@ -1,9 +1,7 @@
-"""NumPy's functions of order, on traced values: medians and quantiles, partitions, places in sorted arrays.
+"""NumPy's order statistics, on traced values: medians, quantiles, partitions, searches and histograms.
 
-Quantiles sort the axis and interpolate between neighbours; a partition is a sort. The place of a value in a sorted
-array is the count of elements before it, a reduction that fuses with what is around it.
-
-Knows: NumPy's functions and parameters. Must not know: how values are recorded.
+Quantiles sort the axis and interpolate between neighbours; a partition is a sort. The position of a value in a sorted
+array is the number of elements before it, a reduction that fuses with its neighbours.
 """
 
 from __future__ import annotations
@@ -48,20 +46,20 @@ def sort_complex(a: Any) -> Any:
 
 @implements(np.lexsort)
 def lexsort(keys: Any, axis: Any = -1) -> Any:
-    """Sorted by the last key first: each stable sort keeps the order of those before."""
+    """Sorts by each key in turn, the last one last; stable sorts keep the order of earlier keys."""
     parts = list(keys) if not isinstance(keys, Traced) else [keys[k] for k in range(len(keys))]  # type: ignore[arg-type, index]
     order = reductions.argsort(parts[0], axis)
     for key in parts[1:]:
-        turned = np.take_along_axis(as_array(key), order, axis)
-        order = np.take_along_axis(order, reductions.argsort(turned, axis), axis)
+        permuted = np.take_along_axis(as_array(key), order, axis)
+        order = np.take_along_axis(order, reductions.argsort(permuted, axis), axis)
     return order
 
 
 # -- quantiles --------------------------------------------------------------------------------------------------------
 
 
-def _joined(x: Any, axis: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """x with the reduced axes joined as the last one, and what gives a result of the others their axes of 1 again."""
+def _merge_reduced(x: Any, axis: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """Returns x with the reduced axes merged into the last one, and a function that restores them with extent 1."""
     rank = len(x.extents)
     reduced = traced_ops.axes_of(axis, rank)
     kept = [k for k in range(rank) if k not in reduced]
@@ -81,8 +79,8 @@ _BETWEEN = {
 }  # fmt: skip
 
 
-def _position(method: str, q: Any, count: Any) -> Any:
-    """Where the quantile q stands among `count` sorted elements, from 0 to count - 1, in the type of q."""
+def _quantile_position(method: str, q: Any, count: Any) -> Any:
+    """Returns the position of quantile q among `count` sorted elements, from 0 to count - 1, in the dtype of q."""
     count = as_traced(count)
     if method in _NEAREST:
         return _NEAREST[method](q * (count - 1))
@@ -94,19 +92,19 @@ def _position(method: str, q: Any, count: Any) -> Any:
     return np.minimum(np.maximum(place, 0), count - 1)
 
 
-def _at_position(ordered: Any, place: Any, dtype: Any) -> Any:
-    """The elements of the last axis at a place between two, as NumPy interpolates."""
+def _interpolate(ordered: Any, place: Any, dtype: Any) -> Any:
+    """Interpolates along the last axis at a fractional position, with NumPy's formula."""
     below = np.floor(place)
     share = traced_ops.astype(as_array(place - below), dtype, copy=False)
-    low, high = (_element(ordered, p) for p in (below, np.ceil(place)))
+    low, high = (_take_last(ordered, p) for p in (below, np.ceil(place)))
     if not low.value.dtype.is_floating:
         low, high = traced_ops.astype(low, dtype), traced_ops.astype(high, dtype)
     step = high - low
     return np.where(share >= 0.5, high - step * (1 - share), low + step * share)
 
 
-def _element(ordered: Any, place: Any) -> Any:
-    """The element of the last axis at a place that may differ by slice."""
+def _take_last(ordered: Any, place: Any) -> Any:
+    """Takes the element of the last axis at a position that may differ by slice."""
     index = traced_ops.astype(as_array(place), dtypes.int64)
     if not index.extents:
         return shaping.take(ordered, index, -1)
@@ -124,34 +122,34 @@ def _quantiles(
     if x.value.dtype.kind in ("complex", "bool"):
         raise missing(f"np.{name} of {x.value.dtype}", "cast it to a real type")
     if isinstance(q, Traced) and not q.on_host:
-        raise missing(f"np.{name} at computed places", "give q as a number or an array of numbers")
-    given = np.asarray(traced_ops.as_number(q))
-    weak = given.ndim == 0 and x.value.dtype.kind == "float" and isinstance(q, (int, float))
-    places = given.astype(x.value.dtype.numpy if weak else np.float64)
+        raise missing(f"np.{name} at a computed q", "give q as a number or an array of numbers")
+    quantiles = np.asarray(traced_ops.as_number(q))
+    weak = quantiles.ndim == 0 and x.value.dtype.kind == "float" and isinstance(q, (int, float))
+    places = quantiles.astype(x.value.dtype.numpy if weak else np.float64)
     places = places / places.dtype.type(100) if percent else places
     if not np.all((places >= 0) & (places <= 1)):
         raise ScalarError("Percentiles must be in the range [0, 100]" if percent else "Quantiles must be in the range [0, 1]")  # fmt: skip # noqa: E501
-    moved, widen = _joined(x, axis)
+    moved, widen = _merge_reduced(x, axis)
     ordered = reductions.sort(moved, -1)
     count = moved.shape[-1]
     floating = ordered.value.dtype.kind == "float"
-    gone = np.isnan(ordered) if floating else None
-    if skip and gone is not None:
-        count = np.sum(~gone, -1)
+    is_nan = np.isnan(ordered) if floating else None
+    if skip and is_nan is not None:
+        count = np.sum(~is_nan, -1)
     dtype = np.result_type(places.dtype, x.value.dtype.numpy) if floating else np.dtype(np.float64)
-    found = []
-    for one in places.ravel():  # of NumPy's own type, in which it counts
-        result = _at_position(ordered, _position(method, one, count), dtype)
+    results = []
+    for q_value in places.ravel():  # NumPy computes positions in this dtype
+        result = _interpolate(ordered, _quantile_position(method, q_value, count), dtype)
         if method in _NEAREST:
-            result = _element(ordered, _position(method, one, count))
-        if gone is not None:
-            empty = count == 0 if skip else gone[..., -1]
+            result = _take_last(ordered, _quantile_position(method, q_value, count))
+        if is_nan is not None:
+            empty = count == 0 if skip else is_nan[..., -1]
             result = np.where(empty, np.nan, result)
-        found.append(widen(result) if keepdims is True else result)
-    made: Any = found[0] if not places.ndim else np.stack(found)
+        results.append(widen(result) if keepdims is True else result)
+    stacked: Any = results[0] if not places.ndim else np.stack(results)
     if places.ndim > 1:
-        made = shaping.reshape(made, (*places.shape, *made.recorder.sizes(made.extents)[1:]))
-    return made if out is None else into(out, made)
+        stacked = shaping.reshape(stacked, (*places.shape, *stacked.recorder.sizes(stacked.extents)[1:]))
+    return stacked if out is None else into(out, stacked)
 
 
 def _register_quantiles(function: Any, name: str, *, skip: bool, percent: bool) -> None:
@@ -172,25 +170,25 @@ _register_quantiles(np.nanpercentile, "nanpercentile", skip=True, percent=True)
 
 
 def _median(a: Any, axis: Any, out: Any, keepdims: Any, *, skip: bool) -> Any:
-    """The mean of the two elements in the middle."""
+    """The mean of the two middle elements."""
     x = as_array(a)
-    moved, widen = _joined(x, axis)
+    moved, widen = _merge_reduced(x, axis)
     if x.recorder.decide(moved.extents[-1], "==", 0, "whether a median has elements"):
         wide = moved if moved.value.dtype.kind in ("float", "complex") else traced_ops.astype(moved, np.float64)
         moved = np.full_like(wide, np.nan, shape=(*moved.shape[:-1], 1))
     ordered = reductions.sort(moved, -1)
     floating = ordered.value.dtype.kind in ("float", "complex")
-    gone = np.isnan(ordered) if floating else None
-    count = np.sum(~gone, -1) if skip and gone is not None else moved.shape[-1]
+    is_nan = np.isnan(ordered) if floating else None
+    count = np.sum(~is_nan, -1) if skip and is_nan is not None else moved.shape[-1]
     if not floating:
         ordered = traced_ops.astype(ordered, np.float64)
-    if skip and gone is not None:
-        low, high = (_element(ordered, np.maximum(p, 0)) for p in ((count - 1) // 2, count // 2))
+    if skip and is_nan is not None:
+        low, high = (_take_last(ordered, np.maximum(p, 0)) for p in ((count - 1) // 2, count // 2))
     else:
         low, high = (shaping.getitem(ordered, (..., p)) for p in ((count - 1) // 2, count // 2))
     result = apply("mul", apply("add", low, high), 0.5)
-    if gone is not None:
-        result = np.where(count == 0 if skip else gone[..., -1], np.nan, result)
+    if is_nan is not None:
+        result = np.where(count == 0 if skip else is_nan[..., -1], np.nan, result)
     result = widen(result) if keepdims is True else result
     return result if out is None else into(out, result)
 
@@ -205,22 +203,22 @@ def nanmedian(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool =
     return _median(a, axis, out, keepdims, skip=True)
 
 
-# -- places in sorted arrays ------------------------------------------------------------------------------------------
+# -- positions in sorted arrays ---------------------------------------------------------------------------------------
 
 
 @implements(np.searchsorted)
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
-    """How many elements of `a` come before v; of n elements and m values all n * m pairs are compared."""
+    """Counts the elements of `a` before each v, by comparing all n * m pairs of n elements and m values."""
     if side not in ("left", "right"):
-        raise ScalarError(f"{side!r} is no side of searchsorted", hint="use 'left' or 'right'")
+        raise ScalarError(f"searchsorted: side cannot be {side!r}", hint="use 'left' or 'right'")
     bins, values = as_array(a), as_array(v)
     if len(bins.extents) != 1:
-        raise ShapeError(f"searchsorted: an array of {len(bins.extents)} axes is searched", hint="give one axis")
+        raise ShapeError(f"searchsorted: a has {len(bins.extents)} axes", hint="give one axis")
     if sorter is not None:
         bins = shaping.take(bins, sorter)
     wide = shaping.expand_dims(values, -1)
     before = apply("lt" if side == "left" else "le", bins, wide)
-    # NaN is larger than every number.
+    # NaN sorts after every number.
     if wide.value.dtype.kind == "float":
         after = apply("isnan", wide)
         if side == "left" and bins.value.dtype.kind == "float":
@@ -232,7 +230,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
 @implements(np.digitize)
 def digitize(x: Any, bins: Any, right: bool = False) -> Any:
     if isinstance(bins, Traced):
-        raise missing("np.digitize with bins that are traced", "use np.searchsorted, which takes rising bins")
+        raise missing("np.digitize with traced bins", "use np.searchsorted, which takes ascending bins")
     edges = np.asarray(bins)
     rising = bool(np.all(edges[1:] >= edges[:-1]))
     if not rising and not np.all(edges[1:] <= edges[:-1]):
@@ -246,13 +244,13 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
 @implements(np.isin)
 def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None) -> Any:  # fmt: skip # noqa: E501
     tested = shaping.reshape(as_array(test_elements), -1)  # fmt: skip
-    found = traced_ops.reduce("any", apply("eq", shaping.expand_dims(as_array(element), -1), tested), -1)
-    return apply("logical_not", found) if invert else found
+    present = traced_ops.reduce("any", apply("eq", shaping.expand_dims(as_array(element), -1), tested), -1)
+    return apply("logical_not", present) if invert else present
 
 
 @implements(np.interp)
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
-    """Linear interpolation between points whose first coordinates rise."""
+    """Linear interpolation between points with ascending first coordinates."""
     refuse("np.interp", period=period)
     x, xp, fp = (traced_ops.astype(as_array(v), np.float64, copy=False) for v in (x, xp, fp))
     last = xp.shape[0] - 1
@@ -267,9 +265,9 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
 
 
 def _edges(a: Any, bins: Any, span: Any, name: str) -> Any:
-    """The borders of bins: those given, or an even division of a range."""
+    """Returns the bin edges: the given ones, or an even division of the range."""
     if isinstance(bins, str):
-        raise missing(f"np.{name} with bins={bins!r}", "give the number of bins or their borders")
+        raise missing(f"np.{name} with bins={bins!r}", "give the number of bins or their edges")
     if isinstance(bins, (list, tuple)):
         return traced_ops.copy(as_array(bins))
     if isinstance(bins, np.ndarray) or (isinstance(bins, Traced) and bins.extents):
@@ -293,7 +291,7 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
 
 @implements(np.histogram)
 def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
-    """Counts between borders; each element is compared with each border."""
+    """Counts elements between bin edges, by comparing each element with each edge."""
     refuse("np.histogram", weights=weights)
     x = shaping.reshape(as_array(a), -1)
     edges = _edges(x, bins, range, "histogram")

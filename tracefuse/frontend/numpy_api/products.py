@@ -1,7 +1,4 @@
-"""NumPy's products of vectors and matrices, on traced values.
-
-Knows: NumPy's functions and parameters. Must not know: how values are recorded.
-"""
+"""NumPy's products of vectors and matrices, on traced values."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ implements = FUNCTIONS.implements
 
 @implements(np.dot)
 def dot(a: Any, b: Any, out: Any = None) -> Any:
-    """NumPy's dot: a product with scalars, else a sum over the last axis of `a` and the last but one of `b`."""
+    """The product with a scalar, else the sum over the last axis of `a` and the second-to-last axis of `b`."""
     left, right = as_traced(a), as_traced(b)
     ranks = len(left.extents), len(right.extents)
     if 0 in ranks:
@@ -69,7 +66,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
         count = operator.index(axes)
         first, second = tuple(range(ranks[0] - count, ranks[0])), tuple(range(count))
     if len(first) != len(second):
-        raise ShapeError(f"tensordot: {len(first)} axes and {len(second)} axes", hint="name as many axes of each")
+        raise ShapeError(f"tensordot: {len(first)} axes and {len(second)} axes", hint="name equally many axes of both")
     places = [normalize_axis(operator.index(k), ranks[0]) for k in first]
     others = [normalize_axis(operator.index(k), ranks[1]) for k in second]
     letters = [_LETTERS[k] for k in range(ranks[0])]
@@ -83,22 +80,22 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
 @implements(np.einsum)
 def einsum(*operands: Any, out: Any = None, dtype: Any = None, optimize: Any = False, **more: Any) -> Any:
     refuse("np.einsum", **{k: v for k, v in more.items() if k not in ("order", "casting")})
-    subscripts, arrays = _subscripts(operands)
-    given = [as_tensor(a) for a in arrays]
+    subscripts, arrays = _parse_subscripts(operands)
+    tensors = [as_tensor(a) for a in arrays]
     if dtype is not None:
-        given = [traced_ops.astype(a, dtype, copy=False) for a in given]
-    letters, result = _spelled_out(subscripts, [len(a.extents) for a in given])
-    made = contract(list(zip(given, letters, strict=True)), result)
-    return made if out is None else into(out, made)
+        tensors = [traced_ops.astype(a, dtype, copy=False) for a in tensors]
+    letters, result = _expand_subscripts(subscripts, [len(a.extents) for a in tensors])
+    result_tensor = contract(list(zip(tensors, letters, strict=True)), result)
+    return result_tensor if out is None else into(out, result_tensor)
 
 
 _LETTERS = string.ascii_letters
-# Letters for the axes of an ellipsis, from the last one.
+# Letters for the axes of an ellipsis, from the last axis on.
 _ELLIPSIS = [chr(0x391 + k) for k in range(17)]
 
 
-def _subscripts(operands: Sequence[Any]) -> tuple[str, Sequence[Any]]:
-    """The subscripts as text, and the arrays; NumPy also takes arrays and lists of integers in turn."""
+def _parse_subscripts(operands: Sequence[Any]) -> tuple[str, Sequence[Any]]:
+    """Returns the subscripts as text, and the arrays; NumPy also takes arrays alternating with lists of integers."""
     if isinstance(operands[0], str):
         return operands[0].replace(" ", ""), operands[1:]
     pairs = len(operands) // 2
@@ -111,8 +108,8 @@ def _subscripts(operands: Sequence[Any]) -> tuple[str, Sequence[Any]]:
     return ",".join(texts) + result, arrays
 
 
-def _spelled_out(subscripts: str, ranks: Sequence[int]) -> tuple[list[str], str]:
-    """(letters of each operand, letters of the result), with ellipses and an implicit result written out."""
+def _expand_subscripts(subscripts: str, ranks: Sequence[int]) -> tuple[list[str], str]:
+    """Returns the letters of each operand and of the result, with ellipses and an implicit result expanded."""
     inputs, arrow, result = subscripts.partition("->")
     texts = inputs.split(",")
     if len(texts) != len(ranks):
@@ -122,7 +119,9 @@ def _spelled_out(subscripts: str, ranks: Sequence[int]) -> tuple[list[str], str]
         named = len(text.replace("...", ""))
         count = rank - named if "..." in text else 0
         if count < 0 or named + count != rank or any(x not in _LETTERS for x in text.replace("...", "")):
-            raise ShapeError(f"einsum: {text!r} does not name the {rank} axes of an operand", hint="one letter an axis")
+            raise ShapeError(
+                f"einsum: {text!r} does not name the {rank} axes of an operand", hint="write one letter for each axis"
+            )
         widest = max(widest, count)
         letters.append(text.replace("...", "".join(reversed(_ELLIPSIS[:count]))))
     free = "".join(reversed(_ELLIPSIS[:widest]))
@@ -132,13 +131,13 @@ def _spelled_out(subscripts: str, ranks: Sequence[int]) -> tuple[list[str], str]
         everything = "".join(letters)
         result = free + "".join(sorted(x for x in set(everything) - set(free) if everything.count(x) == 1))
     if len(set(result)) != len(result):
-        raise ShapeError(f"einsum: a letter is twice in the result {result!r}", hint="name each letter once")
+        raise ShapeError(f"einsum: the result {result!r} repeats a letter", hint="name each letter once")
     return letters, result
 
 
 @implements(np.diagonal)
 def diagonal(a: Any, offset: Any = 0, axis1: Any = 0, axis2: Any = 1) -> Any:
-    """The diagonal along two axes, as the last axis of the result."""
+    """The diagonal of two axes, as the last axis of the result."""
     traced = as_tensor(a)
     rank = len(traced.extents)
     if rank < 2:

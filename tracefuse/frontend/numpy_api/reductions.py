@@ -1,7 +1,4 @@
-"""NumPy's reductions on traced values, with NumPy's signatures.
-
-Knows: NumPy's functions that reduce axes. Must not know: how values are recorded.
-"""
+"""NumPy's reductions, scans and sorts on traced values, with NumPy's signatures."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
 
 
-def _reduction(function: Any, name: str, *, with_dtype: bool) -> None:
+def _register_reduction(function: Any, name: str, *, with_dtype: bool) -> None:
     if with_dtype:
 
         def with_type(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = None) -> Any:  # fmt: skip # noqa: E501
@@ -43,7 +40,7 @@ for _function, _name, _typed in (
     (np.sum, "sum", True), (np.prod, "prod", True), (np.max, "max", False), (np.min, "min", False),
     (np.amax, "max", False), (np.amin, "min", False), (np.any, "any", False), (np.all, "all", False),
 ):  # fmt: skip
-    _reduction(_function, _name, with_dtype=_typed)
+    _register_reduction(_function, _name, with_dtype=_typed)
 
 
 FUNCTIONS[np.mean] = moments.mean
@@ -73,7 +70,7 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
         each = product(x.extents[k] for k in axes_of(axis, len(x.extents)))
         count = apply("cast", x.recorder.scalar(each), dtype=result.value.dtype)
         return result, traced_ops.copy(shaping.broadcast_to(as_tensor(count), result.shape))
-    w = _weights(x, axis, as_tensor(weights))
+    w = _broadcast_weights(x, axis, as_tensor(weights))
     kinds = [x.value.dtype.numpy, as_tensor(weights).value.dtype.numpy]
     kind = np.result_type(*kinds, *([] if {k.kind for k in kinds} & {"f", "c"} else [np.float64]))
     total = traced_ops.reduce("sum", w, axis, kind, None, keepdims)
@@ -81,17 +78,19 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     return (result, traced_ops.copy(shaping.broadcast_to(total, result.shape))) if returned else result
 
 
-def _weights(x: Any, axis: Any, weights: Any) -> Any:
-    """Weights along the averaged axes, spread over the others."""
-    rank, own = len(x.extents), len(weights.extents)
-    if own == rank:
+def _broadcast_weights(x: Any, axis: Any, weights: Any) -> Any:
+    """Broadcasts weights of the averaged axes to the shape of x."""
+    rank, weight_rank = len(x.extents), len(weights.extents)
+    if weight_rank == rank:
         return weights
     if axis is None:
-        raise ShapeError("average: an axis must be named for weights of another shape", hint="give axis=")
+        raise ShapeError("average: weights of another shape need an axis", hint="give axis=")
     axes = axes_of(axis, rank)
-    if own != len(axes):
-        raise ShapeError(f"average: weights with {own} axes along {len(axes)} axes", hint="give one axis for each")
-    # The axes in the order in which they are named are those of the weights.
+    if weight_rank != len(axes):
+        raise ShapeError(
+            f"average: weights with {weight_rank} axes along {len(axes)} axes", hint="give one axis for each"
+        )
+    # The weights' axes follow the order in which `axis` names them.
     named = [normalize_axis(operator.index(k), rank) for k in (axis if isinstance(axis, (tuple, list)) else (axis,))]
     ordered = shaping.transpose(weights, [named.index(k) for k in axes])
     spread = shaping.expand_dims(ordered, tuple(k for k in range(rank) if k not in axes))
@@ -99,7 +98,7 @@ def _weights(x: Any, axis: Any, weights: Any) -> Any:
 
 
 def scan(name: str, a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-    """A running reduction along one axis, of all elements in row-major order where none is given."""
+    """A running reduction along one axis, or over all elements in row-major order if axis is None."""
     x = as_tensor(a)
     if axis is None or (not x.extents and operator.index(axis) in (0, -1)):
         x, axis = shaping.reshape(x, -1), 0
@@ -118,7 +117,7 @@ def cumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any
     return scan("cumprod", a, axis, dtype, out)
 
 
-def _cumulative(name: str, row: str, first: int) -> Any:
+def _make_cumulative(name: str, op: str, first: int) -> Any:
     def cumulative(x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None, include_initial: bool = False) -> Any:  # fmt: skip # noqa: E501
         array = as_tensor(x)
         if axis is None and len(array.extents) != 1:
@@ -126,7 +125,7 @@ def _cumulative(name: str, row: str, first: int) -> Any:
                 f"{name} of an array with {len(array.extents)} axes needs an axis", hint="name one, as axis=0"
             )
         dim = normalize_axis(operator.index(0 if axis is None else axis), len(array.extents))
-        result = scan(row, array, dim, dtype)
+        result = scan(op, array, dim, dtype)
         if include_initial:
             widths = tuple(int(k == 2 * dim) for k in range(2 * len(array.extents)))
             result = array.recorder.movement("pad", [result], pad_widths=widths, value=first)
@@ -135,13 +134,13 @@ def _cumulative(name: str, row: str, first: int) -> Any:
     return cumulative
 
 
-for _name, _row, _first in (("cumulative_sum", "cumsum", 0), ("cumulative_prod", "cumprod", 1)):
-    if hasattr(np, _name):  # with NumPy 2.1
-        FUNCTIONS[getattr(np, _name)] = located(_cumulative(_name, _row, _first))
+for _name, _op_name, _first in (("cumulative_sum", "cumsum", 0), ("cumulative_prod", "cumprod", 1)):
+    if hasattr(np, _name):  # since NumPy 2.1
+        FUNCTIONS[getattr(np, _name)] = located(_make_cumulative(_name, _op_name, _first))
 
 
-def _along(name: str, a: Any, axis: Any, kind: Any, order: Any, **attributes: Any) -> Any:
-    """Sorting by a library row; every kind of sort is stable."""
+def _sort_along(name: str, a: Any, axis: Any, kind: Any, order: Any, **attributes: Any) -> Any:
+    """Sorts with a library op; every kind of sort is stable."""
     refuse(f"np.{name}", order=order)
     x = as_tensor(a)
     if axis is None:
@@ -152,20 +151,20 @@ def _along(name: str, a: Any, axis: Any, kind: Any, order: Any, **attributes: An
 
 @implements(np.sort)
 def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
-    return _along("sort", a, axis, kind, order)
+    return _sort_along("sort", a, axis, kind, order)
 
 
 @implements(np.argsort)
 def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
-    return _along("argsort", a, axis, kind, order)
+    return _sort_along("argsort", a, axis, kind, order)
 
 
-def _position(name: str) -> Any:
+def _make_arg_reduction(name: str) -> Any:
     def position(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> Any:
         return traced_ops.reduce(name, a, None if axis is None else operator.index(axis), None, out, keepdims)
 
     return position
 
 
-argmax, argmin = located(_position("argmax")), located(_position("argmin"))
+argmax, argmin = located(_make_arg_reduction("argmax")), located(_make_arg_reduction("argmin"))
 FUNCTIONS[np.argmax], FUNCTIONS[np.argmin] = argmax, argmin

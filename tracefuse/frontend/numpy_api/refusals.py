@@ -1,7 +1,4 @@
-"""What to write instead of each NumPy function that does not record.
-
-Knows: the names of NumPy's functions. Must not know: how values are recorded.
-"""
+"""Hints for NumPy functions that cannot be fused: what to write instead."""
 
 from __future__ import annotations
 
@@ -44,4 +41,4 @@ INSTEAD = {
          "rfft2", "rfftn"), _FOURIER,
     ),
 }  # fmt: skip
-"""The hint of each refused function, by its name."""
+"""The hint for each refused function, by name."""

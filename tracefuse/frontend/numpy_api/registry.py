@@ -1,8 +1,6 @@
-"""How NumPy's functions are registered: by NumPy's own function object.
+"""Registration of implementations by NumPy's function object.
 
-Each module of a topic has a table; `dispatch` puts them together.
-
-Knows: tables by function. Must not know: what a function of NumPy means, traced values.
+Each module of `numpy_api` fills a table of its own; `dispatch` merges the tables.
 """
 
 from __future__ import annotations
@@ -16,19 +14,19 @@ from tracefuse.frontend.tracer.traced_ops import located
 
 
 def functions(*names: str) -> list[Any]:
-    """Those of these functions that this NumPy has: some came after version 2.0."""
+    """Returns the functions of these names that the installed NumPy has; some came after version 2.0."""
     return [getattr(np, name) for name in names if hasattr(np, name)]
 
 
 class Functions(dict[Any, Callable[..., Any]]):
-    """Meanings of functions on traced values, by function object."""
+    """Implementations on traced values, by NumPy's function object."""
 
     def implements(self, *functions: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Registers the meaning of functions; errors without a line get the user's."""
+        """Registers an implementation of `functions`; errors without a line get the user's."""
 
         def register(implementation: Callable[..., Any]) -> Callable[..., Any]:
-            placed = located(implementation)
-            self.update(dict.fromkeys(functions, placed))
-            return placed
+            with_line = located(implementation)
+            self.update(dict.fromkeys(functions, with_line))
+            return with_line
 
         return register

@@ -1,10 +1,8 @@
-"""What to write instead of a call that a traced array cannot take part in.
+"""Hints for calls that do not accept a traced array: what to write instead.
 
-Some functions never ask a traced array (np.asarray, np.float32, an array's own `dot`): they turn it into numbers, which
-raises. Others take arrays of their own library alone (cupy.concatenate). Which function it was is read from the user's
-source at the line that runs, and only when there is an error to explain.
-
-Knows: source positions of frames, names of array libraries. Must not know: tracers, recording.
+Some functions ignore NumPy's protocols (np.asarray, np.float32, `dot` of another array): they ask a traced array for
+numbers, which raises. Others take arrays of their own library only (cupy.concatenate). The name of the function comes
+from the user's source at the running line, which is parsed only once an error needs explaining.
 """
 
 from __future__ import annotations
@@ -43,11 +41,11 @@ _FUNCTIONS = {
 }  # fmt: skip
 
 _MATH = {"pow": "power", "fsum": "sum"}
-"""Functions of `math` under NumPy's names, where those are others."""
+"""Functions of `math` that have another name in NumPy."""
 
 
 def expression_at(frame: FrameType, instruction: int) -> ast.expr | None:
-    """The expression that an instruction of a frame evaluates; None where the source cannot be read."""
+    """Returns the expression that an instruction of a frame evaluates; None if the source is not available."""
     position = next(itertools.islice(frame.f_code.co_positions(), instruction // 2, None), None)
     if position is None or None in position:
         return None
@@ -65,7 +63,7 @@ def expression_at(frame: FrameType, instruction: int) -> ast.expr | None:
 
 
 def value_of(node: ast.expr, frame: FrameType) -> Any:
-    """What a name, or attributes of one, stands for in a frame; None for anything else."""
+    """Evaluates a name or a chain of attributes in a frame; None for any other expression."""
     if isinstance(node, ast.Name):
         for names in (frame.f_locals, frame.f_globals, frame.f_builtins):
             if node.id in names:
@@ -77,7 +75,7 @@ def value_of(node: ast.expr, frame: FrameType) -> Any:
 
 
 def of_number(what: str, instead: str) -> tuple[str, str]:
-    """(what, hint) for a traced array that a Python number is asked of; functions of `math` are named."""
+    """Returns (what, hint) for a call that asks a traced array for a Python number; names functions of `math`."""
     frame = source.user_frame()
     node = None if frame is None else expression_at(frame, frame.f_lasti)
     if frame is None or not isinstance(node, ast.Call):
@@ -90,7 +88,7 @@ def of_number(what: str, instead: str) -> tuple[str, str]:
 
 
 def of_elements() -> tuple[str, str]:
-    """(what, hint) for a traced array whose elements are asked for by the line that the user's code is at."""
+    """Returns (what, hint) for the user's line that asks a traced array for its elements."""
     frame = source.user_frame()
     node = None if frame is None else expression_at(frame, frame.f_lasti)
     if frame is None or node is None:
@@ -114,7 +112,7 @@ def of_elements() -> tuple[str, str]:
         return f"{text}()", f"write np.{name}({ast.unparse(node.func.value)}, ...)" if known else GENERAL
     module = getattr(function, "__module__", None) or getattr(getattr(function, "__self__", None), "__module__", "")
     if str(module).startswith(("numpy.random", "cupy.random")) or ".random." in f".{text}":
-        return f"{text}()", "draw outside the fused function and pass the numbers in"
+        return f"{text}()", "sample outside the fused function and pass the numbers in"
     if ".ma." in text:
         return f"{text}()", "keep the data and the mask as two arrays, and use np.where"
     name = text.rpartition(".")[2]
@@ -122,7 +120,7 @@ def of_elements() -> tuple[str, str]:
 
 
 def of_cupy(error: BaseException, is_traced: Callable[[Any], bool]) -> TracefuseError | None:
-    """The refusal in place of an error that one of CuPy's functions raised over a traced array; None for others."""
+    """Returns the error to raise instead of one that a CuPy function raised on a traced array; None for others."""
     if isinstance(error, TracefuseError) and not isinstance(error, (TraceError, UnsupportedError)):
         return None
     entry: TracebackType | None = None
@@ -143,11 +141,11 @@ def of_cupy(error: BaseException, is_traced: Callable[[Any], bool]) -> Tracefuse
     hint = f"write np.{name}, which records" if records else refusals.INSTEAD.get(name, GENERAL)
     reason = error.message if isinstance(error, TracefuseError) else str(error)
     where = f"{source.file_name(entry.tb_frame)}:{entry.tb_lineno}"
-    return UnsupportedError(f"{what} takes CuPy's own arrays alone ({reason})", hint=hint, where=where)
+    return UnsupportedError(f"{what} only takes CuPy arrays ({reason})", hint=hint, where=where)
 
 
 def _may_be_traced(call: ast.Call, frame: FrameType, is_traced: Callable[[Any], bool]) -> bool:
-    """Whether an argument is traced, or computed in the call itself, so that nobody can tell."""
+    """Whether an argument is traced, or is an expression whose value is unknown here."""
     waiting: list[ast.expr] = [*call.args, *(keyword.value for keyword in call.keywords)]
     while waiting:
         node = waiting.pop()

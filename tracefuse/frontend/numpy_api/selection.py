@@ -1,8 +1,6 @@
-"""NumPy's functions that choose or replace elements, on traced values.
+"""NumPy's functions that select or replace elements, on traced values.
 
-Those that change their argument bind its name to the result, as every change in place does.
-
-Knows: NumPy's functions and parameters. Must not know: how values are recorded.
+Functions that modify an argument in place rebind the traced value to the result, as every in-place operation does.
 """
 
 from __future__ import annotations
@@ -28,14 +26,14 @@ FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
 
 
-def _rows(values: Any) -> Sequence[Any]:
+def _as_list(values: Any) -> Sequence[Any]:
     return list(iter(values))
 
 
 @implements(np.select)
 def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
-    """The choice of the first condition that holds, element by element."""
-    conditions, choices = _rows(condlist), _rows(choicelist)
+    """For each element, the choice of the first condition that holds."""
+    conditions, choices = _as_list(condlist), _as_list(choicelist)
     if len(conditions) != len(choices):
         raise ShapeError(
             "list of cases must be same length as list of conditions", hint=f"{len(conditions)} and {len(choices)}"
@@ -43,36 +41,36 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
     if not conditions:
         raise ScalarError("select with an empty condition list is not possible", hint="give a condition")
     result = default
-    dtype = _common([*choices, default])
+    dtype = _promoted_dtype([*choices, default])
     for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
         result = apply("where", condition, choice, result)
     return traced_ops.astype(result, dtype, copy=False)
 
 
-def _common(values: Sequence[Any]) -> np.dtype[Any]:
-    """The type that NumPy promotes the values to."""
+def _promoted_dtype(values: Sequence[Any]) -> np.dtype[Any]:
+    """Returns the dtype that NumPy promotes the values to."""
     return np.result_type(*values)
 
 
 @implements(np.choose)
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
-    """The element of the choice that `a` numbers; with mode 'raise' others are moved inside, as with 'clip'."""
-    options = _rows(choices)
+    """For each element, the choice that `a` numbers; mode 'raise' clamps numbers out of range, as 'clip' does."""
+    options = _as_list(choices)
     index = as_array(a)
     if mode == "wrap":
         index = index % len(options)
     result = as_traced(options[-1])
     for number in range(len(options) - 2, -1, -1):
         result = apply("where", apply("le", index, number), options[number], result)
-    result = traced_ops.astype(result, _common(options), copy=False)
+    result = traced_ops.astype(result, _promoted_dtype(options), copy=False)
     return result if out is None else into(out, result)
 
 
 @implements(np.piecewise)
 def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Any:
-    """Each function is applied to all of x, and its values taken where its condition holds."""
+    """Applies each function to all of x and selects its values where its condition holds."""
     traced = as_array(x)
-    conditions = _rows(condlist) if isinstance(condlist, (list, tuple)) else [condlist]
+    conditions = _as_list(condlist) if isinstance(condlist, (list, tuple)) else [condlist]
     conditions = [as_array(c) for c in conditions]
     functions = list(funclist)
     if len(functions) not in (len(conditions), len(conditions) + 1):
@@ -82,13 +80,13 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> An
         )  # fmt: skip
     result: Any = np.zeros_like(traced)
     if len(functions) > len(conditions):
-        result = _piece(functions.pop(), traced, args, kw)
+        result = _evaluate_branch(functions.pop(), traced, args, kw)
     for condition, function in zip(conditions, functions, strict=True):
-        result = apply("where", condition, _piece(function, traced, args, kw), result)
+        result = apply("where", condition, _evaluate_branch(function, traced, args, kw), result)
     return result
 
 
-def _piece(function: Any, x: Any, args: Sequence[Any], keywords: dict[str, Any]) -> Any:
+def _evaluate_branch(function: Any, x: Any, args: Sequence[Any], keywords: dict[str, Any]) -> Any:
     value = function(x, *args, **keywords) if callable(function) else function
     return traced_ops.astype(as_traced(value), x.value.dtype, copy=False)
 
@@ -108,13 +106,13 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
 
 @implements(np.putmask)
 def putmask(a: Any, mask: Any, values: Any) -> None:
-    """Values of the array's own shape, or one value; shorter ones would be repeated by position."""
-    target, given = as_array(a), as_array(values)
-    if len(given.extents) != len(target.extents):
-        flat = resize(given, target.size)
-        given = shaping.reshape(flat, target.recorder.sizes(target.extents))
-    given = traced_ops.astype(given, target.value.dtype, copy=False)
-    into(a, apply("where", mask, given, target))
+    """Replaces masked elements by the values at the same positions; values repeat to the size of the array."""
+    target, replacement = as_array(a), as_array(values)
+    if len(replacement.extents) != len(target.extents):
+        flat = resize(replacement, target.size)
+        replacement = shaping.reshape(flat, target.recorder.sizes(target.extents))
+    replacement = traced_ops.astype(replacement, target.value.dtype, copy=False)
+    into(a, apply("where", mask, replacement, target))
 
 
 @implements(np.fill_diagonal)
@@ -146,7 +144,7 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
 @implements(np.put)
 def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
     if mode != "raise":
-        raise missing(f"np.put with mode={mode!r}", "write the positions with np.clip or % yourself")
+        raise missing(f"np.put with mode={mode!r}", "apply np.clip or % to the positions")
     target, index = as_array(a), shaping.reshape(as_array(ind), -1)  # fmt: skip
     recorder = target.recorder
     values = resize(as_array(v), index.shape[0])
@@ -159,7 +157,7 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
 def place(arr: Any, mask: Any, vals: Any) -> None:
     value = as_array(vals)
     if value.size != 1:
-        raise missing("np.place of several values: which goes where depends on the data", "use np.where")
+        raise missing("np.place of several values: their positions depend on the data", "use np.where")
     putmask(arr, mask, value)
 
 
@@ -168,7 +166,7 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
 
 @implements(np.array_equal)
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
-    """A traced truth value; False where the shapes differ, which is known while tracing."""
+    """A traced bool; False if the shapes differ, which tracing knows."""
     first, second = as_array(a1), as_array(a2)
     recorder = first.recorder
     same = len(first.extents) == len(second.extents) and all(
@@ -184,7 +182,7 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
 
 @implements(np.array_equiv)
 def array_equiv(a1: Any, a2: Any) -> Any:
-    """As array_equal, after broadcasting."""
+    """array_equal after broadcasting."""
     first, second = as_array(a1), as_array(a2)
     decide = first.recorder.decide
     for m, n in zip(reversed(first.extents), reversed(second.extents), strict=False):
@@ -204,7 +202,7 @@ def apply_over_axes(func: Any, a: Any, axes: Any) -> Any:
     return result
 
 
-# -- what is known without the elements -------------------------------------------------------------------------------
+# -- queries of dtypes ------------------------------------------------------------------------------------------------
 
 
 @implements(np.can_cast)
@@ -221,7 +219,7 @@ def common_type(*arrays: Any) -> Any:
 @implements(np.min_scalar_type)
 def min_scalar_type(a: Any, /) -> Any:
     if not as_array(a).extents:
-        raise missing("np.min_scalar_type of a scalar that is traced", "use x.dtype")
+        raise missing("np.min_scalar_type of a traced scalar", "use x.dtype")
     return as_array(a).value.dtype.numpy
 
 

@@ -1,7 +1,4 @@
-"""NumPy's functions of axes, shapes and several arrays, on traced values.
-
-Knows: NumPy's functions and parameters. Must not know: how values are recorded.
-"""
+"""NumPy's functions of axes and shapes, joins and splits, on traced values."""
 
 from __future__ import annotations
 
@@ -155,7 +152,7 @@ def append(arr: Any, values: Any, axis: Any = None) -> Any:
     return shaping.concatenate([arr, values], axis)
 
 
-def _pieces(ary: Any, indices_or_sections: Any, axis: Any, *, equal: bool) -> list[Any]:
+def _split_along(ary: Any, indices_or_sections: Any, axis: Any, *, equal: bool) -> list[Any]:
     traced = as_tensor(ary)
     recorder = traced.recorder
     dim = normalize_axis(operator.index(axis), len(traced.extents))
@@ -182,12 +179,12 @@ def _pieces(ary: Any, indices_or_sections: Any, axis: Any, *, equal: bool) -> li
 
 @implements(np.split)
 def split(ary: Any, indices_or_sections: Any, axis: Any = 0) -> Any:
-    return _pieces(ary, indices_or_sections, axis, equal=True)
+    return _split_along(ary, indices_or_sections, axis, equal=True)
 
 
 @implements(np.array_split)
 def array_split(ary: Any, indices_or_sections: Any, axis: Any = 0) -> Any:
-    return _pieces(ary, indices_or_sections, axis, equal=False)
+    return _split_along(ary, indices_or_sections, axis, equal=False)
 
 
 @implements(np.hsplit)

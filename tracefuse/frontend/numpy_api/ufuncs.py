@@ -1,8 +1,7 @@
 """NumPy's ufuncs on traced values, with their methods.
 
-A ufunc finds its row by identity (`row.numpy is np.exp`), so a new row that is a NumPy ufunc needs no entry here.
-
-Knows: ufuncs and their parameters. Must not know: NumPy's other functions, how values are recorded.
+A ufunc finds its op definition by identity (`op.loops is np.exp`), so an op that names its NumPy ufunc needs no entry
+here.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, mi
 from tracefuse.frontend.tracer.ufunc_loops import loop_types
 from tracefuse.ops import REGISTRY, Pointwise
 
-# Ufuncs that a row of another name computes, once NumPy has chosen the types.
+# Ufuncs computed by an op of another name, once NumPy has chosen the types.
 _ALIASES = {np.fabs: "abs", np.positive: "set"}
 
 
-def _ufunc_rows() -> dict[np.ufunc, Pointwise]:
-    rows = {row.name: row for row in REGISTRY.values() if isinstance(row, Pointwise)}
-    found = {row.loops: row for row in rows.values() if row.loops is not None}
-    return {**found, **{ufunc: rows[name] for ufunc, name in _ALIASES.items()}}
+def _ops_by_ufunc() -> dict[np.ufunc, Pointwise]:
+    ops = {op.name: op for op in REGISTRY.values() if isinstance(op, Pointwise)}
+    by_loops = {op.loops: op for op in ops.values() if op.loops is not None}
+    return {**by_loops, **{ufunc: ops[name] for ufunc, name in _ALIASES.items()}}
 
 
-ROWS = _ufunc_rows()
-COMPOSED = composed_ufuncs.without_rows(list(ROWS))
+UFUNC_OPS = _ops_by_ufunc()
+COMPOSED = composed_ufuncs.select_composed(list(UFUNC_OPS))
 
-# scipy.special's ufuncs, by name.
+# Ops of scipy.special's ufuncs, by name.
 _SPECIAL = {
     "erf": "erf", "erfc": "erfc", "erfcinv": "erfcinv", "erfinv": "erfinv", "expit": "sigmoid", "gammaln": "lgamma",
 }  # fmt: skip
@@ -54,7 +53,7 @@ _ACCUMULATES_BOOLS = {np.logical_and: "cummin", np.logical_or: "cummax"}
 
 
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
-    """What a NumPy ufunc, or a method of it, does on traced operands."""
+    """Records a call of a NumPy ufunc or of one of its methods."""
     (out,) = _targets(keywords.pop("out", None), 1) if method in ("reduce", "accumulate") else (None,)
     if method == "reduce":
         return _reduce(ufunc, out, *inputs, **keywords)
@@ -76,15 +75,15 @@ def _call(ufunc: np.ufunc, inputs: Sequence[Any], keywords: dict[str, Any]) -> A
     where = keywords.pop("where", True)
     signature = _signature(ufunc, keywords)
     casting = keywords.pop("casting", "same_kind")
-    for name in ("order", "subok"):  # they change how NumPy stores a result, not its values
+    for name in ("order", "subok"):  # these affect the memory layout of a result, not its values
         keywords.pop(name, None)
     if ufunc in (getattr(np, "vecdot", None),) and "axis" in keywords:
         axis = operator.index(keywords.pop("axis"))
         inputs = [shaping.moveaxis(x, axis, -1) for x in inputs]
     refuse(f"np.{ufunc.__name__}", **keywords)
     outputs = [None if t is None else as_traced(t).value.dtype for t in targets]
-    made = call_row(ufunc, inputs, signature, casting, outputs)
-    results = made if isinstance(made, tuple) else (made,)
+    result = call_loop(ufunc, inputs, signature, casting, outputs)
+    results = result if isinstance(result, tuple) else (result,)
     if casting == "unsafe":
         results = tuple(r if t is None else traced_ops.astype(r, t.dtype, copy=False)
                         for r, t in zip(results, targets, strict=True))  # fmt: skip
@@ -94,27 +93,27 @@ def _call(ufunc: np.ufunc, inputs: Sequence[Any], keywords: dict[str, Any]) -> A
                           "choose elements with np.where(mask, result, other)")  # fmt: skip
         results = tuple(apply("where", where, r, t) for r, t in zip(results, targets, strict=True))
     stored = tuple(r if t is None else into(t, r) for r, t in zip(results, targets, strict=True))
-    return stored if isinstance(made, tuple) else stored[0]
+    return stored if isinstance(result, tuple) else stored[0]
 
 
 def _signature(ufunc: np.ufunc, keywords: dict[str, Any]) -> list[DType | None] | None:
-    """The types of operands and results that `dtype=` or `signature=` names."""
+    """Returns the types of operands and results named by `dtype=` or `signature=`; None if neither is given."""
     dtype, named = keywords.pop("dtype", None), keywords.pop("signature", keywords.pop("sig", None))
     if named is not None:
         parts = list(named.replace("->", "")) if isinstance(named, str) else list(named)
         if len(parts) != ufunc.nin + ufunc.nout:
             raise missing(f"np.{ufunc.__name__} with the signature {named!r}", "name the types with dtype=")
         return [None if part is None else dtype_of(part) for part in parts]
-    return of_results(ufunc, dtype)
+    return result_signature(ufunc, dtype)
 
 
-def of_results(ufunc: np.ufunc, dtype: Any) -> list[DType | None] | None:
-    """The signature of a ufunc whose results have a type; None for no type."""
+def result_signature(ufunc: np.ufunc, dtype: Any) -> list[DType | None] | None:
+    """Returns the signature with results of `dtype`; None for None."""
     return None if dtype is None else [*[None] * ufunc.nin, *[dtype_of(dtype)] * ufunc.nout]
 
 
 def _targets(out: Any, count: int) -> tuple[Any, ...]:
-    """What `out=` names, one entry a result."""
+    """Returns the arrays of `out=`, one entry for each result."""
     if out is None:
         return (None,) * count
     return out if isinstance(out, tuple) else (out,)
@@ -137,9 +136,9 @@ def _reduce(
 
 
 def _log_of_sum(ufunc: np.ufunc, array: Any, axis: Any, keepdims: Any) -> Any:
-    """log(sum(exp(x))), with the largest element taken out so that no exponential overflows."""
+    """log(sum(exp(x))), shifted by the largest element so that no exponential overflows."""
     power, logarithm = (np.exp, np.log) if ufunc is np.logaddexp else (np.exp2, np.log2)
-    x = composed_ufuncs.operands_of(ufunc, as_tensor(array), as_tensor(array))[0]
+    x = composed_ufuncs.cast_to_loop(ufunc, as_tensor(array), as_tensor(array))[0]
     largest = traced_ops.reduce("max", x, axis, None, None, True)
     shift = np.where(np.isfinite(largest), largest, 0)
     total = traced_ops.reduce("sum", power(x - shift), axis, None, None, keepdims)
@@ -159,7 +158,7 @@ def _accumulate(ufunc: np.ufunc, out: Any, array: Any, axis: Any = 0, dtype: Any
 
 
 def _at(ufunc: np.ufunc, target: Any, indices: Any, values: Any) -> None:
-    """np.add.at and np.subtract.at: rows of the first axis, several times the same one included."""
+    """Records np.add.at and np.subtract.at on the first axis; repeated positions accumulate."""
     if isinstance(indices, tuple):
         raise missing(f"np.{ufunc.__name__}.at with several indices", "flatten the axes that they index")
     x, index = as_tensor(target), as_tensor(np.asarray(indices) if isinstance(indices, (list, int)) else indices)
@@ -173,54 +172,54 @@ def _at(ufunc: np.ufunc, target: Any, indices: Any, values: Any) -> None:
     into(target, recorder.library(REGISTRY["index_put_accumulate"], [x, flat, rows]))
 
 
-def call_row(
+def call_loop(
     ufunc: np.ufunc, inputs: Sequence[Any], signature: Sequence[DType | None] | None = None,
     casting: str = "same_kind", outputs: Sequence[DType | None] = (),
 ) -> Any:  # fmt: skip
-    """The result of a ufunc by its row, or by how it is written with others.
+    """Records a ufunc by its op definition or its decomposition, in the types of NumPy's loop.
 
-    signature: the types of operands and results that the caller names. outputs: the types of the arrays of `out=`.
-    Raises DtypeError where NumPy has no loop for the types, or does not cast to those of its loop.
+    signature: the types of operands and results that the caller names. outputs: the dtypes of the arrays of `out=`.
+    Raises DtypeError if NumPy has no loop for the types or does not cast to the types of its loop.
     """
     name = ufunc.__name__
     if ufunc is not getattr(np, name, None):
         if _SPECIAL.get(name) not in REGISTRY:
             raise missing(f"the ufunc {name}", "write it with functions of np, on whole arrays")
-        return _strong(apply(_SPECIAL[name], *inputs))
-    meaning, row = COMPOSED.get(ufunc), ROWS.get(ufunc)
-    if meaning is None and row is None:
+        return _make_strong(apply(_SPECIAL[name], *inputs))
+    compose, op = COMPOSED.get(ufunc), UFUNC_OPS.get(ufunc)
+    if compose is None and op is None:
         raise missing(f"np.{name}", INSTEAD.get(name, f"compute np.{name} outside the fused function"))
     resolved = [recorder_of(inputs).resolve(x) for x in inputs]
     types = loop_types(
         ufunc, [(r.dtype, r.weak) for r in resolved], outputs, signature=signature, casting=casting
     )  # fmt: skip
-    if signature is not None or row is None or row.loops is not ufunc:
-        inputs = [_in_loop(x, r, t) for x, r, t in zip(inputs, resolved, types, strict=False)]
-    if meaning is not None:
-        made = meaning(*inputs)
+    if signature is not None or op is None or op.loops is not ufunc:
+        inputs = [_cast_operand(x, r, t) for x, r, t in zip(inputs, resolved, types, strict=False)]
+    if compose is not None:
+        result = compose(*inputs)
     else:
-        assert row is not None
-        made = apply(row.name, *inputs, compute_in=types[0] if signature is not None else None)
-    results = made if isinstance(made, tuple) else (made,)
-    typed = [_typed(r, t) for r, t in zip(results, types[ufunc.nin :], strict=True)]
-    return tuple(typed) if isinstance(made, tuple) else typed[0]
+        assert op is not None
+        result = apply(op.name, *inputs, compute_in=types[0] if signature is not None else None)
+    results = result if isinstance(result, tuple) else (result,)
+    typed = [_cast_result(r, t) for r, t in zip(results, types[ufunc.nin :], strict=True)]
+    return tuple(typed) if isinstance(result, tuple) else typed[0]
 
 
-def _in_loop(value: Any, resolved: Resolved, dtype: DType) -> Any:
-    """An operand in the type of the loop; a Python number takes it beside the others."""
+def _cast_operand(value: Any, resolved: Resolved, dtype: DType) -> Any:
+    """Casts an operand to the type of the loop; Python numbers promote later."""
     if resolved.weak is not None:
         return value
     return traced_ops.astype(as_traced(value), dtype, copy=False)
 
 
-def _typed(result: Any, dtype: DType) -> Any:
-    """A result in the type of the loop, strong in promotion."""
-    strong = _strong(result)
+def _cast_result(result: Any, dtype: DType) -> Any:
+    """Casts a result to the type of the loop; it promotes as an array, not as a Python number."""
+    strong = _make_strong(result)
     return strong if strong.weak is not None else traced_ops.astype(strong, dtype, copy=False)
 
 
-def _strong(result: Any) -> Any:
-    """NumPy's functions give NumPy scalars, which are strong in promotion; made from sizes alone they stay weak."""
+def _make_strong(result: Any) -> Any:
+    """Clears the weak flag: NumPy functions return NumPy scalars. Results computed from sizes alone stay weak."""
     if isinstance(result, Traced) and result.weak is not None and not result.sized:
         result.weak = None
     return result
@@ -231,4 +230,4 @@ INSTEAD = {
     "isnat": "traced arrays hold no dates; compare numbers",
     "ldexp": "write x * np.exp2(n)",
 }
-"""What to write for a ufunc that does not record."""
+"""Hints for ufuncs that cannot be fused."""

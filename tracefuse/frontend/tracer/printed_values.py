@@ -20,6 +20,7 @@ from tracefuse import pytrees, source
 from tracefuse.errors import TraceError
 from tracefuse.frontend.tracer import traced_ops
 from tracefuse.frontend.tracer.recorder import Recorder, current
+from tracefuse.frontend.tracer.result_leaves import ConstantLeaf, NumberLeaf, OutputLeaf, PrintedLeaf
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.runtime.devices import arrays
@@ -30,12 +31,11 @@ Facts = Mapping[int, Any]
 
 @dataclass(frozen=True, slots=True)
 class Print:
-    """One line. structures: of each value, a tree; parts: the leaves of all, in order: ("output", position among all
-    outputs), ("read", function of the facts of a call) or ("constant", value)."""
+    """One line. structures: of each value, a tree; parts: where the leaves of all come from, in order."""
 
     format: str
     structures: tuple[Any, ...]
-    parts: tuple[tuple[str, Any], ...]
+    parts: tuple[PrintedLeaf, ...]
 
 
 def debug_print(format: str, *values: Any) -> None:
@@ -97,13 +97,13 @@ def printed(recorder: Recorder) -> tuple[Print, ...]:
     )  # fmt: skip
 
 
-def _part(recorder: Recorder, value: Any) -> tuple[str, Any]:
+def _part(recorder: Recorder, value: Any) -> PrintedLeaf:
     if isinstance(value, SymbolicSize):
         value = recorder.resolve(value).traced or int(value)
     if not isinstance(value, Traced):
-        return "constant", value
+        return ConstantLeaf(value)
     if value.on_host and value.read is not None:
-        return "read", value.read
+        return NumberLeaf(value.read)
     if value.on_host:
         value = traced_ops.as_tensor(value)
     builder = recorder.builder
@@ -111,7 +111,7 @@ def _part(recorder: Recorder, value: Any) -> tuple[str, Any]:
         value = recorder.movement("permute", [value], dims=tuple(range(len(value.extents))))
     if value.number not in builder.outputs:
         builder.output(value.number)
-    return "output", builder.outputs.index(value.number)
+    return OutputLeaf(builder.outputs.index(value.number))
 
 
 def run_and_print(
@@ -124,7 +124,7 @@ def run_and_print(
     waiting = list(prints)
 
     def print_ready(live: Mapping[int, Any]) -> None:
-        while waiting and all(kind != "output" or outputs[what] in live for kind, what in waiting[0].parts):
+        while waiting and all(outputs[p.position] in live for p in waiting[0].parts if isinstance(p, OutputLeaf)):
             line = waiting.pop(0)
             _emit_line(line, [_value(part, lambda k: live[outputs[k]], facts) for part in line.parts])
 
@@ -141,11 +141,14 @@ def print_all(prints: Sequence[Print], made: Mapping[int, Any], outputs: Sequenc
         _emit_line(line, [_value(part, lambda k: made[outputs[k]], facts) for part in line.parts])
 
 
-def _value(part: tuple[str, Any], output: Callable[[int], Any], facts: Facts) -> Any:
-    kind, what = part
-    if kind == "output":
-        return output(what)
-    return what(facts) if kind == "read" else what
+def _value(part: PrintedLeaf, output: Callable[[int], Any], facts: Facts) -> Any:
+    match part:
+        case OutputLeaf(position):
+            return output(position)
+        case NumberLeaf(read):
+            return read(facts)
+        case ConstantLeaf(value):
+            return value
 
 
 def _emit(format: str, values: Sequence[Any]) -> None:

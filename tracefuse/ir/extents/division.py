@@ -5,10 +5,10 @@ Knows: polynomials, proofs. Must not know: tensors, operations, kernels.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 
+from tracefuse.caches import memoized
 from tracefuse.ir.extents.polynomial import (
     OPERATIONS,
     Binary,
@@ -68,7 +68,7 @@ def _bound(operation: str, a: Extent, b: Extent, wins: Callable[[Extent, Extent]
     return atom_of(operation, a, b)
 
 
-@functools.lru_cache(maxsize=4096)
+@memoized("quotients and remainders of extents", key="dividend, divisor", most=4096)
 def _split(dividend: Extent, divisor: Extent) -> tuple[Extent, Extent]:
     """(q, r) with dividend = q * divisor + r, q taking every term that divides exactly."""
     whole = divide_exactly(dividend, divisor)
@@ -90,7 +90,7 @@ def _split(dividend: Extent, divisor: Extent) -> tuple[Extent, Extent]:
     return quotient, rest
 
 
-@functools.lru_cache(maxsize=4096)
+@memoized("simplified quotients and remainders", key="dividend, divisor", most=4096)
 def _divided(dividend: Extent, divisor: Extent) -> tuple[Extent, Extent]:
     """(dividend // divisor, dividend % divisor)."""
     if divisor == 1:

@@ -7,10 +7,10 @@ Knows: polynomials, ranges. Must not know: tensors, operations, kernels.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from typing import cast
 
+from tracefuse.caches import memoized
 from tracefuse.ir.extents.polynomial import (
     Atom,
     Binary,
@@ -33,7 +33,7 @@ def is_nonnegative(extent: Extent) -> bool:
     return _is_nonnegative(extent)
 
 
-@functools.lru_cache(maxsize=16384)
+@memoized("whether an extent is proved not negative", key="extent", most=16384)
 def _is_nonnegative(extent: Expression) -> bool:
     lowered: Extent = extent
     ranges: list[Symbol] = []

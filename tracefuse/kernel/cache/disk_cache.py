@@ -14,7 +14,6 @@ Knows: files. Must not know: kernels, compilers.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 import re
@@ -29,6 +28,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tracefuse import config
+from tracefuse.caches import memoized
 from tracefuse.config import Options
 from tracefuse.errors import CompileError
 from tracefuse.kernel.interrupt_shield import shielded
@@ -310,12 +310,12 @@ def _warn(message: str) -> None:
     warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
-@functools.cache
+@memoized("the view of a cache folder", key="folder, limit", most=64, clears=False)
 def _cache(folder: str, limit: int) -> DiskCache:
     return DiskCache(folder, limit)
 
 
-@functools.cache
+@memoized("the user's cache folder", key="none", most=1, clears=False)
 def default_folder() -> str:
     """The user's cache folder for tracefuse, as the system has it."""
     # An interrupted import can leave the lock of all imports locked.

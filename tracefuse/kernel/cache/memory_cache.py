@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
+from tracefuse.caches import CLEAR_CACHES, Cache, register
 from tracefuse.kernel.interrupt_shield import shielded
 
 T = TypeVar("T")
@@ -34,6 +35,13 @@ class Statistics(NamedTuple):
 class _Place(Generic[T]):
     lock: threading.Lock = field(default_factory=threading.Lock)
     value: T | None = None
+
+
+register(Cache(
+    "kernel.cache.memory_cache.KernelCache._places", "compiled kernels of one compiler",
+    "see `cpu_functions._cache`, `CudaCompiler._cache`", f"{MOST_KERNELS}, least recently used", "the two",
+    CLEAR_CACHES,
+))  # fmt: skip
 
 
 class KernelCache(Generic[T]):

@@ -21,12 +21,14 @@ from typing import Any
 
 import numpy as np
 
+from tracefuse.caches import CLEAR_CACHES, Cache, register
 from tracefuse.dtypes import DType
 from tracefuse.errors import CompileError, DeviceError, InternalError
+from tracefuse.generated_code import compile_function
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.cache import disk_cache
 from tracefuse.kernel.cache.disk_cache import DiskCache
-from tracefuse.kernel.cache.memory_cache import KernelCache, Statistics
+from tracefuse.kernel.cache.memory_cache import MOST_KERNELS, KernelCache, Statistics
 from tracefuse.kernel.cuda.emit_cuda import canonical_cuda, emit_cuda, emit_unit, entry_name, shared_bytes
 from tracefuse.kernel.cuda.nvrtc import BASE_OPTIONS, compile_source, compile_with_log, identity
 
@@ -240,8 +242,8 @@ class CudaFunction:
             "run": runtime.launch, "function": function, "module": module, "pack": self.pack, "failed": self._failed,
             "packed": _Packed(self._count), "no_grid": self.no_grid, "failures": (struct.error, runtime.error), **bits,
         }  # fmt: skip
-        exec(compile("\n".join(lines), f"<launch of {self.kernel.name}>", "exec"), scope)
-        return scope["launch"]  # type: ignore[no-any-return]
+        purpose = f"launch of {self.kernel.name}"
+        return compile_function("\n".join(lines), "launch", scope, purpose)  # type: ignore[no-any-return]
 
     def _driver(self) -> _Runtime:
         if self._runtime is None:
@@ -380,3 +382,22 @@ def clear_cache() -> None:
     """Forgets the compiled kernels of every GPU; functions that exist keep working."""
     for compiler in list(_compilers):
         compiler.clear()
+
+
+register(Cache(
+    "kernel.cuda.cuda_functions._compilers", "the compilers that `clear_caches()` empties", "the compiler",
+    "backends that are alive", cleared_by=CLEAR_CACHES, clear=clear_cache,
+))  # fmt: skip
+register(Cache(
+    "kernel.cuda.cuda_functions.CudaCompiler._cache", "compiled CUDA kernels",
+    "canonical CUDA source, architecture, options, version of NVRTC", f"{MOST_KERNELS}, least recently used",
+    "a backend", CLEAR_CACHES,
+))  # fmt: skip
+register(Cache(
+    "kernel.cuda.cuda_functions.CudaFunction._loaded", "the kernel as the driver loaded it", "device", "GPUs",
+    "a compiled kernel", "`unload()`",
+))  # fmt: skip
+register(Cache(
+    "kernel.cuda.cuda_functions.CudaFunction._launchers", "the Python function that launches the kernel", "device",
+    "GPUs", "a compiled kernel", "`unload()`",
+))  # fmt: skip

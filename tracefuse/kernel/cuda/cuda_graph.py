@@ -12,13 +12,14 @@ Knows: CUDA functions, the driver. Must not know: plans, arrays.
 from __future__ import annotations
 
 import ctypes
-import functools
 import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tracefuse.caches import memoized
 from tracefuse.errors import DeviceError
+from tracefuse.generated_code import compile_function
 from tracefuse.kernel.cuda.cuda_functions import CudaFunction, grid_texts
 
 
@@ -37,7 +38,7 @@ class _NodeParameters(ctypes.Structure):
     )
 
 
-@functools.cache
+@memoized("the CUDA driver library", key="none", most=1, clears=False)
 def _driver() -> Any:
     """The driver's library, called with the interpreter's lock held: no function used here waits for the GPU."""
     return ctypes.PyDLL("libcuda.so.1")
@@ -80,8 +81,8 @@ class _Node:
             "blocks": self.parameters.blocks, "pack": function.pack, "buffer": self._buffer,
             "no_grid": function.no_grid, **bits,
         }  # fmt: skip
-        exec(compile("\n".join([*lines, "    return True"]), f"<node of {function.kernel.name}>", "exec"), scope)
-        return scope["fill"]  # type: ignore[no-any-return]
+        text, purpose = "\n".join([*lines, "    return True"]), f"graph node of {function.kernel.name}"
+        return compile_function(text, "fill", scope, purpose)  # type: ignore[no-any-return]
 
 
 class CudaGraph:

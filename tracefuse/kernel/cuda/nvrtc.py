@@ -10,7 +10,6 @@ Knows: where NVRTC lies and how it is called. Must not know: kernels, launches.
 from __future__ import annotations
 
 import ctypes
-import functools
 import importlib
 import os
 import re
@@ -20,6 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from tracefuse.caches import memoized
 from tracefuse.errors import CompileError
 
 # Denormals are kept, division and square root are correctly rounded, no fast math. `--fmad` is each kernel's own.
@@ -129,7 +129,7 @@ def _through_cupy() -> Nvrtc:
     return CupyNvrtc()
 
 
-@functools.cache
+@memoized("the NVRTC library", key="none", most=1, clears=False)
 def nvrtc() -> Nvrtc:
     """The NVRTC of this process. Raises CompileError with what was tried where there is none."""
     ways: list[Callable[[], Nvrtc]] = [_through_ctypes, _through_cupy]
@@ -147,7 +147,7 @@ def nvrtc() -> Nvrtc:
     )
 
 
-@functools.cache
+@memoized("the version of NVRTC", key="none", most=1, clears=False)
 def identity() -> str:
     """Which NVRTC compiles here, for keys of caches; told without loading it where its files are known.
 

@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from tracefuse.caches import CLEAR_CACHES, Cache, memoized, register
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.cache import disk_cache
 from tracefuse.kernel.cache.disk_cache import DiskCache
-from tracefuse.kernel.cache.memory_cache import KernelCache, Statistics
+from tracefuse.kernel.cache.memory_cache import MOST_KERNELS, KernelCache, Statistics
 from tracefuse.kernel.llvm import machine_code, worker_pool
 from tracefuse.kernel.llvm.emit_llvm import emit_llvm
 from tracefuse.kernel.llvm.entry_functions import HEADER_BYTES
@@ -37,7 +38,7 @@ class _MethodDefinition(ctypes.Structure):
     )
 
 
-@functools.cache
+@memoized("whether kernels may read array headers", key="none", most=1, clears=False)
 def _reads_arrays() -> bool:
     """Whether an array keeps its data pointer right after the object header, and the header ends in the type."""
     for shape in ((3,), (2, 2)):
@@ -147,3 +148,9 @@ def clear_cache() -> None:
     """Forgets the compiled kernels; functions that exist keep working. The memory of the others is given back."""
     _cache.clear()
     machine_code.free_unused()
+
+
+register(Cache(
+    "kernel.llvm.cpu_functions._cache", "compiled CPU kernels", "canonical LLVM text, processor, options, threads",
+    f"{MOST_KERNELS}, least recently used", cleared_by=CLEAR_CACHES, clear=clear_cache,
+))  # fmt: skip

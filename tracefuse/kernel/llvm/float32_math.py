@@ -10,10 +10,10 @@ Knows: formulas. Must not know: the kernel IR, what calls them.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable
 
+from tracefuse.caches import memoized
 from tracefuse.kernel.llvm import float64_math, half_conversions, integer_functions, widened_math
 from tracefuse.kernel.llvm.text_builder import FLOAT_BITS, Builder, Definitions, Value
 
@@ -198,7 +198,7 @@ FUNCTIONS = {
 }
 
 
-@functools.cache
+@memoized("LLVM text of a math function", key="symbol, whether it scales", most=None, bound="math functions")
 def _function(symbol: str, scales: bool) -> tuple[str, dict[str, str], tuple[str, ...]]:
     """The text of a function, its declarations, and the functions that it calls. scales: see `Builder`."""
     definition = FUNCTIONS[symbol]

@@ -8,7 +8,6 @@ Knows: LLVM's spelling of types, literals and instructions. Must not know: the k
 
 from __future__ import annotations
 
-import functools
 import re
 import struct
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracefuse.caches import memoized
 from tracefuse.kernel.interrupt_shield import shielded
 
 FLOAT_BITS = {"float": 32, "double": 64}
@@ -32,7 +32,7 @@ class Processor:
     scales: bool = False
 
 
-@functools.cache
+@memoized("the processor of this machine", key="none", most=1, clears=False)
 def host_processor() -> Processor:
     """The processor of this machine."""
     return shielded(_ask_for_processor)

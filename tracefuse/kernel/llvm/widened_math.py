@@ -9,10 +9,10 @@ Knows: formulas. Must not know: the kernel IR, what calls them.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 
+from tracefuse.caches import memoized
 from tracefuse.kernel.llvm.text_builder import Definitions, Value, float_literal
 
 FUNCTIONS = Definitions()
@@ -169,7 +169,7 @@ def acos(x: Value) -> Value:
     return _angle(_sqrt((1.0 - x) * (x + 1.0)), x)
 
 
-@functools.cache
+@memoized("the table that reduces large angles", key="none", most=1)
 def _two_over_pi() -> tuple[list[float], list[float]]:
     """2 / pi * 2**(e - 150) modulo 4 for each exponent field e of a float32, as a part of 29 bits and the rest.
 

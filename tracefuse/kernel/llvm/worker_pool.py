@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from tracefuse.caches import Cache, register
 from tracefuse.kernel.cache.disk_cache import DiskCache, hashed, load_or_make
 from tracefuse.kernel.interrupt_shield import shielded
 from tracefuse.kernel.llvm.machine_code import LinkedCode, get_machine
@@ -94,6 +95,11 @@ class Pool:
         `grain` iterations on several threads; returns when all are done."""
         self._parallel_for(body, context, extent, grain)
 
+
+register(Cache(
+    "kernel.llvm.worker_pool.Pool._limited", "machine code that runs a kernel on fewer threads", "option `threads`",
+    "processors of the machine",
+))  # fmt: skip
 
 _lock = threading.Lock()
 

@@ -17,6 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from tracefuse import source
+from tracefuse.caches import CLEAR_CACHES, BoundedTable, Cache, register
 from tracefuse.dtypes import DType, dtype_of
 from tracefuse.errors import DeviceError, DtypeError, ShapeError, UnsupportedError, shown
 from tracefuse.runtime.devices import cuda_arrays
@@ -51,7 +52,14 @@ class ShapeDtype:
 
 
 FOREIGN = ("jax", "torch")
-_kinds: dict[type, str | None] = {}
+
+MOST_TYPES = 1024
+"""Types whose kind of array is remembered; the oldest goes first."""
+_kinds: BoundedTable[type, str | None] = BoundedTable(MOST_TYPES)
+register(Cache(
+    "runtime.devices.arrays._kinds", "which kind of array a type is", "type", f"{MOST_TYPES}, the oldest go",
+    cleared_by=CLEAR_CACHES, clear=_kinds.clear,
+))  # fmt: skip
 
 
 def kind_of(value: Any) -> str | None:

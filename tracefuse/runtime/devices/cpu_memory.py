@@ -10,7 +10,6 @@ Knows: NumPy's arrays, reference counts. Must not know: kernels, fusions.
 from __future__ import annotations
 
 import ctypes
-import functools
 import math
 import sys
 import threading
@@ -22,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tracefuse.caches import CLEAR_CACHES, Cache, memoized, register
 from tracefuse.dtypes import DType
 
 ALIGNMENT = 64
@@ -174,6 +174,15 @@ class BufferCache:
 
 
 _cache = BufferCache()
+register(Cache(
+    "runtime.devices.cpu_memory.BufferCache._classes", "memory of freed CPU results", "size class",
+    f"{DEFAULT_LIMIT >> 20} MiB, {MOST_OWNERS} buffers of a size class; the oldest go", cleared_by=CLEAR_CACHES,
+    clear=_cache.clear,
+))  # fmt: skip
+register(Cache(
+    "runtime.devices.cpu_memory.BufferCache._known", "the size class of an array", "shape, element type",
+    f"{MOST_SHAPES}, then none",
+))  # fmt: skip
 
 
 def empty(shape: tuple[int, ...], dtype: DType) -> npt.NDArray[np.generic]:
@@ -211,7 +220,7 @@ class _Donated(ctypes.Array[ctypes.c_char]):
     root: npt.NDArray[np.generic]
 
 
-@functools.lru_cache(64)
+@memoized("the ctypes type of a donated buffer", key="bytes", most=64)
 def _donated_type(size: int) -> type[_Donated]:
     return type("_Donated", (_Donated,), {"_type_": ctypes.c_char, "_length_": size})
 

@@ -9,13 +9,13 @@ Knows: CuPy's interface to cuBLAS. Must not know: fusions, rows.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from tracefuse.caches import memoized
 from tracefuse.dtypes import DType, bfloat16, float16, float32, float64
 from tracefuse.runtime.devices import cuda_arrays
 
@@ -30,7 +30,7 @@ class _Library:
     handle: Callable[[], int]
 
 
-@functools.cache
+@memoized("CuPy's cuBLAS functions", key="none", most=1, clears=False)
 def _library() -> _Library:
     from cupy.cuda.device import get_cublas_handle
     from cupy_backends.cuda.libs import cublas

@@ -11,7 +11,6 @@ Knows: CuPy. Must not know: kernels, fusions.
 
 from __future__ import annotations
 
-import functools
 import math
 import sys
 import threading
@@ -22,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from tracefuse.caches import memoized
 from tracefuse.dtypes import DType, dtype_of
 from tracefuse.errors import DeviceError, DtypeError, OutOfMemoryError
 
@@ -169,7 +169,7 @@ def _out_of_memory(size: int, what: str, error: Exception) -> OutOfMemoryError:
     )
 
 
-@functools.cache
+@memoized("CuPy's array type and allocator", key="none", most=1, clears=False)
 def _makers() -> tuple[Any, Any]:
     """CuPy's array type, and its current allocator: its pool, unless the user has set another."""
     cupy = _cupy()
@@ -258,19 +258,19 @@ def on_device(number: int) -> Iterator[None]:
         yield
 
 
-@functools.cache
+@memoized("the architecture of a GPU", key="device", most=None, bound="GPUs", clears=False)
 def architecture(number: int) -> str:
     """The architecture of a device as the compiler names it, such as "sm_90"."""
     return f"sm_{_cupy().cuda.Device(number).compute_capability}"
 
 
-@functools.cache
+@memoized("multiprocessors of a GPU", key="device", most=None, bound="GPUs", clears=False)
 def multiprocessor_count(number: int) -> int:
     """Streaming multiprocessors of a device."""
     return int(_cupy().cuda.Device(number).attributes["MultiProcessorCount"])
 
 
-@functools.cache
+@memoized("the name of a GPU", key="device", most=None, bound="GPUs", clears=False)
 def device_name(number: int) -> str:
     """The device's name as CUDA gives it."""
     name: bytes = _cupy().cuda.runtime.getDeviceProperties(number)["name"]

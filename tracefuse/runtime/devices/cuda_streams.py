@@ -13,9 +13,18 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from tracefuse.caches import Cache, register
 from tracefuse.runtime.devices import cuda_arrays
 
 _streams: dict[tuple[int, int], Any] = {}
+register(Cache(
+    "runtime.devices.cuda_streams._streams", "CUDA streams of the pool", "device, position",
+    "the largest number of streams that ran, for each GPU",
+))  # fmt: skip
+register(Cache(
+    "runtime.devices.cuda_streams._Events.by_device", "CUDA events that are recorded again", "device",
+    "one more than the streams, for each GPU", "a thread", "the end of the thread",
+))  # fmt: skip
 _lock = threading.Lock()
 
 

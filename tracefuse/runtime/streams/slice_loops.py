@@ -23,12 +23,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from segments import Count, HostOp, Integer, Launch, Loop, Select, SetStream, name_of
+from tracefuse.caches import BoundedTable, Cache, register
+from tracefuse.generated_code import compile_function
 from tracefuse.ir.fusion import Fusion
 from tracefuse.runtime.streams.slices import HostCallOnSlices, Lane, OnSlices
 from tracefuse.runtime.targets.target import Target
 
 MOST_KINDS = 256
-"""Kinds of arguments for which a loop keeps what it bound; with more it begins anew."""
+"""Kinds of arguments for which a loop keeps what it bound; the oldest goes first."""
+register(Cache(
+    "runtime.streams.slice_loops.SliceLoop._kept", "the bound body of a stream-parallel loop",
+    "shapes, strides and integers of the arguments", f"{MOST_KINDS}, the oldest go", "a plan", "with the plan",
+))  # fmt: skip
+register(Cache(
+    "runtime.streams.slice_loops.SliceLoop._bodies", "the Python function that binds the body",
+    "which steps take addresses", "2 for each step", "a plan", "with the plan",
+))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +83,7 @@ class SliceLoop:
         counts = [count for count in (loop.stop, self.size) if isinstance(count, Integer)]
         self.numbers = tuple(dict.fromkeys([*numbers, *(n for count in counts for n in count.reads)]))
         self.values = (*self.wholes, *self.numbers)
-        self._kept: dict[Any, Callable[..., None]] = {}
+        self._kept: BoundedTable[Any, Callable[..., None]] = BoundedTable(MOST_KINDS)
         self._bodies: dict[tuple[bool, ...], Callable[..., Callable[..., None]]] = {}
         self.text = "\n".join(self._entry())
         self.call: Callable[..., None] = self._made(self.text, "loop")
@@ -113,8 +123,7 @@ class SliceLoop:
             **self.calls.names(), "kept": self._kept, "find": self._find, "run_lanes": self.device.run_lanes,
             "stop": _computed(self.loop.stop), "size": _computed(self.size),
         }  # fmt: skip
-        exec(compile(text, "<tracefuse loop>", "exec"), scope)
-        return scope[name]
+        return compile_function(text, name, scope, "loop")
 
     def _given(self) -> str:
         return ", ".join(["own", *map(name_of, self.values)])
@@ -166,8 +175,6 @@ class SliceLoop:
         lanes, shorter = self.lanes(n, values)
         made = self._body(tuple(lane.by_address for lane in lanes))
         found = made(self.lane_count(values), *(lane.make for lane in lanes), *(lane.make for lane in shorter))
-        if len(self._kept) >= MOST_KINDS:
-            self._kept.clear()
         self._kept[key] = found
         return found
 

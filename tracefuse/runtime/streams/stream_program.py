@@ -35,6 +35,7 @@ from segments import (
     remainder_of,
 )
 from tracefuse.dtypes import DType
+from tracefuse.generated_code import compile_expression
 from tracefuse.ir.extents import Extent, ceildiv, minimum, python_text, symbols
 from tracefuse.ir.fusion import Fusion
 from tracefuse.partition.stream_marks import kind_of_slices
@@ -261,5 +262,5 @@ def count_of(extent: Extent, text: str | None = None) -> Count:
     if isinstance(extent, int):
         return extent
     reads = tuple(dict.fromkeys(s.id for s in symbols(extent) if s.id is not None))
-    compute = eval(f"lambda v: {python_text(extent, lambda s: f'v[{s.id}]')}", {"min": min, "max": max})
+    compute = compile_expression("v", python_text(extent, lambda s: f"v[{s.id}]"), "extent")
     return Integer(text or str(extent), reads, compute)

@@ -98,9 +98,9 @@ class Widening:
 
     def fusion(self, fusion: Fusion) -> Fusion:
         """The same fusion with its extents rewritten."""
-        known = fusion._representatives
+        known = fusion.representatives
         table = {**self.table, **{s: substitute(e, self.table) for s, e in known.items()}}
-        return replace(fusion, requirements=(), _representatives=table)
+        return replace(fusion, requirements=(), equal_extents=table)
 
     def facts(self, facts: Facts) -> Facts:
         return replace(facts, loops=tuple(substitute(e, self.table) for e in facts.loops))

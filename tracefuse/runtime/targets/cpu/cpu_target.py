@@ -5,10 +5,10 @@ Knows: the parts of the target. Must not know: segments, plans, frontends.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
+from tracefuse.caches import memoized
 from tracefuse.dtypes import DType
 from tracefuse.runtime.devices import cpu_memory
 from tracefuse.runtime.targets.array_library import ArrayLibrary
@@ -39,7 +39,7 @@ class CpuCallText(CallText):
         return f"{name}.flags.num & {PLAIN} == {PLAIN}"
 
 
-@functools.cache
+@memoized("the target of the processor", key="none", most=1, clears=False)
 def cpu_target() -> Target:
     """This machine's processor."""
     memory = CpuDevice()

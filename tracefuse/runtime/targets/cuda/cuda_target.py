@@ -5,10 +5,10 @@ Knows: the parts of the targets. Must not know: segments, plans, frontends.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
+from tracefuse.caches import memoized
 from tracefuse.dtypes import DType
 from tracefuse.runtime.devices import cublas, cuda_arrays
 from tracefuse.runtime.targets.array_library import ArrayLibrary
@@ -38,7 +38,7 @@ class AbsentLibrary(ArrayLibrary):
     has_halves = True
 
 
-@functools.cache
+@memoized("the target of a GPU", key="device", most=None, bound="GPUs", clears=False)
 def cuda_target(device: int) -> Target:
     """One GPU. Raises DeviceError where there is none."""
     architecture = cuda_arrays.architecture(device)
@@ -47,7 +47,7 @@ def cuda_target(device: int) -> Target:
     return Target(CUDA, templates, CudaKernelCompiler(device, architecture), gpu, CupyLibrary(), CudaCallText(gpu))
 
 
-@functools.cache
+@memoized("a target that writes CUDA kernels without a GPU", key="architecture, multiprocessors", most=16)
 def cuda_text_target(architecture: str = "sm_90", multiprocessors: int = 132) -> Target:
     """CUDA kernels as texts; by default for an H100 or H200 (compute capability 9.0, 132 multiprocessors)."""
     gpu = AbsentGpu()

@@ -1,0 +1,56 @@
+"""Where each leaf of a result comes from at every call.
+
+Knows: positions, extents, the facts of a call. Must not know: traces, how anything runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from tracefuse.ir.extents import Extent
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLeaf:
+    """An output of the fusion. position: among all outputs."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentLeaf:
+    """An argument, returned as it is. position: among the leaves of the call."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConstantLeaf:
+    """The same object at every call."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class SizeLeaf:
+    """A size, which is a Python integer."""
+
+    extent: Extent
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NumberLeaf:
+    """A number that the host computes. read: from the extents and scalars of the call, by id."""
+
+    read: Callable[[Mapping[int, Any]], Any]
+
+
+ResultLeaf: TypeAlias = OutputLeaf | ArgumentLeaf | ConstantLeaf | SizeLeaf | NumberLeaf
+PrintedLeaf: TypeAlias = OutputLeaf | ConstantLeaf | NumberLeaf
+
+
+def count_outputs(leaves: Iterable[ResultLeaf]) -> int:
+    """How many leaves are outputs of the fusion."""
+    return sum(isinstance(leaf, OutputLeaf) for leaf in leaves)
