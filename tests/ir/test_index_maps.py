@@ -113,6 +113,9 @@ BODIES: dict[str, Body] = {
     "pad": lambda fd, x: fd.ops.add(x, fd.ops.pad(x, [0, 0, 1, -1])),
     "pad both": lambda fd, x: fd.ops.add(fd.ops.pad(x, [0, 0, 2, -2]), fd.ops.pad(x, [-1, 1, -1, 1], 3.0)),
     "slice": lambda fd, x: fd.ops.add(x, fd.ops.pad(fd.ops.slice(x, [0, 1], [x.size(0), x.size(1)]), [0, 1, 0, 0])),
+    "slice scatter": lambda fd, x: fd.ops.add(
+        x, fd.ops.slice_scatter(x, fd.ops.neg(halves(fd, x)[0]), [0, 0], [x.size(0), x.size(1) // 2], [1, 1])
+    ),
     "cat": lambda fd, x: fd.ops.add(x, fd.ops.cat([*reversed(halves(fd, x))], 1)),
     "cat of rows": lambda fd, x: fd.ops.mul(fd.ops.cat([x, fd.ops.neg(x)], 0), 2.0),
     "flip": lambda fd, x: fd.ops.add(x, fd.ops.flip(x, [0, 1])),

@@ -34,7 +34,9 @@ from tracefuse.frontend.calls.output_buffers import given_leaves, put_into
 from tracefuse.frontend.calls.retraces import keys_of, why_keyed, why_traced
 from tracefuse.frontend.calls.shared_arguments import check_apart, same_leaves
 from tracefuse.frontend.calls.trace_entry import Entry, arguments_of, assembled, printing
+from tracefuse.frontend.numpy_api.creation import recording
 from tracefuse.frontend.trace_cache import TraceCache
+from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.recorder import current
 from tracefuse.frontend.tracer.result_leaves import ArgumentLeaf, OutputLeaf
 from tracefuse.frontend.tracing import Trace, not_a_function, trace
@@ -132,7 +134,8 @@ class FusedFunction(Generic[P, R]):
             args, bound, is_bound = args[1:], args[0], True
         options = config.resolve(self._options)
         if options.eager or current.get() is not None:  # within another trace it is part of that one
-            result = self._function(*((bound, *args) if is_bound else args), **kwargs)
+            function = self._function if current.get() is None else recording(self._function, CodeNames())
+            result = function(*((bound, *args) if is_bound else args), **kwargs)
             return result if out is None else put_into(out, result)
         call = self._signature.taken_apart(args, kwargs, bound, is_bound)
         if DONORS:
