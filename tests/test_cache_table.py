@@ -41,6 +41,8 @@ NOT_CACHES = {
     "caches.TABLE": "the table itself",
     "ir.extents.polynomial.OPERATIONS": "operations of extents",
     "ops.families.REGISTRY": "op definitions",
+    "frontend.numpy_api.creation.RECORDING": "what records in place of NumPy's creation functions",
+    "frontend.tracer.recording_clone._Cloning": "state of one trace",
     # Registrations, which nothing can compute again.
     "pytrees._registered": "classes that are pytree nodes",
     "pytrees._field_names": "fields of those classes",
@@ -48,7 +50,6 @@ NOT_CACHES = {
     "runtime.devices.cuda_arrays._in_flight": "arrays that kernels still read",
     "runtime.donated_arrays.DONORS": "donated arrays whose buffers hold results",
     "runtime.donated_arrays._RESULTS": "results in donated buffers",
-    "frontend.tracer.write_protection._HELD": "arrays that are read-only while they are traced",
     "frontend.tracer.write_protection._HOLDERS": "traces that hold arrays read-only",
     # State of the threads that compile.
     "kernel.interrupt_shield._forks": "what a fork waits for",
