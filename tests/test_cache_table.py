@@ -42,6 +42,7 @@ NOT_CACHES = {
     "ir.extents.polynomial.OPERATIONS": "operations of extents",
     "ops.families.REGISTRY": "op definitions",
     "frontend.numpy_api.creation.RECORDING": "what records in place of NumPy's creation functions",
+    "frontend.tracer.known_contents.KnownContents": "state of one trace",
     "frontend.tracer.recording_clone._Cloning": "state of one trace",
     # Registrations, which nothing can compute again.
     "pytrees._registered": "classes that are pytree nodes",
