@@ -57,7 +57,7 @@ class _Split:
 
     @property
     def outer(self) -> list[Loop]:
-        return [loop for loop in self.region.nest.kept if loop is not self.inner]
+        return [loop for loop in self.region.nest.parallel if loop is not self.inner]
 
     @property
     def tiles(self) -> Extent:
@@ -73,7 +73,7 @@ def is_worth_chunks(region: Region, sizes: Sizes) -> bool:
     if len(region.reductions) != 1 or any(region.full):
         return False
     inner = region.nest.loops[-1]
-    tiles = ceildiv(inner.extent, COLUMNS) * product(k.extent for k in region.nest.kept if k is not inner)
+    tiles = ceildiv(inner.extent, COLUMNS) * product(k.extent for k in region.nest.parallel if k is not inner)
     reason = "a small sum of columns is one launch"
     return not sizes.at_most(work(region), LEAST_WORK - 1, reason) and sizes.at_most(
         tiles, FEW_TILES, "many tiles of columns need no chunks of rows"
@@ -89,7 +89,7 @@ def lower_column_chunks(
     chunks = LoopChunks.of(rows.extent, width, CHUNK, MOST_CHUNKS)
     split = _Split(region, chunks)
     states = [v.dtype for node in region.in_phase(0) for v in new_accumulator(new_body(region), node).variables]
-    size = product(loop.extent for loop in region.nest.kept) * chunks.count
+    size = product(loop.extent for loop in region.nest.parallel) * chunks.count
     launches = (_chunks(split, f"{name}_0", contract), _results(split, f"{name}_1", contract))
     return launches, tuple(Scratch(dtype, size) for dtype in states), chunks.derived
 
@@ -147,10 +147,10 @@ def _results(split: _Split, name: str, contract: bool) -> LaunchSpec:
         finish_states(body, split.region, accumulator, arrays, columns)
 
     def store() -> None:
-        for output in split.region.kept:
+        for output in split.region.parallel_outputs:
             store_output(body, split.region, output)
 
     columns.each(body, store)
     scratch = list(enumerate(buffer for buffers in partials for buffer in buffers))
-    elements = product(loop.extent for loop in split.region.nest.kept) * split.chunks.count
+    elements = product(loop.extent for loop in split.region.nest.parallel) * split.chunks.count
     return make_launch(body, name, "cpu", [grid], scratch=scratch, work=elements, contract=contract)

@@ -1,4 +1,4 @@
-"""The R loops of a row on the CPU, in the form that the vector unit takes.
+"""The reduction loops of a row on the CPU, in the form that the vector unit takes.
 
 A sum or a maximum is one variable, which LLVM spreads over a vector itself. A state of several variables (where the
 largest element is) it does not: so LANES states stand in local arrays, each for every LANES-th element, and are

@@ -47,7 +47,7 @@ ROW = Template("row", _accepts, _lower)
 def _launch(region: Region, name: str, contract: bool, keep: bool) -> LaunchSpec:
     """A row an iteration of the grid, phase after phase. keep: whether values are kept between phases."""
     body, nest = new_body(region), region.nest
-    grid, _ = open_grid(body, nest.kept)
+    grid, _ = open_grid(body, nest.parallel)
     if keep:
         _keep_rows(body, region)
     for phase in range(len(region.full)):
@@ -55,7 +55,7 @@ def _launch(region: Region, name: str, contract: bool, keep: bool) -> LaunchSpec
         _run_phase(body, region, phase, states, nest.reduced)
         for state in states:
             finish(body, region, state)
-    for output in region.kept:
+    for output in region.parallel_outputs:
         store_output(body, region, output)
     return make_launch(body, name, "cpu", [grid], work=work(region), contract=contract)
 
@@ -65,13 +65,13 @@ def _run_phase(body: Body, region: Region, phase: int, states: Sequence[Accumula
     if not states and not region.full[phase]:
         return
     reduce_loops(body, region, phase, states, loops)
-    body.cached.update({k: v for k, v in body.to_cache.items() if region.probe.kept.get(k) == phase})
+    body.cached.update({k: v for k, v in body.to_cache.items() if region.probe.cached.get(k) == phase})
 
 
 def _keep_rows(body: Body, region: Region) -> None:
     """Gives every value that a later phase rereads a row of local memory."""
     loops = region.nest.reduced
-    for number, coordinates in region.probe.kept:
+    for number, coordinates in region.probe.cached:
         dtype = region.fusion.values[number].dtype.compute
         size = body.index.code(product(loop.extent for loop in loops))
         buffer = Buffer(body.fresh(f"row{number}"), dtype, "local", size)

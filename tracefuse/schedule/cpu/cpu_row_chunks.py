@@ -1,7 +1,7 @@
 """The split template for the CPU: few rows, each long enough to be shared by the workers.
 
-A launch computes the partial states of each chunk of the outermost R loop; the next launch combines them in order in
-each of its chunks, and goes on with the next phase; the last one stores what is left.
+A launch computes the partial states of each chunk of the outermost reduction loop. Every chunk of the next launch
+combines them in order and runs the next phase. The last launch stores the remaining outputs.
 
 Knows: phases, loops, kernel IR. Must not know: LLVM, arrays.
 """
@@ -39,7 +39,7 @@ def _accepts(problem: CpuProblem) -> Verdict:
     nest, sizes = problem.region.nest, problem.sizes
     if not nest.reduced:
         return no("nothing is reduced")
-    rows, length = (product(loop.extent for loop in loops) for loops in (nest.kept, nest.reduced))
+    rows, length = (product(loop.extent for loop in loops) for loops in (nest.parallel, nest.reduced))
     # The length first: where rows are short, nothing depends on how many there are, and one plan serves every batch.
     if is_short(problem):
         return no("a row stays in cache between phases", length=length)
@@ -78,7 +78,7 @@ def _launch(split: _Split, phase: int, name: str, contract: bool) -> LaunchSpec:
     body = new_body(region)
     last = phase + 1 == len(region.full)
     chunked = not last or bool(region.full[phase])
-    grid, chunk = open_grid(body, region.nest.kept, split.chunks.count if chunked else 1)
+    grid, chunk = open_grid(body, region.nest.parallel, split.chunks.count if chunked else 1)
     read = [pair for node, positions in split.states for pair in _combine(body, split, node, positions)]
     written: list[tuple[int, Buffer]] = []
     if chunked:
@@ -87,7 +87,7 @@ def _launch(split: _Split, phase: int, name: str, contract: bool) -> LaunchSpec:
         written = [pair for state in states for pair in _store_partial(body, split, state, chunk)]
     if last:
         with _once(body, chunk) if chunked else contextlib.nullcontext():
-            for output in region.kept:
+            for output in region.parallel_outputs:
                 store_output(body, region, output)
     scratch = [*read, *written]
     return make_launch(body, name, "cpu", [grid], scratch=scratch, work=work(region), contract=contract)
@@ -98,7 +98,7 @@ def _once(body: Body, chunk: Extent) -> contextlib.AbstractContextManager[None]:
 
 
 def _place(split: _Split, chunk: Extent) -> Extent:
-    return position_in(split.region.nest.kept) * split.chunks.count + chunk
+    return position_in(split.region.nest.parallel) * split.chunks.count + chunk
 
 
 def _combine(body: Body, split: _Split, node: Node, positions: Sequence[int]) -> list[tuple[int, Buffer]]:
@@ -114,14 +114,14 @@ def _combine(body: Body, split: _Split, node: Node, positions: Sequence[int]) ->
 
 
 def _chunk(body: Body, split: _Split, phase: int, states: Sequence[Accumulator], chunk: Extent) -> None:
-    """The phase's pass over one chunk of the outermost R loop."""
+    """The phase's pass over one chunk of the outermost reduction loop."""
     start, stop = split.chunks.bounds(chunk)
     reduce_loops(body, split.region, phase, states, split.region.nest.reduced, first=start, last=stop)
 
 
 def _store_partial(body: Body, split: _Split, state: Accumulator, chunk: Extent) -> list[tuple[int, Buffer]]:
     positions = tuple(range(len(split.scratch), len(split.scratch) + len(state.variables)))
-    rows = product(loop.extent for loop in split.region.nest.kept)
+    rows = product(loop.extent for loop in split.region.nest.parallel)
     split.scratch += [Scratch(v.dtype, rows * split.chunks.count) for v in state.variables]
     split.states.append((state.node, positions))
     buffers = partial_buffers(state, positions[0], written=True)

@@ -1,7 +1,7 @@
-"""What the GPU templates share: blocks and threads, and the ways of a thread through the R loops.
+"""Shared by the GPU templates: blocks and threads, and the walks of a thread over the reduction loops.
 
-A walk takes one thread through its share of the positions of the R loops, in groups of `lanes` neighbouring elements:
-`Steps` is unrolled, so that what a step computes can stay in registers; `Strides` is a loop over any number.
+A walk visits a thread's share of the positions of the reduction loops, in groups of `lanes` adjacent elements. `Steps`
+is unrolled, so the values of a step can stay in registers; `Strides` loops over any number of positions.
 
 Knows: phases, loops, kernel IR. Must not know: which template, sizes, CUDA's notation.
 """
@@ -103,7 +103,7 @@ def bind_position(body: Body, name: str, value: Extent, extent: Extent) -> Exten
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# the positions of the R loops
+# the positions of the reduction loops
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from tracefuse.ir.extents import Atom, Binary, Expression, Extent, Symbol, subst
 from tracefuse.ir.fusion import Fusion
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.nest import Loop, coefficient
-from tracefuse.schedule.phases import Memory, Region
+from tracefuse.schedule.phases import MemoryFacts, Region
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.transposed import read_offsets
 
@@ -28,8 +28,8 @@ MOST_BYTES = 32
 
 
 def every_output(region: Region) -> list[int]:
-    """The outputs over all loops, then those over the K loops."""
-    return [*(output for phase in region.full for output in phase), *region.kept]
+    """The outputs over all loops, then those over the parallel loops."""
+    return [*(output for phase in region.full for output in phase), *region.parallel_outputs]
 
 
 def unit_offsets(region: Region, inner: Loop) -> list[tuple[int, Extent]]:
@@ -105,7 +105,7 @@ class Widening:
     def facts(self, facts: Facts) -> Facts:
         return replace(facts, loops=tuple(substitute(e, self.table) for e in facts.loops))
 
-    def memory(self, memory: Memory) -> Memory:
+    def memory(self, memory: MemoryFacts) -> MemoryFacts:
         strides = {n: tuple(substitute(e, self.table) for e in shape) for n, shape in memory.strides.items()}
         return replace(memory, strides=strides)
 

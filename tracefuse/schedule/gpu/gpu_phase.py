@@ -34,7 +34,7 @@ from tracefuse.schedule.transposed import is_known
 State: TypeAlias = tuple[Accumulator, ...]
 """A reduction's state in one thread: one for all lanes of a row, or one for each lane of a group of columns."""
 
-Kept: TypeAlias = Mapping[Key, int]
+CachedKeys: TypeAlias = Mapping[Key, int]
 """The values that a thread holds, with the phase that makes each."""
 
 Join: TypeAlias = Callable[[Sequence[State]], None]
@@ -45,47 +45,47 @@ Joined: TypeAlias = tuple[tuple[Variable, ...], Callable[[Values, Values], Value
 """Variables, and what two threads' values of them are together."""
 
 
-def kept_dtype(region: Region, number: int) -> DType:
+def cached_dtype(region: Region, number: int) -> DType:
     """Inputs are held as they are stored, everything else in the type of its arithmetic."""
     dtype = region.fusion.values[number].dtype
     return dtype if number in region.fusion.inputs else dtype.compute
 
 
-def kept_words(region: Region, lanes: int) -> int:
+def cached_words(region: Region, lanes: int) -> int:
     """Registers that one step of a thread takes at the end of the phase after which most is held."""
     probe, peak = region.probe, 0
     for phase in range(len(region.full)):
-        live = [number for (number, at), first in probe.kept.items() if first <= phase < probe.last[(number, at)]]
-        peak = max(peak, sum(kept_dtype(region, number).itemsize * lanes for number in live))
+        live = [number for (number, at), first in probe.cached.items() if first <= phase < probe.last[(number, at)]]
+        peak = max(peak, sum(cached_dtype(region, number).itemsize * lanes for number in live))
     return max(-(-peak // 4), lanes)
 
 
-def hold(body: Body, region: Region, values: Mapping[Symbol, Extent], step: Extent, steps: int) -> Kept:
+def hold(body: Body, region: Region, values: Mapping[Symbol, Extent], step: Extent, steps: int) -> CachedKeys:
     """Gives every value that a later phase rereads a place in registers, a group of lanes for each step.
 
     values: what stands for the loops' indices.
     """
-    kept = kept_keys(region, values)
-    body.to_cache.update(places(body, region, kept, step, steps, "local"))
-    return kept
+    cached = cached_keys(region, values)
+    body.to_cache.update(places(body, region, cached, step, steps, "local"))
+    return cached
 
 
-def kept_keys(region: Region, values: Mapping[Symbol, Extent]) -> Kept:
+def cached_keys(region: Region, values: Mapping[Symbol, Extent]) -> CachedKeys:
     """The values that later phases reread, where they are read."""
     return {
         (number, tuple(substitute(c, values) for c in coordinates)): first
-        for (number, coordinates), first in region.probe.kept.items()
+        for (number, coordinates), first in region.probe.cached.items()
         if is_known(region, coordinates)
     }
 
 
 def places(
-    body: Body, region: Region, kept: Kept, index: Extent, count: int, space: str
+    body: Body, region: Region, cached: CachedKeys, index: Extent, count: int, space: str
 ) -> dict[Key, tuple[Buffer, Extent]]:
-    """Memory for what is kept: of `count` groups of lanes, the one numbered `index`."""
+    """Memory for what is cached: of `count` groups of lanes, the one numbered `index`."""
     found: dict[Key, tuple[Buffer, Extent]] = {}
-    for key in kept:
-        buffer = Buffer(body.fresh(f"held{key[0]}"), kept_dtype(region, key[0]), space, count * body.lanes)
+    for key in cached:
+        buffer = Buffer(body.fresh(f"held{key[0]}"), cached_dtype(region, key[0]), space, count * body.lanes)
         body.append(Allocate(buffer))
         found[key] = (buffer, index * body.lanes + (body.lane if body.lanes > 1 else 0))
     return found
@@ -93,7 +93,7 @@ def places(
 
 def accumulate_phase(
     body: Body, region: Region, phase: int, walk: Walk, positions: Positions, *, width: int = 1,
-    kept: Kept | None = None, stores: Sequence[Expression] = (), without: Container[int] = (),
+    cached: CachedKeys | None = None, stores: Sequence[Expression] = (), without: Container[int] = (),
     also: Callable[[int], None] | None = None,
 ) -> list[State]:  # fmt: skip
     """One pass over a thread's positions: the states of what the phase reduces; full outputs are stored.
@@ -102,7 +102,7 @@ def accumulate_phase(
     width: accumulators of a state. stores: conditions on storing. without: reductions that need no state of their own.
     also: what else is done with a phase's elements.
     """
-    held, bind = kept or {}, positions.binder(body)
+    held, bind = cached or {}, positions.binder(body)
     loaded = [key for key, first in held.items() if first == phase and key[0] in region.fusion.inputs]
 
     def load() -> None:
@@ -143,18 +143,20 @@ def _reads_on_the_way(body: Body, region: Region, phase: int, positions: Positio
 def _is_of_one_row(body: Body, region: Region, key: Key, positions: Positions) -> bool:
     """Whether other rows read other elements: what all of them read is soon in the caches, and near."""
     indices = {s for c in key[1] for s in symbols(c) if s.extent is not None}
-    return not indices <= positions.moving | {body.lane_symbol} or all(loop.extent == 1 for loop in region.nest.kept)
+    return not indices <= positions.moving | {body.lane_symbol} or all(
+        loop.extent == 1 for loop in region.nest.parallel
+    )
 
 
 def run_phases(
     body: Body, region: Region, walk: Walk, positions: Positions, join: Join, *, width: int = 1,
-    kept: Kept | None = None, stores: Sequence[Expression] = (),
+    cached: CachedKeys | None = None, stores: Sequence[Expression] = (),
 ) -> None:  # fmt: skip
     """All phases in one launch: each one's states are joined and their results known to the next."""
     for phase in range(len(region.full)):
         contained, makers = region.contained(phase), region.fusion.producers
         states = accumulate_phase(
-            body, region, phase, walk, positions, width=width, kept=kept, stores=stores, without=contained
+            body, region, phase, walk, positions, width=width, cached=cached, stores=stores, without=contained
         )
         join(states)
         known = {state[0].node.outputs[0]: state for state in states}
@@ -182,11 +184,11 @@ def _store_full(body: Body, region: Region, phase: int, tests: Sequence[Expressi
                 store_output(body, region, output)
 
 
-def store_kept(body: Body, region: Region, tests: Sequence[Expression]) -> None:
-    """Stores the outputs over the K loops where the tests hold."""
-    if region.kept:
+def store_parallel_outputs(body: Body, region: Region, tests: Sequence[Expression]) -> None:
+    """Stores the outputs over the parallel loops where the tests hold."""
+    if region.parallel_outputs:
         with when(body, tests):
-            for output in region.kept:
+            for output in region.parallel_outputs:
                 store_output(body, region, output)
 
 

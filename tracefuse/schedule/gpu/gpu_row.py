@@ -27,7 +27,14 @@ from tracefuse.schedule.gpu.gpu_frame import (
     open_block,
     open_threads,
 )
-from tracefuse.schedule.gpu.gpu_phase import State, combine_threads, hold, kept_words, run_phases, store_kept
+from tracefuse.schedule.gpu.gpu_phase import (
+    State,
+    cached_words,
+    combine_threads,
+    hold,
+    run_phases,
+    store_parallel_outputs,
+)
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.phases import Region
@@ -77,7 +84,7 @@ class RowShape:
 def row_shape(region: Region, sizes: Sizes, lanes: int) -> RowShape | None:
     """How to hold a row in registers, or None where it is too long; guarded."""
     total = Positions(region.nest.reduced, lanes).total
-    most = MOST_THREADS * max(1, MOST_WORDS // max(1, kept_words(region, lanes)))
+    most = MOST_THREADS * max(1, MOST_WORDS // max(1, cached_words(region, lanes)))
     if not sizes.at_most(total, most, "a row fits in the registers of a block"):
         return None
     return share_row(total, sizes, FIRST_STEPS[lanes], MOST_THREADS)
@@ -133,7 +140,7 @@ def _launch(region: Region, setting: Setting, shape: RowShape) -> tuple[LaunchSp
     body, lanes, nest = new_body(region, setting), setting.lanes, region.nest
     positions = Positions(nest.reduced, lanes)
     rows, blocks = symbol("rows", minimum=1), symbol("blocks")
-    row_count = product(loop.extent for loop in nest.kept)
+    row_count = product(loop.extent for loop in nest.parallel)
     derived = {symbol_of(blocks): ceildiv(row_count, shape.rows), symbol_of(rows): row_count}
     block = open_block(body, blocks)
     thread, variable = open_threads(body, shape.threads)
@@ -143,21 +150,21 @@ def _launch(region: Region, setting: Setting, shape: RowShape) -> tuple[LaunchSp
         slot = bind_position(body, "slot", thread % shape.group, shape.group)
         place = bind_position(body, "place", block * shape.rows + thread // shape.group, blocks * shape.rows)
         inside = body.index.compare("lt", place, rows)
-        # Threads without a row of their own read what the last row needs of the K loops, and nothing else.
+        # Threads without a row of their own read what the last row needs of the parallel loops, and nothing else.
         row = bind_position(body, "row", minimum(place, rows - 1), rows)
-    bind_loops(body, nest.kept, row)
+    bind_loops(body, nest.parallel, row)
     step = symbol("step", extent=shape.steps)
     walk = Steps(step, shape.steps, shape.sure, shape.group, slot, positions.total, inside)
     values = positions.values(body.lane)
-    kept = hold(body, region, values, step, shape.steps)
+    cached = hold(body, region, values, step, shape.steps)
     part = region.placed(values)
 
     def join(states: Sequence[State]) -> None:
         combine_threads(body, states, shape.group)
 
-    run_phases(body, part, walk, positions, join, kept=kept)
+    run_phases(body, part, walk, positions, join, cached=cached)
     first = body.index.compare("eq", slot, 0)
-    store_kept(body, part, [first] if inside is None else [first, inside])
+    store_parallel_outputs(body, part, [first] if inside is None else [first, inside])
     launch = make_launch(
         body, f"{setting.name}_row", "cuda", [(block, blocks)], contract=setting.contract, threads=shape.threads,
         thread=variable,
@@ -169,14 +176,14 @@ def _long_launch(region: Region, setting: Setting) -> tuple[LaunchSpec, dict[Sym
     """A block a row, in a loop over the row for each phase."""
     body, nest = new_body(region, setting), region.nest
     threads = LOOP_THREADS
-    if region.probe.kept:  # the row is reread, from the L2 cache, which neither it nor results may be pushed out of
+    if region.probe.cached:  # the row is reread, from the L2 cache, which neither it nor results may be pushed out of
         threads, body.streaming, body.streamed = REREAD_THREADS[setting.lanes], frozenset(), body.outputs
     positions = Positions(nest.reduced, setting.lanes)
     rows, groups = symbol("rows"), symbol("groups")
-    derived = {symbol_of(rows): product(loop.extent for loop in nest.kept), symbol_of(groups): positions.total}
+    derived = {symbol_of(rows): product(loop.extent for loop in nest.parallel), symbol_of(groups): positions.total}
     block = open_block(body, rows)
     thread, variable = open_threads(body, threads)
-    bind_loops(body, nest.kept, block)
+    bind_loops(body, nest.parallel, block)
     part = region.placed(positions.values(body.lane))
     walk = Strides(0, groups, thread, threads, LOOP_UNROLL)
 
@@ -184,7 +191,7 @@ def _long_launch(region: Region, setting: Setting) -> tuple[LaunchSpec, dict[Sym
         combine_threads(body, states, threads)
 
     run_phases(body, part, walk, positions, join)
-    store_kept(body, part, [body.index.compare("eq", thread, 0)])
+    store_parallel_outputs(body, part, [body.index.compare("eq", thread, 0)])
     launch = make_launch(
         body, f"{setting.name}_row", "cuda", [(block, rows)], contract=setting.contract, threads=threads,
         thread=variable,
