@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tracefuse.errors import AxisError, ShapeError
 from tracefuse.ir.extents import Extent
-from tracefuse.ir.fusion import Require, Shape, is_given
+from tracefuse.ir.fusion import Require, Shape, is_input_extent
 
 
 def normalize_axis(axis: int, rank: int, what: str = "axis") -> int:
@@ -43,7 +43,7 @@ def broadcast_shapes(shapes: Sequence[Shape], require: Require) -> Shape:
             else:
                 message = f"extents differ on axis {axis}: {{left}} and {{right}}"
                 require(extent, "==", shape[own], message, "broadcasting needs one of them to be 1")
-                if isinstance(shape[own], int) or (is_given(shape[own]) and not is_given(extent)):
+                if isinstance(shape[own], int) or (is_input_extent(shape[own]) and not is_input_extent(extent)):
                     extent = shape[own]
         result.append(extent)
     return tuple(result)

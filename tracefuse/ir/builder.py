@@ -21,7 +21,7 @@ from tracefuse.ir.fusion import (
     Requirement,
     Type,
     Value,
-    is_given,
+    is_input_extent,
 )
 
 
@@ -135,7 +135,7 @@ class FusionBuilder:
         shapes = [() if isinstance(o, Literal) else self.values[o].shape for o in operands]
 
         def require(left: Extent, relation: str, right: Extent, message: str, hint: str) -> None:
-            if not (self.decides_later and op.broadcasts and is_given(left) != is_given(right)):
+            if not (self.decides_later and op.broadcasts and is_input_extent(left) != is_input_extent(right)):
                 self.require(left, relation, right, f"{op.name}: {message}", hint, where)
 
         result_shapes = op.shapes(shapes, full, require)

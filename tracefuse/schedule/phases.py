@@ -16,7 +16,7 @@ from typing import TypeAlias
 from tracefuse.dtypes import DType
 from tracefuse.ir.extents import Extent, Symbol, product, substitute, symbols
 from tracefuse.ir.fusion import Fusion, Literal, Node, Shape
-from tracefuse.ir.op_kinds import Part, Reduction
+from tracefuse.ir.op_kinds import Reduction, StatePart
 from tracefuse.ir.row_major import linearize
 from tracefuse.kernel.kernel_ir import Accumulate, Assign, Declare, Expression, Variable, call
 from tracefuse.kernel.scalar_code import Term, apply, constant, convert
@@ -273,7 +273,7 @@ class Accumulator:
         return convert(result, region.fusion.values[self.node.outputs[0]].dtype.compute)
 
 
-def _parts_of(node: Node) -> tuple[Part, ...]:
+def _parts_of(node: Node) -> tuple[StatePart, ...]:
     assert isinstance(node.op, Reduction)
     return node.op.state_parts
 
