@@ -43,29 +43,29 @@ from tracefuse.schedule.template import Template
 
 WARP = 32
 ROWS_THREADS = 128
-"""Threads of a block that works on several rows."""
+"""The threads of a block that computes several rows."""
 
 MOST_THREADS = 512
-"""Threads of a block that works on one row: with more, too few blocks are on a multiprocessor at once."""
+"""The threads of a block that computes one row; with more, too few blocks are resident on a multiprocessor."""
 
 MOST_WORDS = 32
-"""Registers of a thread for what it holds of a row; twice as many are in use beside them."""
+"""The registers of a thread for cached values of a row; it uses twice as many for other values."""
 
 FIRST_STEPS = {1: 8, 2: 4, 4: 2, 8: 4}
-"""Steps of a thread before more threads are taken, by lanes: loads in flight against blocks on a multiprocessor."""
+"""The steps of a thread before a row gets more threads, by lanes: a trade-off of loads in flight and occupancy."""
 
 LOOP_THREADS = 256
-"""Threads of a block that reads a long row once: many small blocks keep more loads in flight."""
+"""The threads of a block that reads a long row once: many small blocks keep more loads in flight."""
 
 REREAD_THREADS = {1: 1024, 2: 1024, 4: 1024, 8: 512}
-"""Threads where it is reread, by lanes: fewer rows are then in flight, and stay in the L2 cache."""
+"""The threads of a block that rereads a row, by lanes: fewer rows are in flight, so they stay in the L2 cache."""
 
 LOOP_UNROLL = 4
 
 
 @dataclass(frozen=True, slots=True)
 class RowShape:
-    """How a row is shared: `group` threads, `steps` groups of lanes each, the first `sure` of which all exist."""
+    """The distribution of a row: `group` threads, `steps` groups of lanes each; `sure` steps are surely in bounds."""
 
     group: int
     steps: int
@@ -77,12 +77,12 @@ class RowShape:
 
     @property
     def rows(self) -> int:
-        """Rows of a block."""
+        """The rows of a block."""
         return self.threads // self.group
 
 
 def row_shape(region: Region, sizes: Sizes, lanes: int) -> RowShape | None:
-    """How to hold a row in registers, or None where it is too long; guarded."""
+    """Returns how to cache a row in registers, or None if it is too long; guards the length."""
     total = Positions(region.nest.reduced, lanes).total
     most = MOST_THREADS * max(1, MOST_WORDS // max(1, cached_words(region, lanes)))
     if not sizes.at_most(total, most, "a row fits in the registers of a block"):
@@ -91,9 +91,9 @@ def row_shape(region: Region, sizes: Sizes, lanes: int) -> RowShape | None:
 
 
 def share_row(total: Extent, sizes: Sizes, first_steps: int, most_threads: int) -> RowShape:
-    """Threads and steps by the power of two above a row's length, which is guarded.
+    """Chooses threads and steps by the power of two above a row's length; guards it.
 
-    first_steps: steps of a thread before more threads are taken, a power of two.
+    first_steps: the steps of a thread before a row gets more threads, a power of two.
     """
     bound, exact = sizes.power_of_two_above(total, "every thread of a row has work", "the threads of a row")
     group = min(bound // min(first_steps, bound), most_threads)
@@ -136,7 +136,7 @@ LONG_ROW = Template("long row", _accepts_long, _lower_long)
 
 
 def _launch(region: Region, setting: Setting, shape: RowShape) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
-    """Rows in registers: one launch for all phases, and what its integer parameters are."""
+    """Emits rows in registers: one launch for all phases, and the definitions of its integer parameters."""
     body, lanes, nest = new_body(region, setting), setting.lanes, region.nest
     positions = Positions(nest.reduced, lanes)
     rows, blocks = symbol("rows", minimum=1), symbol("blocks")
@@ -150,7 +150,7 @@ def _launch(region: Region, setting: Setting, shape: RowShape) -> tuple[LaunchSp
         slot = bind_position(body, "slot", thread % shape.group, shape.group)
         place = bind_position(body, "place", block * shape.rows + thread // shape.group, blocks * shape.rows)
         inside = body.index.compare("lt", place, rows)
-        # Threads without a row of their own read what the last row needs of the parallel loops, and nothing else.
+        # Threads past the last row use its coordinates, so that they read in bounds; they load no other elements.
         row = bind_position(body, "row", minimum(place, rows - 1), rows)
     bind_loops(body, nest.parallel, row)
     step = symbol("step", extent=shape.steps)
@@ -173,10 +173,10 @@ def _launch(region: Region, setting: Setting, shape: RowShape) -> tuple[LaunchSp
 
 
 def _long_launch(region: Region, setting: Setting) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
-    """A block a row, in a loop over the row for each phase."""
+    """Emits one block per row, with a loop over the row for each phase."""
     body, nest = new_body(region, setting), region.nest
     threads = LOOP_THREADS
-    if region.probe.cached:  # the row is reread, from the L2 cache, which neither it nor results may be pushed out of
+    if region.probe.cached:  # the row is reread from the L2 cache: loads keep it there, stores bypass the cache
         threads, body.streaming, body.streamed = REREAD_THREADS[setting.lanes], frozenset(), body.outputs
     positions = Positions(nest.reduced, setting.lanes)
     rows, groups = symbol("rows"), symbol("groups")
