@@ -17,12 +17,12 @@ from typing import Any, Generic, TypeVar
 from tracefuse.caches import BoundedTable, Cache, register
 from tracefuse.partition.slicing import Sliced
 from tracefuse.runtime.call_code import Call
-from tracefuse.runtime.donated_arrays import lend
+from tracefuse.runtime.donated_arrays import record_donated_results
+from tracefuse.runtime.memory.buffer_facts import NO_BUFFER_USE, OutputBuffers, OutputBufferUse
 from tracefuse.runtime.memory.call_facts import CallFacts
 from tracefuse.runtime.memory.donation import Donated
-from tracefuse.runtime.memory.given_buffers import NO_USE, GivenMemory, MemoryUse
 from tracefuse.runtime.plan import Plan
-from tracefuse.runtime.slice_code import LaneCode
+from tracefuse.runtime.stream_worker_code import StreamWorkerCode
 from tracefuse.runtime.targets.array_device import ArrayDevice
 
 Computes = TypeVar("Computes")
@@ -50,7 +50,7 @@ class CallablePlan:
     """A plan that can be called. holds: whether its guards do, for extents by id and strides by name.
 
     values: the extents and integer scalars of the call that it was made for. is_silent: a call that it fits neither
-    warns nor writes to donated memory afterwards; all that is left to do is what `lent` says (see `Plan`).
+    warns nor writes to donated memory afterwards; all that is left to do is what `donated_results` says (see `Plan`).
     """
 
     plan: Plan
@@ -59,13 +59,13 @@ class CallablePlan:
     holds: Callable[[Mapping[Any, int]], bool]
     values: Mapping[int, int]
     is_silent: bool
-    lent: tuple[tuple[int, int], ...]
+    donated_results: tuple[tuple[int, int], ...]
 
-    def fits(self, facts: CallFacts, given: GivenMemory, donated: tuple[Donated, ...]) -> bool:
+    def fits(self, facts: CallFacts, given: OutputBuffers, donated: tuple[Donated, ...]) -> bool:
         """Whether it serves a call with these facts."""
         plan = self.plan
         layouts = plan.layouts == facts.layouts and plan.aligned <= facts.aligned
-        layouts = layouts and plan.given == given.key and plan.donated == donated
+        layouts = layouts and plan.output_buffers == given.key and plan.donated == donated
         return layouts and self.holds({**facts.values, **facts.strides, **(given.strides or {})})
 
 
@@ -86,9 +86,9 @@ class PlanCache(Generic[Computes]):
         self.first: Call = _call_no_plan
         self._device = device
         self._plans: list[CallablePlan] = []
-        self._for_use: BoundedTable[MemoryUse, list[CallablePlan]] = BoundedTable(MOST_USES)
+        self._for_use: BoundedTable[OutputBufferUse, list[CallablePlan]] = BoundedTable(MOST_USES)
         self._slices: weakref.WeakKeyDictionary[Sliced, Computes] = weakref.WeakKeyDictionary()
-        self._slice_code: weakref.WeakKeyDictionary[CallablePlan, LaneCode | None] = weakref.WeakKeyDictionary()
+        self._slice_code: weakref.WeakKeyDictionary[CallablePlan, StreamWorkerCode | None] = weakref.WeakKeyDictionary()
 
     def attempt(self, arguments: Sequence[Any]) -> list[Any] | None:
         """The outputs, or None where no plan fits; nothing has run then.
@@ -99,27 +99,27 @@ class PlanCache(Generic[Computes]):
             outputs = ready.call(arguments)
             if outputs is not None:
                 if position:
-                    self._put_first(ready, NO_USE)
+                    self._put_first(ready, NO_BUFFER_USE)
                 return outputs
         return None
 
-    def attempt_into(self, arguments: Sequence[Any], use: MemoryUse) -> list[Any] | None:
+    def attempt_into(self, arguments: Sequence[Any], use: OutputBufferUse) -> list[Any] | None:
         """As `attempt`, for a call that provides memory. arguments: the output buffers follow them, in order."""
         for position, ready in enumerate(self._for_use.get(use, ())):
             outputs = ready.call(arguments) if ready.is_silent else None
             if outputs is not None:
                 if position:
                     self._put_first(ready, use)
-                if ready.lent:
-                    lend(self._device, ready.lent, arguments, outputs)
+                if ready.donated_results:
+                    record_donated_results(self._device, ready.donated_results, arguments, outputs)
                 return outputs
         return None
 
-    def plans(self, use: MemoryUse = NO_USE) -> list[CallablePlan]:
+    def plans(self, use: OutputBufferUse = NO_BUFFER_USE) -> list[CallablePlan]:
         """The plans for a use of memory, the one that ran last first."""
-        return self._plans if use == NO_USE else self._for_use.get(use, [])
+        return self._plans if use == NO_BUFFER_USE else self._for_use.get(use, [])
 
-    def add(self, ready: CallablePlan, use: MemoryUse) -> None:
+    def add(self, ready: CallablePlan, use: OutputBufferUse) -> None:
         """Adds a plan, in front. To be called under `lock`."""
         self._replace([ready, *self.plans(use)], use)
 
@@ -130,19 +130,19 @@ class PlanCache(Generic[Computes]):
             found = self._slices[sliced] = make()
         return found
 
-    def slice_code(self, ready: CallablePlan, make: Callable[[], LaneCode | None]) -> LaneCode | None:
+    def slice_code(self, ready: CallablePlan, make: Callable[[], StreamWorkerCode | None]) -> StreamWorkerCode | None:
         """The code that runs a plan for slice after slice, made at the first request; None where it has none."""
         if ready not in self._slice_code:
             self._slice_code[ready] = make()
         return self._slice_code[ready]
 
-    def _put_first(self, ready: CallablePlan, use: MemoryUse) -> None:
+    def _put_first(self, ready: CallablePlan, use: OutputBufferUse) -> None:
         with self.lock:
             self._replace([ready, *(other for other in self.plans(use) if other is not ready)], use)
 
-    def _replace(self, plans: list[CallablePlan], use: MemoryUse) -> None:
+    def _replace(self, plans: list[CallablePlan], use: OutputBufferUse) -> None:
         """Stores a new list, so that a reader in another thread never sees one half changed."""
-        if use == NO_USE:
+        if use == NO_BUFFER_USE:
             self._plans, self.first = plans[:MOST_PLANS], plans[0].call
         else:
             self._for_use[use] = plans[:MOST_PLANS]

@@ -16,8 +16,8 @@ from tracefuse.ir.extents import Extent, evaluate, substitute, symbols
 from tracefuse.logs import say
 from tracefuse.partition import segment_table
 from tracefuse.runtime.argument_leaves import Leaf
+from tracefuse.runtime.memory.buffer_facts import OutputBuffers
 from tracefuse.runtime.memory.call_facts import CallFacts
-from tracefuse.runtime.memory.given_buffers import GivenMemory
 from tracefuse.runtime.plan import Plan
 
 
@@ -46,7 +46,7 @@ def _source_text(name: str, position: int, function: Any) -> str:
     return f"{name}: segment {position} is\n{getattr(function, 'source', function)}"
 
 
-def why_made(plans: Sequence[Plan], facts: CallFacts, given: GivenMemory) -> str:
+def why_made(plans: Sequence[Plan], facts: CallFacts, given: OutputBuffers) -> str:
     """Why none of the plans, the one used last first, fits a call."""
     if not plans:
         return "the first call"
@@ -63,7 +63,7 @@ def why_made(plans: Sequence[Plan], facts: CallFacts, given: GivenMemory) -> str
     if not latest.aligned <= facts.aligned:
         number = min(latest.aligned - facts.aligned)
         return f"input T{number} started at a multiple of 16 bytes, now it does not"
-    return "results go into memory that lies otherwise" if latest.given != given.key else "its sizes are new"
+    return "results go into memory that lies otherwise" if latest.output_buffers != given.key else "its sizes are new"
 
 
 def _value(extent: Extent, values: Mapping[Any, int]) -> int:

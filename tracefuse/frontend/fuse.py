@@ -34,16 +34,18 @@ from tracefuse.frontend.calls.output_buffers import given_leaves, put_into
 from tracefuse.frontend.calls.retraces import keys_of, why_keyed, why_traced
 from tracefuse.frontend.calls.shared_arguments import check_apart, same_leaves
 from tracefuse.frontend.calls.trace_entry import Entry, arguments_of, assembled, printing
+from tracefuse.frontend.numpy_api.creation import recording
 from tracefuse.frontend.trace_cache import TraceCache
+from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.recorder import current
 from tracefuse.frontend.tracer.result_leaves import ArgumentLeaf, OutputLeaf
 from tracefuse.frontend.tracing import Trace, not_a_function, trace
 from tracefuse.logs import say
 from tracefuse.passes.pipeline import passes_at, run_passes
 from tracefuse.runtime.devices import arrays
-from tracefuse.runtime.donated_arrays import TAKEN, check_not_taken
+from tracefuse.runtime.donated_arrays import DONORS, check_not_donated
 from tracefuse.runtime.host_text import HostProgram
-from tracefuse.runtime.memory.given_buffers import MemoryUse
+from tracefuse.runtime.memory.buffer_facts import OutputBufferUse
 from tracefuse.runtime.targets.resolution import resolve_target
 
 P = ParamSpec("P")
@@ -87,7 +89,7 @@ class FusedFunction(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         cache = self._cache
         recent = cache.recent
-        if recent is not None and not kwargs and overrides() is None and not TAKEN and len(args) == recent[0]:
+        if recent is not None and not kwargs and overrides() is None and not DONORS and len(args) == recent[0]:
             try:
                 outputs = recent[1].first(args)
             except Exception as error:
@@ -132,11 +134,12 @@ class FusedFunction(Generic[P, R]):
             args, bound, is_bound = args[1:], args[0], True
         options = config.resolve(self._options)
         if options.eager or current.get() is not None:  # within another trace it is part of that one
-            result = self._function(*((bound, *args) if is_bound else args), **kwargs)
+            function = self._function if current.get() is None else recording(self._function, CodeNames())
+            result = function(*((bound, *args) if is_bound else args), **kwargs)
             return result if out is None else put_into(out, result)
         call = self._signature.taken_apart(args, kwargs, bound, is_bound)
-        if TAKEN:
-            check_not_taken((leaf.value, leaf.path) for leaf in call.leaves)
+        if DONORS:
+            check_not_donated((leaf.value, leaf.path) for leaf in call.leaves)
         entry, arguments = self._entry(call, options, bound)
         given = None if out is None else given_leaves(entry.trace.structure, entry.trace.results, out)
         use = self._use(entry, call, given)
@@ -145,7 +148,7 @@ class FusedFunction(Generic[P, R]):
             self._remember(form_of(args, kwargs, bound, is_bound, out), entry, call, use, out is not None)
         return result
 
-    def _remember(self, form: tuple[Any, ...], entry: Entry, call: Call, use: MemoryUse, has_out: bool) -> None:
+    def _remember(self, form: tuple[Any, ...], entry: Entry, call: Call, use: OutputBufferUse, has_out: bool) -> None:
         """Lets the next call of this form go directly."""
         if not self._cache.has_fast_path(form, entry, use):
             made = direct_call(entry, call, use, has_out)
@@ -224,7 +227,7 @@ class FusedFunction(Generic[P, R]):
         )  # fmt: skip
 
     def _run(
-        self, entry: Entry, arguments: list[Any], call: Call, given: list[Any] | None, use: MemoryUse
+        self, entry: Entry, arguments: list[Any], call: Call, given: list[Any] | None, use: OutputBufferUse
     ) -> Any:  # fmt: skip
         entered = None
         if given is not None and entry.executable is not None:
@@ -245,10 +248,10 @@ class FusedFunction(Generic[P, R]):
             return outputs[0]
         return assembled(entry, [leaf.value for leaf in call.leaves], arguments, outputs)
 
-    def _use(self, entry: Entry, call: Call, given: list[Any] | None) -> MemoryUse:
+    def _use(self, entry: Entry, call: Call, given: list[Any] | None) -> OutputBufferUse:
         """The memory that a call has: for which results, and of which donated arguments."""
         if not self._signature.donated or entry.executable is None:
-            return MemoryUse.of(given)
+            return OutputBufferUse.of(given)
         leaves = {
             k for k, leaf in enumerate(call.leaves) if leaf.kind == "array" and self._signature.is_donated(leaf.path)
         }
@@ -258,7 +261,7 @@ class FusedFunction(Generic[P, R]):
         returned = {leaf.position for leaf in entry.trace.results if isinstance(leaf, ArgumentLeaf)}
         donated = [leaf for leaf in sorted(leaves) if leaf in numbers]
         kept = (numbers[leaf] for leaf in donated if leaf in returned)
-        return MemoryUse.of(given, (numbers[leaf] for leaf in donated), kept)
+        return OutputBufferUse.of(given, (numbers[leaf] for leaf in donated), kept)
 
     # -- what can be asked --------------------------------------------------------------------------------------------
 

@@ -33,8 +33,8 @@ from tracefuse.frontend.tracer.routes import CHANGED, Route
 from tracefuse.generated_code import compile_function
 from tracefuse.runtime.argument_leaves import Leaf
 from tracefuse.runtime.devices import arrays
-from tracefuse.runtime.donated_arrays import TAKEN
-from tracefuse.runtime.memory.given_buffers import MemoryUse
+from tracefuse.runtime.donated_arrays import DONORS
+from tracefuse.runtime.memory.buffer_facts import OutputBufferUse
 
 MISSED = object()
 """What a direct call gives where it does not fit."""
@@ -48,7 +48,7 @@ class DirectCall(NamedTuple):
 
     run: Callable[[Sequence[Any], Mapping[str, Any], Any, Any], Any]
     entry: Entry
-    use: MemoryUse
+    use: OutputBufferUse
     alone: PlanCache[Any] | None
 
 
@@ -69,7 +69,7 @@ def form_of(args: Sequence[Any], kwargs: Mapping[str, Any], bound: Any, is_bound
     return types if out is None else (_OUT, type(out), *types)
 
 
-def direct_call(entry: Entry, call: Call, use: MemoryUse, has_out: bool) -> DirectCall | None:
+def direct_call(entry: Entry, call: Call, use: OutputBufferUse, has_out: bool) -> DirectCall | None:
     """The function for calls like this one, or None where they have to be taken apart.
 
     use: of its memory; has_out: whether it has `out`, a tree like the result.
@@ -88,7 +88,7 @@ def direct_call(entry: Entry, call: Call, use: MemoryUse, has_out: bool) -> Dire
         return None
     run = compile_function(text, "call", writer.names, "fast path")
     plans = None
-    if isinstance(entry.executable, Executable) and _is_alone(entry, call) and not has_out and use == MemoryUse():
+    if isinstance(entry.executable, Executable) and _is_alone(entry, call) and not has_out and use == OutputBufferUse():
         plans = entry.executable.plans
     return DirectCall(run, entry, use, plans)
 
@@ -114,9 +114,9 @@ class _NotDirect(Exception):
 class _Writer:
     """names: what the text refers to. lines: what it does before the executable is tried."""
 
-    def __init__(self, entry: Entry, use: MemoryUse) -> None:
+    def __init__(self, entry: Entry, use: OutputBufferUse) -> None:
         self.entry, self.use = entry, use
-        self.names: dict[str, Any] = {"MISSED": MISSED, "TAKEN": TAKEN, "assembled": assembled, "entry": entry}
+        self.names: dict[str, Any] = {"MISSED": MISSED, "DONORS": DONORS, "assembled": assembled, "entry": entry}
         self.names |= {"CHANGED": CHANGED, "is_equal": is_equal}
         self.lines: list[str] = []
         self._followed: dict[Any, str] = {}
@@ -136,7 +136,7 @@ class _Writer:
         buffers = self._buffers() if has_out else []
         arguments = [*self._inputs(leaves), *buffers]
         self._guards(call, arguments)
-        if self.use == MemoryUse():
+        if self.use == OutputBufferUse():
             self.names["attempt"], more = executable.plans.attempt, ""
         else:
             self.names["attempt"], more = executable.plans.attempt_into, f", {self._name('use', self.use)}"
@@ -166,9 +166,9 @@ class _Writer:
             if leaf.kind == "static":
                 value, kind = self._name("s", leaf.value), self._name("t", type(leaf.value))
                 self._unless(f"{variable} is {value} or (type({variable}) is {kind} and {variable} == {value})")
-        held = [f"id({v}) in TAKEN" for v, leaf in zip(found, call.leaves, strict=True) if leaf.kind == "array"]
+        held = [f"id({v}) in DONORS" for v, leaf in zip(found, call.leaves, strict=True) if leaf.kind == "array"]
         if held:
-            self._unless(f"not TAKEN or not ({' or '.join(held)})")
+            self._unless(f"not DONORS or not ({' or '.join(held)})")
         return found
 
     def _leaves(self, node: Any, text: str, is_known: bool = False) -> Iterator[str]:
@@ -198,7 +198,7 @@ class _Writer:
         leaves = list(self._leaves(self.entry.trace.structure, "out", is_known=True))
         found: dict[int, str] = {}
         for variable, result in zip(leaves, self.entry.trace.results, strict=True):
-            if isinstance(result, OutputLeaf) and result.position in self.use.given:
+            if isinstance(result, OutputLeaf) and result.position in self.use.outputs:
                 found[result.position] = variable
             else:
                 self._unless(f"{variable} is None")
