@@ -42,18 +42,18 @@ def origin_of_positions(fusion: Fusion, node: Node) -> int | None:
 
 
 def number_of(node: Node) -> int:
-    """Returns the positive number that a kernel stores in the error flag for the node; see `raise_noted`."""
+    """Returns the positive number that a kernel stores in the error flag for the node; see `raise_out_of_range`."""
     return node.outputs[0] + 1
 
 
-def raise_noted(fusion: Fusion, noted: int, found: Mapping[int, tuple[int, Any]]) -> None:
+def raise_out_of_range(fusion: Fusion, error_flag: int, checked: Mapping[int, tuple[int, Any]]) -> None:
     """Raises OutOfRangeError for the node whose number is in the error flag.
 
-    noted: the value of the error flag. found: for the number of each checked node, the extent of its axis and its
+    error_flag: the value of the error flag. checked: for the number of each checked node, the extent of its axis and its
     indices; None if the indices are not in memory.
     """
-    node = next(n for n in fusion.nodes if takes_positions(n) and number_of(n) == noted)
-    extent, positions = found[noted]
+    node = next(n for n in fusion.nodes if takes_positions(n) and number_of(n) == error_flag)
+    extent, positions = checked[error_flag]
     raise position_error(node, extent, None if positions is None else first_outside(positions, extent))
 
 

@@ -205,7 +205,7 @@ class Reduction(Op):
     instead of lift and combine; final then uses the names of the parts. A composite has `steps` instead: an expression
     of other ops, which a kernel computes in several passes over a cached row; its reference implementation is one
     function.
-    spelled: an equivalent expression of other ops, in the language of `steps`, which takes several passes where the op
+    decomposed: an equivalent expression of other ops, in the language of `steps`, which takes several passes where the op
     takes one. term: the code of one term, if the second of two parts is a sum of terms of the elements relative to the
     first part: `x` is the element, and `over` the result of the code `over` for the first part. Several elements and
     the sum so far are then rescaled to a new first part at once.
@@ -220,7 +220,7 @@ class Reduction(Op):
     final: str = "a"
     result: str = "same"
     steps: str | None = None
-    spelled: str | None = None
+    decomposed: str | None = None
     term: str | None = None
     over: str = "a"
     parts: tuple[StatePart, ...] = ()

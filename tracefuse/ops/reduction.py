@@ -81,7 +81,7 @@ sum_of_exponentials = reduction(
         ),
     ),
     # Terms over an infinite largest do not matter: a sum over -inf is of none but zeros, the result over inf is NaN.
-    term="exp_term(x - over)", over="a if a - a == 0 else 0.0", final="s + (a - a)", spelled="sum(exp(a - max(a)))",
+    term="exp_term(x - over)", over="a if a - a == 0 else 0.0", final="s + (a - a)", decomposed="sum(exp(a - max(a)))",
     error=exponentials_error,
     doc="Sum over axes of e to the power of what an element lies below the largest: sums at a smaller largest are scaled "
     "down when they meet one at a larger (Milakov and Gimelshein, 2018). NaN where the largest is infinite.",
@@ -90,7 +90,7 @@ mean = reduction("mean", numpy=np.mean, combine="add", initial=0, final="a / n",
 _SHARE = "share = later_count / (count + later_count) if later_count > 0 else 0.0\n"
 sum_of_squares = reduction(
     "sum_of_squares", numpy=_sum_of_squares, result="float", domain=FLOATS,
-    steps="sum((a - mean(a)) * (a - mean(a)))", spelled="sum((a - mean(a)) * (a - mean(a)))",
+    steps="sum((a - mean(a)) * (a - mean(a)))", decomposed="sum((a - mean(a)) * (a - mean(a)))",
     # Count, mean and sum of two parts of the elements give those of both (Chan, Golub and LeVeque, 1979).
     parts=(
         StatePart("count", "1", "count + later_count", 0),

@@ -1,7 +1,7 @@
-"""The column template for the CPU: the innermost loop is kept, the reduction loops run outside of it.
+"""The column template for the CPU: the innermost loop is parallel, and the reduction loops are outside of it.
 
-A worker takes tiles of neighbouring columns, with one accumulator a column in local memory. Where few tiles have many
-rows, these are cut into chunks.
+A worker computes tiles of adjacent columns, with one accumulator per column in local memory. If few tiles have many
+rows, the rows are split into chunks.
 
 Knows: phases, loops, kernel IR. Must not know: LLVM, arrays.
 """
@@ -44,7 +44,7 @@ COLUMN = Template("column", _accepts, _lower)
 
 
 def _launch(region: Region, name: str, contract: bool) -> LaunchSpec:
-    """Tiles of columns, each with its accumulators, phase after phase."""
+    """Emits tiles of columns with their accumulators, phase after phase."""
     body, nest = new_body(region), region.nest
     inner = nest.loops[-1]
     outer = [loop for loop in nest.parallel if loop is not inner]

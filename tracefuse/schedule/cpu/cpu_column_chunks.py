@@ -1,4 +1,4 @@
-"""Column sums of many rows on the CPU: chunks of rows, where tiles of columns alone would leave workers idle.
+"""Column sums of many rows on the CPU: chunks of rows, if tiles of columns alone would leave workers idle.
 
 A launch computes the states of each chunk of rows for each tile of columns; the next one combines them in order and
 stores what is left. The number of chunks depends on sizes alone, so the bits do not depend on the number of workers.
@@ -34,10 +34,10 @@ from tracefuse.schedule.phases import Region, new_accumulator, store_output
 from tracefuse.schedule.sizes import Sizes
 
 FEW_TILES = 16
-"""Tiles of columns up to which rows are cut: with more there is work for several workers."""
+"""Rows are split up to this many tiles of columns; more tiles keep several workers busy."""
 
 LEAST_WORK = 1 << 20
-"""Elements from which a second launch pays."""
+"""The least number of elements for which a second launch pays."""
 
 CHUNK = 1 << 18
 MOST_CHUNKS = 64
@@ -64,12 +64,12 @@ class _Split:
         return ceildiv(self.inner.extent, COLUMNS)
 
     def place(self, chunk: Extent) -> Extent:
-        """Where the state of the current column and a chunk is."""
+        """Returns the index of the state of the current column and a chunk."""
         return (position_in(self.outer) * self.chunks.count + chunk) * self.inner.extent + self.inner.index
 
 
 def is_worth_chunks(region: Region, sizes: Sizes) -> bool:
-    """Whether few tiles of columns have many rows, of which nothing is stored; guarded."""
+    """Returns whether few tiles of columns have many rows and no full output; guards the sizes."""
     if len(region.reductions) != 1 or any(region.full):
         return False
     inner = region.nest.loops[-1]
@@ -83,7 +83,7 @@ def is_worth_chunks(region: Region, sizes: Sizes) -> bool:
 def lower_column_chunks(
     region: Region, name: str, contract: bool
 ) -> tuple[tuple[LaunchSpec, ...], tuple[Scratch, ...], Mapping[Symbol, Extent]]:
-    """The two launches, the memory between them, and what the chunks are."""
+    """Returns the two launches, the scratch memory between them, and the definitions of the chunk symbols."""
     rows = region.nest.reduced[0]
     width = product(loop.extent for loop in (*region.nest.reduced[1:], region.nest.loops[-1]))
     chunks = LoopChunks.of(rows.extent, width, CHUNK, MOST_CHUNKS)
@@ -95,7 +95,7 @@ def lower_column_chunks(
 
 
 def _partials(totals: Totals, *, written: bool) -> list[tuple[Buffer, ...]]:
-    """The parameters between the launches: for each reduction one for each part of its state."""
+    """Makes the parameters that connect the launches: for each reduction, one for each part of its state."""
     result: list[tuple[Buffer, ...]] = []
     for accumulator, _ in totals:
         first = sum(map(len, result))
@@ -104,7 +104,7 @@ def _partials(totals: Totals, *, written: bool) -> list[tuple[Buffer, ...]]:
 
 
 def _open(split: _Split, extra: Extent) -> tuple[Body, tuple[Extent, Extent], Extent, TileColumns, Totals]:
-    """A body in the loops over tiles and `extra` further iterations, with states at their neutral elements."""
+    """Opens a body over tiles and `extra` further iterations, with states initialized to their neutral elements."""
     body = new_body(split.region)
     grid, part = open_grid(body, split.outer, split.tiles * extra)
     columns = open_columns(body, split.inner, part % split.tiles)

@@ -1,4 +1,4 @@
-"""The columns of a tile on the CPU: one accumulator a column in local memory, and the rows that go by.
+"""The columns of a tile on the CPU: one accumulator per column in local memory, and the loops over the rows.
 
 Rows are read in the order of memory. Sums go through blocks of rows, since a plain running sum loses digits with every
 row.
@@ -43,17 +43,17 @@ class TileColumns:
 
     @property
     def place(self) -> Extent:
-        """Where the current column's accumulator is."""
+        """The index of the current column's accumulator."""
         return self.loop.index - self.first
 
     def each(self, body: Body, emit: Callable[[], None]) -> None:
-        """A vector loop over the columns."""
+        """Emits a vector loop over the columns."""
         with body.loop(self.loop.index, self.last, "vector", start=self.first):
             emit()
 
 
 def open_columns(body: Body, inner: Loop, tile: Extent) -> TileColumns:
-    """The columns of a tile, whose bounds get names."""
+    """Returns the columns of a tile; binds their bounds to variables."""
     first = symbol("first", extent=inner.extent)
     body.bind(first, body.index.code(tile * COLUMNS))
     last = symbol("last", extent=inner.extent + 1)
@@ -80,7 +80,7 @@ def load_states(arrays: Arrays, at: Expression) -> State:
 
 
 def store_states(body: Body, arrays: Arrays, at: Expression, state: State) -> None:
-    """Stores a state that may be computed from what the arrays hold."""
+    """Stores a state, which may be computed from the arrays themselves."""
     named = body.name("both", state) if len(state) > 1 else state
     for buffer, value in zip(arrays, named, strict=True):
         body.append(Store(buffer, at, value))
@@ -99,9 +99,9 @@ def accumulate_rows(
     body: Body, region: Region, phase: int, totals: Totals, columns: TileColumns, start: Extent = 0,
     stop: Extent | None = None,
 ) -> None:  # fmt: skip
-    """One pass over the rows: what the phase reduces, and the full outputs that it knows.
+    """Emits one pass over the rows: accumulates the phase's reductions and stores its full outputs.
 
-    start, stop: the bounds of the outermost reduction loop; without them all of it.
+    start, stop: the bounds of the outermost reduction loop; by default all of it.
     """
     if not totals and not region.full[phase]:
         return

@@ -1,6 +1,6 @@
-"""The row template for the CPU: the innermost loop is reduced, and a worker takes rows one by one, phase after phase.
+"""The row template for the CPU: the innermost loop is reduced, and a worker computes one row at a time.
 
-A short row's values stay in cache between phases; a longer one is recomputed in each.
+The values of a short row are cached between phases; a longer row is recomputed in each phase.
 
 Knows: phases, loops, kernel IR. Must not know: LLVM, arrays.
 """
@@ -21,11 +21,11 @@ from tracefuse.schedule.phases import Accumulator, Region, declare, finish, stor
 from tracefuse.schedule.template import Template
 
 KEPT_ELEMENTS = 1 << 15
-"""A row's values are kept between phases while the row has at most this many elements: 256 KiB of the L2 cache."""
+"""The longest row, in elements, whose values are cached between phases: 256 KiB of the L2 cache."""
 
 
 def is_short(problem: CpuProblem) -> bool:
-    """Whether a row stays in cache between phases; guarded."""
+    """Returns whether a row stays in cache between phases; guards its length."""
     length = product(loop.extent for loop in problem.region.nest.reduced)
     return problem.sizes.at_most(length, KEPT_ELEMENTS, "a row stays in cache between passes")
 
@@ -45,7 +45,7 @@ ROW = Template("row", _accepts, _lower)
 
 
 def _launch(region: Region, name: str, contract: bool, keep: bool) -> LaunchSpec:
-    """A row an iteration of the grid, phase after phase. keep: whether values are kept between phases."""
+    """Emits one row per iteration of the grid, phase after phase. keep: cache values between phases."""
     body, nest = new_body(region), region.nest
     grid, _ = open_grid(body, nest.parallel)
     if keep:
@@ -61,7 +61,7 @@ def _launch(region: Region, name: str, contract: bool, keep: bool) -> LaunchSpec
 
 
 def _run_phase(body: Body, region: Region, phase: int, states: Sequence[Accumulator], loops: Sequence[Loop]) -> None:
-    """One pass: accumulates what the phase reduces and stores the full outputs that it knows."""
+    """Emits one pass: accumulates the phase's reductions and stores its full outputs."""
     if not states and not region.full[phase]:
         return
     reduce_loops(body, region, phase, states, loops)
@@ -69,7 +69,7 @@ def _run_phase(body: Body, region: Region, phase: int, states: Sequence[Accumula
 
 
 def _keep_rows(body: Body, region: Region) -> None:
-    """Gives every value that a later phase rereads a row of local memory."""
+    """Allocates a row of local memory for every value that a later phase rereads."""
     loops = region.nest.reduced
     for number, coordinates in region.probe.cached:
         dtype = region.fusion.values[number].dtype.compute

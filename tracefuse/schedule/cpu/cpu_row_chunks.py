@@ -28,7 +28,7 @@ from tracefuse.schedule.template import Template
 
 FEW_ROWS = 16
 LONG_ROW = 1 << 16
-"""At most FEW_ROWS rows of more than LONG_ROW elements are split: rows alone would leave workers idle."""
+"""At most FEW_ROWS rows of more than LONG_ROW elements are split; unsplit rows would leave workers idle."""
 
 CHUNK = 1 << 15
 MOST_CHUNKS = 256
@@ -40,7 +40,7 @@ def _accepts(problem: CpuProblem) -> Verdict:
     if not nest.reduced:
         return no("nothing is reduced")
     rows, length = (product(loop.extent for loop in loops) for loops in (nest.parallel, nest.reduced))
-    # The length first: where rows are short, nothing depends on how many there are, and one plan serves every batch.
+    # Test the length first: short rows need no guard on their number, so one plan serves every batch size.
     if is_short(problem):
         return no("a row stays in cache between phases", length=length)
     if sizes.at_most(length, LONG_ROW, "a short row is not split"):
@@ -51,7 +51,7 @@ def _accepts(problem: CpuProblem) -> Verdict:
 
 
 def _lower(problem: CpuProblem, decision: None) -> Lowered:
-    """One launch a phase, and a last one where results or outputs are left."""
+    """Emits one launch per phase, and a last launch if results or outputs remain."""
     region = problem.region
     inner = product(loop.extent for loop in region.nest.reduced[1:])
     split = _Split(region, LoopChunks.of(region.nest.reduced[0].extent, inner, CHUNK, MOST_CHUNKS))
@@ -65,7 +65,7 @@ SPLIT = Template("split", _accepts, _lower)
 
 @dataclass(slots=True)
 class _Split:
-    """The chunks, and the scratch buffers of the phases so far (one for each part of a state)."""
+    """The chunks, and the scratch buffers of the earlier phases: one for each part of a state."""
 
     region: Region
     chunks: LoopChunks
@@ -102,7 +102,7 @@ def _place(split: _Split, chunk: Extent) -> Extent:
 
 
 def _combine(body: Body, split: _Split, node: Node, positions: Sequence[int]) -> list[tuple[int, Buffer]]:
-    """Makes the result of an earlier phase known: its chunks' states, combined in order."""
+    """Defines the result of an earlier phase: combines the states of its chunks in order."""
     state = declare(body, split.region, node)
     buffers = partial_buffers(state, positions[0], written=False)
     chunk = symbol("c", extent=split.chunks.count)
@@ -114,7 +114,7 @@ def _combine(body: Body, split: _Split, node: Node, positions: Sequence[int]) ->
 
 
 def _chunk(body: Body, split: _Split, phase: int, states: Sequence[Accumulator], chunk: Extent) -> None:
-    """The phase's pass over one chunk of the outermost reduction loop."""
+    """Emits the phase's pass over one chunk of the outermost reduction loop."""
     start, stop = split.chunks.bounds(chunk)
     reduce_loops(body, split.region, phase, states, split.region.nest.reduced, first=start, last=stop)
 
