@@ -49,8 +49,8 @@ def number_of(node: Node) -> int:
 def raise_out_of_range(fusion: Fusion, error_flag: int, checked: Mapping[int, tuple[int, Any]]) -> None:
     """Raises OutOfRangeError for the node whose number is in the error flag.
 
-    error_flag: the value of the error flag. checked: for the number of each checked node, the extent of its axis and its
-    indices; None if the indices are not in memory.
+    error_flag: its value, the number of a node. checked: for the number of each checked node, the extent of its axis
+    and its indices; None if the indices are not in memory.
     """
     node = next(n for n in fusion.nodes if takes_positions(n) and number_of(n) == error_flag)
     extent, positions = checked[error_flag]

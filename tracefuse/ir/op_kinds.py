@@ -205,10 +205,10 @@ class Reduction(Op):
     instead of lift and combine; final then uses the names of the parts. A composite has `steps` instead: an expression
     of other ops, which a kernel computes in several passes over a cached row; its reference implementation is one
     function.
-    decomposed: an equivalent expression of other ops, in the language of `steps`, which takes several passes where the op
-    takes one. term: the code of one term, if the second of two parts is a sum of terms of the elements relative to the
-    first part: `x` is the element, and `over` the result of the code `over` for the first part. Several elements and
-    the sum so far are then rescaled to a new first part at once.
+    decomposed: an equivalent expression of other ops, in the language of `steps`; it takes several passes, the op takes
+    one. term: the code of one term, if the second of two parts is a sum of terms of the elements relative to the first
+    part: `x` is the element, and `over` the result of the code `over` for the first part. Several elements and the sum
+    so far are then rescaled to a new first part at once.
     result: "same", "float" (integers promote to floats), "sum" (small integers widen), "bool", "index" (int64).
     error: bounds the error of a result; None: derived from `combine` and `result`, see `error_model`.
     """

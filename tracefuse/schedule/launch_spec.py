@@ -49,8 +49,8 @@ class LaunchSpec:
 
     tensors: value numbers of the segment's inputs and outputs. scratch: positions in the list of scratch buffers.
     integers: the symbols of the integer parameters. scalars: value numbers of host scalars; a complex scalar is passed
-    as two numbers. checked_nodes: by number, the nodes whose indices the kernel checks. If there are any, an int64 error flag
-    follows the scratch buffers; the kernel stores the number of a node with an out-of-range index there.
+    as two numbers. checked_nodes: by number, the nodes whose indices the kernel checks. If there are any, an int64
+    error flag follows the scratch buffers; the kernel stores the number of a node with an out-of-range index there.
     """
 
     kernel: Kernel
