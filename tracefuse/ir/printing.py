@@ -4,7 +4,7 @@ One line makes one number: T for tensors, S for host scalars, V for vectors. Wha
 left out, so that only a type that nvFuser's promotion would not choose is printed (`dtype=`, `compute=`). Integers that
 depend on sizes are printed as a scalar that holds them, or as `fd.extent(id)` and arithmetic, which take no number.
 
-Knows: the rows' kinds, attributes and promotion. Must not know: how definitions are recorded or run.
+Knows: the kinds, attributes and promotion of ops. Must not know: how definitions are recorded or run.
 """
 
 from __future__ import annotations
