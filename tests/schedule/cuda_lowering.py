@@ -76,7 +76,7 @@ class Case:
         return [*(arrays[t] for t in launch.tensors), *(scratch[k] for k in launch.scratch), *integers, *scalars]
 
     def check(self) -> Case:
-        """Compares the outputs with the NumPy meaning, under the error bound that follows from the ops."""
+        """Compares the outputs with the reference implementation, under the error bound that follows from the ops."""
         for position, (own, (value, bound)) in enumerate(
             zip(self.run(), bounded_outputs(self.fusion, self.arguments), strict=True)
         ):

@@ -1,4 +1,4 @@
-"""The GPU templates: run by the interpreter against the NumPy meaning, and compiled by NVRTC for two architectures."""
+"""The GPU templates: interpreted against the reference implementation, and compiled by NVRTC for two architectures."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Concretizations:
         self.is_fixed = not depends_on_sizes(segmentation.original)
         self._made: BoundedTable[Hashable, Segmentation] = BoundedTable(MOST_CONCRETIZATIONS)
         self._first: dict[tuple[int, int, int], tuple[int, int, int]] = {}
-        self._loose: set[tuple[int, int, int]] = set()
+        self._dynamic: set[tuple[int, int, int]] = set()
 
     def peek(self, sizes: Mapping[int, int]) -> Concretization:
         """What a call with these sizes would run; with AUTO, as if it came next."""
@@ -51,7 +51,7 @@ class Concretizations:
         for resize in first.resizes:
             if resize.is_exact and self.mode is ResizeExtents.AUTO:
                 self._first.setdefault(resize.place, resize.key)
-        self._loose |= self._moved(first)
+        self._dynamic |= self._moved(first)
         if found.is_original:
             return self.segmentation, found
         if found.key not in self._made:
@@ -68,12 +68,12 @@ class Concretizations:
         if self.is_fixed:
             found = first = Concretization(original, original, (), (), ())
         elif self.mode is ResizeExtents.OFF:
-            found = first = concretize(original, sizes, loose=None)
+            found = first = concretize(original, sizes, dynamic=None)
         else:
             found = first = concretize(original, sizes)
-            loose = self._loose | self._moved(first)
-            if loose and self.mode is ResizeExtents.AUTO:
-                found = concretize(original, sizes, loose=loose)
+            dynamic = self._dynamic | self._moved(first)
+            if dynamic and self.mode is ResizeExtents.AUTO:
+                found = concretize(original, sizes, dynamic=dynamic)
         if not found.is_original:
             check_requirements(found.fusion, sizes)
         return found, first

@@ -22,7 +22,7 @@ from tracefuse.diagnostics.dumping import Dump
 from tracefuse.diagnostics.progress import say_plan, why_made
 from tracefuse.diagnostics.watching import watching
 from tracefuse.dynamic.concretization import Concretization
-from tracefuse.dynamic.guard_failures import Miss, Misses, first_miss
+from tracefuse.dynamic.guard_failures import FailureCounts, GuardFailure, first_failure
 from tracefuse.dynamic.guards import Guard, compile_guards
 from tracefuse.errors import InternalError
 from tracefuse.ir.fusion import Fusion
@@ -100,7 +100,7 @@ class Executable:
         self.fusion = fusion = segmentation.original
         self.changes = tuple(changes)
         self.compiles = 0
-        self.misses = Misses()
+        self.guard_failures = FailureCounts()
         self.plans: PlanCache[Executable] = PlanCache(self.target.device)
         self._host = tuple(n for n in fusion.nodes if not fusion.values[n.outputs[0]].is_tensor)
 
@@ -234,14 +234,14 @@ class Executable:
             made = self._made(facts, given, "" if cause is None else str(cause), use, donated)
             self.plans.add(made, use)
         if cause is not None:
-            self.misses.note(cause, warn=self.options.dynamic and self.options.resizes is not ResizeExtents.ON)
+            self.guard_failures.add(cause, warn=self.options.dynamic and self.options.resizes is not ResizeExtents.ON)
         return made
 
-    def _cause(self, kept: Sequence[CallablePlan], facts: CallFacts) -> Miss | None:
+    def _cause(self, kept: Sequence[CallablePlan], facts: CallFacts) -> GuardFailure | None:
         """Why no plan of these layouts serves the call: the guard that failed of the one that was used last."""
         for ready in kept:
             if ready.plan.layouts == facts.layouts:
-                return first_miss(self.fusion, ready.plan.guards, ready.values, facts.values)
+                return first_failure(self.fusion, ready.plan.guards, ready.values, facts.values)
         return None
 
     def concretization(self, arguments: Sequence[Any]) -> Concretization:

@@ -1,6 +1,6 @@
-"""What a fusion became for the sizes of a call: how each resize is keyed, how each reshape merges and splits.
+"""The result of concretizing a fusion: the key of each resize, and the merges and splits of each reshape.
 
-Knows: fusions and their printing. Must not know: how anything was decided, what is compiled.
+Knows: fusions and their printing. Must not know: how fusions are concretized or compiled.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from tracefuse.ir.fusion import Fusion
 
 @dataclass(frozen=True, slots=True)
 class ResizedAxis:
-    """A resized axis. place: (value that is made, position of the operand, axis); operand: the value that is resized.
+    """A resized axis.
 
-    sizes: its extent and what is added at the two ends. key: the same where the axis becomes static; (-1, 1, 1) where
-    it stays dynamic and has one element, (-1, 2, 2) where it has another number; (-1, -1, -1) where nothing changes.
+    place: (result value, operand position, axis). operand: the value that is resized. sizes: the extent, and the
+    elements added at the two ends. key: equal to `sizes` if the axis becomes static; (-1, 1, 1) if it stays dynamic and
+    has one element; (-1, 2, 2) if it stays dynamic and has another number of elements; (-1, -1, -1) if the resize
+    changes nothing.
     """
 
     place: tuple[int, int, int]
@@ -31,7 +33,7 @@ class ResizedAxis:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether nothing is added or cut."""
+        """Whether the resize adds and removes no elements."""
         return self.key == (-1, -1, -1)
 
     @property
@@ -42,9 +44,10 @@ class ResizedAxis:
 
 @dataclass(frozen=True, slots=True)
 class Regrouped:
-    """A reshape. value: what it makes, from `operand`; is_dynamic: its groups depend on the sizes of the call.
+    """A reshape of `operand` to `value`.
 
-    groups: axes with equal products. transforms: the steps, with the factors of this call.
+    is_dynamic: its groups depend on the sizes of the call. groups: axes with equal products. transforms: the steps,
+    with the factors of this call.
     """
 
     value: int
@@ -59,9 +62,10 @@ class Regrouped:
 
 @dataclass(frozen=True, eq=False)
 class Concretization:
-    """A fusion for the sizes of a call. Prints as the values with their extents, and how the dynamic ones were made.
+    """A fusion concretized for the sizes of a call. Prints the values with their extents, and the keys of resizes.
 
-    original: as it was recorded; fusion: for these sizes. guards: the facts under which other sizes have the same one.
+    original: the recorded fusion. fusion: the concretized fusion. guards: sizes that satisfy them have the same
+    concretization.
     """
 
     original: Fusion
@@ -72,33 +76,34 @@ class Concretization:
 
     @cached_property
     def key(self) -> Hashable:
-        """Equal keys: equal fusions. Factors of a reshape are in no key, since the same kernels take them all."""
+        """Concretizations with equal keys have equal fusions. Excludes reshape factors, which kernels take as
+        parameters."""
         resizes = tuple((r.place, r.key) for r in self.resizes)
         reshapes = tuple((r.value, r.groups) for r in self.reshapes if r.is_dynamic)
         return resizes, reshapes, frozenset((g.left, g.relation, g.right) for g in self.guards)
 
     @property
     def is_original(self) -> bool:
-        """Whether the fusion serves these sizes as it was recorded."""
+        """Whether the recorded fusion serves these sizes unchanged."""
         return self.fusion.nodes is self.original.nodes
 
     def keys_of(self, value: int) -> tuple[tuple[int, int, int], ...]:
-        """The keys of the axes that make this value different from what it is made of."""
+        """Returns the keys of the resized axes of a value that differ from its operand."""
         return tuple(r.key for r in self.resizes if r.place[0] == value and not r.is_nothing)
 
     def extents_of(self, value: int) -> tuple[str, ...]:
-        """The extents as they are printed: b1 for an axis of one element, a number, or an expression."""
+        """Returns the printed extents: b1 for an axis of one element, a number, or an expression."""
         return tuple("b1" if extent == 1 else str(extent) for extent in self.fusion.values[value].shape)
 
     def __str__(self) -> str:
-        made = {o: node for node in self.fusion.nodes for o in node.outputs}
-        kept = [n for n in (*self.fusion.inputs, *made) if self.fusion.values[n].is_tensor]
+        producers = self.fusion.producers
+        tensors = [n for n in (*self.fusion.inputs, *producers) if self.fusion.values[n].is_tensor]
         lines = []
-        for number in kept:
+        for number in tensors:
             line = f"T{number} [{', '.join(self.extents_of(number))}]"
-            if number in made:
-                operands = ", ".join(f"T{n}" for n in made[number].inputs if self.fusion.values[n].is_tensor)
-                line += f" = {made[number].op.name}({operands})"
+            if number in producers:
+                operands = ", ".join(f"T{n}" for n in producers[number].inputs if self.fusion.values[n].is_tensor)
+                line += f" = {producers[number].op.name}({operands})"
             lines.append(line + self._remark(number))
         dropped = {r.place[0]: r.operand for r in self.resizes if r.place[0] not in self.fusion.values}
         lines += [f"T{number} is T{operand}: the resize changes nothing" for number, operand in dropped.items()]

@@ -1,11 +1,12 @@
-"""Dynamic reshapes and resizes resolved for the sizes of a call.
+"""Concretizes dynamic reshapes and resizes for the sizes of a call.
 
-A definition can be recorded before there are sizes. What depends on them is looked at here: how a reshape merges and
-splits axes, whether a resized axis has one element and so broadcasts, which resizes change nothing and go. An axis that
-is keyed exactly becomes static, its operand's too; everything else stays symbolic. Each fact that was used is a guard:
-sizes that keep the guards have this very concretization.
+A definition may be recorded before its sizes are known. Concretization decides what depends on them: how a reshape
+merges and splits axes, whether a resized axis has one element and therefore broadcasts, and which resizes change
+nothing and are removed. An exactly keyed axis becomes static, in the operand too; all other extents stay symbolic.
+Every fact that is used becomes a guard: sizes that satisfy the guards have the same concretization.
 
-Knows: fusions, what rows say of resizes and regroupings, guards. Must not know: single ops, segments, kernels, caches.
+Knows: fusions, the resizes and regroupings of op definitions, guards. Must not know: single ops, segments, kernels,
+caches.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tracefuse.dynamic.regrouping import Group, groups_of, transforms_of, wide_a
 from tracefuse.dynamic.resize_keys import ResizeFacts
 from tracefuse.errors import FusionError
 from tracefuse.ir.extents import Extent, as_symbol, floordiv, product
-from tracefuse.ir.fusion import Fusion, Node, Operand, Shape, is_given, verify
+from tracefuse.ir.fusion import Fusion, Node, Operand, Shape, is_input_extent, verify
 from tracefuse.ir.op_kinds import Movement
 from tracefuse.ir.row_major import axis_groups
 from tracefuse.ir.subfusion import map_extents
@@ -29,32 +30,32 @@ from tracefuse.passes.rewriter import Rewriter
 
 
 def concretize(
-    fusion: Fusion, sizes: Mapping[int, int], *, loose: Collection[tuple[int, int, int]] | None = ()
+    fusion: Fusion, sizes: Mapping[int, int], *, dynamic: Collection[tuple[int, int, int]] | None = ()
 ) -> Concretization:
-    """`fusion` for these sizes (extents and integer scalars by id); `fusion` itself does not change.
+    """Concretizes `fusion` for `sizes`: extents and integer scalars by id. Does not modify `fusion`.
 
-    loose: the resized axes (see `ResizedAxis.place`) that are keyed by whether they have one element; None: all.
-    Raises ShapeError where the sizes have no meaning.
+    dynamic: the resized axes (see `ResizedAxis.place`) that stay dynamic, keyed by whether they have one element; None:
+    all. Raises ShapeError if the fusion is not defined for the sizes.
     """
-    return _Walk(fusion, sizes, loose).run()
+    return _Walk(fusion, sizes, dynamic).run()
 
 
 def depends_on_sizes(fusion: Fusion) -> bool:
-    """Whether sizes may decide anything; where they do not, the fusion serves them all as it was recorded."""
+    """Returns whether concretization may depend on sizes; if not, the recorded fusion serves all sizes."""
     movements = (node.op for node in fusion.nodes if isinstance(node.op, Movement))
     if any(op.resize is not None or op.regroups for op in movements):
         return True
-    return not all(is_given(extent) for value in fusion.values.values() for extent in value.shape)
+    return not all(is_input_extent(extent) for value in fusion.values.values() for extent in value.shape)
 
 
 class _Walk:
-    """Goes through a fusion twice: first over its resizes, for what becomes static, then to make it anew."""
+    """Concretizes a fusion in two passes: the first keys the resizes, the second rebuilds the nodes."""
 
     def __init__(
-        self, fusion: Fusion, sizes: Mapping[int, int], loose: Collection[tuple[int, int, int]] | None
+        self, fusion: Fusion, sizes: Mapping[int, int], dynamic: Collection[tuple[int, int, int]] | None
     ) -> None:
         self.fusion = fusion
-        self.facts = ResizeFacts(fusion, sizes, loose)
+        self.facts = ResizeFacts(fusion, sizes, dynamic)
         self.regrouped: list[Regrouped] = []
         self.names: dict[int, int] = {}
         self.changed = False
@@ -63,19 +64,19 @@ class _Walk:
     def run(self) -> Concretization:
         self._start()
         for node in self.fusion.nodes:
-            self._take(node)
+            self._concretize_node(node)
         entries = tuple(axis.entry for axes in self.facts.axes.values() for axis in axes)
         for number, value in self.fusion.values.items():
             if value.stream is not None:
                 self.builder.values[number] = replace(self.builder.values[number], stream=value.stream)
-        made = replace(self.builder.build() if self.changed else self.fusion, concrete=True)
-        verify(made, lowerable=True)
-        return Concretization(self.fusion, made, entries, tuple(self.regrouped), tuple(self.facts.guards))
+        concrete = replace(self.builder.build() if self.changed else self.fusion, concrete=True)
+        verify(concrete, lowerable=True)
+        return Concretization(self.fusion, concrete, entries, tuple(self.regrouped), tuple(self.facts.guards))
 
-    # -- making it anew ---------------------------------------------------------------------------------------------
+    # -- rebuilding -------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        """The inputs and the requirements, with what became static."""
+        """Adds the inputs and the requirements, with the static extents."""
         builder, fusion = self.builder, self.fusion
         builder.start_over()
         if not self.facts.table:
@@ -84,68 +85,72 @@ class _Walk:
         self.changed = True
         for number in fusion.inputs:
             value = fusion.values[number]
-            shape = tuple(map(self.facts.spelled, value.shape))
+            shape = tuple(map(self.facts.resolve, value.shape))
             builder.values[number] = replace(value, type=replace(value.type, shape=shape))
         self._require_all()
 
     def _require_all(self) -> None:
-        for one in self.fusion.requirements:
-            left, right = (self.facts.spelled(e) for e in (one.left, one.right))
-            self.builder.require(left, one.relation, right, one.message, one.hint, one.where)
+        for requirement in self.fusion.requirements:
+            left, right = (self.facts.resolve(e) for e in (requirement.left, requirement.right))
+            self.builder.require(
+                left, requirement.relation, right, requirement.message, requirement.hint, requirement.where
+            )
 
-    def _take(self, node: Node) -> None:
+    def _concretize_node(self, node: Node) -> None:
         number = node.outputs[0]
         operands = [self.names.get(o, o) if isinstance(o, int) else o for o in node.operands]
-        attributes = {k: map_extents(v, self.facts.spelled) for k, v in node.attributes.items()}
+        attributes = {k: map_extents(v, self.facts.resolve) for k, v in node.attributes.items()}
         if self.facts.changes_nothing(node):
             self._drop(node, operands[0])
             return
-        made = replace(node, operands=tuple(operands), attributes=attributes)
+        concrete = replace(node, operands=tuple(operands), attributes=attributes)
         if node.op.broadcasts:
-            made = replace(made, operands=tuple(self._settled(made)))
+            concrete = replace(concrete, operands=tuple(self._broadcast_operands(concrete)))
         if isinstance(node.op, Movement) and node.op.regroups:
-            made = self._regroup(node, made)
+            concrete = self._regroup(node, concrete)
         axes = self.facts.axes.get(number, ())
         ones = {axis.entry.place[2] for axis in axes if axis.entry.key == (-1, 1, 1)}
         if ones:
-            self._with_ones(made, ones)
+            self._rebuild_with_ones(concrete, ones)
         else:
-            self._rebuild(made, node.outputs)
+            self._rebuild(concrete, node.outputs)
 
     def _rebuild(self, node: Node, numbers: Sequence[int]) -> None:
-        """Applies the node's op again, with its results under `numbers`."""
+        """Adds the node to the new fusion, with its results under `numbers`."""
         olds = [self.fusion.values[n] for n in node.outputs]
-        own = numbers == node.outputs
-        scalars = [None if v.extent is None else self.facts.spelled(v.extent) for v in olds]
+        same_numbers = numbers == node.outputs
+        scalars = [None if v.extent is None else self.facts.resolve(v.extent) for v in olds]
         self.builder.node(
             node.op, node.operands, node.attributes, node.compute, [v.dtype for v in olds], where=node.where,
             names=[v.name for v in olds], numbers=numbers, extents=scalars,
         )  # fmt: skip
         for number, old in zip(numbers, olds, strict=True):
             new = self.builder.values[number]
-            shape = tuple(map(self._kept, old.shape, new.shape)) if node.op.kind == "pointwise" else new.shape
-            changed = replace(new, type=replace(new.type, shape=shape), origin=old.origin if own else old.number)
+            is_pointwise = node.op.kind == "pointwise"
+            shape = tuple(map(self._choose_extent, old.shape, new.shape)) if is_pointwise else new.shape
+            origin = old.origin if same_numbers else old.number
+            changed = replace(new, type=replace(new.type, shape=shape), origin=origin)
             self.builder.values[number] = changed
             self.changed = self.changed or changed.shape != old.shape
-        if own:
+        if same_numbers:
             return
         self.changed = True
 
-    def _kept(self, old: Extent, new: Extent) -> Extent:
-        """An axis of an input stays spelled as one where another operand's extent is known."""
-        spelled = self.facts.spelled(old)
-        return spelled if isinstance(new, int) and new != 1 and is_given(spelled) else new
+    def _choose_extent(self, old: Extent, new: Extent) -> Extent:
+        """Returns the symbol of an input axis even if another operand has a constant extent."""
+        resolved = self.facts.resolve(old)
+        return resolved if isinstance(new, int) and new != 1 and is_input_extent(resolved) else new
 
     def _drop(self, node: Node, operand: Operand) -> None:
-        """Reads the operand in place of a result that equals it."""
+        """Removes a node whose result equals its operand; consumers read the operand."""
         assert isinstance(operand, int)
         (number,) = node.outputs
         self.changed = True
-        old, own = self.fusion.values[number], self.builder.values[operand]
-        for extent, kept in zip(old.shape, own.shape, strict=True):
+        old, source = self.fusion.values[number], self.builder.values[operand]
+        for extent, source_extent in zip(old.shape, source.shape, strict=True):
             message, hint = "{left} elements and {right}", "these sizes are equal here"
-            self.builder.require(self.facts.spelled(extent), "==", kept, message, hint, node.where)
-        if number in self.fusion.outputs or old.dtype is not own.dtype or old.stream is not None:
+            self.builder.require(self.facts.resolve(extent), "==", source_extent, message, hint, node.where)
+        if number in self.fusion.outputs or old.dtype is not source.dtype or old.stream is not None:
             self.builder.node(
                 copy, (operand,), {}, node.compute, (old.dtype,), where=node.where, names=(old.name,), numbers=(number,)
             )
@@ -153,8 +158,8 @@ class _Walk:
         self.names[number] = operand
         del self.builder.values[number]
 
-    def _with_ones(self, node: Node, axes: Collection[int]) -> None:
-        """The node's result with axes of one element spelled so."""
+    def _rebuild_with_ones(self, node: Node, axes: Collection[int]) -> None:
+        """Rebuilds a node whose result has the static extent 1 on `axes`."""
         (number,) = node.outputs
         shape, dtype = self.fusion.values[number].shape, self.fusion.values[number].dtype
         resized = self.builder.new_number()
@@ -171,17 +176,17 @@ class _Walk:
 
     # -- broadcasting -----------------------------------------------------------------------------------------------
 
-    def _settled(self, node: Node) -> list[Operand]:
-        """The operands, with computed extents that turn out to be 1, and so broadcast, spelled so."""
+    def _broadcast_operands(self, node: Node) -> list[Operand]:
+        """Returns the operands, with the static extent 1 on axes whose computed extent is 1 and broadcasts."""
         result = list(node.operands)
         shapes = [self.builder.values[o].shape if isinstance(o, int) else () for o in result]
-        if isinstance(node.op, Movement):  # to a shape of its own
-            shapes.append(tuple(map(self.facts.spelled, self.fusion.values[node.outputs[0]].shape)))
+        if isinstance(node.op, Movement):  # it broadcasts to the shape of its result
+            shapes.append(tuple(map(self.facts.resolve, self.fusion.values[node.outputs[0]].shape)))
         for position, shape in enumerate(shapes[: len(result)]):
             ones = set()
             for axis, extent in enumerate(shape):
                 others = {s[axis - len(shape)] for s in shapes if len(s) >= len(shape) - axis} - {extent, 1}
-                if is_given(extent) or not others or all(self.builder.equates(extent, other) for other in others):
+                if is_input_extent(extent) or all(self.builder.equates(extent, other) for other in others):
                     continue
                 is_one = self.facts.value(extent) == 1
                 reason = "whether a computed extent is 1, and broadcasts"
@@ -190,10 +195,11 @@ class _Walk:
                 if is_one:
                     ones.add(axis)
             if ones:
-                result[position] = self._spelled_ones(result[position], ones, node)
+                result[position] = self._set_ones(result[position], ones, node)
         return result
 
-    def _spelled_ones(self, operand: Operand, axes: Collection[int], node: Node) -> int:
+    def _set_ones(self, operand: Operand, axes: Collection[int], node: Node) -> int:
+        """Gives an operand the static extent 1 on `axes`, by a squeeze and a broadcast."""
         assert isinstance(operand, int)
         value = self.builder.values[operand]
         dims = tuple(sorted(axes))
@@ -213,7 +219,7 @@ class _Walk:
         assert isinstance(operand, int)
         number = node.outputs[0]
         source = self.builder.values[operand].shape
-        target = tuple(map(self.facts.spelled, self.fusion.values[number].shape))
+        target = tuple(map(self.facts.resolve, self.fusion.values[number].shape))
         sizes, wanted = [tuple(map(self.facts.value, shape)) for shape in (source, target)]
         if prod(sizes) != prod(wanted):
             raise FusionError(f"value {number}: {prod(sizes)} elements for {wanted}", where=node.where)
@@ -228,7 +234,7 @@ class _Walk:
             groups: tuple[Group, ...] = ((tuple(range(len(source))), tuple(range(len(target)))),)
             return replace(node, attributes={"new_shape": target, "groups": groups, "inferable": ()})
         groups = groups_of(sizes, wanted)
-        entries = tuple(map(self.facts.spelled, original.attributes["new_shape"]))
+        entries = tuple(map(self.facts.resolve, original.attributes["new_shape"]))
         shape = self._grouped_shape(groups, source, target, entries, node.where)
         transforms = transforms_of(sizes, wanted)
         self.regrouped.append(Regrouped(number, original.inputs[0], True, groups, transforms))
@@ -237,7 +243,7 @@ class _Walk:
     def _grouped_shape(
         self, groups: Sequence[Group], source: Shape, target: Shape, entries: Shape, where: str | None
     ) -> Shape:
-        """The result's extents in terms of the operand's and of the factors; guards that the groups are these."""
+        """Returns the result's extents in terms of the operand's extents and the factors; guards the groups."""
         reason = "how a reshape merges and splits axes"
         result: list[Extent] = [1] * len(target)
         grouped = {axis for _, theirs in groups for axis in theirs}
@@ -253,7 +259,7 @@ class _Walk:
     def _add_group(
         self, group: Group, result: list[Extent], source: Shape, target: Shape, entries: Shape, where: str | None
     ) -> None:
-        """Puts a group's factors into the result, and what they leave over: the entry that is -1, or the last."""
+        """Sets the result extents of a group: its factors, and the quotient for the entry -1, or for the last."""
         reason = "how a reshape merges and splits axes"
         mine, theirs = group
         whole = product(source[k] for k in mine)
@@ -277,7 +283,7 @@ class _Walk:
                 self.facts.guard(left, "!=", product(result[k] for k in theirs[:other]), reason, where)
 
     def _guard_entry(self, entry: Extent, extent: Extent, whole: Extent, outer: Extent, where: str | None) -> None:
-        """That `outer` times an extent of the new shape is `whole`; one that is -1 is left over by the others."""
+        """Guards that `outer` times an extent of the new shape is `whole`, or that its entry is -1."""
         reason = "how a reshape merges and splits axes"
         if entry != extent:
             self.facts.guard((outer * entry - whole) * (entry + 1), "==", 0, reason, where)
@@ -290,10 +296,10 @@ class _Walk:
 
 
 def _has_groups(source: Shape, target: Shape) -> bool:
-    """Whether the groups are the same for every size.
+    """Returns whether the groups are the same for all sizes.
 
-    All products but one are proved equal, and so the last pair is, too, since the whole shapes have as many elements.
-    That one is a merge or a split alone, which no sizes group in another way.
+    If all products but one are proved equal, the last pair is equal too, since both shapes have the same number of
+    elements. If that pair is a merge or a split, no sizes group it differently.
     """
     pairs = axis_groups(source, target)
     left = [(m, t) for m, t in pairs if product(source[k] for k in m) != product(target[k] for k in t)]

@@ -1,7 +1,7 @@
-"""Why a call needs another trace or plan: the guard that failed, and which size or scalar it was that changed.
+"""Why a call needs another trace or plan: the guard that failed, and the size or scalar that changed.
 
-A guard that is missed again and again is warned of once, with the argument and
-the line: its function is compiled anew for sizes that it meets often.
+A guard that fails often is reported once by a warning, with the argument and the source line, since its function is
+recompiled for sizes that change often.
 
 Knows: fusions, guards, sizes of two calls. Must not know: plans, traces, options.
 """
@@ -20,13 +20,16 @@ from tracefuse.ir.extents import Binary, Extent, Symbol, symbols
 from tracefuse.ir.fusion import Fusion
 
 MANY = 8
-"""Misses of one guard after which its function is warned of."""
+"""The number of failures of one guard that triggers the warning."""
 
 
 @dataclass(frozen=True, slots=True)
-class Miss:
-    """What does not fit. guard: the one that failed, or None where it is no guard about sizes; text: what changed;
-    argument: the name of what did; where: the line that asked."""
+class GuardFailure:
+    """Why a trace or plan does not serve a call.
+
+    guard: the guard on sizes that failed, or None for any other mismatch. text: describes the change. argument: the
+    name of the argument that changed. where: the source line that depends on it.
+    """
 
     guard: Guard | None
     text: str
@@ -37,10 +40,10 @@ class Miss:
         return self.text
 
 
-def first_miss(
+def first_failure(
     fusion: Fusion, guards: Sequence[Guard], before: Mapping[Any, int], now: Mapping[Any, int]
-) -> Miss | None:
-    """The first guard that does not hold now; before, now: extents and scalars by id, of the two calls."""
+) -> GuardFailure | None:
+    """Returns the first guard that fails now. before, now: extents and scalars of the two calls, by id."""
     known = [g for g in guards if all(s.id is not None for s in symbols_of(g))]
     guard = next((g for g in known if not g.holds(now)), None)
     if guard is None:
@@ -48,14 +51,14 @@ def first_miss(
     ids = dict.fromkeys(s.id for s in symbols_of(guard))
     changed = next((k for k in ids if before.get(k) != now.get(k)), next(iter(ids)))
     assert changed is not None
-    argument, what = _named(fusion, changed)
-    text = f"{what} was {before.get(changed)} ({fact_text(guard)}), now {now.get(changed)}"
+    argument, description = _describe(fusion, changed)
+    text = f"{description} was {before.get(changed)} ({fact_text(guard)}), now {now.get(changed)}"
     owner = fusion.values.get(_owner(fusion, changed))
-    return Miss(guard, text, argument, guard.where or (None if owner is None else owner.where))
+    return GuardFailure(guard, text, argument, guard.where or (None if owner is None else owner.where))
 
 
 def symbols_of(guard: Guard) -> list[Symbol]:
-    """Every symbol of both sides, in order."""
+    """Returns every symbol of both sides, in order."""
     return [*symbols(guard.left), *symbols(guard.right)]
 
 
@@ -63,8 +66,8 @@ def _owner(fusion: Fusion, id: int) -> int:
     return id if id >= 0 else next(value for key, value, _ in fusion.axis_ids() if key == id)
 
 
-def _named(fusion: Fusion, id: int) -> tuple[str, str]:
-    """The argument that a size belongs to, and what to say of the size."""
+def _describe(fusion: Fusion, id: int) -> tuple[str, str]:
+    """Returns the name of the argument that a size belongs to, and a description of the size."""
     if id >= 0:
         name = fusion.values[id].name or f"S{id}"
         return name, f"{name}:"
@@ -74,11 +77,11 @@ def _named(fusion: Fusion, id: int) -> tuple[str, str]:
 
 
 def fact_text(guard: Guard) -> str:
-    """What a guard says of the size in it, in words where there is one size alone."""
+    """Describes the fact of a guard, in words if it depends on one size."""
     left, right = guard.left, guard.right
-    one = _remainder(left)
-    if one is not None and right == 0 and guard.relation in ("==", "!="):
-        return f"{'' if guard.relation == '==' else 'not '}divisible by {one.right}"
+    remainder = _remainder(left)
+    if remainder is not None and right == 0 and guard.relation in ("==", "!="):
+        return f"{'' if guard.relation == '==' else 'not '}divisible by {remainder.right}"
     if len(set(symbols_of(guard))) == 1 and isinstance(right, int) and guard.relation in ("==", "!="):
         return f"not {right}" if guard.relation == "!=" else "its value is used"
     if guard.relation in ("<=", "<"):
@@ -89,7 +92,7 @@ def fact_text(guard: Guard) -> str:
 
 
 def _bound(slack: Extent) -> str | None:
-    """What "slack is not negative" says of the one size in it."""
+    """Describes slack >= 0 as a bound on its only size; None if it has several."""
     constant = slack if isinstance(slack, int) else sum(c for monomial, c in slack.terms if not monomial)
     size = slack - constant
     if _is_one_symbol(size):
@@ -98,7 +101,7 @@ def _bound(slack: Extent) -> str | None:
 
 
 def _remainder(extent: Extent) -> Binary | None:
-    """x % n of one symbol."""
+    """Returns the remainder if the extent is x % n for one symbol x, else None."""
     if isinstance(extent, int) or len(extent.terms) != 1:
         return None
     monomial, coefficient = extent.terms[0]
@@ -109,27 +112,28 @@ def _remainder(extent: Extent) -> Binary | None:
 
 
 def _is_one_symbol(extent: Extent) -> bool:
-    found = list(symbols(extent))
-    return len(found) == 1 and str(extent) == found[0].name
+    every = list(symbols(extent))
+    return len(every) == 1 and str(extent) == every[0].name
 
 
-class Misses:
-    """Counts the guards that failed."""
+class FailureCounts:
+    """Counts the failures of each guard."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[Extent, str, str, str | None]] = Counter()
 
-    def note(self, miss: Miss, *, warn: bool = True) -> None:
-        """Counts a guard's miss; warns of one missed too often. warn: false where each size is asked for."""
-        guard = miss.guard
+    def add(self, failure: GuardFailure, *, warn: bool = True) -> None:
+        """Counts a failure; warns when a guard has failed MANY times. warn: False if the user requests each size."""
+        guard = failure.guard
         if guard is None:
             return
         key = (guard.left, guard.relation, guard.reason, guard.where)
         self._counts[key] += 1
         if self._counts[key] == MANY and warn:
-            where = f" ({miss.where})" if miss.where else ""
+            where = f" ({failure.where})" if failure.where else ""
             message = (
-                f"{miss.argument}{where}: kernels were made again {MANY} times since {guard.reason}; last, {miss}\n"
+                f"{failure.argument}{where}: kernels were made again {MANY} times since {guard.reason}; "
+                f"last, {failure}\n"
                 f"  hint: {hint_of(guard)}"
             )
             frame = source.user_frame()
@@ -140,7 +144,7 @@ class Misses:
 
 
 def hint_of(guard: Guard) -> str:
-    """What to do about a guard that is missed often."""
+    """Returns a hint how to avoid frequent failures of a guard."""
     if guard.relation == "==" and isinstance(guard.right, int) and guard.where is not None:
         return "keep the size symbolic: no int(), range() or list of it; then every value shares the kernels"
     return "pad to sizes that keep it, or see f.explain(*args) for what kernels depend on"

@@ -1,9 +1,9 @@
-"""Guards: facts about sizes that tracing, scheduling or emitting used, checked at every call.
+"""Guards: facts about sizes that tracing, scheduling or emission relied on. They are checked at every call.
 
-A guard that fails selects or builds another plan; it is never the user's error (that is a Requirement of the IR).
-`compile_guards` turns a list of them into one Python function, since a call pays for it.
+A guard failure selects or builds another plan; it is never a user error, unlike a violated Requirement of the IR.
+`compile_guards` compiles a list of guards to one Python function, since the check is part of every call's overhead.
 
-Knows: extents and their comparisons. Must not know: what a plan is.
+Knows: extents and their comparisons. Must not know: plans.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _RELATIONS: dict[str, Callable[[int, int], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """left relation right, a fact that was used. relation: "==", "!=", "<=" or "<"; reason: what it was used for."""
+    """The fact `left relation right`. relation: "==", "!=", "<=" or "<". reason: the decision that relied on it.
+
+    where: the source line, if any.
+    """
 
     left: Extent
     relation: str
@@ -43,12 +46,12 @@ class Guard:
 
 
 def divisible(extent: Extent, divisor: int, reason: str) -> Guard:
-    """extent is a multiple of divisor."""
+    """Makes the guard that `extent` is a multiple of `divisor`."""
     return Guard(extent % divisor, "==", 0, reason)
 
 
 def compile_guards(guards: Sequence[Guard]) -> Callable[[Mapping[Any, int]], bool]:
-    """A function of the extent values (by id; strides by name) that says whether all guards hold."""
+    """Compiles a function of the extent values (by id; strides by name) that returns whether all guards hold."""
     if not guards:
         return lambda values: True
 

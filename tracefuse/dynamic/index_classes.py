@@ -1,11 +1,10 @@
-"""Which axes share an index: the classes of (axis, use).
+"""Index classes: the sets of (axis, use) that share an index.
 
-A use is one op in which an axis is read or written. Within an op, axes that run along one loop have one index. From one
-op to the next an axis of more than one element has an index of its own for each use, since each reader pulls the value
-from where it needs it; that is what makes `x + roll(x)` right in one kernel. An axis of extent 1 has index 0 in all of
-its uses.
+A use is an op that reads or writes an axis. In one op, axes along the same loop share an index. Each use of an axis has
+a separate index, since every consumer pulls the value at its own coordinates; this makes `x + roll(x)` correct in one
+kernel. An axis of extent 1 has index 0 in all of its uses.
 
-Knows: index maps. Must not know: kernels, how segments are found.
+Knows: index maps. Must not know: kernels, the partition into segments.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from tracefuse.ir.op_kinds import Pointwise
 class AxisUse:
     """One axis of a tensor in one use.
 
-    value, axis: which. made: the result of the op that uses it, an output of which `value` may be itself. op: its name.
-    read: 0, or a number where the op reads the value at several places.
+    value, axis: the axis. made: the result of the op that uses it; it may be `value` itself. op: the name of the op.
+    read: the number of the read, from 0 on, if the op reads the value at several places.
     """
 
     made: int
@@ -35,22 +34,22 @@ class AxisUse:
     read: int = 0
 
     def __str__(self) -> str:
-        again = f" read {self.read}" if self.read else ""
-        return f"T{self.value}.{self.axis} in T{self.made} = {self.op}{again}"
+        read = f" read {self.read}" if self.read else ""
+        return f"T{self.value}.{self.axis} in T{self.made} = {self.op}{read}"
 
 
 @dataclass(frozen=True, eq=False)
 class Indexing:
-    """The classes of a fusion, in the order of its ops; prints as text, one class a line."""
+    """The index classes of a fusion, in the order of its ops. Prints one class per line."""
 
     classes: tuple[tuple[AxisUse, ...], ...]
 
     def class_of(self, value: int, axis: int, made: int, read: int = 0) -> tuple[AxisUse, ...]:
-        """All that has the index of an axis in the op that makes `made`. Raises KeyError where there is no such use."""
+        """Returns the class of an axis in the op that computes `made`. Raises KeyError if there is no such use."""
         for members in self.classes:
             if any((u.value, u.axis, u.made, u.read) == (value, axis, made, read) for u in members):
                 return members
-        raise KeyError(f"axis {axis} of T{value} is not used by the op that makes T{made}")
+        raise KeyError(f"axis {axis} of T{value} is not used by the op that computes T{made}")
 
     def __str__(self) -> str:
         return "\n".join("{" + "; ".join(map(str, members)) + "}" for members in self.classes)
@@ -62,47 +61,47 @@ class Indexing:
 
 
 def index_classes(fusion: Fusion) -> Indexing:
-    """The classes of all tensors of a fusion."""
-    found: dict[AxisUse, list[AxisUse]] = {}
+    """Finds the index classes of all tensors of a fusion."""
+    class_of: dict[AxisUse, list[AxisUse]] = {}
     of_axis: dict[tuple[int, int], AxisUse] = {}
     for node in fusion.nodes:
         if not fusion.values[node.outputs[0]].is_tensor:
             continue
         by_index: dict[tuple[object, ...], AxisUse] = {}
         for use, index, extent in _uses(fusion, node):
-            found.setdefault(use, [use])
-            _join(found, by_index.setdefault(index, use), use)
+            class_of.setdefault(use, [use])
+            _join(class_of, by_index.setdefault(index, use), use)
             if extent == 1:
-                _join(found, of_axis.setdefault((use.value, use.axis), use), use)
-    classes = {id(members): members for members in found.values()}
+                _join(class_of, of_axis.setdefault((use.value, use.axis), use), use)
+    classes = {id(members): members for members in class_of.values()}
     return Indexing(tuple(tuple(sorted(members)) for members in classes.values()))
 
 
-def _join(found: dict[AxisUse, list[AxisUse]], first: AxisUse, second: AxisUse) -> None:
-    one, other = found[first], found[second]
+def _join(class_of: dict[AxisUse, list[AxisUse]], first: AxisUse, second: AxisUse) -> None:
+    one, other = class_of[first], class_of[second]
     if one is not other:
         one += other
-        found.update(dict.fromkeys(other, one))
+        class_of.update(dict.fromkeys(other, one))
 
 
 def _uses(fusion: Fusion, node: Node) -> Iterator[tuple[AxisUse, tuple[object, ...], object]]:
-    """(use, what is equal where the index is, the axis' extent) for every axis that a node writes and reads."""
+    """Yields (use, key of its index, extent) for every axis that a node writes and reads. Equal keys: equal indices."""
     _, result, reads = use_maps(fusion, node)
-    made = node.outputs[0]
-    rank = len(fusion.shape_of(made))
+    output = node.outputs[0]
+    rank = len(fusion.shape_of(output))
     places: Counter[int] = Counter()
     known: dict[tuple[int, AxisMap], int] = {}
-    for value, axis_map in [*((output, result) for output in node.outputs), *reads]:
+    for value, axis_map in [*((written, result) for written in node.outputs), *reads]:
         if not fusion.values[value].is_tensor:
             continue
-        # Reads along loops alone are one; one that is pulled elsewhere has an index of its own.
+        # Reads along the same loops are one read; a pulled read has a separate index.
         read = None if PULLED in axis_map else known.get((value, axis_map))
         if read is None:
             read = known[(value, axis_map)] = places[value]
             places[value] += 1
         lead = rank - len(axis_map)
         for axis, (entry, extent) in enumerate(zip(axis_map, fusion.shape_of(value), strict=True)):
-            use = AxisUse(made, value, axis, node.op.name, read)
+            use = AxisUse(output, value, axis, node.op.name, read)
             if entry is None:
                 aligned = isinstance(node.op, Pointwise)
                 yield use, ("one", lead + axis) if aligned else ("one", value, axis), extent

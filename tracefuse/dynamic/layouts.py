@@ -1,10 +1,10 @@
-"""Memory layouts of arguments, as symbolic strides that a kernel can be made for.
+"""Memory layouts of arguments, as symbolic strides that kernels are specialized for.
 
 A C-contiguous, aligned array, by far the most common, is `None` in a layout key and costs two attribute reads. Any
-other has one entry per axis: 0 (broadcast), the contiguous stride given the axes inside, or a stride of its own that
+other array has one entry per axis: broadcast (stride 0), contiguous with the inner axes, or a free stride, which
 becomes a kernel argument.
 
-Knows: shapes, strides, symbols. Must not know: kernels, who owns an array.
+Knows: shapes, strides, symbols. Must not know: kernels, array ownership.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ CONTIGUOUS, BROADCAST, UNIT, FREE = "c", "0", "1", "s"
 
 @dataclass(frozen=True, slots=True)
 class Strided:
-    """The layout of an array that is not plainly contiguous: a letter per axis, and whether elements are aligned.
+    """The layout of an array that is not C-contiguous and aligned.
 
-    "c": contiguous with the axis inside; "0": broadcast or of extent 1; "1": neighbours; "s": any stride.
+    axes: a letter per axis: "c": contiguous with the next inner axis; "0": broadcast or of extent 1; "1": unit stride;
+    "s": any stride. aligned: the elements are aligned to their size.
     """
 
     axes: str
@@ -37,12 +38,12 @@ LayoutKey: TypeAlias = "tuple[Strided | None, ...]"
 
 
 def strided(shape: Sequence[int], strides: Sequence[int], itemsize: int, aligned: bool) -> Strided:
-    """The layout of an array by its shape and its strides in bytes.
+    """Returns the layout of an array from its shape and its strides in bytes.
 
-    Raises UnsupportedError where a stride is no multiple of the element size (a field of a structured array).
+    Raises UnsupportedError if a stride is not a multiple of the element size (a field of a structured array).
     """
     letters: list[str] = []
-    inner: int | None = None  # bytes that the axes inside span, where they are contiguous
+    inner: int | None = None  # bytes that the inner axes span, if they are contiguous
     for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
         if stride % itemsize and extent > 1:
             raise UnsupportedError(
@@ -63,7 +64,7 @@ def strided(shape: Sequence[int], strides: Sequence[int], itemsize: int, aligned
 
 
 def is_nested(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> bool:
-    """Whether no two elements share bytes, judged by each axis stepping over all that the finer ones span."""
+    """Returns whether no two elements overlap: each stride is at least the span of all axes with smaller strides."""
     reach = itemsize
     for stride, extent in sorted((abs(s), n) for s, n in zip(strides, shape, strict=True) if n > 1):
         if stride < reach:
@@ -73,7 +74,7 @@ def is_nested(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> bo
 
 
 def broadcast_axis(shape: Sequence[int], strides: Sequence[int]) -> int | None:
-    """The first axis along which all elements are one in memory."""
+    """Returns the first axis with stride 0 and more than one element, or None."""
     if 0 in shape:
         return None
     axes = enumerate(zip(shape, strides, strict=True))
@@ -82,7 +83,10 @@ def broadcast_axis(shape: Sequence[int], strides: Sequence[int]) -> int | None:
 
 @memoized("first and last byte of an array", key="shape, strides, item size", most=1024)
 def known_bounds(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
-    """The first byte of an array and the one after the last, from element 0 on; remembered: a call pays for it."""
+    """Returns the offsets of an array's first byte and of the byte after its last, relative to element 0.
+
+    Memoized, since every call needs them.
+    """
     if 0 in shape:
         return 0, 0
     steps = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
@@ -91,7 +95,7 @@ def known_bounds(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
 
 @memoized("the layout of an array", key="shape, strides, item size, alignment", most=1024)
 def known_layout(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, aligned: bool) -> Strided:
-    """`strided`, remembered likewise."""
+    """Memoized `strided`."""
     return strided(shape, strides, itemsize, aligned)
 
 
@@ -103,22 +107,22 @@ def known_layout(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
 def known_memory(
     shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, aligned: bool
 ) -> tuple[Strided, bool, bool]:
-    """Layout, `is_nested` and whether there is a `broadcast_axis`, remembered likewise."""
+    """Returns the layout, `is_nested`, and whether there is a `broadcast_axis`; memoized."""
     layout = strided(shape, strides, itemsize, aligned)
     return layout, is_nested(shape, strides, itemsize), broadcast_axis(shape, strides) is not None
 
 
 STRIDE_NAME = re.compile(r"t(\d+)s(\d+)")
-"""What `stride_name` makes."""
+"""Matches the names that `stride_name` returns."""
 
 
 def stride_name(number: int, axis: int) -> str:
-    """The name of the symbol for the stride of an axis of a value."""
+    """Returns the name of the symbol for the stride of an axis of a value."""
     return f"t{number}s{axis}"
 
 
 def symbolic_strides(layout: Strided, shape: Shape, number: int) -> Shape:
-    """The strides in elements, with a symbol for each free one."""
+    """Returns the strides in elements, with a symbol for each free stride."""
     result: list[Extent] = []
     inner: Extent = 0
     for axis in range(len(shape) - 1, -1, -1):

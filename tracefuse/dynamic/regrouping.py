@@ -1,9 +1,9 @@
-"""A reshape for given sizes, as merges and splits of axes.
+"""Expresses a reshape for concrete sizes as merges and splits of axes.
 
-Both shapes are cut into groups of axes with equal products, as fine as the sizes allow; axes of one element stand
-outside. Each group merges its axes and splits the result again. The same transform serves every size that groups so.
+Both shapes are divided into the smallest groups of axes with equal products; axes of one element belong to no group.
+Each group merges its axes and splits the merged axis. The transforms serve all sizes with the same groups.
 
-Knows: sizes and extents. Must not know: fusions, rows.
+Knows: sizes and extents. Must not know: fusions, op definitions.
 """
 
 from __future__ import annotations
@@ -30,35 +30,35 @@ class Transform:
 
 
 def wide_axes(sizes: Sequence[int]) -> tuple[int, ...]:
-    """The axes that do not have one element."""
+    """Returns the axes that do not have one element."""
     return tuple(axis for axis, size in enumerate(sizes) if size != 1)
 
 
 def groups_of(source: Sequence[int], target: Sequence[int]) -> tuple[Group, ...]:
-    """The groups of two shapes with the same number of elements, which is not 0."""
-    rest, wanted = list(wide_axes(source)), list(wide_axes(target))
+    """Returns the groups of two shapes with the same, nonzero, number of elements."""
+    source_axes, target_axes = list(wide_axes(source)), list(wide_axes(target))
     groups: list[Group] = []
-    while rest:
-        mine, theirs = [rest.pop(0)], [wanted.pop(0)]
-        while (left := prod(source[k] for k in mine)) != (right := prod(target[k] for k in theirs)):
+    while source_axes:
+        merged, split = [source_axes.pop(0)], [target_axes.pop(0)]
+        while (left := prod(source[k] for k in merged)) != (right := prod(target[k] for k in split)):
             if left < right:
-                mine.append(rest.pop(0))
+                merged.append(source_axes.pop(0))
             else:
-                theirs.append(wanted.pop(0))
-        groups.append((tuple(mine), tuple(theirs)))
+                split.append(target_axes.pop(0))
+        groups.append((tuple(merged), tuple(split)))
     return tuple(groups)
 
 
 def transforms_of(source: Sequence[int], target: Sequence[int]) -> tuple[Transform, ...]:
-    """What makes an array of one shape one of the other; () where they are equal. Axes are those at that point."""
+    """Returns the steps that reshape `source` to `target`; () if they are equal. Axes count at the time of the step."""
     if tuple(source) == tuple(target) or not prod(source):
         return ()
     ones = [axis for axis, size in enumerate(source) if size == 1]
     steps = [Transform("squeeze", axis) for axis in reversed(ones)]
     place = 0
-    for mine, theirs in groups_of(source, target):
-        steps += [Transform("merge", place)] * (len(mine) - 1)
-        for axis in theirs[:-1]:
+    for merged, split in groups_of(source, target):
+        steps += [Transform("merge", place)] * (len(merged) - 1)
+        for axis in split[:-1]:
             steps.append(Transform("outer_split", place, target[axis]))
             place += 1
         place += 1

@@ -1,9 +1,9 @@
-"""How each resize of a fusion is keyed for the sizes of a call, and what becomes static with it.
+"""The keys of the resizes of a fusion for the sizes of a call, and the sizes that become static.
 
-An axis is keyed by its extent and what is added at its two ends; it and every size that these are made of are then
-static. Or it is keyed by whether it has one element, and stays dynamic. A resize that changes nothing is keyed so.
+A static axis is keyed by its extent and the elements added at its two ends; it and every size in these expressions
+become static. A dynamic axis is keyed by whether it has one element. A resize that changes nothing has its own key.
 
-Knows: fusions, what rows say of resizes, guards. Must not know: how a fusion is made anew, reshapes.
+Knows: fusions, the resizes of op definitions, guards. Must not know: how a fusion is rebuilt, reshapes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tracefuse.ir.subfusion import map_extents
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
-    """A resized axis in the terms of the fusion."""
+class ResizeAxis:
+    """A resized axis, in symbolic extents."""
 
     entry: ResizedAxis
     extent: Extent
@@ -42,37 +42,38 @@ class Axis:
 
 
 class ResizeFacts:
-    """What the sizes say of a fusion's resizes. loose: the axes that stay dynamic; None: all.
+    """The facts about a fusion's resizes for the sizes of a call.
 
-    axes: of each value that a resize makes. table: the sizes that are static or spelled by others. guards: the facts.
+    dynamic: the axes that stay dynamic; None: all. axes: the resized axes of each result. table: the replacements of
+    sizes: constants for static sizes, or expressions of other sizes. guards: the facts that were used.
     """
 
     def __init__(
-        self, fusion: Fusion, sizes: Mapping[int, int], loose: Collection[tuple[int, int, int]] | None
+        self, fusion: Fusion, sizes: Mapping[int, int], dynamic: Collection[tuple[int, int, int]] | None
     ) -> None:
-        self.fusion, self.sizes, self.loose = fusion, sizes, loose
+        self.fusion, self.sizes, self.dynamic = fusion, sizes, dynamic
         self.guards: dict[Guard, None] = {}
-        self.axes: dict[int, list[Axis]] = {}
+        self.axes: dict[int, list[ResizeAxis]] = {}
         self.table: dict[Symbol, Extent] = {}
-        self._spelled_with: dict[Symbol, dict[Symbol, None]] = {}  # the entries that a symbol stands in
+        self._users: dict[Symbol, dict[Symbol, None]] = {}  # the sizes whose replacement contains a symbol
         for node in fusion.nodes:
-            self.look_at(node)
+            self._key_axes(node)
 
     def value(self, extent: Extent) -> int:
-        """The value in the call at hand."""
+        """Returns the value of an extent in this call."""
         return evaluate(extent, self.sizes)
 
-    def spelled(self, extent: Extent) -> Extent:
-        """An extent with what is static, or spelled by other sizes."""
+    def resolve(self, extent: Extent) -> Extent:
+        """Substitutes the replacements of sizes in an extent."""
         return substitute(extent, self.table) if self.table else extent
 
     def guard(self, left: Extent, relation: str, right: Extent, reason: str, where: str | None = None) -> None:
-        """Keeps a fact of the call at hand, unless it is one of every call."""
+        """Records a guard, unless it has the same answer in every call."""
         if not isinstance(right - left, int):
             self.guards[Guard(left, relation, right, reason, where)] = None
 
     def changes_nothing(self, node: Node) -> bool:
-        """Whether a result is its only operand; an operand beside others never is the whole result."""
+        """Returns whether the result of a node equals its only operand."""
         axes = self.axes.get(node.outputs[0], ())
         if not axes or len(node.operands) > 1 or not all(axis.entry.is_nothing for axis in axes):
             return False
@@ -85,17 +86,18 @@ class ResizeFacts:
         attributes = {k: map_extents(v, self.fusion.canonical) for k, v in node.attributes.items()}
         return node.op.resize([self.fusion.shape_of(o) for o in node.operands], attributes)
 
-    def look_at(self, node: Node) -> None:
-        """Keys every axis that the node resizes, and keeps the facts."""
+    def _key_axes(self, node: Node) -> None:
+        """Keys every axis that a node resizes, and records the guards."""
         for resize in self._resizes(node):
             extent = self.fusion.shape_of(node.operands[resize.operand])[resize.axis]
             parts = (resize.left, resize.right, resize.step)
             if parts == (0, 0, 1) or all(isinstance(e, int) for e in (extent, *parts)):
                 continue
             place = (node.outputs[0], resize.operand, resize.axis)
-            found = Axis(self._entry(place, node, extent, *parts, moves=resize.moves), extent, *parts, resize.moves)
-            self.axes.setdefault(node.outputs[0], []).append(found)
-            self._keep_facts(found, node)
+            entry = self._entry(place, node, extent, *parts, moves=resize.moves)
+            axis = ResizeAxis(entry, extent, *parts, resize.moves)
+            self.axes.setdefault(node.outputs[0], []).append(axis)
+            self._record_facts(axis, node)
 
     def _entry(
         self, place: tuple[int, int, int], node: Node, extent: Extent, left: Extent, right: Extent, step: Extent, *,
@@ -106,15 +108,15 @@ class ResizeFacts:
         sizes = self.value(extent), self.value(left), self.value(right)
         if sizes[1:] == (0, 0) and self.value(step) == 1:
             key = (-1, -1, -1)
-        elif self.loose is None or place in self.loose:
+        elif self.dynamic is None or place in self.dynamic:
             count = sizes[0] if moves else -(-sum(sizes) // self.value(step))
             key = (-1, 1, 1) if count == 1 else (-1, 2, 2)
         else:
             key = sizes
         return ResizedAxis(place, node.op.name, operand, key, sizes)
 
-    def _keep_facts(self, axis: Axis, node: Node) -> None:
-        """Guards what the key says, and makes static what it keys exactly."""
+    def _record_facts(self, axis: ResizeAxis, node: Node) -> None:
+        """Guards the key of an axis, and makes the sizes of an exact key static."""
         entry = axis.entry
         what = f"{node.op.name} of axis {entry.place[2]}"
         if entry.is_nothing:
@@ -127,38 +129,38 @@ class ResizeFacts:
             for part in axis.parts:
                 for symbol in symbols(part):
                     assert symbol.id is not None
-                    value, own = self.sizes[symbol.id], Expression((((symbol,), 1),))
+                    value, size = self.sizes[symbol.id], Expression((((symbol,), 1),))
                     self._enter(symbol, value)
-                    self.guard(own, "==", value, f"the {what} is made for it", node.where)
+                    self.guard(size, "==", value, f"the {what} is made for it", node.where)
         else:
             self._guard_change(axis, f"the {what} changes it", node.where)
             relation = "==" if entry.key == (-1, 1, 1) else "!="
             self.guard(axis.result, relation, 1, f"the {what} makes a broadcast axis or not", node.where)
 
     def _solve(self, zero: Extent) -> None:
-        """Spells a run-time scalar by the others of an expression that is 0."""
-        expression = self.spelled(zero)
+        """Replaces a run-time scalar in an expression that is 0 by an expression of the other sizes."""
+        expression = self.resolve(zero)
         for monomial, coefficient in expression.terms if isinstance(expression, Expression) else ():
-            one = monomial[0] if len(monomial) == 1 else None
-            if not isinstance(one, Symbol) or one.id is None or one.id < 0 or abs(coefficient) != 1:
+            scalar = monomial[0] if len(monomial) == 1 else None
+            if not isinstance(scalar, Symbol) or scalar.id is None or scalar.id < 0 or abs(coefficient) != 1:
                 continue
-            rest = Expression((((one,), 1),)) - expression * coefficient
-            if one not in symbols(rest):
-                self._enter(one, rest)
+            rest = Expression((((scalar,), 1),)) - expression * coefficient
+            if scalar not in symbols(rest):
+                self._enter(scalar, rest)
                 return
 
-    def _enter(self, one: Symbol, spelling: Extent) -> None:
-        """Spells a size by others, also where it stands in what was entered before."""
-        if one in self.table and self.table[one] == spelling:
+    def _enter(self, size: Symbol, replacement: Extent) -> None:
+        """Replaces a size by an expression of other sizes, also in earlier replacements."""
+        if size in self.table and self.table[size] == replacement:
             return
-        changed = self._spelled_with.pop(one, {})
-        self.table.update((known, substitute(self.table[known], {one: spelling})) for known in changed)
-        self.table[one] = spelling
-        for found in symbols(spelling):
-            self._spelled_with.setdefault(found, {}).update({**changed, one: None})
+        changed = self._users.pop(size, {})
+        self.table.update((known, substitute(self.table[known], {size: replacement})) for known in changed)
+        self.table[size] = replacement
+        for symbol in symbols(replacement):
+            self._users.setdefault(symbol, {}).update({**changed, size: None})
 
-    def _guard_change(self, axis: Axis, reason: str, where: str | None) -> None:
-        """That the resize is none that changes nothing, by the first end for which that shows."""
+    def _guard_change(self, axis: ResizeAxis, reason: str, where: str | None) -> None:
+        """Guards that the resize changes something, by the first end or step that shows it."""
         ends = ((axis.left, 0), (axis.right, 0), (axis.step, 1))
         if not any(isinstance(end, int) and end != nothing for end, nothing in ends):
             end, nothing = next((end, nothing) for end, nothing in ends if self.value(end) != nothing)

@@ -186,7 +186,7 @@ class FusedFunction(Generic[P, R]):
         entry.before = entry.trace.facts(arguments)
         self._cache.add(key, entry)
         if cause is not None:
-            self._cache.guard_failures.note(cause, warn=options.dynamic)
+            self._cache.guard_failures.add(cause, warn=options.dynamic)
         return entry, arguments
 
     def _unstable(self, entry: Entry, call: Call, bound: Any) -> TraceError:

@@ -14,7 +14,7 @@ from tracefuse.caches import CLEAR_CACHES, BoundedTable, Cache, register
 from tracefuse.compiler.placed_fusion import CacheInfo
 from tracefuse.compiler.plan_cache import PlanCache
 from tracefuse.config import Options
-from tracefuse.dynamic.guard_failures import Misses
+from tracefuse.dynamic.guard_failures import FailureCounts
 from tracefuse.frontend.calls.fast_path import DirectCall
 from tracefuse.frontend.calls.trace_entry import Entry
 
@@ -41,7 +41,7 @@ class TraceCache:
         self.lock = threading.RLock()
         self.recent: tuple[int, PlanCache[Any]] | None = None
         self.fast_paths: BoundedTable[tuple[Any, ...], list[DirectCall]] = BoundedTable(MOST_KEYS)
-        self.guard_failures = Misses()
+        self.guard_failures = FailureCounts()
         self.hits = 0
         self._entries: BoundedTable[TraceKey, list[Entry]] = _Entries(self)
         self._traces = self._compiles_dropped = 0

@@ -15,7 +15,7 @@ import numpy as np
 
 from tracefuse import pytrees, source
 from tracefuse.dtypes import dtype_of
-from tracefuse.dynamic.guard_failures import Miss, first_miss
+from tracefuse.dynamic.guard_failures import GuardFailure, first_failure
 from tracefuse.dynamic.guards import Guard
 from tracefuse.errors import TraceError, TracefuseError
 from tracefuse.frontend.numpy_api import replacements
@@ -103,9 +103,9 @@ class Trace:
         symbolic = (self.fusion.values[v].shape[axis] for _, v, axis in self.fusion.axis_ids())
         return tuple(Guard(extent, "!=", 1, reason) for extent in symbolic if not isinstance(extent, int))
 
-    def miss(self, arguments: Sequence[Any], before: Mapping[int, Any]) -> Miss | None:
+    def miss(self, arguments: Sequence[Any], before: Mapping[int, Any]) -> GuardFailure | None:
         """The first guard that does not hold for other arguments; before: the facts that it was recorded with."""
-        return first_miss(self.fusion, self.guards, before, self.facts(arguments))
+        return first_failure(self.fusion, self.guards, before, self.facts(arguments))
 
     def guard_function(self) -> Callable[[Sequence[Any]], bool] | None:
         """Whether the facts that were used hold, as a function of the arguments in the fusion's order."""

@@ -1,6 +1,6 @@
-"""The builder of a Fusion: collects values and nodes, and verifies and freezes them.
+"""The builder of a Fusion: collects values and nodes, then verifies and freezes them.
 
-Knows: values, types, nodes, what every op says of its shapes. Must not know: any single op, kernels, devices.
+Knows: values, types, nodes, the shape rules of ops. Must not know: any single op, kernels, devices.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from tracefuse.ir.fusion import (
     Requirement,
     Type,
     Value,
-    is_given,
+    is_input_extent,
 )
 
 
 class FusionBuilder:
-    """Collects values and nodes; `build` verifies and freezes. Numbers are given in order unless `number` says.
+    """Collects values and nodes; `build` verifies and freezes them. Numbers values in order unless `number` is passed.
 
-    decides_later: whether a computed extent is 1, and broadcasts, is not asked while recording but for the sizes of a
-    call (see `concretize`).
+    decides_later: concretization decides whether a computed extent is 1 and broadcasts, not recording (see
+    `concretize`).
     """
 
     def __init__(self) -> None:
@@ -49,12 +49,12 @@ class FusionBuilder:
         return number
 
     def snapshot(self) -> tuple[int, ...]:
-        """What `take_back` needs to come back to what is recorded now."""
-        held = (self.values, self.inputs, self.nodes, self.outputs, self.requirements, self.aliases)
-        return (*map(len, held), self._axes, self._next)
+        """Returns a mark of the current state for `take_back`."""
+        tables = (self.values, self.inputs, self.nodes, self.outputs, self.requirements, self.aliases)
+        return (*map(len, tables), self._axes, self._next)
 
     def take_back(self, mark: tuple[int, ...]) -> None:
-        """Forgets what was recorded since the mark."""
+        """Restores the state at the mark."""
         *lengths, self._axes, self._next = mark
         for recorded, length in (
             (self.inputs, lengths[1]), (self.nodes, lengths[2]), (self.outputs, lengths[3]),
@@ -72,7 +72,7 @@ class FusionBuilder:
 
     @property
     def axes(self) -> int:
-        """How many axes the inputs have together."""
+        """The total number of axes of the inputs."""
         return self._axes
 
     def _add(self, value: Value) -> int:
@@ -84,9 +84,10 @@ class FusionBuilder:
         self, dtype: DType, shape: Sequence[int], *, layout: Layout | None = None, name: str | None = None,
         where: str | None = None, number: int | None = None, extents: Sequence[Extent] | None = None,
     ) -> int:  # fmt: skip
-        """An array argument. shape: -1 for a symbolic extent, 1 for a broadcast axis, n for a static one.
+        """Adds an array argument; returns its number.
 
-        extents: spells the axes instead of the shape, for a pass that knows which are equal.
+        shape: -1 for a symbolic extent, 1 for a broadcast axis, n for a static extent. extents: overrides the extents,
+        for a pass that knows which are equal. Raises ShapeError for an entry below -1.
         """
         if any(s < -1 for s in shape):
             raise ShapeError(f"an input's shape is made of -1, 1 and sizes, got {list(shape)}", where=where)
@@ -101,7 +102,7 @@ class FusionBuilder:
         self, dtype: DType, *, name: str | None = None, where: str | None = None, extent: Extent | None = None,
         number: int | None = None,
     ) -> int:  # fmt: skip
-        """A host scalar argument; `extent`: the integer expression that it is, by default its own symbol."""
+        """Adds a host scalar argument; returns its number. extent: its integer expression, by default a new symbol."""
         from_number = self.new_number() if number is None else number
         if extent is None and dtype.is_integer:
             extent = scalar_extent(from_number)
@@ -113,7 +114,7 @@ class FusionBuilder:
         self, left: Extent, relation: str, right: Extent, message: str, hint: str, where: str | None = None,
         kind: type[TracefuseError] = ShapeError,
     ) -> None:  # fmt: skip
-        """Records left == right or left <= right; an error of the `kind` at once where it is known to be false."""
+        """Records left == right or left <= right; raises `kind` immediately if the relation is known to be false."""
         difference = right - left
         if difference == 0 or (relation == "<=" and is_nonnegative(difference)):
             return
@@ -127,15 +128,15 @@ class FusionBuilder:
         dtypes: Sequence[DType], *, where: str | None = None, names: Sequence[str | None] = (),
         numbers: Sequence[int] = (), extents: Sequence[Extent | None] = (),
     ) -> tuple[int, ...]:  # fmt: skip
-        """Applies `op`; returns the numbers of its results. It is a scalar where no operand is a tensor.
+        """Applies `op`; returns the numbers of its results. A pointwise op without tensor operands gives a host scalar.
 
-        dtypes: the result types. extents: for scalar results, the integer expressions that they are.
+        dtypes: the result types. extents: the integer expressions of scalar results.
         """
         full = {**dict(op.attributes), **attributes}
         shapes = [() if isinstance(o, Literal) else self.values[o].shape for o in operands]
 
         def require(left: Extent, relation: str, right: Extent, message: str, hint: str) -> None:
-            if not (self.decides_later and op.broadcasts and is_given(left) != is_given(right)):
+            if not (self.decides_later and op.broadcasts and is_input_extent(left) != is_input_extent(right)):
                 self.require(left, relation, right, f"{op.name}: {message}", hint, where)
 
         result_shapes = op.shapes(shapes, full, require)
@@ -153,7 +154,7 @@ class FusionBuilder:
         return tuple(results)
 
     def output(self, value: int, alias: int | None = None) -> None:
-        """Makes `value` an output; `alias` is the input whose memory it updates."""
+        """Adds `value` to the outputs. alias: the input whose memory it updates. Raises FusionError if undefined."""
         if value not in self.values:
             raise FusionError(f"no node computes output {value}")
         if alias is not None:

@@ -1,4 +1,4 @@
-"""How far the result of an op may be from the exact one: the models that op definitions declare as `error`.
+"""Error models: bounds on the difference between the result of an op and the exact result, for the field `error`.
 
 A model speaks of magnitudes in float64: of each operand its value and an absolute bound of its error, and of the op's
 own arithmetic how many units of rounding it adds. A unit is half the distance of 1 to the next number. The bounds are

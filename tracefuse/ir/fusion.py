@@ -1,11 +1,11 @@
-"""The IR: typed values in single assignment, nodes that apply an op, and the Fusion that holds them.
+"""The IR: typed values in static single assignment, nodes that apply an op, and the Fusion that contains them.
 
-A Fusion is immutable and verified when it is built. Values are numbered in one sequence, tensors and host scalars
-alike; a Python constant is a `Literal` operand and takes no number. Extents are symbolic: axis k of the inputs, counted
-over all tensor inputs, is the symbol with id -(k + 1). What tracing found that must hold between extents is kept as
-requirements, which are checked before anything runs.
+A Fusion is immutable and verified at construction. Tensors and host scalars share one sequence of value numbers; a
+Python constant is a `Literal` operand and has no number. Extents are symbolic: axis k of the inputs, counted over all
+tensor inputs, is the symbol with id -(k + 1). Requirements record the relations between extents that tracing relied on;
+they are checked before anything runs.
 
-Knows: values, types, nodes, what every op must be able to say. Must not know: any single op, kernels, devices.
+Knows: values, types, nodes, the interface of every op. Must not know: any single op, kernels, devices.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Type:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a definition says of an input's memory, as nvFuser's define_tensor spells it.
+    """The declared memory layout of an input, in the terms of nvFuser's define_tensor.
 
-    contiguity: per axis, None where the axis is broadcast. stride_order: empty, or per axis its rank by stride.
+    contiguity: for each axis; None if the axis is broadcast. stride_order: empty, or the rank of each axis by stride.
     """
 
     contiguity: tuple[bool | None, ...] = ()
@@ -51,10 +51,10 @@ class Layout:
 class Value:
     """One value of a fusion.
 
-    kind: "tensor", or "scalar" (on the host: evaluated before the launch that needs it, a kernel argument).
-    extent: for an integer scalar, the integer expression that it is. name, where: the user's name and line.
-    origin: the value of the fusion that this one was made from by a pass, if any. stream: the axis whose slices are
-    computed on streams, one by one. sharding: which devices hold it, where several do.
+    kind: "tensor", or "scalar": a host scalar, which is evaluated before the launch that takes it as an argument.
+    extent: the integer expression that an integer scalar equals. name, where: the user's name and source line. origin:
+    the value that a pass derived this one from, if any. stream: the axis whose slices run on streams. sharding: the
+    devices that hold the value, if there are several.
     """
 
     number: int
@@ -94,9 +94,9 @@ Attributes: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """Something that must hold between extents for the fusion to be defined: left == right, or left <= right.
+    """A relation between extents that the fusion requires: left == right, or left <= right.
 
-    message: what the user reads when it does not, with {left} and {right} for the two integers; kind: of which error.
+    message: the error message, with {left} and {right} for the two integers. kind: the error class.
     """
 
     left: Extent
@@ -116,17 +116,17 @@ class Requirement:
 
 Require: TypeAlias = Callable[[Extent, str, Extent, str, str], None]
 Into: TypeAlias = Callable[..., None]
-"""Called with the array library, the result's array, the operands and the op's attributes by name."""
+"""Called with the array library, the output buffer, the operands, and the op's attributes by name."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Op(ABC):
-    """What a pass may ask of any op. Definitions are in tracefuse/ops; the kinds are its subclasses in ir/op_kinds.py.
+    """The interface of every op. Op definitions are in tracefuse/ops; the kinds are subclasses in ir/op_kinds.py.
 
-    arity: number of operands, None for any number. attributes: the names of the attributes with their defaults.
-    distinct: two equal nodes are two values all the same, and are never merged into one.
-    broadcasts: axes of extent 1 are repeated to the result's. into: how the array library computes the op into given
-    memory, with no kernel; see ops/array_functions.py.
+    arity: the number of operands; None for any number. attributes: the names of the attributes, with their defaults.
+    distinct: equal nodes are different values, and are never merged. broadcasts: axes of extent 1 are broadcast to the
+    result's extent. into: computes the op into an output buffer with the array library, without a kernel; see
+    ops/array_functions.py.
     """
 
     name: str
@@ -141,7 +141,7 @@ class Op(ABC):
 
     @abstractmethod
     def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
-        """The result shapes; `require` records what must hold between extents, ShapeError where it cannot."""
+        """Returns the result shapes. `require` records relations between extents; raises ShapeError if one is false."""
 
     def __repr__(self) -> str:
         return self.name
@@ -149,7 +149,7 @@ class Op(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """`outputs = op(operands, **attributes)`, computed in `compute`; converting the operands is part of the node."""
+    """`outputs = op(operands, **attributes)`, computed in dtype `compute`; the node converts its operands to it."""
 
     op: Op
     operands: tuple[Operand, ...]
@@ -160,12 +160,12 @@ class Node:
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """The value numbers among the operands, each once, in order."""
+        """The value numbers among the operands, in order and without duplicates."""
         return tuple(dict.fromkeys(o for o in self.operands if isinstance(o, int)))
 
 
 register(Cache(
-    "ir.fusion.Fusion._canonical", "extents with equal symbols spelled alike", "extent", "extents of the fusion",
+    "ir.fusion.Fusion._canonical", "extents with equal symbols unified", "extent", "extents of the fusion",
     "a fusion", "with the fusion",
 ))  # fmt: skip
 
@@ -174,9 +174,10 @@ register(Cache(
 class Fusion:
     """A recorded function. `values` by number; `aliases` maps an output to the input whose memory it updates.
 
-    concrete: it was made for the sizes of calls, so that an extent which needs a run-time scalar is known to be 1 (and
-    is then spelled so) or not. equal_extents: symbols that equal an extent beside what the requirements say. What
-    stands for equal symbols is derived here alone, so that `dataclasses.replace` with other requirements is enough.
+    concrete: the fusion is concretized for the sizes of calls: an extent that depends on a run-time scalar is the
+    constant 1, or known to differ from 1. equal_extents: symbols that equal an extent, besides those in the
+    requirements. The representatives of equal symbols are derived at construction, so `dataclasses.replace` may change
+    the requirements.
     """
 
     values: Mapping[int, Value]
@@ -196,36 +197,36 @@ class Fusion:
         self._representatives.update(_union(self.requirements))
 
     def type_of(self, operand: Operand) -> Type | None:
-        """The type of a value operand; None for a literal."""
+        """Returns the type of a value operand; None for a literal."""
         return None if isinstance(operand, Literal) else self.values[operand].type
 
     def shape_of(self, operand: Operand) -> Shape:
-        """The shape of an operand, () for a literal, with equal extents spelled alike."""
+        """Returns the shape of an operand in canonical extents; () for a literal."""
         if isinstance(operand, Literal):
             return ()
         return tuple(self.canonical(e) for e in self.values[operand].shape)
 
     def canonical(self, extent: Extent) -> Extent:
-        """`extent` with every symbol replaced by the first one that is required to equal it."""
+        """Returns `extent` with every symbol replaced by the representative of the symbols equal to it."""
         if not self._representatives or isinstance(extent, int):
             return extent
-        found = self._canonical.get(extent)
-        if found is None:
-            found = self._canonical[extent] = substitute(extent, self._representatives)
-        return found
+        canonical = self._canonical.get(extent)
+        if canonical is None:
+            canonical = self._canonical[extent] = substitute(extent, self._representatives)
+        return canonical
 
     @property
     def representatives(self) -> Mapping[Symbol, Extent]:
-        """The extent that stands for each symbol which equals another one or a constant."""
+        """The representative of each symbol that equals another symbol or a constant."""
         return self._representatives
 
     @property
     def symbolic_axes(self) -> tuple[tuple[int, int], ...]:
-        """(value, axis) whose extent needs a run-time scalar and is not settled: 1, or another number of elements."""
+        """The (value, axis) pairs whose extent depends on a run-time scalar; empty for a concretized fusion."""
         if self.concrete:
             return ()
-        made = (self.values[number] for node in self.nodes for number in node.outputs)
-        extents = ((v.number, axis, self.canonical(e)) for v in made for axis, e in enumerate(v.shape))
+        results = (self.values[number] for node in self.nodes for number in node.outputs)
+        extents = ((v.number, axis, self.canonical(e)) for v in results for axis, e in enumerate(v.shape))
         return tuple((n, axis) for n, axis, e in extents if any(s.id is not None and s.id >= 0 for s in symbols(e)))
 
     @property
@@ -241,7 +242,7 @@ class Fusion:
         return tuple(v for v in self.inputs if not self.values[v].is_tensor)
 
     def axis_ids(self) -> Iterator[tuple[int, int, int]]:
-        """(extent id, value, axis) of every axis of every tensor input, in order."""
+        """Yields (extent id, value, axis) for every axis of every tensor input, in order."""
         position = 0
         for value in self.tensor_inputs:
             for axis in range(len(self.values[value].shape)):
@@ -253,9 +254,9 @@ class Fusion:
 
 
 def _union(requirements: Sequence[Requirement]) -> dict[Symbol, Extent]:
-    """For each symbol that is required to equal another or a constant, the one that stands for it (older first)."""
+    """Returns the representative of each symbol that must equal another or a constant: the oldest equal symbol."""
     table: dict[Symbol, Extent] = {}
-    spelled: dict[Symbol, set[Symbol]] = {}  # the symbols whose entries a symbol stands in
+    users: dict[Symbol, set[Symbol]] = {}  # for each symbol, the symbols whose entry in the table contains it
     for requirement in requirements:
         if requirement.relation != "==":
             continue
@@ -271,11 +272,11 @@ def _union(requirements: Sequence[Requirement]) -> dict[Symbol, Extent]:
             continue
         if old in symbols(new):
             continue
-        changed = spelled.pop(old, set())
+        changed = users.pop(old, set())
         table.update((s, substitute(table[s], {old: new})) for s in changed)
         table[old] = new
-        for found in symbols(new):
-            spelled.setdefault(found, set()).update(changed, (old,))
+        for symbol in symbols(new):
+            users.setdefault(symbol, set()).update(changed, (old,))
     return table
 
 
@@ -284,16 +285,19 @@ def _age(symbol: Symbol) -> tuple[bool, int]:
     return (number >= 0, abs(number))
 
 
-def is_given(extent: Extent) -> bool:
-    """Whether an extent is a constant or an axis of an input; any other may turn out to be 1, and broadcast."""
-    own = as_symbol(extent)
-    return isinstance(extent, int) or (own is not None and own.id is not None and own.id < 0)
+def is_input_extent(extent: Extent) -> bool:
+    """Returns whether an extent is a constant or the extent of an input axis.
+
+    Any other extent is computed: it may be 1 in a call, and then broadcasts.
+    """
+    symbol = as_symbol(extent)
+    return isinstance(extent, int) or (symbol is not None and symbol.id is not None and symbol.id < 0)
 
 
 def verify(fusion: Fusion, *, lowerable: bool = False) -> None:
     """Raises FusionError unless every value is computed once, before it is read, and every output exists.
 
-    lowerable: also ConcretizationError for the first axis whose size needs a run-time scalar that was not looked at.
+    lowerable: also raises ConcretizationError for the first axis whose size depends on a run-time scalar.
     """
     for number, axis in fusion.symbolic_axes if lowerable else ():
         symbolic = fusion.values[number]
@@ -301,14 +305,14 @@ def verify(fusion: Fusion, *, lowerable: bool = False) -> None:
             f"axis {axis} of value {number} is symbolic: a run-time scalar decides how many elements it has",
             hint="concretize the fusion for the sizes of a call first", where=symbolic.where,
         )  # fmt: skip
-    made: set[int] = set()
+    defined: set[int] = set()
     for value in fusion.inputs:
-        if value in made:
+        if value in defined:
             raise FusionError(f"value {value} is an input twice")
-        made.add(value)
+        defined.add(value)
     for node in fusion.nodes:
         for operand in node.inputs:
-            if operand not in made:
+            if operand not in defined:
                 raise FusionError(
                     f"{node.op.name} reads value {operand}, which no earlier node computes", where=node.where
                 )
@@ -317,27 +321,29 @@ def verify(fusion: Fusion, *, lowerable: bool = False) -> None:
                 f"{node.op.name} takes {node.op.arity} operands, got {len(node.operands)}", where=node.where
             )
         for output in node.outputs:
-            if output in made:
-                raise FusionError(f"value {output} is computed twice, again by {node.op.name}", where=node.where)
-            made.add(output)
+            if output in defined:
+                raise FusionError(
+                    f"value {output} is computed twice, the second time by {node.op.name}", where=node.where
+                )
+            defined.add(output)
     for output in fusion.outputs:
-        if output not in made:
+        if output not in defined:
             raise FusionError(f"no node computes output {output}")
-    missing = made - fusion.values.keys()
+    missing = defined - fusion.values.keys()
     if missing:
         raise FusionError(f"values without a type: {sorted(missing)}")
 
 
 def _typed_view(fusion: Fusion) -> str:
-    def spell(number: int) -> str:
+    def typed_name(number: int) -> str:
         value = fusion.values[number]
         return f"v{number}: {value.type if value.is_tensor else value.dtype.short}"
 
-    lines = [f"fusion({', '.join(spell(v) for v in fusion.inputs)}):"]
+    lines = [f"fusion({', '.join(typed_name(v) for v in fusion.inputs)}):"]
     for node in fusion.nodes:
         operands = [str(o.value) if isinstance(o, Literal) else f"v{o}" for o in node.operands]
         operands += [f"{k}={_attribute_text(v)}" for k, v in node.attributes.items()]
-        left = ", ".join(spell(v) for v in node.outputs)
+        left = ", ".join(typed_name(v) for v in node.outputs)
         text = f"  {left} = {node.op.name}({', '.join(operands)})"
         lines.append(f"{text:<60}  # {node.where}" if node.where else text)
     lines.append(f"  return {', '.join(f'v{v}' for v in fusion.outputs)}")

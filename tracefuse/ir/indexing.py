@@ -1,9 +1,8 @@
-"""Consumer-pull index maps: where each use of a value reads it.
+"""Index maps: the coordinates at which each consumer reads its operands.
 
-A kernel is built from its results backwards: an element of a node's result, at some coordinates, needs elements of the
-operands at coordinates that follow from the node alone. The same value read by two uses has two index maps; that is
-what makes `x + rotate(x)` right in one kernel. `AxisMap` is the coarse form of a map, one entry per axis, that the
-merge rule works on.
+A kernel is built backwards from its results: the node alone determines the operand coordinates for an element of its
+result. Each use of a value has its own index map; this makes `x + rotate(x)` correct in one kernel. `AxisMap` is a
+coarse index map with one entry per axis, which the merge rule works on.
 
 Knows: the kinds of op and coordinates. Must not know: loops, kernels, segments.
 """
@@ -20,23 +19,23 @@ from tracefuse.ir.op_kinds import IndexOf, Library, Movement, Pointwise, Reducti
 from tracefuse.ir.row_major import linearize
 
 PULLED = -1
-"""The entry of an axis that is read at other coordinates than those of the loops."""
+"""The entry of an axis that is not read along a loop, but at computed coordinates."""
 
 AxisMap: TypeAlias = tuple[int | None, ...]
-"""Per axis of a value: the loop that it is read along, None for an axis of extent 1, or PULLED."""
+"""For each axis of a value: the loop along which it is read, None for an axis of extent 1, or PULLED."""
 
 
 def operand_coordinates(shape: Shape, result: Shape, coordinates: Shape) -> Shape:
-    """Where an operand of a broadcasting op is read for the result element at `coordinates`."""
+    """Returns the operand coordinates of a broadcasting op for the result element at `coordinates`."""
     lead = len(result) - len(shape)
     return tuple(0 if extent == 1 else coordinates[lead + axis] for axis, extent in enumerate(shape))
 
 
 def sources(fusion: Fusion, node: Node, coordinates: Shape, index_of: IndexOf) -> tuple[Source, ...]:
-    """The operand elements that the result of a pointwise or movement node needs at `coordinates`.
+    """Returns the operand elements that a node reads for its result at `coordinates`.
 
-    Pointwise: one source an operand, all of them needed. Movement: the first whose conditions hold is the element.
-    A reduction over axes of extent 1 alone reads one element.
+    Pointwise: one source per operand; all are read. Movement: candidate sources; the first whose conditions hold is
+    read. Reduction: one source; all reduced axes have extent 1.
     """
     shapes = [fusion.shape_of(o) for o in node.operands]
     result = fusion.shape_of(node.outputs[0])
@@ -45,12 +44,12 @@ def sources(fusion: Fusion, node: Node, coordinates: Shape, index_of: IndexOf) -
     if isinstance(node.op, Movement):
         attributes = {k: _canonical(fusion, v) for k, v in node.attributes.items()}
         pulled = node.op.pull(coordinates, shapes, result, attributes, index_of)
-        return tuple(replace(source, coordinates=_inside(source, shapes[source.operand])) for source in pulled)
+        return tuple(replace(source, coordinates=_simplified(source, shapes[source.operand])) for source in pulled)
     return tuple(Source(k, operand_coordinates(shape, result, coordinates)) for k, shape in enumerate(shapes))
 
 
 def position_of(fusion: Fusion, node: Node, coordinates: Shape) -> Extent | None:
-    """For a row with a shape of its own, what its code calls `index`: the row-major position in that shape."""
+    """Returns the variable `index` of an op with an extra shape: the row-major position in that shape, else None."""
     op = node.op
     if not isinstance(op, Pointwise) or op.extra_shape is None:
         return None
@@ -58,8 +57,8 @@ def position_of(fusion: Fusion, node: Node, coordinates: Shape) -> Extent | None
     return linearize(operand_coordinates(shape, fusion.shape_of(node.outputs[0]), coordinates), shape)
 
 
-def _inside(source: Source, shape: Shape) -> Shape:
-    """The coordinates of a source, 0 along axes of extent 1: where its conditions hold they are nothing else."""
+def _simplified(source: Source, shape: Shape) -> Shape:
+    """Returns the coordinates of a source, with 0 on axes of extent 1: its conditions imply that value."""
     return tuple(0 if extent == 1 else c for c, extent in zip(source.coordinates, shape, strict=True))
 
 
@@ -70,7 +69,7 @@ def _canonical(fusion: Fusion, attribute: object) -> object:
 
 
 def reduces(fusion: Fusion, node: Node) -> bool:
-    """Whether the node is a reduction that needs a loop: one over axes of extent 1 alone works element by element."""
+    """Returns whether a node is a reduction that needs a loop, that is, over an axis of an extent other than 1."""
     if not isinstance(node.op, Reduction):
         return False
     shape = fusion.shape_of(node.operands[0])
@@ -78,16 +77,16 @@ def reduces(fusion: Fusion, node: Node) -> bool:
 
 
 def loops_of(node: Node, fusion: Fusion) -> Shape:
-    """The extents that a node's work runs over: the operand's for a reduction, else the result's."""
+    """Returns the extents of a node's loops: the operand's shape for a reduction, else the result's."""
     if isinstance(node.op, Reduction):
         return fusion.shape_of(node.operands[0])
     return fusion.shape_of(node.outputs[0])
 
 
-def reduced_coordinates(node: Node, fusion: Fusion, kept: Shape, reduced: Shape) -> Shape:
-    """The operand coordinates of a reduction for its result at `kept` and the reduction indices `reduced`."""
+def reduced_coordinates(node: Node, fusion: Fusion, coordinates: Shape, reduced: Shape) -> Shape:
+    """Returns the operand coordinates of a reduction, from its result coordinates and its reduction indices."""
     dims, keepdim = node.attributes["dims"], node.attributes["keepdim"]
-    rest, inner = iter(kept), iter(reduced)
+    rest, inner = iter(coordinates), iter(reduced)
     result: list[Extent] = []
     for axis in range(len(fusion.shape_of(node.operands[0]))):
         if axis in dims:
@@ -100,10 +99,10 @@ def reduced_coordinates(node: Node, fusion: Fusion, kept: Shape, reduced: Shape)
 
 
 def use_maps(fusion: Fusion, node: Node) -> tuple[list[Extent], AxisMap, list[tuple[int, AxisMap]]]:
-    """How a single node reads and writes along its own loops.
+    """Returns the axis maps of a single node over its own loops.
 
-    Returns the loops' extents (axes of extent 1 make none), the map of the result, and for each value operand its map.
-    Library nodes have no loops: everything is pulled.
+    Returns the extents of the loops (axes of extent 1 have no loop), the map of the result, and the map of each value
+    operand. Library nodes have no loops: all their operands are pulled.
     """
     shape = loops_of(node, fusion)
     wide = [axis for axis, extent in enumerate(shape) if extent != 1]
@@ -111,18 +110,18 @@ def use_maps(fusion: Fusion, node: Node) -> tuple[list[Extent], AxisMap, list[tu
     coordinates = tuple(symbol(f"x{place[a]}", extent=e) if a in place else 0 for a, e in enumerate(shape))
     extents = [shape[a] for a in wide]
 
-    def map_of(at: Shape, own: Shape) -> AxisMap:
-        return tuple(_entry(c, e, extents) for c, e in zip(at, own, strict=True))
+    def map_of(at: Shape, value_shape: Shape) -> AxisMap:
+        return tuple(_entry(c, e, extents) for c, e in zip(at, value_shape, strict=True))
 
     result = fusion.shape_of(node.outputs[0])
     if isinstance(node.op, Library):
         return extents, map_of(coordinates, result), [(o, (PULLED,) * len(fusion.shape_of(o))) for o in node.inputs]
     if isinstance(node.op, Reduction):
         dims, keepdim = node.attributes["dims"], node.attributes["keepdim"]
-        kept = tuple(0 if a in dims else c for a, c in enumerate(coordinates) if keepdim or a not in dims)
+        result_at = tuple(0 if a in dims else c for a, c in enumerate(coordinates) if keepdim or a not in dims)
         operand = node.operands[0]
         operand_reads = [(operand, map_of(coordinates, shape))] if isinstance(operand, int) else []
-        return extents, map_of(kept, result), operand_reads
+        return extents, map_of(result_at, result), operand_reads
     reads: list[tuple[int, AxisMap]] = []
 
     def index_of(position: int, at: Shape) -> Extent:
@@ -138,12 +137,12 @@ def use_maps(fusion: Fusion, node: Node) -> tuple[list[Extent], AxisMap, list[tu
     return extents, map_of(coordinates, result), reads
 
 
-def _entry(coordinate: Extent, own: Extent, extents: Sequence[Extent]) -> int | None:
-    """The loop that an axis of extent `own` is read along: only where that is all of the loop."""
-    if coordinate == 0 and own == 1:
+def _entry(coordinate: Extent, extent: Extent, extents: Sequence[Extent]) -> int | None:
+    """Returns the loop along which an axis of extent `extent` is read, if the loop has the same extent."""
+    if coordinate == 0 and extent == 1:
         return None
-    found = as_symbol(coordinate)
-    if isinstance(found, Symbol) and found.name[0] == "x":
-        loop = int(found.name[1:])
-        return loop if extents[loop] == own else PULLED
+    index = as_symbol(coordinate)
+    if isinstance(index, Symbol) and index.name[0] == "x":
+        loop = int(index.name[1:])
+        return loop if extents[loop] == extent else PULLED
     return PULLED

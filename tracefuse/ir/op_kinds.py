@@ -1,12 +1,12 @@
-"""The kinds of op, and what the definition of each declares.
+"""The kinds of op, and the fields of their definitions.
 
-A definition declares everything about an op in one place: its result type and shape, its scalar code, its reference
-implementation in NumPy, its error, its attributes and its docstring. Namespaces, documentation, tests and both emitters
-follow from it. Scalar code is a Python expression over the operands a, b, c, ... and the attributes by name. It
-consists of Python's operators, the kernel primitives and `x if c else y`, after lines that name steps if it has any; it
-is parsed once, for every target.
+An op definition declares everything about an op in one place: its result type and shape, its scalar code, its reference
+implementation in NumPy, its error bound, its attributes and its docstring. Namespaces, documentation, tests and both
+emitters are derived from it. Scalar code is a Python expression over the operands a, b, c, ... and the attributes by
+name, optionally after lines that assign named steps. It may use Python's operators, the kernel primitives and
+`x if c else y`. It is parsed once, for every target.
 
-Knows: how ops are described. Must not know: which ops there are, how kernels run them.
+Knows: the structure of op definitions. Must not know: the individual ops, how kernels run them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Within:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where an element comes from: `operand` at `coordinates`, if all conditions hold."""
+    """The source of an element: `operand` at `coordinates`, if all conditions hold."""
 
     operand: int
     coordinates: Shape
@@ -58,7 +58,7 @@ class Source:
 
 
 def check_domain(name: str, operand: DType, domain: Sequence[DType]) -> None:
-    """Raises DtypeError where an op does not compute in a type."""
+    """Raises DtypeError if `operand` is not in the domain of the op `name`."""
     if operand in domain:
         return
     if operand.is_complex:
@@ -74,19 +74,19 @@ def check_domain(name: str, operand: DType, domain: Sequence[DType]) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Pointwise(Op):
-    """An op on elements.
+    """An elementwise op.
 
-    scalar: its code. domain: the types that it computes in. promotion: how operand types make the compute type:
-    "common"; "float" (integers go to floats); "divide" (integers go to the default float); "bool"; "where" (the first
-    operand is a condition). result: "same" as the compute type, "bool", "dtype" (the attribute), "real" (the type of
-    the compute type's real part) or "complex" (the complex type with parts of the compute type).
-    integer: the code where the compute type is an integer or bool, if it differs; complex: likewise. native: halves are
-    computed as they are, not in float32. expensive: worth keeping rather than recomputing. exact: bit-equal to NumPy
-    where the compute type is. ends_segment: its result is stored, and its consumers are in another segment. varies: a
-    host scalar that differs from call to call. error: how far a result may be off; None bounds it for exact operands
-    alone, by what the reference implementation gives in the compute type. on_extents: the extent that the result is
-    where the operands are integer host scalars with extents, 1 or 0 for a comparison; see ops/extent_rules.py.
-    extra_shape: a shape of its own, from its attributes; `index` in the code is the row-major position.
+    scalar: its scalar code. domain: its compute types. promotion: derives the compute type from the operand types:
+    "common"; "float" (integers promote to floats); "divide" (integers promote to the default float); "bool"; "where"
+    (the first operand is a condition). result: "same" (the compute type), "bool", "dtype" (the attribute), "real" (the
+    real type of a complex compute type) or "complex" (the complex type of a real compute type).
+    integer: the code for integer and bool compute types, if it differs; complex: the code for complex types. native:
+    halves are computed in their own type, not in float32. expensive: storing the result costs less than recomputing it.
+    exact: bit-equal to NumPy in the same compute type. ends_segment: its result is stored, and its consumers are in
+    another segment. varies: a host scalar that differs from call to call. error: bounds the error of a result; None:
+    only for exact operands, by the reference implementation in the compute type. on_extents: the extent of the result
+    for integer host scalars with extents, 1 or 0 for a comparison; see ops/extent_rules.py. extra_shape: computes a
+    shape from the attributes that the result broadcasts with; `index` in the code is the row-major position in it.
     """
 
     scalar: str
@@ -110,7 +110,7 @@ class Pointwise(Op):
 
     @property
     def is_copy(self) -> bool:
-        """Whether the result has the operand's type and bits."""
+        """Whether the op copies its operand: the result has the operand's dtype and bits."""
         return self.scalar == "a" and self.result == "same" and self.integer is None and self.complex is None
 
     def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
@@ -120,9 +120,10 @@ class Pointwise(Op):
     def types(
         self, strong: Sequence[DType], weak: Sequence[str], table: str, scalars: Sequence[DType] = ()
     ) -> tuple[DType, DType]:
-        """(compute, result) types for operands with `strong` types, Python `weak` kinds and fd `scalars`.
+        """Returns the (compute, result) types.
 
-        table: "numpy" or "nvfuser".
+        strong: types of array operands. weak: kinds of Python scalars. scalars: types of scalars of a definition.
+        table: the promotion rules, "numpy" or "nvfuser". Raises DtypeError if the op does not support the type.
         """
         if self.promotion == "bool":
             compute = dtypes.bool_
@@ -135,7 +136,7 @@ class Pointwise(Op):
         return compute, self.result_type(compute)
 
     def result_type(self, compute: DType) -> DType:
-        """The type of the result for a compute type, where it follows from that."""
+        """Returns the result type for a compute type; the attribute `dtype` may override it."""
         if self.result == "bool":
             return dtypes.bool_
         if self.result == "real":
@@ -144,16 +145,16 @@ class Pointwise(Op):
 
     @property
     def loops(self) -> np.ufunc | None:
-        """The ufunc whose types it has in NumPy, if it is one."""
+        """The NumPy ufunc that determines its types, if any."""
         return self.numpy if isinstance(self.numpy, np.ufunc) else self.ufunc
 
     def code(self, compute: DType) -> str:
-        """The scalar code for a compute type."""
+        """Returns the scalar code for a compute type."""
         other = {"float": None, "complex": self.complex}.get(compute.kind, self.integer)
         return self.scalar if other is None else other
 
     def arithmetic(self, compute: DType) -> DType:
-        """The type that kernels compute in for a compute type."""
+        """Returns the type in which kernels compute, for a compute type."""
         return compute if self.native else compute.compute
 
     def _adjusted(self, compute: DType, table: str) -> DType:
@@ -163,7 +164,7 @@ class Pointwise(Op):
             return dtypes.float32
         if self.promotion == "divide":
             return dtypes.float64
-        # NumPy's float functions of integers: the smallest float that holds the type, int32 and wider in float64.
+        # NumPy's float functions of integers use the smallest float that holds the type; int32 and wider use float64.
         return {1: dtypes.float16, 2: dtypes.float32}.get(compute.itemsize, dtypes.float64)
 
 
@@ -172,19 +173,19 @@ class Pointwise(Op):
 
 
 def widened_sum(operand: DType, table: str) -> DType:
-    """The type of a sum of elements: small integers widen."""
+    """Returns the type of a sum: small integers widen to 64 bits."""
     if operand.kind == "bool" or (operand.kind == "int" and (operand.itemsize < 8 or table == "nvfuser")):
         return dtypes.int64
     return dtypes.uint64 if operand.kind == "uint" and table == "numpy" else operand
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One of several variables of a reduction's state.
+class StatePart:
+    """One variable of a reduction's state.
 
     lift: its value for one element `a` at the row-major position `index` in the reduced axes. combine: scalar code over
-    the parts of the earlier elements by name, and those of the later ones with `later_` before it. initial: as a
-    reduction's. dtype: None for the type of the elements.
+    the parts of the earlier state by name, and the parts of the later state with the prefix `later_`. initial: as for
+    `Reduction`. dtype: None for the type of the elements.
     """
 
     name: str
@@ -196,19 +197,20 @@ class Part:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Reduction(Op):
-    """An op over the axes `dims`, which stay with extent 1 under `keepdim`.
+    """A reduction over the axes `dims`; `keepdim` keeps them with extent 1.
 
-    A reduction is lift (of an element), combine (associative), final (of the state; `n` is the number of elements).
-    combine: "add", "mul", "minimum", "maximum", "and", "or". initial: the neutral element, "lowest"/"highest" of the
-    type, or None where an empty reduction is not defined. A state of several variables has `parts` instead of lift and
-    combine; final is then in terms of their names. A composite has `steps` instead, an expression of other
-    ops, so that a kernel makes several passes over a row that it holds; its reference implementation is one function.
-    spelled: an equivalent in other ops, in the language of `steps`, which takes several passes where the op takes one.
-    term: where the second of two parts is a sum of terms of the elements over the first, the code of one: `x` is the
-    element, `over` what the code of that name makes of the first part. Several elements, and the sum so far, then move
-    to a new first part at once.
-    result: "same", "float" (integers go to floats), "sum" (small integers widen), "bool", "index" (int64).
-    error: how far a result may be off; None for what follows from `combine` and `result`, see `error_model`.
+    A reduction has three steps: lift (of an element), combine (associative) and final (of the state; `n` is the number
+    of elements). combine: "add", "mul", "minimum", "maximum", "and", "or". initial: the neutral element,
+    "lowest"/"highest" of the type, or None if an empty reduction is an error. A state of several variables has `parts`
+    instead of lift and combine; final then uses the names of the parts. A composite has `steps` instead: an expression
+    of other ops, which a kernel computes in several passes over a cached row; its reference implementation is one
+    function.
+    decomposed: an equivalent expression of other ops, in the language of `steps`; it takes several passes, the op takes
+    one. term: the code of one term, if the second of two parts is a sum of terms of the elements relative to the first
+    part: `x` is the element, and `over` the result of the code `over` for the first part. Several elements and the sum
+    so far are then rescaled to a new first part at once.
+    result: "same", "float" (integers promote to floats), "sum" (small integers widen), "bool", "index" (int64).
+    error: bounds the error of a result; None: derived from `combine` and `result`, see `error_model`.
     """
 
     numpy: ReferenceFunction
@@ -218,10 +220,10 @@ class Reduction(Op):
     final: str = "a"
     result: str = "same"
     steps: str | None = None
-    spelled: str | None = None
+    decomposed: str | None = None
     term: str | None = None
     over: str = "a"
-    parts: tuple[Part, ...] = ()
+    parts: tuple[StatePart, ...] = ()
     domain: tuple[DType, ...] = dtypes.ALL
     exact: bool = False
     error: ReductionError | None = None
@@ -240,7 +242,7 @@ class Reduction(Op):
 
     @property
     def error_model(self) -> ReductionError | None:
-        """The error of the definition, or that of its combination; None where neither says."""
+        """The error bound of the definition, or else of its combination; None if neither has one."""
         if self.error is not None:
             return self.error
         if self.result in ("index", "bool"):
@@ -252,7 +254,7 @@ class Reduction(Op):
         return self.initial in ("lowest", "highest")
 
     def result_type(self, operand: DType, table: str, dtype: DType | None = None) -> DType:
-        """The type of the result; `dtype` is the user's own choice."""
+        """Returns the result type. dtype: the user's choice, which takes precedence."""
         if dtype is not None:
             return dtype
         if self.result == "bool":
@@ -267,26 +269,26 @@ class Reduction(Op):
         return operand
 
     def compute_type(self, operand: DType, result: DType) -> DType:
-        """The type that it computes in where nothing else is said."""
+        """Returns the default compute type."""
         if self.result == "bool":
             return dtypes.bool_
         return operand if self.result == "index" else result
 
     @property
-    def state_parts(self) -> tuple[Part, ...]:
-        """The variables of the running state; one named `a` where the definition has no parts."""
+    def state_parts(self) -> tuple[StatePart, ...]:
+        """The variables of the running state; a single one named `a` if the definition has no parts."""
         if self.parts:
             return self.parts
         initial = 0 if self.initial is None else self.initial
-        return (Part("a", self.lift, f"{self.combine}(a, later_a)", initial),)
+        return (StatePart("a", self.lift, f"{self.combine}(a, later_a)", initial),)
 
     def state(self, compute: DType) -> tuple[DType, ...]:
-        """The types of the state for elements of `compute`: halves in float32, truth values as themselves."""
-        own = dtypes.bool_ if self.result == "bool" else compute.compute
-        return tuple(part.dtype or own for part in self.state_parts)
+        """Returns the dtypes of the state for elements of type `compute`: float32 for halves, bool for bools."""
+        element = dtypes.bool_ if self.result == "bool" else compute.compute
+        return tuple(part.dtype or element for part in self.state_parts)
 
-    def neutral(self, part: Part, dtype: DType) -> bool | int | float:
-        """The neutral element of a part of the state in `dtype`."""
+    def neutral(self, part: StatePart, dtype: DType) -> bool | int | float:
+        """Returns the neutral element of a part of the state, in `dtype`."""
         if part.initial in ("lowest", "highest"):
             sign = -1 if part.initial == "lowest" else 1
             if dtype.is_floating:
@@ -316,9 +318,10 @@ PullRule: TypeAlias = Callable[[Shape, Sequence[Shape], Shape, Attributes, Index
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """How an op changes one axis of one operand: what it adds at the two ends (less than 0: it cuts), and its step.
+    """How an op resizes one axis of one operand.
 
-    moves: what leaves at one end enters at the other, so that the axis keeps its extent.
+    left, right: the elements added at the two ends; negative values remove elements. step: the stride. moves: elements
+    that leave at one end enter at the other, so the extent does not change.
     """
 
     operand: int
@@ -334,15 +337,15 @@ ResizeRule: TypeAlias = Callable[[Sequence[Shape], Attributes], tuple[Resize, ..
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Movement(Op):
-    """An op that only says where each element of the result comes from.
+    """An op that moves elements without computing.
 
-    pull(out coordinates, operand shapes, result shape, attributes, index_of) gives the sources: the first whose
-    conditions hold is read; where none does, the element is the attribute `value`. `index_of(operand, coordinates)` is
-    the integer that an index operand holds there, wrapped once and kept inside the axis that it indexes.
-    data: how many operands carry data (all but index operands); the result has the type of the data.
-    resize: for ops that change the extents of axes one by one, how. regroups: whether elements keep their row-major
-    order while axes are merged and split, as the attribute `new_shape` says. associative: applied to neighbouring
-    operands, and then to what that gives, it gives the same.
+    pull(result coordinates, operand shapes, result shape, attributes, index_of) returns candidate sources: the first
+    whose conditions hold is read; if none does, the element is the attribute `value`. `index_of(operand, coordinates)`
+    returns the element of an index operand as an integer, wrapped once and clamped to the axis that it indexes.
+    data: the number of data operands, which precede the index operands; the result has the type of the data.
+    resize: describes how the op changes the extents of single axes. regroups: the op merges and splits axes in
+    row-major order, to the attribute `new_shape`. associative: the op may be applied to adjacent operands first, and
+    then to the results.
     """
 
     shape: ShapeRule
@@ -360,16 +363,16 @@ class Movement(Op):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Library(Op):
-    """An op that a library runs: BLAS through NumPy, cuBLAS through CuPy. `numpy(*arrays, **attributes)` is called with
-    arrays of either; halves without hardware support are computed in float32 by the device.
+    """An op that a library runs: BLAS through NumPy, cuBLAS through CuPy.
 
-    slices(axis of the result, operand shapes, attributes) gives for each operand the axis whose slice a slice of the
-    result needs, None for all of it; or None where a slice needs more. Without it no axis is cut.
-    indices: the operands that hold positions, which no promotion touches. result: "same", "sum" (small integers widen)
-    or "index" (int64). exact: the result consists of elements of its operands, unrounded. in_halves: CuPy's function
-    computes halves with an accumulator of float32; other ops get halves as float32. product: of two matrices it is
-    their product, "ab", or that with the second transposed, "ab'". error: how far a result may be off where it is not
-    `exact`; by default that of sums and products along an axis.
+    numpy(*arrays, **attributes) is called with NumPy or CuPy arrays. Halves without hardware support are computed in
+    float32. slices(axis of the result, operand shapes, attributes) returns for each operand the axis to slice for a
+    slice of the result, or None for the whole operand; it returns None if a slice of the result needs more. Without
+    it, the op is not sliced. indices: the operands that hold indices; they are not promoted. result: "same", "sum"
+    (small integers widen) or "index" (int64). exact: the result consists of elements of its operands, unrounded.
+    in_halves: CuPy's function computes halves with a float32 accumulator; other ops get halves converted to float32.
+    product: for two matrices the op is their product, "ab", or the product with the second transposed, "ab'". error:
+    bounds the error of a result unless it is `exact`; by default the bound of sums and products along an axis.
     """
 
     shape: ShapeRule
@@ -385,7 +388,7 @@ class Library(Op):
     kind: str = field(default="library", init=False)
 
     def types(self, operand: DType, table: str) -> tuple[DType, DType]:
-        """(compute, result) types for data of the common type `operand`."""
+        """Returns the (compute, result) types for data of the common type `operand`."""
         check_domain(self.name, operand, self.domain)
         if self.result == "index":
             return operand, dtypes.int64

@@ -1,6 +1,6 @@
-"""How an axis of a value is spread: over the streams of a device, or over several devices.
+"""Parallelization of an axis: over the streams of a device, or over several devices.
 
-Knows: the words for it. Must not know: values, how anything is spread.
+Knows: the vocabulary. Must not know: values, how parallel axes are executed.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 
 class ParallelType(enum.Enum):
-    """What an axis can be spread over.
+    """The ways to parallelize an axis.
 
-    stream: its slices are computed on the streams of one device. mesh_x: each device of a mesh holds one part of it.
+    stream: the slices of the axis run on the streams of one device. mesh_x: each device of a mesh holds one shard.
     """
 
     stream = "stream"
@@ -24,7 +24,7 @@ class ParallelType(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sharding:
-    """The devices that hold a value, by number, and the axis of which each holds one part; None: each holds it all."""
+    """The placement of a value. devices: device numbers. axis: the sharded axis; None: every device holds all of it."""
 
     devices: tuple[int, ...]
     axis: int | None = None
@@ -36,7 +36,7 @@ class Sharding:
 
 @dataclass(frozen=True, slots=True)
 class StreamAxis:
-    """The axis of a value whose slices go to streams. pieces: into how many parts it is cut; None is one an index."""
+    """The axis of a value whose slices run on streams. pieces: the number of slices; None: one slice per index."""
 
     axis: int
     pieces: int | None = None

@@ -1,10 +1,10 @@
-"""Definitions as Python text that rebuilds them, in the spelling of nvFuser's frontend.
+"""Prints definitions as Python text that rebuilds them, in the syntax of nvFuser's frontend.
 
 One line makes one number: T for tensors, S for host scalars, V for vectors. What the operation's own rules give is
-left out, so that only a type that nvFuser's promotion would not choose is spelled (`dtype=`, `compute=`). Integers that
-depend on sizes are spelled by a scalar that holds them, or as `fd.extent(id)` and arithmetic, which take no number.
+left out, so that only a type that nvFuser's promotion would not choose is printed (`dtype=`, `compute=`). Integers that
+depend on sizes are printed as a scalar that holds them, or as `fd.extent(id)` and arithmetic, which take no number.
 
-Knows: the rows' kinds, attributes and promotion. Must not know: how definitions are recorded or run.
+Knows: the kinds, attributes and promotion of ops. Must not know: how definitions are recorded or run.
 """
 
 from __future__ import annotations
@@ -152,15 +152,15 @@ class _Printer:
         return [v for v in self.vectors.values() if v.number not in self.pending]
 
     def types(self, node: Node, compute: DType | None, result: DType | None, always: bool = False) -> list[str]:
-        """`dtype=` and `compute=` where the node has other types than the rules give; always: spell dtype anyway."""
+        """`dtype=` and `compute=` where the node has other types than the rules give; always: include dtype anyway."""
         own = self.fusion.values[node.outputs[0]].dtype
-        spelled = []
+        types = []
         if always or own is not result or (node.compute is not compute and node.compute is own):
-            spelled.append(f"dtype={data_type_of(own)}")
-        expected = own if spelled and not always else compute
+            types.append(f"dtype={data_type_of(own)}")
+        expected = own if types and not always else compute
         if node.compute is not expected:
-            spelled.append(f"compute={data_type_of(node.compute)}")
-        return spelled
+            types.append(f"compute={data_type_of(node.compute)}")
+        return types
 
 
 def _tensor_line(value: Value) -> str:
@@ -226,56 +226,56 @@ def _attributes(printer: _Printer, node: Node, *left_out: str) -> list[str]:
 
 
 def predicted_types(
-    known: Mapping[int, Value], row: Pointwise, operands: Sequence[Operand]
+    known: Mapping[int, Value], op: Pointwise, operands: Sequence[Operand]
 ) -> tuple[DType | None, DType | None]:
-    """(compute, result) as nvFuser's promotion gives them; (None, None) where it refuses the operands."""
-    taking = operands[1:] if row.promotion == "where" else operands
+    """Returns the (compute, result) types by nvFuser's promotion; (None, None) if it rejects the operands."""
+    taking = operands[1:] if op.promotion == "where" else operands
     values = [known[o] for o in taking if isinstance(o, int)]
     weak = [python_kind(o.value) for o in taking if isinstance(o, Literal)]
     tensors = [v.dtype for v in values if v.is_tensor]
     try:
-        return row.types(tensors, weak, "nvfuser", [v.dtype for v in values if not v.is_tensor])
+        return op.types(tensors, weak, "nvfuser", [v.dtype for v in values if not v.is_tensor])
     except DtypeError:
         return None, None
 
 
-def _pointwise(printer: _Printer, node: Node, row: Pointwise) -> str:
-    compute, result = predicted_types(printer.fusion.values, row, node.operands)
+def _pointwise(printer: _Printer, node: Node, op: Pointwise) -> str:
+    compute, result = predicted_types(printer.fusion.values, op, node.operands)
     arguments = [*map(printer.operand, node.operands), *_attributes(printer, node, "dtype")]
     own = printer.fusion.values[node.outputs[0]].dtype
-    if row.result == "bool":
-        spelled = [] if node.compute is compute else [f"dtype={data_type_of(node.compute)}"]
-        return _text(printer, node, arguments, spelled)
-    if row.result == "dtype":
-        spelled = [f"dtype={data_type_of(own)}"]
-        spelled += [] if node.compute is compute else [f"compute={data_type_of(node.compute)}"]
-        return _text(printer, node, arguments, spelled)
+    if op.result == "bool":
+        types = [] if node.compute is compute else [f"dtype={data_type_of(node.compute)}"]
+        return _text(printer, node, arguments, types)
+    if op.result == "dtype":
+        types = [f"dtype={data_type_of(own)}"]
+        types += [] if node.compute is compute else [f"compute={data_type_of(node.compute)}"]
+        return _text(printer, node, arguments, types)
     return _text(printer, node, arguments, printer.types(node, compute, result))
 
 
-def _reduction(printer: _Printer, node: Node, row: Reduction) -> str:
+def _reduction(printer: _Printer, node: Node, op: Reduction) -> str:
     fusion = printer.fusion
     result = fusion.values[node.outputs[0]].dtype
     operand = fusion.type_of(node.operands[0])
-    compute = row.compute_type(result if operand is None else operand.dtype, result)
-    spelled = [] if row.result == "bool" and result is bool_ else [f"dtype={data_type_of(result)}"]
-    spelled += [] if node.compute is compute else [f"compute={data_type_of(node.compute)}"]
+    compute = op.compute_type(result if operand is None else operand.dtype, result)
+    types = [] if op.result == "bool" and result is bool_ else [f"dtype={data_type_of(result)}"]
+    types += [] if node.compute is compute else [f"compute={data_type_of(node.compute)}"]
     keys = [k for k in node.attributes if k not in ("dims", "keepdim")]
     order = ["dims", *keys, "keepdim"]
     attributes = [f"{k}={printer.attribute(node.attributes[k])}" for k in order]
-    return _text(printer, node, [printer.operand(node.operands[0]), *attributes], spelled)
+    return _text(printer, node, [printer.operand(node.operands[0]), *attributes], types)
 
 
-def data_operands(row: Op, operands: Sequence[Operand]) -> Sequence[Operand]:
-    """The operands of a movement or library row that carry data, not positions."""
-    if isinstance(row, Library):
-        return [o for k, o in enumerate(operands) if k not in row.indices]
-    return operands[: row.data] if isinstance(row, Movement) and row.data else operands
+def data_operands(op: Op, operands: Sequence[Operand]) -> Sequence[Operand]:
+    """Returns the data operands of a movement or library op, without its index operands."""
+    if isinstance(op, Library):
+        return [o for k, o in enumerate(operands) if k not in op.indices]
+    return operands[: op.data] if isinstance(op, Movement) and op.data else operands
 
 
-def moved_types(row: Op, common: DType) -> tuple[DType, DType]:
-    """(compute, result) of a movement or library row for data of a common type."""
-    return row.types(common, "nvfuser") if isinstance(row, Library) else (common, common)
+def moved_types(op: Op, common: DType) -> tuple[DType, DType]:
+    """Returns the (compute, result) types of a movement or library op for data of a common type."""
+    return op.types(common, "nvfuser") if isinstance(op, Library) else (common, common)
 
 
 def movement_types(fusion: Fusion, node: Node) -> tuple[DType | None, DType | None]:
@@ -371,7 +371,7 @@ def _extent(printer: _Printer, node: Node) -> str:
 
 
 def _div(printer: _Printer, node: Node) -> str:
-    """nvFuser's div of integers truncates, so that the row's true quotient of them goes by its other name."""
+    """nvFuser's div truncates integers, so a true quotient of integers is printed under its other name."""
     assert isinstance(node.op, Pointwise)
     text = _pointwise(printer, node, node.op)
     values = [o.value if isinstance(o, Literal) else printer.fusion.values[o].dtype.kind for o in node.operands]

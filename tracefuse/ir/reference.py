@@ -1,8 +1,10 @@
-"""The NumPy meaning of a Fusion: one short loop over its nodes. The reference of every test.
+"""The reference implementation of a Fusion in NumPy: a loop over its nodes. Every test compares with it.
 
-Two readings of the same loop. Native: every node computes in its compute type and rounds as the kernels do, halves in
-float32 and rounded only where a value is stored (`rounded`: outputs, what crosses a segment's border, casts that the
-user wrote). Wide: floats in float64, for error bounds. Must not know: segments, kernels, devices.
+It has two modes. Native: every node computes in its compute type and rounds as the kernels do: halves are computed in
+float32 and rounded only where a value is stored (outputs, values that cross a segment boundary, and the user's casts).
+Wide: floats are computed in float64, for error bounds.
+
+Must not know: segments, kernels, devices.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from tracefuse.rounding import round_to_half
 
 
 def extent_values(fusion: Fusion, arguments: Sequence[Any]) -> dict[int, int]:
-    """The integer of every extent id (negative) and of every integer scalar input, from the arguments in order."""
+    """Returns the value of every extent id (negative) and of every integer scalar input. arguments: in input order."""
     by_value = dict(zip(fusion.inputs, arguments, strict=True))
     values = {key: int(by_value[value].shape[axis]) for key, value, axis in fusion.axis_ids()}
     for number in fusion.scalar_inputs:
@@ -34,7 +36,7 @@ def extent_values(fusion: Fusion, arguments: Sequence[Any]) -> dict[int, int]:
 
 
 def check_requirements(fusion: Fusion, extents: Mapping[int, int]) -> None:
-    """Raises the user's ShapeError for the first requirement that the sizes break."""
+    """Raises the error of the first requirement that the sizes violate, by default a ShapeError."""
     for requirement in fusion.requirements:
         left, right = (evaluate_extent(e, extents) for e in (requirement.left, requirement.right))
         if not requirement.holds(left, right):
@@ -49,10 +51,14 @@ def evaluate(
     rounded: Collection[int] | None = None,
     on_value: Callable[[int, Any], None] | None = None,
 ) -> list[Any]:
-    """The outputs as NumPy arrays, for NumPy arrays and Python scalars in the order of the inputs.
+    """Evaluates a fusion; returns the outputs as NumPy arrays.
 
-    wide: compute floats in float64, complex numbers in complex128, and round nothing. rounded: value numbers that are
-    rounded to their own type as if they were stored; None means all. on_value is called with every value in order.
+    arguments: NumPy arrays and Python scalars, in input order. wide: compute floats in float64, complex numbers in
+    complex128, and round nothing. rounded: the values to round to their own type as if they were stored; None: all.
+    on_value: called with the number and the array of every value, in order.
+
+    Raises FusionError for a wrong number of arguments, the requirement's error (by default ShapeError) for sizes that
+    violate a requirement, and OutOfRangeError for an out-of-range index.
     """
     if len(arguments) != len(fusion.inputs):
         raise FusionError(f"{len(fusion.inputs)} inputs, got {len(arguments)} arguments")
@@ -75,17 +81,17 @@ def evaluate(
 
 
 def widest(dtype: DType) -> DType:
-    """float64 or complex128 for the types whose numbers these hold, else the type itself."""
+    """Returns float64 for floats, complex128 for complex types, else the type itself."""
     return dtypes.float64 if dtype.is_floating else dtypes.complex128 if dtype.is_complex else dtype
 
 
 def _rounds(node: Node) -> bool:
-    """A cast that the user wrote rounds, also where nothing stores its value."""
+    """Returns whether a node rounds its result even if nothing stores it: the user's casts do."""
     return isinstance(node.op, Pointwise) and node.op.result == "dtype"
 
 
 def _widened(array: Any, wide: bool) -> Any:
-    """Halves in float32, or every float in float64."""
+    """Converts halves to float32, or every float to float64 in wide mode."""
     dtype = dtypes.dtype_of(array.dtype)
     if wide and widest(dtype) is not dtype:
         return array.astype(widest(dtype).numpy)
@@ -99,13 +105,13 @@ def _result(result: Any, dtype: DType, wide: bool, round_it: bool) -> Any:
     if wide and (dtype.is_floating or dtype.is_complex):
         return array.astype(widest(dtype).numpy)
     if dtype.is_half:
-        # Kept as float32 that holds the value; rounding goes through the type itself.
+        # Halves are held in float32; rounding converts to the half type and back.
         return round_to_half(array, dtype).astype(np.float32) if round_it else array.astype(np.float32)
     return _converted(array, dtype)
 
 
 def _converted(array: Any, dtype: DType) -> Any:
-    """A cast as kernels do it: float to integer saturates and takes NaN to 0; the real part of a complex number."""
+    """Casts as kernels do: float to integer saturates, NaN becomes 0, and complex to real drops the imaginary part."""
     if array.dtype.kind == "c" and not dtype.is_complex:
         return array != 0 if dtype.kind == "bool" else _converted(array.real, dtype)
     if dtype.is_integer and np.issubdtype(array.dtype, np.floating):
@@ -120,7 +126,7 @@ def _converted(array: Any, dtype: DType) -> Any:
 def evaluate_scalars(
     fusion: Fusion, nodes: Sequence[Node], arguments: Mapping[int, Any], extents: Mapping[int, int]
 ) -> list[Any]:
-    """The results of host scalar nodes as Python numbers; `arguments` are the inputs by value number."""
+    """Evaluates host scalar nodes to Python numbers. arguments: the inputs by value number."""
     environment = {k: np.asarray(v, fusion.values[k].dtype.numpy) for k, v in arguments.items()}
     results = []
     for node in nodes:
@@ -153,7 +159,7 @@ def _apply(
                 raise OutOfRangeError(f"{node.op.name}: {error}", where=node.where) from None
         case Movement() | Library():
             return (node.op.numpy(*operands, **attributes),)
-    raise FusionError(f"{node.op.name} has no NumPy meaning")
+    raise FusionError(f"{node.op.name} has no reference implementation in NumPy")
 
 
 def _concrete(attribute: Any, extents: Mapping[int, int]) -> Any:

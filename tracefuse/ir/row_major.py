@@ -1,6 +1,6 @@
-"""Row-major positions: the number of an element in its array, and the coordinates that a number has in a shape.
+"""Conversions between coordinates and row-major positions.
 
-Knows: extents. Must not know: rows, memory.
+Knows: extents. Must not know: op definitions, memory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tracefuse.ir.fusion import Shape
 
 
 def linearize(coordinates: Sequence[Extent], shape: Sequence[Extent]) -> Extent:
-    """The row-major position of `coordinates` in `shape`."""
+    """Returns the row-major position of `coordinates` in `shape`."""
     position: Extent = 0
     for coordinate, extent in zip(coordinates, shape, strict=True):
         position = position * extent + coordinate
@@ -20,7 +20,7 @@ def linearize(coordinates: Sequence[Extent], shape: Sequence[Extent]) -> Extent:
 
 
 def delinearize(position: Extent, shape: Sequence[Extent]) -> Shape:
-    """The coordinates in `shape` of a row-major position; 0 on axes of extent 1, and where it has no elements."""
+    """Returns the coordinates of a row-major position: 0 on axes of extent 1, and on all axes of an empty shape."""
     if 0 in shape:
         return (0,) * len(shape)
     wide = [k for k, e in enumerate(shape) if e != 1]
@@ -33,9 +33,9 @@ def delinearize(position: Extent, shape: Sequence[Extent]) -> Shape:
 
 
 def axis_groups(source: Shape, target: Shape) -> list[tuple[range, range]]:
-    """Cuts both shapes into runs of axes with equal products, as fine as can be proved.
+    """Divides both shapes into the shortest runs of axes whose products are proved equal.
 
-    Axes of extent 1 take part in no proof and go with the run that they stand in. The last pair takes what is left.
+    An axis of extent 1 belongs to the run that surrounds it. The last pair takes the remaining axes.
     """
     groups: list[tuple[range, range]] = []
     i = j = 0

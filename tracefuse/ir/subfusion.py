@@ -1,13 +1,13 @@
-"""Sub-fusions: the graph of steps that is split, and each part of it as a Fusion of its own.
+"""Sub-fusions: the graph of steps to partition, and the extraction of each part as a separate Fusion.
 
 `step_graph` shows a fusion to `segments` as opaque steps: the tensor nodes in order. Host scalars are no steps, since
 they are computed before any launch; a part that reads one takes it as an input. `extract` builds the part: local
 numbers (those of `segments.index_map`), local extents, and every fact about extents that the part can express.
 
-Two axes that the whole fusion proves equal are spelled with one local symbol, so that what was proved stays proved,
-and the equality is recorded as a requirement, so that the part is also right when it runs alone.
+Axes that the whole fusion proves equal share one local symbol, so the part can prove the same facts. The equality is
+also recorded as a requirement, so the part is correct when it runs alone.
 
-Knows: fusions and the borders of segments. Must not know: why a segment is one, kernels, devices.
+Knows: fusions and the interfaces of segments. Must not know: the partition rules, kernels, devices.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tracefuse.ir.fusion import Fusion, Layout, Literal, Node, Requirement, Valu
 
 
 def map_extents(attribute: Any, change: Callable[[Extent], Extent]) -> Any:
-    """An attribute with `change` applied to every symbolic extent in it."""
+    """Returns the attribute with `change` applied to every symbolic extent in it."""
     if isinstance(attribute, Expression):
         return change(attribute)
     if isinstance(attribute, tuple):
@@ -44,7 +44,7 @@ def map_extents(attribute: Any, change: Callable[[Extent], Extent]) -> Any:
 
 
 def extents_in(attributes: Mapping[str, Any]) -> Iterator[Expression]:
-    """Every symbolic extent in the attributes of a node."""
+    """Yields every symbolic extent in the attributes of a node."""
     waiting = list(attributes.values())
     while waiting:
         attribute = waiting.pop(0)
@@ -92,13 +92,13 @@ class StepGraph:
         return value.shape if value.is_tensor else () if value.extent is None else (value.extent,)
 
     def inputs_of(self, steps: Sequence[int]) -> list[int]:
-        """The values (not extents) that the steps read and do not make, by number."""
+        """Returns the values (not extents) that the steps read and do not compute, by number."""
         made = {value for step in steps for value in self.graph.steps[step].outputs}
         read = {value for step in steps for value in self.graph.steps[step].inputs}
         return sorted(value for value in read - made if value >= 0)
 
     def segment(self, steps: Sequence[int], outputs: Sequence[int] | None = None) -> segments.Segment:
-        """The border of the segment that the steps make; `outputs` as for `segments.build_segment`."""
+        """Returns the interface of the segment of the steps; `outputs` as for `segments.build_segment`."""
         return segments.build_segment(
             self.graph, steps, extents_of=self.extents_of, needs_extents=self.needs_extents(steps), outputs=outputs
         )
@@ -140,19 +140,19 @@ def extract(fusion: Fusion, steps: Sequence[int], segment: segments.Segment | No
     knows to be equal share a symbol. Raises FusionError when `segment` is that of other steps.
     """
     graph = step_graph(fusion)
-    border = graph.segment(steps) if segment is None else segment
-    if border.steps != tuple(sorted(steps)):
-        raise FusionError(f"the segment has steps {border.steps}, not {tuple(sorted(steps))}")
-    return graph.extract(border)
+    interface = graph.segment(steps) if segment is None else segment
+    if interface.steps != tuple(sorted(steps)):
+        raise FusionError(f"the segment has steps {interface.steps}, not {tuple(sorted(steps))}")
+    return graph.extract(interface)
 
 
 class _Extraction:
-    """One part while it is built. `spelling`: canonical original extent -> the local one that stands for it."""
+    """Builds one part. local_extents: maps canonical extents of the whole fusion to local extents."""
 
     def __init__(self, graph: StepGraph, segment: segments.Segment) -> None:
-        self.fusion, self.graph, self.border = graph.fusion, graph, segment
+        self.fusion, self.graph, self.interface = graph.fusion, graph, segment
         self.builder = FusionBuilder()
-        self.spelling: dict[Extent, Extent] = {}
+        self.local_extents: dict[Extent, Extent] = {}
         self.axes: list[tuple[Expression, Extent]] = []
         self.scalars: list[tuple[int, Expression, Extent]] = []
         for local in segment.inputs:
@@ -166,54 +166,54 @@ class _Extraction:
             elif value.extent is not None:
                 extent = self.fusion.canonical(value.extent)
                 self.scalars.append((local, self._scalar_symbol(local, extent), extent))
-        self._spell()
+        self._map_extents()
 
     @staticmethod
     def _scalar_symbol(local: int, extent: Extent) -> Expression:
-        """A scalar that is an input's extent is known to be no smaller than 0; its symbol has a name of its own."""
+        """Returns the symbol of a scalar. One that is the extent of an input is nonnegative, and has another name."""
         known = as_symbol(extent)
         is_size = known is not None and known.id is not None and known.id < 0
         return symbol(f"e{local}", local) if is_size else scalar_extent(local)
 
-    def _spell(self) -> None:
-        own = [*self.axes, *((name, extent) for _, name, extent in self.scalars)]
-        for name, extent in own:
+    def _map_extents(self) -> None:
+        named = [*self.axes, *((name, extent) for _, name, extent in self.scalars)]
+        for name, extent in named:
             if as_symbol(extent) is not None:
-                self.spelling.setdefault(extent, name)
-        for name, extent in own:
-            if isinstance(extent, Expression) and extent not in self.spelling:
+                self.local_extents.setdefault(extent, name)
+        for name, extent in named:
+            if isinstance(extent, Expression) and extent not in self.local_extents:
                 known = self._translated(extent)
-                self.spelling[extent] = name if known is None else known
+                self.local_extents[extent] = name if known is None else known
 
     def _translated(self, extent: Extent) -> Extent | None:
-        """A canonical extent in local terms, None where a symbol of it is not known here."""
+        """Translates a canonical extent to local symbols; None if the part does not know one of its symbols."""
         if isinstance(extent, int):
             return extent
-        found = self.spelling.get(extent)
-        if found is not None:
-            return found
+        local = self.local_extents.get(extent)
+        if local is not None:
+            return local
         table: dict[Symbol, Extent] = {}
         for one in symbols(extent):
-            local = self.spelling.get(Expression((((one,), 1),)))
-            if local is None:
+            replacement = self.local_extents.get(Expression((((one,), 1),)))
+            if replacement is None:
                 return None
-            table[one] = local
+            table[one] = replacement
         return substitute(extent, table)
 
     def _local(self, extent: Extent) -> Extent:
-        found = self._translated(self.fusion.canonical(extent))
-        if found is None:
-            raise FusionError(f"extent {extent} is not known in the segment of steps {self.border.steps}")
-        return found
+        local = self._translated(self.fusion.canonical(extent))
+        if local is None:
+            raise FusionError(f"extent {extent} is not known in the segment of steps {self.interface.steps}")
+        return local
 
     def run(self) -> Fusion:
         self._inputs()
         self._shared_requirements()
-        for step in self.border.steps:
+        for step in self.interface.steps:
             self._node(self.graph.nodes[step])
-        for local in self.border.outputs:
+        for local in self.interface.outputs:
             self._output(local)
-        for number, original in self.border.value_map.items():
+        for number, original in self.interface.value_map.items():
             value = self.builder.values[number]
             self.builder.values[number] = replace(value, origin=original if original >= 0 else None)
         self.builder.requirements = list(distinct_requirements(self.builder.requirements))
@@ -222,8 +222,8 @@ class _Extraction:
     def _inputs(self) -> None:
         axes = iter(self.axes)
         scalars = {local: (name, extent) for local, name, extent in self.scalars}
-        for local in self.border.inputs:
-            original = self.border.index_map[local]
+        for local in self.interface.inputs:
+            original = self.interface.index_map[local]
             value = self.fusion.values[original] if original >= 0 else None
             if value is not None and value.is_tensor:
                 own = [next(axes) for _ in value.shape]
@@ -248,13 +248,13 @@ class _Extraction:
             self._equal(extent, name, f"input {local} has {{right}} elements on axis {axis}, not {{left}}")
 
     def _equal(self, extent: Extent | None, name: Extent, message: str) -> None:
-        """Requires that the local symbol `name` is `extent`, where that is spelled by other symbols."""
+        """Requires that the local symbol `name` equals `extent`, if that is an expression of other symbols."""
         if isinstance(extent, Expression) and extent != name:
             hint = "these extents are equal in the fusion that this one is a part of"
             self.builder.require(extent, "==", name, message, hint)
 
     def _shared_requirements(self) -> None:
-        """What the whole fusion requires of extents that are known here."""
+        """Adds the requirements of the whole fusion whose extents the part knows."""
         for requirement in self.graph.requirements:
             left, right = (self._translated(e) for e in (requirement.left, requirement.right))
             if left is not None and right is not None:
@@ -263,7 +263,7 @@ class _Extraction:
                 )
 
     def _node(self, node: Node) -> None:
-        inverse, values = self.border.inverse, self.fusion.values
+        inverse, values = self.interface.inverse, self.fusion.values
         self.builder.node(
             node.op,
             [o if isinstance(o, Literal) else inverse[o] for o in node.operands],
@@ -276,8 +276,8 @@ class _Extraction:
         )
 
     def _output(self, local: int) -> None:
-        alias = self.fusion.aliases.get(self.border.index_map[local])
-        self.builder.output(local, None if alias is None else self.border.inverse.get(alias))
+        alias = self.fusion.aliases.get(self.interface.index_map[local])
+        self.builder.output(local, None if alias is None else self.interface.inverse.get(alias))
 
 
 def _layout(value: Value, extents: Sequence[Extent], from_outside: bool) -> Layout:
@@ -289,7 +289,7 @@ def _layout(value: Value, extents: Sequence[Extent], from_outside: bool) -> Layo
 
 
 def distinct_requirements(requirements: Sequence[Requirement]) -> tuple[Requirement, ...]:
-    """Each requirement once: the first of those that ask the same."""
+    """Removes duplicate requirements; keeps the first of each."""
     kept: dict[tuple[Extent, str, Extent], Requirement] = {}
     for requirement in requirements:
         kept.setdefault((requirement.left, requirement.relation, requirement.right), requirement)

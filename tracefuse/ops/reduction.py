@@ -9,7 +9,7 @@ import numpy as np
 
 from tracefuse.dtypes import COMPLEXES, FLOATS, NUMBERS, REALS, bool_, int64
 from tracefuse.ir.error_models import deviations_error, exponentials_error, mean_error
-from tracefuse.ir.op_kinds import Part, Reduction
+from tracefuse.ir.op_kinds import Reduction, StatePart
 from tracefuse.ops.array_functions import min_into, reduction_into
 from tracefuse.ops.families import reduction
 
@@ -34,8 +34,8 @@ def register_extreme(name: str, relation: str, numpy: Callable[..., Any], initia
     as_much = f"(later_a {relation}= a) | (later_a != later_a)"
     better = f"{more} | ({as_much}) & (later_place < place)"
     parts = (
-        Part("a", "a", f"later_a if {better} else a", initial),
-        Part("place", "index", f"later_place if {better} else place", 2**63 - 1, int64),
+        StatePart("a", "a", f"later_a if {better} else a", initial),
+        StatePart("place", "index", f"later_place if {better} else place", 2**63 - 1, int64),
     )
     return reduction(
         name, numpy=_flat_positions(numpy), parts=parts, final="place", initial=initial, result="index",
@@ -73,15 +73,15 @@ argmin = register_extreme("argmin", "<", np.argmin, "highest", "Position of the 
 sum_of_exponentials = reduction(
     "sum_of_exponentials", numpy=_sum_of_exponentials, result="float", domain=FLOATS, initial="lowest",
     parts=(
-        Part("a", "a", "maximum(a, later_a)", "lowest"),
-        Part(
+        StatePart("a", "a", "maximum(a, later_a)", "lowest"),
+        StatePart(
             "s", "1",
             "gap = 1.0 if a == later_a else exp(-abs(a - later_a))\n"
             "(s if later_a <= a else later_s) + (later_s if later_a <= a else s) * gap", 0,
         ),
     ),
     # Terms over an infinite largest do not matter: a sum over -inf is of none but zeros, the result over inf is NaN.
-    term="exp_term(x - over)", over="a if a - a == 0 else 0.0", final="s + (a - a)", spelled="sum(exp(a - max(a)))",
+    term="exp_term(x - over)", over="a if a - a == 0 else 0.0", final="s + (a - a)", decomposed="sum(exp(a - max(a)))",
     error=exponentials_error,
     doc="Sum over axes of e to the power of what an element lies below the largest: sums at a smaller largest are scaled "
     "down when they meet one at a larger (Milakov and Gimelshein, 2018). NaN where the largest is infinite.",
@@ -90,12 +90,12 @@ mean = reduction("mean", numpy=np.mean, combine="add", initial=0, final="a / n",
 _SHARE = "share = later_count / (count + later_count) if later_count > 0 else 0.0\n"
 sum_of_squares = reduction(
     "sum_of_squares", numpy=_sum_of_squares, result="float", domain=FLOATS,
-    steps="sum((a - mean(a)) * (a - mean(a)))", spelled="sum((a - mean(a)) * (a - mean(a)))",
+    steps="sum((a - mean(a)) * (a - mean(a)))", decomposed="sum((a - mean(a)) * (a - mean(a)))",
     # Count, mean and sum of two parts of the elements give those of both (Chan, Golub and LeVeque, 1979).
     parts=(
-        Part("count", "1", "count + later_count", 0),
-        Part("middle", "a", f"{_SHARE}middle + (later_middle - middle) * share", 0),
-        Part("total", "0", f"{_SHARE}gap = later_middle - middle\ntotal + later_total + gap * gap * count * share", 0),
+        StatePart("count", "1", "count + later_count", 0),
+        StatePart("middle", "a", f"{_SHARE}middle + (later_middle - middle) * share", 0),
+        StatePart("total", "0", f"{_SHARE}gap = later_middle - middle\ntotal + later_total + gap * gap * count * share", 0),
     ),
     final="total + (middle - middle)",  # NaN where an element is infinite
     error=deviations_error,

@@ -1,6 +1,6 @@
 """Reductions that take a single pass over a row where the ops that the user wrote take several.
 
-The definition of a reduction may give an equivalent in terms of other ops (`spelled`). Where a region's rows are too
+The definition of a reduction may give an equivalent in terms of other ops (`decomposed`). Where a region's rows are too
 long to be held, each pass reads memory again; the reduction then replaces its equivalent. Values keep their numbers;
 what is no longer read is dropped.
 
@@ -24,8 +24,8 @@ from tracefuse.passes.rewriter import with_nodes
 
 @memoized("patterns of single-pass reductions", key="none", most=1)
 def _equivalents() -> tuple[tuple[Reduction, ast.expr], ...]:
-    reductions = (op for op in REGISTRY.values() if isinstance(op, Reduction) and op.spelled)
-    return tuple((op, ast.parse(str(op.spelled), mode="eval").body) for op in reductions)
+    reductions = (op for op in REGISTRY.values() if isinstance(op, Reduction) and op.decomposed)
+    return tuple((op, ast.parse(str(op.decomposed), mode="eval").body) for op in reductions)
 
 
 def reduce_in_one_pass(fusion: Fusion) -> Fusion:

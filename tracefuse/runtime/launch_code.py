@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tracefuse.dynamic.layouts import STRIDE_NAME
-from tracefuse.ir.data_positions import origin_of_positions, raise_noted
+from tracefuse.ir.data_positions import origin_of_positions, raise_out_of_range
 from tracefuse.ir.extents import Expression, Extent, Symbol, python_text, substitute
 from tracefuse.ir.fusion import Node
 from tracefuse.partition.segmentation import Part
@@ -90,7 +90,7 @@ class LaunchCode:
     def _arguments(self, launch: LaunchSpec, names: ArgumentNames) -> list[str]:
         tensors = [names.tensor(self.index_map[number]) for number in launch.tensors]
         scratch = [names.scratch(k) for k in launch.scratch]
-        error_flag = [names.error_flag] if launch.noted else []
+        error_flag = [names.error_flag] if launch.checked_nodes else []
         integers = [self._extent(Expression((((s,), 1),)), names) for s in launch.integers]
         scalars = [text for number in launch.scalars for text in self._scalar(number, names)]
         return [*tensors, *scratch, *error_flag, *integers, *scalars]
@@ -98,11 +98,11 @@ class LaunchCode:
     @property
     def checked_nodes(self) -> dict[int, Node]:
         """The nodes whose indices kernels check, by the number that a kernel leaves in the error flag."""
-        return {number: node for launch in self.lowered.launches for number, node in launch.noted.items()}
+        return {number: node for launch in self.lowered.launches for number, node in launch.checked_nodes.items()}
 
     def raise_error(self, error_flag: Any, indexed: Mapping[int, tuple[int, Any]]) -> None:
         """Raises OutOfRangeError for the node that set the error flag. indexed: see `checks`."""
-        raise_noted(self.interface.part.decomposed, int(error_flag), indexed)
+        raise_out_of_range(self.interface.part.decomposed, int(error_flag), indexed)
 
     def checks(self, names: ArgumentNames, call: str) -> Iterator[str]:
         """Yields the lines after the launches that raise if a kernel set the error flag.

@@ -1,9 +1,9 @@
-"""How a kernel reads its inputs and writes its results: which parameter, at which offset, how wide.
+"""How a kernel reads its inputs and writes its outputs: the parameter, the offset and the width of each access.
 
-Neighbouring lanes that lie side by side at a multiple of their number are one wide access. Values that a later phase
-reads again are kept in memory of the kernel.
+Lanes that are adjacent in memory and aligned to the number of lanes are read and written with one wide access. Values
+that a later phase rereads are cached in registers or shared memory.
 
-Knows: strides, alignment, buffers. Must not know: ops, how a template lays its loops out, sizes, devices.
+Knows: strides, alignment, buffers. Must not know: ops, the loop layout of a template, sizes, devices.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from tracefuse.kernel.scalar_code import convert
 from tracefuse.schedule.scopes import Key, Lanes, Scopes
 
 WIDEST_ACCESS = 16
-"""Bytes of the widest access of one thread, which is all that memory needs to be aligned to."""
+"""Bytes of the widest access of one thread; no access needs a larger alignment."""
 
 
 class Accesses(Scopes):
     """Reads and writes of the values of a fusion, emitted into the open scopes.
 
-    strides: per tensor input, elements between neighbours along each axis. aligned: inputs whose memory starts at a
-    multiple of the wide access; misaligned: those whose elements are not at multiples of their size. shared: tensors
-    that may be one array under two numbers.
-    streaming, streamed (to be set): inputs of which nothing is read twice, and outputs that give way in the caches to
-    what is read.
-    cached: where values lie that an earlier phase kept; to_cache: where those go that a later phase reads, in registers
-    or in shared memory, where a thread finds what it has left itself. awaited: copies to there have been started.
-    unrounded: by the name of a value that was rounded to a half type, the value before: what is stored is rounded once.
+    strides: for each tensor input, the stride of each axis in elements. aligned: inputs whose memory starts at a
+    multiple of WIDEST_ACCESS; misaligned: inputs whose elements are not aligned to their own size. shared: tensors
+    that may alias another tensor.
+    streaming, streamed (set by the template): inputs that are read once, and outputs that are written past the caches.
+    cached: the locations of values that an earlier phase cached; to_cache: the locations for values that a later phase
+    reads, in registers or in shared memory that only the same thread reads. awaited: asynchronous copies are pending.
+    unrounded: maps a value that was rounded to a half type to the unrounded value, so that a stored value is rounded
+    once.
     """
 
     def __init__(
@@ -63,23 +63,23 @@ class Accesses(Scopes):
         self.unrounded: dict[Expression, Expression] = {}
 
     def offset(self, number: int, coordinates: Shape) -> Extent:
-        """The position in memory, in elements from the first, of an input's element."""
+        """Returns the offset of an input's element in memory, in elements."""
         total: Extent = 0
         for coordinate, stride in zip(coordinates, self.strides[number], strict=True):
             total = total + coordinate * stride
         return total
 
     def buffer_of(self, number: int, *, written: bool = False) -> Buffer:
-        """The parameter for a tensor that crosses the kernel's border."""
-        found = self.buffers.get(number)
-        if found is None:
+        """Returns the kernel parameter of an input or output tensor."""
+        buffer = self.buffers.get(number)
+        if buffer is None:
             dtype = self.fusion.values[number].dtype
             wide = max(min(self.lanes * dtype.itemsize, WIDEST_ACCESS), dtype.itemsize)
             alignment = wide if number in self.aligned else dtype.itemsize
             if self.lanes == 1 and number in self.streamed:
                 alignment = CACHE_LINE
             packed = number in self.misaligned
-            found = self.buffers[number] = Buffer(
+            buffer = self.buffers[number] = Buffer(
                 f"T{number}",
                 dtype,
                 written=written,
@@ -87,27 +87,27 @@ class Accesses(Scopes):
                 packed=packed,
                 exclusive=number not in self.shared,
             )
-        return found
+        return buffer
 
     def scalar(self, number: int) -> Expression:
-        """The kernel parameter of a host scalar, in its arithmetic type."""
-        found = self.scalars.get(number)
-        if found is None:
-            found = self.scalars[number] = Variable(f"S{number}", self.fusion.values[number].dtype.compute)
-        return found
+        """Returns the kernel parameter of a host scalar, in its arithmetic type."""
+        variable = self.scalars.get(number)
+        if variable is None:
+            variable = self.scalars[number] = Variable(f"S{number}", self.fusion.values[number].dtype.compute)
+        return variable
 
     def is_wide(self, number: int, coordinates: Shape) -> bool:
-        """Whether the lanes of an input's element are read in one access."""
+        """Returns whether all lanes of an input's element are read with one wide access."""
         return self._is_wide(self.offset(number, coordinates)) and number in self.aligned
 
     def load(self, number: int, coordinates: Shape) -> Lanes:
-        """An element of an input, in its arithmetic type."""
+        """Emits the load of an input's element; returns it in its arithmetic type."""
         buffer, offset = self.buffer_of(number), self.offset(number, coordinates)
         cache = "streaming" if number in self.streaming else "default"
         target = self.to_cache.get((number, coordinates))
         if self.is_wide(number, coordinates):
             if target is None or target[0].space == "shared":
-                place: tuple[Buffer, Extent] = self._piece(f"x{number}", buffer.dtype), self.lane
+                place: tuple[Buffer, Extent] = self._allocate_lanes(f"x{number}", buffer.dtype), self.lane
             else:
                 place = target
             held, at = place
@@ -125,8 +125,8 @@ class Accesses(Scopes):
     def store(
         self, buffer: Buffer, offset: Extent, lanes: Lanes, *, aligned: bool = False, cache: str = "default"
     ) -> None:
-        """Writes the lanes at `offset` and what follows, as one wide access where memory allows."""
-        shared = self.lanes > 1 and self.at_lane(offset, 0) == offset  # all lanes are about one element
+        """Stores the lanes from `offset` on, with one wide access where the alignment allows."""
+        shared = self.lanes > 1 and self.at_lane(offset, 0) == offset  # all lanes hold the same element
         exact = [self.unrounded.get(e, e) for e in (lanes[:1] if shared else self.spread(lanes))]
         if aligned and self._is_wide(offset):
             self._store_wide(buffer, offset, exact, cache)
@@ -136,14 +136,14 @@ class Accesses(Scopes):
             self.append(Store(buffer, where, convert(expression, buffer.dtype), cache))
 
     def rounded(self, stem: str, lanes: Lanes, dtype: DType) -> Lanes:
-        """The lanes, named, in the form that they have in memory as `dtype`; what they were before is remembered."""
+        """Rounds the lanes to `dtype`, binds them to variables, and records the unrounded values."""
         before = self.name(stem, lanes)
         after = self.name(stem, tuple(convert(convert(e, dtype), dtype.compute) for e in before))
         self.unrounded.update(zip(after, before, strict=True))
         return after
 
     def keep(self, key: Key, lanes: Lanes) -> None:
-        """Stores a value that a later phase reads, where one was asked for."""
+        """Caches a value if a later phase reads it."""
         target = self.to_cache.get(key)
         if target is not None:
             buffer, index = target
@@ -155,10 +155,10 @@ class Accesses(Scopes):
                 where = self.index.code(self.at_lane(index, lane))
                 self.append(Store(buffer, where, convert(expression, buffer.dtype)))
 
-    # --- what phases keep for later ones ----------------------------------------------------------------------------
+    # --- values cached for later phases -----------------------------------------------------------------------------
 
     def fetch(self, number: int, coordinates: Shape) -> None:
-        """Reads an input into where later phases find it; a copy to shared memory is only started (`await_copies`)."""
+        """Reads an input into the cache; a copy to shared memory is asynchronous, see `await_copies`."""
         buffer, place = self.to_cache[(number, coordinates)]
         if buffer.space != "shared" or not self.can_start(number, coordinates):
             self.load(number, coordinates)
@@ -167,7 +167,7 @@ class Accesses(Scopes):
         self.awaited = True
 
     def can_start(self, number: int, coordinates: Shape) -> bool:
-        """Whether a copy of an input's elements to shared memory can be started and awaited."""
+        """Returns whether the hardware can copy an input's elements to shared memory asynchronously."""
         source, offset = self.buffer_of(number), self.offset(number, coordinates)
         size = self.lanes * source.dtype.itemsize
         alone = self.lanes == 1 and not source.packed
@@ -175,20 +175,20 @@ class Accesses(Scopes):
         return plain and (size in (4, 8) or size % WIDEST_ACCESS == 0)
 
     def start_copy(self, number: int, coordinates: Shape, buffer: Buffer, place: Extent) -> None:
-        """Starts a copy of an input's elements to shared memory."""
+        """Starts an asynchronous copy of an input's elements to shared memory."""
         source, offset = self.buffer_of(number), self.offset(number, coordinates)
         self.append(StartCopy(buffer, self._first(place), source, self._first(offset), self.lanes))
 
     def await_copies(self) -> None:
-        """Waits for the copies that were started, if any were."""
+        """Waits for the pending asynchronous copies, if any."""
         if self.awaited:
             self.append(AwaitCopies())
         self.awaited = False
 
     def recall(self, buffer: Buffer, place: Extent) -> Lanes:
-        """What an earlier phase kept, in its arithmetic type."""
+        """Loads a value that an earlier phase cached, in its arithmetic type."""
         if buffer.space == "shared" and self._is_wide(place):
-            held = self._piece("kept", buffer.dtype)
+            held = self._allocate_lanes("cached", buffer.dtype)
             self.append(Copy(held, self._first(self.lane), buffer, self._first(place), self.lanes))
             buffer, place = held, self.lane
         return tuple(convert(e, e.dtype.compute) for e in self.per_lane(place, lambda at: Load(buffer, at)))
@@ -196,23 +196,23 @@ class Accesses(Scopes):
     # --- wide accesses ----------------------------------------------------------------------------------------------
 
     def _is_wide(self, place: Extent) -> bool:
-        """Whether the lanes are neighbours from a multiple of their number on."""
+        """Returns whether the lanes are adjacent and the first is at a multiple of their number."""
         start = self.at_lane(place, 0)
         return self.lanes > 1 and place - start == self.lane and self.is_multiple(start)
 
     def _first(self, place: Extent) -> Expression:
-        """Where the first lane is."""
+        """Returns the index of the first lane."""
         return self.index.code(self.at_lane(place, 0))
 
-    def _piece(self, stem: str, dtype: DType) -> Buffer:
-        """Registers for the elements of all lanes."""
+    def _allocate_lanes(self, stem: str, dtype: DType) -> Buffer:
+        """Allocates registers for the elements of all lanes."""
         held = Buffer(self.fresh(stem), dtype, "local", self.lanes)
         self.append(Allocate(held))
         return held
 
     def _store_wide(self, buffer: Buffer, place: Extent, lanes: Sequence[Expression], cache: str) -> None:
-        rounds = buffer.dtype.is_half and all(e.dtype is float32 for e in lanes)  # by the copy, in pairs
-        held = self._piece("y", float32 if rounds else buffer.dtype)
+        rounds = buffer.dtype.is_half and all(e.dtype is float32 for e in lanes)  # the copy rounds, in pairs
+        held = self._allocate_lanes("y", float32 if rounds else buffer.dtype)
         for lane, expression in enumerate(lanes):
             self.append(Store(held, self.index.code(lane), convert(expression, held.dtype)))
         self.append(Copy(buffer, self._first(place), held, self.index.code(0), self.lanes, cache))

@@ -1,11 +1,12 @@
-"""The body of a kernel: emits the elements that are asked for, at the coordinates asked for, into open loops.
+"""The body of a kernel: emits requested elements at given coordinates into the open loops.
 
-`Body.value(number, coordinates)` gives kernel expressions for one element of a value, or for `lanes` neighbouring ones,
-pulling what it needs from its operands. Each (value, coordinates) is computed once in its scope, in the outermost open
-loop that knows all of its coordinates. Templates open loops, declare accumulators and ask; this module emits. What is
-begun and waits for an operand is on a stack of generators, since programs are deeper than Python's calls may be.
+`Body.value(number, coordinates)` returns kernel expressions for one element of a value, or for `lanes` adjacent
+elements, and emits the operands on demand. Each (value, coordinates) is computed once per scope, in the outermost open
+loop that defines all of its coordinates. Templates open loops, declare accumulators and request values; this module
+emits them. Values that wait for an operand are on an explicit stack of generators, since a program may be deeper than
+Python's recursion limit.
 
-Knows: ops by their kind, index maps, kernel IR. Must not know: how a template lays its loops out, sizes, devices.
+Knows: ops by their kind, index maps, kernel IR. Must not know: the loop layout of a template, sizes, devices.
 """
 
 from __future__ import annotations
@@ -26,39 +27,39 @@ from tracefuse.kernel.scalar_code import Term, apply, constant, convert
 from tracefuse.rounding import round_to_half
 from tracefuse.schedule.accesses import Accesses
 from tracefuse.schedule.operand_choice import Selection, open_options
-from tracefuse.schedule.scopes import Key, Lanes, LanesNotPossible, Level, Making
+from tracefuse.schedule.scopes import Emitter, Key, Lanes, LanesNotPossible, Level
 from tracefuse.source import text_at
 
-NOTED = Variable("noted", int64)
-"""In a kernel that notes positions outside their axis: the largest number of a node that has one, or 0."""
+POSITION_ERROR = Variable("position_error", int64)
+"""In a kernel that checks indices: the largest number of a node with an out-of-range index, or 0."""
 
-_ASKED = symbol("asked")
-"""Stands for a coordinate that data decides, until what decides it is emitted."""
+_REQUESTED = symbol("requested")
+"""Placeholder for a data-dependent coordinate until its index operand is emitted."""
 
 
 class Body(Accesses):
-    """The values of a fusion, element by element, emitted into the open scopes.
+    """Emits the values of a fusion, element by element, into the open scopes.
 
-    The parameters are those of `Accesses`, and
-    notes_positions: positions outside their axis are noted in the variable NOTED; noted: the nodes of which they are.
+    Takes the parameters of `Accesses`, and
+    checks_positions: record out-of-range indices in POSITION_ERROR. checked_nodes: the nodes that it checks, by number.
     """
 
     def __init__(
         self, fusion: Fusion, strides: Mapping[int, Shape], index_dtype: DType, *, lanes: int = 1,
         aligned: frozenset[int] = frozenset(), misaligned: frozenset[int] = frozenset(),
-        shared: frozenset[int] = frozenset(), notes_positions: bool = False,
+        shared: frozenset[int] = frozenset(), checks_positions: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(
             fusion, strides, index_dtype, lanes=lanes, aligned=aligned, misaligned=misaligned, shared=shared
         )
         self.outputs = frozenset(fusion.outputs)
         self.producers = fusion.producers
-        self.notes_positions = notes_positions
-        self.noted: dict[int, Node] = {}
+        self.checks_positions = checks_positions
+        self.checked_nodes: dict[int, Node] = {}
         self._where: str | None = None
 
     def narrow(self) -> Body:
-        """A body for one element at a time that emits into the current scope of this one and shares its parameters."""
+        """Returns a body with one lane that emits into the current scope and shares this body's parameters."""
         body = Body(self.fusion, self.strides, self.index.dtype, misaligned=self.misaligned, shared=self.shared)
         body.index, body.buffers, body.scalars, body.counter = self.index, self.buffers, self.scalars, self.counter
         body.levels = [Level(self.levels[-1].statements)]
@@ -67,39 +68,42 @@ class Body(Accesses):
     # --- values -----------------------------------------------------------------------------------------------------
 
     def value(self, number: int, coordinates: Shape) -> Lanes:
-        """The element of value `number` at `coordinates`, in its arithmetic type: one expression, or one per lane."""
+        """Emits the element of value `number` at `coordinates`, in its arithmetic type.
+
+        Returns one expression if all lanes share it, else one per lane.
+        """
         key = (number, coordinates)
-        begun: list[tuple[Key, Making, list[Level]]] = []
-        lanes = self._found(key)
+        pending: list[tuple[Key, Emitter, list[Level]]] = []
+        lanes = self._find(key)
         if lanes is None:
-            begun.append(self._begin(key))
-        while begun:
-            key, making, outside = begun[-1]
+            pending.append(self._begin(key))
+        while pending:
+            key, emitter, outside = pending[-1]
             try:
-                wanted = next(making) if lanes is None else making.send(lanes)
+                operand = next(emitter) if lanes is None else emitter.send(lanes)
             except StopIteration as done:
                 lanes = done.value
                 self.levels[-1].memo[key] = done.value
                 self.levels = outside
-                begun.pop()
+                pending.pop()
                 continue
-            lanes = self._found(wanted)
+            lanes = self._find(operand)
             if lanes is None:
-                begun.append(self._begin(wanted))
+                pending.append(self._begin(operand))
         assert lanes is not None
         return lanes
 
-    def _found(self, key: Key) -> Lanes | None:
-        """What was emitted for a value where the open scopes see it."""
+    def _find(self, key: Key) -> Lanes | None:
+        """Returns the emitted expressions of a value that the open scopes can see, or None."""
         return next((level.memo[key] for level in reversed(self.levels) if key in level.memo), None)
 
-    def _begin(self, key: Key) -> tuple[Key, Making, list[Level]]:
-        """Goes to the scope where a value belongs, and returns how it is made with the scopes to go back to."""
+    def _begin(self, key: Key) -> tuple[Key, Emitter, list[Level]]:
+        """Enters the scope that a value belongs to; returns its emitter and the scopes to restore."""
         outside = self.levels
         self.levels = outside[: self.home(key[1]) + 1]
-        return key, self._make(key), outside
+        return key, self._emit(key), outside
 
-    def _make(self, key: Key) -> Making:
+    def _emit(self, key: Key) -> Emitter:
         number, coordinates = key
         if key in self.cached:
             return self.name(f"v{number}", self.recall(*self.cached[key]))
@@ -112,13 +116,13 @@ class Body(Accesses):
         elif isinstance(node.op, Reduction):
             lanes = yield from self._one_element(node, node.op, coordinates)
         else:
-            lanes = yield from self._moved(node, coordinates)
-        lanes = self._named(node, number, lanes)
+            lanes = yield from self._movement(node, coordinates)
+        lanes = self._bind(node, number, lanes)
         self.keep(key, lanes)
         return lanes
 
-    def _named(self, node: Node, number: int, lanes: Lanes) -> Lanes:
-        """A half that the user cast to, or that is stored as an output, is read on in its rounded form."""
+    def _bind(self, node: Node, number: int, lanes: Lanes) -> Lanes:
+        """Binds a value to variables; consumers read the rounded value of a half that is a cast or an output."""
         dtype = self.fusion.values[number].dtype
         cast = isinstance(node.op, Pointwise) and node.op.result == "dtype"
         if dtype.is_half and (cast or number in self.outputs):
@@ -132,7 +136,7 @@ class Body(Accesses):
 
     # --- pointwise --------------------------------------------------------------------------------------------------
 
-    def _pointwise(self, node: Node, coordinates: Shape) -> Making:
+    def _pointwise(self, node: Node, coordinates: Shape) -> Emitter:
         op = node.op
         assert isinstance(op, Pointwise)
         operands: list[Lanes] = []
@@ -151,17 +155,17 @@ class Body(Accesses):
         for lane in range(width):
             terms = {k: v[lane if len(v) > 1 else 0] for k, v in names.items()}
             out = apply(op.code(node.compute), terms, op.arithmetic(node.compute), self._step)
-            result.append(_read_on(out, self.fusion.values[node.outputs[0]].dtype))
+            result.append(_to_arithmetic(out, self.fusion.values[node.outputs[0]].dtype))
         return tuple(result)
 
     def _step(self, name: str, expression: Expression) -> Expression:
-        """A named step of a row's code."""
+        """Binds a named step of an op's scalar code."""
         return self.name("step", (expression,))[0]
 
-    def _one_element(self, node: Node, op: Reduction, coordinates: Shape) -> Making:
-        """A reduction over axes of extent 1 alone: the element itself, lifted and finished."""
+    def _one_element(self, node: Node, op: Reduction, coordinates: Shape) -> Emitter:
+        """Emits a reduction over axes of extent 1: the lift of its one element, then the final step."""
         if reduces(self.fusion, node):
-            raise InternalError(f"{op.name} is read at {coordinates}, which no loop has reduced")
+            raise InternalError(f"{op.name} is read at {coordinates}, but no loop reduces it")
         (source,) = sources(self.fusion, node, coordinates, self._no_index)
         types = op.state(node.compute)
         result = []
@@ -180,29 +184,28 @@ class Body(Accesses):
     def _no_index(self, operand: int, coordinates: Shape) -> Extent:
         raise InternalError("a pointwise op has no index operand")
 
-    def _operand(self, node: Node, position: int, coordinates: Shape) -> Making:
-        """An operand in the type that the node computes in."""
+    def _operand(self, node: Node, position: int, coordinates: Shape) -> Emitter:
+        """Emits an operand in the node's compute type."""
         operand, op = node.operands[position], node.op
         target = op.arithmetic(node.compute) if isinstance(op, Pointwise) else node.compute.compute
         if isinstance(op, Pointwise) and op.promotion == "where" and position == 0:
             target = bool_
         if isinstance(operand, Literal):
-            return (constant(_moved_number(operand.value, node), target),)
+            return (constant(_fill_number(operand.value, node), target),)
         lanes = yield operand, coordinates
         if isinstance(op, Reduction) or (isinstance(op, Pointwise) and op.result == "dtype"):
             return lanes
         if isinstance(op, Movement):
-            return tuple(_read_on(e, node.compute) for e in lanes)
+            return tuple(_to_arithmetic(e, node.compute) for e in lanes)
         return tuple(convert(e, target) for e in lanes)
 
     # --- movement ---------------------------------------------------------------------------------------------------
 
-    def _moved(self, node: Node, coordinates: Shape) -> Making:
+    def _movement(self, node: Node, coordinates: Shape) -> Emitter:
         op = node.op
         if not isinstance(op, Movement):
-            raise InternalError(f"{op.name} has no place in a kernel")
-        pulled = yield from self._sources(node, coordinates)
-        options = open_options(pulled)
+            raise InternalError(f"{op.name} cannot be emitted in a kernel")
+        options = open_options((yield from self._sources(node, coordinates)))
         if options and not options[0][1]:
             lanes = yield from self._operand(node, options[0][0].operand, options[0][0].coordinates)
             return lanes
@@ -212,24 +215,24 @@ class Body(Accesses):
         return lanes
 
     def _sources(self, node: Node, coordinates: Shape) -> Generator[Key, Lanes, tuple[Source, ...]]:
-        """The sources of an element; what decides a coordinate is emitted first, so the op is asked once more then."""
-        taken: dict[Key, Extent] = {}
+        """Returns the sources of an element. Emits index operands first, then evaluates the index map again."""
+        indices: dict[Key, Extent] = {}
         while True:
-            asked: list[Key] = []
+            requested: list[Key] = []
 
-            def index_of(position: int, at: Shape, asked: list[Key] = asked) -> Extent:
-                if (position, at) not in taken:
-                    asked.append((position, at))
-                return taken.get((position, at), _ASKED)
+            def index_of(position: int, at: Shape, requested: list[Key] = requested) -> Extent:
+                if (position, at) not in indices:
+                    requested.append((position, at))
+                return indices.get((position, at), _REQUESTED)
 
-            found = sources(self.fusion, node, coordinates, index_of)
-            if not asked:
-                return found
-            for position, at in asked:
-                taken[position, at] = yield from self._taken(node, position, at)
+            result = sources(self.fusion, node, coordinates, index_of)
+            if not requested:
+                return result
+            for position, at in requested:
+                indices[position, at] = yield from self._index(node, position, at)
 
-    def _taken(self, node: Node, position: int, coordinates: Shape) -> Generator[Key, Lanes, Extent]:
-        """An index operand's element as a coordinate: wrapped once where negative, and kept inside the axis."""
+    def _index(self, node: Node, position: int, coordinates: Shape) -> Generator[Key, Lanes, Extent]:
+        """Emits an element of an index operand as a coordinate: a negative index wraps once, then it is clamped."""
         operand = node.operands[position]
         lanes: Lanes
         if isinstance(operand, Literal):
@@ -242,8 +245,8 @@ class Body(Accesses):
         limit = convert(self.index.code(extent), int64)
         raw = _signed(lanes[0])
         zero = Constant(0, int64)
-        if self.notes_positions:
-            self._note(node, raw, limit, coordinates)
+        if self.checks_positions:
+            self._check_position(node, raw, limit, coordinates)
         wrapped = call("select", call("lt", raw, zero), call("add", raw, limit), raw)
         inside = call("minimum", call("maximum", wrapped, zero), call("sub", limit, Constant(1, int64)))
         above = self.levels
@@ -253,31 +256,31 @@ class Body(Accesses):
         self.levels = above
         return index
 
-    def _note(self, node: Node, raw: Expression, limit: Expression, coordinates: Shape) -> None:
-        """Notes the node where a position of it is outside."""
+    def _check_position(self, node: Node, raw: Expression, limit: Expression, coordinates: Shape) -> None:
+        """Sets POSITION_ERROR to the node's number if an index is out of range."""
         number = number_of(node)
-        self.noted[number] = node
+        self.checked_nodes[number] = node
         outside = call("or", call("lt", raw, call("neg", limit)), call("ge", raw, limit))
         value = call("select", outside, Constant(number, int64), Constant(0, int64))
-        self.levels[self.home(coordinates)].statements.append(Accumulate(NOTED, "maximum", value))
+        self.levels[self.home(coordinates)].statements.append(Accumulate(POSITION_ERROR, "maximum", value))
 
 
-def _read_on(expression: Expression, dtype: DType) -> Expression:
-    """A result of type `dtype` in its arithmetic type: what float32 may not hold is rounded to a half type at once."""
+def _to_arithmetic(expression: Expression, dtype: DType) -> Expression:
+    """Converts a result of type `dtype` to its arithmetic type; rounds to a half type first if float32 is inexact."""
     if dtype.is_half and expression.dtype.itemsize >= 4 and expression.dtype is not dtype.compute:
         expression = convert(expression, dtype)
     return convert(expression, dtype.compute)
 
 
-def _moved_number(value: bool | int | float | complex, node: Node) -> bool | int | float | complex:
-    """A number that a movement op fills in; in a half type it is rounded once, from the number itself."""
+def _fill_number(value: bool | int | float | complex, node: Node) -> bool | int | float | complex:
+    """Returns the fill value of a movement op; for a half type it is rounded once, from the exact number."""
     if isinstance(node.op, Movement) and node.compute.is_half:
         return float(round_to_half(value.real, node.compute))
     return value
 
 
 def _signed(position: Expression) -> Expression:
-    """A position as int64; unsigned ones that it does not hold stay beyond every axis."""
+    """Converts an index to int64; unsigned values above its range become 2**63 - 1, out of range for every axis."""
     if position.dtype is uint64:
         position = call("minimum", position, Constant(2**63 - 1, uint64))
     return convert(position, int64)

@@ -1,6 +1,6 @@
-"""What schedules know of a GPU: a few numbers that follow from its architecture and model.
+"""The hardware limits of a GPU that schedules depend on, by architecture and model.
 
-Knows: NVIDIA's table of compute capabilities. Must not know: regions, templates, how a GPU is asked.
+Knows: NVIDIA's table of compute capabilities. Must not know: regions, templates, how a GPU is queried.
 """
 
 from __future__ import annotations
@@ -16,8 +16,12 @@ _FIRST_WITH_CLUSTERS = 90
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """multiprocessors: of the model. shared_bytes: of one, for all its blocks together, of which each takes
-    BLOCK_BYTES more than it asks for. cluster: the most blocks of a cluster that every such GPU can run; 1 for none."""
+    """The limits of a GPU.
+
+    multiprocessors: the number of multiprocessors. shared_bytes: the shared memory of a multiprocessor, for all its
+    resident blocks; each block takes BLOCK_BYTES more than it allocates. cluster: the largest portable cluster size in
+    blocks; 1 without cluster support.
+    """
 
     multiprocessors: int
     shared_bytes: int
@@ -27,12 +31,12 @@ class Chip:
 BLOCK_BYTES = 1024
 
 MOST_BLOCKS = 8
-"""Blocks of a cluster that any GPU with clusters can run."""
+"""The largest cluster that every GPU with cluster support can run, in blocks."""
 
 
 def chip_of(architecture: str, multiprocessors: int) -> Chip:
-    """The chip of an architecture as compilers name it ("sm_90")."""
-    found = re.match(r"sm_(\d+)", architecture)
-    number = int(found[1]) if found else 0
+    """Returns the chip of an architecture, named as compilers do ("sm_90")."""
+    match = re.match(r"sm_(\d+)", architecture)
+    number = int(match[1]) if match else 0
     shared = _SHARED_BYTES.get(number, _LEAST_SHARED_BYTES)
     return Chip(multiprocessors, shared, MOST_BLOCKS if number >= _FIRST_WITH_CLUSTERS else 1)

@@ -1,9 +1,9 @@
-"""The one chooser: which template of a target lowers a segment, for the sizes of a call.
+"""Selects the template of a target that lowers a segment, for the sizes of a call.
 
-It asks the templates in order and takes the first that accepts. Every size that one of them looked at is guarded, so a
-plan serves the calls for which all of them would answer alike.
+The templates are tried in order and the first that accepts is used. Every size that a template inspected is guarded,
+so a plan is reused exactly for the calls on which every template gives the same answer.
 
-Knows: templates as values. Must not know: which there are, targets, what runs kernels.
+Knows: templates as values. Must not know: the individual templates, targets, how kernels run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tracefuse.ir.fusion import Fusion, Shape
 from tracefuse.passes.pipeline import KERNEL_PASSES, run_passes
 from tracefuse.schedule.launch_spec import Lowered
 from tracefuse.schedule.merge_rule import FusionRule, facts_of
-from tracefuse.schedule.phases import Memory
+from tracefuse.schedule.phases import MemoryFacts
 from tracefuse.schedule.scopes import LanesNotPossible
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Problem, Template, TemplateSet
@@ -28,7 +28,7 @@ from tracefuse.schedule.template import Problem, Template, TemplateSet
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The template that takes a problem, and what it decided. refused: why each template before it does not."""
+    """The selected template and its decision. refused: the verdict of each template that was tried before it."""
 
     problem: Problem
     template: Template[Any]
@@ -36,13 +36,15 @@ class Choice:
     refused: Mapping[str, Verdict]
 
     def lower(self) -> Lowered:
-        """The launches, after KERNEL_PASSES."""
+        """Returns the launches, after KERNEL_PASSES."""
         lowered, options = self.emit(), self.problem.options
-        launches = (replace(one, kernel=run_passes(KERNEL_PASSES, one.kernel, options)) for one in lowered.launches)
+        launches = (
+            replace(launch, kernel=run_passes(KERNEL_PASSES, launch.kernel, options)) for launch in lowered.launches
+        )
         return replace(lowered, launches=tuple(launches))
 
     def emit(self) -> Lowered:
-        """The launches as the template emits them."""
+        """Returns the launches as the template emits them."""
         try:
             lowered = self.template.lower(self.problem, self.decision)
         except LanesNotPossible:
@@ -53,7 +55,7 @@ class Choice:
 
 
 def choose_for(problem: Problem) -> Choice:
-    """Asks the templates of the problem's target in order."""
+    """Tries the templates of the problem's target in order; raises InternalError if none accepts."""
     refused: dict[str, Verdict] = {}
     for template in problem.templates:
         verdict = template.judge(problem)
@@ -70,15 +72,15 @@ def choose(
     placed: frozenset[int] = frozenset(), shared: frozenset[int] = frozenset(), given: frozenset[int] = frozenset(),
     options: Options | None = None,
 ) -> Choice:  # fmt: skip
-    """The template for a segment.
+    """Selects the template for a segment.
 
-    fusion: the segment's own definition, composites decomposed; rule: over that fusion. strides: in elements, per
-    tensor input and output of `placed`; aligned, misaligned: the inputs that start at a multiple of 16 bytes, and those
-    whose elements are not even at multiples of their size; placed, shared, given: see `Memory`. Guards on sizes are in
-    terms of the fusion's own extents. options: for the passes; by default those in force.
+    fusion: the segment as a fusion, composites decomposed; rule: the merge rule over that fusion. strides: in elements,
+    for each tensor input and each output in `placed`. aligned: inputs that start at a multiple of 16 bytes; misaligned:
+    inputs whose elements are not aligned to their own size. placed, shared, given: see `MemoryFacts`. The guards on
+    sizes are expressed in the fusion's extents. options: passed to the passes; defaults to the options in force.
     """
     options = config.resolve() if options is None else options
-    memory = Memory(strides, aligned, misaligned, placed, shared, given)
+    memory = MemoryFacts(strides, aligned, misaligned, placed, shared, given)
     return choose_for(
         target.problem(fusion, facts_of(rule), memory, sizes, name, contract, target.templates, options=options)
     )

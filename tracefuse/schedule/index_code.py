@@ -1,6 +1,6 @@
-"""Index expressions as kernel code: symbolic integers over loop variables and kernel parameters.
+"""Translates symbolic integers to index expressions over loop variables and kernel parameters.
 
-A symbol that no loop has bound becomes an integer parameter of the kernel, which the host computes for each call.
+A symbol that no loop binds becomes an integer parameter of the kernel; the host computes it for each call.
 
 Knows: symbolic integers, expressions of the kernel IR. Must not know: loops, memory, templates.
 """
@@ -13,7 +13,7 @@ from tracefuse.kernel.kernel_ir import Constant, Expression, Variable, call
 
 _OPERATIONS = {"//": "floordiv", "%": "mod", "min": "minimum", "max": "maximum"}
 _OF_POSITIVE = {"//": "truncdiv", "%": "truncmod"}
-"""The same where the dividend is proved not to be negative, which costs the processor less."""
+"""Faster equivalents for a dividend that is proved nonnegative."""
 
 
 class IndexCode:
@@ -25,16 +25,16 @@ class IndexCode:
         self._bound: dict[Symbol, Variable] = {}
 
     def bind(self, index: Symbol, name: str) -> Variable:
-        """A new variable for an index that the kernel itself defines."""
+        """Binds an index that the kernel defines to a new variable, and returns it."""
         variable = self._bound[index] = Variable(name, self.dtype)
         return variable
 
     def code(self, extent: Extent) -> Expression:
-        """`extent` as an expression."""
+        """Translates `extent` to an expression."""
         if isinstance(extent, int):
             return Constant(extent, self.dtype)
         total: Expression | None = None
-        # Positive terms first: unsigned-looking sums read better, and need no leading negation.
+        # Positive terms first: this avoids a leading negation.
         for monomial, coefficient in sorted(extent.terms, key=lambda term: term[1] < 0):
             term = self._product(monomial, abs(coefficient))
             if total is None:

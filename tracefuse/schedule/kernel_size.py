@@ -1,14 +1,14 @@
-"""How large a kernel would get: what it emits for one element, and how many parameters it takes.
+"""Estimates of kernel size: the code that a kernel emits for one element, and its number of parameters.
 
-A program may be any number of ops long and take any number of arrays. A kernel may not: compilers' own passes take more
-than linear time, a reader pulls each value from every place where it needs it, and a kernel on the GPU has 4 KB of
-parameters. So a segment holds at most MOST_CODE and MOST_PARAMETERS, which the merge rule asks of every union.
+A program may have any number of ops and arrays; a kernel may not. Compiler passes take more than linear time, a
+consumer recomputes a value at every place where it reads it, and a GPU kernel has 4 KB of parameters. The merge rule
+therefore limits every segment to MOST_CODE and MOST_PARAMETERS.
 
-A place is where a value is read relative to the loops, as a number: shifts along the axes add up, so that a stencil
-over a stencil reads at as many places as there are different shifts, and any other movement is a number of its own.
-What is read under a condition is emitted in a branch, which shares nothing with others: there each op is another place.
+A place is the position of a read relative to the loops, encoded as a number. Shifts along the axes add up, so a stencil
+of a stencil has as many places as there are distinct shifts; any other movement is a place of its own. A conditional
+read is emitted in a branch, which shares no code with other branches: each op there counts as another place.
 
-Knows: index maps, ops by kind. Must not know: how loops are identified, kernels, targets, sizes.
+Knows: index maps, ops by kind. Must not know: how loops are matched, kernels, targets, sizes.
 """
 
 from __future__ import annotations
@@ -24,29 +24,28 @@ from tracefuse.ir.op_kinds import Movement, Source
 Places: TypeAlias = frozenset[int]
 
 HERE = 0
-"""The place of the loops themselves."""
+"""The place of a read at the loops' own coordinates."""
 
 MOST_CODE = 256
-"""What a segment emits for one element at most, in pointwise ops. LLVM takes about a millisecond for each then, as many
-as there are; in kernels of thousands it takes several. A value that goes through memory once in so many ops costs
-nothing that can be measured."""
+"""The most pointwise ops that a segment emits for one element. Up to this size LLVM takes about a millisecond per op;
+in kernels of thousands of ops it takes several. Storing one value per so many ops has no measurable cost."""
 
 MOST_PARAMETERS = 64
-"""Tensors and scalars that a segment reads and writes at most: 4 KB of parameters are 64 bytes for each, an address and
-the sizes and strides of a few axes."""
+"""The most tensors and scalars that a segment reads and writes. 4 KB of parameters are 64 bytes for each: an address,
+and the sizes and strides of a few axes."""
 
 OF_A_REDUCTION = 16
-"""Pointwise ops that a reduction counts for: it is a loop of its own, in which what it needs is computed again."""
+"""The weight of a reduction, in pointwise ops: it is a separate loop, which recomputes its operands."""
 
 OF_A_BRANCH = 4
-"""Pointwise ops that each operand of a movement op counts for that is read under a condition."""
+"""The weight of each conditional source of a movement op, in pointwise ops."""
 
 _MODULUS = 2**61 - 1
 _ALONG_AN_AXIS = 1_000_000_007
 
 
 def weight(fusion: Fusion, node: Node) -> int:
-    """What a kernel emits for one element of a node, in pointwise ops."""
+    """Returns the code that a kernel emits for one element of a node, in pointwise ops."""
     if reduces(fusion, node):
         return OF_A_REDUCTION
     if isinstance(node.op, Movement):
@@ -55,49 +54,49 @@ def weight(fusion: Fusion, node: Node) -> int:
 
 
 def places_read(fusion: Fusion, node: Node) -> dict[int, Places]:
-    """The places, relative to a node's own, at which it reads each tensor."""
+    """Returns the places at which a node reads each tensor, relative to the node's own coordinates."""
     tensors = [v for v in node.inputs if fusion.values[v].is_tensor]
     if not isinstance(node.op, Movement):
         return dict.fromkeys(tensors, frozenset((HERE,)))
     pulled, deciding = _sources(fusion, node)
-    own = _own(fusion, node)
-    found: dict[int, set[int]] = {v: set() for v in tensors}
+    result = _result_coordinates(fusion, node)
+    places: dict[int, set[int]] = {v: set() for v in tensors}
     for position, at in (*((s.operand, s.coordinates) for s in pulled), *deciding):
         operand = node.operands[position]
-        if not isinstance(operand, Literal) and operand in found:
+        if not isinstance(operand, Literal) and operand in places:
             branch = any(s.conditions for s in pulled if s.operand == position) or bool(deciding)
-            found[operand].add(_place(at, own, f"{node.outputs[0]}.{position}" if branch else ""))
-    return {v: frozenset(places or (HERE,)) for v, places in found.items()}
+            places[operand].add(_place(at, result, f"{node.outputs[0]}.{position}" if branch else ""))
+    return {v: frozenset(numbers or (HERE,)) for v, numbers in places.items()}
 
 
-def through(read: Places, own: Places) -> Places:
-    """The places of what is read at `own`, by what is itself read at `read`."""
+def through(read: Places, inner: Places) -> Places:
+    """Composes places: those of a value that is read at `inner` by a value that is itself read at `read`."""
     if read == {HERE}:
-        return own
-    return frozenset((a + b) % _MODULUS for a in read for b in own)
+        return inner
+    return frozenset((a + b) % _MODULUS for a in read for b in inner)
 
 
 def _sources(fusion: Fusion, node: Node) -> tuple[tuple[Source, ...], list[tuple[int, Shape]]]:
-    """The sources of a node's element, and (operand, coordinates) of what decides a coordinate."""
+    """Returns the sources of a node's element, and (operand, coordinates) of each index that it reads."""
     deciding: list[tuple[int, Shape]] = []
 
     def index_of(position: int, at: Shape) -> Extent:
         deciding.append((position, at))
         return symbol("taken")
 
-    return sources(fusion, node, _own(fusion, node), index_of), deciding
+    return sources(fusion, node, _result_coordinates(fusion, node), index_of), deciding
 
 
-def _own(fusion: Fusion, node: Node) -> Shape:
-    """The coordinates of an element of a node's result."""
+def _result_coordinates(fusion: Fusion, node: Node) -> Shape:
+    """Returns symbolic coordinates of an element of a node's result."""
     shape = fusion.shape_of(node.outputs[0])
     return tuple(0 if extent == 1 else symbol(f"x{axis}", extent=extent) for axis, extent in enumerate(shape))
 
 
-def _place(coordinates: Shape, own: Shape, branch: str) -> int:
-    """The number of a place; `branch` tells those apart that share no code."""
-    shifts = [shift for c, x in zip(coordinates, own, strict=False) if isinstance(shift := c - x, int)]
-    if not branch and len(shifts) == len(coordinates) == len(own):
+def _place(coordinates: Shape, result: Shape, branch: str) -> int:
+    """Returns the number of a place; `branch` distinguishes branches, which share no code."""
+    shifts = [shift for c, x in zip(coordinates, result, strict=False) if isinstance(shift := c - x, int)]
+    if not branch and len(shifts) == len(coordinates) == len(result):
         return sum(shift * pow(_ALONG_AN_AXIS, axis + 1, _MODULUS) for axis, shift in enumerate(shifts)) % _MODULUS
     text = f"{branch}:{', '.join(map(str, coordinates))}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) % _MODULUS

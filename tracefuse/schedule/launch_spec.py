@@ -1,6 +1,6 @@
-"""What lowering a region gives: launches, the scratch memory between them, and the guards of its choices.
+"""The result of lowering a region: launches, the scratch memory between them, and the guards on its decisions.
 
-Knows: kernels and what their parameters stand for. Must not know: arrays, devices.
+Knows: kernels and the values bound to their parameters. Must not know: arrays, devices.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ from tracefuse.kernel.kernel_ir import (
     Variable,
     call,
 )
-from tracefuse.schedule.body import NOTED, Body
+from tracefuse.schedule.body import POSITION_ERROR, Body
 
-CELL = Buffer("positions_outside", int64, written=True, alignment=8)
-"""Where a kernel leaves what it noted."""
+ERROR_FLAG = Buffer("positions_outside", int64, written=True, alignment=8)
+"""The error flag: one int64, which the caller sets to 0. A kernel stores the number of a node with an out-of-range
+index."""
 
 _ZERO = Constant(0, int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Memory between two launches of a segment: `size` elements."""
+    """Scratch memory that carries data from one launch of a segment to the next. size: in elements."""
 
     dtype: DType
     size: Extent
@@ -44,12 +45,12 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True)
 class LaunchSpec:
-    """A kernel and what to pass it, in the order of its parameters.
+    """A kernel and its arguments, in the order of its parameters.
 
-    tensors: value numbers of the segment's inputs and outputs; scratch: positions in the list of scratch buffers;
-    integers: the symbols of the integer parameters; scalars: value numbers of host scalars, of which a complex one is
-    passed as two numbers. noted: by number, the nodes whose positions the kernel looks at; where there are some, a cell
-    of int64 follows the scratch buffers, which gets the number of a node with a position outside its axis.
+    tensors: value numbers of the segment's inputs and outputs. scratch: positions in the list of scratch buffers.
+    integers: the symbols of the integer parameters. scalars: value numbers of host scalars; a complex scalar is passed
+    as two numbers. checked_nodes: by number, the nodes whose indices the kernel checks. If there are any, an int64
+    error flag follows the scratch buffers; the kernel stores the number of a node with an out-of-range index there.
     """
 
     kernel: Kernel
@@ -57,15 +58,15 @@ class LaunchSpec:
     scratch: tuple[int, ...]
     integers: tuple[Symbol, ...]
     scalars: tuple[int, ...]
-    noted: Mapping[int, Node] = field(default_factory=dict)
+    checked_nodes: Mapping[int, Node] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
     """A lowered segment.
 
-    derived: the integer parameters that stand for an expression of other symbols. refused: why each template that was
-    asked before this one does not take the segment, by name.
+    derived: integer parameters that are computed from other symbols. refused: by name, the verdict of each template
+    that was tried before this one.
     """
 
     template: str
@@ -76,11 +77,13 @@ class Lowered:
     refused: Mapping[str, Verdict] = field(default_factory=dict)
 
     def with_arithmetic(self, fast_math: bool, workers: int) -> Lowered:
-        """The same with kernels that may use fast math and at most so many workers; 0 for all of them."""
+        """Returns a copy whose kernels use fast math, if set, and at most `workers` workers (0: all workers)."""
         if not fast_math and not workers:
             return self
-        kernels = (replace(one.kernel, fast_math=fast_math, workers=workers) for one in self.launches)
-        launches = (replace(one, kernel=kernel) for one, kernel in zip(self.launches, kernels, strict=True))
+        launches = (
+            replace(launch, kernel=replace(launch.kernel, fast_math=fast_math, workers=workers))
+            for launch in self.launches
+        )
         return replace(self, launches=tuple(launches))
 
 
@@ -89,9 +92,9 @@ def make_launch(
     scratch: Sequence[tuple[int, Buffer]] = (), work: Extent = 1, contract: bool = True,
     threads: int = 1, thread: Variable | None = None, blocks_per_multiprocessor: int | None = None, cluster: int = 1,
 ) -> LaunchSpec:  # fmt: skip
-    """The launch that a finished body is: parameters in the order tensors, scratch, integers, scalars.
+    """Makes the launch of a finished body: parameters in the order tensors, scratch, error flag, integers, scalars.
 
-    KERNEL_PASSES run on its kernel once the whole segment is lowered.
+    KERNEL_PASSES run on the kernel after the whole segment is lowered.
 
     grid: (index, extent) of each parallel axis, outermost first.
     """
@@ -107,16 +110,17 @@ def make_launch(
     parameters: tuple[Buffer | Variable, ...] = (
         *(body.buffers[t] for t in tensors),
         *(buffer for _, buffer in scratch),
-        *([CELL] if body.noted else []),
+        *([ERROR_FLAG] if body.checked_nodes else []),
         *(body.index.parameters[s] for s in symbols),
         *(body.scalars[s] for s in scalars),
     )
     statements: tuple[Statement, ...] = tuple(body.levels[0].statements)
-    if body.noted:
-        statements = (Declare(NOTED, _ZERO), *statements, If(call("ne", NOTED, _ZERO), (Store(CELL, _ZERO, NOTED),)))
+    if body.checked_nodes:
+        report = If(call("ne", POSITION_ERROR, _ZERO), (Store(ERROR_FLAG, _ZERO, POSITION_ERROR),))
+        statements = (Declare(POSITION_ERROR, _ZERO), *statements, report)
     kernel = Kernel(
         name, parameters, tuple(axes), statements, target, threads, thread, blocks_per_multiprocessor, work_code,
         contract,
         cluster=cluster,
     )  # fmt: skip
-    return LaunchSpec(kernel, tensors, tuple(k for k, _ in scratch), symbols, scalars, body.noted)
+    return LaunchSpec(kernel, tensors, tuple(k for k, _ in scratch), symbols, scalars, body.checked_nodes)

@@ -1,14 +1,14 @@
-"""What is known of the loops of a region, and when two regions have the same ones: facts and their union.
+"""Facts about the loops of a region, and the union of the facts of two regions.
 
-A region has loops, the extents that its kernel runs over. Some may be reduced (R), the others are kept (K). What the
-region must store (its exposed values) and what its reductions read or make is anchored: each axis is one loop, a full
-value has all loops, a reduced one the K loops. Everything else is pulled: computed at whatever coordinates a reader
-needs, so a pointwise or movement producer joins any reader unless somebody else needs it stored. A reduction joins
-where its result is read along the K loops, and no other loop's coordinates.
+A region's kernel runs over loops: reduction loops and parallel loops. Values that the region stores, and values that
+its reductions read or compute, are anchored: each of their axes is one loop. A full value has all loops, a reduced
+value has the parallel loops. Every other value is pulled: it is computed at the coordinates that its consumer needs.
+So a pointwise or movement producer merges with any consumer unless its value must be stored. A reduction merges if its
+result is read along the parallel loops and at no other coordinates.
 
-Two regions become one when their loops can be identified: through the values that cross, then through what both read,
-then by equal extents in order; a region without R loops may also be what comes before or after the reductions of the
-other, over K alone. The union costs the smaller side.
+Two regions merge if their loops can be matched: through the values that one passes to the other, then through common
+reads, then by equal extents in order. A region without reduction loops may also run before or after the reductions of
+the other, over its parallel loops. A union costs time linear in the smaller side.
 
 Knows: facts about loops. Must not know: which unions are tried, kernels, targets, sizes.
 """
@@ -32,10 +32,10 @@ Uses: TypeAlias = Mapping[int, frozenset[AxisMap]]
 
 
 class LoopRefusal(Enum):
-    """Why loops do not make one region, where a caller acts on it."""
+    """Refusals that a caller acts on."""
 
     PERHAPS_EQUAL = auto()
-    """A guard can lift it: `y + x.sum(-1, keepdims=True)` is one kernel where x and y have equal rows."""
+    """A guard may lift it: `y + x.sum(-1, keepdims=True)` is one kernel if x and y have equal rows."""
 
 
 TOO_MUCH_CODE = "one kernel would emit more than compiles in time that is linear in the program"
@@ -43,12 +43,13 @@ TOO_MUCH_CODE = "one kernel would emit more than compiles in time that is linear
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the rule knows of a region.
+    """The facts of a region.
 
-    loops: extents. reduced: the R loops, None where nothing reduces. outputs: the map of each value that is stored or
-    read further down. uses: how values from outside are read. tainted: outputs that depend on a reduction in here.
-    pending: loops that must turn out to be reduced, only while a whole region is judged node by node. places: at which
-    places values from outside are read; code: how much a kernel emits for one element; scalars: the host's, as read.
+    loops: extents. reduced: the reduction loops; None if the region does not reduce. outputs: the axis map of each
+    value that is stored or read by a consumer. uses: the axis maps by which inputs are read. tainted: outputs that
+    depend on a reduction of the region. pending: loops that must still prove to be reduction loops, while a whole
+    region is judged node by node. places: the places at which inputs are read. code: the ops that a kernel emits for
+    one element. scalars: the host scalars that it reads.
     """
 
     loops: tuple[Extent, ...]
@@ -64,12 +65,12 @@ class Facts:
 
     @property
     def parameters(self) -> int:
-        """How many tensors and scalars a kernel reads and writes."""
+        """The number of tensors and scalars that a kernel reads and writes."""
         return len(self.uses) + len(self.outputs) + len(self.scalars)
 
 
 def node_facts(fusion: Fusion, node: Node) -> Facts:
-    """The facts of a single node."""
+    """Returns the facts of a single node."""
     extents, result, reads = use_maps(fusion, node)
     uses: dict[int, frozenset[AxisMap]] = {}
     for value, axis_map in reads:
@@ -90,10 +91,10 @@ def merge_facts(
     a: Facts, b: Facts, edges: tuple[Edge, ...], fixed: frozenset[int], *, folding: bool = False,
     most_code: float = math.inf,
 ) -> Verdict:  # fmt: skip
-    """The union of producer `a` and consumer `b` (or of two siblings, where no value crosses).
+    """Merges producer `a` and consumer `b`, or two siblings if `edges` is empty.
 
-    fixed: the values that depend on reductions; they can be read along other loops only where a kernel ends between.
-    folding: loops that one side lacks may still turn out to be reduced. most_code: the union emits no more.
+    fixed: the values that depend on reductions; they can be read along other loops only in another kernel. folding:
+    loops that one side lacks may still prove to be reduction loops. most_code: upper bound on the union's code.
     """
     if a.library or b.library:
         return no(f"{a.library or b.library} is a library call, a segment by itself")
@@ -101,34 +102,34 @@ def merge_facts(
     code = b.code + a.code * max((len(b.places[v]) for v in crossing), default=1)
     if code > most_code:
         return no(TOO_MUCH_CODE, code=code, most=most_code)
-    kept = {v: m for v, m in a.outputs.items() if crossing.get(v, True)}
-    if not kept and a.reduced is None and edges:
-        verdict = yes(_pulled_into(a, b, crossing))
+    stored = {v: m for v, m in a.outputs.items() if crossing.get(v, True)}
+    if not stored and a.reduced is None and edges:
+        verdict = yes(_pull_into(a, b, crossing))
     else:
-        verdict = _identify(a, b, crossing, kept, fixed, folding)
-    found = verdict.facts
-    if not isinstance(found, Facts):
+        verdict = _match(a, b, crossing, stored, fixed, folding)
+    union = verdict.facts
+    if not isinstance(union, Facts):
         return verdict
-    places = _places(a, b, crossing, bool(kept) or not edges)
+    places = _places(a, b, crossing, bool(stored) or not edges)
     return yes(
         Facts(
-            found.loops, found.reduced, found.outputs, found.uses, found.tainted, found.pending, found.library,
+            union.loops, union.reduced, union.outputs, union.uses, union.tainted, union.pending, union.library,
             places, code, a.scalars | b.scalars,
         )
     )  # fmt: skip
 
 
-def _places(a: Facts, b: Facts, crossing: Mapping[int, bool], is_kept: bool) -> dict[int, Places]:
-    """Where the union reads values from outside: what the maker reads, from each place where its own is read."""
-    read = frozenset().union(*(b.places[v] for v in crossing), (HERE,) if is_kept else ())
-    places = {v: found for v, found in b.places.items() if v not in crossing}
-    for value, own in a.places.items():
-        places[value] = places.get(value, frozenset()) | through(read, own)
+def _places(a: Facts, b: Facts, crossing: Mapping[int, bool], is_anchored: bool) -> dict[int, Places]:
+    """Returns the places at which the union reads its inputs: the producer's reads, at each place it is read from."""
+    read = frozenset().union(*(b.places[v] for v in crossing), (HERE,) if is_anchored else ())
+    places = {v: at for v, at in b.places.items() if v not in crossing}
+    for value, at in a.places.items():
+        places[value] = places.get(value, frozenset()) | through(read, at)
     return places
 
 
-def _pulled_into(a: Facts, b: Facts, crossing: Mapping[int, bool]) -> Facts:
-    """A producer that nobody else needs vanishes into its reader: its own reads, in the reader's loops."""
+def _pull_into(a: Facts, b: Facts, crossing: Mapping[int, bool]) -> Facts:
+    """Inlines a producer into its only consumer: its reads, in the consumer's loops."""
     uses = {v: maps for v, maps in b.uses.items() if v not in crossing}
     for value in crossing:
         for use in b.uses[value]:
@@ -136,9 +137,9 @@ def _pulled_into(a: Facts, b: Facts, crossing: Mapping[int, bool]) -> Facts:
     return replace(b, uses=uses)
 
 
-def _through(made: AxisMap, use: AxisMap) -> dict[int, int | None]:
-    """Where each loop of the maker goes when its value is read by `use`."""
-    return {loop: entry for loop, entry in zip(made, use, strict=True) if loop is not None}
+def _through(output: AxisMap, use: AxisMap) -> dict[int, int | None]:
+    """Maps each loop of the producer to an entry of `use`, by which its output is read."""
+    return {loop: entry for loop, entry in zip(output, use, strict=True) if loop is not None}
 
 
 def _compose(uses: Uses, loops: Mapping[int, int | None], into: dict[int, frozenset[AxisMap]]) -> None:
@@ -151,7 +152,7 @@ def _compose(uses: Uses, loops: Mapping[int, int | None], into: dict[int, frozen
 
 @dataclass(slots=True)
 class _Matching:
-    """Loops of a identified with loops of b, one to one."""
+    """A one-to-one matching of loops of `a` with loops of `b`."""
 
     forward: dict[int, int]
     backward: dict[int, int]
@@ -163,9 +164,11 @@ class _Matching:
         return True
 
 
-def _identify(
-    a: Facts, b: Facts, crossing: Mapping[int, bool], kept: Mapping[int, AxisMap], fixed: frozenset[int], folding: bool
-) -> Verdict:
+def _match(
+    a: Facts, b: Facts, crossing: Mapping[int, bool], stored: Mapping[int, AxisMap], fixed: frozenset[int],
+    folding: bool,
+) -> Verdict:  # fmt: skip
+    """Matches the loops of two regions, and merges their facts."""
     matching = _Matching({}, {})
     elsewhere: list[tuple[int, AxisMap]] = []
     for value in sorted(crossing, key=lambda v: v not in a.tainted):
@@ -173,8 +176,9 @@ def _identify(
             pairs = [(f, s) for f, s in zip(a.outputs[value], use, strict=True) if f is not None]
             direct = [(f, s) for f, s in pairs if s != PULLED]
             moved = frozenset(f for f, s in pairs if s == PULLED)
-            # A value that depends on a reduction may be computed again elsewhere along the R loops alone: there it
-            # needs the same result of the reduction. Where that one is not in here yet, those will be the R loops.
+            # A value that depends on a reduction may be recomputed at other coordinates of the reduction loops only:
+            # there it needs the same result of the reduction. If the reduction is not merged yet, these loops become
+            # the reduction loops.
             will_fit = value in fixed and a.reduced is None
             stays = (will_fit or moved <= (a.reduced or frozenset())) and _all_fit(matching, direct)
             if not stays and value in a.tainted:
@@ -188,7 +192,7 @@ def _identify(
     refusal = _loops_disagree(a, b, matching, only_a, only_b, folding)
     if refusal is not None:
         return refusal
-    return _union(a, b, crossing, kept, elsewhere, matching, only_a, only_b)
+    return _union(a, b, crossing, stored, elsewhere, matching, only_a, only_b)
 
 
 def _all_fit(matching: _Matching, pairs: list[tuple[int, int | None]]) -> bool:
@@ -200,10 +204,10 @@ def _all_fit(matching: _Matching, pairs: list[tuple[int, int | None]]) -> bool:
 
 
 def _match_by_common_reads(a: Facts, b: Facts, matching: _Matching, fixed: frozenset[int]) -> None:
-    """Loops along which both read a value are the same: extents do not tell a square's apart.
+    """Matches loops along which both sides read a value; extents alone cannot distinguish the loops of a square.
 
-    `fixed` values come first, since it cannot be chosen along which loops they are read: of those every axis counts
-    that all reads of a side agree about. Of other values those count that each side reads in one way.
+    `fixed` values come first, since the loops along which they are read are fixed: each axis on which all reads of a
+    side agree is used. Other values are used only if each side reads them with one axis map.
     """
     common = a.uses.keys() & b.uses.keys()
     for value in sorted(common & fixed):
@@ -216,22 +220,23 @@ def _match_by_common_reads(a: Facts, b: Facts, matching: _Matching, fixed: froze
 
 
 def _agreed(maps: frozenset[AxisMap]) -> AxisMap:
-    """Per axis the loop along which all of the maps read it, else PULLED."""
+    """Returns for each axis the loop along which all maps read it, else PULLED."""
     return tuple(entries[0] if len(set(entries)) == 1 else PULLED for entries in zip(*maps, strict=True))
 
 
 def _match_reads(a: Facts, b: Facts, matching: _Matching, reads: list[tuple[int | None, int | None]]) -> None:
-    """Identifies the loops along which a and b read one value, where that is possible for all of them."""
+    """Matches the loops along which a and b read one value, if all of them can be matched."""
     pairs = [(f, s) for f, s in reads if f is not None and s is not None]
     if all(f != PULLED != s and a.loops[f] == b.loops[s] and _same_role(a, f, b, s) for f, s in pairs):
         _all_fit(matching, list(pairs))
 
 
 def _match_by_extent(a: Facts, b: Facts, matching: _Matching) -> None:
-    """Loops that no crossing value identifies are taken to be the same where their extents are equal.
+    """Matches the remaining loops by equal extents.
 
-    Equal extents go in order; distinct ones in any, so that it does not matter which of several siblings merge first.
-    R loops of one side go with R loops of the other first: two sums over the same axes share their loops.
+    Loops of equal extent are matched in order. Distinct extents match in any order, so the result does not depend on
+    which siblings merge first. Reduction loops are matched with reduction loops first, so two sums over the same axes
+    share their loops.
     """
     for prefer_role in (True, False):
         for first, extent in enumerate(a.loops):
@@ -255,12 +260,12 @@ def _same_role(a: Facts, first: int, b: Facts, second: int) -> bool:
 def _loops_disagree(
     a: Facts, b: Facts, matching: _Matching, only_a: frozenset[int], only_b: frozenset[int], folding: bool
 ) -> Verdict | None:
-    """Why the identified loops do not make one region, or None where they do."""
+    """Returns why the matched loops do not form one region, or None if they do."""
     if only_a and only_a == a.reduced and b.reduced is None and len(only_a) == len(only_b):
         pairs = [(a.loops[f], b.loops[s]) for f, s in zip(sorted(only_a), sorted(only_b), strict=True)]
         if not any(isinstance(first - second, int) for first, second in pairs):
-            why = "the reduced loops and those of the reader are not known to be equal"
-            return no(why, LoopRefusal.PERHAPS_EQUAL, extents=tuple(pairs))
+            reason = "the reduced loops and those of the reader are not known to be equal"
+            return no(reason, LoopRefusal.PERHAPS_EQUAL, extents=tuple(pairs))
     if only_a and only_b:
         mine, theirs = (tuple(f.loops[k] for k in sorted(o)) for f, o in ((a, only_a), (b, only_b)))
         return no("their loops have different extents", first=mine, second=theirs)
@@ -276,10 +281,10 @@ def _loops_disagree(
 
 
 def _union(
-    a: Facts, b: Facts, crossing: Mapping[int, bool], kept: Mapping[int, AxisMap],
+    a: Facts, b: Facts, crossing: Mapping[int, bool], stored: Mapping[int, AxisMap],
     elsewhere: list[tuple[int, AxisMap]], matching: _Matching, only_a: frozenset[int], only_b: frozenset[int],
 ) -> Verdict:  # fmt: skip
-    """The facts of the union, in the loops of the side that has more of them (b where both have the same)."""
+    """Merges the facts, in terms of the loops of the side that has more of them (b if they have equally many)."""
     from_a: Mapping[int, int] = {k: k for k in range(len(a.loops))} if only_a else matching.forward
     from_b: Mapping[int, int] = matching.backward if only_a else {k: k for k in range(len(b.loops))}
     loops = a.loops if only_a else b.loops
@@ -290,7 +295,7 @@ def _union(
     pending = frozenset(from_a[k] for k in a.pending) | frozenset(from_b[k] for k in b.pending)
     if (only_a or only_b) and reduced is None:
         pending = pending | (only_a or only_b)
-    outputs = dict(kept) if only_a else {v: _renamed(m, from_a) for v, m in kept.items()}
+    outputs = dict(stored) if only_a else {v: _renamed(m, from_a) for v, m in stored.items()}
     outputs.update({v: _renamed(m, from_b) for v, m in b.outputs.items()} if only_a else b.outputs)
     refusal = _outputs_disagree(outputs, frozenset(range(len(loops))), reduced)
     if refusal is not None:
@@ -313,11 +318,11 @@ def _renamed(axis_map: AxisMap, names: Mapping[int, int]) -> AxisMap:
 def _outputs_disagree(
     outputs: Mapping[int, AxisMap], every: frozenset[int], reduced: frozenset[int] | None
 ) -> Verdict | None:
-    """Each stored value has all loops or, where there is a reduction, all but the R loops."""
+    """Refuses outputs that have neither all loops nor, in a reduction, all parallel loops."""
     if reduced is None:
         return None
     for value, axis_map in outputs.items():
-        own = frozenset(e for e in axis_map if e is not None)
-        if own not in (every, every - reduced):
+        loops = frozenset(e for e in axis_map if e is not None)
+        if loops not in (every, every - reduced):
             return no("an output has neither all loops nor all but the reduced ones", value=value)
     return None

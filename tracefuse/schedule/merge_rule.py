@@ -1,7 +1,7 @@
-"""The rule that a fusion is split by: regions of one kind of reduction, and row_column regions.
+"""The merge rule that partitions a fusion into segments: regions with one kind of reduction, and row_column regions.
 
-Groups grow as regions, by facts that merge at the cost of the smaller side. Whether two of them are together a
-row_column region is seen from their steps alone, once nothing grows any more.
+Groups grow as regions; merging the facts of two groups costs time linear in the smaller one. Once no group can grow,
+two groups are tested for a row_column region from their steps.
 
 Knows: both kinds of regions. Must not know: kernels, targets, sizes.
 """
@@ -16,7 +16,7 @@ from tracefuse.schedule.row_column_rule import RowColumnFacts, judge_row_column
 
 
 class FusionRule(RegionRule):
-    """The rule for a fusion (segments.Rule)."""
+    """The merge rule for a fusion; implements segments.Rule."""
 
     def merge(self, a: object, b: object, edges: tuple[Edge, ...]) -> Verdict:
         if isinstance(a, RowColumnFacts) or isinstance(b, RowColumnFacts):
@@ -32,7 +32,7 @@ class FusionRule(RegionRule):
 
 
 def facts_of(rule: FusionRule) -> Facts | RowColumnFacts:
-    """The facts of a whole fusion; InternalError where the rule refuses what the segmenter accepted."""
+    """Returns the facts of a whole fusion; raises InternalError if the rule refuses what the segmenter accepted."""
     verdict = rule.whole
     if not verdict or not isinstance(verdict.facts, Facts | RowColumnFacts):
         raise InternalError(f"a segment is not schedulable: {verdict}")

@@ -1,8 +1,8 @@
-"""The loops of a region: in which order they stand, and which neighbours are one.
+"""The loop nest of a region: loop order and loop collapsing.
 
-Neighbouring loops of equal role are joined where every access stays a plain function of the joined index, so that a
-contiguous pointwise kernel has one loop however many axes its arrays have. For reductions the loops are put in order
-of memory first, which decides between a row and a column schedule.
+Adjacent loops of equal role are collapsed if no access then needs a quotient or remainder of the collapsed index, so a
+contiguous pointwise kernel has one loop for arrays of any rank. If the region reduces, its loops are first sorted by
+stride; the order decides between a row and a column schedule.
 
 Knows: loops, strides, roles. Must not know: kernel IR, targets.
 """
@@ -37,13 +37,13 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """Loops, outermost first, and for each loop of the region's facts its coordinate in terms of them."""
+    """Loops, outermost first. at: for each loop of the region's facts, its coordinate in terms of these loops."""
 
     loops: tuple[Loop, ...]
     at: tuple[Extent, ...]
 
     @property
-    def kept(self) -> tuple[Loop, ...]:
+    def parallel(self) -> tuple[Loop, ...]:
         return tuple(loop for loop in self.loops if not loop.reduced)
 
     @property
@@ -51,16 +51,16 @@ class Nest:
         return tuple(loop for loop in self.loops if loop.reduced)
 
     def coordinates(self, axis_map: AxisMap) -> Shape:
-        """The coordinates of a value whose axes run along these loops."""
+        """Returns the coordinates of a value whose axes follow these loops."""
         return tuple(0 if entry is None else self.at[entry] for entry in axis_map)
 
     def substituted(self, values: Mapping[Symbol, Extent], loops: Sequence[Loop]) -> Nest:
-        """The same nest with indices replaced, over other loops."""
+        """Returns the nest over `loops`, with indices substituted by `values`."""
         return Nest(tuple(loops), tuple(substitute(e, values) for e in self.at))
 
 
 def first_nest(facts: Facts) -> Nest:
-    """One loop per loop of the facts, in their order."""
+    """Returns a nest with one loop for each loop of the facts, in their order."""
     reduced = facts.reduced or frozenset()
     loops = [
         Loop(symbol(f"{'r' if k in reduced else 'k'}{k}", extent=extent), extent, k in reduced)
@@ -70,7 +70,7 @@ def first_nest(facts: Facts) -> Nest:
 
 
 def probe_outputs(fusion: Fusion, facts: Facts, nest: Nest, also: Sequence[int] = ()) -> Probe:
-    """Walks from every output, and from what is computed besides."""
+    """Probes every output, and the values in `also`."""
     reduced = [(facts.loops[k], nest.at[k]) for k in sorted(facts.reduced or ())]
     probe = Probe(fusion, reduced)
     for number in (*fusion.outputs, *also):
@@ -79,7 +79,7 @@ def probe_outputs(fusion: Fusion, facts: Facts, nest: Nest, also: Sequence[int] 
 
 
 def contiguous_strides(shape: Shape) -> Shape:
-    """Row-major strides in elements, 0 on axes of extent 1."""
+    """Returns row-major strides in elements, 0 on axes of extent 1."""
     strides: list[Extent] = []
     step: Extent = 1
     for extent in reversed(shape):
@@ -91,22 +91,22 @@ def contiguous_strides(shape: Shape) -> Shape:
 def build_nest(
     fusion: Fusion, facts: Facts, strides: Mapping[int, Shape], sizes: Sizes, also: Sequence[int] = ()
 ) -> tuple[Nest, Probe]:
-    """The loops of a region in their final order, joined where they can be, and the probe over the first loops.
+    """Builds the loop nest of a region, sorted and collapsed, and the probe over the original loops.
 
-    strides: in elements, of the tensor inputs and of the outputs. also: what is computed besides the outputs.
+    strides: in elements, of the tensor inputs and of the outputs. also: values that are computed besides the outputs.
     """
     nest = first_nest(facts)
     probe = probe_outputs(fusion, facts, nest, also)
     offsets = [_offset(coordinates, strides[number]) for number, coordinates in probe.reads]
     if facts.reduced:
-        nest = _ordered(nest, offsets, sizes)
+        nest = _sort_by_stride(nest, offsets, sizes)
     watched = [*offsets, *probe.positions]
     for test in probe.tests:
         watched += [test.index, test.low, test.high]
     for number in fusion.outputs:
         coordinates = nest.coordinates(facts.outputs[number])
         watched.append(_offset(coordinates, strides[number]))
-    return _joined(nest, watched), probe
+    return _collapse(nest, watched), probe
 
 
 def _offset(coordinates: Shape, strides: Shape) -> Extent:
@@ -117,7 +117,7 @@ def _offset(coordinates: Shape, strides: Shape) -> Extent:
 
 
 def coefficient(offset: Extent, index: Symbol) -> Extent:
-    """The factor of `index` in an offset that is linear in it; 0 where it does not occur outside a quotient."""
+    """Returns the factor of `index` in an offset that is linear in it; 0 if it occurs only inside a quotient."""
     total: Extent = 0
     if isinstance(offset, Expression):
         for monomial, factor in offset.terms:
@@ -127,15 +127,15 @@ def coefficient(offset: Extent, index: Symbol) -> Extent:
     return total
 
 
-def _ordered(nest: Nest, offsets: Sequence[Extent], sizes: Sizes) -> Nest:
-    """The loops by falling stride of the read that covers most of them."""
+def _sort_by_stride(nest: Nest, offsets: Sequence[Extent], sizes: Sizes) -> Nest:
+    """Sorts the loops by decreasing stride of the read that covers most of them."""
     main = max(offsets, key=lambda o: sum(coefficient(o, loop.symbol) != 0 for loop in nest.loops), default=None)
     if main is None:
         return nest
     strides = [coefficient(main, loop.symbol) for loop in nest.loops]
     if any(stride == 0 for stride in strides):
         return nest
-    distances = [-stride if sizes.hint(stride) < 0 else stride for stride in strides]  # an axis may be read backwards
+    distances = [-stride if sizes.hint(stride) < 0 else stride for stride in strides]  # strides may be negative
     order = sorted(range(len(nest.loops)), key=lambda k: -sizes.hint(distances[k]))
     if order == list(range(len(order))):
         return nest
@@ -144,9 +144,9 @@ def _ordered(nest: Nest, offsets: Sequence[Extent], sizes: Sizes) -> Nest:
     return replace(nest, loops=tuple(nest.loops[k] for k in order))
 
 
-def _joined(nest: Nest, watched: Sequence[Extent]) -> Nest:
-    """Neighbouring loops of one kind as one, where no coordinate then needs a quotient or remainder of its index."""
-    if any(loop.extent == 0 for loop in nest.loops):  # nothing runs, and no position is to be divided by 0
+def _collapse(nest: Nest, watched: Sequence[Extent]) -> Nest:
+    """Collapses adjacent loops of one role if no coordinate then needs a quotient or remainder of their index."""
+    if any(loop.extent == 0 for loop in nest.loops):  # no iteration runs, and indices must not be divided by 0
         return nest
     position = 0
     while position + 1 < len(nest.loops):
@@ -157,26 +157,26 @@ def _joined(nest: Nest, watched: Sequence[Extent]) -> Nest:
             index = symbol(name, extent=extent)
             values = {outer.symbol: index // inner.extent, inner.symbol: index % inner.extent}
             moved = [substitute(e, values) for e in watched]
-            if not any(_cut(e, index) for e in moved):
-                joined = Loop(index, extent, outer.reduced)
-                nest = nest.substituted(values, (*nest.loops[:position], joined, *nest.loops[position + 2 :]))
+            if not any(_divides(e, index) for e in moved):
+                collapsed = Loop(index, extent, outer.reduced)
+                nest = nest.substituted(values, (*nest.loops[:position], collapsed, *nest.loops[position + 2 :]))
                 watched = moved
                 continue
         position += 1
     return nest
 
 
-def _cut(extent: Extent, index: Extent) -> bool:
-    """Whether `extent` needs a quotient or remainder of `index`."""
-    own = symbol_of(index)
+def _divides(extent: Extent, index: Extent) -> bool:
+    """Returns whether `extent` contains a quotient or remainder of `index`."""
+    index_symbol = symbol_of(index)
     atoms = [a for m, _ in (extent.terms if isinstance(extent, Expression) else ()) for a in m]
-    return any(isinstance(a, Binary) and own in set(_inside(a)) for a in atoms)
+    return any(isinstance(a, Binary) and index_symbol in _symbols_of(a) for a in atoms)
 
 
-def _inside(atom: Binary) -> list[Symbol]:
-    return [*symbols(atom.left), *symbols(atom.right)]
+def _symbols_of(atom: Binary) -> set[Symbol]:
+    return {*symbols(atom.left), *symbols(atom.right)}
 
 
 def position_in(loops: Sequence[Loop]) -> Extent:
-    """The row-major position of the loops' indices."""
+    """Returns the row-major position of the loops' indices."""
     return linearize([loop.index for loop in loops], [loop.extent for loop in loops])

@@ -1,9 +1,10 @@
-"""Which operand an element of a movement op comes from, where that is known only as the kernel runs.
+"""Selects the operand that an element of a movement op reads, if the choice depends on coordinates at run time.
 
-A padded, joined or sliced array has several sources for an element, each under conditions on the coordinates. What is
-proved is left out; the rest becomes branches around the reads, so that nothing outside an array is read.
+An element of a padded, concatenated or sliced array has several candidate sources, each under conditions on the
+coordinates. Conditions that are proved are dropped; the others become branches around the reads, so that a kernel never
+reads out of bounds.
 
-Knows: conditions on coordinates, branches, lanes. Must not know: which op has them, memory, templates.
+Knows: conditions on coordinates, branches, lanes. Must not know: individual ops, memory, templates.
 """
 
 from __future__ import annotations
@@ -20,25 +21,25 @@ from tracefuse.ir.fusion import Node, Shape
 from tracefuse.ir.op_kinds import Source, Within
 from tracefuse.kernel.kernel_ir import Assign, Declare, Expression, Variable, call
 from tracefuse.kernel.scalar_code import constant, convert
-from tracefuse.schedule.scopes import Key, Lanes, Making, Scopes
+from tracefuse.schedule.scopes import Emitter, Key, Lanes, Scopes
 
 Option: TypeAlias = tuple[Source, tuple[Within, ...]]
-"""A source, and its conditions that are not proved."""
+"""A source and its unproved conditions."""
 
 Emission: TypeAlias = Generator[Key, Lanes, None]
 
 MOST_IN_A_ROW = 4
-"""Options that are tried one after the other; of more that follow one another, halves are chosen."""
+"""The most options that are tested in sequence; more contiguous options are selected by binary search."""
 
 
 def open_options(candidates: Sequence[Source]) -> list[Option]:
-    """The sources that are not proved impossible."""
+    """Returns the sources whose conditions are not proved false."""
     return [(source, tests) for source in candidates if (tests := _open_tests(source.conditions)) is not None]
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What an index is at least, and what it is less than, in the branch that is being emitted."""
+    """The bounds of indices in the branch that is being emitted: lower (inclusive) and upper (exclusive)."""
 
     least: Mapping[Extent, Extent]
     limit: Mapping[Extent, Extent]
@@ -50,32 +51,32 @@ class Known:
         return Known(self.least, {**self.limit, index: bound})
 
     def is_reached(self, test: Within) -> bool:
-        """Whether the index is proved to be at least the lower bound."""
+        """Returns whether the index is proved to be at least the lower bound."""
         least = self.least.get(test.index)
         return is_nonnegative(test.index - test.low) or (least is not None and is_nonnegative(least - test.low))
 
     def is_below(self, test: Within) -> bool:
-        """Whether the index is proved to be less than the upper bound."""
+        """Returns whether the index is proved to be less than the upper bound."""
         limit = self.limit.get(test.index)
         return is_nonnegative(test.high - 1 - test.index) or (limit is not None and is_nonnegative(test.high - limit))
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The element of a movement node among several sources, emitted into open scopes.
+    """Emits an element of a movement node that has several candidate sources, into the open scopes.
 
-    dtype: that it is computed in. operand: an element of an operand, by position and coordinates.
+    dtype: the dtype of the result. operand: emits an element of an operand, by position and coordinates.
     """
 
     scopes: Scopes
     node: Node
     dtype: DType
-    operand: Callable[[int, Shape], Making]
+    operand: Callable[[int, Shape], Emitter]
 
-    def among(self, options: Sequence[Option]) -> Making:
-        """The first option whose conditions hold, else the fill value: branches around the reads of each."""
+    def among(self, options: Sequence[Option]) -> Emitter:
+        """Emits branches that read the first option whose conditions hold; otherwise the result is the fill value."""
         fill = constant(self.node.attributes.get("value", 0), self.dtype)
-        uniform = all(self._whole(test) for _, tests in options for test in tests)
+        uniform = all(self._is_uniform(test) for _, tests in options for test in tests)
         reads_lanes = any(self.scopes.lane_symbol in set(symbols(c)) for s, _ in options for c in s.coordinates)
         width = self.scopes.lanes if reads_lanes or not uniform else 1
         variables = [Variable(self.scopes.fresh(f"v{self.node.outputs[0]}"), self.dtype) for _ in range(width)]
@@ -86,7 +87,7 @@ class Selection:
         return tuple(variables)
 
     def _source_at(self, source: Source, tests: Sequence[Within], lane: int | None) -> Source:
-        """A source with the conditions that are left to test; for one lane, which reads for itself alone."""
+        """Returns a source with its unproved conditions, for one lane, or for all lanes if `lane` is None."""
         if lane is None:
             return replace(source, conditions=tuple(self._test_at(t, 0) for t in tests))
         at = tuple(self.scopes.at_lane(c, lane) for c in source.coordinates)
@@ -96,13 +97,14 @@ class Selection:
         return Within(*(self.scopes.at_lane(e, lane) for e in (test.index, test.low, test.high)))
 
     def _choose(self, options: Sequence[Source], targets: Sequence[Variable], known: Known) -> Emission:
-        """Assigns the first option whose conditions hold, the rest in its `else`; many that follow one another in
-        halves, so that the comparisons for an element grow with the logarithm of their number.
+        """Assigns the first option whose conditions hold; the other options go in its `else` branch.
 
-        known: what the branches taken so far say. The parts of a concatenation follow one another, so that each but the
-        last needs one comparison.
+        Many contiguous options are selected by binary search, so the number of comparisons per element is logarithmic.
+
+        known: the bounds that the enclosing branches establish. The parts of a concatenation are contiguous, so each
+        part but the last needs one comparison.
         """
-        if len(options) > MOST_IN_A_ROW and _follow_one_another(options):
+        if len(options) > MOST_IN_A_ROW and _are_contiguous(options):
             yield from self._choose_half(options, targets, known)
             return
         for position, source in enumerate(options):
@@ -124,7 +126,7 @@ class Selection:
             return
 
     def _choose_half(self, options: Sequence[Source], targets: Sequence[Variable], known: Known) -> Emission:
-        """One comparison decides in which half of options that follow one another the element is."""
+        """Selects one half of contiguous options with one comparison."""
         middle = len(options) // 2
         (test,) = options[middle].conditions
         with self.scopes.condition(self.scopes.index.compare("lt", test.index, test.low)):
@@ -138,7 +140,7 @@ class Selection:
             self.scopes.append(Assign(target, convert(lanes[position if len(lanes) > 1 else 0], self.dtype)))
 
     def _comparisons(self, tests: Sequence[Within], known: Known) -> list[Expression]:
-        """What is left to compare of some conditions."""
+        """Returns the comparisons for the conditions that `known` does not prove."""
         parts: list[Expression] = []
         for test in tests:
             if not known.is_reached(test):
@@ -147,8 +149,8 @@ class Selection:
                 parts.append(self.scopes.index.compare("lt", test.index, test.high))
         return parts
 
-    def _whole(self, test: Within) -> bool:
-        """Whether the test has one answer for all lanes: it is about multiples of the number of lanes."""
+    def _is_uniform(self, test: Within) -> bool:
+        """Returns whether all lanes get the same answer: the bounds are multiples of the number of lanes."""
         if self.scopes.lanes == 1:
             return True
         start = self.scopes.at_lane(test.index, 0)
@@ -159,7 +161,7 @@ class Selection:
 
 
 def _open_tests(conditions: Sequence[Within]) -> tuple[Within, ...] | None:
-    """The conditions that are not proved; None where one is proved false."""
+    """Returns the unproved conditions; None if one is proved false."""
     unproved = []
     for test in conditions:
         if is_nonnegative(test.low - 1 - test.index) or is_nonnegative(test.index - test.high):
@@ -169,8 +171,8 @@ def _open_tests(conditions: Sequence[Within]) -> tuple[Within, ...] | None:
     return tuple(unproved)
 
 
-def _follow_one_another(options: Sequence[Source]) -> bool:
-    """Whether each option has one condition, on the same index, and begins where the one before ends."""
+def _are_contiguous(options: Sequence[Source]) -> bool:
+    """Returns whether each option has one condition, on the same index, and starts where the previous one ends."""
     if any(len(source.conditions) != 1 for source in options):
         return False
     tests = [source.conditions[0] for source in options]

@@ -1,9 +1,10 @@
-"""A region as phases: what one pass over the R loops computes, and what the next one needs of it.
+"""The phases of a region: a phase is one pass over the reduction loops.
 
-A reduction that depends on another's result belongs to a later phase. Full outputs are stored in the first phase that
-knows them; outputs over the K loops at the end. Templates differ in how they run a phase, not in what it is.
+A reduction that depends on the result of another belongs to a later phase. Full outputs are stored in the first phase
+that can compute them; outputs over the parallel loops are stored at the end. Templates share the phases and differ in
+how they run them.
 
-Knows: regions, nests, ops by kind. Must not know: targets, how loops are laid out.
+Knows: regions, nests, ops by kind. Must not know: targets, loop layouts.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TypeAlias
 from tracefuse.dtypes import DType
 from tracefuse.ir.extents import Extent, Symbol, product, substitute, symbols
 from tracefuse.ir.fusion import Fusion, Literal, Node, Shape
-from tracefuse.ir.op_kinds import Part, Reduction
+from tracefuse.ir.op_kinds import Reduction, StatePart
 from tracefuse.ir.row_major import linearize
 from tracefuse.kernel.kernel_ir import Accumulate, Assign, Declare, Expression, Variable, call
 from tracefuse.kernel.scalar_code import Term, apply, constant, convert
@@ -28,13 +29,14 @@ from tracefuse.schedule.sizes import Sizes
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """How the tensor inputs lie in memory: strides in elements; which start at a multiple of 16 bytes; which are not
-    even aligned to their elements.
+class MemoryFacts:
+    """The memory layout of the tensors of a segment.
 
-    placed: the outputs that go into memory with strides of its own, or that does not start at such a multiple; others
-    are contiguous and wide. given: those that go into memory of the caller, which starts anywhere. shared: tensors that
-    may be one array under two numbers, written in place.
+    strides: in elements, of the tensor inputs and of the outputs in `placed`. aligned: inputs that start at a multiple
+    of 16 bytes. misaligned: inputs whose elements are not aligned to their own size. placed: outputs whose buffers have
+    strides of their own or are not aligned to 16 bytes; all other outputs are contiguous and aligned. given: outputs
+    that the caller supplies buffers for, of any alignment. shared: tensors that may alias another tensor, because of an
+    update in place.
     """
 
     strides: Mapping[int, Shape]
@@ -45,39 +47,39 @@ class Memory:
     given: frozenset[int] = frozenset()
 
     def output_strides(self, fusion: Fusion, output: int) -> Shape:
-        """Of an output, in elements."""
-        found = self.strides.get(output) if output in self.placed else None
-        return contiguous_strides(fusion.shape_of(output)) if found is None else found
+        """Returns the strides of an output, in elements."""
+        strides = self.strides.get(output) if output in self.placed else None
+        return contiguous_strides(fusion.shape_of(output)) if strides is None else strides
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """What a template lowers.
+    """A region as a template lowers it.
 
-    memory: of the tensor inputs. reductions: by phase. full: outputs over all loops, by phase; kept: outputs over the K
-    loops. at: for each reduction, its result's and its operand's coordinates. probe: what is read, phase by phase.
-    streamed: the outputs that go past the caches.
-    columns: by phase, the reductions over the K loops of what the phase knows, where there are some.
+    memory: the layouts of the tensors. reductions: by phase. full: outputs over all loops, by phase. parallel_outputs:
+    outputs over the parallel loops. at: for each reduction, the coordinates of its result and of its operand. probe:
+    the reads, phase by phase. columns: by phase, the reductions over the parallel loops, in a row_column region.
+    streamed: the outputs that are written past the caches.
     """
 
     fusion: Fusion
     facts: Facts
-    memory: Memory
+    memory: MemoryFacts
     nest: Nest
     reductions: tuple[tuple[Node, ...], ...]
     full: tuple[tuple[int, ...], ...]
-    kept: tuple[int, ...]
+    parallel_outputs: tuple[int, ...]
     at: Mapping[int, tuple[Shape, ...]]
     probe: Probe
     columns: tuple[tuple[Node, ...], ...]
     streamed: frozenset[int] = frozenset()
 
     def coordinates(self, output: int) -> Shape:
-        """The coordinates of an output in terms of the loops."""
+        """Returns the coordinates of an output in terms of the loops."""
         return self.nest.coordinates(self.facts.outputs[output])
 
     def output_offset(self, output: int) -> Extent:
-        """Where an output's element goes."""
+        """Returns the offset of an output's element in memory, in elements."""
         total: Extent = 0
         strides = self.memory.output_strides(self.fusion, output)
         for coordinate, stride in zip(self.coordinates(output), strides, strict=True):
@@ -85,23 +87,26 @@ class Region:
         return total
 
     def in_phase(self, phase: int) -> tuple[Node, ...]:
-        """The reductions of a phase; none in the last, which only stores."""
+        """Returns the reductions of a phase; none for the last phase, which only stores."""
         return self.reductions[phase] if phase < len(self.reductions) else ()
 
     def contained(self, phase: int) -> dict[int, tuple[Node, int]]:
-        """The reductions of a phase whose state is a part of another's of the same elements: the other, which part."""
-        nodes, found = self.in_phase(phase), {}
+        """Finds the reductions of a phase whose state is one part of the state of another over the same elements.
+
+        Returns for the result of each such reduction the other reduction and the position of the part.
+        """
+        nodes, contained = self.in_phase(phase), {}
         for node in nodes:
             parts = _parts_of(node)
             for other in nodes:
                 others = _parts_of(other)
                 same = node.operands == other.operands and node.attributes["dims"] == other.attributes["dims"]
                 if same and node.compute is other.compute and len(parts) == 1 < len(others) and parts[0] in others:
-                    found[node.outputs[0]] = (other, others.index(parts[0]))
-        return found
+                    contained[node.outputs[0]] = (other, others.index(parts[0]))
+        return contained
 
     def visit_phase(self, probe: Probe, phase: int) -> None:
-        """Walks from what a phase reduces and stores to the inputs."""
+        """Probes the operands of a phase's reductions and its outputs."""
         for node in self.in_phase(phase):
             operand = node.operands[0]
             if isinstance(operand, int):
@@ -112,7 +117,7 @@ class Region:
             probe.visit(output, self.coordinates(output))
 
     def reads_of(self, phase: int, known: Collection[Key]) -> list[Key]:
-        """The inputs' elements that a phase reads whatever conditions and data say, where the values `known` are."""
+        """Returns the input elements that a phase reads unconditionally, given that the values `known` are computed."""
         probe = Probe(self.fusion, self.probe.reduced, stop_at_reductions=True, known=known)
         self.visit_phase(probe, phase)
         return [
@@ -122,11 +127,11 @@ class Region:
         ]
 
     def at_loop(self, index: Symbol, coordinate: Extent) -> Region:
-        """The same region with one loop's index replaced by a coordinate, for a loop over a part of its range."""
+        """Returns the region with one loop's index replaced by `coordinate`, to loop over a part of its range."""
         return self.placed({index: coordinate})
 
     def placed(self, values: Mapping[Symbol, Extent]) -> Region:
-        """The same region with loops' indices replaced by coordinates."""
+        """Returns the region with loop indices replaced by coordinates."""
         at = {
             number: tuple(tuple(substitute(c, values) for c in coordinates) for coordinates in pair)
             for number, pair in self.at.items()
@@ -135,12 +140,13 @@ class Region:
 
 
 def build_region(
-    fusion: Fusion, facts: Facts, memory: Memory, sizes: Sizes, worth: Callable[[int], bool],
+    fusion: Fusion, facts: Facts, memory: MemoryFacts, sizes: Sizes, worth: Callable[[int], bool],
     columns: Sequence[Node] = (),
 ) -> Region:  # fmt: skip
-    """Orders and joins the loops, and sorts the work into phases. `worth(value)`: a later phase should find it kept.
+    """Builds the loop nest of a region and divides its work into phases.
 
-    columns: reductions over the K loops, of values that the facts have among the outputs.
+    worth(value): whether to cache a value that a later phase rereads. columns: reductions over the parallel loops; the
+    facts list their operands among the outputs.
     """
     written = {output: memory.output_strides(fusion, output) for output in fusion.outputs}
     operands = [operand_of(node) for node in columns]
@@ -151,11 +157,11 @@ def build_region(
     nodes = [n for n in fusion.nodes if n.outputs[0] in first.reduced_at]
     count = max((depth[n.outputs[0]] for n in nodes), default=0)
     full: list[list[int]] = [[] for _ in range(count + 1)]
-    kept: list[int] = []
+    parallel: list[int] = []
     for output in fusion.outputs:
-        own = frozenset(e for e in facts.outputs[output] if e is not None)
-        if facts.reduced and own != everything:
-            kept.append(output)
+        loops = frozenset(e for e in facts.outputs[output] if e is not None)
+        if facts.reduced and loops != everything:
+            parallel.append(output)
         elif output not in full[depth[output]]:
             full[depth[output]].append(output)
     at = {}
@@ -171,7 +177,7 @@ def build_region(
         across[depth[reduced]].append(node)
         at[node.outputs[0]] = _across(node, nest.coordinates(facts.outputs[reduced]))
     region = Region(
-        fusion, facts, memory, nest, reductions, tuple(map(tuple, full)), tuple(kept), at, probe,
+        fusion, facts, memory, nest, reductions, tuple(map(tuple, full)), tuple(parallel), at, probe,
         tuple(map(tuple, across)),
     )  # fmt: skip
     _probe_phases(region)
@@ -179,17 +185,17 @@ def build_region(
 
 
 def operand_of(node: Node) -> int:
-    """The value that a reduction reduces."""
+    """Returns the value that a reduction reduces."""
     operand = node.operands[0]
     assert isinstance(operand, int)
     return operand
 
 
 def _across(node: Node, operand: Shape) -> tuple[Shape, Shape]:
-    """The coordinates of a column reduction's result, from those of its operand, and these."""
+    """Returns the coordinates of a column reduction's result and of its operand."""
     dims, keepdim = node.attributes["dims"], node.attributes["keepdim"]
-    kept = (0 if axis in dims else c for axis, c in enumerate(operand) if keepdim or axis not in dims)
-    return tuple(kept), operand
+    result = (0 if axis in dims else c for axis, c in enumerate(operand) if keepdim or axis not in dims)
+    return tuple(result), operand
 
 
 def _probe_phases(region: Region) -> None:
@@ -203,12 +209,12 @@ def _probe_phases(region: Region) -> None:
 
 
 State: TypeAlias = tuple[Expression, ...]
-"""A reduction's state: one expression for each of its parts."""
+"""The state of a reduction: one expression for each of its parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """A reduction's running state in mutable variables."""
+    """The running state of a reduction, in mutable variables."""
 
     node: Node
     variables: tuple[Variable, ...]
@@ -224,7 +230,7 @@ class Accumulator:
         return tuple(constant(self.op.neutral(part, v.dtype), v.dtype) for part, v in pairs)
 
     def combined(self, earlier: State, later: State) -> State:
-        """The combination of two states."""
+        """Combines two states."""
         if self.op.combine:
             return (call(self.op.combine, earlier[0], later[0]),)
         parts = self.op.state_parts
@@ -233,7 +239,7 @@ class Accumulator:
         return tuple(apply(part.combine, names, v.dtype) for part, v in zip(parts, self.variables, strict=True))
 
     def absorb(self, body: Body, state: State) -> None:
-        """Makes the variables the combination of themselves and a later state."""
+        """Combines a later state into the variables."""
         if self.op.combine:
             body.append(Accumulate(self.variables[0], self.op.combine, state[0]))
             return
@@ -244,20 +250,20 @@ class Accumulator:
             body.append(Assign(variable, value))
 
     def first_combined(self, earlier: State, later: State) -> State:
-        """The combination of two first parts alone, where the second is a sum of terms over them."""
+        """Combines the first parts of two states; for a reduction whose second part sums terms over the first."""
         part = self.op.state_parts[0]
         names: dict[str, Term] = {part.name: earlier[0], f"later_{part.name}": later[0]}
         return (apply(part.combine, names, self.variables[0].dtype),)
 
     def terms(self, body: Body, elements: Sequence[Expression], first: Expression) -> list[Expression]:
-        """The terms of elements over a first part."""
+        """Returns the terms of elements over the first part `first`."""
         assert self.op.term is not None
         dtype = self.variables[1].dtype
         (over,) = body.name("over", (apply(self.op.over, {self.op.state_parts[0].name: first}, dtype),))
         return [apply(self.op.term, {"x": element, "over": over}, dtype) for element in elements]
 
     def final(self, state: State, region: Region, body: Body) -> Expression:
-        """The result of the reduction from its state."""
+        """Computes the result of the reduction from its state."""
         if self.op.final == "a":
             result = state[0]
         else:
@@ -267,31 +273,31 @@ class Accumulator:
         return convert(result, region.fusion.values[self.node.outputs[0]].dtype.compute)
 
 
-def _parts_of(node: Node) -> tuple[Part, ...]:
+def _parts_of(node: Node) -> tuple[StatePart, ...]:
     assert isinstance(node.op, Reduction)
     return node.op.state_parts
 
 
 def _reduced_axes(region: Region, node: Node) -> list[tuple[int, Extent]]:
-    """(axis, extent) of what a reduction reduces."""
+    """Returns (axis, extent) of each reduced axis."""
     shape = region.fusion.shape_of(node.operands[0])
     return [(axis, shape[axis]) for axis in node.attributes["dims"]]
 
 
 def state_types(node: Node) -> tuple[DType, ...]:
-    """The types of a reduction's running state."""
+    """Returns the dtypes of a reduction's running state."""
     assert isinstance(node.op, Reduction)
     return node.op.state(node.compute)
 
 
 def new_accumulator(body: Body, node: Node) -> Accumulator:
-    """A reduction's state under new names."""
+    """Makes an accumulator with new variables; does not declare them."""
     names = (Variable(body.fresh(f"acc{node.outputs[0]}"), dtype) for dtype in state_types(node))
     return Accumulator(node, tuple(names))
 
 
 def declare(body: Body, region: Region, node: Node) -> Accumulator:
-    """Declares a reduction's state in the current scope, at its neutral element."""
+    """Declares an accumulator in the current scope, initialized to the neutral element."""
     accumulator = new_accumulator(body, node)
     for variable, value in zip(accumulator.variables, accumulator.neutral, strict=True):
         body.append(Declare(variable, value))
@@ -299,7 +305,7 @@ def declare(body: Body, region: Region, node: Node) -> Accumulator:
 
 
 def lifted(body: Body, region: Region, node: Node) -> list[State]:
-    """The states that a reduction combines at the current loop indices, one a lane."""
+    """Lifts the elements at the current loop indices to states, one per lane."""
     op = node.op
     assert isinstance(op, Reduction)
     types, coordinates = state_types(node), region.at[node.outputs[0]][1]
@@ -312,13 +318,13 @@ def lifted(body: Body, region: Region, node: Node) -> list[State]:
         names: dict[str, Term] = {"a": element}
         if places:
             names["index"] = places[lane]
-        made = (apply(part.lift, names, element.dtype) for part in op.state_parts)
-        states.append(tuple(convert(e, dtype) for e, dtype in zip(made, types, strict=True)))
+        parts = (apply(part.lift, names, element.dtype) for part in op.state_parts)
+        states.append(tuple(convert(e, dtype) for e, dtype in zip(parts, types, strict=True)))
     return states
 
 
 def _elements(body: Body, region: Region, node: Node) -> Lanes:
-    """The elements that a reduction reduces at the current loop indices, one a lane."""
+    """Returns the elements that a reduction reads at the current loop indices, one per lane."""
     operand = node.operands[0]
     if isinstance(operand, Literal):
         return body.spread((constant(operand.value, state_types(node)[0]),))
@@ -326,7 +332,7 @@ def _elements(body: Body, region: Region, node: Node) -> Lanes:
 
 
 def _absorb_terms(body: Body, region: Region, accumulator: Accumulator) -> None:
-    """Adds the elements of all lanes to a sum of terms over the first part of the state, which moves once."""
+    """Adds the elements of all lanes to a sum of terms over the first part of the state; rescales the sum once."""
     first, total = accumulator.variables
     elements = [convert(element, first.dtype) for element in _elements(body, region, accumulator.node)]
     moved: Expression = first
@@ -343,12 +349,12 @@ def _absorb_terms(body: Body, region: Region, accumulator: Accumulator) -> None:
 
 
 def accumulate(body: Body, region: Region, accumulator: Accumulator) -> None:
-    """Adds the elements at the current loop indices, every lane."""
+    """Accumulates the elements of all lanes at the current loop indices."""
     if accumulator.op.term is not None:
         _absorb_terms(body, region, accumulator)
         return
     states = lifted(body, region, accumulator.node)
-    while accumulator.op.parts and len(states) > 1:  # elements first: what they combine to is simpler than the state
+    while accumulator.op.parts and len(states) > 1:  # combine lanes pairwise before they meet the running state
         pairs = zip(states[::2], states[1::2], strict=True)
         states = [body.name("pair", accumulator.combined(*pair)) for pair in pairs]
     for state in states:
@@ -356,7 +362,7 @@ def accumulate(body: Body, region: Region, accumulator: Accumulator) -> None:
 
 
 def finish(body: Body, region: Region, *lanes: Accumulator) -> None:
-    """Makes a reduction's result known in the current scope: one state for all lanes, or one a lane."""
+    """Defines a reduction's result in the current scope, from one state for all lanes or one per lane."""
     number = lanes[0].node.outputs[0]
     result = body.name(f"v{number}", tuple(lane.final(lane.variables, region, body) for lane in lanes))
     dtype = region.fusion.values[number].dtype
@@ -366,7 +372,7 @@ def finish(body: Body, region: Region, *lanes: Accumulator) -> None:
 
 
 def store_outputs(body: Body, region: Region, outputs: Sequence[int]) -> None:
-    """Stores several outputs; where some may be memory that is read, all is read before the first is stored."""
+    """Stores several outputs; if tensors may alias, computes all of them before the first store."""
     if region.memory.shared:
         for output in outputs:
             body.value(output, region.coordinates(output))
@@ -375,7 +381,7 @@ def store_outputs(body: Body, region: Region, outputs: Sequence[int]) -> None:
 
 
 def store_output(body: Body, region: Region, output: int, *, aligned: bool = False) -> None:
-    """Stores an output's element at the current loop indices."""
+    """Stores the element of an output at the current loop indices."""
     buffer = body.buffer_of(output, written=True)
     lanes = body.value(output, region.coordinates(output))
     cache = "streaming" if output in body.streamed else "default"

@@ -1,8 +1,8 @@
-"""A look at a region before it is emitted: what is read where, under which conditions, and what is worth keeping.
+"""Analyzes a region before emission: the coordinates and conditions of every read, and the values worth caching.
 
-The probe walks from the results to the inputs exactly as `Body` will, with symbols for the loops, and writes down the
-coordinates of every read, every condition, and the coordinates at which each reduction is asked for. Walking phase by
-phase, it also finds the values that a later phase needs again.
+The probe walks from the results to the inputs exactly as `Body` does, with symbols for the loops, and records the
+coordinates of every read, every condition, and the coordinates at which each reduction is read. Walking phase by
+phase, it also finds the values that a later phase rereads.
 
 Knows: index maps, ops by kind. Must not know: kernel IR, targets.
 """
@@ -20,17 +20,18 @@ from tracefuse.ir.indexing import position_of, reduced_coordinates, reduces, sou
 from tracefuse.ir.op_kinds import Pointwise, Within
 
 Read: TypeAlias = tuple[int, Shape, bool]
-"""A value that another reads, where, and whether only under a condition."""
+"""A value that another reads, its coordinates, and whether the read is conditional."""
 
 
 @dataclass(slots=True)
 class Probe:
-    """reads: (input, coordinates). tests: conditions. reduced_at: each reduction's result coordinates.
+    """The reads and conditions of a region.
 
-    reduced: (extent, index) of the R loops, which reductions run over. kept: values that a later phase reads again and
-    `worth` says to keep, with the phase that makes them; last: the last phase that reads each. unconditional: what is
-    read whatever the conditions say. stop_at_reductions: their results are known already; so are the values `known`.
-    taken: the coordinates that data decides.
+    reads: (input, coordinates). tests: conditions. reduced_at: the result coordinates of each reduction.
+    reduced: (extent, index) of the reduction loops. cached: values that a later phase rereads and that `worth` selects,
+    with the phase that computes them; last: the last phase that reads each. unconditional: elements that are read
+    under no condition. stop_at_reductions: reductions are already computed, and so are the values `known`.
+    taken: the data-dependent coordinates.
     """
 
     fusion: Fusion
@@ -43,7 +44,7 @@ class Probe:
     tests: list[Within] = field(default_factory=list)
     positions: list[Extent] = field(default_factory=list)
     reduced_at: dict[int, Shape] = field(default_factory=dict)
-    kept: dict[tuple[int, Shape], int] = field(default_factory=dict)
+    cached: dict[tuple[int, Shape], int] = field(default_factory=dict)
     last: dict[tuple[int, Shape], int] = field(default_factory=dict)
     phase: int = 0
     _first: dict[tuple[int, Shape], int] = field(default_factory=dict)
@@ -59,13 +60,14 @@ class Probe:
 
     @property
     def walked(self) -> set[tuple[int, Shape]]:
-        """Every (value, coordinates) that the results need."""
+        """Every (value, coordinates) that the results depend on."""
         return {key for _, key in self._seen}
 
     def visit(self, number: int, coordinates: Shape) -> None:
-        """Walks from one element of a value to the inputs, with a stack, since programs are deeper than calls may be.
+        """Walks from one element of a value to the inputs.
 
-        What stands on the stack is what a value reads, with the number of conditions above it.
+        Uses an explicit stack, since a program may be deeper than Python's recursion limit. An entry holds the
+        remaining reads of a value and the number of conditions on the path to it.
         """
         walks: list[tuple[Iterator[Read], int]] = [(iter(((number, coordinates, False),)), 0)]
         while walks:
@@ -75,16 +77,16 @@ class Probe:
                 walks.pop()
                 continue
             depth += read[2]
-            below = self._entered(read[0], read[1], depth)
+            below = self._enter(read[0], read[1], depth)
             if below is not None:
                 walks.append((below, depth))
 
-    def _entered(self, number: int, coordinates: Shape, depth: int) -> Iterator[Read] | None:
-        """Notes an element that is read, and returns what it needs where that is not known yet."""
+    def _enter(self, number: int, coordinates: Shape, depth: int) -> Iterator[Read] | None:
+        """Records an element that is read; returns its reads, or None if they are already recorded."""
         key = (number, coordinates)
         if (self.phase, key) in self._seen or not self.fusion.values[number].is_tensor:
             return None
-        if key in self.known or self._is_kept(key):
+        if key in self.known or self._is_cached(key):
             return None
         self._seen.add((self.phase, key))
         self._first.setdefault(key, self.phase)
@@ -98,13 +100,13 @@ class Probe:
             return self._walk(node, coordinates)
         return None if self.stop_at_reductions else self._reduction(node, coordinates)
 
-    def _is_kept(self, key: tuple[int, Shape]) -> bool:
+    def _is_cached(self, key: tuple[int, Shape]) -> bool:
         first = self._first.get(key)
         if first is None or first >= self.phase or key not in self.unconditional or not self.worth(key[0]):
             return False
         if self._loops.isdisjoint(s for c in key[1] for s in symbols(c)):
             return False
-        self.kept[key] = first
+        self.cached[key] = first
         self.last[key] = self.phase
         return True
 
@@ -124,9 +126,9 @@ class Probe:
             self.taken.update(symbols(index))
             return index
 
-        found = sources(self.fusion, node, coordinates, index_of)
+        pulled = sources(self.fusion, node, coordinates, index_of)
         yield from deciding
-        for source in found:
+        for source in pulled:
             self.tests.extend(source.conditions)
             operand = node.operands[source.operand]
             if not isinstance(operand, Literal):
@@ -141,9 +143,9 @@ class Probe:
             yield operand, self.operand_coordinates(node, coordinates), False
 
     def operand_coordinates(self, node: Node, coordinates: Shape) -> Shape:
-        """The operand element of a reduction at the R loops' indices, for its result at `coordinates`.
+        """Returns the operand coordinates of a reduction at the reduction loops' indices, for its result `coordinates`.
 
-        An axis that it reduces goes with the first free R loop of equal extent; an axis of extent 1 needs none.
+        A reduced axis takes the first free reduction loop of equal extent; an axis of extent 1 needs no loop.
         """
         free = list(self.reduced)
         shape = self.fusion.shape_of(node.operands[0])
@@ -154,13 +156,15 @@ class Probe:
                 continue
             place = next((k for k, (extent, _) in enumerate(free) if extent == shape[axis]), None)
             if place is None:
-                raise InternalError(f"{node.op.name} reduces an extent {shape[axis]} that no loop has")
+                raise InternalError(
+                    f"{node.op.name} reduces an axis of extent {shape[axis]}, but no loop has that extent"
+                )
             inner.append(free.pop(place)[1])
         return reduced_coordinates(node, self.fusion, coordinates, tuple(inner))
 
 
 def depths(fusion: Fusion) -> dict[int, int]:
-    """For each value, how many reductions lie on the longest path to it, its own included."""
+    """Returns for each value the largest number of reductions on a path to it, including its own."""
     result = dict.fromkeys(fusion.inputs, 0)
     for node in fusion.nodes:
         depth = max((result[v] for v in node.inputs), default=0) + reduces(fusion, node)
@@ -169,10 +173,10 @@ def depths(fusion: Fusion) -> dict[int, int]:
 
 
 def weights(fusion: Fusion) -> dict[int, int]:
-    """For each value, how many expensive ops it takes from memory or from a reduction's result."""
+    """Returns for each value the number of expensive ops to recompute it from inputs and reduction results."""
     result = dict.fromkeys(fusion.inputs, 0)
     for node in fusion.nodes:
-        own = int(isinstance(node.op, Pointwise) and node.op.expensive)
-        weight = 0 if reduces(fusion, node) else own + sum(result[v] for v in node.inputs)
+        expensive = int(isinstance(node.op, Pointwise) and node.op.expensive)
+        weight = 0 if reduces(fusion, node) else expensive + sum(result[v] for v in node.inputs)
         result.update(dict.fromkeys(node.outputs, weight))
     return result

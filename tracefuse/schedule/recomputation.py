@@ -1,9 +1,9 @@
-"""What a kernel would compute at several places, since its readers pull it from where they need it.
+"""Recomputation: the values that a kernel computes at several places, since each consumer pulls them.
 
-`y = exp(x); y[:-2] + y[1:-1] + y[2:]` in one kernel takes three exponentials for each element; in two kernels one, and
-a value that goes through memory. Cheap ops are always recomputed; expensive ones within a limit.
+`y = exp(x); y[:-2] + y[1:-1] + y[2:]` takes three exponentials per element in one kernel. In two kernels it takes one,
+and a round trip through memory. Cheap ops are always recomputed; expensive ops up to a limit.
 
-Knows: regions, ops by their kind. Must not know: kernels, how segments are found.
+Knows: regions, ops by their kind. Must not know: kernels, the partition into segments.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tracefuse.schedule.row_column_rule import RowColumnFacts
 from tracefuse.schedule.row_column_sides import column_operands, row_side
 
 MOST_RECOMPUTED = 4
-"""Expensive ops that a kernel recomputes for an element of its loops, at most. One takes about as long as it takes a
-core to write a float32 and to read it back, and a boundary costs a launch too."""
+"""The most expensive ops that a kernel recomputes per element of its loops. One takes a core about as long as writing a
+float32 and reading it back, and a segment boundary costs a launch too."""
 
 
 def places(fusion: Fusion, rule: FusionRule) -> Mapping[int, int]:
-    """At how many places the kernel of a whole fusion computes each value, for one element of its loops."""
+    """Counts the places at which the kernel of a whole fusion computes each value, per element of its loops."""
     if not any(map(_is_expensive, fusion.nodes)) or not any(isinstance(n.op, Movement) for n in fusion.nodes):
         return {}
     facts = facts_of(rule)
@@ -38,14 +38,14 @@ def places(fusion: Fusion, rule: FusionRule) -> Mapping[int, int]:
     return Counter(number for number, _ in probe_outputs(fusion, rows, nest, operands).walked)
 
 
-def recomputed(fusion: Fusion, found: Mapping[int, int]) -> dict[int, int]:
-    """The results of expensive ops that `places` finds at more than one place."""
-    return {v: found[v] for node in fusion.nodes if _is_expensive(node) for v in node.outputs if found.get(v, 0) > 1}
+def recomputed(fusion: Fusion, counts: Mapping[int, int]) -> dict[int, int]:
+    """Returns the results of expensive ops that are computed at more than one place. counts: from `places`."""
+    return {v: counts[v] for node in fusion.nodes if _is_expensive(node) for v in node.outputs if counts.get(v, 0) > 1}
 
 
-def worth_storing(fusion: Fusion, found: Mapping[int, int]) -> int | None:
-    """The value to store where more is recomputed than the limit: the last one of an expensive chain."""
-    values = recomputed(fusion, found)
+def worth_storing(fusion: Fusion, counts: Mapping[int, int]) -> int | None:
+    """Returns the value to store if recomputation exceeds the limit: the last one of an expensive chain."""
+    values = recomputed(fusion, counts)
     if sum(values.values()) - len(values) <= MOST_RECOMPUTED:
         return None
     depends = set(values)
@@ -54,7 +54,7 @@ def worth_storing(fusion: Fusion, found: Mapping[int, int]) -> int | None:
         if depends.isdisjoint((*node.inputs, *node.outputs)):
             continue
         depends.update(node.outputs)
-        if not isinstance(node.op, Movement) and found.get(node.outputs[0], 0) > 1:
+        if not isinstance(node.op, Movement) and counts.get(node.outputs[0], 0) > 1:
             best = node.outputs[0]
     return best
 

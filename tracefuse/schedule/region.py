@@ -1,6 +1,6 @@
-"""Which nodes one kernel can hold: the merge rule of tracefuse, pair by pair as groups grow and for a whole region.
+"""The merge rule for regions: decides which nodes fit in one kernel, for pairs of groups and for whole regions.
 
-Knows: the kinds of op, how facts about loops are united (`loops.py`). Must not know: kernels, targets, sizes.
+Knows: the kinds of op, how loop facts are merged (`loop_facts.py`). Must not know: kernels, targets, sizes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from tracefuse.schedule.kernel_size import MOST_CODE, MOST_PARAMETERS
 from tracefuse.schedule.loop_facts import Facts, merge_facts, node_facts
 
 CHEAP_OPERANDS = 1
-"""A node that reads at most this many tensors may be cheap: copying one costs its readers no more than one read."""
+"""A node that reads at most this many tensors may be cheap: recomputing it costs each consumer at most one read."""
 
 
 class RegionRule:
-    """The rule for regions of a fusion: `graph` is its tensor nodes as steps, in order (segments.Rule).
+    """The merge rule for the regions of a fusion; implements segments.Rule.
 
-    bounded: regions are as large as segments may be, where there is a choice; what is a segment already is taken as
-    it is, with its composites written out too.
+    graph: the fusion's tensor nodes as steps, in order. bounded: limit regions to the largest segment, while the
+    partition is still open. An existing segment is accepted at any size, since decomposing its composites makes it
+    larger.
     """
 
     def __init__(self, fusion: Fusion, graph: Graph, nodes: tuple[Node, ...], *, bounded: bool = False) -> None:
@@ -35,19 +36,19 @@ class RegionRule:
         self._inputs = frozenset(fusion.inputs)
 
     def facts(self, step: int) -> Facts:
-        found = self._facts.get(step)
-        if found is None:
-            found = self._facts[step] = node_facts(self.fusion, self.nodes[step])
-        return found
+        facts = self._facts.get(step)
+        if facts is None:
+            facts = self._facts[step] = node_facts(self.fusion, self.nodes[step])
+        return facts
 
     @functools.cached_property
     def fixed(self) -> frozenset[int]:
-        """The values that depend on a reduction, in whichever group it will be."""
-        found: set[int] = set()
+        """The values that depend on a reduction, in this group or any other."""
+        dependent: set[int] = set()
         for step, node in enumerate(self.nodes):
-            if self.facts(step).reduced is not None or not (self.alone(step) or found.isdisjoint(node.inputs)):
-                found.update(node.outputs)
-        return frozenset(found)
+            if self.facts(step).reduced is not None or not (self.alone(step) or dependent.isdisjoint(node.inputs)):
+                dependent.update(node.outputs)
+        return frozenset(dependent)
 
     def merge(self, a: object, b: object, edges: tuple[Edge, ...]) -> Verdict:
         assert isinstance(a, Facts)
@@ -55,10 +56,10 @@ class RegionRule:
         return self.bounded(merge_facts(a, b, edges, self.fixed, most_code=self.most_code))
 
     def bounded(self, verdict: Verdict) -> Verdict:
-        """A verdict about a union, which must not take more parameters than a kernel has."""
+        """Returns the verdict on a union, refused if it exceeds the number of parameters of a kernel."""
         facts = verdict.facts
         if self.is_bounded and isinstance(facts, Facts) and facts.parameters > MOST_PARAMETERS:
-            return no("a kernel takes no more parameters", parameters=facts.parameters, most=MOST_PARAMETERS)
+            return no("too many kernel parameters", parameters=facts.parameters, most=MOST_PARAMETERS)
         return verdict
 
     def accepts(self, steps: tuple[int, ...]) -> Verdict:
@@ -66,7 +67,7 @@ class RegionRule:
 
     @functools.cached_property
     def whole(self) -> Verdict:
-        """Whether one kernel can hold all steps; a yes carries their facts."""
+        """Whether one kernel can hold all steps; a positive verdict carries their facts."""
         return self.accepts(tuple(range(len(self.nodes))))
 
     def alone(self, step: int) -> bool:
@@ -76,9 +77,10 @@ class RegionRule:
         return isinstance(self.nodes[step].op, Movement)
 
     def cheap(self, step: int) -> bool:
-        """Light work on inputs alone, which each reader may do again: casts, constants, axes added or reordered.
+        """Returns whether consumers may recompute a step: a cast, a constant, or axes added or permuted.
 
-        On what a kernel computes nothing is cheap: its readers would each store what they share.
+        Only steps on inputs are cheap: recomputing a step on a kernel's result would make each consumer store that
+        result.
         """
         node = self.nodes[step]
         tensors = [v for v in node.inputs if self.fusion.values[v].is_tensor]
@@ -90,9 +92,9 @@ class RegionRule:
         return isinstance(node.op, Pointwise) and not node.op.expensive
 
     def stored(self, step: int, inside: frozenset[int]) -> bool:
-        """Whether what a step of a region makes must be stored: it is an output, or read outside.
+        """Returns whether a step's result must be stored: it is an output, or a step outside the region reads it.
 
-        A cheap step is copied into its readers instead, unless a library call needs it in memory.
+        Consumers recompute a cheap step instead, unless a library call needs its result in memory.
         """
         readers = [r for v in self.nodes[step].outputs for r in self.graph.readers(v)]
         if any(self.graph.is_output(v) for v in self.nodes[step].outputs) or any(self.alone(r) for r in readers):
@@ -101,57 +103,57 @@ class RegionRule:
 
 
 def judge_region(rule: RegionRule, steps: tuple[int, ...], stored: Callable[[int], bool] | None = None) -> Verdict:
-    """Whether one kernel can hold the steps: their facts merged from the last node to the first.
+    """Judges whether one kernel can hold the steps, by merging their facts from the last node to the first.
 
-    stored: says of a step whether what it makes must be stored, if not the rule does.
+    stored: returns whether a step's result must be stored; defaults to `rule.stored`.
     """
     return _Judgement(rule, steps, stored).judge()
 
 
 class _Judgement:
-    """The facts of some steps while they are merged, each step after its readers among them.
+    """Merges the facts of steps in reverse order: each step after its consumers.
 
-    Each result begins a part, and a step joins the part that reads it. Where several do, a step that depends on a
-    reduction makes one part of them, since it cannot be chosen along which loops they read it; another step waits until
-    they are one. In the end all parts become one. So a part knows along which loops it reads what is fixed before its
-    loops are identified with those of others.
+    Each result starts a part, and a step joins the part that reads it. If several parts read a step that depends on a
+    reduction, they are joined first, since the loops along which they read it are fixed. Any other step waits until its
+    consumers are in one part. Finally, all parts are joined. A part therefore knows the loops along which it reads
+    fixed values before its loops are matched with those of another part.
     """
 
     def __init__(self, rule: RegionRule, steps: tuple[int, ...], stored: Callable[[int], bool] | None) -> None:
         self.rule, inside = rule, frozenset(steps)
         self.stored = stored or (lambda step: rule.stored(step, inside))
-        maker = {value: step for step in steps for value in rule.nodes[step].outputs}
-        self.makers = {step: {maker[v] for v in rule.nodes[step].inputs if v in maker} for step in steps}
-        # How many readers of each step are still to be merged.
+        producer = {value: step for step in steps for value in rule.nodes[step].outputs}
+        self.producers = {step: {producer[v] for v in rule.nodes[step].inputs if v in producer} for step in steps}
+        # The number of consumers of each step that are not merged yet.
         self.waiting = dict.fromkeys(steps, 0)
-        for step in (step for read in self.makers.values() for step in read):
+        for step in (step for read in self.producers.values() for step in read):
             self.waiting[step] += 1
         self.results = [step for step in steps if not self.waiting[step]]
-        # The steps that depend on a reduction among them, and what they make.
+        # The steps that depend on a reduction of the region, and their values.
         self.tainted: set[int] = set()
         for step in steps:
-            if self.rule.facts(step).reduced is not None or not self.tainted.isdisjoint(self.makers[step]):
+            if self.rule.facts(step).reduced is not None or not self.tainted.isdisjoint(self.producers[step]):
                 self.tainted.add(step)
         self.fixed = frozenset(value for step in self.tainted for value in rule.nodes[step].outputs)
-        # Each part goes by its first result, and has its facts and the steps that it reads and that are not merged yet.
+        # A part is identified by its first result. reads: the steps that it reads and that are not merged yet.
         self.facts: dict[int, Facts] = {}
         self.reads: dict[int, set[int]] = {}
         self.readers: dict[int, set[int]] = {step: set() for step in steps}
         self.ready: list[int] = []
 
     def judge(self) -> Verdict:
-        """The facts of all steps; the parts from the last result to the first."""
+        """Merges all steps; starts parts from the last result to the first."""
         for result in reversed(self.results):
             self.facts[result], self.reads[result] = self.rule.facts(result), set()
-            self._merged(result, result)
-            verdict = self._pulled()
+            self._add(result, result)
+            verdict = self._pull()
             if not verdict:
                 return verdict
         first, *others = self.facts
         for part in others:
-            verdict = self._joined(first, part)
+            verdict = self._join(first, part)
             if verdict:
-                verdict = self._pulled()
+                verdict = self._pull()
             if not verdict:
                 return verdict
         facts = self.facts[first]
@@ -160,27 +162,27 @@ class _Judgement:
             return no("outputs run over different loops and no reduction joins them", extents=missing)
         return self.rule.bounded(yes(facts))
 
-    def _merged(self, step: int, part: int) -> None:
-        """Notes that a step is merged into a part, which reads what the step does."""
-        for before in self.makers[step]:
+    def _add(self, step: int, part: int) -> None:
+        """Records that a step is merged into a part, which now reads the step's operands."""
+        for before in self.producers[step]:
             self.waiting[before] -= 1
             self.reads[part].add(before)
             self.readers[before].add(part)
             self._offer(before)
 
     def _offer(self, step: int) -> None:
-        """Puts a step on the heap once it waits for nothing any more."""
+        """Pushes a step on the heap once all its consumers are merged."""
         if self.waiting[step] == 0 and (len(self.readers[step]) == 1 or step in self.tainted):
             self.waiting[step] = -1
             heapq.heappush(self.ready, -step)
 
-    def _pulled(self) -> Verdict:
-        """Merges the steps that wait for nothing, the last first."""
+    def _pull(self) -> Verdict:
+        """Merges the ready steps, last first."""
         while self.ready:
             step = -heapq.heappop(self.ready)
             first, *others = sorted(self.readers[step], reverse=True)
             for part in others:
-                verdict = self._joined(first, part)
+                verdict = self._join(first, part)
                 if not verdict:
                     return verdict
             self.reads[first].discard(step)
@@ -190,11 +192,11 @@ class _Judgement:
             verdict = self._union(self.rule.facts(step), first, edges)
             if not verdict:
                 return verdict
-            self._merged(step, first)
+            self._add(step, first)
         return yes()
 
-    def _joined(self, first: int, other: int) -> Verdict:
-        """Makes one part of two."""
+    def _join(self, first: int, other: int) -> Verdict:
+        """Joins part `other` into part `first`."""
         verdict = self._union(self.facts.pop(other), first, ())
         if not verdict:
             return verdict

@@ -1,12 +1,12 @@
-"""row_column regions: they reduce over their rows, and values at the same coordinates over their columns.
+"""row_column regions: regions that reduce over rows, and reduce values at the same coordinates over columns.
 
-The gradient of a layer normalization sums over each row and goes on with the sums; its weight's gradient is a sum over
-the rows of values at the same coordinates. In one segment everything is read once. The row reductions (over the R
-loops) may be read again along the whole row. The column reductions (over all other loops, K) are final: nothing in the
-segment reads their results but pointwise work over the R loops alone.
+The gradient of a layer normalization sums over each row and uses the sums along the row; the gradient of its weight
+sums values at the same coordinates over the rows. One segment reads every input once. A row reduction (over the
+reduction loops) may be read along its whole row. A column reduction (over the parallel loops) is final: in the segment,
+only pointwise work over the reduction loops reads its result.
 
-A region has two sides: the row side, whose outputs are then also what the columns reduce, and the column side, which
-starts from what the row side leaves in memory. Both are regions of one kind of reduction, which the merge rule judges.
+A region has two sides. The row side also outputs the operands of the column reductions. The column side starts from the
+values that the row side stores. Each side is a region with one kind of reduction, which the merge rule judges.
 
 Knows: the merge rule, graphs of steps. Must not know: kernels, targets, sizes.
 """
@@ -25,16 +25,16 @@ from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.region import RegionRule, judge_region
 
 EXPENSIVE = 1
-"""Expensive ops on the way to a value from which on it is stored, rather than recomputed for the columns."""
+"""A value that takes this many expensive ops is stored for the column side instead of being recomputed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowColumnFacts:
-    """What is known of a row_column region.
+    """The facts of a row_column region.
 
-    rows: the facts of the row side; its outputs have what the columns reduce, also where that is an input. columns: the
-    results of the column reductions. after: what is made of them over the R loops, them included. cut: what the column
-    side starts from, besides inputs: outputs of the row side, results of its reductions, and what is expensive.
+    rows: the facts of the row side; its outputs include the operands of the column reductions, even inputs. columns:
+    the results of the column reductions. after: these results and the values computed from them. cut: the values that
+    the column side reads besides inputs: outputs of the row side, results of its reductions, and expensive values.
     """
 
     rows: Facts
@@ -44,7 +44,7 @@ class RowColumnFacts:
 
 
 def judge_row_column(rule: RegionRule, steps: Collection[int]) -> Verdict | None:
-    """Whether the steps are a row_column region, or None where they do not reduce over rows and over columns."""
+    """Judges whether the steps form a row_column region; None if they do not reduce over both rows and columns."""
     sides = _Sides.of(rule, frozenset(steps))
     if sides is None or isinstance(sides, Verdict):
         return sides
@@ -52,7 +52,7 @@ def judge_row_column(rule: RegionRule, steps: Collection[int]) -> Verdict | None
 
 
 def may_be_row_column(a: object, b: object) -> bool:
-    """Whether two groups that the rule does not merge may be a row_column region together."""
+    """Returns whether two groups that the rule does not merge may form a row_column region."""
     if not isinstance(a, Facts | RowColumnFacts) or not isinstance(b, Facts | RowColumnFacts):
         return False
     first, second = _loop_extents(a), _loop_extents(b)
@@ -64,18 +64,21 @@ def may_be_row_column(a: object, b: object) -> bool:
 
 
 def _loop_extents(facts: Facts | RowColumnFacts) -> tuple[frozenset[Extent], frozenset[Extent]] | None:
-    """The extents of the K loops and of the R loops."""
-    own = facts.rows if isinstance(facts, RowColumnFacts) else facts
-    if own.reduced is None or own.library is not None:
+    """Returns the extents of the parallel loops and of the reduction loops; None if the region does not reduce."""
+    rows = facts.rows if isinstance(facts, RowColumnFacts) else facts
+    if rows.reduced is None or rows.library is not None:
         return None
-    kept = (extent for loop, extent in enumerate(own.loops) if loop not in own.reduced)
-    return frozenset(kept), frozenset(own.loops[loop] for loop in own.reduced)
+    parallel = (extent for loop, extent in enumerate(rows.loops) if loop not in rows.reduced)
+    return frozenset(parallel), frozenset(rows.loops[loop] for loop in rows.reduced)
 
 
 @dataclass(slots=True)
 class _Sides:
-    """The steps of both sides. inside: all; live: what the stored ones need; columns: the column reductions; after:
-    these and what is made of their results."""
+    """The steps of both sides.
+
+    inside: all steps. live: the steps that stored values depend on. columns: the column reductions. after: the column
+    reductions and the steps that depend on them.
+    """
 
     rule: RegionRule
     inside: frozenset[int]
@@ -87,28 +90,28 @@ class _Sides:
     def of(cls, rule: RegionRule, inside: frozenset[int]) -> _Sides | Verdict | None:
         live = _needed(rule, inside, [step for step in inside if rule.stored(step, inside)], frozenset())
         reductions = [step for step in sorted(live) if reduces(rule.fusion, rule.nodes[step])]
-        ways = {step: _way(rule, step) for step in reductions}
-        if len(set(ways.values())) < 2 or any(rule.alone(step) for step in inside):
+        loops = {step: _loops_of(rule, step) for step in reductions}
+        if len(set(loops.values())) < 2 or any(rule.alone(step) for step in inside):
             return None
-        following = {step: _following(rule, live, step) for step in reductions}
-        rows = {ways[step] for step in reductions if following[step] is None}
-        if not rows:  # any may be the columns: neighbours in a row are neighbours in memory, as a rule
-            rows = {way for way in ways.values() if len(way[0]) - 1 in way[1]}
-        columns = tuple(step for step in reductions if following[step] is not None and ways[step] not in rows)
+        dependents = {step: _dependents(rule, live, step) for step in reductions}
+        rows = {loops[step] for step in reductions if dependents[step] is None}
+        if not rows:  # either kind may be the columns; usually the elements of a row are contiguous in memory
+            rows = {one for one in loops.values() if len(one[0]) - 1 in one[1]}
+        columns = tuple(step for step in reductions if dependents[step] is not None and loops[step] not in rows)
         if not rows or not columns:
             return None
-        refusal = _unsuited(rule, columns)
+        refusal = _unsupported(rule, columns)
         if refusal is not None:
             return refusal
-        return cls(rule, inside, live, columns, frozenset(s for step in columns for s in following[step] or ()))
+        return cls(rule, inside, live, columns, frozenset(s for step in columns for s in dependents[step] or ()))
 
     def judge(self) -> Verdict:
-        held = self._row_side()
+        row_steps = self._row_side()
         operands = {self._operand(step) for step in self.columns}
-        makers = {step for step in held if not operands.isdisjoint(self.rule.nodes[step].outputs)}
+        producers = {step for step in row_steps if not operands.isdisjoint(self.rule.nodes[step].outputs)}
         verdict = judge_region(
-            self.rule, tuple(sorted(held)),
-            stored=lambda step: step in makers or self.rule.stored(step, self.inside),
+            self.rule, tuple(sorted(row_steps)),
+            stored=lambda step: step in producers or self.rule.stored(step, self.inside),
         )  # fmt: skip
         if not verdict:
             return verdict
@@ -118,13 +121,13 @@ class _Sides:
             refusal = self._not_across(facts, step)
             if refusal is not None:
                 return refusal
-        cut = self._cut(held)
+        cut = self._cut(row_steps)
         refusal = self._column_side_refused(cut)
         if refusal is not None:
             return refusal
-        made = tuple(self.rule.nodes[step].outputs[0] for step in self.columns)
+        results = tuple(self.rule.nodes[step].outputs[0] for step in self.columns)
         after = frozenset(v for step in self.after for v in self.rule.nodes[step].outputs)
-        return yes(RowColumnFacts(facts, made, after, tuple(sorted(cut))))
+        return yes(RowColumnFacts(facts, results, after, tuple(sorted(cut))))
 
     def _operand(self, step: int) -> int:
         operand = self.rule.nodes[step].operands[0]
@@ -132,7 +135,7 @@ class _Sides:
         return operand
 
     def _row_side(self) -> frozenset[int]:
-        """What row reductions, stored values and the operands of the columns need."""
+        """Returns the steps that row reductions, stored values and the operands of column reductions depend on."""
         rule = self.rule
         roots = [
             step
@@ -144,7 +147,7 @@ class _Sides:
         return _needed(rule, self.live, roots, frozenset())
 
     def _with_inputs(self, facts: Facts, operands: Iterable[int]) -> Facts:
-        """The facts with the operands that nothing here makes, read along all loops, as outputs."""
+        """Adds to the outputs the operands that are inputs, if they are read along all loops."""
         outputs = dict(facts.outputs)
         for value in operands:
             along = [m for m in sorted(facts.uses.get(value, ()), key=str) if _is_full(m, facts)]
@@ -153,7 +156,7 @@ class _Sides:
         return replace(facts, outputs=outputs)
 
     def _not_across(self, facts: Facts, step: int) -> Verdict | None:
-        """Why a column reduction does not reduce exactly the loops that the rows keep."""
+        """Returns why a column reduction does not reduce exactly the parallel loops of the rows, or None."""
         value, node = self._operand(step), self.rule.nodes[step]
         axis_map = facts.outputs.get(value)
         if axis_map is None:
@@ -166,18 +169,18 @@ class _Sides:
             return no("a reduction leaves loops that the rows do not reduce", rows=extents, value=node.outputs[0])
         return None
 
-    def _cut(self, held: frozenset[int]) -> set[int]:
-        """What the column side reads of the row side: the last values before it that are worth being in memory."""
+    def _cut(self, row_steps: frozenset[int]) -> set[int]:
+        """Returns the values of the row side that the column side reads: the last ones that are worth storing."""
         rule, stops = self.rule, set[int]()
         weight: dict[int, int] = {}
-        for step in sorted(held):
+        for step in sorted(row_steps):
             node = rule.nodes[step]
             reduction = reduces(rule.fusion, node)
-            own = int(isinstance(node.op, Pointwise) and node.op.expensive)
-            expensive = 0 if reduction else own + sum(weight.get(v, 0) for v in node.inputs)
-            kept = reduction or expensive >= EXPENSIVE or rule.stored(step, self.inside)
-            weight.update(dict.fromkeys(node.outputs, 0 if kept else expensive))
-            if kept:
+            expensive_op = int(isinstance(node.op, Pointwise) and node.op.expensive)
+            expensive = 0 if reduction else expensive_op + sum(weight.get(v, 0) for v in node.inputs)
+            is_stored = reduction or expensive >= EXPENSIVE or rule.stored(step, self.inside)
+            weight.update(dict.fromkeys(node.outputs, 0 if is_stored else expensive))
+            if is_stored:
                 stops.add(step)
         second = _needed(rule, self.live, self.after, frozenset(stops))
         read = {v for step in second for v in rule.nodes[step].inputs}
@@ -196,29 +199,29 @@ class _Sides:
         return None if verdict else verdict
 
 
-def _way(rule: RegionRule, step: int) -> tuple[tuple[Extent, ...], frozenset[int]]:
-    """The extents of a reduction's loops, and which of them it reduces."""
+def _loops_of(rule: RegionRule, step: int) -> tuple[tuple[Extent, ...], frozenset[int]]:
+    """Returns the extents of a reduction's loops, and which of them it reduces."""
     extents, result, _ = use_maps(rule.fusion, rule.nodes[step])
     return tuple(extents), frozenset(range(len(extents))) - frozenset(loop for loop in result if loop is not None)
 
 
-def _following(rule: RegionRule, inside: frozenset[int], step: int) -> frozenset[int] | None:
-    """The step and all that is made of its result, where that has the result's own loops; None where not all has."""
-    found, waiting = {step}, [step]
+def _dependents(rule: RegionRule, inside: frozenset[int], step: int) -> frozenset[int] | None:
+    """Returns the step and the steps that depend on it; None unless all of them have the loops of its result."""
+    dependents, waiting = {step}, [step]
     while waiting:
         for value in rule.nodes[waiting.pop()].outputs:
             for reader in rule.graph.readers(value):
-                if reader not in inside or reader in found:
+                if reader not in inside or reader in dependents:
                     continue
                 if not _keeps_loops(rule, rule.nodes[reader], value):
                     return None
-                found.add(reader)
+                dependents.add(reader)
                 waiting.append(reader)
-    return frozenset(found)
+    return frozenset(dependents)
 
 
 def _keeps_loops(rule: RegionRule, node: Node, value: int) -> bool:
-    """Whether a node reads a value along all its own loops, in order, and reduces none."""
+    """Returns whether a node reads a value along all of the node's loops, in order, and reduces none."""
     if isinstance(node.op, Library) or reduces(rule.fusion, node):
         return False
     extents, _, reads = use_maps(rule.fusion, node)
@@ -226,7 +229,7 @@ def _keeps_loops(rule: RegionRule, node: Node, value: int) -> bool:
     return all(tuple(e for e in m if e is not None) == every for number, m in reads if number == value)
 
 
-def _unsuited(rule: RegionRule, columns: Iterable[int]) -> Verdict | None:
+def _unsupported(rule: RegionRule, columns: Iterable[int]) -> Verdict | None:
     for step in columns:
         node = rule.nodes[step]
         assert isinstance(node.op, Reduction)
@@ -238,21 +241,21 @@ def _unsuited(rule: RegionRule, columns: Iterable[int]) -> Verdict | None:
 
 
 def _needed(rule: RegionRule, inside: frozenset[int], roots: Iterable[int], stops: frozenset[int]) -> frozenset[int]:
-    """The steps that the roots need, them included, up to those where it stops."""
-    maker = {value: step for step in inside for value in rule.nodes[step].outputs}
-    found: set[int] = set()
+    """Returns the roots and the steps that they depend on; does not go beyond `stops`."""
+    producer = {value: step for step in inside for value in rule.nodes[step].outputs}
+    needed: set[int] = set()
     waiting = list(roots)
     while waiting:
         step = waiting.pop()
-        if step in found:
+        if step in needed:
             continue
-        found.add(step)
-        before = (maker[v] for v in rule.nodes[step].inputs if v in maker)
+        needed.add(step)
+        before = (producer[v] for v in rule.nodes[step].inputs if v in producer)
         waiting += [s for s in before if s not in stops]
-    return frozenset(found)
+    return frozenset(needed)
 
 
 def _is_full(axis_map: AxisMap, facts: Facts) -> bool:
-    """Whether a map runs over all loops, each once, and over nothing else."""
-    own = [entry for entry in axis_map if entry is not None]
-    return PULLED not in own and len(own) == len(facts.loops) == len(set(own))
+    """Returns whether an axis map has every loop once and no pulled axis."""
+    loops = [entry for entry in axis_map if entry is not None]
+    return PULLED not in loops and len(loops) == len(facts.loops) == len(set(loops))

@@ -1,8 +1,8 @@
-"""The row_column template of every target: a launch sequence for the row side, and then one for the column side.
+"""The row_column template of every target: launches for the row side, then launches for the column side.
 
-Each side is a problem of its own, which gets a template of its own.
+A template is selected for each side separately.
 
-Knows: the sides, the chooser, launches. Must not know: which templates there are, targets, sizes.
+Knows: the sides, template selection, launches. Must not know: the individual templates, targets, sizes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _lower(problem: Problem, decision: None) -> Lowered:
         choose_for(problem.part(side.fusion, side.facts, side.memory, f"{problem.name}_{name}")).emit()
         for side, name in ((rows, "rows"), (columns, "columns"))
     )
-    # What the templates before this one looked at is guarded, too.
+    # The guards include the sizes that earlier templates inspected.
     return _join(problem.fusion, facts, first, second, problem.finish(()).guards)
 
 
@@ -41,7 +41,7 @@ ROW_COLUMN_SIDES: Template[Problem] = Template("row_column sides", _accepts, _lo
 
 
 def _join(fusion: Fusion, facts: RowColumnFacts, first: Lowered, second: Lowered, guards: Sequence[Guard]) -> Lowered:
-    """Both sides as one lowered segment. guards: under which they were chosen."""
+    """Joins both sides to one lowered segment. guards: the guards of the selection."""
     between = [v for v in facts.cut if v not in fusion.outputs]
     place = {value: k for k, value in enumerate(between)}
     scratch = [Scratch(fusion.values[v].dtype.compute, product(fusion.shape_of(v))) for v in between]
@@ -50,31 +50,31 @@ def _join(fusion: Fusion, facts: RowColumnFacts, first: Lowered, second: Lowered
     for position, lowered in enumerate((first, second)):
         names = _names(lowered, position)
         derived.update((names[s], e) for s, e in lowered.derived.items())
-        launches += [_moved(launch, place, len(scratch), names) for launch in lowered.launches]
-        renamed = {s: Expression((((own,), 1),)) for s, own in names.items()}
-        scratch += [replace(one, size=substitute(one.size, renamed)) for one in lowered.scratch]
+        launches += [_rebind(launch, place, len(scratch), names) for launch in lowered.launches]
+        renamed = {s: Expression((((name,), 1),)) for s, name in names.items()}
+        scratch += [replace(buffer, size=substitute(buffer.size, renamed)) for buffer in lowered.scratch]
     template = f"row_column of {first.template} and {second.template}"
     every = tuple(dict.fromkeys((*guards, *first.guards, *second.guards)))
     return Lowered(template, tuple(launches), every, tuple(scratch), derived)
 
 
 def _names(lowered: Lowered, side: int) -> dict[Symbol, Symbol]:
-    """The integer parameters that a side has of its own: both may call theirs alike."""
+    """Renames the derived integer parameters of a side, since both sides may use the same names."""
     return {s: replace(s, name=f"{s.name}_{side}") for s in lowered.derived}
 
 
-def _moved(launch: LaunchSpec, place: Mapping[int, int], before: int, names: Mapping[Symbol, Symbol]) -> LaunchSpec:
-    """A launch that finds the values of `place` in scratch memory, and its own buffers behind `before` others."""
+def _rebind(launch: LaunchSpec, place: Mapping[int, int], before: int, names: Mapping[Symbol, Symbol]) -> LaunchSpec:
+    """Binds the values in `place` to scratch buffers, and renumbers the launch's own scratch from `before` on."""
     count = len(launch.tensors)
     buffers = launch.kernel.parameters[:count]
     pairs = list(zip(launch.tensors, buffers, strict=True))
-    own = [pair for pair in pairs if pair[0] not in place]
-    moved = [pair for pair in pairs if pair[0] in place]
-    parameters = (*(b for _, b in own), *(b for _, b in moved), *launch.kernel.parameters[count:])
+    tensors = [pair for pair in pairs if pair[0] not in place]
+    scratch = [pair for pair in pairs if pair[0] in place]
+    parameters = (*(b for _, b in tensors), *(b for _, b in scratch), *launch.kernel.parameters[count:])
     return replace(
         launch,
         kernel=replace(launch.kernel, parameters=parameters),
-        tensors=tuple(v for v, _ in own),
-        scratch=(*(place[v] for v, _ in moved), *(before + k for k in launch.scratch)),
+        tensors=tuple(v for v, _ in tensors),
+        scratch=(*(place[v] for v, _ in scratch), *(before + k for k in launch.scratch)),
         integers=tuple(names.get(s, s) for s in launch.integers),
     )

@@ -1,9 +1,9 @@
-"""The open scopes of a kernel that is being emitted: where a statement goes, and what each index is called there.
+"""The open scopes of a kernel during emission: the insertion point of statements, and the variable of each index.
 
-Templates open loops and conditions; what is asked for inside goes to the outermost one that knows its coordinates. A
-value is one expression, or one for each of `lanes` neighbouring elements that are emitted at once.
+Templates open loops and conditions. A value is emitted into the outermost open scope that defines its coordinates. It
+is one expression, or one for each of `lanes` adjacent elements that are emitted together.
 
-Knows: statements of the kernel IR, indices, lanes. Must not know: ops, arrays, how a template lays its loops out.
+Knows: statements of the kernel IR, indices, lanes. Must not know: ops, arrays, the loop layout of a template.
 """
 
 from __future__ import annotations
@@ -22,17 +22,20 @@ from tracefuse.schedule.index_code import IndexCode
 
 Lanes: TypeAlias = tuple[Expression, ...]
 Key: TypeAlias = tuple[int, Shape]
-Making: TypeAlias = Generator[Key, Lanes, Lanes]
-"""Emits one value: yields what it needs, is sent the lanes of that, and returns its own."""
+Emitter: TypeAlias = Generator[Key, Lanes, Lanes]
+"""Emits one value: yields the key of each operand, is sent the operand's lanes, and returns the value's lanes."""
 
 
 class LanesNotPossible(Exception):
-    """This body cannot be emitted for several lanes at once; the template tries again with one."""
+    """This body cannot be emitted for several lanes at once; lowering is repeated with one lane."""
 
 
 @dataclass(slots=True)
 class Level:
-    """One open scope: its statements, the symbols that it introduces, and what it has computed."""
+    """One open scope: its statements, the symbols that it introduces, and the values computed in it.
+
+    barrier: nothing is hoisted out of the scope.
+    """
 
     statements: list[Statement] = field(default_factory=list)
     introduces: set[Symbol] = field(default_factory=set)
@@ -41,9 +44,9 @@ class Level:
 
 
 class Scopes:
-    """Emission into a stack of levels; level 0 is one iteration of the grid.
+    """Emits into a stack of levels; level 0 is one iteration of the grid.
 
-    lanes: how many neighbouring elements are emitted at once; `lane` is the symbol that numbers them.
+    lanes: the number of adjacent elements emitted together; the symbol `lane` numbers them.
     """
 
     def __init__(self, index_dtype: DType, lanes: int) -> None:
@@ -65,14 +68,14 @@ class Scopes:
     def loop(
         self, index: Extent, stop: Extent, kind: str = "serial", *, start: Extent = 0, step: Extent = 1
     ) -> Iterator[None]:
-        """Opens `for index in range(start, stop, step)`; `index` is a symbol, whose own extent serves proofs.
+        """Opens `for index in range(start, stop, step)`; `index` is a symbol, and proofs use its extent.
 
-        One symbol may be the index of several loops in turn; each gets a variable of its own.
+        One symbol may be the index of several loops, one after the other; each loop gets a new variable.
         """
-        found = symbol_of(index)
+        loop_symbol = symbol_of(index)
         bounds = [self.index.code(e) for e in (start, stop, step)]
-        variable = self.index.bind(found, self.fresh(found.name))
-        level = Level(introduces={found})
+        variable = self.index.bind(loop_symbol, self.fresh(loop_symbol.name))
+        level = Level(introduces={loop_symbol})
         self.levels.append(level)
         yield
         self.levels.pop()
@@ -80,9 +83,9 @@ class Scopes:
 
     @contextlib.contextmanager
     def condition(self, test: Expression, introduces: Collection[Symbol] = ()) -> Iterator[None]:
-        """Opens `if test`; nothing inside is moved out of it.
+        """Opens `if test`; nothing is hoisted out of it.
 
-        introduces: the symbols that the test is about, where what does not depend on them is safe without it.
+        introduces: the symbols that the test guards. If given, values that do not depend on them may be hoisted.
         """
         level = Level(introduces=set(introduces), barrier=not introduces)
         self.levels.append(level)
@@ -92,7 +95,7 @@ class Scopes:
 
     @contextlib.contextmanager
     def otherwise(self) -> Iterator[None]:
-        """Opens the `else` of the condition that was closed last."""
+        """Opens the `else` branch of the condition that was closed last."""
         level = Level(barrier=True)
         self.levels.append(level)
         yield
@@ -102,13 +105,13 @@ class Scopes:
         self.append(replace(tested, orelse=tuple(level.statements)))
 
     def bind(self, index: Extent, value: Expression) -> None:
-        """Names an integer computed in the kernel as `index`, a symbol that says what it stays below."""
-        found = symbol_of(index)
-        self.append(Let(self.index.bind(found, self.fresh(found.name)), value))
-        self.levels[-1].introduces.add(found)
+        """Binds an integer computed in the kernel to `index`, a symbol whose extent bounds it."""
+        bound = symbol_of(index)
+        self.append(Let(self.index.bind(bound, self.fresh(bound.name)), value))
+        self.levels[-1].introduces.add(bound)
 
     def home(self, coordinates: Sequence[Extent]) -> int:
-        """The outermost level in which all that the coordinates depend on is known."""
+        """Returns the outermost level in which every symbol of the coordinates is defined."""
         needed = {s for c in coordinates for s in symbols(c)}
         for position in range(len(self.levels) - 1, 0, -1):
             level = self.levels[position]
@@ -119,7 +122,7 @@ class Scopes:
     # --- lanes ------------------------------------------------------------------------------------------------------
 
     def name(self, stem: str, lanes: Lanes) -> Lanes:
-        """The lanes as named variables, so that each is computed once."""
+        """Binds the lanes to variables, so that each is computed once."""
         named: list[Expression] = []
         for expression in lanes:
             if is_trivial(expression):
@@ -131,25 +134,25 @@ class Scopes:
         return tuple(named)
 
     def spread(self, lanes: Lanes) -> Lanes:
-        """One expression per lane, also where all are the same."""
+        """Returns one expression per lane, repeating a shared one."""
         return lanes if len(lanes) == self.lanes else lanes * self.lanes
 
     def at_lane(self, extent: Extent, lane: int) -> Extent:
-        """An extent as one lane sees it."""
+        """Returns the extent with the lane symbol replaced by `lane`."""
         return extent if self.lanes == 1 and lane else substitute(extent, {self.lane_symbol: lane})
 
     def integers(self, extent: Extent) -> Lanes:
-        """An integer as data, for each lane where the lanes differ in it."""
+        """Returns an integer as int64 data: one expression if all lanes share it, else one per lane."""
         return self.per_lane(extent, lambda at: convert(at, int64))
 
     def per_lane(self, extent: Extent, make: Callable[[Expression], Expression]) -> Lanes:
-        """What `make` gives for an extent, for each lane where the lanes differ in it."""
+        """Applies `make` to an extent: once if all lanes share it, else once per lane."""
         if self.lane_symbol not in set(symbols(extent)):
             return (make(self.index.code(extent)),)
         return tuple(make(self.index.code(self.at_lane(extent, lane))) for lane in range(self.lanes))
 
     def is_multiple(self, extent: Extent) -> bool:
-        """Whether `extent` is proved to be a multiple of the number of lanes: every coefficient is."""
+        """Returns whether `extent` is proved to be a multiple of the number of lanes: every coefficient is."""
         if isinstance(extent, int):
             return extent % self.lanes == 0
         return all(coefficient % self.lanes == 0 for _, coefficient in extent.terms)

@@ -1,9 +1,9 @@
-"""The sizes of the call that a schedule is made for, and the guards that its choices leave behind.
+"""The sizes of the call that a schedule is built for, and the guards that its decisions record.
 
-A choice that looks at a size records what it saw, whichever way it went: the same plan then serves every call whose
-sizes would lead to the same choices, and no other.
+Every query of a size records a guard for its answer, positive or negative. The plan is then reused exactly for the
+calls whose sizes lead to the same decisions.
 
-Knows: extents and guards. Must not know: what is being scheduled.
+Knows: extents and guards. Must not know: the schedule.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tracefuse.ir.extents import Extent, evaluate, substitute, symbols
 
 @dataclass(slots=True)
 class Sizes:
-    """Actual values by symbol id and, for symbols without one (strides), by name.
+    """The sizes of a call: by symbol id, and by name for symbols without an id (strides).
 
-    guards: the facts that were used so far, in order, each once: several templates may ask the same question.
+    guards: the facts used so far, in order and without duplicates.
     """
 
     values: Mapping[int, int]
@@ -27,14 +27,14 @@ class Sizes:
     guards: dict[Guard, None] = field(default_factory=dict)
 
     def hint(self, extent: Extent) -> int:
-        """The value of `extent` in this call, without a guard."""
+        """Returns the value of `extent` in this call, without a guard."""
         if isinstance(extent, int):
             return extent
         known = {s: self.named[s.name] for s in symbols(extent) if s.id is None}
         return evaluate(substitute(extent, known), self.values)
 
     def at_most(self, extent: Extent, bound: int, reason: str) -> bool:
-        """Whether extent <= bound; the answer is guarded. reason: what follows where it holds."""
+        """Returns whether extent <= bound; guards the answer. reason: the consequence of a positive answer."""
         if isinstance(extent, int):
             return extent <= bound
         holds = self.hint(extent) <= bound
@@ -43,7 +43,7 @@ class Sizes:
         return holds
 
     def is_multiple(self, extent: Extent, divisor: int, reason: str) -> bool:
-        """Whether divisor divides extent; the answer is guarded."""
+        """Returns whether divisor divides extent; guards the answer."""
         if isinstance(extent, int):
             return extent % divisor == 0
         holds = self.hint(extent) % divisor == 0
@@ -51,7 +51,7 @@ class Sizes:
         return holds
 
     def power_of_two_above(self, extent: Extent, when_equal: str, reason: str) -> tuple[int, bool]:
-        """(the least power of two that is not below `extent`, whether they are equal); guarded."""
+        """Returns the least power of two that is not below `extent`, and whether they are equal; guards both."""
         bound = 1 << max(self.hint(extent) - 1, 0).bit_length()
         if self.hint(extent) == bound:
             self.require(extent, "==", bound, when_equal)
@@ -61,7 +61,10 @@ class Sizes:
         return bound, False
 
     def bucket(self, extent: Extent, most: int, reason: str) -> int:
-        """The least power of two that is not below `extent`, but at most `most`, itself one; guarded."""
+        """Returns the least power of two that is not below `extent`, or `most` if that is less; guards the answer.
+
+        most: a power of two.
+        """
         bucket = most
         while bucket > 1 and self.hint(extent) <= bucket // 2:
             bucket //= 2

@@ -1,9 +1,10 @@
-"""A template is a value: a way to lay out the loops of a region for a target, and which regions it accepts.
+"""Templates: each pairs a loop layout for a target with a test of the regions that it supports.
 
-A target has one ordered tuple of templates, and the first that accepts a problem lowers it. A template that refuses
-says why; one that accepts hands over what it decided on the way. Every size that it looks at leaves a guard.
+A target has an ordered tuple of templates. The first template that accepts a problem lowers it. A refusal carries a
+reason; an acceptance carries the template's decisions, which `lower` receives. A template records a guard for every
+size that it inspects.
 
-Knows: segments, regions, launches. Must not know: which templates and which targets there are.
+Knows: segments, regions, launches. Must not know: the individual templates and targets.
 """
 
 from __future__ import annotations
@@ -20,25 +21,25 @@ from tracefuse.ir.extents import Extent, Symbol
 from tracefuse.ir.fusion import Fusion
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch
 from tracefuse.schedule.loop_facts import Facts
-from tracefuse.schedule.phases import Memory, Region
+from tracefuse.schedule.phases import MemoryFacts, Region
 from tracefuse.schedule.row_column_rule import RowColumnFacts
 from tracefuse.schedule.sizes import Sizes
 
 SegmentFacts: TypeAlias = Facts | RowColumnFacts
-"""What the merge rule knows of a segment."""
+"""The merge rule's facts about a segment."""
 
 
 @dataclass(frozen=True)
 class Problem(ABC):
-    """A segment that is to be lowered for the sizes of a call, as the templates of one target see it.
+    """A segment to lower for the sizes of one call on one target.
 
-    name: what its kernels are called. contract: whether multiplications and additions may be fused. templates: of the
-    target, in the order in which they are asked. narrow: one element at a time. options: for the passes.
+    name: the name of its kernels. contract: allow fused multiply-add. templates: the target's templates, in order of
+    preference. narrow: emit one element at a time. options: passed to the passes.
     """
 
     fusion: Fusion
     facts: SegmentFacts
-    memory: Memory
+    memory: MemoryFacts
     sizes: Sizes
     name: str
     contract: bool
@@ -49,10 +50,10 @@ class Problem(ABC):
     @property
     @abstractmethod
     def region(self) -> Region:
-        """The region, with its loops ordered and joined for the target."""
+        """The region, with its loops ordered and collapsed for the target."""
 
-    def part(self, fusion: Fusion, facts: Facts, memory: Memory, name: str) -> Self:
-        """A part of the segment as a problem of its own, with guards of its own."""
+    def part(self, fusion: Fusion, facts: Facts, memory: MemoryFacts, name: str) -> Self:
+        """Returns a subproblem for a part of the segment, with a separate list of guards."""
         sizes = Sizes(self.sizes.values, self.sizes.named)
         return replace(self, fusion=fusion, facts=facts, memory=memory, sizes=sizes, name=name, narrow=False)
 
@@ -60,7 +61,7 @@ class Problem(ABC):
         self, launches: Sequence[LaunchSpec], scratch: Sequence[Scratch] = (),
         derived: Mapping[Symbol, Extent] | None = None,
     ) -> Lowered:  # fmt: skip
-        """The lowered segment, in the fusion's own symbols, with the guards so far."""
+        """Returns the lowered segment, in the fusion's symbols, with the guards recorded so far."""
         return Lowered("", tuple(launches), tuple(self.sizes.guards), tuple(scratch), derived or {})
 
 
@@ -71,9 +72,9 @@ P = TypeVar("P", bound=Problem)
 class Template(Generic[P]):
     """One way to lower regions.
 
-    accepts: a verdict about a problem; the facts of a yes are what the template decided, which `lower` is given. takes:
-    the kind of segment that it is asked about. writes_in_place: whether an element is stored by the thread that has
-    read all that it needs there, so that an output may be written over an input.
+    accepts: judges a problem; the facts of a positive verdict are the template's decision, which is passed to `lower`.
+    takes: the kind of segment facts that it supports. writes_in_place: the thread that stores an element is the only
+    one that reads the inputs at that position, so an output may overwrite an input.
     """
 
     name: str
@@ -83,7 +84,7 @@ class Template(Generic[P]):
     writes_in_place: bool = False
 
     def judge(self, problem: P) -> Verdict:
-        """Whether it takes a problem, with the reason if it does not."""
+        """Judges a problem; a refusal carries the reason."""
         if isinstance(problem.facts, self.takes):
             return self.accepts(problem)
         if self.takes is Facts:
@@ -96,10 +97,10 @@ class Template(Generic[P]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TemplateSet:
-    """The templates of a target in the order in which they are asked.
+    """The templates of a target, in order of preference.
 
-    problem: how the target sees a segment. flags_positions: whether kernels set an error flag for a position outside
-    its axis. takes_workers: whether a kernel is told how many workers it may use at most.
+    problem: builds the target's `Problem` from a segment. flags_positions: kernels set an error flag for an
+    out-of-range index. takes_workers: kernels take an upper bound on the number of workers.
     """
 
     templates: tuple[Template[Any], ...]

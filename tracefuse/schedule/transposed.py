@@ -1,4 +1,4 @@
-"""Reads that lie in memory in another order than the output: what both targets take through tiles.
+"""Transposed reads: inputs whose memory order differs from the output's. Both targets read them through tiles.
 
 Knows: regions, loops, strides. Must not know: targets, kernel IR.
 """
@@ -16,14 +16,15 @@ from tracefuse.schedule.phases import Region
 from tracefuse.schedule.sizes import Sizes
 
 MOST_TILES = 2
-"""Inputs of a kernel that go through tiles: on a GPU 16 KiB each, so that eight blocks fit on a multiprocessor."""
+"""The most inputs of a kernel that are read through tiles: on a GPU 16 KiB each, so eight blocks fit on a
+multiprocessor."""
 
 LEAST_EXTENT = 16
-"""A loop with fewer elements makes no tile that is worth it."""
+"""Loops with fewer elements are too short for tiles."""
 
 
 def read_offsets(region: Region) -> list[tuple[int, Extent]]:
-    """(input, position in elements) of every read, in terms of the loops."""
+    """Returns (input, offset in elements) of every read, in terms of the loops."""
     result = []
     for number, coordinates in region.probe.reads:
         offset: Extent = 0
@@ -34,26 +35,26 @@ def read_offsets(region: Region) -> list[tuple[int, Extent]]:
 
 
 def is_known(region: Region, coordinates: Shape) -> bool:
-    """Whether coordinates follow from the loops alone, not from data."""
+    """Returns whether coordinates depend on the loops only, not on data."""
     loops = {loop.symbol for loop in region.nest.loops}
     return all(s.extent is None or s in loops for c in coordinates for s in symbols(c))
 
 
 @dataclass(frozen=True, slots=True)
 class Transposed:
-    """Reads (input, coordinates) that lie in memory along `loop`, where the output lies along the innermost."""
+    """Reads (input, coordinates) that are contiguous along `loop`, not along the innermost loop as the output is."""
 
     loop: Loop
     reads: tuple[tuple[int, Shape], ...]
 
 
 def _transposed_reads(region: Region) -> Transposed | None:
-    """What to read through tiles, if anything."""
+    """Returns the reads to take through tiles, or None."""
     loops = region.nest.loops
     if len(loops) < 2 or region.nest.reduced:
         return None
     inner = loops[-1]
-    found: dict[Symbol, list[tuple[int, Shape]]] = {}
+    by_loop: dict[Symbol, list[tuple[int, Shape]]] = {}
     for key, (_, offset) in zip(region.probe.reads, read_offsets(region), strict=True):
         if key not in region.probe.unconditional or not is_known(region, key[1]):
             continue
@@ -61,17 +62,17 @@ def _transposed_reads(region: Region) -> Transposed | None:
             continue
         for loop in loops[:-1]:
             if coefficient(offset, loop.symbol) == 1 and is_linear(offset, (loop.symbol, inner.symbol)):
-                found.setdefault(loop.symbol, []).append(key)
+                by_loop.setdefault(loop.symbol, []).append(key)
                 break
-    if not found:
+    if not by_loop:
         return None
-    best = max(found, key=lambda s: len(found[s]))
-    reads = tuple(dict.fromkeys(found[best]))[:MOST_TILES]
+    best = max(by_loop, key=lambda s: len(by_loop[s]))
+    reads = tuple(dict.fromkeys(by_loop[best]))[:MOST_TILES]
     return Transposed(next(loop for loop in loops if loop.symbol == best), reads)
 
 
 def is_linear(offset: Extent, indices: Sequence[Symbol]) -> bool:
-    """Whether the indices are factors of terms only, not inside quotients."""
+    """Returns whether the offset is linear in the indices: none occurs inside a quotient or remainder."""
     rest = offset
     for index in indices:
         rest = rest - coefficient(offset, index) * Expression((((index,), 1),))
@@ -79,7 +80,7 @@ def is_linear(offset: Extent, indices: Sequence[Symbol]) -> bool:
 
 
 def judge_tiles(region: Region, sizes: Sizes) -> Verdict:
-    """Whether inputs should go through tiles, and which; guarded."""
+    """Judges whether to read inputs through tiles; guards the sizes. The facts of a yes are a `Transposed`."""
     if region.nest.reduced:
         return no("the segment reduces")
     transposed = _transposed_reads(region)

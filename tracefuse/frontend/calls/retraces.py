@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse.dynamic.guard_failures import Miss
+from tracefuse.dynamic.guard_failures import GuardFailure
 from tracefuse.frontend.calls.call import Call
 from tracefuse.frontend.calls.trace_entry import Entry, fits, fusion_arguments
 from tracefuse.frontend.tracer.captures import Place, is_array
@@ -24,19 +24,19 @@ _LONGEST = 60
 _GONE = object()
 
 
-def why_traced(entries: Sequence[Entry], call: Call, bound: Any) -> Miss | None:
+def why_traced(entries: Sequence[Entry], call: Call, bound: Any) -> GuardFailure | None:
     """What differs from the nearest of some traces, the newest first, none of which fits a call of their key."""
     found = [changes for changes in (_changes(entry, call, bound) for entry in entries) if changes]
     return _joined(min(found, key=len)) if found else None
 
 
-def why_keyed(others: Sequence[Entry], call: Call) -> Miss | None:
+def why_keyed(others: Sequence[Entry], call: Call) -> GuardFailure | None:
     """What differs from the nearest trace with another key, where that is an argument of the same call."""
     found = []
     for entry in others:
         known = dict(entry.keys)
         changes = [
-            Miss(None, f"{path} was {_key_text(known[path])}, now {_key_text(key)}", path, None)
+            GuardFailure(None, f"{path} was {_key_text(known[path])}, now {_key_text(key)}", path, None)
             for path, key in keys_of(call) if known.get(path, key) != key
         ]  # fmt: skip
         if changes and known.keys() == dict(keys_of(call)).keys():
@@ -50,16 +50,16 @@ def keys_of(call: Call) -> tuple[tuple[str, Any], ...]:
     return (*((leaf.path, leaf.key) for leaf in call.leaves), *statics)
 
 
-def _joined(changes: Sequence[Miss]) -> Miss:
+def _joined(changes: Sequence[GuardFailure]) -> GuardFailure:
     """The first, and how many there are beside it."""
     first = changes[0]
     if len(changes) == 1:
         return first
     text = "; ".join(change.text for change in changes[:3]) + ("; ..." if len(changes) > 3 else "")
-    return Miss(first.guard, text, first.argument, first.where)
+    return GuardFailure(first.guard, text, first.argument, first.where)
 
 
-def _changes(entry: Entry, call: Call, bound: Any) -> list[Miss]:
+def _changes(entry: Entry, call: Call, bound: Any) -> list[GuardFailure]:
     """Everything that differs from a trace of the same key; guards only where all else is as it was."""
     trace = entry.trace
     found = [_of_place(place, bound) for place in trace.statics if not place.unchanged(bound)]
@@ -79,7 +79,7 @@ def _changes(entry: Entry, call: Call, bound: Any) -> list[Miss]:
         return [miss]
     facts = trace.facts(arguments)
     return [
-        Miss(None, _with_line(f"a number was {g.expected!r}, now {g.read(facts)!r}", g.where), "", g.where)
+        GuardFailure(None, _with_line(f"a number was {g.expected!r}, now {g.read(facts)!r}", g.where), "", g.where)
         for g in trace.scalar_guards
         if not g.holds(facts)
     ]
@@ -96,22 +96,22 @@ def _now(place: Place, bound: Any) -> Any:
         return _GONE
 
 
-def _of_place(place: Place, bound: Any) -> Miss:
+def _of_place(place: Place, bound: Any) -> GuardFailure:
     now = _now(place, bound)
     if is_array(place.value) and is_array(now):
         return _located(f"{place.path} was another array, which the function computed with while it was traced", place)
     return _located(f"{place.path} was {_text(place.value)}, now {_text(now)}", place)
 
 
-def _of_capture(capture: Captured, bound: Any) -> Miss:
+def _of_capture(capture: Captured, bound: Any) -> GuardFailure:
     now = _read(capture, bound)
     shown = _text(now) if arrays.kind_of(now) is None else _key_text(array_key(now, arrays.dtype_of_argument(now, "")))
     text = f"{capture.path} was {_key_text(capture.key)}, now {shown}"
-    return Miss(None, text, capture.path, None) if capture.place is None else _located(text, capture.place)
+    return GuardFailure(None, text, capture.path, None) if capture.place is None else _located(text, capture.place)
 
 
-def _located(text: str, place: Place) -> Miss:
-    return Miss(None, _with_line(text, place.where), place.path, place.where)
+def _located(text: str, place: Place) -> GuardFailure:
+    return GuardFailure(None, _with_line(text, place.where), place.path, place.where)
 
 
 def _with_line(text: str, where: str | None) -> str:

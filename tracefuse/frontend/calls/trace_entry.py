@@ -14,7 +14,7 @@ import numpy as np
 from tracefuse import pytrees
 from tracefuse.compiler.executable import Executable
 from tracefuse.compiler.reference_executable import EvaluatedExecutable
-from tracefuse.dynamic.guard_failures import Miss
+from tracefuse.dynamic.guard_failures import GuardFailure
 from tracefuse.frontend.calls.call import Call
 from tracefuse.frontend.tracer.printed_values import print_all, run_and_print
 from tracefuse.frontend.tracer.result_leaves import (
@@ -51,7 +51,7 @@ class Entry:
     device: int | None
     keys: tuple[tuple[str, Any], ...] = ()
     before: Mapping[int, Any] = field(default_factory=dict)
-    cause: Miss | None = None
+    cause: GuardFailure | None = None
 
     @property
     def compiles(self) -> int:

@@ -1,4 +1,4 @@
-"""Symbolic integers: the extents of axes, and the index expressions made from them.
+"""Symbolic integers: the extents of axes, and index expressions over them.
 
 An extent is a Python int or an `Expression`: a polynomial over symbols, and over quotients, remainders, minima and
 maxima of expressions (`polynomial`). It is divided and compared (`division`) by what follows from the ranges of its

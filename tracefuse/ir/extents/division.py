@@ -1,4 +1,4 @@
-"""Quotients, remainders, minima and maxima of symbolic integers, simplified by what is proved of them.
+"""Quotients, remainders, minima and maxima of symbolic integers, simplified with the proved facts.
 
 Knows: polynomials, proofs. Must not know: tensors, operations, kernels.
 """
@@ -54,7 +54,7 @@ def maximum(a: Extent, b: Extent) -> Extent:
 
 
 def _bound(operation: str, a: Extent, b: Extent, wins: Callable[[Extent, Extent], bool]) -> Extent:
-    """The minimum or maximum: the one that is proved to win, in chains too."""
+    """Returns the minimum or maximum; simplifies it if one side is proved to be the result, also in chains."""
     if wins(a, b):
         return a
     if wins(b, a):

@@ -1,4 +1,4 @@
-"""What symbolic integers are worth: their value where the symbols have one, and the Python text that computes it.
+"""Evaluates symbolic integers: to integers, for values of their symbols, or to Python text.
 
 Knows: polynomials. Must not know: where the values come from.
 """
@@ -12,7 +12,7 @@ from tracefuse.ir.extents.polynomial import OPERATIONS, Atom, Extent, Symbol, as
 
 
 def evaluate(extent: Extent, value_of: Mapping[int, int]) -> int:
-    """The integer that `extent` is where its symbols' ids have the given values; KeyError for one that is missing."""
+    """Evaluates `extent` for values of its symbols, by id. Raises KeyError for a missing symbol."""
     if isinstance(extent, int):
         return extent
     total = 0
@@ -29,7 +29,7 @@ def evaluate(extent: Extent, value_of: Mapping[int, int]) -> int:
 
 
 def python_text(extent: Extent, name_of: Callable[[Symbol], str]) -> str:
-    """A Python expression for `extent`, each symbol spelled by `name_of`."""
+    """Returns a Python expression for `extent`, with each symbol named by `name_of`."""
     if isinstance(extent, int):
         return f"({extent})" if extent < 0 else str(extent)
     parts = []

@@ -1,4 +1,4 @@
-"""What is proved of symbolic integers from the ranges of their symbols.
+"""Proofs about symbolic integers from the ranges of their symbols.
 
 That `0 <= i < m` holds of a loop index is what lets `(k * m + i) // m` become `k`, and a comparison in a kernel go.
 
@@ -27,7 +27,7 @@ from tracefuse.ir.extents.polynomial import (
 
 
 def is_nonnegative(extent: Extent) -> bool:
-    """Whether `extent` is proved to be >= 0 for every value that its symbols can take. False means "not proved"."""
+    """Returns whether `extent` is proved to be >= 0 for all values of its symbols. False means "not proved"."""
     if isinstance(extent, int):
         return extent >= 0
     return _is_nonnegative(extent)
@@ -83,7 +83,7 @@ def _linear(extent: Extent, loop: Symbol) -> tuple[Extent | None, Extent]:
 
 
 def _lower_bound(atom: Atom) -> int | None:
-    """A constant that the atom never falls below, or None."""
+    """Returns a constant lower bound of the atom, or None."""
     if isinstance(atom, Symbol):
         return atom.minimum
     if atom.operation == "%":
@@ -114,7 +114,7 @@ the work. The limit is on the expression alone, so that what is proved never dep
 
 
 def _without_an_atom(extent: Extent) -> bool:
-    """One more try: a quotient, remainder, minimum or maximum replaced by what it lies between."""
+    """Retries the proof with a quotient, remainder, minimum or maximum replaced by its bounds."""
     if sum(isinstance(a, Binary) for m, _ in terms_of(extent) for a in m) > MOST_ATOMS:
         return False
     for monomial, coefficient in terms_of(extent):

@@ -1,8 +1,8 @@
-"""Chunks of the outermost R loop: what the workers share where there are too few rows, or too few tiles of columns.
+"""Chunks of the outermost reduction loop: parallel work for regions with too few rows or too few column tiles.
 
-How many chunks there are depends on sizes alone, so the bits of a sum do not depend on the number of workers.
+The number of chunks depends on sizes only, so the bits of a sum do not depend on the number of workers.
 
-Knows: extents, scratch parameters. Must not know: how a template lays its loops out, sizes.
+Knows: extents, scratch parameters. Must not know: the loop layout of a template, sizes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tracefuse.schedule.phases import Accumulator
 
 @dataclass(frozen=True, slots=True)
 class LoopChunks:
-    """`count` chunks of `length` iterations of a loop. derived: the extents that the two symbols stand for."""
+    """`count` chunks of `length` iterations of a loop. derived: the definitions of the two symbols."""
 
     extent: Extent
     length: Extent
@@ -26,20 +26,20 @@ class LoopChunks:
 
     @classmethod
     def of(cls, extent: Extent, width: Extent, least: int, most: int) -> LoopChunks:
-        """Chunks of at least `least` elements, `width` an iteration, and at most `most` chunks."""
+        """Makes at most `most` chunks of at least `least` elements each; an iteration has `width` elements."""
         length, count = symbol("chunk_length", minimum=1), symbol("chunks", minimum=1)
         lengths = maximum(ceildiv(least, maximum(width, 1)), ceildiv(extent, most))
         counts = maximum(ceildiv(extent, maximum(lengths, 1)), 1)
         return cls(extent, length, count, {symbol_of(length): lengths, symbol_of(count): counts})
 
     def bounds(self, chunk: Extent) -> tuple[Extent, Extent]:
-        """The first iteration of a chunk, and the one after its last."""
+        """Returns the first iteration of a chunk, and the one after its last."""
         start = chunk * self.length
         return start, minimum(start + self.length, self.extent)
 
 
 def partial_buffers(accumulator: Accumulator, first: int, *, written: bool) -> tuple[Buffer, ...]:
-    """The scratch parameters of a reduction's state, one for each of its parts; `first` numbers the first one."""
+    """Makes the scratch parameters of a reduction's state, one for each of its parts, numbered from `first` on."""
     return tuple(
         Buffer(f"partial{first + part}", v.dtype, written=written, alignment=v.dtype.itemsize)
         for part, v in enumerate(accumulator.variables)

@@ -1,7 +1,7 @@
-"""The column template for the CPU: the innermost loop is kept, the R loops run outside of it.
+"""The column template for the CPU: the innermost loop is parallel, and the reduction loops are outside of it.
 
-A worker takes tiles of neighbouring columns, with one accumulator a column in local memory. Where few tiles have many
-rows, these are cut into chunks.
+A worker computes tiles of adjacent columns, with one accumulator per column in local memory. If few tiles have many
+rows, the rows are split into chunks.
 
 Knows: phases, loops, kernel IR. Must not know: LLVM, arrays.
 """
@@ -44,10 +44,10 @@ COLUMN = Template("column", _accepts, _lower)
 
 
 def _launch(region: Region, name: str, contract: bool) -> LaunchSpec:
-    """Tiles of columns, each with its accumulators, phase after phase."""
+    """Emits tiles of columns with their accumulators, phase after phase."""
     body, nest = new_body(region), region.nest
     inner = nest.loops[-1]
-    outer = [loop for loop in nest.kept if loop is not inner]
+    outer = [loop for loop in nest.parallel if loop is not inner]
     grid, tile = open_grid(body, outer, ceildiv(inner.extent, COLUMNS))
     columns = open_columns(body, inner, tile)
     for phase in range(len(region.full)):
@@ -56,11 +56,11 @@ def _launch(region: Region, name: str, contract: bool) -> LaunchSpec:
         accumulate_rows(body, region, phase, totals, columns)
         for accumulator, buffers in totals:
             finish_states(body, region, accumulator, buffers, columns)
-    if region.kept:
-        columns.each(body, lambda: _store_kept(body, region))
+    if region.parallel_outputs:
+        columns.each(body, lambda: _store_parallel_outputs(body, region))
     return make_launch(body, name, "cpu", [grid], work=work(region), contract=contract)
 
 
-def _store_kept(body: Body, region: Region) -> None:
-    for output in region.kept:
+def _store_parallel_outputs(body: Body, region: Region) -> None:
+    for output in region.parallel_outputs:
         store_output(body, region, output)

@@ -1,4 +1,4 @@
-"""Column sums of many rows on the CPU: chunks of rows, where tiles of columns alone would leave workers idle.
+"""Column sums of many rows on the CPU: chunks of rows, if tiles of columns alone would leave workers idle.
 
 A launch computes the states of each chunk of rows for each tile of columns; the next one combines them in order and
 stores what is left. The number of chunks depends on sizes alone, so the bits do not depend on the number of workers.
@@ -34,10 +34,10 @@ from tracefuse.schedule.phases import Region, new_accumulator, store_output
 from tracefuse.schedule.sizes import Sizes
 
 FEW_TILES = 16
-"""Tiles of columns up to which rows are cut: with more there is work for several workers."""
+"""Rows are split up to this many tiles of columns; more tiles keep several workers busy."""
 
 LEAST_WORK = 1 << 20
-"""Elements from which a second launch pays."""
+"""The least number of elements for which a second launch pays."""
 
 CHUNK = 1 << 18
 MOST_CHUNKS = 64
@@ -57,23 +57,23 @@ class _Split:
 
     @property
     def outer(self) -> list[Loop]:
-        return [loop for loop in self.region.nest.kept if loop is not self.inner]
+        return [loop for loop in self.region.nest.parallel if loop is not self.inner]
 
     @property
     def tiles(self) -> Extent:
         return ceildiv(self.inner.extent, COLUMNS)
 
     def place(self, chunk: Extent) -> Extent:
-        """Where the state of the current column and a chunk is."""
+        """Returns the index of the state of the current column and a chunk."""
         return (position_in(self.outer) * self.chunks.count + chunk) * self.inner.extent + self.inner.index
 
 
 def is_worth_chunks(region: Region, sizes: Sizes) -> bool:
-    """Whether few tiles of columns have many rows, of which nothing is stored; guarded."""
+    """Returns whether few tiles of columns have many rows and no full output; guards the sizes."""
     if len(region.reductions) != 1 or any(region.full):
         return False
     inner = region.nest.loops[-1]
-    tiles = ceildiv(inner.extent, COLUMNS) * product(k.extent for k in region.nest.kept if k is not inner)
+    tiles = ceildiv(inner.extent, COLUMNS) * product(k.extent for k in region.nest.parallel if k is not inner)
     reason = "a small sum of columns is one launch"
     return not sizes.at_most(work(region), LEAST_WORK - 1, reason) and sizes.at_most(
         tiles, FEW_TILES, "many tiles of columns need no chunks of rows"
@@ -83,19 +83,19 @@ def is_worth_chunks(region: Region, sizes: Sizes) -> bool:
 def lower_column_chunks(
     region: Region, name: str, contract: bool
 ) -> tuple[tuple[LaunchSpec, ...], tuple[Scratch, ...], Mapping[Symbol, Extent]]:
-    """The two launches, the memory between them, and what the chunks are."""
+    """Returns the two launches, the scratch memory between them, and the definitions of the chunk symbols."""
     rows = region.nest.reduced[0]
     width = product(loop.extent for loop in (*region.nest.reduced[1:], region.nest.loops[-1]))
     chunks = LoopChunks.of(rows.extent, width, CHUNK, MOST_CHUNKS)
     split = _Split(region, chunks)
     states = [v.dtype for node in region.in_phase(0) for v in new_accumulator(new_body(region), node).variables]
-    size = product(loop.extent for loop in region.nest.kept) * chunks.count
+    size = product(loop.extent for loop in region.nest.parallel) * chunks.count
     launches = (_chunks(split, f"{name}_0", contract), _results(split, f"{name}_1", contract))
     return launches, tuple(Scratch(dtype, size) for dtype in states), chunks.derived
 
 
 def _partials(totals: Totals, *, written: bool) -> list[tuple[Buffer, ...]]:
-    """The parameters between the launches: for each reduction one for each part of its state."""
+    """Makes the parameters that connect the launches: for each reduction, one for each part of its state."""
     result: list[tuple[Buffer, ...]] = []
     for accumulator, _ in totals:
         first = sum(map(len, result))
@@ -104,7 +104,7 @@ def _partials(totals: Totals, *, written: bool) -> list[tuple[Buffer, ...]]:
 
 
 def _open(split: _Split, extra: Extent) -> tuple[Body, tuple[Extent, Extent], Extent, TileColumns, Totals]:
-    """A body in the loops over tiles and `extra` further iterations, with states at their neutral elements."""
+    """Opens a body over tiles and `extra` further iterations, with states initialized to their neutral elements."""
     body = new_body(split.region)
     grid, part = open_grid(body, split.outer, split.tiles * extra)
     columns = open_columns(body, split.inner, part % split.tiles)
@@ -147,10 +147,10 @@ def _results(split: _Split, name: str, contract: bool) -> LaunchSpec:
         finish_states(body, split.region, accumulator, arrays, columns)
 
     def store() -> None:
-        for output in split.region.kept:
+        for output in split.region.parallel_outputs:
             store_output(body, split.region, output)
 
     columns.each(body, store)
     scratch = list(enumerate(buffer for buffers in partials for buffer in buffers))
-    elements = product(loop.extent for loop in split.region.nest.kept) * split.chunks.count
+    elements = product(loop.extent for loop in split.region.nest.parallel) * split.chunks.count
     return make_launch(body, name, "cpu", [grid], scratch=scratch, work=elements, contract=contract)

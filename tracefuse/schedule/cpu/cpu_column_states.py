@@ -1,4 +1,4 @@
-"""The columns of a tile on the CPU: one accumulator a column in local memory, and the rows that go by.
+"""The columns of a tile on the CPU: one accumulator per column in local memory, and the loops over the rows.
 
 Rows are read in the order of memory. Sums go through blocks of rows, since a plain running sum loses digits with every
 row.
@@ -43,17 +43,17 @@ class TileColumns:
 
     @property
     def place(self) -> Extent:
-        """Where the current column's accumulator is."""
+        """The index of the current column's accumulator."""
         return self.loop.index - self.first
 
     def each(self, body: Body, emit: Callable[[], None]) -> None:
-        """A vector loop over the columns."""
+        """Emits a vector loop over the columns."""
         with body.loop(self.loop.index, self.last, "vector", start=self.first):
             emit()
 
 
 def open_columns(body: Body, inner: Loop, tile: Extent) -> TileColumns:
-    """The columns of a tile, whose bounds get names."""
+    """Returns the columns of a tile; binds their bounds to variables."""
     first = symbol("first", extent=inner.extent)
     body.bind(first, body.index.code(tile * COLUMNS))
     last = symbol("last", extent=inner.extent + 1)
@@ -80,7 +80,7 @@ def load_states(arrays: Arrays, at: Expression) -> State:
 
 
 def store_states(body: Body, arrays: Arrays, at: Expression, state: State) -> None:
-    """Stores a state that may be computed from what the arrays hold."""
+    """Stores a state, which may be computed from the arrays themselves."""
     named = body.name("both", state) if len(state) > 1 else state
     for buffer, value in zip(arrays, named, strict=True):
         body.append(Store(buffer, at, value))
@@ -99,9 +99,9 @@ def accumulate_rows(
     body: Body, region: Region, phase: int, totals: Totals, columns: TileColumns, start: Extent = 0,
     stop: Extent | None = None,
 ) -> None:  # fmt: skip
-    """One pass over the rows: what the phase reduces, and the full outputs that it knows.
+    """Emits one pass over the rows: accumulates the phase's reductions and stores its full outputs.
 
-    start, stop: the bounds of the outermost R loop; without them all of it.
+    start, stop: the bounds of the outermost reduction loop; by default all of it.
     """
     if not totals and not region.full[phase]:
         return
@@ -131,7 +131,7 @@ def accumulate_rows(
 def _rows(
     body: Body, region: Region, phase: int, targets: Totals, columns: TileColumns, start: Extent, stop: Extent
 ) -> None:
-    """The R loops, the outermost from `start` to `stop`, and inside them the columns."""
+    """Loops over the reduction loops, the outermost from `start` to `stop`, and inside them over the columns."""
     loops = region.nest.reduced
     with contextlib.ExitStack() as stack:
         for position, loop in enumerate(loops[:-1]):
@@ -144,7 +144,7 @@ def _rows(
 def _bands(
     body: Body, region: Region, phase: int, targets: Totals, columns: TileColumns, start: Extent, stop: Extent
 ) -> None:
-    """The innermost R loop from `start` to `stop`: several rows a pass over the columns, then those that are left."""
+    """Loops over the innermost reduction loop from `start` to `stop`: several rows per pass, then the remainder."""
     loop, count = region.nest.reduced[-1], ROWS_AT_ONCE if _is_light(region) else 1
     if count > 1:
         group = symbol(f"{loop.symbol.name}g", extent=loop.extent - (count - 1))
@@ -157,19 +157,19 @@ def _bands(
 
 
 def _is_light(region: Region) -> bool:
-    """Whether several rows at once fit the registers: few ops, none of them expensive."""
+    """Returns whether several rows fit in registers: the region has few ops, none of them expensive."""
     return len(region.fusion.nodes) <= LIGHT_NODES and not any(weights(region.fusion).values())
 
 
 def _elements(body: Body, rows: Sequence[Region], phase: int, targets: Totals, columns: TileColumns) -> None:
-    """What one column of some rows adds to the targets, and the full outputs there."""
+    """Accumulates one column of some rows into the targets, and stores the full outputs there."""
     at = body.index.code(columns.place)
     for accumulator, buffers in targets:
         elements = [lifted(body, row, accumulator.node)[0] for row in rows]
         while len(elements) > 1:
             pairs = zip(elements[::2], elements[1::2], strict=True)
             elements = [accumulator.combined(first, second) for first, second in pairs]
-            if len(buffers) > 1:  # each part of a state is computed from all of both
+            if len(buffers) > 1:  # each part of a state depends on every part of both operands
                 elements = [body.name("pair", element) for element in elements]
         store_states(body, buffers, at, accumulator.combined(load_states(buffers, at), elements[0]))
     for row in rows:
@@ -178,7 +178,7 @@ def _elements(body: Body, rows: Sequence[Region], phase: int, targets: Totals, c
 
 
 def finish_states(body: Body, region: Region, accumulator: Accumulator, buffers: Arrays, columns: TileColumns) -> None:
-    """Turns the states into results; a reader finds its column's in the array."""
+    """Computes the results from the states, into an array that consumers index by column."""
     number = accumulator.node.outputs[0]
     result = Buffer(body.fresh(f"v{number}"), region.fusion.values[number].dtype.compute, "local", COLUMNS)
     body.append(Allocate(result))
@@ -189,6 +189,6 @@ def finish_states(body: Body, region: Region, accumulator: Accumulator, buffers:
 
     columns.each(body, emit)
     coordinates = region.at[number][0]
-    # Where no coordinate goes with the columns, all hold the same, and a reader may stand outside of their loop.
+    # If no coordinate depends on the column, all elements are equal, and a consumer may be outside the column loop.
     differs = any(columns.loop.symbol in symbols(coordinate) for coordinate in coordinates)
     body.cached[(number, coordinates)] = (result, columns.place if differs else 0)

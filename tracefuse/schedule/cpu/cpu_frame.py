@@ -1,6 +1,6 @@
-"""What the CPU templates share: how a segment is seen, an empty body, and the grid that workers take.
+"""Shared by the CPU templates: the problem, an empty body, and the grid that the workers divide.
 
-Knows: regions, loops, kernel IR. Must not know: which template, LLVM, arrays.
+Knows: regions, loops, kernel IR. Must not know: the individual templates, LLVM, arrays.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class CpuProblem(Problem):
 
     @cached_property
     def region(self) -> Region:
-        """The region, of which a row keeps what is expensive to compute between phases."""
+        """The region; a row caches expensive values between phases."""
         assert isinstance(self.facts, Facts)
         return build_region(self.fusion, self.facts, self.memory, self.sizes, _is_expensive(self.fusion))
 
     def streaming(self, starts: Sequence[Extent] = ()) -> Region:
-        """The region with the outputs that go past the caches. starts: where its innermost loop starts besides 0."""
+        """Returns the region with its streamed outputs. starts: further start indices of its innermost loop."""
         region = self.region
         if not region.nest.loops:
             return region
@@ -46,30 +46,30 @@ def _is_expensive(fusion: Fusion) -> Callable[[int], bool]:
 
 
 def new_body(region: Region) -> Body:
-    """An empty body: one element at a time, which LLVM's loop vectoriser widens; 64-bit indices."""
+    """Makes an empty body with one lane, since LLVM's loop vectorizer widens loops, and 64-bit indices."""
     memory = region.memory
     body = Body(
-        region.fusion, memory.strides, int64, misaligned=memory.misaligned, shared=memory.shared, notes_positions=True
+        region.fusion, memory.strides, int64, misaligned=memory.misaligned, shared=memory.shared, checks_positions=True
     )
     body.streamed = region.streamed
     return body
 
 
 def work(region: Region) -> Extent:
-    """Elements that the region's loops touch."""
+    """Returns the number of iterations of the region's loops."""
     return product(loop.extent for loop in region.nest.loops)
 
 
 def open_grid(body: Body, loops: Sequence[Loop], extra: Extent = 1) -> tuple[tuple[Extent, Extent], Extent]:
-    """One parallel axis over `loops` and `extra` further iterations; binds the loops' indices.
+    """Opens one parallel axis over `loops` and `extra` further iterations; binds the loops' indices.
 
-    Returns (the axis' index, its extent), and the index among the further iterations.
+    Returns (index, extent) of the axis, and the index among the further iterations.
     """
     total = product(loop.extent for loop in loops) * extra
-    index = symbol("piece", extent=total)
-    found = symbol_of(index)
-    body.levels[0].introduces.add(found)
-    body.index.bind(found, "piece")
+    index = symbol("task", extent=total)
+    task = symbol_of(index)
+    body.levels[0].introduces.add(task)
+    body.index.bind(task, "task")
     coordinates = delinearize(index, [*(loop.extent for loop in loops), extra])
     for loop, coordinate in zip(loops, coordinates, strict=False):
         body.bind(loop.index, body.index.code(coordinate))

@@ -1,8 +1,8 @@
-"""The R loops of a row on the CPU, in the form that the vector unit takes.
+"""The reduction loops of a row on the CPU, in a form that LLVM vectorizes.
 
-A sum or a maximum is one variable, which LLVM spreads over a vector itself. A state of several variables (where the
-largest element is) it does not: so LANES states stand in local arrays, each for every LANES-th element, and are
-combined after the loops. What is left at the end of the innermost loop goes to one state alone.
+LLVM vectorizes a reduction with one variable, such as a sum or a maximum. It does not vectorize a state of several
+variables, such as an argmax. For those, local arrays hold LANES states, each for every LANES-th element, which are
+combined after the loops. The remainder of the innermost loop is accumulated into a single state.
 
 Knows: regions, bodies, accumulators. Must not know: templates, sizes.
 """
@@ -19,16 +19,16 @@ from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.phases import Accumulator, Region, accumulate, lifted, store_output
 
 LANES = 32
-"""States at a time: two vectors of float32, so that each step does not wait for the one before."""
+"""The number of states: two vectors of float32, so that consecutive steps are independent."""
 
 
 def reduce_loops(
     body: Body, region: Region, phase: int, states: Sequence[Accumulator], loops: Sequence[Loop], *,
     first: Extent = 0, last: Extent | None = None,
 ) -> None:  # fmt: skip
-    """One pass over the loops: what the phase reduces, and the full outputs that it knows.
+    """Emits one pass over the loops: accumulates the phase's reductions and stores its full outputs.
 
-    first, last: the bounds of the outermost loop; without them all of it.
+    first, last: the bounds of the outermost loop; by default all of it.
     """
     spread = {state.node.outputs[0]: _arrays(body, state) for state in states if len(state.variables) > 1}
     bounds = [(first if k == 0 else 0, loop.extent if k or last is None else last) for k, loop in enumerate(loops)]
@@ -70,7 +70,7 @@ def reduce_loops(
 
 
 def _arrays(body: Body, state: Accumulator) -> tuple[Buffer, ...]:
-    """LANES states: one array for each part."""
+    """Allocates LANES states: one array for each part."""
     name = f"lanes{state.node.outputs[0]}"
     buffers = tuple(Buffer(body.fresh(name), v.dtype, "local", LANES) for v in state.variables)
     for buffer in buffers:
@@ -79,7 +79,7 @@ def _arrays(body: Body, state: Accumulator) -> tuple[Buffer, ...]:
 
 
 def _fill(body: Body, state: Accumulator, buffers: Sequence[Buffer]) -> None:
-    """Makes the lanes' states the neutral element."""
+    """Initializes the lanes' states to the neutral element."""
     lane = symbol("lane", extent=LANES)
     with body.loop(lane, LANES, "vector"):
         for buffer, value in zip(buffers, state.neutral, strict=False):
@@ -97,7 +97,7 @@ def _absorb(body: Body, region: Region, state: Accumulator, buffers: tuple[Buffe
 
 
 def _join(body: Body, state: Accumulator, buffers: Sequence[Buffer]) -> None:
-    """Combines the lanes' states by halves, and what is left into the state that is declared."""
+    """Combines the lanes' states pairwise, and the result into the declared state."""
     if not buffers:
         return
     half = LANES // 2

@@ -1,7 +1,7 @@
-"""The pointwise template for the CPU: no reduction; the innermost loop is for the vector unit.
+"""The pointwise template for the CPU: no reduction; the innermost loop is vectorized.
 
-A worker takes tiles of the innermost loop and of the loop around it. Loops are cut where the conditions of
-concatenations and pads change, so that each part has none of its own.
+A worker computes tiles of the innermost loop and of the loop around it. Loops are split where the conditions of
+concatenations and pads change, so that each part is free of conditions.
 
 Knows: regions without a reduction, loops, kernel IR. Must not know: LLVM, arrays.
 """
@@ -25,10 +25,10 @@ TILE = 4096
 """Elements of the innermost loop in one tile of a pointwise kernel: 16 KiB of float32 a stream, half an L1 cache."""
 
 ROWS = 32
-"""Iterations of the next loop in one tile: short rows share the arithmetic that finds a tile's place."""
+"""Iterations of the next loop in one tile: short rows share the index arithmetic of a tile."""
 
 MOST_PARTS = 8
-"""A pointwise kernel is emitted at most so often for the parts between the ends of concatenations and pads."""
+"""The most parts into which the loops are split at the boundaries of concatenations and pads."""
 
 MOST_OPS_IN_PARTS = 4096
 """Ops in all parts of a loop together: parts times the ops of the region. Pads of pads have a part for each."""
@@ -40,7 +40,7 @@ def _accepts(problem: CpuProblem) -> Verdict:
 
 def _lower(problem: CpuProblem, decision: None) -> Lowered:
     loops = problem.region.nest.loops
-    # The innermost loop starts anew wherever it is cut.
+    # The innermost loop restarts at every split point.
     region = problem.streaming(cut_points(problem.region, loops[-1])[1:-1] if loops else ())
     return problem.finish([_launch(region, f"{problem.name}_pointwise", problem.contract)])
 
@@ -49,7 +49,7 @@ POINTWISE = Template("pointwise", _accepts, _lower, writes_in_place=True)
 
 
 def _launch(region: Region, name: str, contract: bool) -> LaunchSpec:
-    """No reduction: tiles of the innermost loop, cut where the conditions of concatenations and pads change."""
+    """Emits tiles of the innermost loop, split where the conditions of concatenations and pads change."""
     body, nest = new_body(region), region.nest
     outputs = [output for phase in region.full for output in phase]
     inner = nest.loops[-1] if nest.loops else Loop(symbol("k", extent=1), 1, False)
@@ -77,7 +77,7 @@ def _launch(region: Region, name: str, contract: bool) -> LaunchSpec:
 
 
 def _in_parts(body: Body, region: Region, loops: Sequence[Loop], most: int, emit: Callable[[Region], None]) -> None:
-    """Emits once for each part of the outer loops in which every condition has one answer; at most `most` in all."""
+    """Emits the body for each part of the outer loops in which every condition is constant; at most `most` times."""
     if not loops:
         emit(region)
         return

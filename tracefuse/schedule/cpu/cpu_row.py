@@ -1,6 +1,6 @@
-"""The row template for the CPU: the innermost loop is reduced, and a worker takes rows one by one, phase after phase.
+"""The row template for the CPU: the innermost loop is reduced, and a worker computes one row at a time.
 
-A short row's values stay in cache between phases; a longer one is recomputed in each.
+The values of a short row are cached between phases; a longer row is recomputed in each phase.
 
 Knows: phases, loops, kernel IR. Must not know: LLVM, arrays.
 """
@@ -21,11 +21,11 @@ from tracefuse.schedule.phases import Accumulator, Region, declare, finish, stor
 from tracefuse.schedule.template import Template
 
 KEPT_ELEMENTS = 1 << 15
-"""A row's values are kept between phases while the row has at most this many elements: 256 KiB of the L2 cache."""
+"""The longest row, in elements, whose values are cached between phases: 256 KiB of the L2 cache."""
 
 
 def is_short(problem: CpuProblem) -> bool:
-    """Whether a row stays in cache between phases; guarded."""
+    """Returns whether a row stays in cache between phases; guards its length."""
     length = product(loop.extent for loop in problem.region.nest.reduced)
     return problem.sizes.at_most(length, KEPT_ELEMENTS, "a row stays in cache between passes")
 
@@ -45,9 +45,9 @@ ROW = Template("row", _accepts, _lower)
 
 
 def _launch(region: Region, name: str, contract: bool, keep: bool) -> LaunchSpec:
-    """A row an iteration of the grid, phase after phase. keep: whether values are kept between phases."""
+    """Emits one row per iteration of the grid, phase after phase. keep: cache values between phases."""
     body, nest = new_body(region), region.nest
-    grid, _ = open_grid(body, nest.kept)
+    grid, _ = open_grid(body, nest.parallel)
     if keep:
         _keep_rows(body, region)
     for phase in range(len(region.full)):
@@ -55,23 +55,23 @@ def _launch(region: Region, name: str, contract: bool, keep: bool) -> LaunchSpec
         _run_phase(body, region, phase, states, nest.reduced)
         for state in states:
             finish(body, region, state)
-    for output in region.kept:
+    for output in region.parallel_outputs:
         store_output(body, region, output)
     return make_launch(body, name, "cpu", [grid], work=work(region), contract=contract)
 
 
 def _run_phase(body: Body, region: Region, phase: int, states: Sequence[Accumulator], loops: Sequence[Loop]) -> None:
-    """One pass: accumulates what the phase reduces and stores the full outputs that it knows."""
+    """Emits one pass: accumulates the phase's reductions and stores its full outputs."""
     if not states and not region.full[phase]:
         return
     reduce_loops(body, region, phase, states, loops)
-    body.cached.update({k: v for k, v in body.to_cache.items() if region.probe.kept.get(k) == phase})
+    body.cached.update({k: v for k, v in body.to_cache.items() if region.probe.cached.get(k) == phase})
 
 
 def _keep_rows(body: Body, region: Region) -> None:
-    """Gives every value that a later phase rereads a row of local memory."""
+    """Allocates a row of local memory for every value that a later phase rereads."""
     loops = region.nest.reduced
-    for number, coordinates in region.probe.kept:
+    for number, coordinates in region.probe.cached:
         dtype = region.fusion.values[number].dtype.compute
         size = body.index.code(product(loop.extent for loop in loops))
         buffer = Buffer(body.fresh(f"row{number}"), dtype, "local", size)

@@ -1,7 +1,7 @@
 """The split template for the CPU: few rows, each long enough to be shared by the workers.
 
-A launch computes the partial states of each chunk of the outermost R loop; the next launch combines them in order in
-each of its chunks, and goes on with the next phase; the last one stores what is left.
+A launch computes the partial states of each chunk of the outermost reduction loop. Every chunk of the next launch
+combines them in order and runs the next phase. The last launch stores the remaining outputs.
 
 Knows: phases, loops, kernel IR. Must not know: LLVM, arrays.
 """
@@ -28,7 +28,7 @@ from tracefuse.schedule.template import Template
 
 FEW_ROWS = 16
 LONG_ROW = 1 << 16
-"""At most FEW_ROWS rows of more than LONG_ROW elements are split: rows alone would leave workers idle."""
+"""At most FEW_ROWS rows of more than LONG_ROW elements are split; unsplit rows would leave workers idle."""
 
 CHUNK = 1 << 15
 MOST_CHUNKS = 256
@@ -39,8 +39,8 @@ def _accepts(problem: CpuProblem) -> Verdict:
     nest, sizes = problem.region.nest, problem.sizes
     if not nest.reduced:
         return no("nothing is reduced")
-    rows, length = (product(loop.extent for loop in loops) for loops in (nest.kept, nest.reduced))
-    # The length first: where rows are short, nothing depends on how many there are, and one plan serves every batch.
+    rows, length = (product(loop.extent for loop in loops) for loops in (nest.parallel, nest.reduced))
+    # Test the length first: short rows need no guard on their number, so one plan serves every batch size.
     if is_short(problem):
         return no("a row stays in cache between phases", length=length)
     if sizes.at_most(length, LONG_ROW, "a short row is not split"):
@@ -51,7 +51,7 @@ def _accepts(problem: CpuProblem) -> Verdict:
 
 
 def _lower(problem: CpuProblem, decision: None) -> Lowered:
-    """One launch a phase, and a last one where results or outputs are left."""
+    """Emits one launch per phase, and a last launch if results or outputs remain."""
     region = problem.region
     inner = product(loop.extent for loop in region.nest.reduced[1:])
     split = _Split(region, LoopChunks.of(region.nest.reduced[0].extent, inner, CHUNK, MOST_CHUNKS))
@@ -65,7 +65,7 @@ SPLIT = Template("split", _accepts, _lower)
 
 @dataclass(slots=True)
 class _Split:
-    """The chunks, and the scratch buffers of the phases so far (one for each part of a state)."""
+    """The chunks, and the scratch buffers of the earlier phases: one for each part of a state."""
 
     region: Region
     chunks: LoopChunks
@@ -78,7 +78,7 @@ def _launch(split: _Split, phase: int, name: str, contract: bool) -> LaunchSpec:
     body = new_body(region)
     last = phase + 1 == len(region.full)
     chunked = not last or bool(region.full[phase])
-    grid, chunk = open_grid(body, region.nest.kept, split.chunks.count if chunked else 1)
+    grid, chunk = open_grid(body, region.nest.parallel, split.chunks.count if chunked else 1)
     read = [pair for node, positions in split.states for pair in _combine(body, split, node, positions)]
     written: list[tuple[int, Buffer]] = []
     if chunked:
@@ -87,7 +87,7 @@ def _launch(split: _Split, phase: int, name: str, contract: bool) -> LaunchSpec:
         written = [pair for state in states for pair in _store_partial(body, split, state, chunk)]
     if last:
         with _once(body, chunk) if chunked else contextlib.nullcontext():
-            for output in region.kept:
+            for output in region.parallel_outputs:
                 store_output(body, region, output)
     scratch = [*read, *written]
     return make_launch(body, name, "cpu", [grid], scratch=scratch, work=work(region), contract=contract)
@@ -98,11 +98,11 @@ def _once(body: Body, chunk: Extent) -> contextlib.AbstractContextManager[None]:
 
 
 def _place(split: _Split, chunk: Extent) -> Extent:
-    return position_in(split.region.nest.kept) * split.chunks.count + chunk
+    return position_in(split.region.nest.parallel) * split.chunks.count + chunk
 
 
 def _combine(body: Body, split: _Split, node: Node, positions: Sequence[int]) -> list[tuple[int, Buffer]]:
-    """Makes the result of an earlier phase known: its chunks' states, combined in order."""
+    """Defines the result of an earlier phase: combines the states of its chunks in order."""
     state = declare(body, split.region, node)
     buffers = partial_buffers(state, positions[0], written=False)
     chunk = symbol("c", extent=split.chunks.count)
@@ -114,14 +114,14 @@ def _combine(body: Body, split: _Split, node: Node, positions: Sequence[int]) ->
 
 
 def _chunk(body: Body, split: _Split, phase: int, states: Sequence[Accumulator], chunk: Extent) -> None:
-    """The phase's pass over one chunk of the outermost R loop."""
+    """Emits the phase's pass over one chunk of the outermost reduction loop."""
     start, stop = split.chunks.bounds(chunk)
     reduce_loops(body, split.region, phase, states, split.region.nest.reduced, first=start, last=stop)
 
 
 def _store_partial(body: Body, split: _Split, state: Accumulator, chunk: Extent) -> list[tuple[int, Buffer]]:
     positions = tuple(range(len(split.scratch), len(split.scratch) + len(state.variables)))
-    rows = product(loop.extent for loop in split.region.nest.kept)
+    rows = product(loop.extent for loop in split.region.nest.parallel)
     split.scratch += [Scratch(v.dtype, rows * split.chunks.count) for v in state.variables]
     split.states.append((state.node, positions))
     buffers = partial_buffers(state, positions[0], written=True)

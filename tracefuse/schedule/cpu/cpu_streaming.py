@@ -1,4 +1,4 @@
-"""Which results of a CPU kernel go past the caches: those of large kernels, of which whole lines are written in order.
+"""Selects the outputs of a CPU kernel to write past the caches: in large kernels that write whole lines in order.
 
 A store past the caches needs the vector loop around it to start at a line of the cache. Results start at one (but for
 memory that the caller gave), so the elements from one row to the next have to be a multiple of a line's, which is
@@ -40,7 +40,7 @@ def streamed_outputs(region: Region, inner: Loop, sizes: Sizes, starts: Sequence
 
 
 def _is_contiguous(region: Region, output: int, inner: Loop) -> bool:
-    """Whether an output's elements lie next to each other along the innermost loop."""
+    """Returns whether an output is contiguous along the innermost loop."""
     offset = region.output_offset(output)
     return coefficient(offset, inner.symbol) == 1 and is_linear(offset, [loop.symbol for loop in region.nest.loops])
 

@@ -1,4 +1,4 @@
-"""The pointwise template for the CPU where an input lies in another order than the output: tiles through local memory.
+"""The pointwise template for the CPU with transposed inputs: reads them through tiles in local memory.
 
 A worker takes square tiles of two loops: the innermost one, along which the output lies in memory, and the one along
 which the input does. The input's tile is copied along its own memory, several lines of the cache a row, transposed
@@ -26,7 +26,7 @@ ROW_BYTES = 256
 """Bytes of a tile's row: four lines of the cache, of which the last may be shared with the next tile."""
 
 SIDES = (16, 128)
-"""Elements of a tile's side, at least and at most."""
+"""The least and the largest side of a tile, in elements."""
 
 
 def _accepts(problem: CpuProblem) -> Verdict:
@@ -41,7 +41,7 @@ TRANSPOSE = Template("transpose", _accepts, _lower)
 
 
 def _launch(region: Region, transposed: Transposed, name: str, contract: bool) -> LaunchSpec:
-    """Tiles of the two loops, for each iteration of the other loops."""
+    """Emits tiles of the two loops, for each iteration of the other loops."""
     body, inner, other = new_body(region), region.nest.loops[-1], transposed.loop
     rest = [loop for loop in region.nest.loops if loop not in (inner, other)]
     side = _side(region, transposed)
@@ -67,13 +67,13 @@ def _launch(region: Region, transposed: Transposed, name: str, contract: bool) -
 
 
 def _side(region: Region, transposed: Transposed) -> int:
-    """Elements of a tile's side: rows of ROW_BYTES of the widest input."""
+    """Returns the side of a tile in elements: rows of ROW_BYTES of the widest input."""
     widest = max(region.fusion.values[number].dtype.itemsize for number, _ in transposed.reads)
     return min(max(ROW_BYTES // widest, SIDES[0]), SIDES[1])
 
 
 def _tile(body: Body, number: int, side: int, stem: str) -> Buffer:
-    """Local memory for a tile of an input, as it is stored."""
+    """Allocates local memory for a tile of an input, in the input's dtype."""
     buffer = Buffer(body.fresh(f"{stem}{number}"), body.fusion.values[number].dtype, "local", side * side)
     body.append(Allocate(buffer))
     return buffer
@@ -86,7 +86,7 @@ def _bound(body: Body, name: str, value: Extent, extent: Extent) -> Extent:
 
 
 def _copy_row(body: Body, loop: Loop, bounds: tuple[Extent, Extent], key: Key, buffer: Buffer, place: Extent) -> None:
-    """One row of an input's tile, along its memory."""
+    """Copies one contiguous row of an input's tile."""
     number, coordinates = key
     with body.loop(loop.index, bounds[1], "vector", start=bounds[0]):
         element = Load(body.buffer_of(number), body.index.code(body.offset(number, coordinates)))

@@ -19,6 +19,7 @@ from tracefuse.ir.extents import Extent, Symbol, ceildiv, minimum, product, symb
 from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Store
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.chip import BLOCK_BYTES, Chip
+from tracefuse.schedule.gpu.gpu_cached_values import worth_holding
 from tracefuse.schedule.gpu.gpu_frame import (
     Portions,
     Positions,
@@ -33,16 +34,15 @@ from tracefuse.schedule.gpu.gpu_frame import (
     open_threads,
     when,
 )
-from tracefuse.schedule.gpu.gpu_kept_values import worth_holding
 from tracefuse.schedule.gpu.gpu_phase import (
     State,
+    cached_dtype,
+    cached_keys,
     combine_shared,
     combine_threads,
-    kept_dtype,
-    kept_keys,
     places,
     run_phases,
-    store_kept,
+    store_parallel_outputs,
 )
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_split import FEW_ROWS
@@ -89,7 +89,7 @@ class Share:
 def _accepts(problem: GpuProblem) -> Verdict:
     if not problem.region.nest.reduced or not problem.region.nest.loops[-1].reduced:
         return no("the innermost loop is not reduced")
-    if not problem.one_pass.probe.kept:
+    if not problem.one_pass.probe.cached:
         return no("a row is read once")
     sizes = problem.rewritten_sizes
     region = build_region(
@@ -109,13 +109,16 @@ CLUSTER = Template("cluster", _accepts, _lower)
 
 def _judge_share(region: Region, sizes: Sizes, setting: Setting) -> Verdict:
     """How the blocks of a cluster share a row; no where another template serves better, or nothing can hold the row."""
-    kept = kept_keys(region, {})
+    cached = cached_keys(region, {})
     if setting.chip.cluster == 1:
         return no("the GPU has no clusters")
-    if not kept:
+    if not cached:
         return no("a later phase needs nothing of a row")
-    each = sum(kept_dtype(region, number).itemsize for number, _ in kept) * setting.lanes
-    rows, total = product(loop.extent for loop in region.nest.kept), Positions(region.nest.reduced, setting.lanes).total
+    each = sum(cached_dtype(region, number).itemsize for number, _ in cached) * setting.lanes
+    rows, total = (
+        product(loop.extent for loop in region.nest.parallel),
+        Positions(region.nest.reduced, setting.lanes).total,
+    )
     if sizes.at_most(rows * setting.chip.cluster, setting.chip.multiprocessors - 1, "rows too few for clusters"):
         return no("there are too few rows to fill the GPU with clusters", rows=rows)
     few = sizes.at_most(rows, FEW_ROWS * setting.chip.multiprocessors, "long rows too few to fill the GPU are split")
@@ -150,18 +153,18 @@ def _launch(region: Region, setting: Setting, share: Share) -> tuple[LaunchSpec,
     positions = Positions(nest.reduced, setting.lanes)
     rows, total, own = symbol("rows"), symbol("positions"), symbol("share")
     derived = {
-        symbol_of(rows): product(loop.extent for loop in nest.kept),
+        symbol_of(rows): product(loop.extent for loop in nest.parallel),
         symbol_of(total): positions.total,
         symbol_of(own): ceildiv(positions.total, share.blocks),
     }
     block = open_block(body, rows * share.blocks)
     thread, variable = open_threads(body, share.threads)
     rank = bind_position(body, "rank", block % share.blocks, share.blocks)
-    bind_loops(body, nest.kept, bind_position(body, "row", block // share.blocks, rows))
+    bind_loops(body, nest.parallel, bind_position(body, "row", block // share.blocks, rows))
     first = bind_position(body, "first", minimum(rank * own, total), total + 1)
     stop = bind_position(body, "stop", minimum(first + own, total), total + 1)
     values = positions.values(body.lane)
-    kept, part = kept_keys(region, values), region.placed(values)
+    cached, part = cached_keys(region, values), region.placed(values)
 
     step, slot = symbol("step", extent=share.steps), symbol("slot", extent=share.capacity)
     beyond = (
@@ -171,20 +174,20 @@ def _launch(region: Region, setting: Setting, share: Share) -> tuple[LaunchSpec,
     )
     shared = Strides(beyond, stop, thread, share.threads, UNROLL, slot)
     parts: list[tuple[Walk, Mapping[Key, tuple[Buffer, Extent]]]] = [
-        (shared, places(body, region, kept, slot, share.capacity, "shared"))
+        (shared, places(body, region, cached, slot, share.capacity, "shared"))
     ]
     if share.steps:
         sure = min(share.steps, share.least // share.threads)
         held = Steps(step, share.steps, sure, share.threads, first + thread, stop)
-        parts.insert(0, (held, places(body, region, kept, step, share.steps, "local")))
+        parts.insert(0, (held, places(body, region, cached, step, share.steps, "local")))
 
     def join(states: Sequence[State]) -> None:
         combine_threads(body, states, share.threads)
         _exchange(body, states, share.blocks, thread, rank)
 
-    run_phases(body, part, Portions(parts), positions, join, kept=kept)
+    run_phases(body, part, Portions(parts), positions, join, cached=cached)
     first_of_all = [body.index.compare("eq", thread, 0), body.index.compare("eq", rank, 0)]
-    store_kept(body, part, first_of_all)
+    store_parallel_outputs(body, part, first_of_all)
     launch = make_launch(
         body, f"{setting.name}_cluster", "cuda", [(block, rows * share.blocks)], contract=setting.contract,
         threads=share.threads, thread=variable, blocks_per_multiprocessor=share.resident, cluster=share.blocks,

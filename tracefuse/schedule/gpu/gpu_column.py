@@ -1,8 +1,8 @@
 """The column template for the GPU: the innermost loop is kept, and neighbouring threads take neighbouring columns.
 
 A block is a tile of columns times several rows of threads; each thread accumulates a group of columns over every so
-many positions of the R loops, and the rows of threads are joined through shared memory in a fixed order. Where the
-tiles alone would not fill the chip, R is cut into chunks over the grid (gpu_split.py).
+many positions of the reduction loops, and the rows of threads are combined through shared memory in a fixed order. If
+the tiles do not fill the chip, the reduction loops are split into chunks over the grid (gpu_split.py).
 
 Knows: phases, walks, kernel IR. Must not know: CUDA's notation, arrays.
 """
@@ -30,11 +30,11 @@ from tracefuse.schedule.gpu.gpu_frame import (
 from tracefuse.schedule.gpu.gpu_phase import (
     State,
     accumulate_phase,
+    cached_words,
     combine_shared,
     hold,
-    kept_words,
     run_phases,
-    store_kept,
+    store_parallel_outputs,
 )
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_split import Chunks, Partials
@@ -81,9 +81,9 @@ class Columns:
     chunk: Extent
 
 
-def _kept(region: Region, lanes: int) -> Positions:
-    """The columns: groups of lanes over all K loops."""
-    return Positions(region.nest.kept, lanes)
+def _column_positions(region: Region, lanes: int) -> Positions:
+    """The columns: groups of lanes over all parallel loops."""
+    return Positions(region.nest.parallel, lanes)
 
 
 def threads_across(groups: Extent, sizes: Sizes, most: int) -> int:
@@ -96,10 +96,10 @@ def choose_tile(region: Region, sizes: Sizes, lanes: int) -> Tile:
     rows = product(loop.extent for loop in region.nest.reduced)
     if sizes.at_most(rows, FEW_ROWS, "a thread takes few rows alone"):
         return Tile(THREADS, 1)
-    across = threads_across(_kept(region, lanes).total, sizes, WARP)
+    across = threads_across(_column_positions(region, lanes).total, sizes, WARP)
     down = THREADS // across
-    longest = down * min(MOST_STEPS, max(1, MOST_WORDS // kept_words(region, lanes)))
-    if not region.probe.kept or not sizes.at_most(rows, longest, "a column fits in the registers of a block"):
+    longest = down * min(MOST_STEPS, max(1, MOST_WORDS // cached_words(region, lanes)))
+    if not region.probe.cached or not sizes.at_most(rows, longest, "a column fits in the registers of a block"):
         return Tile(across, down)
     steps = 1
     while steps * down < sizes.hint(rows):
@@ -119,7 +119,7 @@ def _lower(problem: GpuProblem, decision: None) -> Lowered:
     """One launch, or one a phase where R is split."""
     region, setting, sizes = problem.region, problem.setting, problem.rewritten_sizes
     tile = choose_tile(region, sizes, setting.lanes)
-    groups, tiles = _kept(region, setting.lanes).total, symbol("tiles", minimum=1)
+    groups, tiles = _column_positions(region, setting.lanes).total, symbol("tiles", minimum=1)
     count = ceildiv(groups, tile.across)
     derived = {symbol_of(tiles): count}
     rows = product(loop.extent for loop in region.nest.reduced)
@@ -132,7 +132,7 @@ def _lower(problem: GpuProblem, decision: None) -> Lowered:
         return problem.finish([_single(region, setting, tile, tiles)], (), derived)
     wanted = (BLOCKS * setting.chip.multiprocessors) // maximum(count, 1)
     chunks = Chunks.make(rows, wanted, UNROLL * tile.down)
-    partials = Partials(product(loop.extent for loop in region.nest.kept))
+    partials = Partials(product(loop.extent for loop in region.nest.parallel))
     launches = tuple(
         _launch(region, setting, tile, tiles, phase, chunks, partials) for phase in range(len(region.full))
     )
@@ -145,16 +145,16 @@ COLUMN = Template("column", _accepts, _lower)
 def _place(
     body: Body, region: Region, tile: Tile, block: Extent, thread: Extent, tiles: Extent, chunks: Extent
 ) -> Columns:
-    """Binds the K loops for a thread; one without a column of its own follows the last column, and stores nothing."""
-    kept = _kept(region, body.lanes)
+    """Binds the parallel loops of a thread; threads past the last column read the last column and store nothing."""
+    positions = _column_positions(region, body.lanes)
     across = thread if tile.down == 1 else bind_position(body, "across", thread % tile.across, tile.across)
     down = 0 if tile.down == 1 else bind_position(body, "down", thread // tile.across, tile.down)
     chunk = 0 if chunks == 1 else bind_position(body, "chunk", block // tiles, chunks)
     first = (block if chunks == 1 else block % tiles) * tile.across
     column = bind_position(body, "column", first + across, tiles * tile.across)
-    inside = body.index.compare("lt", column, kept.total)
-    group = bind_position(body, "group", minimum(column, kept.total - 1), kept.total)
-    kept.bind(body, group)
+    inside = body.index.compare("lt", column, positions.total)
+    group = bind_position(body, "group", minimum(column, positions.total - 1), positions.total)
+    positions.bind(body, group)
     return Columns(group, inside, down, across, chunk)
 
 
@@ -183,22 +183,22 @@ def _single(region: Region, setting: Setting, tile: Tile, tiles: Extent) -> Laun
     thread, variable = open_threads(body, tile.across * tile.down)
     columns = _place(body, region, tile, block, thread, tiles, 1)
     positions = Positions(region.nest.reduced, 1)
-    values = _kept(region, body.lanes).values(body.lane)
+    values = _column_positions(region, body.lanes).values(body.lane)
     part = region.placed(values)
     walk: Walk = Strides(0, positions.total, columns.down, tile.down, UNROLL)
-    kept = None
+    cached = None
     if tile.steps is not None:
         step = symbol("step", extent=tile.steps)
         walk = Steps(step, tile.steps, 0, tile.down, columns.down, positions.total)
-        kept = hold(body, region, values, step, tile.steps)
+        cached = hold(body, region, values, step, tile.steps)
 
     def join(states: Sequence[State]) -> None:
         _join(body, states, tile, columns)
 
     run_phases(
-        body, part, walk, positions, join, width=body.lanes, kept=kept, stores=[columns.inside]
+        body, part, walk, positions, join, width=body.lanes, cached=cached, stores=[columns.inside]
     )  # fmt: skip
-    store_kept(body, part, _first(body, columns, tile))
+    store_parallel_outputs(body, part, _first(body, columns, tile))
     return make_launch(
         body, f"{setting.name}_column", "cuda", [(block, tiles)], contract=setting.contract,
         threads=tile.across * tile.down, thread=variable,
@@ -229,7 +229,7 @@ def _launch(
     thread, variable = open_threads(body, tile.across * tile.down)
     columns = _place(body, region, tile, block, thread, tiles, chunks.count if chunked else 1)
     positions = Positions(region.nest.reduced, 1)
-    part = region.placed(_kept(region, body.lanes).values(body.lane))
+    part = region.placed(_column_positions(region, body.lanes).values(body.lane))
     place = columns.group * body.lanes + (body.lane if body.lanes > 1 else 0)
     earlier, read = partials.read(body, part, chunks.count, columns.down, tile.down, place, body.lanes, unroll)
     _join(body, earlier, tile, columns)
@@ -246,7 +246,7 @@ def _launch(
         first = [columns.inside, body.index.compare("eq", columns.down, 0)]
         written = partials.write(body, states, chunks.count, columns.chunk * partials.count + place, first)
     if last:
-        store_kept(body, part, _first(body, columns, tile))
+        store_parallel_outputs(body, part, _first(body, columns, tile))
     return make_launch(
         body, f"{setting.name}_column_{phase}", "cuda", [(block, blocks)], scratch=[*read, *written],
         contract=setting.contract, threads=tile.across * tile.down, thread=variable,

@@ -1,7 +1,7 @@
-"""What the GPU templates share: blocks and threads, and the ways of a thread through the R loops.
+"""Shared by the GPU templates: blocks and threads, and the walks of a thread over the reduction loops.
 
-A walk takes one thread through its share of the positions of the R loops, in groups of `lanes` neighbouring elements:
-`Steps` is unrolled, so that what a step computes can stay in registers; `Strides` is a loop over any number.
+A walk visits a thread's share of the positions of the reduction loops, in groups of `lanes` adjacent elements. `Steps`
+is unrolled, so the values of a step can stay in registers; `Strides` loops over any number of positions.
 
 Knows: phases, loops, kernel IR. Must not know: which template, sizes, CUDA's notation.
 """
@@ -30,7 +30,7 @@ Emit = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What holds for every template: index_dtype: int32 where all positions fit; contract: fused multiply-adds."""
+    """The settings of every template. index_dtype: int32 if all offsets fit. contract: allow fused multiply-add."""
 
     lanes: int
     index_dtype: DType
@@ -40,7 +40,7 @@ class Setting:
 
 
 def new_body(region: Region, setting: Setting) -> Body:
-    """An empty body; outputs are aligned, and inputs that are read once leave the L1 cache to others."""
+    """Makes an empty body; outputs are aligned, and inputs that are read once bypass the L1 cache."""
     memory = region.memory
     body = Body(
         region.fusion, memory.strides, setting.index_dtype, lanes=setting.lanes,
@@ -52,7 +52,7 @@ def new_body(region: Region, setting: Setting) -> Body:
 
 
 def read_once(region: Region) -> frozenset[int]:
-    """The inputs of which every element is read at one place in the kernel, and by one thread."""
+    """Returns the inputs whose elements are each read once: at one place in the kernel and by one thread."""
     counts: dict[int, int] = {}
     whole: set[int] = set()
     for number, offset in read_offsets(region):
@@ -63,7 +63,7 @@ def read_once(region: Region) -> frozenset[int]:
 
 
 def open_block(body: Body, extent: Extent, name: str = "block") -> Extent:
-    """The index of the one grid axis, over `extent` blocks."""
+    """Returns the index of the grid axis, over `extent` blocks."""
     index = symbol(name, extent=extent)
     body.levels[0].introduces.add(symbol_of(index))
     body.index.bind(symbol_of(index), name)
@@ -71,7 +71,7 @@ def open_block(body: Body, extent: Extent, name: str = "block") -> Extent:
 
 
 def open_threads(body: Body, count: int) -> tuple[Extent, Variable]:
-    """The number of the thread in its block, as an index and as the kernel's variable."""
+    """Returns the number of a thread in its block, as an index and as a kernel variable."""
     index = symbol("thread", extent=count)
     body.levels[0].introduces.add(symbol_of(index))
     return index, body.index.bind(symbol_of(index), "thread")
@@ -96,26 +96,26 @@ def bind_loops(body: Body, loops: Sequence[Loop], position: Extent) -> None:
 
 
 def bind_position(body: Body, name: str, value: Extent, extent: Extent) -> Extent:
-    """A named integer that stays below `extent`."""
+    """Binds an integer below `extent` to a new variable; returns its index."""
     index = symbol(name, extent=extent)
     body.bind(index, body.index.code(value))
     return index
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# the positions of the R loops
+# the positions of the reduction loops
 
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Loops of which a thread takes groups of `lanes` neighbours, the last loop's; `total` groups."""
+    """The iteration space of some loops, in groups of `lanes` adjacent elements of the last loop."""
 
     loops: tuple[Loop, ...]
     lanes: int
 
     @property
     def inner(self) -> Extent:
-        """Groups of the innermost loop."""
+        """The number of groups of the innermost loop."""
         return self.loops[-1].extent // self.lanes
 
     @property
@@ -134,7 +134,7 @@ class Positions:
         return frozenset((*(loop.symbol for loop in self.loops[:-1]), symbol_of(last)))
 
     def values(self, lane: Extent) -> dict[Symbol, Extent]:
-        """What the innermost loop's index is: a lane of a group. Without lanes it is bound itself."""
+        """Returns the innermost loop's index in terms of a group and a lane; empty with one lane."""
         if self.lanes == 1:
             return {}
         return {self.loops[-1].symbol: self.group * self.lanes + lane}
@@ -154,12 +154,12 @@ class Positions:
 
 
 class Walk(Protocol):
-    """A thread's way through positions."""
+    """The sequence of positions that a thread visits."""
 
     def each(self, body: Body, bind: Bind, emit: Emit, prefetched: Sequence[Key] = ()) -> None:
         """Opens loops, binds each position and emits.
 
-        prefetched: elements of inputs to be loaded for several positions before the first is worked on.
+        prefetched: input elements to load for several positions before the first is processed.
         """
         ...
 
@@ -239,7 +239,7 @@ class Strides:
 
 @dataclass(frozen=True, slots=True)
 class Portions:
-    """Several walks, one after the other, each with places of its own for what phases keep."""
+    """Several walks in sequence, each with separate places for cached values."""
 
     parts: Sequence[tuple[Walk, Mapping[Key, tuple[Buffer, Extent]]]]
 
@@ -255,7 +255,7 @@ class Portions:
 def when(
     body: Body, tests: Sequence[Expression], about: Collection[Symbol] = ()
 ) -> contextlib.AbstractContextManager[None]:
-    """`if` all tests hold; nothing where there are none."""
+    """Opens `if` on the conjunction of the tests; no condition if there are none."""
     if not tests:
         return contextlib.nullcontext()
     condition = tests[0]

@@ -1,4 +1,4 @@
-"""How many neighbouring elements a GPU thread takes at once, and what must be known of the sizes for it.
+"""Chooses the number of lanes: the adjacent elements that a GPU thread accesses at once; guards the sizes for it.
 
 A wide access needs neighbours in memory at a multiple of its width. That the innermost extent is a multiple is a fact
 about the sizes, guarded; to make it visible to every proof, the symbol n is then written as 4 * n_4, with n_4 a new
@@ -17,29 +17,29 @@ from tracefuse.ir.extents import Atom, Binary, Expression, Extent, Symbol, subst
 from tracefuse.ir.fusion import Fusion
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.nest import Loop, coefficient
-from tracefuse.schedule.phases import Memory, Region
+from tracefuse.schedule.phases import MemoryFacts, Region
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.transposed import read_offsets
 
 MOST_LANES = 8
 WIDE_BYTES = 16
 MOST_BYTES = 32
-"""A thread takes 16 bytes of the narrowest array at once, no more than 32 of the widest, and at most 8 elements."""
+"""A thread accesses 16 bytes of the narrowest array at once, at most 32 of the widest, and at most 8 elements."""
 
 
 def every_output(region: Region) -> list[int]:
-    """The outputs over all loops, then those over the K loops."""
-    return [*(output for phase in region.full for output in phase), *region.kept]
+    """Returns the outputs over all loops, then the outputs over the parallel loops."""
+    return [*(output for phase in region.full for output in phase), *region.parallel_outputs]
 
 
 def unit_offsets(region: Region, inner: Loop) -> list[tuple[int, Extent]]:
-    """(tensor, position) of every access whose neighbours along `inner` are neighbours in memory."""
+    """Returns (tensor, offset) of every access with stride 1 along `inner`."""
     accesses = [*read_offsets(region), *((o, region.output_offset(o)) for o in every_output(region))]
     return [(number, offset) for number, offset in accesses if coefficient(offset, inner.symbol) == 1]
 
 
 def wanted_lanes(region: Region, inner: Loop) -> int:
-    """How many lanes the types of what is accessed in order ask for."""
+    """Returns the number of lanes for the dtypes of the contiguous accesses."""
     itemsizes = [region.fusion.values[number].dtype.itemsize for number, _ in unit_offsets(region, inner)]
     if not itemsizes:
         return 1
@@ -47,7 +47,7 @@ def wanted_lanes(region: Region, inner: Loop) -> int:
 
 
 def is_flat(region: Region) -> bool:
-    """Whether there is one loop, and all that is accessed in order is so from its start: any extent can be wide."""
+    """Returns whether the region is one loop with contiguous accesses from its start, so any extent can be wide."""
     if len(region.nest.loops) != 1 or region.probe.tests:
         return False
     inner = region.nest.loops[0]
@@ -56,7 +56,7 @@ def is_flat(region: Region) -> bool:
 
 @dataclass(slots=True)
 class Widening:
-    """Symbols rewritten as multiples. table: what stands for each; derived: the new ones in terms of the given ones."""
+    """Symbols rewritten as multiples. table: the replacements. derived: the new symbols in terms of the originals."""
 
     sizes: Sizes
     table: dict[Symbol, Extent] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Widening:
         self.sizes = Sizes(self.sizes.values, self.named, self.sizes.guards)
 
     def make_multiple(self, extent: Extent, divisor: int) -> bool:
-        """Rewrites symbols until every term of `extent` is a multiple; False where the sizes do not allow it."""
+        """Rewrites symbols until every term of `extent` is a multiple; returns False if the sizes do not allow it."""
         extent = substitute(extent, self.table)
         for monomial, factor in extent.terms if isinstance(extent, Expression) else (((), extent),):
             missing = divisor // math.gcd(factor, divisor)
@@ -97,7 +97,7 @@ class Widening:
         return True
 
     def fusion(self, fusion: Fusion) -> Fusion:
-        """The same fusion with its extents rewritten."""
+        """Returns the fusion with its extents rewritten."""
         known = fusion.representatives
         table = {**self.table, **{s: substitute(e, self.table) for s, e in known.items()}}
         return replace(fusion, requirements=(), equal_extents=table)
@@ -105,12 +105,12 @@ class Widening:
     def facts(self, facts: Facts) -> Facts:
         return replace(facts, loops=tuple(substitute(e, self.table) for e in facts.loops))
 
-    def memory(self, memory: Memory) -> Memory:
+    def memory(self, memory: MemoryFacts) -> MemoryFacts:
         strides = {n: tuple(substitute(e, self.table) for e in shape) for n, shape in memory.strides.items()}
         return replace(memory, strides=strides)
 
     def original(self, extent: Extent) -> Extent:
-        """`extent` in terms of the given symbols."""
+        """Returns `extent` in terms of the original symbols."""
         return substitute(extent, self.derived)
 
 

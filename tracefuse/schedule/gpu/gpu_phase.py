@@ -1,6 +1,6 @@
-"""One phase of a region on a GPU: what a thread loads, accumulates, stores and holds for later phases.
+"""One phase of a region on a GPU: a thread's loads, accumulators, stores, and the values that it caches.
 
-How threads share the positions is a walk's business, how their states are joined the template's.
+Walks distribute the positions over the threads; templates combine the threads' states.
 
 Knows: phases, walks, kernel IR. Must not know: which template, sizes, CUDA's notation.
 """
@@ -32,68 +32,68 @@ from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.transposed import is_known
 
 State: TypeAlias = tuple[Accumulator, ...]
-"""A reduction's state in one thread: one for all lanes of a row, or one for each lane of a group of columns."""
+"""The state of a reduction in one thread: one for all lanes of a row, or one for each lane of a group of columns."""
 
-Kept: TypeAlias = Mapping[Key, int]
-"""The values that a thread holds, with the phase that makes each."""
+CachedKeys: TypeAlias = Mapping[Key, int]
+"""The values that a thread caches, with the phase that computes each."""
 
 Join: TypeAlias = Callable[[Sequence[State]], None]
 
 Values: TypeAlias = tuple[Expression, ...]
 
 Joined: TypeAlias = tuple[tuple[Variable, ...], Callable[[Values, Values], Values]]
-"""Variables, and what two threads' values of them are together."""
+"""Variables, and the function that combines two threads' values of them."""
 
 
-def kept_dtype(region: Region, number: int) -> DType:
-    """Inputs are held as they are stored, everything else in the type of its arithmetic."""
+def cached_dtype(region: Region, number: int) -> DType:
+    """Returns the dtype of a cached value: inputs keep their dtype, others are in their arithmetic type."""
     dtype = region.fusion.values[number].dtype
     return dtype if number in region.fusion.inputs else dtype.compute
 
 
-def kept_words(region: Region, lanes: int) -> int:
-    """Registers that one step of a thread takes at the end of the phase after which most is held."""
+def cached_words(region: Region, lanes: int) -> int:
+    """Returns the peak number of 32-bit registers for the cached values of one step of a thread."""
     probe, peak = region.probe, 0
     for phase in range(len(region.full)):
-        live = [number for (number, at), first in probe.kept.items() if first <= phase < probe.last[(number, at)]]
-        peak = max(peak, sum(kept_dtype(region, number).itemsize * lanes for number in live))
+        live = [number for (number, at), first in probe.cached.items() if first <= phase < probe.last[(number, at)]]
+        peak = max(peak, sum(cached_dtype(region, number).itemsize * lanes for number in live))
     return max(-(-peak // 4), lanes)
 
 
-def hold(body: Body, region: Region, values: Mapping[Symbol, Extent], step: Extent, steps: int) -> Kept:
-    """Gives every value that a later phase rereads a place in registers, a group of lanes for each step.
+def hold(body: Body, region: Region, values: Mapping[Symbol, Extent], step: Extent, steps: int) -> CachedKeys:
+    """Allocates registers for every value that a later phase rereads: a group of lanes for each step.
 
-    values: what stands for the loops' indices.
+    values: replacements of the loop indices.
     """
-    kept = kept_keys(region, values)
-    body.to_cache.update(places(body, region, kept, step, steps, "local"))
-    return kept
+    cached = cached_keys(region, values)
+    body.to_cache.update(places(body, region, cached, step, steps, "local"))
+    return cached
 
 
-def kept_keys(region: Region, values: Mapping[Symbol, Extent]) -> Kept:
-    """The values that later phases reread, where they are read."""
+def cached_keys(region: Region, values: Mapping[Symbol, Extent]) -> CachedKeys:
+    """Returns the values that later phases reread, with their coordinates."""
     return {
         (number, tuple(substitute(c, values) for c in coordinates)): first
-        for (number, coordinates), first in region.probe.kept.items()
+        for (number, coordinates), first in region.probe.cached.items()
         if is_known(region, coordinates)
     }
 
 
 def places(
-    body: Body, region: Region, kept: Kept, index: Extent, count: int, space: str
+    body: Body, region: Region, cached: CachedKeys, index: Extent, count: int, space: str
 ) -> dict[Key, tuple[Buffer, Extent]]:
-    """Memory for what is kept: of `count` groups of lanes, the one numbered `index`."""
-    found: dict[Key, tuple[Buffer, Extent]] = {}
-    for key in kept:
-        buffer = Buffer(body.fresh(f"held{key[0]}"), kept_dtype(region, key[0]), space, count * body.lanes)
+    """Allocates `count` groups of lanes for each cached value; returns the place of group `index`."""
+    allocated: dict[Key, tuple[Buffer, Extent]] = {}
+    for key in cached:
+        buffer = Buffer(body.fresh(f"held{key[0]}"), cached_dtype(region, key[0]), space, count * body.lanes)
         body.append(Allocate(buffer))
-        found[key] = (buffer, index * body.lanes + (body.lane if body.lanes > 1 else 0))
-    return found
+        allocated[key] = (buffer, index * body.lanes + (body.lane if body.lanes > 1 else 0))
+    return allocated
 
 
 def accumulate_phase(
     body: Body, region: Region, phase: int, walk: Walk, positions: Positions, *, width: int = 1,
-    kept: Kept | None = None, stores: Sequence[Expression] = (), without: Container[int] = (),
+    cached: CachedKeys | None = None, stores: Sequence[Expression] = (), without: Container[int] = (),
     also: Callable[[int], None] | None = None,
 ) -> list[State]:  # fmt: skip
     """One pass over a thread's positions: the states of what the phase reduces; full outputs are stored.
@@ -102,7 +102,7 @@ def accumulate_phase(
     width: accumulators of a state. stores: conditions on storing. without: reductions that need no state of their own.
     also: what else is done with a phase's elements.
     """
-    held, bind = kept or {}, positions.binder(body)
+    held, bind = cached or {}, positions.binder(body)
     loaded = [key for key, first in held.items() if first == phase and key[0] in region.fusion.inputs]
 
     def load() -> None:
@@ -131,7 +131,7 @@ def accumulate_phase(
 
 
 def _reads_on_the_way(body: Body, region: Region, phase: int, positions: Positions) -> list[Key]:
-    """What a phase reads anew at every position."""
+    """Returns the input elements that a phase reads at every position."""
     moving = positions.moving
     return [
         (number, at)
@@ -141,20 +141,22 @@ def _reads_on_the_way(body: Body, region: Region, phase: int, positions: Positio
 
 
 def _is_of_one_row(body: Body, region: Region, key: Key, positions: Positions) -> bool:
-    """Whether other rows read other elements: what all of them read is soon in the caches, and near."""
+    """Returns whether each row reads different elements; elements that all rows read are soon in the caches."""
     indices = {s for c in key[1] for s in symbols(c) if s.extent is not None}
-    return not indices <= positions.moving | {body.lane_symbol} or all(loop.extent == 1 for loop in region.nest.kept)
+    return not indices <= positions.moving | {body.lane_symbol} or all(
+        loop.extent == 1 for loop in region.nest.parallel
+    )
 
 
 def run_phases(
     body: Body, region: Region, walk: Walk, positions: Positions, join: Join, *, width: int = 1,
-    kept: Kept | None = None, stores: Sequence[Expression] = (),
+    cached: CachedKeys | None = None, stores: Sequence[Expression] = (),
 ) -> None:  # fmt: skip
-    """All phases in one launch: each one's states are joined and their results known to the next."""
+    """Emits all phases in one launch; combines the states of each phase before the next one reads the results."""
     for phase in range(len(region.full)):
         contained, makers = region.contained(phase), region.fusion.producers
         states = accumulate_phase(
-            body, region, phase, walk, positions, width=width, kept=kept, stores=stores, without=contained
+            body, region, phase, walk, positions, width=width, cached=cached, stores=stores, without=contained
         )
         join(states)
         known = {state[0].node.outputs[0]: state for state in states}
@@ -182,19 +184,19 @@ def _store_full(body: Body, region: Region, phase: int, tests: Sequence[Expressi
                 store_output(body, region, output)
 
 
-def store_kept(body: Body, region: Region, tests: Sequence[Expression]) -> None:
-    """Stores the outputs over the K loops where the tests hold."""
-    if region.kept:
+def store_parallel_outputs(body: Body, region: Region, tests: Sequence[Expression]) -> None:
+    """Stores the outputs over the parallel loops if the tests hold."""
+    if region.parallel_outputs:
         with when(body, tests):
-            for output in region.kept:
+            for output in region.parallel_outputs:
                 store_output(body, region, output)
 
 
 def combine_threads(body: Body, states: Sequence[State], group: int) -> None:
-    """Joins the states of `group` neighbouring threads; then all of them have the result.
+    """Combines the states of `group` adjacent threads; all of them get the result.
 
-    Of a sum of terms over a first part, the first part is joined first: each thread then moves its sum there once, and
-    sums are added.
+    For a sum of terms over a first part, the first parts are combined first. Each thread then rescales its sum once,
+    and the sums are added.
     """
     own = [accumulator for state in states for accumulator in state]
     if not own or group == 1:
@@ -228,7 +230,7 @@ def _reduce(body: Body, joined: Sequence[Joined], group: int) -> None:
 def combine_shared(
     body: Body, accumulator: Accumulator, buffers: Sequence[Buffer], count: int, place: Callable[[Extent], Extent]
 ) -> None:
-    """Makes a state the combination of `count` states in shared memory, in their order; place: where one lies."""
+    """Combines `count` states in shared memory in order. place: the index of a state."""
     for variable, buffer in zip(accumulator.variables, buffers, strict=True):
         body.append(Assign(variable, Load(buffer, body.index.code(place(0)))))
     row = symbol("row", extent=count)

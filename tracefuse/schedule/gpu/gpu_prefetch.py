@@ -1,7 +1,7 @@
-"""Prefetches: a thread loads what several of its steps read before it works on the first of them.
+"""Prefetching: a thread issues the loads of several steps before it processes the first of them.
 
-A compiler leaves a load where its step stands, and a thread that waits for each one by itself keeps memory idle. Only
-wide loads are prefetched, as many as a thread has registers for.
+A compiler does not move a load out of its step, and a thread that waits for each load leaves memory bandwidth unused.
+Only wide loads are prefetched, up to a limit of registers per thread.
 
 Knows: bodies, reads, kernel IR. Must not know: which template, phases, sizes.
 """
@@ -16,11 +16,11 @@ from tracefuse.schedule.body import Body
 from tracefuse.schedule.scopes import Key
 
 MOST_BYTES = 128
-"""What a thread has prefetched takes no more registers than these."""
+"""The most bytes of registers that a thread uses for prefetched elements."""
 
 
 def choose_prefetched(body: Body, keys: Sequence[Key], count: int) -> list[Key]:
-    """Those of the inputs' elements that `count` steps prefetch."""
+    """Selects the input elements that `count` steps prefetch."""
     chosen, free_bytes = [], MOST_BYTES
     for number, coordinates in keys:
         size = count * body.lanes * body.fusion.values[number].dtype.itemsize
@@ -54,6 +54,6 @@ def prefetch(
 
 
 def release_prefetched(body: Body, keys: Sequence[Key]) -> None:
-    """What was prefetched is in no registers any more."""
+    """Releases the registers of prefetched elements."""
     for key in keys:
         del body.to_cache[key], body.cached[key]

@@ -18,12 +18,12 @@ from tracefuse.ir.fusion import Fusion, Node, Shape
 from tracefuse.passes.pipeline import passes_at, run_passes
 from tracefuse.passes.split_complex import has_complex
 from tracefuse.schedule.chip import Chip
+from tracefuse.schedule.gpu.gpu_cached_values import worth_keeping, worth_keeping_in_ring
 from tracefuse.schedule.gpu.gpu_frame import Setting
-from tracefuse.schedule.gpu.gpu_kept_values import worth_keeping, worth_keeping_in_ring
 from tracefuse.schedule.gpu.gpu_lanes import Widening, every_output, widen
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch
 from tracefuse.schedule.loop_facts import Facts
-from tracefuse.schedule.phases import Memory, Region, build_region
+from tracefuse.schedule.phases import MemoryFacts, Region, build_region
 from tracefuse.schedule.row_column_rule import RowColumnFacts
 from tracefuse.schedule.row_column_sides import row_side
 from tracefuse.schedule.sizes import Sizes
@@ -66,7 +66,7 @@ class GpuProblem(Problem):
             region = self._region(fusion, facts, memory, widening.sizes)
         return _Prepared(region, whole, lanes, dtype, widening)
 
-    def _region(self, fusion: Fusion, facts: Facts, memory: Memory, sizes: Sizes) -> Region:
+    def _region(self, fusion: Fusion, facts: Facts, memory: MemoryFacts, sizes: Sizes) -> Region:
         worth = worth_keeping_in_ring if isinstance(self.facts, RowColumnFacts) else worth_keeping
         return build_region(fusion, facts, memory, sizes, worth(fusion), self.columns)
 

@@ -27,7 +27,14 @@ from tracefuse.schedule.gpu.gpu_frame import (
     open_block,
     open_threads,
 )
-from tracefuse.schedule.gpu.gpu_phase import State, combine_threads, hold, kept_words, run_phases, store_kept
+from tracefuse.schedule.gpu.gpu_phase import (
+    State,
+    cached_words,
+    combine_threads,
+    hold,
+    run_phases,
+    store_parallel_outputs,
+)
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.phases import Region
@@ -36,29 +43,29 @@ from tracefuse.schedule.template import Template
 
 WARP = 32
 ROWS_THREADS = 128
-"""Threads of a block that works on several rows."""
+"""The threads of a block that computes several rows."""
 
 MOST_THREADS = 512
-"""Threads of a block that works on one row: with more, too few blocks are on a multiprocessor at once."""
+"""The threads of a block that computes one row; with more, too few blocks are resident on a multiprocessor."""
 
 MOST_WORDS = 32
-"""Registers of a thread for what it holds of a row; twice as many are in use beside them."""
+"""The registers of a thread for cached values of a row; it uses twice as many for other values."""
 
 FIRST_STEPS = {1: 8, 2: 4, 4: 2, 8: 4}
-"""Steps of a thread before more threads are taken, by lanes: loads in flight against blocks on a multiprocessor."""
+"""The steps of a thread before a row gets more threads, by lanes: a trade-off of loads in flight and occupancy."""
 
 LOOP_THREADS = 256
-"""Threads of a block that reads a long row once: many small blocks keep more loads in flight."""
+"""The threads of a block that reads a long row once: many small blocks keep more loads in flight."""
 
 REREAD_THREADS = {1: 1024, 2: 1024, 4: 1024, 8: 512}
-"""Threads where it is reread, by lanes: fewer rows are then in flight, and stay in the L2 cache."""
+"""The threads of a block that rereads a row, by lanes: fewer rows are in flight, so they stay in the L2 cache."""
 
 LOOP_UNROLL = 4
 
 
 @dataclass(frozen=True, slots=True)
 class RowShape:
-    """How a row is shared: `group` threads, `steps` groups of lanes each, the first `sure` of which all exist."""
+    """The distribution of a row: `group` threads, `steps` groups of lanes each; `sure` steps are surely in bounds."""
 
     group: int
     steps: int
@@ -70,23 +77,23 @@ class RowShape:
 
     @property
     def rows(self) -> int:
-        """Rows of a block."""
+        """The rows of a block."""
         return self.threads // self.group
 
 
 def row_shape(region: Region, sizes: Sizes, lanes: int) -> RowShape | None:
-    """How to hold a row in registers, or None where it is too long; guarded."""
+    """Returns how to cache a row in registers, or None if it is too long; guards the length."""
     total = Positions(region.nest.reduced, lanes).total
-    most = MOST_THREADS * max(1, MOST_WORDS // max(1, kept_words(region, lanes)))
+    most = MOST_THREADS * max(1, MOST_WORDS // max(1, cached_words(region, lanes)))
     if not sizes.at_most(total, most, "a row fits in the registers of a block"):
         return None
     return share_row(total, sizes, FIRST_STEPS[lanes], MOST_THREADS)
 
 
 def share_row(total: Extent, sizes: Sizes, first_steps: int, most_threads: int) -> RowShape:
-    """Threads and steps by the power of two above a row's length, which is guarded.
+    """Chooses threads and steps by the power of two above a row's length; guards it.
 
-    first_steps: steps of a thread before more threads are taken, a power of two.
+    first_steps: the steps of a thread before a row gets more threads, a power of two.
     """
     bound, exact = sizes.power_of_two_above(total, "every thread of a row has work", "the threads of a row")
     group = min(bound // min(first_steps, bound), most_threads)
@@ -129,11 +136,11 @@ LONG_ROW = Template("long row", _accepts_long, _lower_long)
 
 
 def _launch(region: Region, setting: Setting, shape: RowShape) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
-    """Rows in registers: one launch for all phases, and what its integer parameters are."""
+    """Emits rows in registers: one launch for all phases, and the definitions of its integer parameters."""
     body, lanes, nest = new_body(region, setting), setting.lanes, region.nest
     positions = Positions(nest.reduced, lanes)
     rows, blocks = symbol("rows", minimum=1), symbol("blocks")
-    row_count = product(loop.extent for loop in nest.kept)
+    row_count = product(loop.extent for loop in nest.parallel)
     derived = {symbol_of(blocks): ceildiv(row_count, shape.rows), symbol_of(rows): row_count}
     block = open_block(body, blocks)
     thread, variable = open_threads(body, shape.threads)
@@ -143,21 +150,21 @@ def _launch(region: Region, setting: Setting, shape: RowShape) -> tuple[LaunchSp
         slot = bind_position(body, "slot", thread % shape.group, shape.group)
         place = bind_position(body, "place", block * shape.rows + thread // shape.group, blocks * shape.rows)
         inside = body.index.compare("lt", place, rows)
-        # Threads without a row of their own read what the last row needs of the K loops, and nothing else.
+        # Threads past the last row use its coordinates, so that they read in bounds; they load no other elements.
         row = bind_position(body, "row", minimum(place, rows - 1), rows)
-    bind_loops(body, nest.kept, row)
+    bind_loops(body, nest.parallel, row)
     step = symbol("step", extent=shape.steps)
     walk = Steps(step, shape.steps, shape.sure, shape.group, slot, positions.total, inside)
     values = positions.values(body.lane)
-    kept = hold(body, region, values, step, shape.steps)
+    cached = hold(body, region, values, step, shape.steps)
     part = region.placed(values)
 
     def join(states: Sequence[State]) -> None:
         combine_threads(body, states, shape.group)
 
-    run_phases(body, part, walk, positions, join, kept=kept)
+    run_phases(body, part, walk, positions, join, cached=cached)
     first = body.index.compare("eq", slot, 0)
-    store_kept(body, part, [first] if inside is None else [first, inside])
+    store_parallel_outputs(body, part, [first] if inside is None else [first, inside])
     launch = make_launch(
         body, f"{setting.name}_row", "cuda", [(block, blocks)], contract=setting.contract, threads=shape.threads,
         thread=variable,
@@ -166,17 +173,17 @@ def _launch(region: Region, setting: Setting, shape: RowShape) -> tuple[LaunchSp
 
 
 def _long_launch(region: Region, setting: Setting) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
-    """A block a row, in a loop over the row for each phase."""
+    """Emits one block per row, with a loop over the row for each phase."""
     body, nest = new_body(region, setting), region.nest
     threads = LOOP_THREADS
-    if region.probe.kept:  # the row is reread, from the L2 cache, which neither it nor results may be pushed out of
+    if region.probe.cached:  # the row is reread from the L2 cache: loads keep it there, stores bypass the cache
         threads, body.streaming, body.streamed = REREAD_THREADS[setting.lanes], frozenset(), body.outputs
     positions = Positions(nest.reduced, setting.lanes)
     rows, groups = symbol("rows"), symbol("groups")
-    derived = {symbol_of(rows): product(loop.extent for loop in nest.kept), symbol_of(groups): positions.total}
+    derived = {symbol_of(rows): product(loop.extent for loop in nest.parallel), symbol_of(groups): positions.total}
     block = open_block(body, rows)
     thread, variable = open_threads(body, threads)
-    bind_loops(body, nest.kept, block)
+    bind_loops(body, nest.parallel, block)
     part = region.placed(positions.values(body.lane))
     walk = Strides(0, groups, thread, threads, LOOP_UNROLL)
 
@@ -184,7 +191,7 @@ def _long_launch(region: Region, setting: Setting) -> tuple[LaunchSpec, dict[Sym
         combine_threads(body, states, threads)
 
     run_phases(body, part, walk, positions, join)
-    store_kept(body, part, [body.index.compare("eq", thread, 0)])
+    store_parallel_outputs(body, part, [body.index.compare("eq", thread, 0)])
     launch = make_launch(
         body, f"{setting.name}_row", "cuda", [(block, rows)], contract=setting.contract, threads=threads,
         thread=variable,

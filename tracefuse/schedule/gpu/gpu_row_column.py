@@ -20,7 +20,7 @@ from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.indexing import AxisMap
 from tracefuse.schedule.gpu.gpu_column import Tile, finish_columns, threads_across
 from tracefuse.schedule.gpu.gpu_frame import Positions, Setting, new_body, read_once
-from tracefuse.schedule.gpu.gpu_phase import kept_dtype
+from tracefuse.schedule.gpu.gpu_phase import cached_dtype
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_row import RowShape, share_row
 from tracefuse.schedule.gpu.gpu_row_column_launch import Ring, RowsLaunch, RowsShape
@@ -73,8 +73,8 @@ def _accepts(problem: GpuProblem) -> Verdict:
     row_bytes = sum(region.fusion.values[number].dtype.itemsize * lanes for number, _ in ring)
     if ring and not sizes.at_most(total, max(1, RING_BYTES // row_bytes), "a row fits in shared memory"):
         ring = ()
-    held = [number for number, at in region.probe.kept if (number, at) not in ring]
-    words = sum(-(-kept_dtype(region, number).itemsize * lanes // 4) for number in held) + _state_words(region, lanes)
+    held = [number for number, at in region.probe.cached if (number, at) not in ring]
+    words = sum(-(-cached_dtype(region, number).itemsize * lanes // 4) for number in held) + _state_words(region, lanes)
     most = THREADS << (max(1, MOST_RESIDENT_WORDS // words).bit_length() - 1)
     if words > MOST_RESIDENT_WORDS or not sizes.at_most(total, most, "a row and its columns fit in the registers"):
         return no("a row and the states of its columns do not fit in the registers", registers=words)
@@ -117,13 +117,13 @@ def _lower(problem: GpuProblem, shape: RowsShape) -> Lowered:
     region, setting, sizes = problem.region, problem.setting, problem.rewritten_sizes
     nest, finishing = region.nest, _finishing(problem)
     rows, turns, blocks = symbol("rows", minimum=1), symbol("turns"), symbol("blocks", minimum=1)
-    count = product(loop.extent for loop in nest.kept)
+    count = product(loop.extent for loop in nest.parallel)
     needed = ceildiv(count, shape.row.rows)
     wanted = minimum(shape.blocks * setting.chip.multiprocessors, ceildiv(needed, LEAST_ROWS))
     derived = {symbol_of(rows): count, symbol_of(turns): needed, symbol_of(blocks): maximum(wanted, 1)}
     partials = Partials(product(loop.extent for loop in nest.reduced))
     first = RowsLaunch(region, setting, shape, partials, rows, turns, blocks).emit()
-    groups, tiles = Positions(finishing.nest.kept, setting.lanes).total, symbol("tiles", minimum=1)
+    groups, tiles = Positions(finishing.nest.parallel, setting.lanes).total, symbol("tiles", minimum=1)
     across = threads_across(groups, sizes, FINISH.across)
     tile = Tile(across, FINISH.across * FINISH.down // across)
     derived[symbol_of(tiles)] = ceildiv(groups, across)
@@ -136,7 +136,7 @@ ROW_COLUMN = Template("row_column", _accepts, _lower, takes=RowColumnFacts)
 
 
 def _finishing(problem: GpuProblem) -> Region:
-    """The region of the second launch: the R loops alone, over which it stores what is made of the columns."""
+    """The region of the second launch: the reduction loops alone, over which it stores what is made of the columns."""
     assert isinstance(problem.facts, RowColumnFacts)
     region, fusion = problem.region, problem.whole
     facts, nest, first = region.facts, region.nest, problem.columns[0]
@@ -149,7 +149,7 @@ def _finishing(problem: GpuProblem) -> Region:
         fusion=fusion,
         facts=replace(facts, outputs=outputs),
         nest=Nest(tuple(Loop(loop.index, loop.extent, False) for loop in nest.reduced), nest.at),
-        kept=tuple(after),
+        parallel_outputs=tuple(after),
     )
 
 

@@ -29,7 +29,7 @@ from tracefuse.schedule.gpu.gpu_frame import (
     open_threads,
     when,
 )
-from tracefuse.schedule.gpu.gpu_phase import Kept, accumulate_phase, combine_threads, hold, store_kept
+from tracefuse.schedule.gpu.gpu_phase import CachedKeys, accumulate_phase, combine_threads, hold, store_parallel_outputs
 from tracefuse.schedule.gpu.gpu_row import RowShape
 from tracefuse.schedule.gpu.gpu_split import SCRATCH_ALIGNMENT, Partials
 from tracefuse.schedule.launch_spec import LaunchSpec, Scratch, make_launch
@@ -91,16 +91,16 @@ class RowsLaunch:
             self.down = bind_position(body, "down", thread // row.group, row.rows)
         first, stop = self._turns(block)
         columns, ring = self._columns(), self._ring(thread)
-        kept = dict(hold(body, self.region, self.positions.values(body.lane), self.step, row.steps))
+        cached = dict(hold(body, self.region, self.positions.values(body.lane), self.step, row.steps))
         for key, _, _ in ring:
             body.to_cache.pop(key, None)
-            kept.pop(key, None)
-        self._load_for_all(kept)
+            cached.pop(key, None)
+        self._load_for_all(cached)
         turn = symbol("turn", extent=self.turns)
         for slot in range(self.shape.slots):
             self._fetch(ring, first + slot, stop, slot)
         with body.loop(turn, stop, start=first):
-            self._row(turn, first, stop, columns, ring, kept)
+            self._row(turn, first, stop, columns, ring, cached)
         if row.rows > 1:
             self._join(columns)
         written = self._leave(columns, block)
@@ -150,10 +150,10 @@ class RowsLaunch:
         row = self.shape.row
         return Steps(self.step, row.steps, row.sure, row.group, self.slot, self.positions.total, inside)
 
-    def _load_for_all(self, kept: dict[Key, int]) -> None:
+    def _load_for_all(self, cached: dict[Key, int]) -> None:
         """Loads what is the same for all rows once, and takes it out of what a row keeps."""
-        body, rows = self.body, {loop.symbol for loop in self.region.nest.kept}
-        same = [key for key in kept if key[0] in self.region.fusion.inputs]
+        body, rows = self.body, {loop.symbol for loop in self.region.nest.parallel}
+        same = [key for key in cached if key[0] in self.region.fusion.inputs]
         same = [key for key in same if rows.isdisjoint(s for c in key[1] for s in symbols(c))]
 
         def load() -> None:
@@ -164,15 +164,15 @@ class RowsLaunch:
             self._walk(None).each(body, self.positions.binder(body), load)
         for key in same:
             body.cached[key] = body.to_cache[key]
-            del kept[key]
+            del cached[key]
 
     def _row(
-        self, turn: Extent, first: Extent, stop: Extent, columns: Columns, ring: Fetched, kept: Kept
+        self, turn: Extent, first: Extent, stop: Extent, columns: Columns, ring: Fetched, cached: CachedKeys
     ) -> None:  # fmt: skip
         """One turn: all phases of a row, after which its slot of the ring is free for another."""
         body, row, slots = self.body, self.shape.row, self.shape.slots
         at, inside = self._place(turn)
-        bind_loops(body, self.region.nest.kept, at)
+        bind_loops(body, self.region.nest.parallel, at)
         values = self.positions.values(body.lane)
         part, walk = self.region.placed(values), self._walk(inside)
         slot: Extent = 0
@@ -188,12 +188,12 @@ class RowsLaunch:
                 self._absorb(part, *by_node[node.outputs[0]])
 
         for phase in range(len(part.full)):
-            states = accumulate_phase(body, part, phase, walk, self.positions, kept=kept, also=absorb)
+            states = accumulate_phase(body, part, phase, walk, self.positions, cached=cached, also=absorb)
             combine_threads(body, states, row.group)
             for state in states:
                 finish(body, part, *state)
         own = body.index.compare("eq", self.slot, 0)
-        store_kept(body, part, [own] if inside is None else [own, inside])
+        store_parallel_outputs(body, part, [own] if inside is None else [own, inside])
         self._fetch(ring, turn + slots, stop, slot)
 
     def _absorb(self, part: Region, accumulator: Accumulator, buffers: tuple[Buffer, ...]) -> None:
@@ -230,8 +230,10 @@ class RowsLaunch:
         body, nest = self.body, self.region.nest
         with body.condition(body.index.compare("lt", turn, stop)):
             at, inside = self._place(turn)
-            loops = [Loop(symbol(f"{loop.symbol.name}n", extent=loop.extent), loop.extent, False) for loop in nest.kept]
-            renamed = {loop.symbol: own.index for loop, own in zip(nest.kept, loops, strict=True)}
+            loops = [
+                Loop(symbol(f"{loop.symbol.name}n", extent=loop.extent), loop.extent, False) for loop in nest.parallel
+            ]
+            renamed = {loop.symbol: own.index for loop, own in zip(nest.parallel, loops, strict=True)}
             bind_loops(body, loops, at)
 
             def start() -> None:

@@ -28,7 +28,7 @@ from tracefuse.schedule.gpu.gpu_frame import (
     open_threads,
     when,
 )
-from tracefuse.schedule.gpu.gpu_phase import State, accumulate_phase, combine_threads, store_kept
+from tracefuse.schedule.gpu.gpu_phase import State, accumulate_phase, combine_threads, store_parallel_outputs
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch, make_launch
 from tracefuse.schedule.phases import Region, declare, finish, state_types
@@ -153,7 +153,7 @@ def _accepts(problem: GpuProblem) -> Verdict:
     nest, sizes = problem.one_pass.nest, problem.rewritten_sizes
     if not nest.reduced or not nest.loops[-1].reduced:
         return no("the innermost loop is not reduced")
-    rows = product(loop.extent for loop in nest.kept)
+    rows = product(loop.extent for loop in nest.parallel)
     most = FEW_ROWS * problem.chip.multiprocessors
     few = sizes.at_most(rows, most, "long rows too few to fill the GPU are split")
     return yes() if few else no("there are rows enough to fill the GPU", rows=rows)
@@ -163,7 +163,7 @@ def _lower(problem: GpuProblem, decision: None) -> Lowered:
     """One launch a phase, and a last one where results or outputs are left."""
     region, setting = problem.one_pass, problem.setting
     positions = Positions(region.nest.reduced, setting.lanes)
-    rows = product(loop.extent for loop in region.nest.kept)
+    rows = product(loop.extent for loop in region.nest.parallel)
     wanted = (BLOCKS * setting.chip.multiprocessors) // maximum(rows, 1)
     chunks = Chunks.make(positions.total, wanted, THREADS * UNROLL)
     partials = Partials(rows)
@@ -180,12 +180,12 @@ def _launch(
     body, nest = new_body(region, setting), region.nest
     last = phase + 1 == len(region.full)
     chunked = not last or bool(region.full[phase])
-    rows = product(loop.extent for loop in nest.kept)
+    rows = product(loop.extent for loop in nest.parallel)
     block = open_block(body, rows * chunks.count if chunked else rows)
     thread, variable = open_threads(body, THREADS)
     row = bind_position(body, "row", block // chunks.count, rows) if chunked else block
     chunk = bind_position(body, "chunk", block % chunks.count, chunks.count) if chunked else 0
-    bind_loops(body, nest.kept, row)
+    bind_loops(body, nest.parallel, row)
     part = region.placed(positions.values(body.lane))
     earlier, read = partials.read(body, part, chunks.count, thread, THREADS, row, 1)
     combine_threads(body, earlier, THREADS)
@@ -200,7 +200,7 @@ def _launch(
         combine_threads(body, states, THREADS)
         written = partials.write(body, states, chunks.count, chunk * rows + row, [first])
     if last:
-        store_kept(body, part, [first, body.index.compare("eq", chunk, 0)] if chunked else [first])
+        store_parallel_outputs(body, part, [first, body.index.compare("eq", chunk, 0)] if chunked else [first])
     return make_launch(
         body, f"{setting.name}_split_{phase}", "cuda", [(block, rows * chunks.count if chunked else rows)],
         scratch=[*read, *written], contract=setting.contract, threads=THREADS, thread=variable,

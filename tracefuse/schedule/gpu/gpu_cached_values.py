@@ -1,6 +1,6 @@
-"""Which values a GPU kernel keeps for later phases: what it would else reread, or recompute at some expense.
+"""Selects the values that a GPU kernel caches for later phases, instead of rereading or recomputing them.
 
-Knows: fusions, ops by kind. Must not know: regions, where values are kept.
+Knows: fusions, ops by kind. Must not know: regions, where values are cached.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ _REDUCED = -1
 
 
 def worth_keeping(fusion: Fusion) -> IsWorthKeeping:
-    """What a row in registers keeps: inputs, and what is expensive or made of several inputs."""
+    """Selects the values to cache in registers: inputs, expensive values, and values of several inputs."""
     inputs, weight, sources = frozenset(fusion.tensor_inputs), weights(fusion), _sources(fusion)
     return lambda number: number in inputs or weight[number] > 0 or len(sources[number] - {_REDUCED}) > 1
 
 
 def worth_keeping_in_ring(fusion: Fusion) -> IsWorthKeeping:
-    """What a row of a row_column region keeps: inputs, which may come through shared memory, and what is expensive."""
+    """Selects the values to cache for a row of a row_column region: inputs and expensive values."""
     inputs, weight = frozenset(fusion.tensor_inputs), weights(fusion)
     return lambda number: number in inputs or weight[number] > 0
 
 
 def worth_holding(fusion: Fusion) -> IsWorthKeeping:
-    """What a row in shared memory keeps: inputs, and what is made of several before a reduction."""
+    """Selects the values to cache in shared memory: inputs, and values of several inputs before any reduction."""
     inputs, sources = frozenset(fusion.tensor_inputs), _sources(fusion)
     return lambda number: number in inputs or (len(sources[number]) > 1 and _REDUCED not in sources[number])
 
 
 def _sources(fusion: Fusion) -> Mapping[int, frozenset[int]]:
-    """For each value the inputs that it is made of, and _REDUCED where an op that is not pointwise is on the way."""
+    """Returns for each value the inputs that it depends on, and _REDUCED if a non-pointwise op is on the path."""
     sources = {number: frozenset((number,)) for number in fusion.tensor_inputs}
     for node in fusion.nodes:
-        own = frozenset(s for v in node.inputs for s in sources.get(v, ()))
-        sources.update(dict.fromkeys(node.outputs, own if isinstance(node.op, Pointwise) else own | {_REDUCED}))
+        inputs = frozenset(s for v in node.inputs for s in sources.get(v, ()))
+        sources.update(dict.fromkeys(node.outputs, inputs if isinstance(node.op, Pointwise) else inputs | {_REDUCED}))
     return sources
