@@ -101,7 +101,7 @@ class Trace:
         symbolic = (self.fusion.values[v].shape[axis] for _, v, axis in self.fusion.axis_ids())
         return tuple(Guard(extent, "!=", 1, reason) for extent in symbolic if not isinstance(extent, int))
 
-    def miss(self, arguments: Sequence[Any], before: Mapping[int, Any]) -> Miss | None:
+    def guard_failure(self, arguments: Sequence[Any], before: Mapping[int, Any]) -> Miss | None:
         """The first guard that does not hold for other arguments; before: the facts that it was recorded with."""
         return first_miss(self.fusion, self.guards, before, self.facts(arguments))
 
