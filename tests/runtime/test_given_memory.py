@@ -246,7 +246,7 @@ def test_bounds_of_addresses_are_compared_as_numpy_compares_them() -> None:
 
 def test_what_is_no_computed_array_takes_no_buffer() -> None:
     fused = fuse(lambda x: (x, 3, x + 1))
-    for place, what in enumerate(("an argument as it is", "no array")):
+    for place, what in enumerate(("an argument, returned as it is", "not an array")):
         out = [None, None, None]
         out[place] = np.empty((3, 4), np.float32)
         with pytest.raises(UnsupportedError, match=what):
