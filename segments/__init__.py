@@ -1,9 +1,9 @@
-"""Splitting a graph of opaque steps into groups, and running the groups in order.
+"""Partition a graph of opaque steps into segments, and run the segments in order on a device.
 
     graph  ->  partition  ->  segments with index maps  ->  host program  ->  run over a device
 
-The package knows integers, edges, verdicts and opaque values. It does not know ops, dtypes or arrays, and needs only
-the standard library, so that every step of the way can be tested by itself:
+The package works on integers, edges, verdicts and opaque values. It has no notion of ops, dtypes or arrays and depends
+on the standard library alone, so each stage can be tested in isolation:
 
     split = partition(graph, rule)
     segments = build_segments(graph, split, extents_of=extents_of)
@@ -18,16 +18,16 @@ from segments.graph import Graph, GraphError, MergePlan, Quotient, SegmentsError
 from segments.index_map import ExtentsOf, Segment, build_segment, build_segments
 from segments.instructions import (
     Alias,
-    Allocate,
+    AllocateBuffer,
     Communicate,
-    Copy,
+    CopyBuffer,
     Count,
     GetStream,
+    HostLoop,
     HostOp,
     Instruction,
     Integer,
     Launch,
-    Loop,
     NamedStream,
     PoolStream,
     ProgramError,
@@ -44,7 +44,6 @@ from segments.instructions import (
     outputs_of,
     remainder_of,
 )
-from segments.lanes import Streams, StreamsDevice
 from segments.liveness import build_program, last_uses, releases
 from segments.memory_use import MemoryUse, memory_use
 from segments.partition import Partition, partition
@@ -65,17 +64,18 @@ from segments.rules import (
     no,
     yes,
 )
+from segments.run_streams import Streams, StreamsDevice
 from segments.spread import spread
 from segments.thread_streams import ThreadStreams, run_on_threads
 from segments.units import View
 
 __all__ = [
     "Alias",
-    "Allocate",
+    "AllocateBuffer",
     "ArgumentManager",
     "Communicate",
     "CommunicatingDevice",
-    "Copy",
+    "CopyBuffer",
     "CopyingDevice",
     "Count",
     "Device",
@@ -84,12 +84,12 @@ __all__ = [
     "GetStream",
     "Graph",
     "GraphError",
+    "HostLoop",
     "HostOp",
     "HostOpDevice",
     "Instruction",
     "Integer",
     "Launch",
-    "Loop",
     "MemoryUse",
     "MergePlan",
     "NamedStream",

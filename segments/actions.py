@@ -1,6 +1,6 @@
-"""Instructions as closures over everything that does not change between runs.
+"""Compiles instructions to closures over everything that is fixed between runs.
 
-Knows: what each instruction does with the live values of a run. Must not know: their order, what buffers are.
+Each closure reads and updates the live values of a run. Ordering and stream placement are the program's.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import TypeAlias, cast
 from segments.device import CommunicatingDevice, CopyingDevice, Device, HostOpDevice, SlicingDevice
 from segments.instructions import (
     Alias,
-    Allocate,
+    AllocateBuffer,
     Communicate,
-    Copy,
+    CopyBuffer,
     Count,
     GetStream,
+    HostLoop,
     HostOp,
     Instruction,
     Launch,
-    Loop,
     ProgramError,
     Release,
     Select,
@@ -32,62 +32,63 @@ from segments.instructions import (
     names_of,
     outputs_of,
 )
-from segments.lanes import Lanes, resolved
 from segments.program import Program
+from segments.run_streams import RunStreams, resolve
 
 
 class Run:
-    """One run: the live values, the buffers that are allocated but not filled yet, its streams if there are some."""
+    """One run: its live values, the buffers that are allocated but not yet filled, and its streams, if any."""
 
-    __slots__ = ("lanes", "room", "values")
+    __slots__ = ("streams", "unfilled", "values")
 
-    def __init__(self, values: dict[int, object], lanes: Lanes | None = None) -> None:
+    def __init__(self, values: dict[int, object], streams: RunStreams | None = None) -> None:
         self.values = values
-        self.room: dict[int, object] = {}
-        self.lanes = lanes
+        self.unfilled: dict[int, object] = {}
+        self.streams = streams
 
 
 Action: TypeAlias = Callable[[Run], None]
 
 
 class Binding:
-    """Turns instructions into actions.
+    """Compiles instructions to actions.
 
-    given: the values that are filled rather than made: allocated, or other names of memory. names: how many names of
-    the memory of a value are not released yet. slices: values that are parts of others, which no device takes back.
+    preallocated: values whose memory exists before a launch fills it: allocated values, aliases and slices.
+    filled: values that some instruction writes. slices: values that share a part of another value's memory and are
+    never returned to the device. names: for each buffer, how many of its names are not yet released.
     """
 
     def __init__(self, program: Program, device: Device) -> None:
         self.device = device
         self.bound = frozenset(program.inputs)
         self.root: dict[int, int] = {}
-        given: set[int] = set()
+        preallocated: set[int] = set()
         filled: set[int] = set()
         slices: set[int] = set()
         for instruction in in_order(program.instructions):
             match instruction:
-                case Allocate(value):
-                    given.add(value)
+                case AllocateBuffer(value):
+                    preallocated.add(value)
                 case Alias(value, original):
-                    given.add(value)
+                    preallocated.add(value)
                     self.root[value] = self.root.get(original, original)
                 case Select(value):
-                    given.add(value)
+                    preallocated.add(value)
                     slices.add(value)
-                case Copy(_, target):
+                case CopyBuffer(_, target):
                     filled.add(target)
             filled.update(outputs_of(instruction))
         for instruction in reversed(in_order(program.instructions)):
             if isinstance(instruction, Select) and instruction.value in filled and instruction.original in slices:
-                filled.add(instruction.original)  # what fills a slice of a slice fills that
-        self.given, self.filled, self.slices = frozenset(given), frozenset(filled), frozenset(slices)
+                filled.add(instruction.original)  # filling a slice of a slice fills the outer slice
+        self.preallocated, self.filled, self.slices = frozenset(preallocated), frozenset(filled), frozenset(slices)
         self.names: dict[int, int] = {}
         for root in self.root.values():
             self.names[root] = self.names.get(root, 1) + 1
 
     def action(self, instructions: Sequence[Instruction]) -> Action:
-        """Return what does all of `instructions`, in order."""
-        actions = list(map(self._one, instructions))
+        """Return one action that performs `instructions` in order."""
+        actions = list(map(self._compile, instructions))
         if len(actions) == 1:
             return actions[0]
 
@@ -97,26 +98,28 @@ class Binding:
 
         return run_all
 
-    def _one(self, instruction: Instruction) -> Action:
+    def _compile(self, instruction: Instruction) -> Action:
         device = self.device
         match instruction:
-            case Allocate(value, spec):
+            case AllocateBuffer(value, spec):
                 return _allocation(value, spec, device)
             case Alias(value, original):
                 return _alias(value, original, value in self.filled)
             case Select():
                 return _selection(instruction, cast("SlicingDevice", device), instruction.value in self.filled)
             case Launch():
-                return _launch(instruction, self.given, device)
+                return _launch(instruction, self.preallocated, device)
             case HostOp(label, inputs, output):
-                return _host_op(label, inputs, output, output in self.given, cast("HostOpDevice", device))
+                return _host_op(label, inputs, output, output in self.preallocated, cast("HostOpDevice", device))
             case Communicate(label, source, target):
-                return _exchange(label, source, target, target in self.given, cast("CommunicatingDevice", device))
-            case Copy(source, target):
+                return _exchange(
+                    label, source, target, target in self.preallocated, cast("CommunicatingDevice", device)
+                )
+            case CopyBuffer(source, target):
                 return _copy(source, target, cast("CopyingDevice", device))
             case Release(value):
                 return _release(value, self._returns(value), device)
-            case Loop():
+            case HostLoop():
                 slices = [i for i in in_order(instruction.body) if isinstance(i, Select)]
                 filled = [i.original for i in slices if i.value in self.filled]
                 return _loop(instruction, self.action(instruction.body), self._endings(instruction), filled)
@@ -124,26 +127,26 @@ class Binding:
                 return _stream_action(instruction)
 
     def _returns(self, value: int) -> bool:
-        """Whether the device gets the memory back with this name: it is the last one, and of no input."""
+        """Return whether releasing this name returns the memory to the device: the last name, and not of an input."""
         root = self.root.get(value, value)
         self.names[root] = self.names.get(root, 1) - 1
         return root not in self.bound and root not in self.slices and self.names[root] == 0
 
-    def _endings(self, loop: Loop) -> list[Action]:
-        """The releases of what an iteration defines and does not release itself."""
+    def _endings(self, loop: HostLoop) -> list[Action]:
+        """Return the releases of the values that an iteration defines and does not release itself."""
         defined: dict[int, None] = {}
         for instruction in loop.body:
             match instruction:
-                case Allocate(value, _) | Alias(value, _) | Select(value):
+                case AllocateBuffer(value, _) | Alias(value, _) | Select(value):
                     defined[value] = None
                 case Release(value):
                     defined.pop(value, None)
-            defined.update(dict.fromkeys(v for v in outputs_of(instruction) if v not in self.given))
+            defined.update(dict.fromkeys(v for v in outputs_of(instruction) if v not in self.preallocated))
         return [_release(value, self._returns(value), self.device) for value in defined]
 
 
-def evaluated(count: Count, values: Mapping[int, object]) -> int:
-    """Return an integer that is known now."""
+def evaluate(count: Count, values: Mapping[int, object]) -> int:
+    """Return the current value of an integer of the program."""
     return count if isinstance(count, int) else count.compute(values)
 
 
@@ -151,20 +154,20 @@ def _allocation(value: int, spec: object, device: Device) -> Action:
     allocate = device.allocate
 
     def act(run: Run) -> None:
-        if run.lanes is not None:
-            run.lanes.flush()  # what follows on other streams is after what this one waits for, as for any work
-        run.room[value] = allocate(spec, run.values)
+        if run.streams is not None:
+            run.streams.flush()  # an allocation counts as work of the stream, so it issues the pending waits
+        run.unfilled[value] = allocate(spec, run.values)
 
     return act
 
 
-def _held(run: Run, value: int) -> object:
-    return resolved(run.values[value] if value in run.values else run.room[value])
+def _content(run: Run, value: int) -> object:
+    return resolve(run.values[value] if value in run.values else run.unfilled[value])
 
 
 def _alias(value: int, original: int, is_filled: bool) -> Action:
     def act(run: Run) -> None:
-        (run.room if is_filled else run.values)[value] = _held(run, original)
+        (run.unfilled if is_filled else run.values)[value] = _content(run, original)
 
     return act
 
@@ -174,75 +177,75 @@ def _selection(select: Select, device: SlicingDevice, is_filled: bool) -> Action
     slice_of = device.select
 
     def act(run: Run) -> None:
-        length = None if size is None else evaluated(size, run.values)
-        part = slice_of(_held(run, original), axis, evaluated(index, run.values), length)
+        length = None if size is None else evaluate(size, run.values)
+        part = slice_of(_content(run, original), axis, evaluate(index, run.values), length)
         if not is_filled:
             run.values[value] = part
             return
-        run.room[value] = part
-        if original in run.room:  # which is filled part by part, and whole when it is read
-            run.values[original] = run.room.pop(original)
+        run.unfilled[value] = part
+        if original in run.unfilled:  # its slices fill it one at a time; it is complete by the time it is read
+            run.values[original] = run.unfilled.pop(original)
 
     return act
 
 
-def _launch(launch: Launch, given: frozenset[int], device: Device) -> Action:
+def _launch(launch: Launch, preallocated: frozenset[int], device: Device) -> Action:
     step, label, inputs, call = launch.step, launch.label, launch.inputs, device.launch
-    filled = tuple(value for value in launch.outputs if value in given)
-    made = tuple(value for value in launch.outputs if value not in given)
+    filled = tuple(value for value in launch.outputs if value in preallocated)
+    returned = tuple(value for value in launch.outputs if value not in preallocated)
 
-    def checked(results: Sequence[object] | None) -> Sequence[object]:
-        if results is None or len(results) != len(made):
+    def check(results: Sequence[object] | None) -> Sequence[object]:
+        if results is None or len(results) != len(returned):
             count = "nothing" if results is None else f"{len(results)} values"
-            raise ProgramError(f"`{launch}` returned {count}, expected {len(made)} ({names_of(made)})")
+            raise ProgramError(f"`{launch}` returned {count}, expected {len(returned)} ({names_of(returned)})")
         return results
 
     def act(run: Run) -> None:
-        values, room = run.values, run.room
-        if run.lanes is not None:
-            read, written = [values[value] for value in inputs], [room[value] for value in filled]
-            _submit(run, made, filled, lambda: call(step, label, list(map(resolved, read)), written), checked)
+        values, unfilled = run.values, run.unfilled
+        if run.streams is not None:
+            read, written = [values[value] for value in inputs], [unfilled[value] for value in filled]
+            _submit(run, returned, filled, lambda: call(step, label, list(map(resolve, read)), written), check)
             return
-        results = call(step, label, [values[value] for value in inputs], [room[value] for value in filled])
-        if made or results is not None:
-            values.update(zip(made, checked(results), strict=True))
+        results = call(step, label, [values[value] for value in inputs], [unfilled[value] for value in filled])
+        if returned or results is not None:
+            values.update(zip(returned, check(results), strict=True))
         for value in filled:
-            values[value] = room.pop(value)
+            values[value] = unfilled.pop(value)
 
     return act
 
 
 def _submit(
     run: Run,
-    made: tuple[int, ...],
+    returned: tuple[int, ...],
     filled: tuple[int, ...],
     work: Callable[[], Sequence[object] | None],
-    checked: Callable[[Sequence[object] | None], Sequence[object]],
+    check: Callable[[Sequence[object] | None], Sequence[object]],
 ) -> None:
-    """Does work on the current stream. What it makes on another stream than the caller's is there later."""
-    lanes = cast("Lanes", run.lanes)
-    if lanes.is_callers:
+    """Submit work to the current stream. Values that it returns on a pool stream are futures until it completes."""
+    streams = cast("RunStreams", run.streams)
+    if streams.is_callers:
         results: list[object] = []
 
-        def at_once() -> None:
-            given = work()
-            results.extend(checked(given) if made or given is not None else ())
+        def run_now() -> None:
+            answer = work()
+            results.extend(check(answer) if returned or answer is not None else ())
 
-        lanes.submit(at_once, (*made, *filled))
-        run.values.update(zip(made, results, strict=True))
+        streams.submit(run_now, (*returned, *filled))
+        run.values.update(zip(returned, results, strict=True))
     else:
-        coming = [lanes.later() for _ in made]
+        futures = [streams.promise() for _ in returned]
 
-        def in_time() -> None:
-            given = work()
-            if made or given is not None:
-                for later, result in zip(coming, checked(given), strict=True):
-                    later.held = result
+        def run_in_turn() -> None:
+            answer = work()
+            if returned or answer is not None:
+                for future, result in zip(futures, check(answer), strict=True):
+                    future.content = result
 
-        run.values.update(zip(made, coming, strict=True))
-        lanes.submit(in_time, (*made, *filled))
+        run.values.update(zip(returned, futures, strict=True))
+        streams.submit(run_in_turn, (*returned, *filled))
     for value in filled:
-        run.values[value] = run.room.pop(value)
+        run.values[value] = run.unfilled.pop(value)
 
 
 def _one_result(results: Sequence[object] | None) -> Sequence[object]:
@@ -251,46 +254,47 @@ def _one_result(results: Sequence[object] | None) -> Sequence[object]:
 
 def _host_op(label: object, inputs: tuple[int, ...], output: int, bound: bool, device: HostOpDevice) -> Action:
     call = device.host_op
-    made, filled = ((), (output,)) if bound else ((output,), ())
+    returned, filled = ((), (output,)) if bound else ((output,), ())
 
     def act(run: Run) -> None:
         values = run.values
         read = [values[value] for value in inputs]
-        target = run.room[output] if bound else None
-        if run.lanes is not None:
+        target = run.unfilled[output] if bound else None
+        if run.streams is not None:
 
             def work() -> Sequence[object] | None:
-                result = call(label, list(map(resolved, read)), target)
+                result = call(label, list(map(resolve, read)), target)
                 return None if bound else (result,)
 
-            _submit(run, made, filled, work, _one_result)
+            _submit(run, returned, filled, work, _one_result)
             return
         values[output] = call(label, read, target)
         if bound:
-            values[output] = run.room.pop(output)
+            values[output] = run.unfilled.pop(output)
 
     return act
 
 
 def _exchange(label: object, source: int, target: int, bound: bool, device: CommunicatingDevice) -> Action:
-    """Ranks meet in it, so that it happens at once, after what the current stream waits for."""
+    """Compile an exchange, which runs synchronously: the other ranks wait for this one in it."""
     call = device.communicate
 
     def act(run: Run) -> None:
-        room = run.room.pop(target) if bound else None
-        held: list[object] = []
+        buffer = run.unfilled.pop(target) if bound else None
+        results: list[object] = []
 
         def work() -> None:
-            held.append(call(label, resolved(run.values[source]), room))
+            results.append(call(label, resolve(run.values[source]), buffer))
 
-        if run.lanes is None:
+        if run.streams is None:
             work()
         else:
-            caller, lanes = run.lanes.is_callers, run.lanes
-            if not caller:
-                raise ProgramError("ranks communicate on the caller's stream")
-            lanes.submit(work, (target,))
-        run.values[target] = room if bound else held[0]
+            if not run.streams.is_callers:
+                raise ProgramError(
+                    f"communicate to {name_of(target)}: ranks can communicate on the caller's stream only"
+                )
+            run.streams.submit(work, (target,))
+        run.values[target] = buffer if bound else results[0]
 
     return act
 
@@ -300,13 +304,13 @@ def _copy(source: int, target: int, device: CopyingDevice) -> Action:
 
     def act(run: Run) -> None:
         values = run.values
-        if target in run.room:
-            values[target] = run.room.pop(target)
-        if run.lanes is None:
+        if target in run.unfilled:
+            values[target] = run.unfilled.pop(target)
+        if run.streams is None:
             copy(values[source], values[target])
             return
         read, written = values[source], values[target]
-        run.lanes.submit(lambda: copy(resolved(read), resolved(written)), (target,))
+        run.streams.submit(lambda: copy(resolve(read), resolve(written)), (target,))
 
     return act
 
@@ -315,10 +319,10 @@ def _release(value: int, returns: bool, device: Device) -> Action:
     release = device.release
 
     def act(run: Run) -> None:
-        memory = run.values.pop(value) if value in run.values else run.room.pop(value)
-        if run.lanes is not None:
-            # Memory that is handed out again is written after all that is waited for here.
-            run.lanes.submit((lambda: release(resolved(memory))) if returns else _nothing)
+        memory = run.values.pop(value) if value in run.values else run.unfilled.pop(value)
+        if run.streams is not None:
+            # The device may reuse the memory, so its next writer must come after the pending waits.
+            run.streams.submit((lambda: release(resolve(memory))) if returns else _nothing)
         elif returns:
             release(memory)
 
@@ -329,12 +333,12 @@ def _nothing() -> None:
     pass
 
 
-def _loop(loop: Loop, body: Action, ending: Sequence[Action], filled: Sequence[int]) -> Action:
+def _loop(loop: HostLoop, body: Action, ending: Sequence[Action], filled: Sequence[int]) -> Action:
     index = loop.index
 
     def act(run: Run) -> None:
         values = run.values
-        start, stop, step = [evaluated(count, values) for count in (loop.start, loop.stop, loop.step)]
+        start, stop, step = [evaluate(count, values) for count in (loop.start, loop.stop, loop.step)]
         if step == 0:
             raise ProgramError(f"the loop over {name_of(index)} has a step of 0")
         for number in range(start, stop, step):
@@ -344,8 +348,8 @@ def _loop(loop: Loop, body: Action, ending: Sequence[Action], filled: Sequence[i
                 end(run)
         values.pop(index, None)
         for value in filled:
-            if value in run.room:  # no iteration has begun to fill it
-                values[value] = run.room.pop(value)
+            if value in run.unfilled:  # the loop had no iteration to fill it
+                values[value] = run.unfilled.pop(value)
 
     return act
 
@@ -353,14 +357,14 @@ def _loop(loop: Loop, body: Action, ending: Sequence[Action], filled: Sequence[i
 def _stream_action(instruction: GetStream | SetStream | Synchronize | Wait) -> Action:
     match instruction:
         case GetStream(number):
-            return lambda run: cast("Lanes", run.lanes).name(number)
+            return lambda run: cast("RunStreams", run.streams).name(number)
         case SetStream(stream):
-            return lambda run: cast("Lanes", run.lanes).set(_stream(run, stream))
+            return lambda run: cast("RunStreams", run.streams).set(_stream(run, stream))
         case Synchronize(stream):
-            return lambda run: cast("Lanes", run.lanes).synchronize(_stream(run, stream))
+            return lambda run: cast("RunStreams", run.streams).synchronize(_stream(run, stream))
         case Wait(value):
-            return lambda run: cast("Lanes", run.lanes).wait(value)
+            return lambda run: cast("RunStreams", run.streams).wait(value)
 
 
 def _stream(run: Run, stream: Stream) -> object:
-    return cast("Lanes", run.lanes).stream(stream, run.values)
+    return cast("RunStreams", run.streams).stream(stream, run.values)

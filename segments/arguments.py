@@ -1,10 +1,8 @@
 """The live values of one run, by original number.
 
-An `ArgumentManager` holds what is live and nothing else: inputs and extents are bound, the arguments of a segment
-are gathered in its own order, its results stored, dead values released. What is live at any moment can be read off,
-also after a launch has raised.
-
-This module knows numbers and opaque values. It must not know when to release (that is the program's) or any device.
+An `ArgumentManager` holds exactly the live values: bind the inputs and extents, gather the arguments of a segment in
+its own order, store its results, release dead values. The live values can be inspected at any point, including after a
+launch has raised.
 """
 
 from __future__ import annotations
@@ -18,18 +16,18 @@ from segments.instructions import ProgramError, name_of, names_of
 class ArgumentManager:
     """Live values by original number: tensors and scalars from 0 up, extents negative.
 
-    It belongs to one run at a time; nothing in it is locked.
+    It serves one run at a time and is not thread-safe.
     """
 
     __slots__ = ("values",)
 
     def __init__(self, inputs: Mapping[int, object] | None = None, extents: Mapping[int, object] | None = None) -> None:
-        # What execution works on directly, in the order of definition. Others read `live`.
+        # Execution updates this dict directly, in order of definition. Read `live` instead.
         self.values: dict[int, object] = {}
         self.bind(inputs or {}, extents)
 
     def bind(self, inputs: Mapping[int, object], extents: Mapping[int, object] | None = None) -> None:
-        """Add inputs and extents. Raises ProgramError for a number that is live already, or an extent from 0 up."""
+        """Add inputs and extents. Raises ProgramError for a number that is already live or a non-negative extent."""
         for value in extents or ():
             if value >= 0:
                 raise ProgramError(f"{value} is bound as an extent; extents are negative")
@@ -41,8 +39,8 @@ class ArgumentManager:
 
     @property
     def live(self) -> dict[int, object]:
-        """What is live now: values in the order of their definition, then extents -1, -2, ... (a new dict)."""
-        live = {value: held for value, held in self.values.items() if value >= 0}
+        """A new dict of the live values, in order of definition, followed by the extents -1, -2, ..."""
+        live = {value: content for value, content in self.values.items() if value >= 0}
         for extent in sorted((value for value in self.values if value < 0), reverse=True):
             live[extent] = self.values[extent]
         return live
@@ -53,38 +51,38 @@ class ArgumentManager:
             return self.values[value]
         except KeyError:
             raise ProgramError(
-                f"{name_of(value)} is not live: it was never bound or made, or is released "
-                f"(live: {names_of(self.live) or 'nothing'})"
+                f"{name_of(value)} is not live: it was never bound or produced, or has been released "
+                f"(live: {names_of(self.live) or 'none'})"
             ) from None
 
     def gather(self, segment: Segment) -> list[object]:
-        """Return the arguments of `segment` in the order of its inputs. Raises ProgramError when one is not live."""
+        """Return the arguments of `segment` in the order of its inputs. Raises ProgramError if one is not live."""
         return [self[value] for value in segment.original_inputs]
 
     def store(self, segment: Segment, outputs: Sequence[object]) -> None:
-        """Keep what `segment` returned, in the order of its outputs.
+        """Store the results of `segment`, in the order of its outputs.
 
-        Raises ProgramError when the count differs or one of them is live already; nothing is kept then.
+        Raises ProgramError, and stores nothing, if the count differs or an output is already live.
         """
         numbers = segment.original_outputs
         if len(outputs) != len(numbers):
             raise ProgramError(f"a segment with outputs {names_of(numbers)} returned {len(outputs)} values")
         twice = [value for value in numbers if value in self.values]
         if twice:
-            raise ProgramError(f"made while live: {names_of(twice)}")
+            raise ProgramError(f"already live: {names_of(twice)}")
         self.values.update(zip(numbers, outputs, strict=True))
 
     def release(self, values: Iterable[int]) -> list[object]:
-        """Let go of values and return what was held, in order. Raises ProgramError for extents and for what is dead."""
+        """Remove values and return their contents, in order. Raises ProgramError for extents and dead values."""
         numbers = tuple(values)
         for value in numbers:
             if value < 0:
-                raise ProgramError(f"{name_of(value)} is an extent: extents are integers and stay to the end")
-        held = [self[value] for value in numbers]
+                raise ProgramError(f"{name_of(value)} is an extent: extents are integers and are never released")
+        contents = [self[value] for value in numbers]
         for value in numbers:
             del self.values[value]
-        return held
+        return contents
 
     def outputs(self, values: Iterable[int]) -> tuple[object, ...]:
-        """Return the given values, in order. Raises ProgramError when one is not live."""
+        """Return the contents of `values`, in order. Raises ProgramError if one is not live."""
         return tuple(self[value] for value in values)

@@ -1,10 +1,8 @@
-"""Which groups to offer to which, in which order, until nothing merges any more.
+"""The candidates for merging, in order, up to a fixed point.
 
-First each maximal region between steps that stand alone; then pairs of producer and consumer along the edges in
-topological order, movement steps first, a merged group being offered on at once; last, siblings that read a common
-value. A refused pair is asked again only after one of the two has changed.
-
-This module knows the order of offers and that groups answer them. It must not know why groups refuse.
+First comes each maximal region between steps that are never merged; then producer-consumer pairs in topological order,
+movement steps first, where a merged group continues with its new consumers; last, siblings that read a common value. A
+refused pair is retried only after one of its groups has changed.
 """
 
 from __future__ import annotations
@@ -15,24 +13,24 @@ from collections.abc import Collection, Iterator
 
 from segments.groups import Groups
 
-# How many open groups a further reader of a common value is offered to, the newest first. It bounds the siblings
-# tried for a value with n readers to a multiple of n, where all pairs would be n * n.
+# How many sibling groups each reader of a common value is offered to, newest first. It keeps the pairs tried for a
+# value with n readers linear in n.
 SIBLINGS_TRIED = 8
 
 
 class Candidates:
-    """The offers made to `groups`, which merge as they accept."""
+    """Proposes merges to `groups`, which merge the accepted ones."""
 
     def __init__(self, groups: Groups) -> None:
         self.groups = groups
         self.quotient = groups.quotient
 
     def merge_regions(self) -> None:
-        """Offer each maximal region between steps that stand alone as one group."""
+        """Offer each maximal region between never-merged steps as one group."""
         for region in self.regions():
             steps = tuple(sorted({step for unit in region for step in self.groups.units[unit].steps}))
             if len(steps) == len(self.groups.graph.steps):
-                continue  # this is the whole graph, and was refused
+                continue  # the whole graph has already been refused
             verdict = self.groups.rule.accepts(steps)
             if not verdict:
                 self.groups.log.add(functools.partial(tuple, steps), tuple, verdict)
@@ -44,10 +42,10 @@ class Candidates:
                 self.groups.sealed.add(group)
 
     def regions(self) -> Iterator[list[int]]:
-        """Yield the regions of more than one unit, each with its units ascending.
+        """Yield the regions of several units, each with its units ascending.
 
-        A region is connected by edges, and all its units have the same number of alone steps on the longest path to
-        them: no path can leave it through an alone step and come back.
+        A region is connected by edges, and the longest path to each of its units has the same number of never-merged
+        steps. So no path leaves the region through such a step and re-enters it.
         """
         depth = [0] * len(self.groups.units)
         parent = list(range(len(self.groups.units)))
@@ -71,7 +69,7 @@ class Candidates:
         return (region for region in regions.values() if len(region) > 1)
 
     def merge_to_fixed_point(self) -> None:
-        """Offer pairs and siblings until a full round merges nothing."""
+        """Offer pairs, then siblings, until a full round merges nothing."""
         changed = True
         while changed:
             changed = self.merge_pairs(movement_only=True)
@@ -80,7 +78,7 @@ class Candidates:
                 changed = self.merge_siblings()
 
     def merge_pairs(self, movement_only: bool) -> bool:
-        """Offer each group its consumers once, in topological order; returns whether any merged."""
+        """Offer each group its consumers once, in topological order; return whether any merged."""
         changed = False
         offered: dict[int, int] = {}
         for unit in range(len(self.groups.units)):
@@ -94,7 +92,7 @@ class Candidates:
         return changed
 
     def offer_consumers(self, group: int, movement_only: bool) -> int:
-        """Grow one group over its consumers, and theirs as they join it; returns the group's number in the end."""
+        """Offer a group its consumers, and theirs as they join; return the resulting group's number."""
         find = self.quotient.find
         waiting: list[tuple[bool, int, int]] = []
         tried: set[int] = set()
@@ -120,7 +118,7 @@ class Candidates:
         return group
 
     def merge_siblings(self) -> bool:
-        """Offer groups that read a common value to each other; returns whether any merged."""
+        """Offer groups that read a common value to each other; return whether any merged."""
         changed = False
         for readers in self.common_readers():
             groups = {self.quotient.find(unit) for unit in readers}
@@ -134,7 +132,7 @@ class Candidates:
         return changed
 
     def offer_siblings(self, open_groups: list[int], group: int) -> int | None:
-        """Offer a group to the open ones, the newest first; the union takes the place of the one that took it."""
+        """Offer a group to the open ones, newest first; a union replaces the open group that accepted it."""
         for position in reversed(range(len(open_groups))):
             other = open_groups[position]
             first, second = sorted((other, group), key=self.quotient.label)
@@ -145,15 +143,15 @@ class Candidates:
         return None
 
     def common_readers(self) -> list[list[int]]:
-        """Return the units that read each value with several readers: inputs of the graph first, then by maker."""
+        """Return the reading units of each value with several readers: graph inputs first, then by producer."""
         readers: dict[int, list[int]] = {}
         for position, unit in enumerate(self.groups.units):
             for value in unit.reads:
-                if value >= 0:  # an extent is no data: reading the same one joins nothing
+                if value >= 0:  # extents are not data: a shared extent is no reason to merge
                     readers.setdefault(value, []).append(position)
         shared = [value for value, units in readers.items() if len(units) > 1]
         place = {value: position for position, value in enumerate(self.groups.graph.inputs)}
         inputs = len(place)
-        makers = {value: self.groups.graph.producer(value) for value in shared}
-        shared.sort(key=lambda value: (place.get(value, inputs), makers[value] or 0, value))
+        producers = {value: self.groups.graph.producer(value) for value in shared}
+        shared.sort(key=lambda value: (place.get(value, inputs), producers[value] or 0, value))
         return [readers[value] for value in shared]

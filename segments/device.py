@@ -1,7 +1,4 @@
-"""What a host program runs on, as protocols. Buffers, specifications and labels pass through unlooked at.
-
-Knows: what instructions ask of a device. Must not know: programs, any device.
-"""
+"""Protocols of the devices that run host programs. Buffers, specifications and labels are opaque to the runner."""
 
 from __future__ import annotations
 
@@ -10,55 +7,55 @@ from typing import Protocol
 
 
 class Device(Protocol):
-    """What a program runs on.
+    """The interface that every program needs.
 
-    A device must not depend on `release` to get its memory back: when a launch raises, buffers are dropped by
-    reference alone, since work that was begun may still write to them.
+    A device must not rely on `release` to reclaim memory: when a launch raises, buffers are only dereferenced, since
+    work already submitted may still write to them.
     """
 
     def allocate(self, spec: object, values: Mapping[int, object]) -> object:
-        """Return a fresh buffer for `spec`; `values` are all live values by original number, extents among them."""
+        """Return a new buffer for `spec`. `values` maps original numbers to all live values, including extents."""
         ...
 
     def launch(self, step: int, label: object, inputs: list[object], outputs: list[object]) -> Sequence[object] | None:
-        """Run a segment. `outputs` are the allocated ones, in order; the others are returned, in order."""
+        """Run segment `step`: fill `outputs`, the allocated ones in order, and return the others in order."""
         ...
 
     def release(self, buffer: object) -> None:
-        """Take back what `allocate` or `launch` returned; never called for an input of the program.
+        """Reclaim a buffer that `allocate` or `launch` returned; never called for an input of the program.
 
-        Memory with several names is taken back with the last of them.
+        A buffer with several names is released once, with the last of them.
         """
         ...
 
 
 class CopyingDevice(Device, Protocol):
-    """What a program with Copy instructions runs on."""
+    """The interface that programs with CopyBuffer instructions need."""
 
     def copy(self, source: object, target: object) -> None:
-        """Write what `source` holds into `target`."""
+        """Copy the content of `source` into `target`."""
         ...
 
 
 class SlicingDevice(Device, Protocol):
-    """What a program with Select instructions runs on."""
+    """The interface that programs with Select instructions need."""
 
     def select(self, buffer: object, axis: int, index: int, size: int | None) -> object:
-        """Return a slice that shares the memory of `buffer`; see `Select`."""
+        """Return a view of `buffer`; see `Select`."""
         ...
 
 
 class HostOpDevice(Device, Protocol):
-    """What a program with HostOp instructions runs on."""
+    """The interface that programs with HostOp instructions need."""
 
     def host_op(self, label: object, inputs: list[object], output: object | None) -> object:
-        """Run an operation into `output`, or into a new buffer; return where the result is."""
+        """Run an operation into `output`, or into a new buffer if None; return the buffer with the result."""
         ...
 
 
 class CommunicatingDevice(Device, Protocol):
-    """What a program with Communicate instructions runs on."""
+    """The interface that programs with Communicate instructions need."""
 
     def communicate(self, label: object, source: object, target: object | None) -> object:
-        """Exchange `source` among ranks, into `target` or a new buffer; return where the result is."""
+        """Run a collective on `source`, into `target` or a new buffer if None; return the buffer with the result."""
         ...

@@ -1,11 +1,8 @@
-"""Running a host program over a device.
+"""Execution of a host program on a device.
 
-A `Runner` turns a verified program once into a few closures, so that a call costs little more than its launches:
-the numbers to gather, what to allocate and what to drop are all known before the first call. `execute` and
-`execute_steps` are for a single run.
-
-Knows: the order of instructions, arguments, a device by its methods. Must not know: what a buffer, a specification or
-a label is.
+A `Runner` compiles a verified program to a few closures once, so a call costs little more than its launches: the
+values to gather, the buffers to allocate and the values to release are fixed before the first call. `execute` and
+`execute_steps` serve a single run.
 """
 
 from __future__ import annotations
@@ -18,12 +15,12 @@ from segments.arguments import ArgumentManager
 from segments.device import Device
 from segments.instructions import (
     Communicate,
-    Copy,
+    CopyBuffer,
     GetStream,
+    HostLoop,
     HostOp,
     Instruction,
     Launch,
-    Loop,
     ProgramError,
     Release,
     SetStream,
@@ -32,15 +29,15 @@ from segments.instructions import (
     in_order,
     names_of,
 )
-from segments.lanes import Lanes, StreamsDevice, resolved
 from segments.program import Program
+from segments.run_streams import RunStreams, StreamsDevice, resolve
 
 
 class Runner:
-    """A program bound to a device, ready to be called any number of times.
+    """A program bound to a device, callable any number of times.
 
-    It keeps no state between runs, so that runs of several threads do not meet here. Raises ProgramError when the
-    program does not verify.
+    A Runner keeps no state between runs and may be called from several threads at once. Raises ProgramError if the
+    program fails verification.
     """
 
     __slots__ = ("_actions", "_awaited", "_bound", "_count", "_first_step", "_on_streams", "device", "program")
@@ -61,22 +58,25 @@ class Runner:
         self._first_step = steps[0] if steps else len(blocks)
 
     def __call__(self, arguments: Sequence[object]) -> tuple[object, ...]:
-        """Run on `arguments`, in the order of the program's inputs, and return its outputs."""
+        """Run on `arguments`, in the order of the program's inputs, and return its outputs.
+
+        Raises ProgramError for a wrong number of arguments.
+        """
         if len(arguments) != self._count:
             names = names_of(self.program.inputs)
             raise ProgramError(f"the program takes {self._count} arguments ({names}), got {len(arguments)}")
         return self._run(dict(zip(self.program.inputs, arguments, strict=True)))
 
     def run(self, manager: ArgumentManager) -> tuple[object, ...]:
-        """Run on what is bound in `manager`, and return the outputs, which stay live there.
+        """Run on the values bound in `manager` and return the outputs, which stay live there.
 
-        When a launch raises, the manager holds what was live before it, and no value that was not made.
-        Raises ProgramError when the manager holds other values than the program's inputs.
+        When a launch raises, the manager holds the values that were live before it and none that it would have
+        produced. Raises ProgramError when the manager does not hold exactly the program's inputs.
         """
         return self._run(self._values(manager))
 
     def _run(self, values: dict[int, object]) -> tuple[object, ...]:
-        run = self._opened(values)
+        run = self._open(values)
         try:
             for action, _ in self._actions:
                 action(run)
@@ -87,12 +87,12 @@ class Runner:
         return tuple([values[value] for value in self.program.outputs])
 
     def steps(self, manager: ArgumentManager) -> Generator[dict[int, object], None, tuple[object, ...]]:
-        """Run, yielding what is live (`manager.live`) right before the first launch and after each one.
+        """Run step by step, yielding the live values (`manager.live`) before the first launch and after each one.
 
-        A loop counts as one launch. Inputs that nothing reads are gone in the first state. The generator returns the
-        outputs.
+        A loop counts as one launch. Inputs that nothing reads are released before the first yield. The generator
+        returns the outputs.
         """
-        run = self._opened(self._values(manager))
+        run = self._open(self._values(manager))
         done = False
         try:
             self._act(run, self._actions[: self._first_step])
@@ -111,10 +111,10 @@ class Runner:
         for action, _ in actions:
             action(run)
 
-    def _opened(self, values: dict[int, object]) -> Run:
+    def _open(self, values: dict[int, object]) -> Run:
         if not self._on_streams:
             return Run(values)
-        return Run(values, Lanes(cast("StreamsDevice", self.device).open_streams(), self._awaited))
+        return Run(values, RunStreams(cast("StreamsDevice", self.device).open_streams(), self._awaited))
 
     def _values(self, manager: ArgumentManager) -> dict[int, object]:
         values = manager.values
@@ -122,45 +122,45 @@ class Runner:
             missing, extra = self._bound - values.keys(), values.keys() - self._bound
             raise ProgramError(
                 f"the manager does not hold the program's inputs: "
-                f"missing {names_of(sorted(missing)) or 'nothing'}, besides them {names_of(sorted(extra)) or 'nothing'}"
+                f"missing {names_of(sorted(missing)) or 'none'}, unexpected {names_of(sorted(extra)) or 'none'}"
             )
         return values
 
 
 def _finish(run: Run) -> None:
-    if run.lanes is not None:
-        run.lanes.finish()
-        for value, held in run.values.items():
-            run.values[value] = resolved(held)
+    if run.streams is not None:
+        run.streams.finish()
+        for value, content in run.values.items():
+            run.values[value] = resolve(content)
 
 
 def _abandon(run: Run) -> None:
-    if run.lanes is not None:
-        run.lanes.abandon()
+    if run.streams is not None:
+        run.streams.abandon()
 
 
 def execute(program: Program, manager: ArgumentManager, device: Device) -> tuple[object, ...]:
-    """Run `program` once and return its outputs. To run it again and again, keep a `Runner`."""
+    """Run `program` once and return its outputs. To run it repeatedly, keep a `Runner`."""
     return Runner(program, device).run(manager)
 
 
 def execute_steps(
     program: Program, manager: ArgumentManager, device: Device
 ) -> Generator[dict[int, object], None, tuple[object, ...]]:
-    """Run `program` once, yielding what is live right before the first launch and after each one."""
+    """Run `program` once, yielding the live values before the first launch and after each one."""
     return Runner(program, device).steps(manager)
 
 
 def _is_step(instruction: Instruction) -> bool:
-    return isinstance(instruction, Launch | HostOp | Communicate | Loop)
+    return isinstance(instruction, Launch | HostOp | Communicate | HostLoop)
 
 
 def _blocks(instructions: Sequence[Instruction]) -> list[list[Instruction]]:
-    """What runs as one: what comes before a launch, at most one launch or loop, the copies and releases after it."""
+    """Split instructions into blocks: those before a launch, the launch or loop, and its copies and releases."""
     blocks: list[list[Instruction]] = [[]]
     for instruction in instructions:
-        closed = any(isinstance(other, Release | Copy) or _is_step(other) for other in blocks[-1])
-        if closed and not isinstance(instruction, Release | Copy):
+        closed = any(isinstance(other, Release | CopyBuffer) or _is_step(other) for other in blocks[-1])
+        if closed and not isinstance(instruction, Release | CopyBuffer):
             blocks.append([])
         blocks[-1].append(instruction)
     return blocks

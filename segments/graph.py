@@ -1,14 +1,12 @@
-"""The graph that is split: opaque steps over integer values, and the graph of groups while they are merged.
+"""The graph to partition, opaque steps over integer values, and the quotient graph of its groups.
 
-A `Graph` is immutable and checked once, when it is made: every value has at most one maker, the steps are in
-topological order, and nothing reads a value that nobody makes. Values from 0 up are tensors and scalars; negative
-numbers are extents of the inputs, which are always there and have no maker.
+A `Graph` is immutable and validated at construction: every value has at most one producer, the steps are in topological
+order, and every value read is produced or an input. Values from 0 up are tensors and scalars; negative numbers are
+extents of the inputs, which are always available and have no producer.
 
-A `Quotient` holds the groups while partitioning: which group feeds which through which values, a topological
-order of the groups, and whether two of them can be merged without making a cycle. It keeps that order up to date
-under merging, so that the question costs a search bounded by the places of the two groups and not by the graph.
-
-This module knows integers and edges. It must not know why two groups should or should not be merged.
+A `Quotient` is the graph of groups during partitioning: its edges, the values on them, a topological order, and whether
+merging two groups would create a cycle. It maintains the order under merging, so a cycle check searches only between
+the positions of the two groups rather than the whole graph.
 """
 
 from __future__ import annotations
@@ -16,22 +14,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-# Distance between neighbouring labels of the order of a Quotient. An insertion halves a gap at worst, so that
-# this many bits allow that many insertions at one place before all labels are spread out again.
+# Distance between adjacent labels in the order of a Quotient. An insertion at worst halves a gap, so 40 insertions fit
+# at one place before all labels are reassigned.
 _GAP = 1 << 40
 
 
 class SegmentsError(Exception):
-    """The base of every error that the package raises on its own account."""
+    """The base class of the package's errors."""
 
 
 class GraphError(SegmentsError, ValueError):
-    """The steps, inputs and outputs given do not make a graph."""
+    """The steps, inputs and outputs do not form a valid graph."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One opaque step: the values that it reads, in its own order, the values that it makes, and a label for people."""
+    """One opaque step: the values it reads, in operand order, the values it produces, and a label for messages."""
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -41,11 +39,11 @@ class Step:
 class Graph:
     """An immutable graph of steps in topological order.
 
-    `inputs` are the values that come from outside; negative ones (extents) need no declaration. `outputs` are the
-    values that must exist at the end; an input may be one, and a value may be there twice.
+    `inputs` are the values supplied from outside; extents (negative) need no declaration. `outputs` are the values
+    that must exist at the end; an input may be an output, and a value may be listed twice.
 
-    Raises GraphError when a value is made twice, an input is made by a step or declared twice, a step reads a value
-    that no earlier step makes, a step makes an extent, or an output does not exist.
+    Raises GraphError if a value is produced twice, an input is declared twice or produced by a step, a step reads a
+    value that no earlier step produces, a step produces an extent, or an output does not exist.
     """
 
     __slots__ = ("_output_set", "_producers", "_readers", "inputs", "outputs", "steps")
@@ -59,7 +57,7 @@ class Graph:
         self._readers = self._find_readers()
         for value in self.outputs:
             if value >= 0 and value not in self._producers and value not in self._readers:
-                raise GraphError(f"output {value} is made by no step and is no input of the graph")
+                raise GraphError(f"output {value} is produced by no step and is not an input of the graph")
 
     def _find_producers(self) -> dict[int, int]:
         declared = set(self.inputs)
@@ -71,14 +69,16 @@ class Graph:
             for value in step.outputs:
                 if value < 0:
                     raise GraphError(
-                        f"{self.describe(position)} makes {value}: negative numbers are extents of the inputs, "
-                        f"which no step makes"
+                        f"{self.describe(position)} produces {value}: negative numbers are extents of the inputs, "
+                        f"which no step produces"
                     )
                 if value in declared:
-                    raise GraphError(f"{self.describe(position)} makes value {value}, which is an input of the graph")
+                    raise GraphError(
+                        f"{self.describe(position)} produces value {value}, which is an input of the graph"
+                    )
                 if value in producers:
                     raise GraphError(
-                        f"value {value} is made twice: by {self.describe(producers[value])} "
+                        f"value {value} is produced twice: by {self.describe(producers[value])} "
                         f"and by {self.describe(position)}"
                     )
                 producers[value] = position
@@ -88,28 +88,28 @@ class Graph:
         readers: dict[int, list[int]] = {value: [] for value in self.inputs}
         for position, step in enumerate(self.steps):
             for value in dict.fromkeys(step.inputs):
-                maker = self._producers.get(value)
-                if maker is None:
+                producer = self._producers.get(value)
+                if producer is None:
                     if value >= 0 and value not in readers:
                         raise GraphError(
                             f"{self.describe(position)} reads value {value}, "
-                            f"which no step makes and which is no input of the graph"
+                            f"which no step produces and which is not an input of the graph"
                         )
-                elif maker >= position:
+                elif producer >= position:
                     raise GraphError(
-                        f"{self.describe(position)} reads value {value}, which is made only by "
-                        f"{self.describe(maker)}: steps must be in topological order"
+                        f"{self.describe(position)} reads value {value} before {self.describe(producer)} "
+                        f"produces it: steps must be in topological order"
                     )
                 readers.setdefault(value, []).append(position)
         return {value: tuple(positions) for value, positions in readers.items()}
 
     def describe(self, position: int) -> str:
-        """Name a step for a message: its position, and its label where it has one."""
+        """Name a step for a message: its position and, if any, its label."""
         label = self.steps[position].label
         return f"step {position}" if label is None else f"step {position} ({label})"
 
     def producer(self, value: int) -> int | None:
-        """Return the position of the step that makes `value`, or None for an input or an extent."""
+        """Return the position of the step that produces `value`, or None for an input or an extent."""
         return self._producers.get(value)
 
     def readers(self, value: int) -> tuple[int, ...]:
@@ -121,25 +121,25 @@ class Graph:
         return value in self._output_set
 
     def has(self, value: int) -> bool:
-        """Return whether `value` is an input, is made by a step, or is an extent that a step reads."""
+        """Return whether `value` is an input, is produced by a step, or is an extent that a step reads."""
         return value in self._producers or value in self._readers
 
     def producers_of(self, position: int) -> tuple[int, ...]:
-        """Return the steps that make what the step reads, each once, in the order of its inputs."""
-        makers = (self._producers.get(value) for value in self.steps[position].inputs)
-        return tuple(dict.fromkeys(maker for maker in makers if maker is not None))
+        """Return the steps that produce the step's inputs, each once, in the order of its inputs."""
+        producers = (self._producers.get(value) for value in self.steps[position].inputs)
+        return tuple(dict.fromkeys(producer for producer in producers if producer is not None))
 
     def readers_of(self, position: int) -> tuple[int, ...]:
-        """Return the steps that read what the step makes, each once."""
+        """Return the steps that read the step's outputs, each once."""
         outputs = self.steps[position].outputs
         return tuple(dict.fromkeys(reader for value in outputs for reader in self.readers(value)))
 
     def reaches(self, first: int, second: int) -> bool:
-        """Return whether a path of one edge or more leads from step `first` to step `second`."""
+        """Return whether a path of at least one edge leads from step `first` to step `second`."""
         return second in self.descendants((first,), until=second)
 
     def descendants(self, steps: Iterable[int], until: int | None = None) -> frozenset[int]:
-        """Return every step that a path from one of `steps` leads to, up to position `until` where one is given."""
+        """Return every step reachable from one of `steps`, up to position `until` if given."""
         last = len(self.steps) if until is None else until
         seen: set[int] = set()
         stack = list(steps)
@@ -151,7 +151,7 @@ class Graph:
         return frozenset(seen)
 
     def merge_makes_cycle(self, steps: Collection[int]) -> bool:
-        """Return whether a path leaves `steps` and comes back, so that no order could run them as one."""
+        """Return whether a path leaves `steps` and re-enters them, so no order can run them as one group."""
         if not steps:
             return False
         members = frozenset(steps)
@@ -162,10 +162,10 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class MergePlan:
-    """How to merge two groups of a Quotient: good until the next merge.
+    """How to merge two groups of a Quotient. A plan is valid until the next merge.
 
-    `moved` are the groups between them that change their place, in order. They go right after `second` when
-    `after` is true, and right before `first` otherwise.
+    `moved` lists the groups between them that change position, in order. They move to right after `second` if `after`
+    is true, and to right before `first` otherwise.
     """
 
     first: int
@@ -177,13 +177,13 @@ class MergePlan:
 class Quotient:
     """Groups of nodes under merging, with a topological order of the groups.
 
-    `edges[producer][consumer]` are the values that the consumer reads of the producer; nodes are numbered in
-    topological order. A group goes by the number of one of its nodes (`find`). Merging costs the smaller group's
-    number of neighbours, and keeping the order costs the smaller of two searches: forward from the earlier group,
-    or backward from the later one, both limited to the groups between the two.
+    `edges[producer][consumer]` are the values that the consumer reads from the producer; nodes are numbered in
+    topological order. A group is identified by one of its nodes (`find`). A merge costs the smaller group's number of
+    neighbours plus the shorter of two searches: forward from the earlier group or backward from the later one, both
+    limited to the groups between them.
 
     The order is a linked list with integer labels (M. Dietz and D. Sleator, "Two algorithms for maintaining order
-    in a list", 1987); the search limited to the affected window is that of D. Pearce and P. Kelly, "A dynamic
+    in a list", 1987). The search limited to the affected window follows D. Pearce and P. Kelly, "A dynamic
     topological sort algorithm for directed acyclic graphs", 2007.
     """
 
@@ -209,7 +209,7 @@ class Quotient:
                     self._outside[value] = self._outside.get(value, 0) + 1
 
     def find(self, node: int) -> int:
-        """Return the number by which the group of `node` goes now."""
+        """Return the current number of the group that contains `node`."""
         parents = self._parents
         while parents[node] != node:
             parents[node] = parents[parents[node]]
@@ -217,44 +217,44 @@ class Quotient:
         return node
 
     def groups(self) -> list[int]:
-        """Return all groups, in no particular order of the graph."""
+        """Return all groups, in no particular topological order."""
         return [node for node, parent in enumerate(self._parents) if node == parent]
 
     def label(self, group: int) -> int:
-        """Return the place of the group in the current topological order, as a number to compare."""
+        """Return the position of the group in the current topological order, as a comparable number."""
         return self._labels[group]
 
     def consumers(self, group: int) -> Collection[int]:
-        """Return the groups that read what `group` makes (a live view: copy before merging)."""
+        """Return the groups that read the outputs of `group`. It is a live view: copy it before merging."""
         return self._consumers[group].keys()
 
     def values(self, producer: int, consumer: int) -> Collection[int]:
-        """Return the values that `consumer` reads of `producer`; empty when there are none."""
+        """Return the values that `consumer` reads from `producer`; empty if there are none."""
         return self._consumers[producer].get(consumer, ())
 
     def outside_readers(self, value: int) -> int:
-        """Return how many groups other than its maker's read `value`."""
+        """Return how many groups other than its producer's read `value`."""
         return self._outside.get(value, 0)
 
     def plan(self, first: int, second: int) -> MergePlan | None:
-        """Return how to merge two different groups, or None when that would make a cycle."""
+        """Return how to merge two different groups, or None if that would create a cycle."""
         if self._labels[first] > self._labels[second]:
             first, second = second, first
         ahead: set[int] = set()
         behind: set[int] = set()
         forward = self._walk(first, second, self._consumers, ahead, behind)
         backward = self._walk(second, first, self._producers, behind, ahead)
-        # The two searches take turns link by link, so that the cost is twice that of the shorter one.
+        # The two searches alternate edge by edge, so the cost is at most twice that of the shorter one.
         while True:
-            found = next(forward, None)
-            if found is not None:
+            outcome = next(forward, None)
+            if outcome is not None:
                 between, after = ahead, True
                 break
-            found = next(backward, None)
-            if found is not None:
+            outcome = next(backward, None)
+            if outcome is not None:
                 between, after = behind, False
                 break
-        if found == "cycle":
+        if outcome == "cycle":
             return None
         moved = tuple(sorted(between, key=self._labels.__getitem__))
         return MergePlan(first, second, moved, after)
@@ -262,7 +262,7 @@ class Quotient:
     def _walk(
         self, start: int, goal: int, links: list[dict[int, set[int]]], seen: set[int], met: set[int]
     ) -> Iterator[str | None]:
-        """Search from `start` between the two places; yields None after each link, and the finding at the end."""
+        """Search from `start` between the two positions; yield None after each edge and the outcome at the end."""
         labels = self._labels
         low, high = sorted((labels[start], labels[goal]))
         stack = [start]
@@ -281,7 +281,7 @@ class Quotient:
         yield "free"
 
     def merge(self, plan: MergePlan) -> int:
-        """Merge the two groups of `plan` and return the number by which the union goes."""
+        """Merge the two groups of `plan` and return the union's number."""
         first, second = plan.first, plan.second
         place = second if plan.after else first
         for group in plan.moved:
@@ -311,7 +311,7 @@ class Quotient:
                     self._outside[value] -= 1
         for other, values in self._consumers[gone].items():
             del self._producers[other][gone]
-            # A producer's values are its own, so that no reader is counted twice here.
+            # Each value has one producer, so no reader is counted twice here.
             self._share(keep, other, values, self._consumers[keep].get(other))
         for other, values in self._producers[gone].items():
             del self._consumers[other][gone]
@@ -346,7 +346,7 @@ class Quotient:
             self._previous[following] = new
 
     def _insert(self, groups: Sequence[int], previous: int, following: int) -> None:
-        """Link `groups` in between two neighbours (-1: the end of the list) and label them."""
+        """Link `groups` between two neighbours (-1: the end of the list) and label them."""
         if not groups:
             return
         low = self._labels[previous] if previous >= 0 else self._labels[following] - _GAP * (len(groups) + 1)
@@ -365,7 +365,7 @@ class Quotient:
             self._spread_labels(groups[0])
 
     def _spread_labels(self, group: int) -> None:
-        """Give all groups fresh labels a full gap apart, going along the list that `group` is in."""
+        """Reassign labels a full gap apart along the list that contains `group`."""
         while self._previous[group] >= 0:
             group = self._previous[group]
         label = _GAP

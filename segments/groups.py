@@ -1,10 +1,8 @@
-"""Groups of steps while they grow together: what is known of each, who may merge with whom, and the order they have.
+"""The groups of a partition while they merge: their facts, which pairs may merge, and their topological order.
 
-Two groups merge when all agree: the kept boundaries, what an earlier try has found out (`apart`), the rule on their
-facts, the graph (no cycle), and a user's predicate, asked last. A refusal is remembered until one of the two changes.
-
-This module knows rules and predicates as things that answer, and groups of units. It must not know which pairs are
-worth an offer, nor what steps are.
+Two groups merge if the kept boundaries, the pairs that an earlier attempt ruled out (`apart`), the rule on their facts,
+the graph (no cycle) and finally the user's predicate all allow it. A refusal is cached until either group changes.
+`candidates.py` decides which pairs to try.
 """
 
 from __future__ import annotations
@@ -18,11 +16,11 @@ from segments.rules import Edge, RefusalCode, RefusalLog, Rule, SegmentationErro
 from segments.units import Forbids, Unit
 
 Apart: TypeAlias = Mapping[tuple[int, int], Verdict]
-"""Pairs of steps at home whose groups must not merge, with the reason."""
+"""Pairs of home steps whose groups must not merge, with the reason."""
 
 
 class Groups:
-    """The units while they grow together. A group goes by the number that the quotient gives it."""
+    """The groups of units, each identified by its number in the quotient graph."""
 
     def __init__(
         self,
@@ -45,31 +43,31 @@ class Groups:
         edges: list[dict[int, list[int]]] = [{} for _ in units]
         for position, unit in enumerate(units):
             for value in unit.reads:
-                maker = graph.producer(value)
-                if maker is not None:
-                    edges[self.unit_of[maker]].setdefault(position, []).append(value)
+                producer = graph.producer(value)
+                if producer is not None:
+                    edges[self.unit_of[producer]].setdefault(position, []).append(value)
         self.quotient = Quotient(edges)
         self.members = [[position] for position in range(len(units))]
         self.facts = [unit.facts for unit in units]
         self.alone = [rule.alone(unit.home) for unit in units]
         self.movement = [rule.movement(unit.home) for unit in units]
-        self.stamps = list(range(len(units)))  # changes whenever the group does
+        self.stamps = list(range(len(units)))  # group -> a number that changes whenever the group does
         self.next_stamp = len(units)
         self.refused: dict[tuple[int, int], tuple[int, int, Verdict]] = {}
-        self.last_merge: dict[int, tuple[int, int]] = {}  # group -> the two groups' first units, for messages
-        self.foes: list[dict[int, Verdict]] = [{} for _ in units]  # group -> units that it must not get, and why not
+        self.last_merge: dict[int, tuple[int, int]] = {}  # group -> first units of the two merged groups, for messages
+        self.foes: list[dict[int, Verdict]] = [{} for _ in units]  # group -> units it must not contain, with the reason
         for pair, verdict in apart.items():
             first, second = (self.unit_of[home] for home in pair)
             self.foes[first][second] = self.foes[second][first] = verdict
-        self.dissolved: dict[int, Verdict] = {}  # units of a group that was refused whole, and why it was
-        self.sealed: set[int] = set()  # accepted whole, with no facts to grow on from
+        self.dissolved: dict[int, Verdict] = {}  # unit of a group that the full check refused -> the reason
+        self.sealed: set[int] = set()  # accepted whole, without facts to merge further
         self.checked: dict[int, int] = {}  # group -> its stamp when the full check accepted it
-        self.positions: dict[int, int] = {}  # group -> its place in the order, once that is known
-        self.step_cache: dict[int, tuple[int, ...]] = {}  # dropped when the group changes
+        self.positions: dict[int, int] = {}  # group -> its position in the final order, once known
+        self.step_cache: dict[int, tuple[int, ...]] = {}  # an entry is invalidated when its group changes
         self.copies = any(len(unit.steps) > 1 for unit in units)
 
     def steps(self, group: int) -> tuple[int, ...]:
-        """Return the steps of a group, ascending, copies of cheap ones included."""
+        """Return the steps of a group, ascending, including copies of cheap steps."""
         steps = self.step_cache.get(group)
         if steps is None:
             steps = tuple(sorted({step for unit in self.members[group] for step in self.units[unit].steps}))
@@ -77,7 +75,7 @@ class Groups:
         return steps
 
     def attempt(self, first: int, second: int) -> int | None:
-        """Merge two groups if all agree; returns the union, or None after noting why not."""
+        """Merge two groups if nothing forbids it. Return the union, or None after logging the refusal."""
         known = self.refused.get((first, second))
         if known is not None and known[0] == self.stamps[first] and known[1] == self.stamps[second]:
             return None
@@ -89,21 +87,21 @@ class Groups:
         return self.join(plan, verdict.facts, (self.members[first][0], self.members[second][0]))
 
     def judge(self, first: int, second: int) -> tuple[Verdict, MergePlan | None]:
-        """Ask about one pair: kept boundaries, the rule, cycles, and the predicate last. A plan means yes."""
+        """Judge one pair by kept boundaries, the rule, cycles and last the predicate. Accepted pairs have a plan."""
         for group in (first, second):
             if self.alone[group]:
                 step = self.units[self.members[group][0]].home
-                why = "a step that stands alone is never merged"
-                return no(why, RefusalCode.STANDS_ALONE, step=self.graph.describe(step)), None
+                reason = "this step always runs as a segment of its own"
+                return no(reason, RefusalCode.STANDS_ALONE, step=self.graph.describe(step)), None
         for group in (first, second):
             if group in self.sealed:
-                why = "a region was accepted whole, without facts to grow on from"
-                return no(why, RefusalCode.ACCEPTED_WHOLE, steps=self.steps(group)), None
+                reason = "a region accepted as a whole is not merged further"
+                return no(reason, RefusalCode.ACCEPTED_WHOLE, steps=self.steps(group)), None
             if group in self.dissolved:
                 return self.dissolved[group], None
-        taken_back = self.foe(first, second)
-        if taken_back is not None:
-            return taken_back, None
+        undone = self.foe(first, second)
+        if undone is not None:
+            return undone, None
         values = sorted(self.quotient.values(first, second))
         held = [value for value in values if value in self.kept]
         if held:
@@ -116,19 +114,19 @@ class Groups:
             return verdict, None
         plan = self.quotient.plan(first, second)
         if plan is None:
-            return no("merging would make a cycle", RefusalCode.CYCLE), None
+            return no("merging would create a cycle", RefusalCode.CYCLE), None
         forbidden = self.forbids.verdict(lambda: self.steps(first), lambda: self.steps(second))
         return (verdict, plan) if forbidden else (forbidden, None)
 
     def foe(self, first: int, second: int) -> Verdict | None:
-        """Return why a step of one group must not be with a step of the other, or None."""
+        """Return why a step of one group must stay apart from a step of the other, or None."""
         if len(self.foes[second]) < len(self.foes[first]):
             first, second = second, first
-        found = (verdict for unit, verdict in self.foes[first].items() if self.quotient.find(unit) == second)
-        return next(found, None)
+        reasons = (verdict for unit, verdict in self.foes[first].items() if self.quotient.find(unit) == second)
+        return next(reasons, None)
 
     def join(self, plan: MergePlan, facts: object, parts: tuple[int, int]) -> int:
-        """Carry out a merge and return the union's number."""
+        """Merge two groups by `plan` and return the union's number."""
         shown = [self.step_cache.get(part) for part in (plan.first, plan.second)]
         group = self.quotient.merge(plan)
         gone = plan.second if group == plan.first else plan.first
@@ -146,7 +144,7 @@ class Groups:
         self.next_stamp += 1
         self.last_merge[group] = parts
         if shown[0] is not None and shown[1] is not None:
-            # Both were shown to a predicate, and the union will be: joining two sorted runs is the cheap way.
+            # The predicate has seen both groups and will see the union. Sorting two sorted runs is linear.
             steps = shown[0] + shown[1]
             self.step_cache[group] = tuple(sorted(set(steps) if self.copies else steps))
         else:
@@ -154,17 +152,19 @@ class Groups:
         return group
 
     def join_all(self, units: Sequence[int], facts: object) -> int:
-        """Make one group of units, ascending, that an order of the groups allows; returns its number."""
+        """Merge units, given ascending and without a cycle through other groups, into one group; return its number."""
         group = units[0]
         for unit in units[1:]:
             plan = self.quotient.plan(group, unit)
             if plan is None:
-                raise SegmentationError(f"the steps {self.steps(group)} and those of unit {unit} cannot be one group")
+                raise SegmentationError(
+                    f"steps {self.steps(group)} and those of unit {unit} cannot form one group: it would create a cycle"
+                )
             group = self.join(plan, facts, (units[0], unit))
         return group
 
     def refusals(self) -> dict[int, Verdict]:
-        """Run the rule's full check on each group of more than one step that it has not seen as it is."""
+        """Run the rule's full check on each group of several steps that changed since its last check."""
         refused: dict[int, Verdict] = {}
         for group in self.quotient.groups():
             if len(self.steps(group)) > 1 and self.checked.get(group) != self.stamps[group]:
@@ -174,21 +174,21 @@ class Groups:
         return refused
 
     def without(self, refused: Mapping[int, Verdict]) -> Groups:
-        """Return the same groups, those that `refused` names taken apart into their units."""
-        again = Groups(self.graph, self.rule, self.forbids, self.kept, self.units, self.apart, self.log)
-        now: dict[int, int] = {}
+        """Return a copy of the groups in which each group in `refused` is split into its units."""
+        copy = Groups(self.graph, self.rule, self.forbids, self.kept, self.units, self.apart, self.log)
+        new_number: dict[int, int] = {}
         for group in self.quotient.groups():
             units = sorted(self.members[group])
             if group in refused:
-                again.dissolved.update(dict.fromkeys(units, refused[group]))
+                copy.dissolved.update(dict.fromkeys(units, refused[group]))
             else:
-                now[group] = again.join_all(units, self.facts[group])
-        again.sealed = {now[group] for group in self.sealed if group in now}
+                new_number[group] = copy.join_all(units, self.facts[group])
+        copy.sealed = {new_number[group] for group in self.sealed if group in new_number}
         for (first, second), (*stamps, verdict) in self.refused.items():
-            if first in now and second in now and stamps == [self.stamps[first], self.stamps[second]]:
-                pair = now[first], now[second]
-                again.refused[pair] = (again.stamps[pair[0]], again.stamps[pair[1]], verdict)
-        return again
+            if first in new_number and second in new_number and stamps == [self.stamps[first], self.stamps[second]]:
+                pair = new_number[first], new_number[second]
+                copy.refused[pair] = (copy.stamps[pair[0]], copy.stamps[pair[1]], verdict)
+        return copy
 
     def describe_growth(self, group: int) -> str:
         parts = self.last_merge.get(group)
@@ -200,7 +200,7 @@ class Groups:
         return f"the last merge, of the group of {first} with that of {second}"
 
     def ordered_groups(self) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """Return (steps, steps at home) of each group, in topological order, the smallest first step first."""
+        """Return (steps, home steps) of each group in topological order, ties broken by the smallest first step."""
         order: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
         waiting: dict[int, int] = {}
         for group in self.quotient.groups():
@@ -219,7 +219,7 @@ class Groups:
         return order
 
     def reasons(self) -> dict[tuple[int, int], Verdict]:
-        """Return why each pair of groups with a value between them is two, by the groups' places in the order."""
+        """Return why each producer-consumer pair was not merged, keyed by the groups' positions in the order."""
         reasons: dict[tuple[int, int], Verdict] = {}
         for group, position in self.positions.items():
             for consumer in self.quotient.consumers(group):

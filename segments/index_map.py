@@ -1,15 +1,12 @@
-"""The border of a segment: which of its own numbers stands for which of the original's.
+"""The interface of a segment: maps between its local value numbers and those of the original graph.
 
-A segment is a graph of its own and numbers its values from 0: first its inputs in the order of their original
-numbers, then the extents that it gets as scalar inputs (-1, -2, ... of the original in that order), then the values
-that its steps make, in the order of the steps. The extents of its own input tensors are its -1, -2, ... in the order
-of input and axis. A literal axis (static, or the 1 of a broadcast) takes its place in that count, as it does in the
-original, and has no entry.
+A segment is a graph of its own and numbers its values from 0: its inputs in the order of their original numbers, then
+the extents it takes as scalar inputs (original -1, -2, ... in that order), then the values its steps produce, in step
+order. The extents of its input tensors are -1, -2, ... in the order of input and axis. A literal axis (static, or the
+1 of a broadcast) takes up a number, as it does in the original, but has no entry in the map.
 
-An extent that a segment needs of a tensor that it does not read comes in as a scalar, so that no tensor is kept
-alive for its shape.
-
-This module knows numbers. It must not know what a value is, save that it has axes whose extents have numbers.
+A segment that needs the extent of a tensor it does not read takes that extent as a scalar input, so no tensor stays
+alive for its shape alone.
 """
 
 from __future__ import annotations
@@ -26,14 +23,15 @@ ExtentsOf = Callable[[int], Sequence[int | None]]
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One segment of a graph, with the maps between its own numbers (local) and the graph's (original).
+    """One segment of a graph, with maps between its value numbers (local) and the graph's (original).
 
-    `steps`: positions in the graph, ascending. `inputs`, `outputs`: local numbers, ascending. `index_map`: what
-    crosses the border, local -> original; the entry of an extent that comes in as a scalar is negative.
-    `value_map`: every local value -> original, scalar inputs included; `inverse`: the other way round.
-    `extent_map`: the extents of its own input tensors, local -> original, both negative. `extent_inverse`: every
-    original extent that the segment knows -> the first local number of it: negative for an axis of its own inputs,
-    a value of the segment (0 or more) for a scalar input.
+    steps: positions in the graph, ascending.
+    inputs, outputs: local numbers, ascending.
+    index_map: the inputs and outputs, local -> original; an extent passed as a scalar maps to a negative number.
+    value_map: every local value -> original, scalar inputs included; `inverse` is the opposite direction.
+    extent_map: the extents of the segment's input tensors, local -> original, both negative.
+    extent_inverse: every original extent available in the segment -> its first local number, which is negative for an
+        axis of an input tensor and 0 or more for a scalar input.
     """
 
     steps: tuple[int, ...]
@@ -64,16 +62,15 @@ def build_segment(
     needs_extents: Collection[int] = (),
     outputs: Collection[int] | None = None,
 ) -> Segment:
-    """Build the segment of `steps`, in whatever order they come.
+    """Build the segment that holds `steps`, given in any order.
 
-    `extents_of(value)` gives, for each axis of an original value, the original's number of its extent (negative) or
-    None for a literal axis; an empty sequence for a scalar. `needs_extents` are original extents that the steps need
-    besides those they read as operands; the ones that the segment's own inputs carry add no scalar input.
-    `outputs` are the original values to store; by default those that a step outside reads or the graph puts out,
-    which with copied steps is more than needed (`Partition.stored` has the exact ones).
+    `extents_of(value)` returns, for each axis of an original value, the original number of its extent (negative) or
+    None for a literal axis; an empty sequence for a scalar. `needs_extents` lists original extents that the steps need
+    in addition to those they read as operands; an extent that an input tensor of the segment carries adds no scalar
+    input. `outputs` lists the original values to store. The default is every value that a step outside the segment
+    reads or the graph returns, which is a superset where steps are recomputed (`Partition.stored` is exact).
 
-    Raises GraphError for a step that is there twice, an output that the steps do not make, or an extent that is
-    not negative.
+    Raises GraphError for a duplicate step, an output that the steps do not produce, or an extent that is not negative.
     """
     order = tuple(sorted(steps))
     members = frozenset(order)
@@ -115,7 +112,7 @@ def build_segments(
     extents_of: ExtentsOf,
     needs_extents: Callable[[tuple[int, ...]], Collection[int]] | None = None,
 ) -> tuple[Segment, ...]:
-    """Build the segments of all groups in their order; `needs_extents(steps)` is asked once for each group."""
+    """Build the segments of all groups, in order. `needs_extents(steps)` is called once for each group."""
     return tuple(
         build_segment(
             graph,

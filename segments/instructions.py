@@ -1,10 +1,8 @@
-"""The instructions of a host program: what happens between launches, as data that prints.
+"""The instructions of a host program, as printable data.
 
-Values go by their original numbers: tensors and scalars from 0 up, extents of the inputs negative. The index of a loop
-is a value too, which its body can read. Streams are of two kinds: those of a pool, by an index, and the one that was
-current when `GetStream` named it.
-
-Knows: what an instruction reads and writes. Must not know: their order, what a specification or a label means, devices.
+Values are identified by their original numbers: tensors and scalars from 0 up, extents of the inputs negative. A loop's
+index is a value that its body can read. A stream is either a pool stream, given by an index, or the stream that was
+current when `GetStream` numbered it. Specifications and labels are opaque and belong to the planner and the device.
 """
 
 from __future__ import annotations
@@ -17,26 +15,25 @@ from segments.graph import SegmentsError
 
 
 class ProgramError(SegmentsError, RuntimeError):
-    """A host program that would read, write or free what it must not; or arguments that do not fit it."""
+    """A host program that violates a rule of `Program.verify`, or arguments that do not match its inputs."""
 
 
 def name_of(value: int) -> str:
-    """Return how a value is written: t3 for value 3, e1 for extent -1."""
+    """Return the printed name of a value: t3 for value 3, e1 for extent -1."""
     return f"t{value}" if value >= 0 else f"e{-value}"
 
 
 def names_of(values: Iterable[int]) -> str:
-    """Return the names of values, with commas between."""
+    """Return the printed names of values, separated by commas."""
     return ", ".join(map(name_of, values))
 
 
 @dataclass(frozen=True, slots=True)
 class Integer:
-    """An integer that is known when the program runs.
+    """An integer computed when the program runs.
 
-    `compute` gets the live values by number and looks at those that are in `reads`; `text` is how it is written.
-    `value` is the number of the value that it is, where it is one as it stands; `remainder` is (number of a value,
-    divisor), where it is what is left of dividing that value.
+    `compute` gets the live values by number and reads only those in `reads`; `text` is the printed form. `value` is set
+    if the integer is exactly that value; `remainder` is (value, divisor) if it is that value modulo the divisor.
     """
 
     text: str
@@ -50,16 +47,16 @@ class Integer:
 
 
 Count: TypeAlias = int | Integer
-"""A constant, or an integer that is known when the program runs."""
+"""A constant, or an integer computed when the program runs."""
 
 
 def integer_of(value: int, text: str | None = None) -> Integer:
-    """Return the integer that a value is: an extent, a scalar, the index of a loop."""
+    """Return a value as an Integer: an extent, a scalar or a loop index."""
     return Integer(text or name_of(value), (value,), lambda values: values[value], value)  # type: ignore[arg-type, return-value]
 
 
 def remainder_of(value: int, divisor: int) -> Integer:
-    """Return the integer that is left of dividing a value by a constant."""
+    """Return a value modulo a constant divisor, as an Integer."""
     return Integer(
         f"{name_of(value)} % {divisor}", (value,), lambda values: values[value] % divisor,  # type: ignore[operator]
         remainder=(value, divisor),
@@ -67,13 +64,13 @@ def remainder_of(value: int, divisor: int) -> Integer:
 
 
 def reads_of_count(count: Count) -> tuple[int, ...]:
-    """Return the values that an integer depends on."""
+    """Return the values that an integer reads."""
     return count.reads if isinstance(count, Integer) else ()
 
 
 @dataclass(frozen=True, slots=True)
 class PoolStream:
-    """Stream number `index` of the device's pool, which is for this program's use."""
+    """Stream `index` of the device's pool, reserved for this program during a run."""
 
     index: Count
 
@@ -83,7 +80,7 @@ class PoolStream:
 
 @dataclass(frozen=True, slots=True)
 class NamedStream:
-    """The stream that `GetStream` has given this number."""
+    """The stream to which `GetStream` gave this number."""
 
     number: int
 
@@ -95,8 +92,8 @@ Stream: TypeAlias = PoolStream | NamedStream
 
 
 @dataclass(frozen=True, slots=True)
-class Allocate:
-    """Make room for `value`; what `spec` says is between the one who planned and the device."""
+class AllocateBuffer:
+    """Allocate a buffer for `value`. `spec` is opaque: the planner writes it and the device reads it."""
 
     value: int
     spec: object = None
@@ -107,7 +104,7 @@ class Allocate:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Run segment number `step`: read `inputs`, and fill `outputs` where they are allocated, or else make them."""
+    """Run segment `step` on `inputs`. It fills the outputs that are allocated and returns the others."""
 
     step: int
     inputs: tuple[int, ...]
@@ -116,15 +113,15 @@ class Launch:
 
     def __str__(self) -> str:
         name = f"segment_{self.step}" if self.label is None else self.label
-        made = f" -> {names_of(self.outputs)}" if self.outputs else ""
-        return f"launch {name}({names_of(self.inputs)}){made}"
+        outputs = f" -> {names_of(self.outputs)}" if self.outputs else ""
+        return f"launch {name}({names_of(self.inputs)}){outputs}"
 
 
 @dataclass(frozen=True, slots=True)
 class HostOp:
-    """Run an operation of the array library, with no compiled kernel: into `output` if it has memory, or a new one.
+    """Run an array library operation instead of a compiled kernel, into `output` if allocated or into a new buffer.
 
-    `step` is the segment that it is, if it is one.
+    `step` is the segment that the operation implements, if any.
     """
 
     label: object
@@ -138,7 +135,7 @@ class HostOp:
 
 @dataclass(frozen=True, slots=True)
 class Communicate:
-    """Exchange `source` among ranks as `label` says: into `target` where it has memory, or a new one."""
+    """Run the collective `label` on `source`, into `target` if allocated or into a new buffer."""
 
     label: object
     source: int
@@ -150,7 +147,7 @@ class Communicate:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Let go of `value`: nothing later reads it."""
+    """Release `value`, which no later instruction reads."""
 
     value: int
 
@@ -160,7 +157,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """Make `value` another name of the memory of `original`, which is allocated or live; an alias of one will do."""
+    """Make `value` another name of the memory of `original`, which is allocated or live and may itself be an alias."""
 
     value: int
     original: int
@@ -171,10 +168,10 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """Make `value` the slice of `original` at `index` of `axis`, with no copy; what fills it fills that part.
+    """Make `value` a view of `original` at `index` along `axis`; writing to it writes that part of `original`.
 
-    With no `size` the slice lacks the axis. Else it has elements index * size up to (index + 1) * size of it, cut to
-    what there is.
+    Without `size` the view drops the axis. Otherwise it covers elements index * size up to (index + 1) * size,
+    clipped to the extent of the axis.
     """
 
     value: int
@@ -189,8 +186,8 @@ class Select:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
-    """Write what `source` holds into the memory of `target`, which from then on holds it too."""
+class CopyBuffer:
+    """Copy the content of `source` into the memory of `target`."""
 
     source: int
     target: int
@@ -211,7 +208,7 @@ class GetStream:
 
 @dataclass(frozen=True, slots=True)
 class SetStream:
-    """Make a stream the current one: what comes next runs on it."""
+    """Make a stream the current one; later instructions run on it."""
 
     stream: Stream
 
@@ -221,9 +218,9 @@ class SetStream:
 
 @dataclass(frozen=True, slots=True)
 class Synchronize:
-    """What comes next on the current stream starts after all that was started on `stream`; the host does not wait.
+    """Make later work on the current stream wait for all work submitted to `stream`; the host does not block.
 
-    It is a wait for work: a stream that was only told to wait, and has run nothing since, passes that on to nobody.
+    The wait covers work only: waits that `stream` has not yet followed with work are not passed on.
     """
 
     stream: Stream
@@ -234,7 +231,7 @@ class Synchronize:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What comes next on the current stream starts after `value` has been made, whatever stream that is on."""
+    """Make later work on the current stream wait until `value` is defined, on whatever stream that happens."""
 
     value: int
 
@@ -243,10 +240,10 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
-    """Run `body` with the value `index` = start, start + step, ... before stop.
+class HostLoop:
+    """Run `body` with the value `index` = start, start + step, ... up to but excluding stop.
 
-    What the body defines ends with the iteration, and so does the index.
+    The index and the values that the body defines go out of scope at the end of each iteration.
     """
 
     index: int
@@ -257,19 +254,19 @@ class Loop:
 
     def __str__(self) -> str:
         head = f"for {name_of(self.index)} in range({self.start}, {self.stop}, {self.step}):"
-        return "\n".join([head, *indented(self.body)])
+        return "\n".join([head, *indent_lines(self.body)])
 
 
 Instruction: TypeAlias = (
-    Allocate
+    AllocateBuffer
     | Alias
     | Select
     | Launch
     | HostOp
     | Communicate
-    | Copy
+    | CopyBuffer
     | Release
-    | Loop
+    | HostLoop
     | GetStream
     | SetStream
     | Wait
@@ -277,21 +274,21 @@ Instruction: TypeAlias = (
 )
 
 
-def indented(instructions: Iterable[Instruction]) -> list[str]:
-    """Return the lines of instructions, two spaces in."""
+def indent_lines(instructions: Iterable[Instruction]) -> list[str]:
+    """Return the printed lines of instructions, indented by two spaces."""
     return [f"  {line}" for instruction in instructions for line in str(instruction).split("\n")]
 
 
 def inputs_of(instruction: Instruction) -> tuple[int, ...]:
-    """Return the values whose content an instruction reads, without those of a loop's body."""
+    """Return the values whose content an instruction reads, excluding a loop's body."""
     match instruction:
         case Launch(_, inputs, _) | HostOp(_, inputs, _):
             return inputs
-        case Communicate(_, source, _) | Copy(source, _):
+        case Communicate(_, source, _) | CopyBuffer(source, _):
             return (source,)
         case Select(_, _, _, index, size):
             return (*reads_of_count(index), *(() if size is None else reads_of_count(size)))
-        case Loop(_, start, stop, step):
+        case HostLoop(_, start, stop, step):
             return (*reads_of_count(start), *reads_of_count(stop), *reads_of_count(step))
         case SetStream(PoolStream(index)) | Synchronize(PoolStream(index)):
             return reads_of_count(index)
@@ -299,7 +296,7 @@ def inputs_of(instruction: Instruction) -> tuple[int, ...]:
 
 
 def outputs_of(instruction: Instruction) -> tuple[int, ...]:
-    """Return the values that an instruction makes or fills, without those of a loop's body."""
+    """Return the values that an instruction returns or fills, excluding a loop's body."""
     match instruction:
         case Launch(_, _, outputs):
             return outputs
@@ -311,10 +308,10 @@ def outputs_of(instruction: Instruction) -> tuple[int, ...]:
 
 
 def in_order(instructions: Iterable[Instruction]) -> list[Instruction]:
-    """Return the instructions with those of loop bodies after their loop, each once."""
-    found: list[Instruction] = []
+    """Return all instructions in program order, each loop followed by those of its body."""
+    flat: list[Instruction] = []
     for instruction in instructions:
-        found.append(instruction)
-        if isinstance(instruction, Loop):
-            found += in_order(instruction.body)
-    return found
+        flat.append(instruction)
+        if isinstance(instruction, HostLoop):
+            flat += in_order(instruction.body)
+    return flat

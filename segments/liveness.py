@@ -1,10 +1,8 @@
-"""When values die: last uses, and where the releases of a program go.
+"""Liveness: the last use of each value, and the placement of releases in a program.
 
-The rules: a value from 0 up is released right after its last reader. One that is made and that nothing reads is
-released right after it is made, and an input that nothing reads before the first launch, so that nothing lives
-without a reader to come. Outputs of the program stay, and so do extents, which are integers and cost nothing.
-
-This module knows the order of reads and writes. It must not know devices or what a value is.
+A value (numbered from 0) is released right after its last reader. A value without readers is released right after the
+launch that produces it, and an input without readers before the first launch. Outputs of the program are not released,
+nor are extents: they are integers and hold no memory.
 """
 
 from __future__ import annotations
@@ -12,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from segments.index_map import Segment
-from segments.instructions import Allocate, Instruction, Launch, Release
+from segments.instructions import AllocateBuffer, Instruction, Launch, Release
 from segments.program import Program
 
 
 def last_uses(launches: Sequence[Launch], inputs: Sequence[int]) -> dict[int, int]:
-    """Return, for every value from 0 up, the position of its last reader.
+    """Return the position of each value's last reader, for values from 0 up.
 
-    A value that nothing reads has the position of the launch that makes it, and an input that nothing reads has -1.
+    A value without readers has the position of the launch that produces it; an input without readers has -1.
     """
     last = {value: -1 for value in inputs if value >= 0}
     for position, launch in enumerate(launches):
@@ -31,12 +29,12 @@ def last_uses(launches: Sequence[Launch], inputs: Sequence[int]) -> dict[int, in
 
 def releases(launches: Sequence[Launch], inputs: Sequence[int], outputs: Sequence[int]) -> list[tuple[int, ...]]:
     """Return the values to release before the first launch (item 0) and after launch i (item i + 1), ascending."""
-    dying: list[list[int]] = [[] for _ in range(len(launches) + 1)]
-    stay = frozenset(outputs)
+    dead_after: list[list[int]] = [[] for _ in range(len(launches) + 1)]
+    kept = frozenset(outputs)
     for value, position in last_uses(launches, inputs).items():
-        if value not in stay:
-            dying[position + 1].append(value)
-    return [tuple(sorted(values)) for values in dying]
+        if value not in kept:
+            dead_after[position + 1].append(value)
+    return [tuple(sorted(values)) for values in dead_after]
 
 
 def build_program(
@@ -48,24 +46,24 @@ def build_program(
     spec_of: Callable[[int], object] | None = None,
     label_of: Callable[[int], object] | None = None,
 ) -> Program:
-    """Build the program that runs `segments` in order, with each release in its place, and verify it.
+    """Build and verify the program that runs `segments` in order and releases each value after its last use.
 
-    `inputs` and `outputs` are the graph's, `extents` the negative numbers that are bound beside the inputs. With
-    `spec_of(value)` each output of a launch is allocated right before it; without it launches make what they return.
-    `label_of(position)` names the launch of a segment.
+    `inputs` and `outputs` are the graph's; `extents` are the negative numbers bound in addition to the inputs. With
+    `spec_of(value)`, each output of a launch is allocated right before it; otherwise the launch returns its outputs.
+    `label_of(position)` labels the launch of a segment.
 
-    Raises ProgramError when a segment reads what neither an earlier one makes nor the inputs and extents hold.
+    Raises ProgramError when a segment reads a value that no earlier segment produces and that is not an input.
     """
     launches = [
         Launch(position, segment.original_inputs, segment.original_outputs, label_of(position) if label_of else None)
         for position, segment in enumerate(segments)
     ]
     bound = tuple(dict.fromkeys((*inputs, *extents)))
-    dying = releases(launches, bound, outputs)
-    instructions: list[Instruction] = [Release(value) for value in dying[0]]
-    for launch, dead in zip(launches, dying[1:], strict=True):
+    dead_after = releases(launches, bound, outputs)
+    instructions: list[Instruction] = [Release(value) for value in dead_after[0]]
+    for launch, dead in zip(launches, dead_after[1:], strict=True):
         if spec_of is not None:
-            instructions.extend(Allocate(value, spec_of(value)) for value in launch.outputs)
+            instructions.extend(AllocateBuffer(value, spec_of(value)) for value in launch.outputs)
         instructions.append(launch)
         instructions.extend(map(Release, dead))
     program = Program(bound, outputs, instructions)

@@ -1,9 +1,7 @@
-"""How much memory a program takes: what it has allocated at one time, from the program alone.
+"""The peak memory of a program, computed from its instructions alone.
 
-Room is counted from the instruction that makes it to the release of its last name. Other names of it and slices of it
-take none, and neither do the inputs: they are the caller's.
-
-Knows: instructions in order. Must not know: what a room unit is, how devices allocate.
+A buffer counts from the instruction that creates it to the release of its last name. Aliases and slices share memory
+and add nothing; inputs belong to the caller and are not counted. Sizes are in the caller's unit.
 """
 
 from __future__ import annotations
@@ -13,13 +11,13 @@ from dataclasses import dataclass
 
 from segments.instructions import (
     Alias,
-    Allocate,
+    AllocateBuffer,
     Communicate,
-    Copy,
+    CopyBuffer,
+    HostLoop,
     HostOp,
     Instruction,
     Launch,
-    Loop,
     Release,
     Select,
     outputs_of,
@@ -29,8 +27,11 @@ from segments.program import Program
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """peak: the most that is taken at one time. step: the first launch while it is, None where no launch runs then.
-    kept: what the outputs take when the program ends."""
+    """The memory use of a program.
+
+    peak: the most memory live at one time. step: the first launch that reaches the peak, None if no launch runs then.
+    kept: the memory of the outputs, live when the program ends.
+    """
 
     peak: int
     step: int | None
@@ -38,48 +39,49 @@ class MemoryUse:
 
 
 def memory_use(
-    program: Program, room_of: Callable[[int], int], working_room_of: Callable[[Launch], int] | None = None
+    program: Program, size_of: Callable[[int], int], workspace_of: Callable[[Launch], int] | None = None
 ) -> MemoryUse:
-    """Return what `program` takes. `room_of(value)`: of one value; `working_room_of`: of a launch while it runs."""
-    count = _Count(program, room_of, working_room_of or (lambda launch: 0))
-    count.go_through(program.instructions)
+    """Return the memory use of `program`.
+
+    `size_of(value)` is the size of one value's buffer and `workspace_of(launch)` that of a launch's temporary memory.
+    """
+    count = _Count(program, size_of, workspace_of or (lambda launch: 0))
+    count.run(program.instructions)
     return MemoryUse(count.peak, count.step, sum(count.live.values()))
 
 
 class _Count:
-    """live: the room of what was made and not released. root: whose memory a name means. names: how many it has."""
+    """live: the sizes of live buffers. root: the value that owns a name's buffer. names: how many names it has."""
 
-    def __init__(
-        self, program: Program, room_of: Callable[[int], int], working_room_of: Callable[[Launch], int]
-    ) -> None:
-        self.room_of, self.working_room_of = room_of, working_room_of
+    def __init__(self, program: Program, size_of: Callable[[int], int], workspace_of: Callable[[Launch], int]) -> None:
+        self.size_of, self.workspace_of = size_of, workspace_of
         self.live: dict[int, int] = {}
         self.root: dict[int, int] = {value: value for value in program.inputs}
         self.names: dict[int, int] = dict.fromkeys(program.inputs, 1)
         self.peak = 0
         self.step: int | None = None
 
-    def go_through(self, instructions: tuple[Instruction, ...]) -> None:
+    def run(self, instructions: tuple[Instruction, ...]) -> None:
         for instruction in instructions:
             match instruction:
-                case Allocate(value):
-                    self.make(value)
+                case AllocateBuffer(value):
+                    self.create(value)
                 case Alias(value, original) | Select(value, original):
                     self.name(value, original)
                 case Release(value):
                     self.release(value)
-                case Loop(_, _, _, _, body):
+                case HostLoop(_, _, _, _, body):
                     self.iterate(body)
-                case Launch() | HostOp() | Communicate() | Copy():
+                case Launch() | HostOp() | Communicate() | CopyBuffer():
                     for value in outputs_of(instruction):
                         if value not in self.root:
-                            self.make(value)
+                            self.create(value)
                     self.reach(instruction)
 
-    def make(self, value: int) -> None:
+    def create(self, value: int) -> None:
         self.root[value] = value
         self.names[value] = 1
-        self.live[value] = self.room_of(value)
+        self.live[value] = self.size_of(value)
 
     def name(self, value: int, original: int) -> None:
         root = self.root[value] = self.root[original]
@@ -91,17 +93,17 @@ class _Count:
         if self.names[root] == 0:
             self.live.pop(root, None)
 
-    def reach(self, instruction: Launch | HostOp | Communicate | Copy) -> None:
+    def reach(self, instruction: Launch | HostOp | Communicate | CopyBuffer) -> None:
         taken = sum(self.live.values())
         if isinstance(instruction, Launch):
-            taken += self.working_room_of(instruction)
+            taken += self.workspace_of(instruction)
         if taken > self.peak:
             self.peak = taken
             self.step = instruction.step if isinstance(instruction, Launch | HostOp) else None
 
     def iterate(self, body: tuple[Instruction, ...]) -> None:
-        """One iteration: what it defines ends with it."""
+        """Count one iteration; the values that it defines go out of scope at its end."""
         before = set(self.root)
-        self.go_through(body)
+        self.run(body)
         for value in [value for value in self.root if value not in before]:
             self.release(value)

@@ -1,13 +1,11 @@
-"""Which groups to try, in which order, until nothing merges any more.
+"""Partitioning: merge the steps of a graph into as few groups as the rule allows.
 
-The whole graph is tried as one group first (unless a predicate or kept boundaries could forbid a part of it), then what
-`candidates.py` offers. Each group that has grown is checked as a whole; where the rule refuses one, the last merge is
-taken back and the groups grow again, a bounded number of times.
+The whole graph is tried as one group first, unless a predicate or kept boundaries could forbid part of it. Otherwise
+groups grow by the merges that `candidates.py` proposes. Each grown group then gets the rule's full check; a refusal
+undoes the last merge of that group and the groups grow again, a bounded number of times.
 
-Cheap steps are computed again in each group that reads them, unless somebody needs their stored value; `units.py`
-settles that first, so that here every unit has one home.
-
-This module knows what a partition is and when it is done. It must not know what steps are, nor how groups grow.
+Cheap steps are recomputed in each group that reads them unless their value must be stored. `units.py` decides that
+first, so every unit here has exactly one home step.
 """
 
 from __future__ import annotations
@@ -23,20 +21,20 @@ from segments.rules import Predicate, Refusal, RefusalCode, RefusalLog, Rule, Se
 from segments.unions import Unites, unite
 from segments.units import Forbids, View, split_into_units
 
-# How often groups grow again after the rule has refused one as a whole. Each time costs as much as the first; what is
-# refused after that is taken apart into its units.
-MOST_TAKEN_BACK = 8
+# How often merging restarts after the full check refuses a group. Each restart costs as much as the first attempt;
+# a group refused after the last one is split into its units.
+MAX_RESTARTS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """How a graph splits.
+    """The groups of a graph, and why they were not merged further.
 
-    `groups`: positions of steps, ascending in each group, the groups in topological order (the smallest first step
-    first where that leaves a choice). `stored`: for each group the values that it must store, because another group
-    reads them or because they are outputs of the graph. `boundaries`: for each pair of groups with a value that
-    crosses from the first to the second, why they are two. `refusals`: the first refusals on the way, and
-    `refusals_dropped` how many more there were.
+    groups: the step positions of each group, ascending. Groups are in topological order, ties broken by the smallest
+        first step.
+    stored: for each group, the values it must store because another group reads them or the graph returns them.
+    boundaries: for each pair of groups where the second reads a value of the first, why they were not merged.
+    refusals: the first refusals during merging; `refusals_dropped` counts the rest.
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -46,7 +44,7 @@ class Partition:
     refusals_dropped: int
 
     def groups_of(self, step: int) -> tuple[int, ...]:
-        """Return the positions of the groups that have the step: more than one only for a copied cheap step."""
+        """Return the positions of the groups that contain the step: several only for a recomputed cheap step."""
         return tuple(position for position, group in enumerate(self.groups) if step in group)
 
 
@@ -62,15 +60,15 @@ def partition(
 ) -> Partition:
     """Split `graph` into as few groups as `rule` and `merge` allow.
 
-    `merge(first, second)` is asked last about each pair of groups and can only forbid; it sees `view(steps)` of each
-    (by default the tuple of steps). `keep_boundaries` are values whose maker and readers stay in different groups,
-    with the reason where it is a mapping. A group that `rule.merge` let grow and `rule.accepts` refuses as a whole is
-    an error of the rule: the last merge is taken back, which the refusals say; with `strict` it is raised.
-    `unites(a, b)`, on the facts of two groups that did not merge, says whether `rule.accepts` is to be asked for their
-    union, once nothing merges any more; a yes carries its facts.
+    `merge(first, second)` is a predicate that is asked last about each pair and can only forbid a merge. It gets
+    `view(steps)` of each group, by default the tuple of steps. `keep_boundaries` lists values whose producer and
+    readers stay in different groups; a mapping gives the reason for each. A group that `rule.merge` let grow and
+    `rule.accepts` refuses is an error in the rule: its last merge is undone and listed in the refusals, or raised with
+    `strict`. `unites(a, b)` gets the facts of two groups that did not merge and returns whether to ask `rule.accepts`
+    about their union once merging has reached its fixed point; the verdict that accepts a union carries its facts.
 
-    Raises SegmentationError when the predicate raises or returns neither a bool nor a Verdict, when a kept boundary
-    names no value of the graph, or when the rule contradicts itself and `strict` is true.
+    Raises SegmentationError when the predicate raises or returns neither a bool nor a Verdict, when `keep_boundaries`
+    names a value that is not in the graph, or when the rule contradicts itself and `strict` is true.
     """
     unknown = sorted(value for value in keep_boundaries if not graph.has(value))
     if unknown:
@@ -85,21 +83,21 @@ def partition(
         if verdict:
             return _finish(graph, [(every_step, every_step)], {}, RefusalLog())
         known.append(Refusal(every_step, (), verdict))
-    groups = _grown(graph, rule, Forbids(merge, view), kept, known, free=free, strict=strict, unites=unites)
+    groups = _grow_groups(graph, rule, Forbids(merge, view), kept, known, free=free, strict=strict, unites=unites)
     return _finish(graph, groups.ordered_groups(), groups.reasons(), groups.log)
 
 
-def _grown(
+def _grow_groups(
     graph: Graph, rule: Rule, forbids: Forbids, kept: Mapping[int, str], known: list[Refusal], *, free: bool,
     strict: bool, unites: Unites | None,
 ) -> Groups:  # fmt: skip
-    """Return the groups that nothing merges any more and that the rule takes as a whole.
+    """Merge groups to a fixed point at which the rule's full check accepts each of them.
 
-    Where it refuses one, the last merge of that group is taken back: the groups grow again, and that pair stays apart.
-    A group that is still refused after a few tries is taken apart into its units.
+    Where the check refuses a group, the pair of its last merge is kept apart and merging restarts. A group that is
+    still refused after `MAX_RESTARTS` is split into its units.
     """
     apart: dict[tuple[int, int], Verdict] = {}
-    for tries in range(MOST_TAKEN_BACK + 1):
+    for tries in range(MAX_RESTARTS + 1):
         log = RefusalLog(known)
         units = split_into_units(graph, rule, forbids, frozenset(kept), log, checked=tries > 0)
         groups = Groups(graph, rule, forbids, kept, units, apart, log)
@@ -122,14 +120,14 @@ def _grown(
         for group, verdict in refused.items():
             if group in groups.last_merge:
                 first, second = groups.last_merge[group]
-                apart[units[first].home, units[second].home] = _taken_back(groups.steps(group), verdict)
-    return groups.without({group: _taken_back(groups.steps(group), verdict) for group, verdict in refused.items()})
+                apart[units[first].home, units[second].home] = _undone(groups.steps(group), verdict)
+    return groups.without({group: _undone(groups.steps(group), verdict) for group, verdict in refused.items()})
 
 
-def _taken_back(steps: tuple[int, ...], verdict: Verdict) -> Verdict:
-    """Return why a merge was taken back that made a group which the rule refuses as a whole."""
-    why = f"merged, they would be part of a group that was refused as a whole: {verdict}"
-    return no(why, RefusalCode.TAKEN_BACK, steps=steps)
+def _undone(steps: tuple[int, ...], verdict: Verdict) -> Verdict:
+    """Return why a merge was undone: it led to a group that the full check refuses."""
+    reason = f"merging them leads to a group that is refused as a whole: {verdict}"
+    return no(reason, RefusalCode.UNDONE, steps=steps)
 
 
 def _finish(
@@ -141,9 +139,9 @@ def _finish(
     homes = {step: position for position, (_, at_home) in enumerate(groups) for step in at_home}
     needed: set[int] = {value for value in graph.outputs if graph.producer(value) is not None}
     for steps, _ in groups:
-        made = {value for step in steps for value in graph.steps[step].outputs}
+        produced = {value for step in steps for value in graph.steps[step].outputs}
         for step in steps:
-            needed.update(value for value in graph.steps[step].inputs if value not in made)
+            needed.update(value for value in graph.steps[step].inputs if value not in produced)
     stored: list[list[int]] = [[] for _ in groups]
     for step, position in sorted(homes.items()):
         stored[position].extend(value for value in graph.steps[step].outputs if value in needed)

@@ -1,12 +1,10 @@
-"""What says yes or no to a merge: verdicts, the rule that a partition follows, predicates, the log of refusals.
+"""Merge decisions: verdicts, the rule that a partition follows, user predicates, and the log of refusals.
 
-A `Verdict` is the only answer there is. A yes carries the facts of the union, so that the next question starts from
-them; a no carries its reason and the facts that explain it, because a refusal without a reason helps nobody.
+Every decision is a `Verdict`. One that accepts carries the facts of the union, from which the next merge continues. One
+that refuses carries a reason and the details that explain it.
 
-A `Rule` decides what may be one group; a predicate, given by a user, can only forbid more. Predicates combine with
-`both`, `any_of` and `negate`.
-
-This module knows positions of steps, numbers of values, and opaque facts. It must not know what a step computes.
+A `Rule` decides which steps may form one group. A predicate comes from the user and can only forbid further merges.
+Predicates combine with `both`, `any_of` and `negate`.
 """
 
 from __future__ import annotations
@@ -19,19 +17,19 @@ from typing import Any, Protocol
 
 from segments.graph import SegmentsError
 
-# Refusals beyond this many are counted and not kept: the reasons along the final boundaries are kept elsewhere,
-# and a log is read by people.
+# Refusals beyond this many are counted, not kept: people read the log, and `Partition.boundaries` has the reasons at
+# the final boundaries.
 REFUSALS_KEPT = 1000
 
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 class PredicateError(SegmentsError, TypeError):
-    """Something that is combined as a predicate and is none."""
+    """A value passed as a predicate is not a function."""
 
 
 class SegmentationError(SegmentsError, RuntimeError):
-    """A graph could not be split: a rule contradicts itself, or a predicate failed."""
+    """A graph cannot be partitioned: the rule contradicts itself, or a predicate failed."""
 
 
 class RefusalCode(Enum):
@@ -39,7 +37,7 @@ class RefusalCode(Enum):
 
     STANDS_ALONE = auto()
     ACCEPTED_WHOLE = auto()
-    TAKEN_BACK = auto()
+    UNDONE = auto()
     KEPT_BOUNDARY = auto()
     CYCLE = auto()
     PREDICATE = auto()
@@ -47,10 +45,10 @@ class RefusalCode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A yes with the facts of the union, or a no with its reason and the details that explain it.
+    """The answer to a proposed merge: accepted with the facts of the union, or refused with a reason and details.
 
-    Make one with `yes` or `no`. It is true for a yes, and its `str` is the reason with the details. `code` is what
-    programs compare: a member of `RefusalCode`, or of a rule's own enum. The reason is for people and may change.
+    Construct one with `yes` or `no`. It is truthy if it accepts; `str` gives the reason with its details. `code` is for
+    programs to compare: a member of `RefusalCode` or of a rule's own enum. The reason is for people and may change.
     """
 
     accepted: bool
@@ -71,14 +69,14 @@ class Verdict:
 
 
 def yes(facts: object = None) -> Verdict:
-    """Return a verdict that accepts; `facts` are those of the union, for the next merge to start from."""
+    """Return a verdict that accepts. `facts` describe the union and are passed to the next merge."""
     return Verdict(True, facts=facts)
 
 
 def no(reason: str, code: Enum | None = None, /, **details: object) -> Verdict:
-    """Return a verdict that refuses. Raises ValueError when `reason` is empty: every no says why.
+    """Return a verdict that refuses. Raises ValueError when `reason` is empty.
 
-    `code` is for programs that must tell this refusal from others.
+    `code` lets programs tell this refusal from others.
     """
     if not isinstance(reason, str) or not reason:
         raise ValueError("a refusal needs a reason")
@@ -87,10 +85,10 @@ def no(reason: str, code: Enum | None = None, /, **details: object) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A value that the producer group makes and the consumer group reads.
+    """A value that the producer group writes and the consumer group reads.
 
-    `exposed` says whether it must be stored after the merge too: it is read outside of the union, or is an output
-    of the graph.
+    `exposed` says whether it must still be stored after the merge, because a group outside the union reads it or the
+    graph returns it.
     """
 
     value: int
@@ -98,11 +96,11 @@ class Edge:
 
 
 class Rule(Protocol):
-    """What may be one group. Steps go by their positions in the graph.
+    """Decides which steps may form one group. Steps are identified by their positions in the graph.
 
     `merge` sees the facts of both sides and must cost no more than the smaller of them; `accepts` is the full check.
-    What `merge` lets grow, `accepts` must take: a disagreement is an error of the rule, which costs a merge.
-    A copied cheap step may be part of both sides of a merge; facts must bear that.
+    `accepts` must accept every group that `merge` let grow: a disagreement is an error in the rule and undoes a merge.
+    Both sides of a merge may contain a copy of the same cheap step, so facts must allow for that.
     """
 
     def facts(self, step: int) -> object:
@@ -110,32 +108,32 @@ class Rule(Protocol):
         ...
 
     def merge(self, a: object, b: object, edges: tuple[Edge, ...]) -> Verdict:
-        """Judge a union; a yes carries its facts. `a` is the producer, or with no edges a sibling that comes first."""
+        """Judge a union; accepting returns its facts. `a` is the producer or, with no edges, the earlier sibling."""
         ...
 
     def accepts(self, steps: tuple[int, ...]) -> Verdict:
-        """Judge a whole group (ascending positions). A yes without facts on a region ends its growth."""
+        """Judge a whole group (ascending positions). A region accepted without facts is not merged further."""
         ...
 
     def cheap(self, step: int) -> bool:
-        """Return whether the step may be computed again in every group that reads it."""
+        """Return whether the step may be recomputed in every group that reads it."""
         ...
 
     def alone(self, step: int) -> bool:
-        """Return whether the step is never merged and reads stored values only."""
+        """Return whether the step always forms a segment of its own and reads only stored values."""
         ...
 
     def movement(self, step: int) -> bool:
-        """Return whether the step is offered to its producer before other readers are."""
+        """Return whether the step is offered to its producer before the producer's other readers."""
         ...
 
 
-# A predicate sees two groups as the `view` of the partition makes them, the producer or the earlier sibling first.
+# A predicate gets the partition's `view` of two groups, the producer or the earlier sibling first.
 Predicate = Callable[[Any, Any], "bool | Verdict"]
 
 
 def as_verdict(answer: object, source: str = "the merge predicate") -> Verdict:
-    """Turn what a predicate returned into a verdict. Raises TypeError for anything but a bool or a Verdict."""
+    """Convert a predicate's return value to a verdict. Raises TypeError for anything but a bool or a Verdict."""
     if isinstance(answer, Verdict):
         return answer
     if isinstance(answer, bool):
@@ -147,19 +145,19 @@ def as_verdict(answer: object, source: str = "the merge predicate") -> Verdict:
 
 
 def predicate_name(predicate: Predicate) -> str:
-    """Return the name of a predicate for messages."""
+    """Return a predicate's name for messages."""
     return str(getattr(predicate, "__name__", None) or type(predicate).__name__)
 
 
 def _check(*predicates: object) -> None:
-    """Raise PredicateError for what cannot be called."""
+    """Raise PredicateError for a value that is not a function."""
     for predicate in predicates:
         if not callable(predicate) or isinstance(predicate, type):
-            raise PredicateError(f"a predicate is a function of two groups, not a {type(predicate).__name__}")
+            raise PredicateError(f"a predicate must be a function of two groups, not {type(predicate).__name__}")
 
 
 def both(*predicates: Predicate) -> Predicate:
-    """Return the predicate that allows a merge when all of `predicates` do; the first no is the answer."""
+    """Return a predicate that allows a merge if all of `predicates` do. It returns the first refusal."""
     _check(*predicates)
 
     def all_allow(first: Any, second: Any) -> Verdict:
@@ -174,7 +172,7 @@ def both(*predicates: Predicate) -> Predicate:
 
 
 def any_of(*predicates: Predicate) -> Predicate:
-    """Return the predicate that allows a merge when one of `predicates` does; a no gives all the reasons."""
+    """Return a predicate that allows a merge if any of `predicates` does. A refusal gives all their reasons."""
     _check(*predicates)
 
     def one_allows(first: Any, second: Any) -> Verdict:
@@ -184,14 +182,14 @@ def any_of(*predicates: Predicate) -> Predicate:
             if verdict:
                 return verdict
             reasons.append(str(verdict))
-        return no("; ".join(reasons) or "any_of() of no predicates allows nothing", RefusalCode.PREDICATE)
+        return no("; ".join(reasons) or "any_of() without predicates allows no merge", RefusalCode.PREDICATE)
 
     one_allows.__name__ = f"any_of({', '.join(map(predicate_name, predicates))})"
     return one_allows
 
 
 def negate(predicate: Predicate, reason: str = "") -> Predicate:
-    """Return the predicate that allows what `predicate` forbids; `reason` is given where it forbids."""
+    """Return a predicate that allows the merges that `predicate` forbids, and refuses the others with `reason`."""
     _check(predicate)
     name = f"negate({predicate_name(predicate)})"
 
@@ -206,7 +204,7 @@ def negate(predicate: Predicate, reason: str = "") -> Predicate:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Two groups of steps that were not merged, and why. `second` is empty for a region that was refused whole."""
+    """Two groups of steps that were not merged, and why. `second` is empty for a region refused as a whole."""
 
     first: tuple[int, ...]
     second: tuple[int, ...]
@@ -218,7 +216,7 @@ class Refusal:
 
 
 class RefusalLog:
-    """The first refusals of a partition, in order, and the number of those that were not kept."""
+    """The first refusals of a partition, in order, and the number of refusals dropped after those."""
 
     __slots__ = ("dropped", "kept", "limit")
 
@@ -230,7 +228,7 @@ class RefusalLog:
     def add(
         self, first: Callable[[], tuple[int, ...]], second: Callable[[], tuple[int, ...]], verdict: Verdict
     ) -> None:
-        """Note a refusal. The steps come as callables, so that a full log costs nothing but a count."""
+        """Log a refusal. The steps are callables, so a full log costs no more than a count."""
         if len(self.kept) < self.limit:
             self.kept.append(Refusal(first(), second(), verdict))
         else:

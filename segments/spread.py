@@ -1,18 +1,16 @@
-"""A straight program on several streams: independent launches at once, with waits only where values cross.
+"""Assignment of a straight-line program to several streams: independent launches overlap, with waits between streams.
 
-A launch goes on the stream of a value that it reads and that nothing else has followed there yet, so that chains stay
-on one stream; else on the stream that got work the longest ago. Its memory is allocated on that stream. What is
-released goes at the end, when the caller's stream has waited for all others.
-
-Knows: programs without loops and streams, which memory names mean. Must not know: devices, what a launch does.
+A launch goes to the stream that last produced one of its inputs, so chains stay on one stream; otherwise to the least
+recently used stream. Its outputs are allocated on that stream. All releases move to the end, after the caller's stream
+has waited for the others.
 """
 
 from __future__ import annotations
 
 from segments.instructions import (
     Alias,
-    Allocate,
-    Copy,
+    AllocateBuffer,
+    CopyBuffer,
     GetStream,
     HostOp,
     Instruction,
@@ -28,13 +26,13 @@ from segments.instructions import (
 )
 from segments.program import Program
 
-_OWN = NamedStream(0)
+_CALLERS = NamedStream(0)
 
 
 def spread(program: Program, streams: int) -> Program:
-    """Return the verified program on up to `streams` streams; the program itself where one is enough.
+    """Return the verified program on up to `streams` streams, or `program` itself if one stream suffices.
 
-    Raises ProgramError, as `Program.verify`, for a program with loops or with streams of its own.
+    Raises ProgramError, like `Program.verify`, for a program that has loops or already uses streams.
     """
     spreading = _Spreading(streams)
     for instruction in program.instructions:
@@ -47,37 +45,38 @@ def spread(program: Program, streams: int) -> Program:
 
 
 class _Spreading:
-    """used: the streams that have work, the one that got some the longest ago first. made: the stream of each value.
+    """The streams' state while launches are assigned to them.
 
-    last: what each stream has made last. touched: the streams that have read or written each memory.
+    used: the streams with work, least recently used first. stream_of: the stream that produced each value.
+    last: the outputs of each stream's last launch. touched: the streams that have accessed each buffer.
     """
 
     def __init__(self, streams: int) -> None:
         self.streams = streams
         self.used: list[int] = []
-        self.made: dict[int, int] = {}
+        self.stream_of: dict[int, int] = {}
         self.last: dict[int, tuple[int, ...]] = {}
         self.root: dict[int, int] = {}
         self.touched: dict[int, set[int]] = {}
         self.waited: set[tuple[int, int]] = set()
         self.before: list[Instruction] = []
-        self.instructions: list[Instruction] = [GetStream(_OWN.number)]
+        self.instructions: list[Instruction] = [GetStream(_CALLERS.number)]
         self.releases: list[Instruction] = []
 
     def take(self, instruction: Instruction) -> None:
         match instruction:
-            case Allocate():
+            case AllocateBuffer():
                 self.before.append(instruction)
             case Alias(value, original):
                 self.before.append(instruction)
                 self.root[value] = self.root.get(original, original)
             case Launch() | HostOp():
                 self.launch(instruction)
-            case Copy(source, target):
+            case CopyBuffer(source, target):
                 self.join()
                 self.instructions.append(instruction)
-                self.made.pop(source, None)
-                self.made.pop(target, None)
+                self.stream_of.pop(source, None)
+                self.stream_of.pop(target, None)
             case Release():
                 self.releases.append(instruction)
             case _:
@@ -88,9 +87,9 @@ class _Spreading:
         stream = self.choose(inputs)
         self.instructions.append(SetStream(PoolStream(stream)))
         if stream not in self.used:
-            self.instructions.append(Synchronize(_OWN))
+            self.instructions.append(Synchronize(_CALLERS))
         for value in dict.fromkeys(inputs):
-            crosses = self.made.get(value, stream) != stream and (stream, value) not in self.waited
+            crosses = self.stream_of.get(value, stream) != stream and (stream, value) not in self.waited
             if crosses:
                 self.waited.add((stream, value))
                 self.instructions.append(Wait(value))
@@ -102,13 +101,13 @@ class _Spreading:
         self.used = [*(other for other in self.used if other != stream), stream]
         self.last[stream] = outputs
         for value in outputs:
-            self.made[value] = stream
+            self.stream_of[value] = stream
         for value in (*inputs, *outputs):
             self.touched.setdefault(self.memory(value), set()).add(stream)
 
     def choose(self, inputs: tuple[int, ...]) -> int:
         for value in inputs:
-            stream = self.made.get(value)
+            stream = self.stream_of.get(value)
             if stream is not None and value in self.last[stream]:
                 return stream
         return len(self.used) if len(self.used) < self.streams else self.used[0]
@@ -117,8 +116,8 @@ class _Spreading:
         return self.root.get(value, value)
 
     def join(self) -> None:
-        """The caller's stream goes on after all that was started."""
-        self.instructions.append(SetStream(_OWN))
+        """Return to the caller's stream and make it wait for all others."""
+        self.instructions.append(SetStream(_CALLERS))
         self.instructions += [Synchronize(PoolStream(stream)) for stream in sorted(self.used)]
 
     def finished(self) -> list[Instruction]:

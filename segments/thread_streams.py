@@ -1,9 +1,7 @@
-"""Streams as worker threads, for devices whose work is done by whoever calls it.
+"""Streams as host threads, for devices whose work runs on the thread that calls it.
 
-A stream of the pool is a thread that does its work in order; the caller's stream is the calling thread. Threads begin
-with the first work of their stream and end with the run, so that nothing is left between runs, nor for a child of fork.
-
-Knows: threads, queues, events. Must not know: programs, buffers.
+Each pool stream is a thread that runs its work in order; the caller's stream is the calling thread. A thread starts
+with the first work of its stream and ends with the run, so none is left between runs or in a forked child.
 """
 
 from __future__ import annotations
@@ -16,12 +14,12 @@ from collections.abc import Callable, Sequence
 
 
 class _Worker:
-    """One stream: its work in order, on a thread of its own."""
+    """One stream worker: a thread that runs its tasks in order."""
 
     def __init__(self, run: ThreadStreams) -> None:
         self.tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._run = run
-        # The options and the like of the caller hold for the work, too.
+        # Work runs in the caller's context, so options set there apply.
         context = contextvars.copy_context()
         self.thread = threading.Thread(target=context.run, args=(self._work,), name="tracefuse stream", daemon=True)
         self.thread.start()
@@ -35,7 +33,7 @@ class _Worker:
 
 
 class ThreadStreams:
-    """The streams of one run (segments.Streams). What work raises is raised in the caller, the first of it."""
+    """The streams of one run (see segments.Streams). The first exception of any work is raised in the caller."""
 
     def __init__(self) -> None:
         self._workers: dict[int, _Worker] = {}
@@ -44,7 +42,7 @@ class ThreadStreams:
 
     @property
     def failed(self) -> bool:
-        """Whether some work has raised, or the run is given up, so that no more of it is wanted."""
+        """Whether work has raised or the run was abandoned, so remaining work can be skipped."""
         return self._failed
 
     def current(self) -> object:
@@ -52,13 +50,13 @@ class ThreadStreams:
         return None
 
     def pool(self, index: int) -> object:
-        """Return the thread of a stream of the pool."""
+        """Return the worker of a pool stream."""
         if index not in self._workers:
             self._workers[index] = _Worker(self)
         return self._workers[index]
 
     def run(self, stream: object, work: Callable[[], None]) -> None:
-        """Do work now on the caller's stream, or queue it."""
+        """Run work now on the caller's stream, or queue it on a worker."""
         if isinstance(stream, _Worker):
             stream.tasks.put(lambda: self._guarded(work))
         else:
@@ -66,7 +64,7 @@ class ThreadStreams:
             work()
 
     def record(self, stream: object) -> object:
-        """Return an event that a worker sets in its turn; None for the caller, whose work is done."""
+        """Return an event that a worker sets in stream order; None for the caller, whose work has already run."""
         if not isinstance(stream, _Worker):
             return None
         event = threading.Event()
@@ -74,7 +72,7 @@ class ThreadStreams:
         return event
 
     def wait(self, stream: object, event: object) -> None:
-        """Let a worker wait in its turn; the caller waits here."""
+        """Make a worker wait in stream order; on the caller's stream, block."""
         if not isinstance(event, threading.Event):
             return
         if isinstance(stream, _Worker):
@@ -84,7 +82,7 @@ class ThreadStreams:
             self._raise()
 
     def finish(self, failed: bool) -> None:
-        """Wait for all threads to end; work that has not begun is left out where the run has failed."""
+        """Join all workers. If the run failed, work that has not begun is skipped."""
         self._failed = self._failed or failed
         for worker in self._workers.values():
             worker.tasks.put(None)
@@ -99,7 +97,7 @@ class ThreadStreams:
             return
         try:
             work()
-        except BaseException as error:  # it is raised where the caller waits for this stream
+        except BaseException as error:  # re-raised when the caller waits for this stream
             self._error, self._failed = self._error or error, True
 
     def _raise(self) -> None:
@@ -108,24 +106,24 @@ class ThreadStreams:
             raise error
 
 
-def run_on_threads(lanes: Sequence[Callable[[int], None]], total: int) -> None:
-    """Call lanes[k % len(lanes)](k) for each k below `total`; return when all is done.
+def run_on_threads(workers: Sequence[Callable[[int], None]], total: int) -> None:
+    """Call workers[k % len(workers)](k) for each k below `total`; return when all calls have completed.
 
-    Each lane is called in order, on a thread of its own; the first on the caller's. What a call raises is raised here,
-    and calls that have not begun by then are left out.
+    Each worker runs its calls in order on its own thread, the first on the caller's. The first exception is raised
+    here, and calls that have not begun by then are skipped.
     """
     streams = ThreadStreams()
 
-    def work(lane: Callable[[int], None], begin: int) -> None:
-        for k in range(begin, total, len(lanes)):
+    def work(worker: Callable[[int], None], begin: int) -> None:
+        for k in range(begin, total, len(workers)):
             if streams.failed:
                 return
-            lane(k)
+            worker(k)
 
     try:
-        for position, lane in enumerate(lanes[1:], 1):
-            streams.run(streams.pool(position), functools.partial(work, lane, position))
-        work(lanes[0], 0)
+        for position, worker in enumerate(workers[1:], 1):
+            streams.run(streams.pool(position), functools.partial(work, worker, position))
+        work(workers[0], 0)
         streams.finish(False)
     except BaseException:
         streams.finish(True)

@@ -1,9 +1,8 @@
-"""Unions of groups that no facts can judge: once nothing grows any more, pairs are shown to the full check.
+"""The last merging pass: pairs of groups that the rule's facts refuse, offered to the rule's full check.
 
-A rule's facts merge at the cost of the smaller side, and cannot say everything about a union. Which pairs are worth the
-full check a function of their facts says; neighbours are asked about first, then groups that read a common value.
-
-This module knows groups and candidates. It must not know what the rule looks at, nor what steps are.
+Facts merge at the cost of the smaller side, so they can refuse a union that the full check would accept. Once merging
+reaches its fixed point, a function of two groups' facts selects the pairs worth a full check. Producer-consumer pairs
+are tried first, then groups that read a common value.
 """
 
 from __future__ import annotations
@@ -14,32 +13,32 @@ from typing import TypeAlias
 from segments.candidates import SIBLINGS_TRIED, Candidates
 from segments.groups import Groups
 
-# Whether the union of two groups, of these facts, may be accepted although the rule does not merge them.
+# Whether two groups with these facts, which the rule does not merge, are worth a full check of their union.
 Unites: TypeAlias = Callable[[object, object], bool]
 
 
 def unite(groups: Groups, candidates: Candidates, unites: Unites) -> None:
-    """Ask about neighbours and siblings as wholes, until a full round unites nothing."""
-    while any(_united(groups, first, second, unites) for first, second in _pairs(groups, candidates)):
+    """Offer the union of each selected pair to the full check, until a full round accepts none."""
+    while any(_try_union(groups, first, second, unites) for first, second in _list_pairs(groups, candidates)):
         pass
 
 
-def _pairs(groups: Groups, candidates: Candidates) -> list[tuple[int, int]]:
-    """Return the pairs of groups with a value between them, then those that read a common one, in order."""
+def _list_pairs(groups: Groups, candidates: Candidates) -> list[tuple[int, int]]:
+    """Return the producer-consumer pairs, then the pairs that read a common value, each pair once."""
     quotient = groups.quotient
-    own = sorted((group for group in quotient.groups() if not groups.alone[group]), key=quotient.label)
+    mergeable = sorted((group for group in quotient.groups() if not groups.alone[group]), key=quotient.label)
     pairs = [
-        (group, consumer) for group in own for consumer in sorted(quotient.consumers(group), key=quotient.label)
+        (group, consumer) for group in mergeable for consumer in sorted(quotient.consumers(group), key=quotient.label)
     ]  # fmt: skip
     for readers in candidates.common_readers():
-        found = sorted({quotient.find(unit) for unit in readers}, key=quotient.label)
-        for position, group in enumerate(found):
-            pairs += [(other, group) for other in found[max(0, position - SIBLINGS_TRIED) : position]]
+        siblings = sorted({quotient.find(unit) for unit in readers}, key=quotient.label)
+        for position, group in enumerate(siblings):
+            pairs += [(other, group) for other in siblings[max(0, position - SIBLINGS_TRIED) : position]]
     return list(dict.fromkeys(pairs))
 
 
-def _united(groups: Groups, first: int, second: int, unites: Unites) -> bool:
-    """Make two groups one where the full check takes their union; return whether it did."""
+def _try_union(groups: Groups, first: int, second: int, unites: Unites) -> bool:
+    """Merge two groups if the full check accepts their union; return whether it did."""
     if groups.alone[first] or groups.alone[second] or not unites(groups.facts[first], groups.facts[second]):
         return False
     plan = groups.quotient.plan(first, second)

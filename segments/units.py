@@ -1,11 +1,8 @@
-"""What a partition starts from: every step at home, each with the cheap steps that are computed again for it.
+"""The units that partitioning starts from: each home step with the cheap steps that are recomputed for it.
 
-A cheap step floats: it has no home of its own and is copied into every group that reads it, with the cheap steps
-that it reads. It is at home like any other step when somebody needs its stored value: it is an output of the graph,
-a step that stands alone reads it, a boundary is kept there, or a reader's group refuses the copy.
-
-This module knows the rule's answers about one step and the copies that it reads. It must not know groups of more
-than one home: growing those is the partition's work.
+A cheap step floats: it has no home unit and is copied, together with the cheap steps it reads, into every group that
+reads it. It gets a home unit like any other step when its value must be stored: the graph returns it, a step that is
+never merged reads it, a boundary is kept at it, or a reader's group refuses the copy.
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ View = Callable[[tuple[int, ...]], object]
 
 
 class Forbids:
-    """A user's predicate with its view, made safe to ask: what it raises names the two groups."""
+    """A user's predicate with its view. An exception that it raises is reported with the two groups."""
 
     __slots__ = ("cache", "predicate", "view")
 
@@ -41,21 +38,21 @@ class Forbids:
         self.cache: dict[tuple[int, ...], object] = {}
 
     def verdict(self, first: Callable[[], tuple[int, ...]], second: Callable[[], tuple[int, ...]]) -> Verdict:
-        """Ask about two groups, given as callables since without a predicate nobody needs their steps."""
+        """Ask the predicate about two groups. They are callables, so no steps are listed without a predicate."""
         if self.predicate is None:
             return yes()
         groups = first(), second()
         try:
             answer = self.predicate(self.seen(groups[0]), self.seen(groups[1]))
             return as_verdict(answer, predicate_name(self.predicate))
-        except Exception as error:  # a user's function may raise anything; it is passed on with where it happened
+        except Exception as error:  # a user's function may raise anything; it is re-raised with the groups' steps
             raise SegmentationError(
                 f"the merge predicate {predicate_name(self.predicate)} failed on groups {groups[0]} and {groups[1]}: "
                 f"{type(error).__name__}: {error}"
             ) from error
 
     def seen(self, steps: tuple[int, ...]) -> object:
-        """Return what the predicate sees of a group; the last few views are kept, since a group is shown often."""
+        """Return the predicate's view of a group. Recent views are cached: the same group is shown many times."""
         if self.view is None:
             return steps
         if steps not in self.cache:
@@ -67,7 +64,7 @@ class Forbids:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A step at home and the copies made for it: all `steps` ascending, what they read from outside, their facts."""
+    """A home step and the copies made for it: all `steps`, ascending, the outside values they read, and their facts."""
 
     home: int
     steps: tuple[int, ...]
@@ -78,9 +75,9 @@ class Unit:
 def split_into_units(
     graph: Graph, rule: Rule, forbids: Forbids, kept: frozenset[int], log: RefusalLog, *, checked: bool = False
 ) -> list[Unit]:
-    """Return one unit per step that has a home, in the order of the graph.
+    """Return one unit for each home step, in graph order.
 
-    With `checked` the rule's full check has taken each unit: for a rule whose `merge` is not to be trusted.
+    With `checked`, every unit has passed the rule's full check: for a rule whose `merge` has contradicted it.
     """
     return _Splitting(graph, rule, forbids, kept, log, checked).run()
 
@@ -96,7 +93,7 @@ class _Splitting:
         self.log = log
         self.checked = checked
         self.floats = [self.may_float(step) for step in range(len(graph.steps))]
-        self.holders: dict[int, set[int]] = {}  # floating step -> the homes that hold a copy
+        self.holders: dict[int, set[int]] = {}  # floating step -> the home steps whose units hold a copy
         self.units: dict[int, Unit] = {}
 
     def may_float(self, step: int) -> bool:
@@ -118,14 +115,14 @@ class _Splitting:
             unit, refused = self.grow(home)
             self.units[home] = unit
             for step in refused:
-                # It goes home, and the units that took a copy are made again without it: a step has either one
-                # home or copies, never both.
+                # It gets a home unit, and the units that hold a copy are rebuilt without it: a step has one home or
+                # copies, never both.
                 pending.append(step)
                 pending.extend(self.holders.pop(step, ()))
         return [self.units[home] for home in sorted(self.units)]
 
     def grow(self, home: int) -> tuple[Unit, list[int]]:
-        """Take copies of the floating steps that `home` reads, from the nearest up; returns those refused too."""
+        """Copy the floating steps that `home` reads, nearest first; return the unit and the steps that were refused."""
         graph = self.graph
         steps = {home}
         facts = self.rule.facts(home)
@@ -135,10 +132,10 @@ class _Splitting:
         known: set[int] = set()
 
         def push(step: int) -> None:
-            for maker in graph.producers_of(step):
-                if self.floats[maker] and maker not in known:
-                    known.add(maker)
-                    heapq.heappush(waiting, -maker)
+            for producer in graph.producers_of(step):
+                if self.floats[producer] and producer not in known:
+                    known.add(producer)
+                    heapq.heappush(waiting, -producer)
 
         push(home)
         while waiting:

@@ -1,7 +1,7 @@
-"""The rules of a host program, checked with no device in sight, so that a wrong release is found on paper.
+"""The verifier of host programs: reports a wrong release or a missing wait before any device is involved.
 
-Knows: instructions and the rules of their order. Must not know: when a value dies (that is liveness), how anything is
-run.
+`Program.verify` documents the rules. The verifier steps through the instructions once, and through each loop body
+twice, and tracks the state of every value. It does not derive lifetimes; `liveness.py` does.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 
 from segments.instructions import (
     Alias,
-    Allocate,
+    AllocateBuffer,
     Communicate,
-    Copy,
+    CopyBuffer,
     GetStream,
+    HostLoop,
     HostOp,
     Instruction,
     Launch,
-    Loop,
     ProgramError,
     Release,
     Select,
@@ -29,11 +29,11 @@ from segments.instructions import (
     names_of,
     outputs_of,
 )
-from segments.stream_order import CALLER, Part, StreamOrder, part_of
+from segments.stream_order import CALLER, StreamOrder, StreamPart, part_of
 
 
 def verify(inputs: Sequence[int], outputs: Sequence[int], instructions: Sequence[Instruction]) -> None:
-    """Raise ProgramError, with the number and text of the instruction, at the first rule of `Program.verify` broken."""
+    """Raise ProgramError at the first violation of a rule of `Program.verify`, naming the instruction."""
     check = _Check(inputs, outputs)
     for position, instruction in enumerate(instructions):
         check.step(str(position), instruction)
@@ -41,11 +41,12 @@ def verify(inputs: Sequence[int], outputs: Sequence[int], instructions: Sequence
 
 
 class _Check:
-    """Where each value stands while a program is gone through: in `allocated`, `live` or `released`, or unknown.
+    """The state of each value at the current instruction: allocated, live, released or undefined.
 
-    root: the value whose memory a name means, through all aliases and slices. slices: the value that each slice is of,
-    and which part of the memory it is. filling: values that slices fill in the loops that are being gone through.
-    written: for memory with several names or of an input, the name that it was written through and the place.
+    root: the value that owns the memory behind a name, resolved through all aliases and slices.
+    slices: for each slice, the value it was taken from and the part of the memory it covers.
+    filling: values whose slices the enclosing loops are filling.
+    written: for memory with several names, or of an input, the name it was written through and the instruction number.
     """
 
     def __init__(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
@@ -54,7 +55,7 @@ class _Check:
         self.live: set[int] = set(inputs)
         self.released: dict[int, str] = {}
         self.root: dict[int, int] = {}
-        self.slices: dict[int, tuple[int, Part]] = {}
+        self.slices: dict[int, tuple[int, StreamPart]] = {}
         self.filling: set[int] = set()
         self.written: dict[int, tuple[int, str]] = {}
         self.copied: set[int] = set()
@@ -63,7 +64,7 @@ class _Check:
         self.order = StreamOrder()
         self.number = self.place = ""
         if len(self.live) != len(self.inputs):
-            raise ProgramError(f"an input is there twice: {names_of(self.inputs)}")
+            raise ProgramError(f"an input is listed twice: {names_of(self.inputs)}")
         self.order.work()
         for value in self.inputs:
             self.order.access(value, None, True, "the caller", "")
@@ -76,11 +77,11 @@ class _Check:
         self.at(number, instruction)
         for value in inputs_of(instruction):
             self.read(value)
-        if isinstance(instruction, Launch | HostOp | Communicate | Copy):
+        if isinstance(instruction, Launch | HostOp | Communicate | CopyBuffer):
             self.order.work()
             self.touch(inputs_of(instruction), writes=False)
         match instruction:
-            case Allocate(value):
+            case AllocateBuffer(value):
                 self.new(value, "allocates")
                 self.allocated.add(value)
                 self.order.work()
@@ -93,12 +94,12 @@ class _Check:
                 for value in outputs_of(instruction):
                     self.fill(value)
                 self.touch(outputs_of(instruction), writes=True)
-            case Copy(_, target):
+            case CopyBuffer(_, target):
                 self.copy(target)
                 self.touch((target,), writes=True)
             case Release(value):
                 self.release(value)
-            case Loop():
+            case HostLoop():
                 self.loop(number, instruction)
             case GetStream() | SetStream() | Synchronize() | Wait():
                 self.stream(instruction)
@@ -109,9 +110,9 @@ class _Check:
         if value < 0:
             raise ProgramError(f"{self.place}: {verb} {name_of(value)}, an extent of the inputs")
         if value in self.allocated:
-            raise ProgramError(f"{self.place}: {name_of(value)} is allocated already")
+            raise ProgramError(f"{self.place}: {name_of(value)} is already allocated")
         if value in self.live:
-            raise ProgramError(f"{self.place}: {verb} {name_of(value)}, which is defined already")
+            raise ProgramError(f"{self.place}: {verb} {name_of(value)}, which is already defined")
         if value in self.released:
             raise ProgramError(f"{self.place}: {verb} {name_of(value)} again, {self.release_of(value)}")
         if self.locals:
@@ -136,9 +137,9 @@ class _Check:
     def select(self, select: Select) -> None:
         value, original = select.value, select.original
         if value in self.inputs:
-            raise ProgramError(f"{self.place}: {name_of(value)} is an input and no slice of anything")
+            raise ProgramError(f"{self.place}: {name_of(value)} is an input and cannot be redefined as a slice")
         filling = original in self.filling
-        if filling:  # a slice of what a loop fills is there to be filled
+        if filling:  # the loop fills `original` slice by slice, so a new slice of it is writable
             self.new(value, "selects")
             self.allocated.add(value)
             self.root[value] = self.memory(original)
@@ -152,21 +153,21 @@ class _Check:
         return self.root.get(value, value)
 
     def fill(self, value: int) -> None:
-        """What a launch writes: allocated room, the memory of an alias or a slice, or a value of its own."""
+        """Define an output of a launch: in allocated memory, in the memory of an alias or slice, or in a new buffer."""
         if value in self.slices:
             self.fill_slice(value)
         elif value in self.root:
             if value not in self.allocated and value not in self.live:
-                self.new(value, "makes")
+                self.new(value, "produces")
             self.write(value)
         elif value not in self.allocated:
-            self.new(value, "makes")
+            self.new(value, "produces")
         self.allocated.discard(value)
         self.live.add(value)
 
     def fill_slice(self, value: int) -> None:
         if value not in self.allocated and value not in self.live:
-            self.new(value, "makes")
+            self.new(value, "produces")
         whole = self.slices[value][0]
         while whole in self.allocated:
             self.allocated.discard(whole)
@@ -206,13 +207,15 @@ class _Check:
         if value in self.released:
             raise ProgramError(f"{self.place}: reads {name_of(value)} after its release, {self.release_of(value)}")
         if value in self.allocated:
-            raise ProgramError(f"{self.place}: reads {name_of(value)}, which is allocated but filled by no launch yet")
+            raise ProgramError(
+                f"{self.place}: reads {name_of(value)}, which is allocated but not yet filled by any launch"
+            )
         if value in self.filling:
-            raise ProgramError(f"{self.place}: reads {name_of(value)}, of which the loop fills one slice at a time")
+            raise ProgramError(f"{self.place}: reads {name_of(value)}, which the loop is still filling slice by slice")
         raise ProgramError(f"{self.place}: reads {name_of(value)} before its definition")
 
     def read_written(self, value: int) -> None:
-        """Refuses a name of memory that was written through another one."""
+        """Raise ProgramError for a read of memory that has since been written through another name."""
         before = self.written.get(self.memory(value))
         if before is not None and (before[0] != value or value in self.copied):
             raise ProgramError(
@@ -221,7 +224,7 @@ class _Check:
 
     def release(self, value: int) -> None:
         if value < 0:
-            raise ProgramError(f"{self.place}: extents are integers and stay to the end")
+            raise ProgramError(f"{self.place}: extents are integers and are never released")
         if value in self.released:
             raise ProgramError(f"{self.place}: {name_of(value)} is released twice, {self.release_of(value)}")
         if value not in self.live and value not in self.allocated:
@@ -229,7 +232,7 @@ class _Check:
         if value in self.outputs:
             raise ProgramError(f"{self.place}: releases {name_of(value)}, an output of the program")
         if self.locals and value not in self.locals[-1]:
-            raise ProgramError(f"{self.place}: a loop releases {name_of(value)}, which it does not define")
+            raise ProgramError(f"{self.place}: a loop releases {name_of(value)}, which is defined outside its body")
         self.order.work()
         if value not in self.slices:
             self.touch((value,), writes=True, verb="releases")
@@ -242,9 +245,9 @@ class _Check:
 
     # -- loops and streams --------------------------------------------------------------------------------------------
 
-    def loop(self, number: str, loop: Loop) -> None:
-        """Goes through the body twice, as two iterations, since one may meet what the other has left behind."""
-        self.new(loop.index, "counts in")
+    def loop(self, number: str, loop: HostLoop) -> None:
+        """Check the body as two iterations: the second sees the values and the waits that the first leaves behind."""
+        self.new(loop.index, "iterates over")
         before = set(self.filling)
         for iteration in (0, 1):
             self.loops[loop.index] = iteration
@@ -255,18 +258,20 @@ class _Check:
             self.forget(self.locals.pop() | {loop.index})
         del self.loops[loop.index]
         for value in self.filling - before:
-            if not self.locals or value in self.locals[-1]:  # else a loop around this one fills it on
+            if not self.locals or value in self.locals[-1]:  # otherwise an enclosing loop keeps filling it
                 self.filling.discard(value)
                 self.live.add(value)
         self.at(number, loop)
 
     def forget(self, values: Iterable[int]) -> None:
-        """What an iteration has defined is gone with it."""
+        """Drop the values that an iteration defined: they go out of scope when it ends."""
         for value in values:
             if value in self.outputs:
-                raise ProgramError(f"{self.place}: output {name_of(value)} ends with the iteration that defines it")
-            for held in (self.live, self.allocated, self.filling):
-                held.discard(value)
+                raise ProgramError(
+                    f"{self.place}: output {name_of(value)} goes out of scope with the iteration that defines it"
+                )
+            for state in (self.live, self.allocated, self.filling):
+                state.discard(value)
             for table in (self.released, self.root, self.slices):
                 table.pop(value, None)
             self.order.forget(value)
@@ -291,12 +296,12 @@ class _Check:
             verb = verb or ("writes" if writes else "reads")
             self.order.access(self.memory(value), part, writes, self.place, f"{verb} {name_of(value)}")
             if writes:
-                self.order.made(value)
+                self.order.define(value)
 
     def end(self) -> None:
         for value in self.outputs:
             if value not in self.live:
-                raise ProgramError(f"output {name_of(value)} is defined by no instruction and is no input")
+                raise ProgramError(f"output {name_of(value)} is defined by no instruction and is not an input")
             before = self.written.get(self.memory(value))
             if before is not None and before[0] != value:
                 raise ProgramError(
@@ -304,9 +309,9 @@ class _Check:
                 )
         left = sorted(value for value in self.live | self.allocated if value >= 0 and value not in self.outputs)
         if left:
-            raise ProgramError(f"never released: {names_of(left)}; a value that nothing reads later must be released")
+            raise ProgramError(f"never released: {names_of(left)}; release each value after its last use")
         if self.order.current != CALLER:
-            raise ProgramError("the program ends on another stream than the caller's")
+            raise ProgramError("the program does not end on the caller's stream")
         self.place = "the end"
         self.order.work()
         self.touch(self.outputs, writes=False)

@@ -41,14 +41,16 @@ NOT_CACHES = {
     "caches.TABLE": "the table itself",
     "ir.extents.polynomial.OPERATIONS": "operations of extents",
     "ops.families.REGISTRY": "op definitions",
+    "frontend.numpy_api.creation.RECORDING": "what records in place of NumPy's creation functions",
+    "frontend.tracer.known_contents.KnownContents": "state of one trace",
+    "frontend.tracer.recording_clone._Cloning": "state of one trace",
     # Registrations, which nothing can compute again.
     "pytrees._registered": "classes that are pytree nodes",
     "pytrees._field_names": "fields of those classes",
     # State of arrays that are alive.
-    "runtime.devices.cuda_arrays._held": "arrays that kernels still read",
-    "runtime.donated_arrays.TAKEN": "donated arrays whose buffers hold results",
+    "runtime.devices.cuda_arrays._in_flight": "arrays that kernels still read",
+    "runtime.donated_arrays.DONORS": "donated arrays whose buffers hold results",
     "runtime.donated_arrays._RESULTS": "results in donated buffers",
-    "frontend.tracer.write_protection._HELD": "arrays that are read-only while they are traced",
     "frontend.tracer.write_protection._HOLDERS": "traces that hold arrays read-only",
     # State of the threads that compile.
     "kernel.interrupt_shield._forks": "what a fork waits for",
@@ -66,7 +68,7 @@ NOT_CACHES = {
     "kernel.llvm.text_builder.Builder": "the function in progress",
     "runtime.call_code.CallWriter": "the text in progress",
     "runtime.host_text._Text": "the text in progress",
-    "runtime.plan._Border": "the plan in progress",
+    "runtime.plan._SegmentInterface": "the plan in progress",
     "runtime.streams.stream_program._Slices": "the program in progress",
 }
 

@@ -114,8 +114,8 @@ CASES = [
     traced("int", lambda x: int(x.sum()), TYPE, "int() of a traced array, which depends on x ({line})" + KEEP),
     traced("item", lambda x: x.sum().item(), TYPE, "item() of a traced array, which depends on x ({line})" + KEEP),
     traced("in", lambda x: 1.0 in x, TYPE, "'in' of a traced array, which depends on x ({line})\n  hint: write np.any(x == value)"),
-    traced("asarray", lambda x: np.asarray(x), TYPE, "np.asarray() of a traced array, which depends on x ({line})\n  hint: a traced array is an array: use it as it is, x.copy() or x.astype(dtype); lists of arrays go to np.stack"),
-    traced("setitem", lambda x: x.__setitem__(0, 1), (UnsupportedError, NotImplementedError), "assignment to elements of a traced array ({line})\n  hint: write x = np.where(condition, value, x)"),
+    traced("asfortranarray", lambda x: np.asfortranarray(x), TYPE, "np.asfortranarray() of a traced array, which depends on x ({line})\n  hint: a traced array is an array: use it as it is, x.copy() or x.astype(dtype); lists of arrays go to np.stack"),
+    traced("setitem", lambda x: x.__setitem__(x > 0, x), (UnsupportedError, NotImplementedError), "an array is assigned under a boolean mask: which element goes where depends on the data ({line})\n  hint: assign a scalar, elements under the same mask as in x[mask] = y[mask], or write x[...] = np.where(mask, y, x)"),
     Case("leaked", lambda: LEAKED[0] + 1, TYPE, "a traced value of <lambda> is used after its trace ended ({line})\n  hint: return it from the fused function instead of storing it"),
     traced("leaked into another", lambda x: x + LEAKED[0], TYPE, "a traced value of <lambda> is used after its trace ended ({line})\n  hint: return it from the fused function instead of storing it"),
     # calls
@@ -287,11 +287,11 @@ def test_no_gpu_and_no_cupy_say_what_to_install(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(builtins, "__import__", without_cupy)
     assert cuda_arrays.unavailable() == (
         "CuPy cannot be imported: libcudart.so.12: cannot open shared object file\n"
-        "  hint: install tracefuse[cuda13] or tracefuse[cuda12], as the driver has it"
+        "  hint: install tracefuse[cuda13] or tracefuse[cuda12], whichever the driver supports"
     )
     for call, hint in (
         (lambda: fuse(two, target="cuda")(X, X), "f.segments(*args) shows them; target='cpu' or 'auto' runs NumPy arrays on the CPU"),
-        (lambda: fuse(lambda: xp.zeros(3, device="cuda"))(), "install tracefuse[cuda13] or tracefuse[cuda12], as the driver has it"),
+        (lambda: fuse(lambda: xp.zeros(3, device="cuda"))(), "install tracefuse[cuda13] or tracefuse[cuda12], whichever the driver supports"),
     ):  # fmt: skip
         with pytest.raises(DeviceError) as caught:
             call()

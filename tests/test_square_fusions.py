@@ -90,7 +90,7 @@ def test_a_group_that_is_refused_as_a_whole_is_split_and_explain_says_so(monkeyp
     x = np.arange(12, dtype=np.float32).reshape(3, 4) % 5
     np.testing.assert_allclose(softmax(x), evaluate(softmax.definition(x).fusion, [x])[0], rtol=1e-6)
     text = str(softmax.explain(x))
-    assert "merged, they would be part of a group that was refused as a whole: more than two steps (count=" in text
+    assert "merging them leads to a group that is refused as a whole: more than two steps (count=" in text
 
 
 def test_what_no_kernel_can_hold_once_it_is_written_out_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,4 +109,4 @@ def test_what_no_kernel_can_hold_once_it_is_written_out_is_split(monkeypatch: py
     doubled = np.exp(x) * 2
     np.testing.assert_allclose(normalized(x), doubled - doubled.var(axis=-1, keepdims=True), rtol=1e-5)
     text = str(normalized.explain(x))
-    assert "written out, no kernel can hold what would be one segment with it: more than five steps (count=" in text
+    assert "decomposed, the merged segment does not fit one kernel: more than five steps (count=" in text

@@ -235,6 +235,9 @@ MOVEMENTS: dict[str, Callable[[Any, Any], Any]] = {
     "squeeze": lambda fd, x: fd.ops.squeeze(fd.ops.broadcast(x, [False, True, False]), [1]),
     "reshape": lambda fd, x: fd.ops.reshape(x, [-1]),
     "slice": lambda fd, x: fd.ops.slice(x, [1, 0], [3, x.size(1)], [1, 2]),
+    "slice_scatter": lambda fd, x: fd.ops.slice_scatter(
+        x, fd.ops.slice(x, [0, 0], [2, x.size(1)]), [1, 0], [3, x.size(1)], [1, 1]
+    ),
     "pad": lambda fd, x: fd.ops.pad(x, [1, 2], float("nan")),
     "cat": lambda fd, x: fd.ops.cat([x, x], -1),
     "flip": lambda fd, x: fd.ops.flip(x, [-1]),

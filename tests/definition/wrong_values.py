@@ -91,12 +91,23 @@ _GOOD_OF: dict[tuple[str, str], Callable[[Recorded], Any]] = {
     ("select", "index"): lambda own: 1,
     ("grouped_mm", "index"): lambda own: own.places,
     ("index_put_accumulate", "index"): lambda own: own.places,
+    ("slice_scatter", "start_indices"): lambda own: [0, 0],
+    ("slice_scatter", "end_indices"): lambda own: [own.x.size(0), own.x.size(1)],
+    ("slice_scatter", "strides"): lambda own: [1, 1],
     ("squeeze", "arg"): lambda own: own.fd.ops.sum(own.x, [0, 1], True),
     ("extent_min", "a"): lambda own: 4,
     ("extent_min", "b"): lambda own: own.count,
     ("extent_max", "a"): lambda own: 4,
     ("extent_max", "b"): lambda own: own.count,
 }
+
+_ALSO_NEEDED: dict[str, tuple[str, ...]] = {
+    "broadcast": ("is_broadcast_dim",),
+    "permute": ("dims",),
+    "define_tensor": ("shape",),
+    "slice_scatter": ("start_indices", "end_indices", "strides"),
+}
+"""Parameters with a default that a call of two axes does not do without."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +120,8 @@ class Target:
 
     def given(self, own: Recorded) -> dict[str, Any]:
         """Arguments for what the call requires."""
-        also = {"broadcast": "is_broadcast_dim", "permute": "dims", "define_tensor": "shape"}.get(self.name)
-        needed = [p.name for p in self.parameters if p.default is EMPTY or p.name == also]
+        also = _ALSO_NEEDED.get(self.name, ())
+        needed = [p.name for p in self.parameters if p.default is EMPTY or p.name in also]
         made = {name: _GOOD_OF.get((self.name, name), _GOOD.get(name)) for name in needed}
         return {name: make(own) for name, make in made.items() if make is not None}
 

@@ -9,7 +9,7 @@ import pytest
 from dynamic_definitions import arguments, compiled, example, padded, plans, ramp, reshaping
 from ways import backend_of, on_backend
 
-from segments import Allocate, Integer, Launch, Loop, Program, Release, Runner, Select
+from segments import AllocateBuffer, HostLoop, Integer, Launch, Program, Release, Runner, Select
 from tracefuse import DataType, FusionDefinition, options
 from tracefuse.compiler.executable import Executable, compile_fusion
 from tracefuse.compiler.fusion_launch import FusionLaunch
@@ -109,7 +109,7 @@ def in_a_loop(fd: FusionDefinition, length: int, mode: str, *arguments: Any) -> 
     spec = Allocation(float32, (7, length), lambda values: (7, length), f"f32[7, {length}]")
     number = Integer(f"t{index}", (index,), lambda values: cast("int", values[index]), index)
     body = (Select(part, results, 0, number), Launch(0, (*inputs, index), (part,), launch))
-    instructions = [Allocate(results, spec), Loop(index, 0, 7, 1, body), *map(Release, inputs)]
+    instructions = [AllocateBuffer(results, spec), HostLoop(index, 0, 7, 1, body), *map(Release, inputs)]
     program = Program(inputs, (results,), instructions)
     assert "for t11 in range(0, 7, 1):" in str(program)
     (made,) = Runner(program, SlicingCpu())(arguments)

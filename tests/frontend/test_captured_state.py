@@ -643,12 +643,12 @@ def test_results_that_numpy_does_not_let_be_written_are_refused_alike(made: Call
 
 
 @pytest.mark.parametrize("made", [np.diagonal, np.real, lambda z: z.imag], ids=["diagonal", "real", "imag"])
-def test_a_view_is_not_used_after_its_base_was_changed(made: Callable[[Any], Any]) -> None:
+def test_a_view_shows_what_its_base_was_changed_to(made: Callable[[Any], Any]) -> None:
     def function(z: Any) -> Any:
         base = z * 2
         view = made(base)
         base += 1
         return view
 
-    with pytest.raises(tracefuse.UnsupportedError, match="was changed in place through another name"):
-        fuse(function)(np.ones((3, 3), complex))
+    z = np.arange(9.0).reshape(3, 3) * (1 + 2j)
+    np.testing.assert_array_equal(fuse(function)(z), function(z))

@@ -194,7 +194,7 @@ def test_errors_are_those_of_a_call_that_is_flattened_in_full() -> None:
             fused({"a": X, "b": Y[:2]})
         with pytest.raises(KeyError):
             fused({"a": X, "c": Y})
-        with pytest.raises(TraceError, match="is a object, which is neither an array"):
+        with pytest.raises(TraceError, match="is a object, which is not an array"):
             fused({"a": X, "b": object()})
 
 
@@ -302,8 +302,8 @@ def frozen() -> Any:
         (np.empty((3, 4)), DtypeError, "out of output 0 is float64, the result is float32"),
         (frozen(), UnsupportedError, "out of output 0 is read-only"),
         (np.broadcast_to(np.float32(0), (3, 4)), UnsupportedError, "read-only"),
-        (np.lib.stride_tricks.as_strided(X.copy(), (3, 4), (0, 4)), UnsupportedError, "on axis 0 are one in memory"),
-        (3.0, DtypeError, "out of output 0 is a float, no array"),
+        (np.lib.stride_tricks.as_strided(X.copy(), (3, 4), (0, 4)), UnsupportedError, "on axis 0 share one address"),
+        (3.0, DtypeError, "out of output 0 is a float, not an array"),
         ([np.empty((3, 4), np.float32)], TraceError, "give a pytree with the structure of the result"),
     ],
     ids=["shape", "rank", "dtype", "read-only", "broadcast", "stride 0", "number", "tree"],
@@ -323,12 +323,12 @@ def test_donated_memory_that_cannot_be_taken_is_told_of_at_every_call() -> None:
     fused(X.copy(), Y), fused(X.copy(), Y)
     locked, wide = X.copy(), np.zeros((3, 8), np.float32)
     locked.setflags(write=False)
-    for arguments_, reason in ((locked, "it is read-only"), (wide[:, ::2], "it is not contiguous"), (Y, "same memory")):
+    for donated, reason in ((locked, "it is read-only"), (wide[:, ::2], "it is not contiguous"), (Y, "shares its")):
         for _ in range(2):
-            before = arguments_.copy()
-            with pytest.warns(UserWarning, match=f"donated memory is not used .*{reason}"):
-                np.testing.assert_array_equal(fused(arguments_, Y), before + Y)
-            np.testing.assert_array_equal(arguments_, before)
+            before = donated.copy()
+            with pytest.warns(UserWarning, match=f"donated buffers are not reused .*{reason}"):
+                np.testing.assert_array_equal(fused(donated, Y), before + Y)
+            np.testing.assert_array_equal(donated, before)
     with only_fast_paths():
         fused(X.copy(), Y)
 
@@ -370,8 +370,8 @@ def changed(tree: Any) -> Any:
 @given(st.lists(trees(LEAVES), min_size=1, max_size=3), st.integers(0, 7))
 def test_random_trees_give_what_the_function_gives(drawn: list[Any], shuffled: int) -> None:
     fused = fuse(lambda *args: changed(args))
-    arguments_ = [drawn, drawn, drawn[::-1], changed(drawn), drawn[shuffled % len(drawn) :], drawn]
-    for args in arguments_:
+    calls = [drawn, drawn, drawn[::-1], changed(drawn), drawn[shuffled % len(drawn) :], drawn]
+    for args in calls:
         expected = changed(tuple(args))
         equal_values(fused(*args), expected)
 

@@ -185,7 +185,7 @@ def test_an_object_that_is_not_static_by_itself_is_named() -> None:
     with pytest.raises(tracefuse.TraceError) as error:
         fuse(lambda x, thing: x)(A, {"k": object()})
     assert str(error.value) == (
-        "thing['k'] is a object, which is neither an array, a number nor static by itself "
+        "thing['k'] is a object, which is not an array, a number or a static value "
         f"(test_fuse.py:{sys._getframe().f_lineno - 3})\n"
         "  hint: name it in static_argnames, or register its class with register_pytree_node"
     )
@@ -449,7 +449,7 @@ def test_jax_functions_on_tracers_say_what_to_use() -> None:
         (np.array([None]), "x has dtype object, which is not supported"),
         (np.array(["2020"], "M8[D]"), "x has dtype datetime64[D], which is not supported"),
         (np.zeros(2, np.longdouble), "x has dtype float128, which is not supported"),
-        (np.zeros(2, ">f4"), "x has foreign byte order (dtype('>f4'))"),
+        (np.zeros(2, ">f4"), "x has non-native byte order (dtype('>f4'))"),
         (np.zeros(2, "i4,f4"), "x has dtype"),
     ],
 )  # fmt: skip

@@ -66,7 +66,7 @@ def test_an_outline_needs_no_sizes() -> None:
     outline = defined().explain()
     assert outline.templates == ("pointwise", "library")
     assert list(outline.boundaries) == [(0, 1)]
-    assert str(outline).splitlines()[-1].startswith("0 | 1: a step that stands alone is never merged")
+    assert str(outline).splitlines()[-1].startswith("0 | 1: this step always runs as a segment of its own")
     assert outline._repr_html_().startswith("<pre>segment")
 
 

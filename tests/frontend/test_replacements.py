@@ -19,16 +19,30 @@ ALREADY = "a traced array is an array: use it as it is, x.copy() or x.astype(dty
 
 
 def fill(x: Any) -> None:
-    table = np.zeros((3, 4))
+    import numpy as own  # the clone that is traced replaces names outside of the function alone
+
+    table = own.zeros((3, 4))
     table[:] = x
+
+
+def convert(x: Any) -> Any:
+    import numpy as own
+
+    return own.asarray(x)
+
+
+def convert_several(x: Any) -> Any:
+    import numpy as own
+
+    return own.array([x, x])
 
 
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda x: np.asarray(x), f"np.asarray() @\n  hint: {ALREADY}"),
-        (lambda x: np.array([x, x]), f"np.array() @\n  hint: {ALREADY}"),
-        (lambda x: np.ascontiguousarray(x), f"np.ascontiguousarray() @\n  hint: {ALREADY}"),
+        (convert, f"own.asarray() @\n  hint: {ALREADY}"),
+        (convert_several, f"own.array() @\n  hint: {ALREADY}"),
+        (lambda x: np.asfortranarray(x), f"np.asfortranarray() @\n  hint: {ALREADY}"),
         (lambda x: np.float32(x), "np.float32() @\n  hint: write x.astype(np.float32)"),
         (lambda x: TABLE[x], "indexing a NumPy array by elements @\n  hint: write tracefuse.xp.take(TABLE, x, axis=0)"),
         (
@@ -50,10 +64,6 @@ def fill(x: Any) -> None:
         (
             lambda x: np.random.normal(x),
             "np.random.normal() @\n  hint: sample outside the fused function and pass the numbers in",
-        ),
-        (
-            lambda x: np.full((2, 2), x.sum()),
-            "np.full() @\n  hint: write np.full_like(x, value, shape=shape) or tracefuse.xp.full(shape, value)",
         ),
         (fill, "filling a NumPy array with elements @\n  hint: write np.where(condition, x, array) or np.concatenate"),
         (

@@ -1,6 +1,6 @@
 """What arrays a fused function takes, refuses and gives: each sentence of the contract has a test here.
 
-Where arrays share memory, and what runs on a GPU, is tested in test_given_memory.py, test_aliases.py and tests/gpu.
+Where arrays share memory, and what runs on a GPU, is tested in test_output_buffers.py, test_aliases.py and tests/gpu.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ REFUSED = [
         f"x['w'] has dtype {np.dtype(np.longdouble)}, which is not supported",
         "pass x['w'].astype('float64')",
     ),
-    (np.zeros(2, ">f4"), "x['w'] has foreign byte order (dtype('>f4'))", "pass x['w'].astype('float32')"),
+    (np.zeros(2, ">f4"), "x['w'] has non-native byte order (dtype('>f4'))", "pass x['w'].astype('float32')"),
 ]
 
 

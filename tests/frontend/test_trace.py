@@ -20,7 +20,7 @@ def f(x, y):
     return h + y
 def mask(x): return x[x > 0]
 def assign(x):
-    x[0] = 1
+    x[0] = x
 def iterate(x): return [r for r in x.sum()]
 def length(x): return len(x.sum())
 """
@@ -48,9 +48,10 @@ def test_a_boolean_mask_names_np_where() -> None:
     )
 
 
-def test_assignment_to_elements_names_np_where() -> None:
+def test_an_assigned_value_that_does_not_fit_is_refused_with_the_users_line() -> None:
     assert message(NAMES["assign"], A) == (
-        "assignment to elements of a traced array (model.py:7)\n  hint: write x = np.where(condition, value, x)"
+        "could not broadcast a value with 2 axes into 1 (model.py:7)\n"
+        "  hint: assign a value of the shape of what is selected"
     )
 
 
@@ -66,7 +67,7 @@ def test_iteration_and_length_need_an_axis() -> None:
         (lambda x: float(x.sum()), "float() of a traced array, which depends on x (test_trace.py:"),
         (lambda x: int(x.sum()), "int() of a traced array, which depends on x (test_trace.py:"),
         (lambda x: x.sum().item(), "item() of a traced array, which depends on x (test_trace.py:"),
-        (lambda x: np.asarray(x), "np.asarray() of a traced array, which depends on x (test_trace.py:"),
+        (lambda x: np.asfortranarray(x), "np.asfortranarray() of a traced array, which depends on x (test_trace.py:"),
         (lambda x: np.float32(x), "np.float32() of a traced array, which depends on x (test_trace.py:"),
         (lambda x: x.tolist(), "tolist() of a traced array, which depends on x (test_trace.py:"),
         (lambda x: 1.0 in x, "'in' of a traced array, which depends on x (test_trace.py:"),
@@ -135,8 +136,8 @@ def test_the_representation_shows_type_and_line() -> None:
 
 def test_frames_of_tracefuse_do_not_hide_the_users_line() -> None:
     try:
-        fuse(NAMES["mask"])(A)
-    except tracefuse.UnsupportedError as error:
+        fuse(NAMES["length"])(A)
+    except tracefuse.TraceError as error:
         trace = error.__traceback__
         while trace is not None and trace.tb_next is not None:
             trace = trace.tb_next
@@ -172,7 +173,7 @@ def test_in_place_keeps_the_type_and_the_shape() -> None:
     assert message(f, A[0], A).startswith("an in-place operation on 1 axes gives 2")
 
 
-def test_in_place_on_a_view_of_an_argument_or_beside_a_view_raises() -> None:
+def test_a_change_is_seen_through_views_and_by_what_they_were_taken_from() -> None:
     def view_of_argument(x: Any) -> Any:
         y = x.T
         y += 1
@@ -195,11 +196,10 @@ def test_in_place_on_a_view_of_an_argument_or_beside_a_view_raises() -> None:
         y += 1
         return y
 
-    assert message(view_of_argument, A).startswith("in-place change of a view of the argument x (test_trace.py:")
-    changed = "a name of memory that was changed in place through another name (test_trace.py:"
-    assert message(viewed, A).startswith(changed)
-    assert message(view, A).startswith(changed)
-    np.testing.assert_array_equal(fuse(target="reference")(dead_view)(A), dead_view(A))
+    for function in (view_of_argument, viewed, view, dead_view):
+        own, expected = A.copy(), A.copy()
+        np.testing.assert_array_equal(fuse(target="reference")(function)(own), function(expected))
+        np.testing.assert_array_equal(own, expected)
 
 
 # -- sizes ------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@
 #   random     random fusions
 #   functions  whole functions
 #   arrays     kinds of arrays, streams, large sizes
-#   memory     results in given memory
+#   memory     results in output buffers
 #   streams    values and segments on streams
 #   graphs     CUDA graphs
 #   checking   check mode, options, printed values
@@ -55,7 +55,7 @@ for selection in "${@:-all}"; do
         random) tests tests/test_random.py ;;
         functions) tests tests/test_templates.py ;;
         arrays) tests tests/gpu/test_arrays_on_device.py tests/gpu/test_foreign_buffers_on_device.py ;;
-        memory) tests tests/gpu/test_memory_on_device.py tests/runtime/test_given_memory_random.py ;;
+        memory) tests tests/gpu/test_memory_on_device.py tests/runtime/test_output_buffers_random.py ;;
         streams) tests tests/gpu/test_streams_on_device.py ;;
         graphs) tests tests/gpu/test_graphs_on_device.py ;;
         checking) tests tests/gpu/test_checking_on_device.py ;;

@@ -187,7 +187,7 @@ def graphs() -> None:
         ran(layers, array(*shape), graph=True)
 
 
-def given_memory() -> None:
+def output_buffers() -> None:
     for shape in ((33, 47), (64, 64)):
         x = array(*shape)
         expected = rows_softmax(x)
@@ -211,7 +211,7 @@ def scaled(x: Any) -> Any:
 
 PARTS = (
     copies_on_streams, functions_on_streams, independent_segments, templates, arguments_of_extremes, graphs,
-    given_memory, random_programs,
+    output_buffers, random_programs,
 )  # fmt: skip
 
 

@@ -306,7 +306,7 @@ def test_nothing_is_launched_for_an_empty_grid_and_a_grid_too_large_is_refused()
     function = units([kernel])[kernel.name]
     empty = cupy.zeros(0, np.float32)
     function.launch(empty, empty, 3, 0, 0)
-    with pytest.raises(DeviceError, match="a grid of 4294967296 x 1 x 1 blocks, the most is 2147483647"):
+    with pytest.raises(DeviceError, match="a grid of 4294967296 x 1 x 1 blocks exceeds the limit of 2147483647"):
         function.launch(empty, empty, 3, 2**38, 0)
     with pytest.raises(DeviceError, match="takes 5 arguments, got 1"):
         function.launch(empty)

@@ -164,5 +164,5 @@ def test_random_fusions_on_streams() -> None:
 
 def test_a_graph_of_streams_is_refused() -> None:
     x = cupy.ones((4, 8), cupy.float32)
-    with options(graph=True), pytest.raises(Exception, match="values on streams cannot be launched as a graph"):
+    with options(graph=True), pytest.raises(Exception, match="loops cannot be launched as a CUDA graph"):
         fuse(rows)(x)

@@ -16,7 +16,7 @@ from ways import check
 from tracefuse import FusionDefinition, ShapeDtype, fuse, options
 from tracefuse.compiler.executable import Executable
 from tracefuse.kernel.kernel_ir import Allocate, Barrier, If, walk_statements
-from tracefuse.partition.segmentation import segment_fusion
+from tracefuse.partition.segmentation import MATERIALIZED, segment_fusion
 from tracefuse.schedule.recomputation import MOST_RECOMPUTED
 
 GOLDEN = Path(__file__).parents[1] / "kernel" / "golden"
@@ -113,6 +113,9 @@ BODIES: dict[str, Body] = {
     "pad": lambda fd, x: fd.ops.add(x, fd.ops.pad(x, [0, 0, 1, -1])),
     "pad both": lambda fd, x: fd.ops.add(fd.ops.pad(x, [0, 0, 2, -2]), fd.ops.pad(x, [-1, 1, -1, 1], 3.0)),
     "slice": lambda fd, x: fd.ops.add(x, fd.ops.pad(fd.ops.slice(x, [0, 1], [x.size(0), x.size(1)]), [0, 1, 0, 0])),
+    "slice scatter": lambda fd, x: fd.ops.add(
+        x, fd.ops.slice_scatter(x, fd.ops.neg(halves(fd, x)[0]), [0, 0], [x.size(0), x.size(1) // 2], [1, 1])
+    ),
     "cat": lambda fd, x: fd.ops.add(x, fd.ops.cat([*reversed(halves(fd, x))], 1)),
     "cat of rows": lambda fd, x: fd.ops.mul(fd.ops.cat([x, fd.ops.neg(x)], 0), 2.0),
     "flip": lambda fd, x: fd.ops.add(x, fd.ops.flip(x, [0, 1])),
@@ -175,9 +178,7 @@ def test_costly_work_is_done_again_within_a_limit_and_explain_says_so() -> None:
     assert "recomputed rather than stored:\n  segment 0: T1 at 3 places" in str(again)
     stored = fuse(costly).explain(x)
     assert stored.computed_again == ({}, {})
-    assert (
-        stored.boundaries[(0, 1)].reason == "materialized: recomputing it for each consumer costs more than storing it"
-    )
+    assert stored.boundaries[(0, 1)].reason == MATERIALIZED
     np.testing.assert_allclose(fuse(costly)(x), costly(x.astype(np.float64)), rtol=1e-5)
 
 

@@ -270,13 +270,13 @@ def test_clusters_compile_where_there_are_any_and_wait_for_their_blocks_to_start
     assert canonical_cuda(kernels[0]) != canonical_cuda(replace(kernels[0], cluster=4))
 
 
-def test_a_started_copy_is_of_4_8_or_whole_16_bytes_from_global_to_shared_memory():
+def test_an_asynchronous_copy_moves_4_8_or_n_times_16_bytes_from_global_to_shared_memory():
     kernel = cases.cluster_sum(float32, 2, 32)
     at = next(k for k, s in enumerate(kernel.body) if isinstance(s, ir.StartCopy))
     copy = kernel.body[at]
     assert isinstance(copy, ir.StartCopy)
     for wrong in (replace(copy, width=3), replace(copy, source=copy.destination, destination=copy.source)):
-        with pytest.raises(InternalError, match="a started copy of"):
+        with pytest.raises(InternalError, match="asynchronous copy of"):
             emit_cuda(replace(kernel, body=(*kernel.body[:at], wrong, *kernel.body[at + 1 :])))
 
 
@@ -324,5 +324,5 @@ def test_grid_extents_are_written_over_the_parameters():
     assert [eval(text, dict(zip(sizes, (45, 70), strict=True))) for text in blocks] == [3, 2]
     assert [eval(text, dict(zip(sizes, (45, 0), strict=True))) for text in blocks] == [0, 2]
     block, n = ir.Variable("block", int32), ir.Variable("n", float32)
-    with pytest.raises(InternalError, match="a grid extent is made of integer parameters"):
+    with pytest.raises(InternalError, match="a grid extent must be an integer expression of parameters"):
         grid_texts(ir.Kernel("k", (n,), (ir.Axis(block, ir.Cast(n, int32)),), (), "cuda", 32), ["n"])

@@ -184,7 +184,7 @@ def test_a_file_larger_than_all_kernels_together_is_not_read(tmp_path: Path) -> 
     assert disk.kernels() == []
 
 
-def test_a_folder_that_was_removed_is_made_again(tmp_path: Path) -> None:
+def test_a_removed_folder_is_created_again(tmp_path: Path) -> None:
     disk = cache_in(tmp_path / "cache")
     disk.store(KEY, b"code")
     disk.kernels()[0].unlink()
@@ -233,7 +233,7 @@ def test_a_file_that_others_can_write_is_not_executed(tmp_path: Path) -> None:
         assert disk.load(KEY) is None
 
 
-def test_a_folder_that_cannot_be_made_is_warned_of_once_and_kernels_stay_in_memory(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_gives_one_warning_and_kernels_stay_in_memory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     disk = cache_in(tmp_path / "file" / "cache")
     with pytest.warns(RuntimeWarning, match="in memory only: the cache folder .* cannot be made: .*Not a directory"):
@@ -340,7 +340,7 @@ def test_what_changes_the_code_changes_the_key(monkeypatch: pytest.MonkeyPatch) 
     assert len(keys) == 6
 
 
-def test_a_damaged_kernel_is_compiled_again_and_replaced(tmp_path: Path) -> None:
+def test_a_damaged_kernel_is_recompiled_and_replaced(tmp_path: Path) -> None:
     disk = cache_in(tmp_path)
     fresh(NEGATE, disk)
     (file,) = [path for path in disk.kernels() if path.name.startswith("cpu-")]
@@ -353,7 +353,7 @@ def test_a_damaged_kernel_is_compiled_again_and_replaced(tmp_path: Path) -> None
     assert file.read_bytes() == whole
 
 
-def test_code_that_cannot_be_linked_is_compiled_again(tmp_path: Path) -> None:
+def test_code_that_cannot_be_linked_is_recompiled(tmp_path: Path) -> None:
     disk = cache_in(tmp_path)
     key = cpu_module.cache_key(compile_cpu(NEGATE).source)
     disk.store(
@@ -373,7 +373,8 @@ _USELESS_POOL = """
 import sys, warnings
 import numpy as np
 from tracefuse import config, fuse
-from tracefuse.kernel import compile_cpu, disk_cache
+from tracefuse.kernel.cache import disk_cache
+from tracefuse.kernel.llvm import cpu_functions
 from tracefuse.kernel.cache.disk_cache import hashed
 from tracefuse.kernel.llvm.machine_code import get_machine
 from tracefuse.kernel.llvm.worker_pool_code import pool_text
@@ -385,11 +386,11 @@ if sys.argv[1] == "put":
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     assert fuse(lambda x: x * 3)(np.ones(3))[0] == 3
-print(*compile_cpu.statistics(), *["pool-" in str(one.message) for one in caught])
+print(*cpu_functions.statistics(), *["pool-" in str(one.message) for one in caught])
 """
 
 
-def test_a_pool_that_cannot_be_linked_is_compiled_again_and_no_kernel_is_discarded(tmp_path: Path) -> None:
+def test_a_pool_that_cannot_be_linked_is_recompiled_and_no_kernel_is_discarded(tmp_path: Path) -> None:
     environment = {**os.environ, "TRACEFUSE_CACHE_DIR": str(tmp_path)}
     said = []
     for argument in ("", "put", ""):

@@ -15,13 +15,13 @@ from tracefuse import dtypes
 from tracefuse.dtypes import float32, float64, int32, int64
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.interpreter.interpret import InterpreterError, interpret
-from tracefuse.kernel.primitives import MEANING, apply, convert
+from tracefuse.kernel.primitives import REFERENCE, apply, convert
 
 RANDOM = np.random.default_rng(7)
 
 
 def test_every_primitive_has_a_meaning_and_nothing_else_has():
-    assert set(MEANING) == set(ir.PRIMITIVES)
+    assert set(REFERENCE) == set(ir.PRIMITIVES)
 
 
 @pytest.mark.parametrize(("name", "dtype"), cases.PRIMITIVE_CASES, ids=lambda x: getattr(x, "name", x))
@@ -196,13 +196,13 @@ def test_a_misaligned_wide_copy_is_an_error():
     kernel = cases.copy(float32, 4, "default")
     x, y = np.zeros(64 * 4 + 1, np.float32), np.zeros(64 * 4, np.float32)
     interpret(kernel, [x[:-1], y, 1])
-    with pytest.raises(InterpreterError, match=r"copies 16 bytes at x\[0\], not so aligned"):
+    with pytest.raises(InterpreterError, match=r"copies 16 bytes at x\[0\], which is not aligned to 16 bytes"):
         interpret(kernel, [x[1:], y, 1])
 
 
 def test_a_wrong_type_in_the_ir_is_an_error():
     wrong = ir.Call("add", (ir.Load(X, LANE), ir.Load(X, LANE)), float64)
-    with pytest.raises(InterpreterError, match="gives float32, its type says float64"):
+    with pytest.raises(InterpreterError, match="evaluates to float32, but its dtype is float64"):
         run(ir.Store(Y, LANE, ir.Cast(wrong, float32)))
 
 
@@ -340,7 +340,7 @@ def test_memory_of_another_block_that_was_touched_is_written_only_after_a_barrie
     kernel = cases.cluster_sum(float32, 2, 32)
     touched = ir.Store(ir.Buffer("sums", float32, "shared", 2), ZERO, cases.number(1.0, float32))
     at = next(k for k, s in enumerate(kernel.body) if isinstance(s, ir.StartCopy))
-    with pytest.raises(InterpreterError, match=r"no barrier of the cluster: writes sums\[0\] of another block"):
+    with pytest.raises(InterpreterError, match=r"no cluster barrier: writes sums\[0\] of another block"):
         run_cluster(replace(kernel, body=(*kernel.body[:at], touched, ir.Barrier(), *kernel.body[at:])))
 
 
@@ -368,11 +368,11 @@ def test_of_copies_in_batches_the_last_ones_may_be_left_on_their_way(later, done
     assert np.isnan(found[done * threads :]).all()
 
 
-def test_a_grid_of_no_whole_clusters_and_a_block_that_no_cluster_has_are_errors():
+def test_a_grid_that_is_not_a_multiple_of_the_cluster_and_a_rank_outside_it_are_errors():
     kernel = cases.cluster_sum(float32, 4, 32)
-    with pytest.raises(InterpreterError, match="12 blocks along the last axis are no whole clusters of 5"):
+    with pytest.raises(InterpreterError, match="12 blocks along the last axis are not a multiple of the cluster 5"):
         run_cluster(replace(kernel, cluster=5, grid=kernel.grid), clusters=3)
-    with pytest.raises(InterpreterError, match="block 2 of a cluster of 2 is named by lane 2"):
+    with pytest.raises(InterpreterError, match="block rank 2 outside a cluster of 2, by lane 2"):
         run_cluster(replace(kernel, cluster=2))
 
 
@@ -380,5 +380,5 @@ def test_a_barrier_that_one_block_of_a_cluster_misses_is_an_error():
     kernel = cases.cluster_sum(float32, 2, 32)
     rank = ir.Variable("rank", int64)
     body = [ir.If(ir.call("eq", rank, ZERO), (s,)) if isinstance(s, ir.Barrier) else s for s in kernel.body]
-    with pytest.raises(InterpreterError, match="a barrier of the cluster is not reached by all of its blocks"):
+    with pytest.raises(InterpreterError, match="a cluster barrier is not reached by all blocks of the cluster"):
         run_cluster(replace(kernel, body=tuple(body)))

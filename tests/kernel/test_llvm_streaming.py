@@ -57,7 +57,7 @@ def test_a_result_that_does_not_start_at_a_line_is_refused_and_nothing_is_writte
     function = compile_cpu(streaming(dtypes.float32, dtypes.float32))
     x, memory = np.ones(100, np.float32), np.zeros(200, np.float32)
     start = -(memory.ctypes.data // 4) % 16
-    with pytest.raises(SystemError, match="casts writes where no line of the cache starts"):
+    with pytest.raises(SystemError, match="casts needs its outputs aligned to cache lines"):
         function(x, memory[start + 1 : start + 101], 100)
     assert not memory.any()
     function(x, memory[start : start + 100], 100)
@@ -65,7 +65,7 @@ def test_a_result_that_does_not_start_at_a_line_is_refused_and_nothing_is_writte
 
 
 @streams
-def test_only_marked_stores_of_whole_vectors_go_past_the_caches() -> None:
+def test_only_marked_stores_of_whole_vectors_become_non_temporal() -> None:
     plain, marked = (make(dtypes.float32, dtypes.bfloat16) for make in (cast_kernel, streaming))
     assert not is_marked(emit_llvm(plain))
     assert not wide_stores(compile_cpu(plain))

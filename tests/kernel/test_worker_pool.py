@@ -143,7 +143,7 @@ def _succeeds(body: str) -> str:
     return done.stdout
 
 
-def test_a_child_of_fork_makes_its_own_workers() -> None:
+def test_a_forked_child_starts_its_own_workers() -> None:
     _succeeds("""
         for _ in range(5):
             child = os.fork()

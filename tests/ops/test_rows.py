@@ -201,6 +201,11 @@ MAKERS: dict[str, Maker] = {
     "slice": lambda fd, operands, dtype: [
         fd.ops.slice(operands[0], [1, 2], [5, 8]), fd.ops.slice(operands[0], [0, 1], [6, 9], [2, 3])
     ],
+    "slice_scatter": lambda fd, operands, dtype: [
+        fd.ops.slice_scatter(
+            operands[0], fd.ops.slice(operands[1], start, end, step), start, end, step
+        ) for start, end, step in (([1, 2], [5, 8], [1, 1]), ([0, 1], [6, 9], [2, 3]))
+    ],
     "pad": lambda fd, operands, dtype: [
         fd.ops.pad(operands[0], [1, 2, 0, 3], 1), fd.ops.pad(operands[0], [-1, 2, 1, -2], 0)
     ],
@@ -377,6 +382,7 @@ def test_rows_of_arrays_without_elements(backend: str, kind: type[Op]) -> None:
                 # Bounds of slices, widths that cut and positions are for arrays with elements.
                 if op.name not in (
                     "slice",
+                    "slice_scatter",
                     "pad",
                     "windows",
                     "where",

@@ -33,7 +33,7 @@ def groups_of(fd: FusionDefinition, *positions: tuple[int, ...]) -> list[Group]:
     return [Group(fd.fusion, tuple(graph.nodes[k] for k in group)) for group in positions]
 
 
-def test_a_group_says_its_nodes_ops_kinds_and_what_crosses_its_border() -> None:
+def test_a_group_has_its_nodes_ops_kinds_and_interface() -> None:
     (group,) = groups_of(softmax(), (0, 1, 2))
     assert group.ops == ("max", "sub", "exp")
     assert group.kinds == ("reduction", "pointwise", "pointwise")
@@ -42,7 +42,7 @@ def test_a_group_says_its_nodes_ops_kinds_and_what_crosses_its_border() -> None:
     assert [node.op.name for node in group.nodes] == list(group.ops)
 
 
-def test_the_bytes_of_a_group_are_those_of_its_border() -> None:
+def test_the_bytes_of_a_group_are_those_of_its_interface() -> None:
     (group,) = groups_of(softmax(), (0, 1, 2))
     assert str(group.bytes) == "8 * i0 * i1"
 
@@ -78,7 +78,7 @@ def test_two_reductions_that_do_not_read_each_other_may_share_a_segment() -> Non
     assert rules.reduction_ends_segment(*groups_of(fd, (0,), (1,)))
 
 
-def test_one_op_a_segment_makes_as_many_segments_as_ops() -> None:
+def test_one_op_a_segment_makes_each_op_a_segment() -> None:
     fd = softmax()
     assert len(fd.segment(merge=rules.one_op_a_segment)) == 5
 

@@ -1,4 +1,4 @@
-"""Kinds of arrays and where they are: what goes together, and what is refused."""
+"""Kinds and devices of arrays: which combine, and which are refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HOST = np.ones(3)
 
 
 @pytest.mark.parametrize("library", ["cupy", "torch", "jax"])
-def test_arrays_on_a_gpu_say_which(library: str) -> None:
+def test_arrays_on_a_gpu_have_its_number(library: str) -> None:
     assert arrays.place_of([(on_gpu(library, 2), "x"), (on_gpu(library, 2), "y")]) == (library, 2)
 
 
@@ -39,7 +39,7 @@ def test_arrays_on_the_host_have_no_number() -> None:
     assert arrays.place_of([]) == ("numpy", None)
 
 
-def test_shapes_go_with_arrays_of_any_device() -> None:
+def test_a_shape_dtype_combines_with_arrays_of_any_device() -> None:
     assert arrays.place_of([(ShapeDtype((3,), "float32"), "s"), (on_gpu("cupy", 1), "x")]) == ("cupy", 1)
 
 
@@ -65,7 +65,7 @@ def test_shapes_go_with_arrays_of_any_device() -> None:
     ],
     ids=["two GPUs", "host and GPU", "NumPy and CuPy", "two libraries"],
 )
-def test_what_does_not_go_together_is_refused(named: list[tuple[Any, str]], message: str) -> None:
+def test_kinds_and_devices_that_cannot_be_combined_are_refused(named: list[tuple[Any, str]], message: str) -> None:
     with pytest.raises(DeviceError) as caught:
         arrays.place_of(named)
     assert f"{caught.value.message}\n  hint: {caught.value.hint}" == message

@@ -1,4 +1,4 @@
-"""Arguments of a definition: what is refused before anything runs, word for word, and what is taken as it is."""
+"""Arguments of a definition: the exact errors before anything runs, and the arrays that need no copy."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ REFUSED = [
         DtypeError,
         "input T0 is float64, not float32 (test_call_facts.py:21)\n  hint: pass x.astype('float32')",
     ),
-    ([3.0, 2], DtypeError, "input T0 is an array, not a float (test_call_facts.py:21)\n  hint: pass an array"),
+    ([3.0, 2], DtypeError, "input T0 is a float, not an array (call)\n  hint: pass an array"),
     ([X, 2.5], DtypeError, "input S1 is int64, got 2.5 (test_call_facts.py:22)\n  hint: pass a Python int"),
     ([X, "two"], DtypeError, "input S1 is int64, got 'two' (test_call_facts.py:22)\n  hint: pass a Python int"),
     (

@@ -55,7 +55,7 @@ def test_a_freed_buffer_is_used_again() -> None:
         lambda a: a.data,
     ],
 )
-def test_a_buffer_stays_taken_while_anything_made_of_it_lives(hold: Any) -> None:
+def test_a_buffer_is_not_reused_while_any_view_of_it_lives(hold: Any) -> None:
     cache = BufferCache()
     array = cache.empty((64, 64), dtypes.float32)
     place = cpu_memory.address(array)

@@ -1,4 +1,4 @@
-"""Donated arguments: what takes their memory, what becomes of them, what is refused."""
+"""Donated arguments: which values reuse their buffers, what they hold afterwards, and which are refused."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tracefuse.errors import FusionError, TraceError, UnsupportedError
 from tracefuse.ir.reference import evaluate
 from tracefuse.partition.segmentation import segment_fusion
 from tracefuse.runtime.devices import cpu_memory
-from tracefuse.runtime.donated_arrays import TAKEN
-from tracefuse.runtime.memory.given_buffers import returned
+from tracefuse.runtime.donated_arrays import DONORS, NOTHING_FITS
+from tracefuse.runtime.memory.buffer_facts import returned
 
 N = 400
 
@@ -36,7 +36,7 @@ def values(*shape: int, dtype: Any = np.float32) -> Any:
 def _nothing_left() -> Iterator[None]:
     yield
     gc.collect()
-    assert not TAKEN
+    assert not DONORS
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 @pytest.mark.parametrize("how", [{"donate_argnums": 0}, {"donate_argnums": (0,)}, {"donate_argnames": "x"}], ids=str)
-def test_a_result_takes_the_memory_of_a_donated_argument(how: dict[str, Any], made: list[Any]) -> None:
+def test_a_result_reuses_the_buffer_of_a_donated_argument(how: dict[str, Any], made: list[Any]) -> None:
     fused = fuse(lambda x, y: x * 2 + y, **how)
     for _ in range(2):
         x, y = values(), values()
@@ -71,7 +71,7 @@ def test_a_loop_that_donates_its_state_allocates_nothing(made: list[Any]) -> Non
     assert made == [(N,)] * 5  # the second results, which are kept by nobody
 
 
-def test_results_of_another_type_and_shape_take_as_many_bytes(made: list[Any]) -> None:
+def test_results_of_another_type_and_shape_reuse_a_buffer_of_as_many_bytes(made: list[Any]) -> None:
     def function(x: Any, y: Any) -> Any:
         total = x.sum(1)
         return (y.astype(np.int32).T + 1) * total.sum().astype(np.int32)
@@ -85,14 +85,14 @@ def test_results_of_another_type_and_shape_take_as_many_bytes(made: list[Any]) -
     assert result.dtype == np.int32
 
 
-def test_memory_of_what_is_read_elsewhere_is_not_taken_too_early() -> None:
+def test_a_donated_buffer_with_later_readers_is_not_reused_too_early() -> None:
     fused = fuse(lambda x: x + x[::-1], donate_argnums=0, donation="ignore")
     x = values()
     np.testing.assert_array_equal(fused(x), values() + values()[::-1])
     np.testing.assert_array_equal(x, values())
 
 
-def test_an_intermediate_takes_it_where_no_result_can(made: list[Any]) -> None:
+def test_an_intermediate_reuses_a_donated_buffer_if_no_result_can(made: list[Any]) -> None:
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], True)
         fd.add_output(fd.ops.sum(fd.ops.exp(x), [0, 1]))
@@ -154,16 +154,16 @@ def test_a_loop_that_donates_its_state_keeps_no_state_before_the_newest() -> Non
         # Every second state is donated as a view of all of it.
         state = fused(state.reshape(2, -1) if turn % 2 else state).reshape(-1)
     assert not any(old() is not None for old in before)
-    assert len(TAKEN) == 1
+    assert len(DONORS) == 1
     np.testing.assert_array_equal(state, values() + 51)
     with pytest.raises(FusionError, match="x was donated; its buffer now holds a result"):
         fused(first)
     del state
-    assert not TAKEN
+    assert not DONORS
     np.testing.assert_array_equal(fused(first), values() + 52)
 
 
-def test_what_was_donated_before_lies_in_the_newest_result() -> None:
+def test_arrays_donated_earlier_share_the_buffer_of_the_newest_result() -> None:
     fused = fuse(lambda x: x + 1, donate_argnums=0)
     first = values()
     second = fused(first)
@@ -179,7 +179,7 @@ def test_what_was_donated_before_lies_in_the_newest_result() -> None:
     np.testing.assert_array_equal(fused(second), values() + 3)
 
 
-def test_a_part_of_a_result_that_is_donated_leaves_what_was_known_of_the_whole() -> None:
+def test_donating_a_view_of_a_result_leaves_the_record_of_the_whole() -> None:
     fused = fuse(lambda x: x + 1, donate_argnums=0)
     first = values()
     second = fused(first)
@@ -191,7 +191,7 @@ def test_a_part_of_a_result_that_is_donated_leaves_what_was_known_of_the_whole()
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.complex64, np.bool_, np.int8])
-def test_memory_of_every_type_is_taken(dtype: Any) -> None:
+def test_buffers_of_every_dtype_are_reused(dtype: Any) -> None:
     fused = fuse(lambda x: ~x if x.dtype == bool else x + x, donate_argnums=0, donation="raise")
     for array in (np.ones((3, 5), dtype), np.ones((3, 5), dtype)):
         result = fused(array)
@@ -222,7 +222,7 @@ def test_methods_and_keywords() -> None:
     assert np.shares_memory(Model().step(x=x, y=values()), x)
 
 
-def test_buffers_that_are_given_come_first() -> None:
+def test_output_buffers_come_first() -> None:
     fused = fuse(lambda x: (x * 2, x + 1), donate_argnums=0, donation="ignore")
     x, out = values(), np.empty(N, np.float32)
     first, second = fused(x, out=(out, None))
@@ -230,7 +230,7 @@ def test_buffers_that_are_given_come_first() -> None:
     np.testing.assert_array_equal(out, 2 * values())
     np.testing.assert_array_equal(second, values() + 1)
     x = values()
-    with options(donation="warn"), pytest.warns(UserWarning, match="x: out= lies in the same memory"):
+    with options(donation="warn"), pytest.warns(UserWarning, match="x: out= shares its memory"):
         first, second = fused(x, out=(x, None))
     assert first is x
     np.testing.assert_array_equal(x, 2 * values())
@@ -246,56 +246,56 @@ def read_only() -> Any:
 @pytest.mark.parametrize(
     ("function", "arguments", "reason"),
     [
-        (lambda x: x.sum(), (values(),), "x: nothing of as many bytes is made after its last reader"),
-        (lambda x: x + x[::-1], (values(),), "x: nothing of as many bytes is made after its last reader"),
+        (lambda x: x.sum(), (values(),), f"x: {NOTHING_FITS}"),
+        (lambda x: x + x[::-1], (values(),), f"x: {NOTHING_FITS}"),
         (lambda x: x * 2, (values()[::2],), "x: it is not contiguous"),
         (lambda x: x * 2, (read_only(),), "x: it is read-only"),
-        (lambda x: (x, x + 1), (values(),), "x: it is returned as it is"),
+        (lambda x: (x, x + 1), (values(),), "x: the call returns it unchanged"),
     ],
     ids=["nothing", "read elsewhere", "strided", "read-only", "returned"],
 )
-def test_donated_memory_that_is_not_used_warns_or_raises_as_the_option_says(
+def test_donated_buffers_that_are_not_reused_warn_or_raise_as_the_option_says(
     function: Any, arguments: Any, reason: str
 ) -> None:
     fused = fuse(function, donate_argnums=0)
-    with pytest.warns(UserWarning, match="donated memory is not used") as warned:
+    with pytest.warns(UserWarning, match="donated buffers are not reused") as warned:
         fused(*arguments)
     assert reason in str(warned[0].message)
     assert warned[0].filename == __file__
     before = arguments[0].copy()
-    with options(donation="raise"), pytest.raises(UnsupportedError, match="donated memory is not used"):
+    with options(donation="raise"), pytest.raises(UnsupportedError, match="donated buffers are not reused"):
         fused(*arguments)
     np.testing.assert_array_equal(arguments[0], before)
     with options(donation="ignore"):
         fused(*arguments)
 
 
-def test_memory_that_is_donated_twice_or_read_beside_is_not_taken() -> None:
+def test_a_buffer_that_is_donated_twice_or_shared_is_not_reused() -> None:
     fused = fuse(lambda x, y: (x + 1, y * 2), donate_argnums=(0, 1))
     x = values()
-    with pytest.warns(UserWarning, match="x: y lies in the same memory; y: x lies in the same memory"):
+    with pytest.warns(UserWarning, match="x: y shares its memory; y: x shares its memory"):
         first, second = fused(x, x)
     np.testing.assert_array_equal(first, values() + 1)
     np.testing.assert_array_equal(second, values() * 2)
     np.testing.assert_array_equal(x, values())
     beside = fuse(lambda x, y: x + y, donate_argnums=0, donation="raise")
-    with pytest.raises(UnsupportedError, match="x: y lies in the same memory"):
+    with pytest.raises(UnsupportedError, match="x: y shares its memory"):
         beside(x, x[::-1])
 
 
-def test_an_argument_that_is_changed_in_place_is_not_taken() -> None:
+def test_an_argument_that_is_updated_in_place_is_not_reused() -> None:
     @fuse(donate_argnames="x")
     def function(x: Any) -> Any:
         x += 1
         return x * 2
 
     x = values()
-    with pytest.warns(UserWarning, match="x: it is changed in place"):
+    with pytest.warns(UserWarning, match="x: it is updated in place"):
         np.testing.assert_array_equal(function(x), (values() + 1) * 2)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.uint8, np.bool_])
-def test_check_mode_spoils_what_is_not_used(dtype: Any) -> None:
+def test_check_mode_overwrites_donated_arrays_that_are_not_reused(dtype: Any) -> None:
     fused = fuse(lambda x: (x != 0).any(), donate_argnums=0, donation="ignore", check=True)
     x = np.ones(N, dtype)
     assert fused(x)
@@ -303,13 +303,13 @@ def test_check_mode_spoils_what_is_not_used(dtype: Any) -> None:
     np.testing.assert_array_equal(x, np.full(N, smallest, dtype))
 
 
-def test_check_mode_leaves_results_alone_and_spoils_intermediates() -> None:
+def test_check_mode_overwrites_intermediates_but_not_results() -> None:
     with options(check=True):
         fused = fuse(lambda x, y: x * 2 + y, donate_argnums=0)
         np.testing.assert_array_equal(fused(values(), values()), 3 * values())
 
 
-def test_sizes_under_which_it_does_not_fit_are_another_plan() -> None:
+def test_sizes_at_which_a_buffer_does_not_fit_need_another_plan() -> None:
     fused = fuse(lambda x, y: y * x.sum(), donate_argnums=0, donation="ignore")
     for n, m in ((N, N), (N, 2 * N), (3 * N, 3 * N), (7, 9)):
         x, y = np.ones(n, np.float32), values(m)
@@ -327,18 +327,18 @@ def test_names_and_kinds_that_cannot_be_donated_are_refused() -> None:
     with pytest.raises(TraceError, match="x: a static argument has no memory to donate"):
         fuse(lambda x: x, donate_argnames="x", static_argnums=0)
     jax = pytest.importorskip("jax")
-    with pytest.raises(UnsupportedError, match="a donated argument: a JAX array never changes"):
+    with pytest.raises(UnsupportedError, match="a donated argument: JAX arrays are immutable"):
         fuse(lambda x: x + 1, donate_argnums=0)(jax.numpy.ones(3))
 
 
-def test_other_ways_of_running_leave_it_alone() -> None:
+def test_other_ways_of_running_leave_donated_arrays_unchanged() -> None:
     for way in ({"eager": True}, {"target": "reference"}):
         x = values()
         np.testing.assert_array_equal(fuse(lambda x: x * 2, donate_argnums=0, **way)(x), 2 * values())
         np.testing.assert_array_equal(x, values())
 
 
-def test_one_op_a_segment_takes_it_once() -> None:
+def test_one_op_per_segment_reuses_a_donated_buffer_once() -> None:
     fused = fuse(lambda x: np.exp(np.sin(x * 2)), donate_argnums=0)
     fd = fused.definition(values())
     assert fd.segment(merge=rules.one_op_a_segment)

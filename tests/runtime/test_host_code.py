@@ -1,4 +1,4 @@
-"""The function that a call runs: its text, when it refuses, and that it does what the program says."""
+"""The function of a call: its text, the arguments that it rejects, and that it matches the program."""
 
 from __future__ import annotations
 

@@ -54,17 +54,19 @@ class Stream:
 
 
 class Addressed(CpuKernelCompiler, CpuDevice, CallText):
-    """A target's compiler, device and call texts in one: counts allocations and launches of graphs; fills new memory
-    with what no value is."""
+    """The compiler, device and call texts of a target in one object.
+
+    It counts allocations and graph launches, and fills new memory with a pattern that no value has.
+    """
 
     addresses = True
 
     def __init__(self) -> None:
         super().__init__(self)
-        self.rooms: list[int] = []
+        self.arenas: list[int] = []
         self.arrays = 0
-        self.lanes: list[int] = []
-        self.made: list[weakref.ref[Memory]] = []
+        self.loops: list[int] = []
+        self.allocated: list[weakref.ref[Memory]] = []
         self.graphs: list[int] = []
         self.launchers: list[weakref.ref[Any]] = []
 
@@ -75,17 +77,20 @@ class Addressed(CpuKernelCompiler, CpuDevice, CallText):
     def entry(self, function: Any) -> Callable[..., None]:
         return lambda stream, *arguments: function.launch(*arguments)
 
-    def lanes_of(self, size: int, streams: int) -> int:
+    def stream_worker_count(self, size: int, streams: int) -> int:
         return streams
 
-    def run_lanes(self, own: Any, lane: Callable[[Any, int], Callable[[int], None]], total: int, streams: int) -> None:
-        assert own == 7
-        self.lanes.append(total)
-        self.made.clear()
-        lanes = [lane(Stream(k), k) for k in range(min(total, streams))]
-        assert all(memory() is not None for memory in self.made)  # what iterations use is there as long as they run
+    def run_stream_workers(
+        self, caller: Any, start_worker: Callable[[Any, int], Callable[[int], None]], total: int, streams: int
+    ) -> None:
+        assert caller == 7
+        self.loops.append(total)
+        self.allocated.clear()
+        workers = [start_worker(Stream(k), k) for k in range(min(total, streams))]
+        # The scratch memory lives as long as the iterations.
+        assert all(memory() is not None for memory in self.allocated)
         for k in range(total):
-            lanes[k % streams](k)
+            workers[k % streams](k)
 
     def copier(self, source: Any, target: Any) -> Callable[[Any], Callable[..., None]] | None:
         if not (source.flags.c_contiguous and target.flags.c_contiguous):
@@ -114,16 +119,16 @@ class Addressed(CpuKernelCompiler, CpuDevice, CallText):
         self.launchers.append(weakref.ref(launch))
         return launch
 
-    def kept_room(self) -> Callable[[int], Any]:
-        return self.room
+    def persistent_arena(self) -> Callable[[int], Any]:
+        return self.allocate
 
-    def room(self, size: int) -> Memory:
-        self.rooms.append(size)
+    def allocate(self, size: int) -> Memory:
+        self.arenas.append(size)
         memory = np.empty(size + 256, np.uint8)
         memory.fill(0xA5)
-        made = Memory(memory)
-        self.made.append(weakref.ref(made))
-        return made
+        allocated = Memory(memory)
+        self.allocated.append(weakref.ref(allocated))
+        return allocated
 
     def new(self, shape: tuple[int, ...], dtype: DType, size: int) -> Any:
         self.arrays += 1
@@ -132,7 +137,7 @@ class Addressed(CpuKernelCompiler, CpuDevice, CallText):
         return array
 
     def names(self) -> dict[str, Any]:
-        return {**super().names(), "room": self.room, "new": self.new}
+        return {**super().names(), "allocate": self.allocate, "new": self.new}
 
 
 def chain(count: int) -> FusionDefinition:
@@ -162,7 +167,7 @@ def test_random_fusions_give_the_same_bits_from_addresses(data: st.DataObject, g
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,))
 @given(drawn=marked("exact"), merge=predicates(), count=counts(), reuses=st.booleans())
-def test_random_loops_over_slices_give_the_same_bits_from_addresses(
+def test_random_stream_parallel_loops_give_the_same_bits_from_addresses(
     drawn: Any, merge: Any, count: int, reuses: bool
 ) -> None:
     fusion, arguments = drawn
@@ -174,13 +179,13 @@ def test_random_loops_over_slices_give_the_same_bits_from_addresses(
             assert_equal_bits(np.asarray(own), np.asarray(wanted), "from addresses")
 
 
-def test_a_chain_of_twenty_segments_needs_the_room_of_two_intermediates() -> None:
+def test_a_chain_of_twenty_segments_needs_an_arena_of_two_slots() -> None:
     backend = Addressed()
     run = executable(chain(10).fusion, backend, rules.one_op_a_segment)
     x = np.ones((30, 40), np.float32)
     (result,) = run([x])
     assert len(run.plan_for([x])[0].segments) == 20
-    assert (backend.rooms, backend.arrays) == ([2 * 4864], 1)  # 4,800 bytes, up to a multiple of 256
+    assert (backend.arenas, backend.arrays) == ([2 * 4864], 1)  # 4,800 bytes, up to a multiple of 256
     np.testing.assert_array_equal(result, np.full((30, 40), 6, np.float32))
 
 
@@ -222,7 +227,7 @@ def test_sizes_of_many_kinds_are_allocated_one_by_one() -> None:
         fd.add_output(x)
     backend = Addressed()
     (result,) = executable(fd.fusion, backend, rules.one_op_a_segment)([np.zeros(5, np.float32)])
-    assert len(backend.rooms) > 6
+    assert len(backend.arenas) > 6
     assert result.shape == (5 + 64 * 28,)
 
 
@@ -245,7 +250,7 @@ def test_every_template_of_a_gpu_is_called_by_a_name() -> None:
     assert found == {"long row", "split", "column", "transpose", "row"}
 
 
-def test_memory_between_the_kernels_of_a_slice_is_kept_and_each_stream_has_its_own() -> None:
+def test_memory_between_the_kernels_of_a_slice_is_reused_and_each_stream_has_its_own() -> None:
     def rows(x: Any) -> Any:
         y = stream_parallel(np.exp(x) * 2, 0)
         return stream_parallel((y * x).sum(-1), 0)
@@ -258,5 +263,5 @@ def test_memory_between_the_kernels_of_a_slice_is_kept_and_each_stream_has_its_o
     for _ in range(2):
         (result,) = run([x])
         np.testing.assert_allclose(result, (np.exp(x) * 2 * x).sum(-1), rtol=1e-4)
-    assert backend.lanes == [7, 7]
-    assert len(backend.made) >= 3
+    assert backend.loops == [7, 7]
+    assert len(backend.allocated) >= 3

@@ -1,4 +1,4 @@
-"""What a call allocates: as the plan says, reused within the call, and a clear error where there is too little."""
+"""The memory of a call: it matches the plan, is reused within the call, and running out of it is a clear error."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def cut_chain() -> FusionDefinition:
     return fd
 
 
-def test_a_chain_of_segments_needs_the_room_of_two_intermediates(measured: Measured) -> None:
+def test_a_chain_of_segments_needs_the_memory_of_two_intermediates(measured: Measured) -> None:
     fd = cut_chain()
     use = fd.explain([X]).memory
     assert (use.peak, use.kept, use.step) == (2 * X.nbytes, X.nbytes, 1)
@@ -127,24 +127,24 @@ def test_too_little_memory_is_an_error_that_says_where_and_how_much(measured: Me
         fd.execute([X])
     step = fails_at - 1
     assert str(caught.value).startswith(
-        f"no memory for segment {step} (pointwise{step}): no room for (64, 1000); the call needs 512.0 kB beside its "
-        "arguments, 256.0 kB of it for results"
+        f"out of memory at segment {step} (pointwise{step}): no room for (64, 1000); the call needs 512.0 kB in "
+        "addition to its arguments, 256.0 kB of it for results"
     )
     # Also while the error is at hand, with its traceback.
     assert measured.live == 0
     np.testing.assert_array_equal(fd.execute([X])[0], fuse(chain)(X))
 
 
-def test_more_than_there_is() -> None:
+def test_more_memory_than_the_machine_has_is_an_out_of_memory_error() -> None:
     fused = fuse(lambda x, y: x + y)
     wide = np.lib.stride_tricks.as_strided(np.ones(1), (1 << 23, 1), (0, 0))
-    with pytest.raises(OutOfMemoryError, match="no memory for segment 0"):
+    with pytest.raises(OutOfMemoryError, match="out of memory at segment 0"):
         fused(wide, wide.T)
     assert isinstance(OutOfMemoryError("x"), MemoryError)
     np.testing.assert_array_equal(fused(np.ones((3, 1)), np.ones((1, 3))), np.full((3, 3), 2.0))
 
 
-def test_buffers_that_are_free_make_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_cached_buffers_are_released_if_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu_memory.clear_cache()
     fuse(chain)(X)
     gc.collect()
@@ -178,8 +178,8 @@ def test_intermediates_in_slots_of_one_allocation_count_as_that_allocation() -> 
     plan, sizes = run.plan_for([X])
     use = memory_of(plan, sizes)
     kept = sum(result.nbytes for result in results)
-    assert (use.kept, use.peak) == (kept, kept + sum(backend.rooms))
-    assert 2 * X.nbytes <= sum(backend.rooms) < 2 * X.nbytes + 1024
+    assert (use.kept, use.peak) == (kept, kept + sum(backend.arenas))
+    assert 2 * X.nbytes <= sum(backend.arenas) < 2 * X.nbytes + 1024
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Values on several devices: which moves a fusion needs, and that ranks in one process give what one gives."""
+"""Sharded values: the transfers that a fusion needs, and that ranks in one process give the results of one."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def copies(*places: tuple[list[int], int | None]) -> Fusion:
         ([([3], None), ([0, 1, 2, 3], 0), ([1, 2], 1)], ["SendRecv", "SendRecv"]),
     ],
 )
-def test_a_copy_between_places_is_a_move(places: list[tuple[list[int], int | None]], moves: list[str]) -> None:
+def test_a_copy_between_shardings_is_a_transfer(places: list[tuple[list[int], int | None]], moves: list[str]) -> None:
     device = LoopBack()
     (result,) = run_on_ranks(copies(*places), [X], 4, device)
     np.testing.assert_array_equal(result, X)
     assert device.exchanges == moves
 
 
-def test_operands_come_to_where_a_result_is_computed() -> None:
+def test_operands_are_transferred_to_the_devices_of_the_result() -> None:
     with FusionDefinition() as fd:
         x = on(fd.define_tensor([-1, -1], dtype=DataType.Float), [0, 1], 0)
         w = on(fd.define_tensor([-1, -1], dtype=DataType.Float), [0, 1], 1)
@@ -74,14 +74,14 @@ def test_operands_come_to_where_a_result_is_computed() -> None:
     assert all(isinstance(i, Communicate) or "communicate" not in str(i) for i in program.instructions)
 
 
-def test_a_mesh_has_the_ranks_that_there_are() -> None:
-    with pytest.raises(FusionError, match="T0 lies on device 5 of 2"):
+def test_a_mesh_with_a_device_that_is_not_a_rank_is_refused() -> None:
+    with pytest.raises(FusionError, match="T0 is on device 5, and there are 2 ranks"):
         rank_program(copies(([5], None), ([0], None)), 2)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_random_fusions_on_ranks_mean_the_same(data: st.DataObject) -> None:
+def test_random_fusions_on_ranks_give_the_same_results(data: st.DataObject) -> None:
     fusion, arguments = data.draw(fusions("exact"))
     assume(not fusion.aliases)
     values = dict(fusion.values)

@@ -1,4 +1,4 @@
-"""Values on streams: the programs' texts, and that every number of streams gives what one gives."""
+"""Stream-parallel values: the texts of programs, and that every number of streams gives the results of one."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ SLOTS = TWO.replace(
     ("marked", "whole", "by_default"),
     [((True,), SINGLE, SINGLE), ((True, True), TWO, SLOTS), ((True, False, True), THREE, THREE)],
 )
-def test_the_three_programs_print_so(marked: tuple[bool, ...], whole: str, by_default: str) -> None:
+def test_the_three_programs_print_as_recorded(marked: tuple[bool, ...], whole: str, by_default: str) -> None:
     with options(disable="loop_buffer_reuse"):
         fd = sets(*marked)
         assert str(fd.host_program([X], merge=rules.one_op_a_segment)) == whole
@@ -136,7 +136,7 @@ def test_the_three_programs_print_so(marked: tuple[bool, ...], whole: str, by_de
         np.testing.assert_array_equal(fd.execute([X], number_of_streams=count)[0], X)
 
 
-def test_slots_are_as_many_as_streams() -> None:
+def test_there_are_as_many_slots_as_streams() -> None:
     fd = sets(True, True)
     program = fd.host_program([X], merge=rules.one_op_a_segment).program
     shapes = [i.spec.shape({-1: 7, -2: 5}) for i in program.instructions if hasattr(i, "spec")]
@@ -251,7 +251,7 @@ def test_a_length_of_one_and_of_none() -> None:
         np.testing.assert_allclose(fuse(pointwise)(y), pointwise(y), rtol=1e-6)
 
 
-def test_results_go_into_given_memory() -> None:
+def test_results_are_copied_into_output_buffers() -> None:
     fused = fuse(pointwise)
     out = np.empty((7, 5, 12), np.float32)[:, :, ::2]
     assert fused(Y, out=out) is out
@@ -373,7 +373,7 @@ def test_steps_show_what_is_live_around_a_loop() -> None:
     assert states == [[-2, -1, 0], [-2, -1, 1], [-2, -1, 2], [-2, -1, 3]]
 
 
-def test_a_small_loop_is_done_by_the_callers_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_loop_runs_on_the_callers_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     started: list[object] = []
     monkeypatch.setattr(threading.Thread, "start", lambda thread: started.append(thread))
@@ -408,7 +408,7 @@ def test_threads_end_with_the_call_and_calls_from_threads_do_not_meet() -> None:
 def test_an_axis_along_which_slices_depend_on_each_other_is_refused_with_the_line() -> None:
     for function, reason in (
         (lambda x: stream_parallel(np.flip(x, 0), 0), "another index of its operand"),
-        (lambda x: stream_parallel(np.cumsum(x, 0), 0), "not cut along this axis"),
+        (lambda x: stream_parallel(np.cumsum(x, 0), 0), "cannot be cut along this axis"),
         (lambda x: stream_parallel(np.concatenate([x, x]), 0), "which operand an element comes from"),
     ):
         with pytest.raises(UnsupportedError, match=reason) as caught:
@@ -450,7 +450,7 @@ def test_the_number_of_streams_is_an_option() -> None:
         sets(True).execute([X], number_of_streams=-1)
 
 
-def test_outside_of_a_fused_function_nothing_happens() -> None:
+def test_outside_of_a_fused_function_stream_parallel_does_nothing() -> None:
     assert stream_parallel(X, 0) is X
     assert tracefuse.stream_parallel is stream_parallel
 

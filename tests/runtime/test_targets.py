@@ -64,7 +64,15 @@ def test_the_texts_of_a_gpu_read_addresses_and_name_its_number(gpu: Any) -> None
     assert calls.plain_text("t0", "p0", 1) == "t0._c_contiguous"
     assert (calls.wide_text("t0", "p0"), calls.writable_text("t0")) == ("p0 % 16 == 0", None)
     assert calls.empty_text("(3,)", "d", "12") == "new((3,), d, 12)"
-    assert {"new", "room", "current_stream", "current_device", "is_plain", "is_wide", "empty"} <= calls.names().keys()
+    assert {
+        "new",
+        "allocate",
+        "current_stream",
+        "current_device",
+        "is_plain",
+        "is_wide",
+        "empty",
+    } <= calls.names().keys()
 
 
 def test_templates_of_a_gpu_are_those_of_its_chip(gpu: Any) -> None:

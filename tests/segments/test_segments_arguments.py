@@ -37,10 +37,10 @@ def test_what_is_not_live_is_named_with_what_is() -> None:
     manager.release([0])
     with pytest.raises(ProgramError) as caught:
         manager[0]
-    assert str(caught.value) == "t0 is not live: it was never bound or made, or is released (live: e1)"
+    assert str(caught.value) == "t0 is not live: it was never bound or produced, or has been released (live: e1)"
     with pytest.raises(ProgramError, match="t7 is not live"):
         manager.outputs([7])
-    with pytest.raises(ProgramError, match=r"live: nothing"):
+    with pytest.raises(ProgramError, match=r"live: none"):
         ArgumentManager()[0]
 
 
@@ -67,6 +67,6 @@ def test_results_are_stored_all_or_not_at_all() -> None:
     with pytest.raises(ProgramError, match="a segment with outputs t3 returned 2 values"):
         manager.store(segment, ["a", "b"])
     manager.store(segment, ["a"])
-    with pytest.raises(ProgramError, match="made while live: t3"):
+    with pytest.raises(ProgramError, match="already live: t3"):
         manager.store(segment, ["a"])
     assert manager.live == {0: "x", 3: "a"}

@@ -11,7 +11,7 @@ from segments_strategies import EXTENTS, HashDevice, content, extents_of, graphs
 from test_segments_index_map import WORKED, WORKED_EXTENTS
 
 from segments import (
-    Allocate,
+    AllocateBuffer,
     ArgumentManager,
     Launch,
     Program,
@@ -94,7 +94,7 @@ def test_inputs_are_dropped_and_never_given_to_the_device() -> None:
     program = Program(
         [0, 1],
         [3],
-        [Release(1), Allocate(2, "a"), Launch(0, (0,), (2,)), Release(0), Launch(1, (2,), (3,)), Release(2)],
+        [Release(1), AllocateBuffer(2, "a"), Launch(0, (0,), (2,)), Release(0), Launch(1, (2,), (3,)), Release(2)],
     )
     device = Recorder({1: 1})
     assert execute(program, ArgumentManager({0: "x", 1: "y"}), device) == ("result 1.0",)
@@ -105,8 +105,8 @@ def test_allocations_may_come_long_before_the_launch_that_fills_them() -> None:
     program = Program(
         [0],
         [2, 4],
-        [Allocate(4, "d"), Allocate(2, "b"), Allocate(5, "e"), Launch(0, (0,), (2, 3)), Release(0), Release(5),
-         Launch(1, (3,), (4,)), Release(3)],
+        [AllocateBuffer(4, "d"), AllocateBuffer(2, "b"), AllocateBuffer(5, "e"), Launch(0, (0,), (2, 3)), Release(0),
+         Release(5), Launch(1, (3,), (4,)), Release(3)],
     )  # fmt: skip
     device = Recorder({0: 1})
     assert Runner(program, device)(["x"]) == (["b"], ["d"])
@@ -119,8 +119,8 @@ def test_allocations_may_come_long_before_the_launch_that_fills_them() -> None:
 
 
 @pytest.mark.parametrize("allocates", [True, False])
-def test_a_launch_that_raises_leaves_what_was_made_before_it(allocates: bool) -> None:
-    room = [Allocate(3, "c")] if allocates else []
+def test_a_launch_that_raises_leaves_the_values_of_earlier_launches(allocates: bool) -> None:
+    room = [AllocateBuffer(3, "c")] if allocates else []
     program = Program(
         [0, 1, -1],
         [3],
@@ -152,7 +152,7 @@ def test_a_launch_that_returns_the_wrong_number_of_values_is_an_error(made: int,
 
 
 def test_a_launch_that_returns_values_for_filled_outputs_is_an_error() -> None:
-    program = Program([0], [1], [Allocate(1), Launch(0, (0,), (1,)), Release(0)])
+    program = Program([0], [1], [AllocateBuffer(1), Launch(0, (0,), (1,)), Release(0)])
     with pytest.raises(ProgramError, match="returned 1 values, expected 0"):
         execute(program, ArgumentManager({0: "x"}), Recorder({0: 1}))
 
@@ -161,7 +161,7 @@ def test_arguments_that_do_not_fit_the_program_are_named() -> None:
     program = Program([0, -1], [0], [])
     with pytest.raises(ProgramError, match=r"the program takes 2 arguments \(t0, e1\), got 1"):
         Runner(program, Recorder())(["x"])
-    with pytest.raises(ProgramError, match="missing e1, besides them t5"):
+    with pytest.raises(ProgramError, match="missing e1, unexpected t5"):
         execute(program, ArgumentManager({0: "x", 5: "z"}), Recorder())
 
 

@@ -18,21 +18,21 @@ from segments import Graph, GraphError, Quotient, Step
     ("steps", "inputs", "outputs", "message"),
     [
         ([Step((0,), (1,), "exp"), Step((0,), (1,), "sin")], [0], [1],
-         "value 1 is made twice: by step 0 (exp) and by step 1 (sin)"),
-        ([Step((), (0,))], [0], [0], "step 0 makes value 0, which is an input of the graph"),
+         "value 1 is produced twice: by step 0 (exp) and by step 1 (sin)"),
+        ([Step((), (0,))], [0], [0], "step 0 produces value 0, which is an input of the graph"),
         ([Step((7,), (1,), "exp")], [0], [1],
-         "step 0 (exp) reads value 7, which no step makes and which is no input of the graph"),
+         "step 0 (exp) reads value 7, which no step produces and which is not an input of the graph"),
         ([Step((2,), (1,)), Step((0,), (2,))], [0], [1],
-         "step 0 reads value 2, which is made only by step 1: steps must be in topological order"),
+         "step 0 reads value 2 before step 1 produces it: steps must be in topological order"),
         ([Step((1,), (1,))], [0], [1],
-         "step 0 reads value 1, which is made only by step 0: steps must be in topological order"),
+         "step 0 reads value 1 before step 0 produces it: steps must be in topological order"),
         ([Step((0,), (-1,))], [0], [],
-         "step 0 makes -1: negative numbers are extents of the inputs, which no step makes"),
+         "step 0 produces -1: negative numbers are extents of the inputs, which no step produces"),
         ([], [0, 1, 0], [], "input 0 is declared twice (inputs (0, 1, 0))"),
-        ([Step((0,), (1,))], [0], [5], "output 5 is made by no step and is no input of the graph"),
+        ([Step((0,), (1,))], [0], [5], "output 5 is produced by no step and is not an input of the graph"),
     ],
 )  # fmt: skip
-def test_a_graph_that_does_not_hold_together_is_refused_by_name(
+def test_an_invalid_graph_is_refused_with_the_step_and_the_value(
     steps: list[Step], inputs: list[int], outputs: list[int], message: str
 ) -> None:
     with pytest.raises(GraphError) as caught:
@@ -87,7 +87,7 @@ def test_reachability_agrees_with_the_transitive_closure(graph: Graph, data: st.
 
 @given(st.data(), st.sampled_from([1, 2, 1 << 40]))
 @settings(max_examples=120, deadline=None)
-def test_a_quotient_merges_exactly_what_makes_no_cycle_and_keeps_its_order(data: st.DataObject, gap: int) -> None:
+def test_a_quotient_merges_exactly_the_pairs_without_a_cycle_and_keeps_its_order(data: st.DataObject, gap: int) -> None:
     count = data.draw(st.integers(2, 14))
     values: dict[int, tuple[int, set[int]]] = {}  # value -> its maker and its readers
     for number in range(data.draw(st.integers(0, 20))):

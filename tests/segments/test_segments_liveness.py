@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from segments_strategies import EXTENTS, extents_of, graphs, rules
 
 from segments import (
-    Allocate,
+    AllocateBuffer,
     Graph,
     Launch,
     Program,
@@ -33,7 +33,7 @@ def check_releases(program: Program) -> None:
             assert instruction.value in live
             live.remove(instruction.value)
         following = instructions[position + 1] if position + 1 < len(instructions) else None
-        if isinstance(following, Release) or isinstance(instruction, Allocate):
+        if isinstance(following, Release) or isinstance(instruction, AllocateBuffer):
             continue
         to_come = {
             value
@@ -62,7 +62,7 @@ def test_an_input_that_nothing_reads_is_released_before_the_first_launch() -> No
     assert releases([Launch(0, (0,), (2,))], [0, 1], [2]) == [(1,), (0,)]
 
 
-def test_a_value_that_nothing_reads_is_released_right_after_it_is_made() -> None:
+def test_a_value_that_nothing_reads_is_released_right_after_its_launch() -> None:
     assert releases([Launch(0, (0,), (2, 3)), Launch(1, (0,), (4,))], [0], [2]) == [(), (3,), (0, 4)]
 
 

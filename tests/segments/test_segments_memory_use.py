@@ -11,11 +11,11 @@ from segments_strategies import EXTENTS, extents_of, graphs, rules
 
 from segments import (
     Alias,
-    Allocate,
+    AllocateBuffer,
     ArgumentManager,
-    Copy,
+    CopyBuffer,
+    HostLoop,
     Launch,
-    Loop,
     MemoryUse,
     Program,
     Release,
@@ -28,7 +28,7 @@ from segments import (
 )
 
 
-def room_of(value: int) -> int:
+def size_of(value: int) -> int:
     return 3 + value * value % 11
 
 
@@ -59,20 +59,20 @@ class Counting:
 def test_the_count_is_that_of_a_device(data: st.DataObject) -> None:
     graph = data.draw(graphs())
     segments = build_segments(graph, partition(graph, data.draw(rules(graph))), extents_of=extents_of)
-    program = build_program(segments, graph.inputs, graph.outputs, extents=sorted(EXTENTS), spec_of=room_of)
+    program = build_program(segments, graph.inputs, graph.outputs, extents=sorted(EXTENTS), spec_of=size_of)
     device = Counting()
     inputs = dict.fromkeys(graph.inputs, 0)
     Runner(program, device).run(ArgumentManager(inputs, dict.fromkeys(EXTENTS, 1)))
-    assert memory_use(program, room_of) == MemoryUse(device.peak, device.step, device.out)
+    assert memory_use(program, size_of) == MemoryUse(device.peak, device.step, device.out)
 
 
-def test_other_names_and_slices_take_no_room_and_keep_it() -> None:
+def test_aliases_and_slices_add_no_memory_and_keep_their_buffer() -> None:
     program = Program(
         [0],
         [3],
         [
-            Allocate(1), Launch(0, (0,), (1,)), Alias(2, 1), Release(1), Release(0),
-            Allocate(3), Launch(1, (2,), (3,)), Release(2),
+            AllocateBuffer(1), Launch(0, (0,), (1,)), Alias(2, 1), Release(1), Release(0),
+            AllocateBuffer(3), Launch(1, (2,), (3,)), Release(2),
         ],
     )  # fmt: skip
     assert memory_use(program, lambda value: 10) == MemoryUse(20, 1, 10)
@@ -81,14 +81,15 @@ def test_other_names_and_slices_take_no_room_and_keep_it() -> None:
 def test_memory_that_is_passed_in_is_not_counted() -> None:
     program = Program([0, 1], [1], [Alias(2, 1), Launch(0, (0,), (2,)), Release(0), Release(2)])
     assert memory_use(program, lambda value: 10) == MemoryUse(0, None, 0)
-    copied = Program([0, 1], [1], [Launch(0, (0,), (2,)), Copy(2, 1), Release(0), Release(2)])
+    copied = Program([0, 1], [1], [Launch(0, (0,), (2,)), CopyBuffer(2, 1), Release(0), Release(2)])
     assert memory_use(copied, lambda value: 10) == MemoryUse(10, 0, 0)
 
 
 @pytest.mark.parametrize("slots", [1, 5])
 def test_a_loop_takes_what_one_iteration_takes(slots: int) -> None:
     body = (
-        Select(2, 1, 0, 0), Allocate(3), Launch(0, (2,), (3,)), Allocate(4), Launch(1, (3,), (4,)), Release(3),
+        Select(2, 1, 0, 0), AllocateBuffer(3), Launch(0, (2,), (3,)), AllocateBuffer(4), Launch(1, (3,), (4,)),
+        Release(3),
     )  # fmt: skip
-    program = Program([0], [1], [Allocate(1), Launch(2, (0,), (1,)), Loop(9, 0, slots, 1, body), Release(0)])
+    program = Program([0], [1], [AllocateBuffer(1), Launch(2, (0,), (1,)), HostLoop(9, 0, slots, 1, body), Release(0)])
     assert memory_use(program, lambda value: 10, lambda launch: 5 if launch.step == 1 else 0) == MemoryUse(35, 1, 10)

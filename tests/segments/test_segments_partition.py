@@ -133,9 +133,9 @@ def test_each_boundary_is_there_for_the_reason_that_it_gives(data: st.DataObject
     pairs = crossing(graph, split)
     for (first, second), verdict in split.boundaries.items():
         union = frozenset(split.groups[first] + split.groups[second])
-        if verdict.reason == "merging would make a cycle":
+        if verdict.reason == "merging would create a cycle":
             assert group_cycle(pairs, first, second)
-        elif verdict.reason == "a step that stands alone is never merged":
+        elif verdict.reason == "this step always runs as a segment of its own":
             assert rule.alone_steps & union
         elif verdict.reason == "two colours":
             assert not colour_allows(split.groups[first], split.groups[second])
@@ -189,13 +189,13 @@ def test_whole_graphs_and_regions_that_are_refused_are_in_the_log() -> None:
     assert str(split.boundaries[0, 1]) == "too many steps (count=3, limit=2)"
 
 
-def test_a_region_is_split_where_merging_it_whole_would_make_a_cycle_through_a_step_that_stands_alone() -> None:
+def test_a_region_is_split_where_merging_it_would_create_a_cycle_through_a_step_that_is_never_merged() -> None:
     # a -> alone -> b, and a -> b
     graph = Graph([Step((0,), (1,)), Step((1,), (2,)), Step((1, 2), (3,)), Step((3,), (4,))], [0], [4])
     split = partition(graph, SetRule(graph, alone_steps=frozenset({1})))
     assert split.groups == ((0,), (1,), (2, 3))
-    assert split.boundaries[0, 2].reason == "merging would make a cycle"
-    assert str(split.boundaries[0, 1]) == "a step that stands alone is never merged (step='step 1')"
+    assert split.boundaries[0, 2].reason == "merging would create a cycle"
+    assert str(split.boundaries[0, 1]) == "this step always runs as a segment of its own (step='step 1')"
 
 
 def test_regions_of_different_depth_merge_later_when_no_cycle_comes_of_it() -> None:
@@ -211,7 +211,7 @@ def test_a_region_accepted_without_facts_grows_no_further() -> None:
     rule = SetRule(graph, alone_steps=frozenset({0}), facts_of_wholes=False)
     split = partition(graph, rule)
     assert split.groups == ((0,), (1, 2), (3, 4))
-    assert split.boundaries[1, 2].reason == "a region was accepted whole, without facts to grow on from"
+    assert split.boundaries[1, 2].reason == "a region accepted as a whole is not merged further"
 
 
 def test_movement_consumers_join_their_producer_first() -> None:
@@ -239,7 +239,7 @@ def test_a_merged_group_is_offered_to_the_readers_of_what_joined_it_first() -> N
     assert partition(graph, SetRule(graph, limit=3)).groups == ((0, 1, 3), (2,), (4,))
 
 
-def test_reading_the_same_extent_makes_no_siblings() -> None:
+def test_groups_that_share_only_an_extent_are_not_siblings() -> None:
     graph = Graph([Step((0, -1), (1,)), Step((9, -1), (2,))], [0, 9], [1, 2])
     assert partition(graph, SetRule(graph), merge=lambda first, second: True).groups == ((0,), (1,))
 

@@ -49,12 +49,12 @@ def test_both_gives_the_first_no() -> None:
     assert predicate.__name__ == "both(small, even)"
 
 
-def test_any_of_gives_all_the_reasons_for_a_no() -> None:
+def test_any_of_gives_all_the_reasons_of_a_refusal() -> None:
     predicate = any_of(small, even)
     assert predicate(2, 5)
     assert predicate(20, 4)
     assert str(predicate(20, 5)) == "small refused; an odd sum (first=20, second=5)"
-    assert str(any_of()(1, 2)) == "any_of() of no predicates allows nothing"
+    assert str(any_of()(1, 2)) == "any_of() without predicates allows no merge"
 
 
 def test_negate_gives_its_own_reason() -> None:

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from segments import (
     Alias,
-    Allocate,
+    AllocateBuffer,
     Communicate,
-    Copy,
+    CopyBuffer,
     GetStream,
+    HostLoop,
     HostOp,
     Instruction,
     Integer,
     Launch,
-    Loop,
     NamedStream,
     PoolStream,
     Program,
@@ -91,25 +91,27 @@ def index_stream(index: int, count: int = 3) -> PoolStream:
     return PoolStream(Integer(f"t{index} % {count}", (index,), lambda values: values[index] % count))  # type: ignore[operator]
 
 
-def on_streams(index: int, stop: Any, body: Sequence[Instruction]) -> Loop:
+def on_streams(index: int, stop: Any, body: Sequence[Instruction]) -> HostLoop:
     """A loop whose iterations go to the streams of the pool."""
     stream = index_stream(index)
     begin = [GetStream(0), SetStream(stream), Synchronize(OWN)]
-    return Loop(index, 0, stop, 1, (*begin, *body, SetStream(OWN), Synchronize(stream)))
+    return HostLoop(index, 0, stop, 1, (*begin, *body, SetStream(OWN), Synchronize(stream)))
 
 
 EXTENT = integer_of(-1)
 ROWS = [Select(4, 0, 0, integer_of(3)), Select(5, 1, 0, integer_of(3)), Launch(0, (4,), (5,), twice)]
 
 
-def rows_program(loop: Loop, outputs: Sequence[int] = (1,)) -> Program:
-    shape = Allocate(1, lambda values: (values[-1], 3))
+def rows_program(loop: HostLoop, outputs: Sequence[int] = (1,)) -> Program:
+    shape = AllocateBuffer(1, lambda values: (values[-1], 3))
     return Program([0, -1], outputs, [shape, loop, Release(0)])
 
 
 def test_a_loop_prints_with_its_body_indented() -> None:
     program = Program(
-        [0, -1], [1], [Allocate(1, "f32[n, 3]"), on_streams(3, EXTENT, [*ROWS[:2], Launch(0, (4,), (5,))]), Release(0)]
+        [0, -1],
+        [1],
+        [AllocateBuffer(1, "f32[n, 3]"), on_streams(3, EXTENT, [*ROWS[:2], Launch(0, (4,), (5,))]), Release(0)],
     )
     program.verify()
     assert str(program) == (
@@ -152,11 +154,11 @@ def test_slices_of_several_elements_are_cut_to_the_axis() -> None:
 
 
 def test_slices_of_slices_fill_their_value() -> None:
-    inner = Loop(
+    inner = HostLoop(
         6, 0, 3, 1, (Select(7, 4, 0, integer_of(6)), Select(8, 5, 0, integer_of(6)), Launch(0, (7,), (8,), twice))
     )
     x = np.arange(12.0).reshape(4, 3)
-    (result,) = Runner(rows_program(Loop(3, 0, EXTENT, 1, (*ROWS[:2], inner))), ArrayDevice())([x, 4])
+    (result,) = Runner(rows_program(HostLoop(3, 0, EXTENT, 1, (*ROWS[:2], inner))), ArrayDevice())([x, 4])
     np.testing.assert_array_equal(result, 2 * x)
 
 
@@ -175,7 +177,7 @@ def test_what_work_on_a_stream_raises_reaches_the_caller() -> None:
     np.testing.assert_array_equal(runner([x[:2], 2])[0], x[:2])
 
 
-def test_results_made_on_a_stream_are_there_for_others_after_a_wait() -> None:
+def test_results_of_one_stream_are_available_to_others_after_a_wait() -> None:
     instructions: list[Instruction] = [
         GetStream(0), SetStream(PoolStream(0)), Synchronize(OWN), Launch(0, (0,), (1,), twice),
         SetStream(PoolStream(1)), Synchronize(OWN), Launch(1, (0,), (2,), np.square),
@@ -193,7 +195,7 @@ def test_results_made_on_a_stream_are_there_for_others_after_a_wait() -> None:
 )
 def test_a_host_operation_writes_what_it_is_bound_to(bound: bool, allocations: int) -> None:
     device = ArrayDevice()
-    before = [Allocate(2, (3,))] if bound else []
+    before = [AllocateBuffer(2, (3,))] if bound else []
     program = Program([0, 1], [2], [*before, HostOp(np.add, (0, 1), 2), Release(0), Release(1)])
     (result,) = Runner(program, device)([np.ones(3), np.arange(3.0)])
     np.testing.assert_array_equal(result, [1, 2, 3])
@@ -203,7 +205,7 @@ def test_a_host_operation_writes_what_it_is_bound_to(bound: bool, allocations: i
 def test_a_host_operation_writes_a_slice() -> None:
     body = (*ROWS[:2], HostOp(np.negative, (4,), 5))
     x = np.arange(6.0).reshape(2, 3)
-    (result,) = Runner(rows_program(Loop(3, 0, EXTENT, 1, body)), ArrayDevice())([x, 2])
+    (result,) = Runner(rows_program(HostLoop(3, 0, EXTENT, 1, body)), ArrayDevice())([x, 2])
     np.testing.assert_array_equal(result, -x)
 
 
@@ -219,12 +221,12 @@ REUSED = Integer("t3 % 2", (3,), lambda values: values[3] % 2)  # type: ignore[o
     ("body", "message"),
     [
         ([*ROWS[:2], Launch(0, (4, 1), (5,))],
-         "`launch segment_0(t4, t1) -> t5`: reads t1, which is allocated but filled by no launch yet"),
+         "`launch segment_0(t4, t1) -> t5`: reads t1, which is allocated but not yet filled by any launch"),
         ([*ROWS, Launch(1, (1,), (9,)), Release(9)],
-         "`launch segment_1(t1) -> t9`: reads t1, of which the loop fills one slice at a time"),
-        ([*ROWS, Release(0)], "`release t0`: a loop releases t0, which it does not define"),
-        ([*ROWS[:2], Launch(0, (4,), (1,))], "`launch segment_0(t4) -> t1`: makes t1, which is defined already"),
-        ([Select(0, 1, 0, 0)], "`t0 = select(t1, axis 0, index 0)`: t0 is an input and no slice of anything"),
+         "`launch segment_1(t1) -> t9`: reads t1, which the loop is still filling slice by slice"),
+        ([*ROWS, Release(0)], "`release t0`: a loop releases t0, which is defined outside its body"),
+        ([*ROWS[:2], Launch(0, (4,), (1,))], "`launch segment_0(t4) -> t1`: produces t1, which is already defined"),
+        ([Select(0, 1, 0, 0)], "`t0 = select(t1, axis 0, index 0)`: t0 is an input and cannot be redefined as a slice"),
         ([Select(4, -1, 0, 0)], "`t4 = select(e1, axis 0, index 0)`: extents have no memory"),
         ([Select(4, 0, 0, integer_of(8))], "`t4 = select(t0, axis 0, index t8)`: reads t8 before its definition"),
         ([Wait(7)], "`wait for t7`: reads t7 before its definition"),
@@ -232,35 +234,37 @@ REUSED = Integer("t3 % 2", (3,), lambda values: values[3] % 2)  # type: ignore[o
 )  # fmt: skip
 def test_loops_have_rules(body: list[Instruction], message: str) -> None:
     with pytest.raises(ProgramError) as caught:
-        rows_program(Loop(3, 0, EXTENT, 1, tuple(body))).verify()
+        rows_program(HostLoop(3, 0, EXTENT, 1, tuple(body))).verify()
     assert message in str(caught.value)
     assert str(caught.value).startswith("instruction 1.")
 
 
-def without(loop: Loop, kind: type) -> Loop:
-    return Loop(loop.index, loop.start, loop.stop, loop.step, tuple(i for i in loop.body if not isinstance(i, kind)))
+def without(loop: HostLoop, kind: type) -> HostLoop:
+    return HostLoop(
+        loop.index, loop.start, loop.stop, loop.step, tuple(i for i in loop.body if not isinstance(i, kind))
+    )
 
 
 @pytest.mark.parametrize(
     ("instructions", "message"),
     [
-        ([Allocate(1), without(on_streams(3, EXTENT, ROWS), Synchronize), Release(0)],
-         "reads t4 with no wait for another stream, on which the caller wrote that memory"),
-        ([Allocate(1), Loop(3, 0, EXTENT, 1, on_streams(3, EXTENT, ROWS).body[:-1]), Release(0)],
-         "`release t0`: releases t0 with no wait for another stream"),
+        ([AllocateBuffer(1), without(on_streams(3, EXTENT, ROWS), Synchronize), Release(0)],
+         "reads t4 without waiting for another stream, on which the caller wrote that memory"),
+        ([AllocateBuffer(1), HostLoop(3, 0, EXTENT, 1, on_streams(3, EXTENT, ROWS).body[:-1]), Release(0)],
+         "`release t0`: releases t0 without waiting for another stream"),
         ([GetStream(0), SetStream(PoolStream(0)), Synchronize(OWN), Launch(0, (0,), (1,)), SetStream(PoolStream(1)),
           Synchronize(OWN), Launch(1, (1,), (2,))],
-         "instruction 6, `launch segment_1(t1) -> t2`: reads t1 with no wait for another stream, on which instruction "
-         "3, `launch segment_0(t0) -> t1` wrote that memory"),
+         "instruction 6, `launch segment_1(t1) -> t2`: reads t1 without waiting for another stream, on which "
+         "instruction 3, `launch segment_0(t0) -> t1` wrote that memory"),
         ([GetStream(0), SetStream(PoolStream(0)), Synchronize(OWN), Launch(0, (0,), (1,)), Release(0),
           SetStream(OWN)],
-         "the end: reads t1 with no wait for another stream"),
-        ([SetStream(OWN)], "instruction 0, `set stream s0`: s0 has not been named by any instruction before"),
+         "the end: reads t1 without waiting for another stream"),
+        ([SetStream(OWN)], "instruction 0, `set stream s0`: no earlier instruction defines stream s0"),
         ([GetStream(0), SetStream(PoolStream(0)), Synchronize(OWN), Launch(0, (0,), (1,)), Release(0)],
-         "the program ends on another stream than the caller's"),
+         "the program does not end on the caller's stream"),
     ],
 )  # fmt: skip
-def test_a_stream_reads_what_another_made_after_a_wait(instructions: list[Instruction], message: str) -> None:
+def test_a_stream_reads_values_of_another_only_after_a_wait(instructions: list[Instruction], message: str) -> None:
     with pytest.raises(ProgramError) as caught:
         Program([0, -1], [1], instructions).verify()
     assert message in str(caught.value)
@@ -275,12 +279,12 @@ def test_slots_are_written_in_the_order_of_their_stream() -> None:
             Select(4, 0, 0, integer_of(3)), Select(5, 2, 0, index), Launch(0, (4,), (5,), twice),
             Select(6, 1, 0, integer_of(3)), Launch(1, (5,), (6,), twice),
         ]  # fmt: skip
-        slots, result = Allocate(2, (3, 3)), Allocate(1, lambda values: (values[-1], 3))
+        slots, result = AllocateBuffer(2, (3, 3)), AllocateBuffer(1, lambda values: (values[-1], 3))
         return Program([0, -1], [1], [slots, result, on_streams(3, EXTENT, body), Release(0), Release(2)])
 
     x = np.arange(30.0).reshape(10, 3)
     np.testing.assert_array_equal(Runner(program(slot), ArrayDevice())([x, 10])[0], 4 * x)
-    with pytest.raises(ProgramError, match=r"writes t5 with no wait for another stream"):
+    with pytest.raises(ProgramError, match=r"writes t5 without waiting for another stream"):
         program(REUSED).verify()
 
 
@@ -293,7 +297,9 @@ def test_names_resolve_through_chains() -> None:
     builder.add_input(0)
     builder.mark_alias(2, 3)
     builder.mark_alias(1, 2)
-    builder.append(Allocate(1, (3,)), HostOp(np.negative, (0,), 3), HostOp(np.square, (2,), 4), Release(0), Release(3))
+    builder.append(
+        AllocateBuffer(1, (3,)), HostOp(np.negative, (0,), 3), HostOp(np.square, (2,), 4), Release(0), Release(3)
+    )
     builder.add_output(4)
     program = builder.build()
     assert program.instructions[1] == HostOp(np.negative, (0,), 1)
@@ -324,14 +330,14 @@ def test_an_input_is_no_other_name_of_anything(first: bool) -> None:
 def test_names_are_given_once_and_to_tensors() -> None:
     builder = ProgramBuilder()
     builder.mark_alias(0, 1)
-    with pytest.raises(ProgramError, match="t1 is a name of t0 already"):
+    with pytest.raises(ProgramError, match="t1 is already an alias of t0"):
         builder.mark_alias(2, 1)
-    with pytest.raises(ProgramError, match="t0 would be a name of itself"):
+    with pytest.raises(ProgramError, match="t0 would be an alias of itself"):
         builder.mark_alias(1, 0)
     with pytest.raises(ProgramError, match="only tensors can be aliased"):
         builder.mark_alias(-1, 3)
-    builder.append(Allocate(1))
-    with pytest.raises(ProgramError, match="t1 is a name of t0, and is made besides"):
+    builder.append(AllocateBuffer(1))
+    with pytest.raises(ProgramError, match="t1 is an alias of t0 and is also defined by an instruction"):
         builder.build()
 
 
@@ -341,8 +347,8 @@ def test_a_name_in_a_loop_is_resolved() -> None:
     builder.add_input(-1)
     builder.mark_alias(0, 7)
     builder.append(
-        Allocate(1, lambda values: (values[-1], 3)),
-        Loop(3, 0, EXTENT, 1, (Select(4, 7, 0, integer_of(3)), *ROWS[1:])),
+        AllocateBuffer(1, lambda values: (values[-1], 3)),
+        HostLoop(3, 0, EXTENT, 1, (Select(4, 7, 0, integer_of(3)), *ROWS[1:])),
         Release(7),
     )
     builder.add_output(1)
@@ -353,7 +359,7 @@ def test_a_name_in_a_loop_is_resolved() -> None:
 def test_alias_and_copy_work_on_streams() -> None:
     program = Program(
         [0, 1], [1], [Launch(0, (0,), (2,), twice), GetStream(0), SetStream(PoolStream(1)), Synchronize(OWN),
-                      Copy(2, 1), SetStream(OWN), Synchronize(PoolStream(1)), Release(2), Release(0)]
+                      CopyBuffer(2, 1), SetStream(OWN), Synchronize(PoolStream(1)), Release(2), Release(0)]
     )  # fmt: skip
     target = np.zeros(3)
     (result,) = Runner(program, ArrayDevice())([np.arange(3.0), target])
@@ -406,7 +412,7 @@ def test_independent_launches_go_to_streams_of_their_own() -> None:
     assert spread(chain, 4) is chain
 
 
-def test_memory_that_is_written_again_waits_for_its_readers() -> None:
+def test_a_second_write_to_memory_waits_for_its_readers() -> None:
     program = Program(
         [0], [1, 3], [Launch(0, (0,), (1,), lambda x: x.copy()), Launch(1, (0,), (2,), twice), Alias(3, 0),
                       Launch(2, (2,), (3,), twice), Release(0), Release(2)]
@@ -427,7 +433,7 @@ def test_any_graph_spread_over_streams_gives_what_it_gives_on_one(data: st.DataO
     for k in range(count):
         inputs = tuple(data.draw(st.lists(st.integers(0, k), min_size=1, max_size=3)))
         if data.draw(st.booleans()):
-            instructions.append(Allocate(k + 1, (4,)))
+            instructions.append(AllocateBuffer(k + 1, (4,)))
         instructions.append(Launch(k, inputs, (k + 1,), lambda *values: sum(values) % 97))
     outputs = sorted(data.draw(st.sets(st.integers(1, count), min_size=1)))
     instructions += [Release(v) for v in range(count + 1) if v not in outputs]

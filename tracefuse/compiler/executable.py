@@ -37,13 +37,20 @@ from tracefuse.partition.slicing import Sliced
 from tracefuse.passes.pipeline import FUSION_PASSES, PassChange, collect_changes, run_passes
 from tracefuse.runtime.call_code import compile_call
 from tracefuse.runtime.donated_arrays import Donation
+from tracefuse.runtime.memory.buffer_facts import (
+    NO_BUFFER_USE,
+    NO_OUTPUT_BUFFERS,
+    OutputBuffers,
+    OutputBufferUse,
+    read_output_buffers,
+    returned,
+)
 from tracefuse.runtime.memory.call_facts import CallFacts, read_facts
 from tracefuse.runtime.memory.donation import Donated
-from tracefuse.runtime.memory.given_buffers import NO_USE, NOTHING_GIVEN, GivenMemory, MemoryUse, read_given, returned
 from tracefuse.runtime.peak_memory import memory_of
 from tracefuse.runtime.plan import Plan, build_plan
-from tracefuse.runtime.slice_code import compile_lane, lane_room
-from tracefuse.runtime.streams.slices import Computation, Lane
+from tracefuse.runtime.stream_worker_code import compile_stream_worker, worker_scratch_bytes
+from tracefuse.runtime.streams.slices import Computation, StreamWorker
 from tracefuse.runtime.targets.cpu.cpu_target import cpu_target
 from tracefuse.runtime.targets.resolution import target_for
 from tracefuse.runtime.targets.target import Target
@@ -119,7 +126,7 @@ class Executable:
             donation = (
                 Donation(self.fusion, self.target.device, facts, donated, kept, buffers.buffers) if donated else None
             )
-            use = MemoryUse.of(outputs, donated, kept)
+            use = OutputBufferUse.of(outputs, donated, kept)
             ready = self._find_or_build(facts, buffers, use, donation.usable if donation else ())
             if donation:
                 donation.report(ready.plan, self.options.donation)
@@ -139,7 +146,7 @@ class Executable:
         """Runs segment by segment: yields the live values before the first and after each one, returns the outputs."""
         facts = read_facts(self.fusion, self.target.device, arguments)
         buffers = self._output_buffers(facts, outputs)
-        plan = self._find_or_build(facts, buffers, MemoryUse.of(outputs)).plan
+        plan = self._find_or_build(facts, buffers, OutputBufferUse.of(outputs)).plan
         values = [*facts.arguments, *self._scalars(facts.arguments, facts.values)]
         values += [facts.values[key] for key, _, _ in self.fusion.axis_ids()] + list(buffers.buffers)
         named = dict(zip(plan.program.inputs, values, strict=True))
@@ -147,17 +154,22 @@ class Executable:
         manager = segments.ArgumentManager(inputs, {k: v for k, v in named.items() if k < 0})
         return list((yield from plan.runner.steps(manager)))
 
-    def lane(self, arguments: Sequence[Any], outputs: Sequence[Any], arrays: bool = False) -> Lane:
+    def stream_worker(self, arguments: Sequence[Any], outputs: Sequence[Any], arrays: bool = False) -> StreamWorker:
         """Compiles calls with arguments and output buffers like these for one stream worker; see `Computation`."""
         facts = read_facts(self.fusion, self.target.device, arguments, described=True)
         buffers = self._output_buffers(facts, outputs, apart=True)
-        ready = self._find_or_build(facts, buffers, MemoryUse.of(outputs))
+        ready = self._find_or_build(facts, buffers, OutputBufferUse.of(outputs))
         values = [*facts.arguments, *buffers.buffers]
         code = None
         if not arrays:
-            code = self.plans.slice_code(ready, lambda: compile_lane(ready.plan, self.target))
+            code = self.plans.slice_code(ready, lambda: compile_stream_worker(ready.plan, self.target))
         if code is not None:
-            return Lane(self.target.calls.addresses, code.bind(values), lane_room(ready.plan, facts.values), ready.plan)
+            return StreamWorker(
+                self.target.calls.addresses,
+                code.bind(values),
+                worker_scratch_bytes(ready.plan, facts.values),
+                ready.plan,
+            )
         inputs = self.fusion.inputs
         tensors = [k for k, number in enumerate(inputs) if self.fusion.values[number].is_tensor]
         floats = [k for k, n in enumerate(inputs) if k not in tensors and not self.fusion.values[n].dtype.is_integer]
@@ -172,7 +184,7 @@ class Executable:
             if ready.call(operands) is None:
                 self(operands[: len(inputs)], operands[len(inputs) :])
 
-        return Lane(False, lambda stream: on_arrays, memory_of(ready.plan, facts.values).peak, ready.plan)
+        return StreamWorker(False, lambda stream: on_arrays, memory_of(ready.plan, facts.values).peak, ready.plan)
 
     def plan_for(self, arguments: Sequence[Any]) -> tuple[Plan, Mapping[int, int]]:
         """The plan that a call with these arguments would run, compiled if necessary, and the extent values.
@@ -197,18 +209,22 @@ class Executable:
 
     def _output_buffers(
         self, facts: CallFacts, outputs: Sequence[Any] | None = None, *, apart: bool = False
-    ) -> GivenMemory:
-        """Checks the output buffers of a call. apart, and most errors: see `read_given`.
+    ) -> OutputBuffers:
+        """Checks the output buffers of a call. apart, and most errors: see `read_output_buffers`.
 
         Raises ShapeError for sizes that violate a requirement of the fusion.
         """
         check_requirements(self.fusion, facts.values)
         if outputs is None and not self.fusion.aliases:
-            return NOTHING_GIVEN
-        return read_given(self.fusion, self.target.device, facts, outputs, apart=apart)
+            return NO_OUTPUT_BUFFERS
+        return read_output_buffers(self.fusion, self.target.device, facts, outputs, apart=apart)
 
     def _find_or_build(
-        self, facts: CallFacts, buffers: GivenMemory, use: MemoryUse = NO_USE, donated: tuple[Donated, ...] = ()
+        self,
+        facts: CallFacts,
+        buffers: OutputBuffers,
+        use: OutputBufferUse = NO_BUFFER_USE,
+        donated: tuple[Donated, ...] = (),
     ) -> CallablePlan:
         """The plan for a call, built if none fits."""
         with self.plans.lock:
@@ -240,13 +256,13 @@ class Executable:
         return self.concretizations.peek(facts.values)
 
     def _build(
-        self, facts: CallFacts, buffers: GivenMemory, cause: str, use: MemoryUse, donated: tuple[Donated, ...]
+        self, facts: CallFacts, buffers: OutputBuffers, cause: str, use: OutputBufferUse, donated: tuple[Donated, ...]
     ) -> CallablePlan:
         with collect_changes(self.changes) as changes:
             return self._compile(facts, buffers, cause, use, donated, changes)
 
     def _compile(
-        self, facts: CallFacts, buffers: GivenMemory, cause: str, use: MemoryUse, donated: tuple[Donated, ...],
+        self, facts: CallFacts, buffers: OutputBuffers, cause: str, use: OutputBufferUse, donated: tuple[Donated, ...],
         changes: Sequence[PassChange],
     ) -> CallablePlan:  # fmt: skip
         """Builds a plan. changes: collects the changes of the passes that run."""
@@ -262,7 +278,7 @@ class Executable:
             plan = build_plan(
                 segmentation, self.target, facts.layouts, facts.values, {**facts.strides, **(buffers.strides or {})},
                 guards=(*concrete.guards, *guards), aligned=facts.aligned, options=options, disk=self.disk,
-                given=buffers.key, watch=watch, slices_of=self._slices_of, donated=donated,
+                output_buffers=buffers.key, watch=watch, slices_of=self._slices_of, donated=donated,
             )  # fmt: skip
         plan = replace(plan, cause=cause)
         self.compiles += 1
@@ -273,11 +289,13 @@ class Executable:
             why = explain_new_plan([ready.plan for ready in self.plans.plans(use)], facts, buffers)
             say_plan(self.options, self.name, plan, why, time.perf_counter() - start)
         is_silent = not use.donated or self._is_silent(plan, len(use.donated))
-        return CallablePlan(plan, call, text, compile_guards(plan.guards), facts.values, is_silent, plan.lent)
+        return CallablePlan(
+            plan, call, text, compile_guards(plan.guards), facts.values, is_silent, plan.donated_results
+        )
 
     def _is_silent(self, plan: Plan, donated: int) -> bool:
         """Whether a call needs neither a warning about donated arrays nor a fill of what is left of them."""
-        is_used = len(plan.taken) == donated
+        is_used = len(plan.reused) == donated
         is_ignored = len(plan.donated) == donated and self.options.donation == "ignore"
         return not self.options.check and (is_used or is_ignored)
 

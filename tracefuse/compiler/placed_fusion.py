@@ -23,8 +23,8 @@ from tracefuse.ir.fusion import Fusion
 from tracefuse.partition import segment_table
 from tracefuse.partition.segmentation import Segmentation
 from tracefuse.runtime.devices import arrays
+from tracefuse.runtime.memory.buffer_facts import NO_BUFFER_USE, OutputBufferUse, returned
 from tracefuse.runtime.memory.call_facts import check_arguments
-from tracefuse.runtime.memory.given_buffers import NO_USE, MemoryUse, returned
 from tracefuse.runtime.plan import Plan
 from tracefuse.runtime.targets.resolution import resolve_target, target_for
 
@@ -98,16 +98,16 @@ class PlacedFusion:
 
     def _attempt(self, arguments: Sequence[Any], outputs: Sequence[Any] | None) -> list[Any] | None:
         """The outputs, if a plan for NumPy or CuPy arrays fits the arguments as they are; else None."""
-        use = NO_USE
+        use = NO_BUFFER_USE
         if outputs is not None:
             buffers = [buffer for buffer in outputs if buffer is not None]
             if len(outputs) != self._returned:
                 return None
             if buffers:
-                use, arguments = MemoryUse.of(outputs), [*arguments, *buffers]
+                use, arguments = OutputBufferUse.of(outputs), [*arguments, *buffers]
         for executable in self._native_executables:
             plans = executable.plans
-            results = plans.attempt(arguments) if use is NO_USE else plans.attempt_into(arguments, use)
+            results = plans.attempt(arguments) if use is NO_BUFFER_USE else plans.attempt_into(arguments, use)
             if results is not None:
                 return results
         return None

@@ -17,12 +17,12 @@ from typing import Any, Generic, TypeVar
 from tracefuse.caches import BoundedTable, Cache, register
 from tracefuse.partition.slicing import Sliced
 from tracefuse.runtime.call_code import Call
-from tracefuse.runtime.donated_arrays import lend
+from tracefuse.runtime.donated_arrays import record_donated_results
+from tracefuse.runtime.memory.buffer_facts import NO_BUFFER_USE, OutputBuffers, OutputBufferUse
 from tracefuse.runtime.memory.call_facts import CallFacts
 from tracefuse.runtime.memory.donation import Donated
-from tracefuse.runtime.memory.given_buffers import NO_USE, GivenMemory, MemoryUse
 from tracefuse.runtime.plan import Plan
-from tracefuse.runtime.slice_code import LaneCode
+from tracefuse.runtime.stream_worker_code import StreamWorkerCode
 from tracefuse.runtime.targets.array_device import ArrayDevice
 
 SliceExecutable = TypeVar("SliceExecutable")
@@ -51,7 +51,7 @@ class CallablePlan:
 
     holds: whether the guards hold, for extents by id and strides by name. values: the extents and integer scalars of
     the call that the plan was built for. is_silent: a call with donated arguments needs no warning and no fill of their
-    memory; it only does what `lent` says (see `Plan`).
+    memory; it only does what `donated_results` says (see `Plan`).
     """
 
     plan: Plan
@@ -60,13 +60,13 @@ class CallablePlan:
     holds: Callable[[Mapping[Any, int]], bool]
     values: Mapping[int, int]
     is_silent: bool
-    lent: tuple[tuple[int, int], ...]
+    donated_results: tuple[tuple[int, int], ...]
 
-    def fits(self, facts: CallFacts, buffers: GivenMemory, donated: tuple[Donated, ...]) -> bool:
+    def fits(self, facts: CallFacts, buffers: OutputBuffers, donated: tuple[Donated, ...]) -> bool:
         """Whether layouts, alignment, output buffers, donated arguments and guards fit a call."""
         plan = self.plan
         layouts = plan.layouts == facts.layouts and plan.aligned <= facts.aligned
-        layouts = layouts and plan.given == buffers.key and plan.donated == donated
+        layouts = layouts and plan.output_buffers == buffers.key and plan.donated == donated
         return layouts and self.holds({**facts.values, **facts.strides, **(buffers.strides or {})})
 
 
@@ -87,9 +87,9 @@ class PlanCache(Generic[SliceExecutable]):
         self.first: Call = _call_no_plan
         self._device = device
         self._plans: list[CallablePlan] = []
-        self._for_use: BoundedTable[MemoryUse, list[CallablePlan]] = BoundedTable(MOST_USES)
+        self._for_use: BoundedTable[OutputBufferUse, list[CallablePlan]] = BoundedTable(MOST_USES)
         self._slices: weakref.WeakKeyDictionary[Sliced, SliceExecutable] = weakref.WeakKeyDictionary()
-        self._slice_code: weakref.WeakKeyDictionary[CallablePlan, LaneCode | None] = weakref.WeakKeyDictionary()
+        self._slice_code: weakref.WeakKeyDictionary[CallablePlan, StreamWorkerCode | None] = weakref.WeakKeyDictionary()
 
     def attempt(self, arguments: Sequence[Any]) -> list[Any] | None:
         """Runs the first plan that fits and returns its outputs; None, with nothing run, if none fits.
@@ -100,27 +100,27 @@ class PlanCache(Generic[SliceExecutable]):
             outputs = ready.call(arguments)
             if outputs is not None:
                 if position:
-                    self._put_first(ready, NO_USE)
+                    self._put_first(ready, NO_BUFFER_USE)
                 return outputs
         return None
 
-    def attempt_into(self, arguments: Sequence[Any], use: MemoryUse) -> list[Any] | None:
+    def attempt_into(self, arguments: Sequence[Any], use: OutputBufferUse) -> list[Any] | None:
         """As `attempt`, for a call with output buffers, which end `arguments`, or donated arguments."""
         for position, ready in enumerate(self._for_use.get(use, ())):
             outputs = ready.call(arguments) if ready.is_silent else None
             if outputs is not None:
                 if position:
                     self._put_first(ready, use)
-                if ready.lent:
-                    lend(self._device, ready.lent, arguments, outputs)
+                if ready.donated_results:
+                    record_donated_results(self._device, ready.donated_results, arguments, outputs)
                 return outputs
         return None
 
-    def plans(self, use: MemoryUse = NO_USE) -> list[CallablePlan]:
+    def plans(self, use: OutputBufferUse = NO_BUFFER_USE) -> list[CallablePlan]:
         """The plans for a set of output buffers and donated arguments, most recently used first."""
-        return self._plans if use == NO_USE else self._for_use.get(use, [])
+        return self._plans if use == NO_BUFFER_USE else self._for_use.get(use, [])
 
-    def add(self, ready: CallablePlan, use: MemoryUse) -> None:
+    def add(self, ready: CallablePlan, use: OutputBufferUse) -> None:
         """Adds a plan in front. The caller holds `lock`."""
         self._replace([ready, *self.plans(use)], use)
 
@@ -131,19 +131,19 @@ class PlanCache(Generic[SliceExecutable]):
             executable = self._slices[sliced] = make()
         return executable
 
-    def slice_code(self, ready: CallablePlan, make: Callable[[], LaneCode | None]) -> LaneCode | None:
+    def slice_code(self, ready: CallablePlan, make: Callable[[], StreamWorkerCode | None]) -> StreamWorkerCode | None:
         """The code that runs a plan slice by slice, generated at the first request; None if the plan has none."""
         if ready not in self._slice_code:
             self._slice_code[ready] = make()
         return self._slice_code[ready]
 
-    def _put_first(self, ready: CallablePlan, use: MemoryUse) -> None:
+    def _put_first(self, ready: CallablePlan, use: OutputBufferUse) -> None:
         with self.lock:
             self._replace([ready, *(other for other in self.plans(use) if other is not ready)], use)
 
-    def _replace(self, plans: list[CallablePlan], use: MemoryUse) -> None:
+    def _replace(self, plans: list[CallablePlan], use: OutputBufferUse) -> None:
         """Stores a new list, so that readers in other threads never see a list while it changes."""
-        if use == NO_USE:
+        if use == NO_BUFFER_USE:
             self._plans, self.first = plans[:MOST_PLANS], plans[0].call
         else:
             self._for_use[use] = plans[:MOST_PLANS]

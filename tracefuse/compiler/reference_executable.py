@@ -12,8 +12,8 @@ from typing import Any
 
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.reference import evaluate
+from tracefuse.runtime.memory.buffer_facts import read_output_buffers, returned
 from tracefuse.runtime.memory.call_facts import read_facts
-from tracefuse.runtime.memory.given_buffers import read_given, returned
 from tracefuse.runtime.targets.cpu.cpu_target import cpu_target
 
 
@@ -36,7 +36,7 @@ class EvaluatedExecutable:
         if outputs is None and not self.fusion.aliases:
             return evaluate(self.fusion, arguments)
         facts = read_facts(self.fusion, cpu_target().device, arguments)
-        buffers = read_given(self.fusion, cpu_target().device, facts, outputs)
+        buffers = read_output_buffers(self.fusion, cpu_target().device, facts, outputs)
         results = dict(zip(self.fusion.outputs, evaluate(self.fusion, facts.arguments), strict=True))
         by_number = dict(zip(self.fusion.inputs, facts.arguments, strict=True))
         for value, owner in self.fusion.aliases.items():

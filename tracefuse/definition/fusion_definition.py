@@ -49,9 +49,9 @@ from tracefuse.runtime.devices.array_descriptions import (
     on_host,
 )
 from tracefuse.runtime.host_text import HostProgram
-from tracefuse.runtime.loop_plans import plans_of_slices
+from tracefuse.runtime.loop_plans import slice_plans
+from tracefuse.runtime.memory.buffer_facts import returned
 from tracefuse.runtime.memory.call_facts import check_arguments, check_list, check_names
-from tracefuse.runtime.memory.given_buffers import returned
 from tracefuse.runtime.plan import Plan
 
 _PROCESS_IDS = itertools.count(1)
@@ -357,7 +357,7 @@ class FusionDefinition:
             placed = PlacedFusion(segment_fusion(self.fusion, merge=merge, sizes=sizes), decorator)
         if inputs is not None:
             plan, values = placed.plan_for(inputs)
-            slices = plans_of_slices(plan, values)
+            slices = slice_plans(plan, values)
         segmentation = placed.segmentation if plan is None else plan.segmentation
         interfaces = [part.segment for part in segmentation.segments]
         launches = [Launch(k, s.original_inputs, s.original_outputs) for k, s in enumerate(interfaces)]

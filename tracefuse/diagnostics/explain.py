@@ -15,7 +15,7 @@ from functools import cached_property
 import segments
 from tracefuse.partition import segment_table
 from tracefuse.partition.segmentation import Part, Segmentation
-from tracefuse.runtime.loop_plans import plans_of_slices
+from tracefuse.runtime.loop_plans import slice_plans
 from tracefuse.runtime.peak_memory import memory_of, tensor_bytes
 from tracefuse.runtime.plan import Plan
 from tracefuse.schedule.recomputation import places, recomputed
@@ -24,7 +24,7 @@ from tracefuse.schedule.recomputation import places, recomputed
 def _count_recomputations(part: Part) -> Mapping[int, int]:
     if part.library is not None or part.slices is not None:
         return {}
-    counts = recomputed(part.written, places(part.written, part.rule))
+    counts = recomputed(part.decomposed, places(part.decomposed, part.rule))
     return {part.segment.value_map.get(value, value): count for value, count in counts.items()}
 
 
@@ -135,7 +135,7 @@ class Explanation:
     @cached_property
     def slices(self) -> Mapping[int, Plan]:
         """The plan of one slice, for each segment that is a stream-parallel loop."""
-        return plans_of_slices(self.plan, self.sizes)
+        return slice_plans(self.plan, self.sizes)
 
     @cached_property
     def computed_again(self) -> tuple[Mapping[int, int], ...]:

@@ -16,8 +16,8 @@ from tracefuse.ir.extents import Extent, evaluate, substitute, symbols
 from tracefuse.logs import say
 from tracefuse.partition import segment_table
 from tracefuse.runtime.argument_leaves import Leaf
+from tracefuse.runtime.memory.buffer_facts import OutputBuffers
 from tracefuse.runtime.memory.call_facts import CallFacts
-from tracefuse.runtime.memory.given_buffers import GivenMemory
 from tracefuse.runtime.plan import Plan
 
 
@@ -46,7 +46,7 @@ def _source_text(name: str, position: int, function: Any) -> str:
     return f"{name}: segment {position} is\n{getattr(function, 'source', function)}"
 
 
-def explain_new_plan(plans: Sequence[Plan], facts: CallFacts, buffers: GivenMemory) -> str:
+def explain_new_plan(plans: Sequence[Plan], facts: CallFacts, buffers: OutputBuffers) -> str:
     """Why no plan fits a call. plans: the most recently used first. buffers: the output buffers of the call."""
     if not plans:
         return "the first call"
@@ -63,7 +63,7 @@ def explain_new_plan(plans: Sequence[Plan], facts: CallFacts, buffers: GivenMemo
     if not latest.aligned <= facts.aligned:
         number = min(latest.aligned - facts.aligned)
         return f"input T{number} started at a multiple of 16 bytes, now it does not"
-    return "the output buffers differ in layout" if latest.given != buffers.key else "its sizes are new"
+    return "the output buffers differ in layout" if latest.output_buffers != buffers.key else "its sizes are new"
 
 
 def _value(extent: Extent, values: Mapping[Any, int]) -> int:

@@ -36,16 +36,18 @@ from tracefuse.frontend.calls.output_buffers import output_buffers, write_into
 from tracefuse.frontend.calls.retraces import explain_new_key, explain_retrace, keys_of
 from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves
 from tracefuse.frontend.calls.trace_entry import Entry, assemble_result, match_arguments, run_with_prints
+from tracefuse.frontend.numpy_api.creation import recording
 from tracefuse.frontend.trace_cache import TraceCache
+from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.recorder import current
 from tracefuse.frontend.tracer.result_leaves import ArgumentLeaf, OutputLeaf
 from tracefuse.frontend.tracing import Trace, not_a_function, trace
 from tracefuse.logs import say
 from tracefuse.passes.pipeline import passes_at, run_passes
 from tracefuse.runtime.devices import arrays
-from tracefuse.runtime.donated_arrays import TAKEN, check_not_taken
+from tracefuse.runtime.donated_arrays import DONORS, check_not_donated
 from tracefuse.runtime.host_text import HostProgram
-from tracefuse.runtime.memory.given_buffers import MemoryUse
+from tracefuse.runtime.memory.buffer_facts import OutputBufferUse
 from tracefuse.runtime.targets.resolution import resolve_target
 
 P = ParamSpec("P")
@@ -89,7 +91,7 @@ class FusedFunction(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         cache = self._cache
         recent = cache.recent
-        if recent is not None and not kwargs and overrides() is None and not TAKEN and len(args) == recent[0]:
+        if recent is not None and not kwargs and overrides() is None and not DONORS and len(args) == recent[0]:
             try:
                 outputs = recent[1].first(args)
             except Exception as error:
@@ -135,11 +137,12 @@ class FusedFunction(Generic[P, R]):
             args, bound, is_bound = args[1:], args[0], True
         options = config.resolve(self._options)
         if options.eager or current.get() is not None:  # an enclosing trace records the ops
-            result = self._function(*((bound, *args) if is_bound else args), **kwargs)
+            function = self._function if current.get() is None else recording(self._function, CodeNames())
+            result = function(*((bound, *args) if is_bound else args), **kwargs)
             return result if out is None else write_into(out, result)
         call = self._signature.flatten_call(args, kwargs, bound, is_bound)
-        if TAKEN:
-            check_not_taken((leaf.value, leaf.path) for leaf in call.leaves)
+        if DONORS:
+            check_not_donated((leaf.value, leaf.path) for leaf in call.leaves)
         entry, arguments = self._find_entry(call, options, bound)
         buffers = None if out is None else output_buffers(entry.trace.structure, entry.trace.results, out)
         use = self._output_buffer_use(entry, call, buffers)
@@ -149,7 +152,7 @@ class FusedFunction(Generic[P, R]):
         return result
 
     def _add_fast_path(
-        self, signature: tuple[Any, ...], entry: Entry, call: CallArguments, use: MemoryUse, has_out: bool
+        self, signature: tuple[Any, ...], entry: Entry, call: CallArguments, use: OutputBufferUse, has_out: bool
     ) -> None:
         """Adds a fast path for calls with this signature, unless there is one or none can be written."""
         if not self._cache.has_fast_path(signature, entry, use):
@@ -235,7 +238,7 @@ class FusedFunction(Generic[P, R]):
         )  # fmt: skip
 
     def _run(
-        self, entry: Entry, arguments: list[Any], call: CallArguments, buffers: list[Any] | None, use: MemoryUse
+        self, entry: Entry, arguments: list[Any], call: CallArguments, buffers: list[Any] | None, use: OutputBufferUse
     ) -> Any:  # fmt: skip
         native_buffers = None
         if buffers is not None and entry.executable is not None:
@@ -256,10 +259,10 @@ class FusedFunction(Generic[P, R]):
             return outputs[0]
         return assemble_result(entry, [leaf.value for leaf in call.leaves], arguments, outputs)
 
-    def _output_buffer_use(self, entry: Entry, call: CallArguments, buffers: list[Any] | None) -> MemoryUse:
+    def _output_buffer_use(self, entry: Entry, call: CallArguments, buffers: list[Any] | None) -> OutputBufferUse:
         """Which outputs of a call have a buffer, and which of its arguments are donated."""
         if not self._signature.donated or entry.executable is None:
-            return MemoryUse.of(buffers)
+            return OutputBufferUse.of(buffers)
         leaves = {
             k for k, leaf in enumerate(call.leaves) if leaf.kind == "array" and self._signature.is_donated(leaf.path)
         }
@@ -269,7 +272,7 @@ class FusedFunction(Generic[P, R]):
         returned = {leaf.position for leaf in entry.trace.results if isinstance(leaf, ArgumentLeaf)}
         donated = [leaf for leaf in sorted(leaves) if leaf in numbers]
         kept = (numbers[leaf] for leaf in donated if leaf in returned)
-        return MemoryUse.of(buffers, (numbers[leaf] for leaf in donated), kept)
+        return OutputBufferUse.of(buffers, (numbers[leaf] for leaf in donated), kept)
 
     # -- inspection ----------------------------------------------------------------------------------------------------
 

@@ -19,8 +19,9 @@ from tracefuse import source
 from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.frontend.numpy_api import cupy_hook, dispatch, replacements, ufuncs
 from tracefuse.frontend.numpy_api.methods import ArrayMethods
-from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops
+from tracefuse.frontend.tracer import arithmetic, assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
+from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, wrap
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ir.extents import product
@@ -30,6 +31,8 @@ _OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.nda
 
 
 def _is_operand(value: Any) -> bool:
+    if isinstance(value, MaskedElements):
+        return False
     return isinstance(value, _OPERANDS) or (hasattr(value, "shape") and hasattr(value, "dtype"))
 
 
@@ -46,8 +49,8 @@ def _in_place(name: str) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         if not _is_operand(other):
             return NotImplemented
-        if self.on_host and self.weak is not None:
-            return arithmetic.binary(name, self, other)  # a Python number is immutable: rebinds the name
+        if self.is_immutable or (self.on_host and self.weak is not None):
+            return arithmetic.binary(name, self, other)  # NumPy scalars and Python numbers are immutable
         return into(self, arithmetic.binary(name, self, other))
 
     return method
@@ -67,6 +70,10 @@ class Tracer(ArrayMethods):
     @property
     def shape(self) -> tuple[Any, ...]:
         return self.recorder.sizes(self.value.shape)
+
+    @shape.setter
+    def shape(self, value: Any) -> NoReturn:
+        raise traced_ops.missing("x.shape = shape", "write x = x.reshape(shape)")
 
     @property
     def ndim(self) -> int:
@@ -102,9 +109,17 @@ class Tracer(ArrayMethods):
             return self
         return arithmetic.real(self)
 
+    @real.setter
+    def real(self, value: Any) -> None:
+        self.real[...] = value
+
     @property
     def imag(self) -> Any:
         return arithmetic.imag(self)
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        self.imag[...] = value
 
     @property
     def flat(self) -> NoReturn:
@@ -165,13 +180,10 @@ class Tracer(ArrayMethods):
         return traced_ops.apply("bitwise_not", self)
 
     def __getitem__(self, key: Any) -> Any:
-        return shaping.getitem(self, key)
+        return assignment.getitem(self, key)
 
-    def __setitem__(self, key: Any, value: Any) -> NoReturn:
-        raise UnsupportedError(
-            "assignment to elements of a traced array", hint="write x = np.where(condition, value, x)",
-            where=source.user_line(),
-        )  # fmt: skip
+    def __setitem__(self, key: Any, value: Any) -> None:
+        assignment.setitem(self, key, value)
 
     # -- operations that need elements --------------------------------------------------------------------------------
 
@@ -184,6 +196,9 @@ class Tracer(ArrayMethods):
         self.recorder.check_alive()
         if self.read is not None:
             return self.recorder.value_of(self, operation)
+        known = self.recorder.contents.of(self.number, operation)
+        if known is not None:
+            return known.item()
         raise self._needs_elements(*replacements.of_number(operation, instead))
 
     def __bool__(self) -> bool:
@@ -207,9 +222,15 @@ class Tracer(ArrayMethods):
         return self._scalar_or_raise("item()", "keep it an array; np.where chooses elements")
 
     def tolist(self) -> Any:
+        known = self.recorder.contents.of(self.number, "tolist()")
+        if known is not None:
+            return known.tolist()
         raise self._needs_elements("tolist()", "return the array and convert it outside")
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        known = self.recorder.contents.of(self.number, "the elements of an array")
+        if known is not None:
+            return np.array(known, dtype)
         raise self._needs_elements(*replacements.of_elements())
 
     def __dlpack__(self, **keywords: Any) -> Any:
@@ -239,14 +260,23 @@ class Tracer(ArrayMethods):
     def __iter__(self) -> Iterator[Any]:
         if not self.value.shape:
             raise TraceError("iteration over a traced array without axes", where=source.user_line())
+        if len(self.value.shape) == 1:
+            known = self.recorder.contents.of(self.number, "iteration over an axis")
+            if known is not None:
+                return iter(known)
         return (self[k] for k in range(self.recorder.pin(self.extents[0], "iteration over an axis")))
 
     def __contains__(self, value: Any) -> bool:
+        known = self.recorder.contents.of(self.number, "'in'")
+        if known is not None:
+            return value in known
         raise self._needs_elements("'in'", "write np.any(x == value)")
 
     # -- protocols ----------------------------------------------------------------------------------------------------
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
+        if any(isinstance(value, MaskedElements) for value in inputs):
+            return NotImplemented
         return ufuncs.call_ufunc(ufunc, method, inputs, keywords)
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:

@@ -19,11 +19,13 @@ from tracefuse.dynamic.guard_failures import Miss, first_miss
 from tracefuse.dynamic.guards import Guard
 from tracefuse.errors import TraceError, TracefuseError
 from tracefuse.frontend.numpy_api import replacements
+from tracefuse.frontend.numpy_api.creation import recording
 from tracefuse.frontend.traced_array import Tracer
 from tracefuse.frontend.tracer import captures, traced_ops
 from tracefuse.frontend.tracer.assumptions import ScalarGuard
 from tracefuse.frontend.tracer.captures import Place, State
 from tracefuse.frontend.tracer.code_names import CodeNames
+from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.printed_values import Print, printed
 from tracefuse.frontend.tracer.random_watch import RandomWatch
 from tracefuse.frontend.tracer.recorder import Recorder, current
@@ -36,7 +38,7 @@ from tracefuse.frontend.tracer.result_leaves import (
     SizeLeaf,
 )
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Traced, ViewGroup
+from tracefuse.frontend.tracer.traced import Memory, Traced
 from tracefuse.frontend.tracer.write_protection import WriteProtection
 from tracefuse.generated_code import compile_expression
 from tracefuse.ir.extents import Symbol, python_text
@@ -163,7 +165,8 @@ def trace(
     try:
         # Set inside the try and reset first in its finally, so that no interrupt leaves a recorder behind.
         current.set(recorder)
-        result = protection.run(lambda: _call_function(function, positional, keywords, protection))
+        traced = recording(function, names)
+        result = protection.run(lambda: _call_function(traced, positional, keywords, protection))
         if inspect.isgenerator(result) or inspect.iscoroutine(result) or inspect.isasyncgen(result):
             raise not_a_function(function, name)
         result_leaves, structure = pytrees.flatten(result)
@@ -256,7 +259,7 @@ def _record_inputs(
             value = leaf.value.item() if isinstance(leaf.value, np.generic) else leaf.value
             traced = recorder.scalar_argument(value, leaf.dtype, leaf.weak, leaf.path, where)
             if leaf.of_array:
-                traced.group = ViewGroup(leaf.path)
+                traced.memory = Memory(leaf.path)
         inputs.numbers[recorder.builder.inputs[-1]] = position
         inputs.values.append(traced)
     return inputs
@@ -270,6 +273,8 @@ def _record_result(recorder: Recorder, leaf: Any, inputs: _Inputs) -> ResultLeaf
     if isinstance(leaf, SymbolicSize):
         extent = recorder.simplify(leaf.extent)
         return ConstantLeaf(extent) if isinstance(extent, int) else SizeLeaf(extent)
+    if isinstance(leaf, MaskedElements):
+        raise leaf.refusal()
     if not isinstance(leaf, Traced):
         return ConstantLeaf(leaf)
     recorder.resolve(leaf)

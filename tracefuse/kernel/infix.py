@@ -1,9 +1,7 @@
-"""Infix text of expressions with no more parentheses than needed; the readable text and the CUDA source share it.
+"""Infix text of expressions with the fewest parentheses, shared by the kernel printer and the CUDA emitter.
 
-A piece of text carries how tightly its outermost operator binds (`level`, higher is tighter); an operand that binds
-less tightly is put in parentheses, a right operand of equal level too, since float arithmetic is not associative.
-
-Knows: text. Must not know: what the operators mean.
+A `Text` carries the precedence of its outermost operator (`level`, higher binds tighter). An operand of lower
+precedence is parenthesized, and so is a right operand of equal precedence: float arithmetic is not associative.
 """
 
 from __future__ import annotations
@@ -15,13 +13,13 @@ ATOM = 100
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A piece of source and the level of its outermost operator."""
+    """Source text and the precedence of its outermost operator."""
 
     text: str
     level: int = ATOM
 
     def at(self, level: int) -> str:
-        """The text, in parentheses if it binds less tightly than `level`."""
+        """Return the text, parenthesized if its precedence is below `level`."""
         return self.text if self.level >= level else f"({self.text})"
 
     def __str__(self) -> str:
@@ -29,16 +27,16 @@ class Text:
 
 
 def infix(symbol: str, level: int, left: Text, right: Text) -> Text:
-    """`left symbol right`, a left-associative operator of `level`."""
+    """Return `left symbol right` for a left-associative operator of precedence `level`."""
     return Text(f"{left.at(level)} {symbol} {right.at(level + 1)}", level)
 
 
 def prefix(symbol: str, level: int, operand: Text) -> Text:
-    """`symbol operand`; `- -x` keeps its operators apart."""
+    """Return `symbol operand`, with parentheses where two equal symbols would run together as in `--x`."""
     text = operand.at(level)
     return Text(f"{symbol}({text})" if text.startswith(symbol) else f"{symbol}{text}", level)
 
 
 def function(name: str, *arguments: Text) -> Text:
-    """`name(arguments)`."""
+    """Return `name(arguments)`."""
     return Text(f"{name}({', '.join(a.text for a in arguments)})")

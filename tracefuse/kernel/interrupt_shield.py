@@ -1,17 +1,14 @@
-"""Work that an interrupt must not break off half way: `shielded` runs it on a thread that gets no signals.
+"""Protection from interrupts: `shielded` runs work that must not stop half way on a thread that receives no signals.
 
-Python handles signals on the main thread alone, after any call: also inside llvmlite's lock, whose `with` is written in
-Python, and between a C function and the variable that takes its result. So the main thread gives such work to another
-thread and waits. An interrupt ends the wait; the work goes on, and what it keeps (a kernel in a cache) is found by the
-next call.
+Python handles signals on the main thread only, after any call: even inside llvmlite's lock, whose `with` is Python
+code, and between a C function and the assignment of its result. So the main thread passes such work to another thread
+and waits. An interrupt ends the wait, but not the work; the next call finds its result, such as a kernel in a cache.
 
-The main thread only uses locks and threads of `_thread`, whose operations are C and happen whole or not at all.
-`threading.Thread`, `Event` and `Future` hold locks in Python code, which an interrupt leaves locked.
+The main thread only uses locks and threads of `_thread`, whose operations are atomic C calls. `threading.Thread`,
+`Event` and `Future` hold locks in Python code, which an interrupt would leave locked.
 
-A fork waits until no such work is under way, so that the child finds no lock held. So does the end of the interpreter:
-LLVM's own end would take its memory from under a thread that compiles.
-
-Knows: threads, signals, forks, the end of the interpreter. Must not know: what is run.
+A fork waits until no such work is running, so the child finds no lock held. Interpreter shutdown waits too: LLVM's
+shutdown would free memory that a compiling thread uses.
 """
 
 from __future__ import annotations
@@ -30,21 +27,21 @@ from typing import Generic, TypeVar
 A = TypeVar("A")
 T = TypeVar("T")
 
-# How late a wait may see a signal.
+# The maximum delay before a wait notices a signal.
 WAIT_SECONDS = 0.1
-# How long work that came during a fork sleeps before it looks again.
+# The polling interval of work that starts during a fork.
 FORK_POLL_SECONDS = 0.001
 
-# The threads that are in shielded work, with a lock that is released when it is done.
+# The threads that run shielded work, each with a lock that is released at its end.
 _running: dict[int, _thread.LockType] = {}
-# One entry for each fork that is under way.
+# One entry for each fork in progress.
 _forks: list[None] = []
 _is_ending = False
 
 
 def shielded(work: Callable[[], T]) -> T:
-    """What `work` returns or raises, in the caller's context. On the main thread an interrupt ends the wait alone."""
-    # At the end of the interpreter there is nothing to keep usable, and perhaps no thread to be had.
+    """Return `work()`, run in the caller's context. On the main thread, an interrupt ends only the wait."""
+    # At interpreter shutdown nothing needs protection, and no thread may be available.
     if _is_ending or _thread.get_ident() != threading.main_thread().ident:
         return _run_registered(work)
     job = _Job(work)
@@ -53,10 +50,10 @@ def shielded(work: Callable[[], T]) -> T:
 
 
 def shielded_map(work: Callable[[A], T], items: Sequence[A], threads: int) -> list[T]:
-    """The results of `work` for `items`, in order, made on so many threads at once, in the caller's context.
+    """Return the results of `work` for `items`, in order, computed on `threads` threads in the caller's context.
 
-    All items are worked on, whatever fails; the first error in order is raised. After an interrupt no further item is
-    begun.
+    A failure does not stop the other items; the error of the first failed item is raised. After an interrupt no
+    further item is started.
     """
     if _is_ending:
         return [work(item) for item in items]
@@ -92,7 +89,7 @@ def shielded_map(work: Callable[[A], T], items: Sequence[A], threads: int) -> li
 
 
 class _Job(Generic[T]):
-    """Work that runs on a thread of its own, in a copy of the context that this was made in."""
+    """Work that runs on a separate thread, in a copy of the creator's context."""
 
     __slots__ = ("_context", "_done", "_error", "_value", "_work")
 
@@ -116,14 +113,14 @@ class _Job(Generic[T]):
             self._done.release()
 
     def _run_unless_ending(self) -> None:
-        # The end of the interpreter waits for what is under way; what an interrupted call has just left here is not.
+        # Interpreter shutdown waits only for running work. This work was queued by an interrupted call.
         if _is_ending:
             raise RuntimeError("the interpreter is ending: nothing is begun on another thread")
         self._value = self._context.run(self._work)
 
     def result(self) -> T:
-        """Waits, and returns or raises what the work did; to be called once."""
-        # A signal that comes right before the wait does not end it; it is seen at the next turn.
+        """Wait for the work and return its result or raise its exception. Call it once."""
+        # A signal that arrives right before the wait does not end it; the next iteration handles it.
         while not self._done.acquire(timeout=WAIT_SECONDS):
             pass
         error, self._error = self._error, None
@@ -131,19 +128,19 @@ class _Job(Generic[T]):
             if error is not None:
                 raise error
         finally:
-            # Else the error would hold its traceback, the traceback this frame, and the frame the error.
+            # Otherwise the error, its traceback and this frame would form a reference cycle.
             del error
         return self._value
 
 
 def _without_first_frame(error: BaseException) -> BaseException:
-    """An error whose traceback leaves out the frame that caught it, which holds what the error is kept in."""
+    """Return the error without the catching frame in its traceback, which would form a reference cycle."""
     assert error.__traceback__ is not None
     return error.with_traceback(error.__traceback__.tb_next)
 
 
 def _run_registered(work: Callable[[], T]) -> T:
-    """Runs `work` here, known to forks and to the end of the interpreter, which wait for it."""
+    """Run `work` on this thread, registered so that forks and interpreter shutdown wait for it."""
     thread = _thread.get_ident()
     if thread in _running:
         return work()
@@ -153,7 +150,7 @@ def _run_registered(work: Callable[[], T]) -> T:
         _running[thread] = done
         if not _forks:
             break
-        # A fork that looked before this was known does not wait for it, so this waits for the fork.
+        # A fork that checked before the registration does not wait for this work, so this work waits for the fork.
         del _running[thread]
         done.release()
         time.sleep(FORK_POLL_SECONDS)
@@ -165,7 +162,7 @@ def _run_registered(work: Callable[[], T]) -> T:
 
 
 def _wait_for_others() -> None:
-    """Waits until no other thread is in the work that is under way now."""
+    """Wait for the shielded work that other threads are running now."""
     for thread, done in list(_running.items()):
         if thread != _thread.get_ident():
             with done:
@@ -173,7 +170,7 @@ def _wait_for_others() -> None:
 
 
 def _wait_at_exit() -> None:
-    """Waits for the work under way, also where it is interrupted: the process ends right after it."""
+    """Wait for running work, even through interrupts: the process ends right afterwards."""
     global _is_ending
     _is_ending = True
     while True:
@@ -185,8 +182,8 @@ def _wait_at_exit() -> None:
 
 atexit.register(_wait_at_exit)
 if hasattr(os, "register_at_fork"):
-    # What runs before a fork runs in reverse order: first forks are counted, then they wait. An interrupt cannot come
-    # between a fork and its count, since the counting is C.
+    # `before` callbacks run in reverse order: the fork is counted first, then it waits. The counting is C code, so no
+    # interrupt can separate a fork from its count.
     os.register_at_fork(before=_wait_for_others)
     os.register_at_fork(before=functools.partial(_forks.append, None), after_in_parent=_forks.pop)
     os.register_at_fork(after_in_child=_forks.clear)

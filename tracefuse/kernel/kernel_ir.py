@@ -1,14 +1,12 @@
-"""The kernel IR: a small structured loop language that both emitters print and the interpreter runs.
+"""The kernel IR: a small structured loop language for both emitters and the interpreter.
 
-A kernel has parameters (global buffers, then integers and scalars), a grid of parallel iterations, the threads of one
-grid iteration, and a body. Inside, everything is explicit: loops, loads, stores, local and shared buffers, reductions
-over the threads of a warp or a block. Buffers are flat; an index counts elements. All names in a kernel are unique.
+A kernel has parameters (global buffers, then integers and scalars), a grid of parallel iterations, the threads of each
+grid iteration, and a body. The body is explicit: loops, loads, stores, local and shared buffers, reductions over the
+threads of a warp or block. Buffers are flat and indices count elements. All names in a kernel are unique.
 
-Target "cpu": one grid axis at most, one thread; the grid is cut into pieces that workers run in any order.
-Target "cuda": a block per grid iteration, `threads` threads in a block, all running the body. Blocks may form clusters,
-which run at the same time, meet at barriers of their own and write each other's shared memory.
-
-Knows: loops, memory, scalars, and which primitive functions exist. Must not know: ops, fusions, arrays.
+Target "cpu": at most one grid axis and one thread; workers run chunks of the grid in any order.
+Target "cuda": one block per grid iteration and `threads` threads per block, all of which run the body. Blocks may form
+clusters, whose blocks run concurrently, synchronize at cluster barriers and write each other's shared memory.
 """
 
 from __future__ import annotations
@@ -24,19 +22,19 @@ from tracefuse.errors import InternalError
 # ---------------------------------------------------------------------------------------------------------------------
 # primitives
 
-# Every primitive function by name, with its number of arguments. Its meaning is the one in kernel/primitives.py.
-# Arithmetic keeps the type of its arguments (all equal); comparisons and predicates give bool; `select(c, a, b)` takes
-# a bool and two values of one type. No argument makes a primitive undefined: x // 0 and x % 0 are 0, the smallest
-# integer // -1 wraps, shifts by the width or more give 0 (or the sign), a cast from float to int saturates
-# and takes NaN to 0.
+# The number of arguments of each primitive. kernel/primitives.py holds the reference implementations.
+# Arithmetic keeps the dtype of its arguments, which are all equal; comparisons and predicates return bool;
+# `select(c, a, b)` takes a bool and two values of one dtype. Primitives are defined for all arguments: x // 0 and x % 0
+# are 0, the smallest integer // -1 wraps, shifts by the width or more give 0 (or the sign), and a cast from float to
+# int saturates and maps NaN to 0.
 PRIMITIVES: dict[str, int] = {
-    # arithmetic on numbers; `div` on floats only; integer add, sub, mul, neg and abs wrap
+    # arithmetic; `div` takes floats only; integer add, sub, mul, neg and abs wrap
     **dict.fromkeys(("add", "sub", "mul", "div"), 2),
     **dict.fromkeys(("neg", "abs"), 1),
-    # integers: `floordiv`, `mod` round to minus infinity; `truncdiv`, `truncmod` to zero. Floats: `floordiv`, `mod` as
-    # NumPy's floor_divide and remainder, `truncmod` as fmod
+    # integers: `floordiv` and `mod` round toward minus infinity, `truncdiv` and `truncmod` toward zero.
+    # floats: `floordiv` and `mod` are NumPy's floor_divide and remainder, `truncmod` is fmod
     **dict.fromkeys(("floordiv", "mod", "truncdiv", "truncmod"), 2),
-    # `minimum`, `maximum` pass NaN on (either side); on floats, -0.0 < +0.0 is not asked for
+    # `minimum` and `maximum` propagate NaN from either side; the order of -0.0 and +0.0 is unspecified
     **dict.fromkeys(("minimum", "maximum"), 2),
     # comparisons; bool results
     **dict.fromkeys(("lt", "le", "gt", "ge", "eq", "ne"), 2),
@@ -53,29 +51,29 @@ PRIMITIVES: dict[str, int] = {
         ),
         1,
     ),
-    # exp of what is not positive, as a term of a sum of at least 1: off by up to (1 + |x|) / 2**22 of itself, and 0
-    # where it is subnormal
+    # exp of a non-positive argument, as a term of a sum of at least 1: its relative error is up to (1 + |x|) / 2**22,
+    # and a subnormal result is 0
     "exp_term": 1,
     **dict.fromkeys(("atan2", "nextafter", "copysign"), 2),
-    # floats and integers; of integers it wraps, and a negative exponent gives the reciprocal cut off, of 0 too: 0
+    # floats and integers; integer powers wrap, and a negative exponent gives the truncated reciprocal (0 for base 0)
     "pow": 2,
-    # integers; the largest that divides both, not negative but for the smallest integer's own magnitude
+    # integers; the greatest common divisor, which is negative only if it overflows to the smallest integer
     "gcd": 2,
     **dict.fromkeys(("isnan", "isinf", "isfinite", "signbit"), 1),
-    # `fma(a, b, c)` is a * b + c rounded once, whatever `contract` says
+    # `fma(a, b, c)` is a * b + c rounded once, regardless of `contract`
     "fma": 3,
-    # the bits of a float as the integer of its width, and back; the result type is the call's own
+    # reinterprets the bits of a float as an integer of the same width, or back; the call gives the result dtype
     "bitcast": 1,
 }
-# Of complex numbers, in kernels that are being made: the parts of one, one from its parts, a / abs(a). There,
-# arithmetic and the functions of floats take complex numbers as well, and `abs` of one is real. What reaches an emitter
-# or the interpreter computes with the parts (passes/split_complex.py) and has none of these.
+# Primitives of complex numbers, in kernels under construction only: real part, imaginary part, complex from parts, and
+# a / abs(a). Arithmetic and float functions also take complex numbers there, and `abs` of one is real.
+# passes/split_complex.py replaces them by arithmetic on the parts before an emitter or the interpreter sees the kernel.
 COMPLEX_PRIMITIVES: dict[str, int] = {"real": 1, "imag": 1, "complex": 2, "sign": 1}
 COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf", "isfinite", "signbit"})
 
 
 CACHE_LINE = 64
-"""Bytes of a line of the CPU's caches."""
+"""The size of a CPU cache line, in bytes."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -100,13 +98,15 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A flat run of elements.
+    """A flat buffer.
 
-    space: "global" (a parameter), "shared" (one for a block) or "local" (one for a thread; constant size: registers).
-    size: elements; an int, or an expression of parameters (cpu locals only), or None for a parameter.
-    alignment: bytes that the address of element 0 is known to be a multiple of.
-    packed: elements may lie at addresses that are no multiple of their size, as in a slice of raw bytes; read only.
-    written: the kernel stores to it. exclusive: nothing else in the kernel refers to the same memory (C's restrict).
+    space: "global" (a parameter), "shared" (one per block) or "local" (one per thread; in registers if the size is
+        constant).
+    size: in elements: an int, an expression of parameters (CPU local buffers only), or None for a parameter.
+    alignment: the guaranteed alignment of element 0, in bytes.
+    packed: elements may be unaligned, as in a slice of raw bytes; read-only.
+    written: the kernel stores to the buffer.
+    exclusive: no other buffer of the kernel aliases this memory (`restrict` in C).
     """
 
     name: str
@@ -121,7 +121,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Element `index` of `buffer`. cache: "default", "streaming" (read once)."""
+    """Element `index` of `buffer`. cache: "default" or "streaming" (read once)."""
 
     buffer: Buffer
     index: Expression
@@ -143,7 +143,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Conversion of value: rounds to nearest even, float to int saturates, to bool compares with zero."""
+    """A conversion by value: rounds to nearest even, saturates from float to int, compares with zero for bool."""
 
     argument: Expression
     dtype: DType
@@ -153,7 +153,10 @@ Expression: TypeAlias = Constant | Variable | Load | Call | Cast
 
 
 def call(name: str, *arguments: Expression, dtype: DType | None = None) -> Call:
-    """A checked Call; the result type follows from the primitive unless `dtype` gives it (`bitcast` needs it)."""
+    """Return a checked Call. The primitive determines the result dtype unless `dtype` is given, as `bitcast` requires.
+
+    Raises InternalError for a wrong number of arguments or arguments of different dtypes.
+    """
     wanted = PRIMITIVES.get(name, COMPLEX_PRIMITIVES.get(name))
     if wanted != len(arguments):
         raise InternalError(f"kernel IR: {name} takes {wanted} arguments, got {len(arguments)}")
@@ -166,7 +169,7 @@ def call(name: str, *arguments: Expression, dtype: DType | None = None) -> Call:
 
 
 def _result_type(name: str, argument: DType) -> DType:
-    """Arithmetic keeps the type, but for what leads from complex numbers to real ones and back."""
+    """Return the argument's dtype, or its real or complex counterpart for primitives that change between the two."""
     if name == "complex":
         return argument.complex
     return argument.real if name in ("real", "imag", "abs") else argument
@@ -178,7 +181,7 @@ def _result_type(name: str, argument: DType) -> DType:
 
 @dataclass(frozen=True, slots=True)
 class Let:
-    """Names a value that does not change."""
+    """Binds an immutable variable."""
 
     variable: Variable
     value: Expression
@@ -186,7 +189,7 @@ class Let:
 
 @dataclass(frozen=True, slots=True)
 class Declare:
-    """A mutable variable with its first value."""
+    """Declares a mutable variable with its initial value."""
 
     variable: Variable
     value: Expression
@@ -200,7 +203,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Accumulate:
-    """variable = operation(variable, value), in an order that the compiler may choose.
+    """variable = operation(variable, value); the compiler may reassociate it.
 
     operation: "add", "mul", "minimum", "maximum", "and", "or".
     """
@@ -212,11 +215,11 @@ class Accumulate:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """buffer[index] = value. cache: "default", "streaming" (not read again soon).
+    """buffer[index] = value. cache: "default" or "streaming" (not read again soon).
 
-    block: of a shared buffer, the block of the cluster whose memory is meant, 0 to cluster - 1; None: the own one.
-    On the CPU a streaming store in a vector loop goes past the caches where the buffer's alignment is a CACHE_LINE;
-    the caller makes sure that the loop then starts at such a line.
+    block: for a shared buffer, the rank in the cluster of the block to write to, 0 to cluster - 1; None: this block.
+    On the CPU, a streaming store in a vector loop bypasses the caches if the buffer is aligned to CACHE_LINE; the
+    schedule must then start the loop at a cache line.
     """
 
     buffer: Buffer
@@ -230,9 +233,8 @@ class Store:
 class Copy:
     """destination[destination_index + k] = source[source_index + k] for k in range(width), as one wide access.
 
-    One side is a local buffer, with a constant index. Both have one dtype, or the source is of float32 and the
-    destination of a half type, to which the elements are rounded. The global side is aligned to the whole width by the
-    caller's guard.
+    One side is a local buffer with a constant index. Both have the same dtype, or a float32 source is rounded to a
+    destination of a half type. A guard of the caller ensures that the global side is aligned to the whole width.
     """
 
     destination: Buffer
@@ -248,16 +250,16 @@ class Copy:
 
     @property
     def fits(self) -> bool:
-        """Whether the elements of one side may stand on the other."""
+        """Whether the dtypes of the two sides are compatible."""
         return self.rounds or self.source.dtype is self.destination.dtype
 
 
 @dataclass(frozen=True, slots=True)
 class StartCopy:
-    """destination[destination_index + k] = source[source_index + k] for k in range(width), done by `AwaitCopies`.
+    """destination[destination_index + k] = source[source_index + k] for k in range(width), asynchronously.
 
-    destination is shared, source global; 4, 8 or a multiple of 16 bytes, to which both sides are aligned (16 at most).
-    Until then neither side may be touched.
+    The destination is shared, the source global. The size is 4, 8 or a multiple of 16 bytes, and both sides are aligned
+    to it, at most to 16. Neither side may be accessed before `AwaitCopies` completes the copy.
     """
 
     destination: Buffer
@@ -269,14 +271,14 @@ class StartCopy:
 
 @dataclass(frozen=True, slots=True)
 class EndBatch:
-    """The copies that this thread started since the last such statement, perhaps none, are one batch."""
+    """Groups the copies that this thread started since the previous EndBatch into one batch, which may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitCopies:
-    """The copies that this thread started are done, but for those of its last `later` batches.
+    """Waits for the copies that this thread started, except those of its last `later` batches.
 
-    Other threads see them after the next barrier.
+    Other threads see the copied elements after the next barrier.
     """
 
     later: int = 0
@@ -286,9 +288,9 @@ class AwaitCopies:
 class Transpose:
     """destination[c * to_pitch + r] = source[r * from_pitch + c] for r in range(rows), c in range(columns).
 
-    Between local buffers of one type, on the CPU. Pitches and the rows of both buffers are multiples of 16: rows and
-    columns up to the next such multiple may be moved too, whatever they hold. An element here is `width` neighbouring
-    ones of the buffers.
+    Both sides are local buffers of one dtype, on the CPU. The pitches and row counts of both buffers are multiples of
+    16, and rows and columns up to the next multiple of 16 may be moved too, with unspecified content. An element here
+    is `width` adjacent elements of the buffers.
     """
 
     destination: Buffer
@@ -304,8 +306,8 @@ class Transpose:
 class For:
     """for variable in range(start, stop, step): body.
 
-    kind: "serial"; "unroll" (constant bounds; unrolled fully); "vector" (iterations are independent but for
-    Accumulate, and meant for the vector unit; on the GPU the same as serial).
+    kind: "serial"; "unroll" (constant bounds, fully unrolled); "vector" (iterations are independent except for
+    Accumulate and are vectorized on the CPU; serial on the GPU).
     """
 
     variable: Variable
@@ -325,21 +327,24 @@ class If:
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """Makes a local or shared buffer; its content is unspecified."""
+    """Allocates a local or shared buffer with unspecified content."""
 
     buffer: Buffer
 
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """All threads of the block meet; shared memory written before is seen after. cluster: those of all its blocks."""
+    """Synchronizes the threads of the block and makes earlier writes to shared memory visible to them.
+
+    cluster: synchronizes the threads of all blocks of the cluster.
+    """
 
     cluster: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Combiner:
-    """An associative function of two states: `results` in terms of the variables `left` and `right`."""
+    """An associative function of two reduction states: `results` in terms of the variables `left` and `right`."""
 
     left: tuple[Variable, ...]
     right: tuple[Variable, ...]
@@ -348,10 +353,10 @@ class Combiner:
 
 @dataclass(frozen=True, slots=True)
 class GroupReduce:
-    """Combines the mutable `variables` of all threads of a group in a fixed order; then every thread has the result.
+    """Reduces the mutable `variables` over the threads of each group in a fixed order; every thread gets the result.
 
-    group: threads in the group: neighbouring ones; a power of two up to 32 (within a warp), or the whole block's count.
-    All threads of the block reach it.
+    group: the number of adjacent threads in a group: a power of two up to 32 (within a warp), or the whole block.
+    All threads of the block must reach the statement.
     """
 
     variables: tuple[Variable, ...]
@@ -398,15 +403,16 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One launch.
+    """A kernel: the code and parameters of one launch.
 
-    grid: parallel axes, outermost first (cuda: at most 3, of which the last is blockIdx.x; cpu: at most 1).
-    threads: threads of a block, known at compile time; thread: the variable that numbers them (int32).
-    cluster: blocks of a cluster, neighbours along the last axis, whose extent is a multiple; sm_90 and later.
-    blocks_per_multiprocessor: how many should fit on one at once; given up where the registers do not hold the kernel.
-    work: elements touched by the whole launch, as an expression of parameters: the CPU runs small work on one thread.
-    contract: multiplies and adds may become fused multiply-adds. fast_math: besides, signs of zeros do not count, and
-    divisions, roots and functions may be approximate. workers: CPU threads that run it at most, 0 for all.
+    grid: parallel axes, outermost first (cuda: at most 3, the last is blockIdx.x; cpu: at most 1).
+    threads: threads per block, a compile-time constant; thread: the variable that holds the thread's index (int32).
+    cluster: blocks per cluster, adjacent along the last axis, whose extent is a multiple of it; sm_90 and later.
+    blocks_per_multiprocessor: the minimum occupancy to compile for, dropped if it would spill registers.
+    work: elements accessed by the whole launch, as an expression of parameters; the CPU runs small work on one thread.
+    contract: a multiply and an add may be contracted to a fused multiply-add.
+    fast_math: in addition, signs of zeros are ignored, and divisions, roots and functions may be approximate.
+    workers: the maximum number of CPU threads, 0 for no limit.
     """
 
     name: str
@@ -433,7 +439,7 @@ class Kernel:
 
 
 def walk_statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
-    """Every statement, outer ones first."""
+    """Yield every statement of the body, each before the statements nested in it."""
     for statement in body:
         yield statement
         if isinstance(statement, For):
@@ -444,7 +450,7 @@ def walk_statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
 
 
 def without_comments(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
-    """The body with its comments left out: what the cache key is made from."""
+    """Return the body without its comments, as used for cache keys."""
     kept: list[Statement] = []
     for statement in body:
         if isinstance(statement, Comment):

@@ -1,4 +1,4 @@
-"""The readable text of a kernel: infix arithmetic, named loops, indices in brackets, comments as `#` lines.
+"""The printer of kernels: infix arithmetic, named loops, indices in brackets, comments as `#` lines.
 
     kernel row_sum(x: const f32*, y: f32*, n: i64, m: i64)  target cuda, 64 threads as thread
       grid row in n
@@ -6,9 +6,7 @@
         for j in range(i64(thread), m, 64) vector:
           acc += x[row * m + j]
 
-Both targets' kernels print alike, so that a dump shows what a schedule does before a compiler's notation sets in.
-
-Knows: the kernel IR. Must not know: targets' source code, ops.
+Kernels of both targets print in the same notation, so a dump shows what the schedule does before any target code.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.infix import Text, function, infix, prefix
 
-# Python's levels.
+# Operator precedence, as in Python.
 _SELECT, _OR, _AND, _NOT, _COMPARE, _BIT_OR, _BIT_XOR, _BIT_AND, _SHIFT, _SUM, _PRODUCT, _UNARY = range(12)
 _INFIX = {
     "add": ("+", _SUM),
@@ -43,7 +41,7 @@ _SHORT = {"minimum": "min", "maximum": "max"}
 
 
 def expression(value: ir.Expression) -> Text:
-    """An expression in infix form with no more parentheses than needed."""
+    """Return an expression in infix form with the fewest parentheses."""
     match value:
         case ir.Constant(number, dtype):
             text = repr(float(number.real)) if dtype.is_floating else repr(number)
@@ -151,7 +149,7 @@ def _lines(body: Sequence[ir.Statement], indent: str) -> Iterator[str]:
 
 
 def kernel_text(kernel: ir.Kernel) -> str:
-    """The kernel as readable text, ending in a newline."""
+    """Return the kernel as readable text that ends in a newline."""
     facts = [f"target {kernel.target}"]
     if kernel.target == "cuda":
         named = f" as {kernel.thread.name}" if kernel.thread is not None else ""

@@ -1,13 +1,10 @@
-"""What every primitive and every cast of the kernel IR means, in NumPy: the definition that both emitters are held to.
+"""Reference implementations of the kernel IR's primitives and casts in NumPy, which both emitters must match.
 
-`MEANING` maps each name of `ir.PRIMITIVES` to a function of NumPy arrays (or NumPy scalars) that gives the result in
-the arguments' own type; `convert` is the meaning of `Cast`. No value is undefined: see the comment above
-`ir.PRIMITIVES`.
+`REFERENCE` maps each name of `ir.PRIMITIVES` to a function of NumPy arrays or scalars that returns its result in the
+arguments' dtype; `convert` implements `Cast`. Every primitive is defined for all arguments: see `ir.PRIMITIVES`.
 
-Functions of float32 beyond + - * / are computed in float64 and rounded once, so that what stands here is the better
-half of every comparison. float16 and bfloat16 are computed in float32 and rounded. Callers silence NumPy's warnings.
-
-Knows: NumPy, dtypes. Must not know: kernels, statements, memory.
+Functions of float32 other than + - * / are computed in float64 and rounded once, so the reference is the more accurate
+side of every comparison. float16 and bfloat16 are computed in float32 and rounded. Callers silence NumPy's warnings.
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ Function = Callable[..., Any]
 
 
 def _to_integer(values: Any, to: DType) -> Any:
-    """Toward zero; saturates; NaN is 0."""
+    """Round toward zero and saturate; NaN becomes 0."""
     wide = values.astype(np.float64)
     limits = np.iinfo(cast(Any, to.numpy))
     high, low = wide >= float(limits.max), wide <= float(limits.min)
@@ -41,7 +38,10 @@ def _to_integer(values: Any, to: DType) -> Any:
 
 
 def convert(values: Any, to: DType) -> Any:
-    """`values` (a NumPy array or scalar) as `to`: nearest even; float to int saturates; to bool compares with zero."""
+    """Return `values`, a NumPy array or scalar, as dtype `to`.
+
+    Floats round to nearest even, float to int saturates, and a conversion to bool compares with zero.
+    """
     values = np.asarray(values)
     source = dtypes.dtype_of(values.dtype)
     if source is to:
@@ -138,7 +138,7 @@ def _select(condition: Any, x: Any, y: Any) -> Any:
 
 
 def _rounded_once(function: Function) -> Function:
-    """`function` in float64 (or wider), rounded to the arguments' type."""
+    """Return `function` evaluated in float64 or wider and rounded to the arguments' dtype."""
 
     def rounded(*values: Any) -> Any:
         kind = np.asarray(values[0]).dtype
@@ -162,14 +162,14 @@ def _by_element(function: Callable[[float], float]) -> Function:
 def _log_gamma(x: float) -> float:
     try:
         return math.lgamma(x)
-    except (ValueError, OverflowError):  # a pole, or a result beyond the range: both are infinite
+    except (ValueError, OverflowError):  # at a pole and on overflow the result is infinite
         return math.inf
 
 
 def _inverse_erf(x: float) -> float:
-    """Giles' single precision approximation, then Halley steps on erf (near 0) or erfc (near 1).
+    """Refine an initial guess by Halley steps on erf (near 0) or erfc (near 1).
 
-    M. Giles, "Approximating the erfinv function", GPU Computing Gems, 2011: only its form for the first guess.
+    The form of the initial guess follows M. Giles, "Approximating the erfinv function", GPU Computing Gems, 2011.
     """
     if math.isnan(x) or abs(x) > 1.0:
         return math.nan
@@ -179,7 +179,7 @@ def _inverse_erf(x: float) -> float:
         return x
     size = abs(x)
     logarithm = math.log1p(-size) + math.log1p(size)
-    a = 0.147  # Winitzki's constant: a guess good to 2e-3, which three Halley steps make exact
+    a = 0.147  # Winitzki's constant: the guess is accurate to 2e-3, and three Halley steps make it exact
     half = 2.0 / (math.pi * a) + logarithm / 2.0
     guess = math.sqrt(max(math.sqrt(max(half * half - logarithm / a, 0.0)) - half, 0.0))
     for _ in range(4):
@@ -193,8 +193,10 @@ def _inverse_erf(x: float) -> float:
 
 
 def _inverse_erfc_of_tiny(x: float) -> float:
-    """erfcinv of the smallest numbers, where erfc itself has few digits: from its asymptotic series, log(erfc(y)) =
-    -y**2 - log(y sqrt(pi)) + log(1 - 1/(2 y**2) + 3/(4 y**4) - ...); each round gains three digits."""
+    """Compute erfcinv of the smallest numbers, where erfc is subnormal and has few digits, from its asymptotic series.
+
+    log(erfc(y)) = -y**2 - log(y sqrt(pi)) + log(1 - 1/(2 y**2) + 3/(4 y**4) - ...); each iteration adds three digits.
+    """
     y = math.sqrt(-math.log(x))
     for _ in range(7):
         z = 0.5 / (y * y)
@@ -204,7 +206,7 @@ def _inverse_erfc_of_tiny(x: float) -> float:
 
 
 def _inverse_erfc(x: float) -> float:
-    """By halves of the interval in which erfc falls through x; above 1 by symmetry."""
+    """Bisect for the y at which erfc(y) = x; results for large x come from erfinv by symmetry."""
     if math.isnan(x) or not 0.0 <= x <= 2.0:
         return math.nan
     if x in (0.0, 2.0):
@@ -225,7 +227,7 @@ def _power(x: Any, y: Any) -> Any:
 
 
 def _integer_power(x: Any, y: Any) -> Any:
-    """By squaring, wrapping; a negative exponent gives the reciprocal cut off."""
+    """Exponentiate by squaring with wraparound; a negative exponent gives the reciprocal truncated to an integer."""
     base, exponent = (np.asarray(v) for v in np.broadcast_arrays(x, y))
     kind = base.dtype
     negative = exponent < 0
@@ -252,7 +254,7 @@ def _exact_fma(a: float, b: float, c: float) -> float:
 
 
 def _fma(a: Any, b: Any, c: Any) -> Any:
-    """a * b + c rounded once: exact rationals for float64; for float32 TwoSum and rounding to odd in float64."""
+    """Return a * b + c, rounded once: by exact rationals for float64, by TwoSum and round-to-odd for float32."""
     kind = np.asarray(a).dtype
     if kind != np.float32:
         many = np.frompyfunc(_exact_fma, 3, 1)
@@ -268,7 +270,7 @@ def _fma(a: Any, b: Any, c: Any) -> Any:
 
 _float_power = _rounded_once(np.power)
 
-MEANING: dict[str, Function] = {
+REFERENCE: dict[str, Function] = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
@@ -336,21 +338,21 @@ MEANING: dict[str, Function] = {
     "isfinite": np.isfinite,
     "signbit": np.signbit,
     "fma": _fma,
-    # the result's type is the call's own: `apply` views the bits
+    # the call gives the result dtype: `apply` reinterprets the bits
     "bitcast": np.asarray,
 }
 
-# Exact on a half type as it stands; every other primitive goes through float32.
+# Computed directly on half types; every other primitive is computed in float32 and rounded.
 _HALF_AS_IS = frozenset({"select", "nextafter", "neg", "abs", "copysign"})
 
 
 def apply(name: str, arguments: list[Any], result: DType) -> Any:
-    """Primitive `name` of NumPy arrays or scalars, as `result`."""
+    """Apply primitive `name` to NumPy arrays or scalars; the result has dtype `result`."""
     if name == "bitcast":
         return np.ascontiguousarray(arguments[0]).reshape(np.shape(arguments[0])).view(result.numpy)
     halves = any(dtypes.dtype_of(np.asarray(a).dtype).is_half for a in arguments)
     if halves and name not in _HALF_AS_IS:
         wide = [convert(a, dtypes.dtype_of(np.asarray(a).dtype).compute) for a in arguments]
-        value = MEANING[name](*wide)
+        value = REFERENCE[name](*wide)
         return convert(value, result) if result.is_half else value
-    return MEANING[name](*arguments)
+    return REFERENCE[name](*arguments)

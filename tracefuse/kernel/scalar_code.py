@@ -1,10 +1,8 @@
-"""Scalar code of the op rows, as kernel expressions.
+"""Translation of op definitions' scalar code to kernel expressions.
 
-A row's code is a Python expression such as `1 / (1 + exp(-a))`, or lines `name = expression` and an expression last. It
-is parsed once, and applied to operands that are kernel expressions; constants take the type of what they meet. One
-reading serves both targets.
-
-Knows: the little language and the kernel primitives. Must not know: which ops exist.
+Scalar code is a Python expression such as `1 / (1 + exp(-a))`, or lines `name = expression` followed by an expression.
+It is parsed once and applied to operands that are kernel expressions; a constant takes the dtype of the other operand.
+One translation serves both targets.
 """
 
 from __future__ import annotations
@@ -46,8 +44,8 @@ _UNARY: dict[type[ast.unaryop], str] = {ast.USub: "neg", ast.Invert: "not", ast.
 
 
 @memoized("syntax trees of scalar code", key="code of an op definition", most=512)
-def _parsed(code: str) -> tuple[tuple[tuple[str, ast.expr], ...], ast.expr]:
-    """The named steps of the code, in order, and its last line."""
+def _parse(code: str) -> tuple[tuple[tuple[str, ast.expr], ...], ast.expr]:
+    """Return the assignments of the code, in order, and its final expression."""
     *lines, last = ast.parse(code).body
     steps = []
     for line in lines:
@@ -55,14 +53,14 @@ def _parsed(code: str) -> tuple[tuple[tuple[str, ast.expr], ...], ast.expr]:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 steps.append((name, value))
             case _:
-                raise InternalError(f"scalar code: {ast.unparse(line)} names no step")
+                raise InternalError(f"scalar code: {ast.unparse(line)} is not an assignment `name = expression`")
     if not isinstance(last, ast.Expr):
-        raise InternalError(f"scalar code: {ast.unparse(last)} is no result")
+        raise InternalError(f"scalar code: the last line must be an expression, not {ast.unparse(last)}")
     return tuple(steps), last.value
 
 
 def constant(value: Number, dtype: DType) -> Constant:
-    """`value` as a literal of `dtype`."""
+    """Return `value` as a literal of `dtype`; integers wrap."""
     if dtype.kind == "bool":
         return Constant(bool(value), dtype)
     if dtype.is_integer:
@@ -76,7 +74,7 @@ def constant(value: Number, dtype: DType) -> Constant:
 
 
 def convert(expression: Expression, dtype: DType) -> Expression:
-    """`expression` in `dtype`: itself, a converted literal, or a cast."""
+    """Return `expression` as `dtype`: unchanged, as a converted literal, or as a cast."""
     if expression.dtype is dtype:
         return expression
     if (
@@ -91,15 +89,15 @@ def convert(expression: Expression, dtype: DType) -> Expression:
 def apply(
     code: str, names: Mapping[str, Term], dtype: DType, keep: Callable[[str, Expression], Expression] | None = None
 ) -> Expression:
-    """The code with `names` put in; a result that is a plain number becomes a literal of `dtype`.
+    """Return the code's result with `names` substituted. A plain number becomes a literal of `dtype`.
 
-    keep: gives the value of a step, whose name it is told, a variable: what reads it twice does not compute it twice.
+    keep: binds the value of an assignment, given its name, to a variable so that later uses do not recompute it.
     """
-    steps, last = _parsed(code)
+    steps, last = _parse(code)
     known = dict(names)
     for name, step in steps:
-        made = _translate(step, known, dtype)
-        known[name] = made if keep is None or isinstance(made, bool | int | float | complex) else keep(name, made)
+        value = _translate(step, known, dtype)
+        known[name] = value if keep is None or isinstance(value, bool | int | float | complex) else keep(name, value)
     result = _translate(last, known, dtype)
     return constant(result, dtype) if isinstance(result, bool | int | float | complex) else result
 
@@ -132,8 +130,9 @@ def _translate(node: ast.expr, names: Mapping[str, Term], dtype: DType) -> Term:
 
 
 def _primitive(name: str, terms: list[Term], dtype: DType) -> Expression:
-    own = [t for t in (terms[1:] if name == "select" else terms) if not isinstance(t, bool | int | float | complex)]
-    common = own[0].dtype if own else dtype
+    operands = terms[1:] if name == "select" else terms
+    typed_operands = [t for t in operands if not isinstance(t, bool | int | float | complex)]
+    common = typed_operands[0].dtype if typed_operands else dtype
     typed = []
     for position, term in enumerate(terms):
         target = bool_ if name == "select" and position == 0 else common
@@ -144,5 +143,5 @@ def _primitive(name: str, terms: list[Term], dtype: DType) -> Expression:
 
 
 def is_trivial(expression: Expression) -> bool:
-    """Whether naming it would only repeat it: a literal or a variable."""
+    """Return whether the expression is a literal or a variable, which binding to a name would only duplicate."""
     return not isinstance(expression, Call | Cast) and not hasattr(expression, "buffer")

@@ -16,7 +16,7 @@ import numpy as np
 
 from tracefuse.errors import ShapeError
 from tracefuse.ir.axes import normalize_axes, normalize_axis
-from tracefuse.ir.extents import Extent, ceildiv, maximum
+from tracefuse.ir.extents import Extent, ceildiv, floordiv, maximum, mod
 from tracefuse.ir.fusion import Attributes, Require, Shape
 from tracefuse.ir.op_kinds import IndexOf, Resize, Source, Within
 from tracefuse.ops.families import movement
@@ -63,6 +63,49 @@ slice = movement(
     "slice", shape=_slice_shape, pull=_slice_pull, numpy=_slice_numpy, resize=_slice_resize,
     attributes=(("start_indices", ()), ("end_indices", ()), ("strides", ())),
     doc="Elements start, start + step, ... before end, on every axis.",
+)  # fmt: skip
+
+
+def _slice_scatter_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
+    data, values = shapes
+    covered = _slice_shape([data], attributes, require)
+    if len(values) != len(covered):
+        raise ShapeError(
+            f"slice_scatter: values with {len(values)} axes for a slice with {len(covered)}",
+            hint="give values of the shape of the slice",
+        )
+    for axis, (extent, own) in enumerate(zip(covered, values, strict=True)):
+        message = f"the slice has {{left}} elements on axis {axis}, the values have {{right}}"
+        require(extent, "==", own, message, "give values of the shape of the slice")
+    return data
+
+
+def _slice_scatter_pull(
+    out: Shape, shapes: Sequence[Shape], result: Shape, attributes: Attributes, index_of: IndexOf
+) -> tuple[Source, ...]:
+    coordinates, conditions = [], []
+    bounds = zip(out, shapes[0], *(attributes[k] for k in ("start_indices", "end_indices", "strides")), strict=True)
+    for c, extent, start, end, step in bounds:
+        coordinates.append(floordiv(c - start, step) if step != 1 else c - start)
+        if start != 0 or end != extent:
+            conditions.append(Within(c, start, end))
+        if step != 1:
+            conditions.append(Within(mod(c - start, step), 0, 1))
+    return (Source(1, tuple(coordinates), tuple(conditions)), Source(0, tuple(out)))
+
+
+def _slice_scatter_numpy(
+    x: Any, values: Any, start_indices: Sequence[int], end_indices: Sequence[int], strides: Sequence[int]
+) -> Any:
+    result = x.copy()
+    _slice_numpy(result, start_indices, end_indices, strides)[...] = values
+    return result
+
+
+slice_scatter = movement(
+    "slice_scatter", shape=_slice_scatter_shape, pull=_slice_scatter_pull, numpy=_slice_scatter_numpy, arity=2,
+    attributes=(("start_indices", ()), ("end_indices", ()), ("strides", ())),
+    doc="The first operand with the elements start, start + step, ... before end, on every axis, replaced by the second.",
 )  # fmt: skip
 
 

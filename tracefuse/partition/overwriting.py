@@ -1,7 +1,4 @@
-"""Whether a kernel may write memory that it also reads.
-
-Knows: the facts of a segment from indexing. Must not know: plans, what the memory is.
-"""
+"""Decides whether a kernel may write to a buffer that it also reads."""
 
 from __future__ import annotations
 
@@ -14,10 +11,11 @@ from tracefuse.schedule.row_column_rule import RowColumnFacts
 
 
 def in_place(part: Part, pairs: Collection[tuple[int, int]]) -> frozenset[int]:
-    """The tensors of `pairs` (output, input: one array) if a pointwise kernel may write the input where it reads it.
+    """Returns the tensors of `pairs` if a pointwise kernel may update them in place, otherwise an empty set.
 
-    It may where every read, for whichever output, is at the coordinates of the store: the thread that stores has read
-    all that it needs there before it stores the first output.
+    pairs: an output and an input that are the same array. An update in place is safe if every read of the input, for
+    every output, is at the coordinates of the store. The thread that stores has then read everything that it needs from
+    those coordinates before it stores the first output.
     """
     if not pairs:
         return frozenset()

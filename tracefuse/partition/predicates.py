@@ -1,12 +1,10 @@
-"""Ready predicates for `merge=`: which groups may not become one segment.
+"""Predicates for `merge=`, which forbid that two groups of nodes become one segment.
 
-A predicate is called with two `Group`s, the producer first (or the earlier of two that read a common value), and
-returns a bool or a Verdict. It can only forbid what the templates allow. Predicates combine with `both`, `any_of` and
-`negate`.
+A predicate is called with two `Group`s and returns a bool or a Verdict. The first group is the producer, or the earlier
+of two groups that read a common value. A predicate can only forbid merges that the templates allow. Predicates combine
+with `both`, `any_of` and `negate`.
 
     fd.segment(merge=rules.both(rules.reduction_ends_segment, rules.library_alone))
-
-Knows: fusions, rows' kinds. Must not know: templates, kernels.
 """
 
 from __future__ import annotations
@@ -40,7 +38,10 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Nodes of a fusion that are one segment or part of one, in order. sizes: extent values by id, where known."""
+    """Nodes of a fusion, in order, that form a segment or a part of one.
+
+    sizes: extent values by id, if they are known.
+    """
 
     fusion: Fusion
     nodes: tuple[Node, ...]
@@ -48,41 +49,41 @@ class Group:
 
     @property
     def ops(self) -> tuple[str, ...]:
-        """The names of the rows, one a node."""
+        """The name of the op of each node."""
         return tuple(node.op.name for node in self.nodes)
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of the rows, one a node: pointwise, reduction, movement, library."""
+        """The kind of the op of each node: pointwise, reduction, movement or library."""
         return tuple(node.op.kind for node in self.nodes)
 
     @cached_property
     def inputs(self) -> tuple[int, ...]:
-        """The values that the group reads and does not make, by number."""
-        made = {output for node in self.nodes for output in node.outputs}
-        return tuple(sorted({number for node in self.nodes for number in node.inputs} - made))
+        """The values that the group reads but does not compute, by number."""
+        computed = {output for node in self.nodes for output in node.outputs}
+        return tuple(sorted({number for node in self.nodes for number in node.inputs} - computed))
 
     @cached_property
     def outputs(self) -> tuple[int, ...]:
-        """The values that the group makes and that another node reads or the fusion returns, by number."""
-        own = set(map(id, self.nodes))
-        needed = {number for node in self.fusion.nodes if id(node) not in own for number in node.inputs}
+        """The values that the group computes and that another node reads or the fusion returns, by number."""
+        members = set(map(id, self.nodes))
+        needed = {number for node in self.fusion.nodes if id(node) not in members for number in node.inputs}
         needed.update(self.fusion.outputs)
         return tuple(sorted(number for node in self.nodes for number in node.outputs if number in needed))
 
     @cached_property
     def bytes(self) -> Extent:
-        """What its tensor inputs and outputs take, in bytes; symbolic where sizes are."""
+        """The total bytes of its tensor inputs and outputs, symbolic if their sizes are."""
         return sum_of_bytes(self.fusion, (*self.inputs, *self.outputs))
 
     def union(self, other: Group) -> Group:
-        """Both groups as one."""
-        own = set(map(id, (*self.nodes, *other.nodes)))
-        return Group(self.fusion, tuple(node for node in self.fusion.nodes if id(node) in own), self.sizes)
+        """Returns both groups as one."""
+        members = set(map(id, (*self.nodes, *other.nodes)))
+        return Group(self.fusion, tuple(node for node in self.fusion.nodes if id(node) in members), self.sizes)
 
 
 def sum_of_bytes(fusion: Fusion, numbers: Iterable[int]) -> Extent:
-    """What the tensors among `numbers` take, in bytes."""
+    """Returns the total bytes of the tensors among `numbers`."""
     total: Extent = 0
     for number in numbers:
         value = fusion.values[number]
@@ -92,7 +93,7 @@ def sum_of_bytes(fusion: Fusion, numbers: Iterable[int]) -> Extent:
 
 
 def reduction_ends_segment(first: Group, second: Group) -> Verdict:
-    """After a reduction only movement ops: what computes with a reduced value is in a later segment."""
+    """Allows only movement ops after a reduction. Ops that compute with a reduced value are in a later segment."""
     reduced: dict[int, Node] = {}
     for node in first.union(second).nodes:
         source = next((reduced[number] for number in node.inputs if number in reduced), None)
@@ -104,12 +105,12 @@ def reduction_ends_segment(first: Group, second: Group) -> Verdict:
 
 
 def one_op_a_segment(first: Group, second: Group) -> Verdict:
-    """Every op is a segment of its own."""
+    """Makes every op a segment of its own."""
     return no("one op a segment", first=first.ops, second=second.ops)
 
 
 def library_alone(first: Group, second: Group) -> Verdict:
-    """A library call shares its segment with nothing."""
+    """Makes every library call a segment of its own."""
     for group in (first, second):
         if "library" in group.kinds:
             return no("a library call is alone in its segment", ops=group.ops)
@@ -117,14 +118,14 @@ def library_alone(first: Group, second: Group) -> Verdict:
 
 
 def same_device(first: Group, second: Group) -> Verdict:
-    """What a segment reads and makes is on one mesh of devices; values that have none go with any."""
+    """Keeps all values of a segment on one device mesh. Values without a mesh fit any."""
     union = first.union(second)
     meshes = {s.devices for number in _numbers_of(union) if (s := union.fusion.values[number].sharding) is not None}
     return yes() if len(meshes) < 2 else no("values on different devices", devices=tuple(sorted(meshes)))
 
 
 def resharding_alone(first: Group, second: Group) -> Verdict:
-    """An op whose operand and result lie differently on devices shares its segment with nothing."""
+    """Makes every op that reshards its operand a segment of its own."""
     for group in (first, second):
         for node in group.nodes:
             if is_resharding(group.fusion, node):
@@ -133,19 +134,21 @@ def resharding_alone(first: Group, second: Group) -> Verdict:
 
 
 def is_resharding(fusion: Fusion, node: Node) -> bool:
-    """Whether a node's result lies on other devices than an operand, or another of its axes is cut.
+    """Whether a node's result is on other devices than an operand, or is sharded along another axis.
 
-    The axis of an operand is compared with the one that a part of the result needs of it.
+    The sharded axis of an operand is compared with the axis that a shard of the result needs.
     """
     result = fusion.values[node.outputs[0]].sharding
     needed: Mapping[int, int | None] | Verdict = dict.fromkeys(range(len(node.operands)))
     if result is not None and result.axis is not None:
         needed = operand_axes(fusion, node, result.axis)
     for position, operand in enumerate(node.operands):
-        own = fusion.values[operand].sharding if isinstance(operand, int) else None
-        if own is None or result is None:
+        sharding = fusion.values[operand].sharding if isinstance(operand, int) else None
+        if sharding is None or result is None:
             continue
-        if isinstance(needed, Verdict) or own.devices != result.devices or own.axis != needed.get(position):
+        if isinstance(needed, Verdict) or sharding.devices != result.devices:
+            return True
+        if sharding.axis != needed.get(position):
             return True
     return False
 
@@ -155,9 +158,10 @@ def _numbers_of(group: Group) -> list[int]:
 
 
 def at_most_bytes(limit: int) -> Predicate:
-    """No merge after which a segment reads and writes more than `limit` bytes of tensors.
+    """Returns a predicate that limits the bytes of tensors that a segment reads and writes.
 
-    Sizes that are symbolic must be known: give `inputs` to `segment`. The predicate raises ScalarError otherwise.
+    Symbolic sizes must be known, so pass `inputs` to `segment`. Otherwise the predicate raises ScalarError. A `limit`
+    that is not a non-negative integer raises ScalarError, too.
     """
 
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
@@ -169,8 +173,8 @@ def at_most_bytes(limit: int) -> Predicate:
         if not isinstance(total, int):
             if union.sizes is None:
                 raise ScalarError(
-                    f"at_most_bytes: the segment takes {total} bytes, and the sizes are not known",
-                    hint="give the arguments, as in fd.segment(inputs, merge=...)",
+                    f"at_most_bytes: the segment has {total} bytes, and the sizes are not known",
+                    hint="pass the arguments, as in fd.segment(inputs, merge=...)",
                 )
             total = evaluate(total, union.sizes)
         return yes() if total <= limit else no("the segment would be too large", bytes=total, limit=limit)
@@ -182,5 +186,5 @@ def at_most_bytes(limit: int) -> Predicate:
 def viewer(
     fusion: Fusion, nodes: tuple[Node, ...], sizes: Mapping[int, int] | None = None
 ) -> Callable[[tuple[int, ...]], Group]:
-    """What `segments.partition` needs to show predicates groups: positions of steps -> Group."""
+    """Returns the function by which `segments.partition` turns positions of steps into a Group."""
     return lambda steps: Group(fusion, tuple(nodes[step] for step in steps), sizes)

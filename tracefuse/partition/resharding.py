@@ -1,10 +1,8 @@
-"""Values on several devices: a pass that makes every move between devices an op of its own, and what each move is.
+"""Resharding: a pass that makes every transfer between devices an op of its own, and the kind of each transfer.
 
-A value lies on a mesh of devices, all of it on each or one part of an axis each; one that says nothing lies on all
-ranks. An op is computed where its result lies, from the parts that it needs there. What an operand holds elsewhere or
-otherwise goes through a copy, which the host program turns into a Communicate.
-
-Knows: fusions, which parts of operands a part of a result needs. Must not know: segments, programs, how data moves.
+A value is on a mesh of devices, either replicated or sharded along one axis. A value without a mesh is replicated on
+all ranks. Each op runs where its result is, on the shards of operands that it needs. An operand with another sharding
+goes through a copy, which the host program turns into a Communicate.
 """
 
 from __future__ import annotations
@@ -20,14 +18,14 @@ from tracefuse.partition.slicing import operand_axes
 from tracefuse.passes.rewriter import Rewriter
 
 
-def _reads_parts(node: Node, needed: Mapping[int, int | None]) -> bool:
-    """Whether a part of the result is made from a part of an operand."""
+def _reads_shards(node: Node, needed: Mapping[int, int | None]) -> bool:
+    """Whether a shard of the result needs only a shard of some operand."""
     return any(isinstance(operand, int) and needed.get(k) is not None for k, operand in enumerate(node.operands))
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A move between devices. `str` is its kind: AllGather, Scatter, AllToAll, or SendRecv between other meshes."""
+    """A transfer between devices. `str` returns its kind: AllGather, Scatter, AllToAll, or SendRecv between meshes."""
 
     source: Sharding
     target: Sharding
@@ -41,12 +39,12 @@ class Exchange:
 
 
 def sharding_of(fusion: Fusion, number: int, ranks: int) -> Sharding:
-    """Where a value lies; one that says nothing lies on all ranks."""
+    """Returns the sharding of a value. A value without one is replicated on all ranks."""
     return fusion.values[number].sharding or Sharding(tuple(range(ranks)))
 
 
 def exchange_of(fusion: Fusion, node: Node, ranks: int) -> Exchange | None:
-    """The move that a node is, None for one that computes."""
+    """Returns the transfer that a node does, None if it computes."""
     if node.op is not copy or not isinstance(node.operands[0], int):
         return None
     source, target = (sharding_of(fusion, n, ranks) for n in (node.operands[0], node.outputs[0]))
@@ -54,7 +52,10 @@ def exchange_of(fusion: Fusion, node: Node, ranks: int) -> Exchange | None:
 
 
 def with_exchanges(fusion: Fusion, ranks: int) -> Fusion:
-    """`fusion` where operands lie as each node needs them; moves are copies, at most one for each value and place."""
+    """Returns `fusion` with the operands of each node sharded as it needs them.
+
+    Transfers are copies, at most one for each value and sharding.
+    """
     return _Resharding(fusion, ranks).run()
 
 
@@ -69,38 +70,39 @@ class _Resharding:
             if exchange_of(self.fusion, node, self.ranks) is not None or not self._is_tensor(node.outputs[0]):
                 self.rewriter.keep(node)
             else:
-                self._take(node)
+                self._reshard(node)
         return self.rewriter.build()
 
-    def _take(self, node: Node) -> None:
+    def _reshard(self, node: Node) -> None:
         (output,) = node.outputs
         place = sharding_of(self.fusion, output, self.ranks)
         needed: Mapping[int, int | None] | Verdict = dict.fromkeys(range(len(node.operands)))
         if place.axis is not None:
             needed = operand_axes(self.fusion, node, place.axis)
-        if isinstance(needed, Verdict) or (place.axis is not None and not _reads_parts(node, needed)):
-            # A part is made from no parts: each device makes all of it.
+        if isinstance(needed, Verdict) or (place.axis is not None and not _reads_shards(node, needed)):
+            # The op cannot compute a shard from shards, so each device computes the whole result.
             whole = Sharding(place.devices)
-            made = self.rewriter.new_number()
-            value = replace(self.fusion.values[output], number=made, sharding=whole, origin=output)
-            self.rewriter.values[made] = value
-            self.rewriter.keep(replace(self._moved(node, whole, {}), outputs=(made,)))
+            replicated = self.rewriter.new_number()
+            value = replace(self.fusion.values[output], number=replicated, sharding=whole, origin=output)
+            self.rewriter.values[replicated] = value
+            self.rewriter.keep(replace(self._with_operands(node, whole, {}), outputs=(replicated,)))
             dtype = value.dtype
-            kept = self.rewriter.values[output]
-            self.rewriter.node(copy, (made,), {}, dtype, (dtype,), where=node.where, numbers=(output,))
-            self.rewriter.values[output] = kept
+            sharded = self.rewriter.values[output]
+            self.rewriter.node(copy, (replicated,), {}, dtype, (dtype,), where=node.where, numbers=(output,))
+            self.rewriter.values[output] = sharded
             return
-        self.rewriter.keep(self._moved(node, place, needed))
+        self.rewriter.keep(self._with_operands(node, place, needed))
 
-    def _moved(self, node: Node, place: Sharding, needed: Mapping[int, int | None]) -> Node:
-        """The node with its operands where it is computed."""
+    def _with_operands(self, node: Node, place: Sharding, needed: Mapping[int, int | None]) -> Node:
+        """Returns the node with its operands sharded as it needs them."""
         operands = list(node.operands)
         for position, operand in enumerate(node.operands):
             if isinstance(operand, int) and self._is_tensor(operand):
-                operands[position] = self._at(operand, Sharding(place.devices, needed.get(position)), node)
+                operands[position] = self._transfer(operand, Sharding(place.devices, needed.get(position)), node)
         return replace(node, operands=tuple(operands))
 
-    def _at(self, number: int, place: Sharding, node: Node) -> int:
+    def _transfer(self, number: int, place: Sharding, node: Node) -> int:
+        """Returns the number of the value with sharding `place`, adding a copy if there is none."""
         if sharding_of(self.fusion, number, self.ranks) == place:
             return number
         if (number, place) not in self.moved:

@@ -1,7 +1,4 @@
-"""Plain-text tables of segments, for `explain` and for `str`.
-
-Knows: how a table is laid out and what a segment is described by. Must not know: how segments are found or run.
-"""
+"""Plain-text tables of segments, for `explain` and `str`."""
 
 from __future__ import annotations
 
@@ -16,12 +13,12 @@ from tracefuse.partition.predicates import sum_of_bytes
 
 
 def html_of(shown: object) -> str:
-    """The text of an object as notebooks show it."""
+    """Returns the text of an object as HTML, for notebooks."""
     return f"<pre>{html.escape(str(shown))}</pre>"
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as their longest cell, two spaces apart, a line under the headers; no spaces at line ends."""
+    """Lays out a table with columns two spaces apart, a line under the headers and no trailing spaces."""
     widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
     lines = [headers, ["-" * width for width in widths], *rows]
     return "\n".join(
@@ -30,18 +27,18 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def value_names(fusion: Fusion, numbers: Sequence[int]) -> str:
-    """Values as a definition names them (T0, S1), extents as their negative ids."""
+    """Returns the names of values in a definition, such as T0 and S1. Extents are their negative ids."""
     names = [str(n) if n < 0 else f"{'T' if fusion.values[n].is_tensor else 'S'}{n}" for n in numbers]
     return " ".join(names) or "-"
 
 
 def kinds_text(fusion: Fusion) -> str:
-    """How many nodes of each kind: `2 pointwise, 1 reduction`."""
+    """Counts the nodes of each kind, as in `2 pointwise, 1 reduction`."""
     return ", ".join(f"{count} {kind}" for kind, count in Counter(n.op.kind for n in fusion.nodes).items()) or "nothing"
 
 
 def bytes_text(size: Extent) -> str:
-    """Bytes as a person reads them; an expression where sizes are symbolic."""
+    """Formats a number of bytes with a unit, or the expression of a symbolic size."""
     if not isinstance(size, int):
         return str(size)
     for unit, scale in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
@@ -51,18 +48,18 @@ def bytes_text(size: Extent) -> str:
 
 
 def segments_table(
-    fusion: Fusion, borders: Sequence[segments.Segment], parts: Sequence[Fusion], templates: Sequence[str]
+    fusion: Fusion, interfaces: Sequence[segments.Segment], parts: Sequence[Fusion], templates: Sequence[str]
 ) -> str:
-    """One row a segment: its number, template, inputs and outputs by their numbers in `fusion`, kinds, bytes moved."""
+    """Returns a table of segments: position, template, inputs and outputs of `fusion`, kinds of nodes, bytes moved."""
     rows = []
-    for position, (border, part, template) in enumerate(zip(borders, parts, templates, strict=True)):
-        crossing = [n for n in (*border.original_inputs, *border.original_outputs) if n >= 0]
+    for position, (interface, part, template) in enumerate(zip(interfaces, parts, templates, strict=True)):
+        crossing = [n for n in (*interface.original_inputs, *interface.original_outputs) if n >= 0]
         rows.append(
             [
                 str(position),
                 template or "-",
-                value_names(fusion, border.original_inputs),
-                value_names(fusion, border.original_outputs),
+                value_names(fusion, interface.original_inputs),
+                value_names(fusion, interface.original_outputs),
                 kinds_text(part),
                 bytes_text(sum_of_bytes(fusion, crossing)),
             ]
@@ -71,5 +68,5 @@ def segments_table(
 
 
 def reasons_text(boundaries: Mapping[tuple[int, int], segments.Verdict]) -> str:
-    """Why segments are not one, one line a pair."""
+    """Returns the reason that each pair of segments was not merged, one line per pair."""
     return "\n".join(f"{first} | {second}: {verdict}" for (first, second), verdict in sorted(boundaries.items()))

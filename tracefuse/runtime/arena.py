@@ -1,10 +1,8 @@
-"""Where the intermediates of a call on a GPU live: slots of one allocation, for which a call pays once.
+"""Assigns the intermediates of a call on a GPU to slots of an arena, which a call allocates once.
 
-Values that are never alive together share a slot, and so do scratch buffers. A slot is known to fit where its size is
-the same expression of the sizes of the call, so that slots are chosen once for all sizes. Only what kernels alone read
-and write has no need of an array; results and the operands of library calls are arrays of their own.
-
-Knows: host programs, sizes. Must not know: devices, kernels.
+Values with disjoint lifetimes share a slot, and so do scratch buffers. Two values share a slot only if their sizes are
+the same symbolic expression, so that one assignment serves all sizes. Only values that kernels alone read and write
+live in an arena. Results and the operands of library calls are separate arrays.
 """
 
 from __future__ import annotations
@@ -15,12 +13,12 @@ from typing import Any
 
 from segments import (
     Alias,
-    Allocate,
-    Copy,
+    AllocateBuffer,
+    CopyBuffer,
+    HostLoop,
     HostOp,
     Instruction,
     Launch,
-    Loop,
     Program,
     Release,
     Select,
@@ -32,134 +30,138 @@ from tracefuse.ir.extents import Extent, evaluate, floordiv, product
 from tracefuse.runtime.host_program import Allocation
 
 ALIGNMENT = 256
-"""Bytes that a slot is a multiple of: what CUDA's own allocations start at, so that every kernel may count on it."""
-MOST_SPANS = 4
-"""Different slot sizes of one allocation. With more, slots that are too small for what is alive would add up, and each
-intermediate is allocated and released by itself."""
+"""Slot sizes are multiples of this many bytes. CUDA aligns its own allocations to it, so every kernel may assume it."""
+MAX_SLOT_SIZES = 4
+"""The limit on distinct slot sizes in one arena. Beyond it, idle slots of the wrong size would waste memory, so each
+intermediate is allocated and released separately."""
 
 
 @dataclass(slots=True)
-class Room:
-    """One allocation. spans: the bytes of each slot."""
+class Arena:
+    """One allocation. slot_sizes: the bytes of each slot. free: the slots that hold no live value."""
 
-    spans: list[Extent] = field(default_factory=list)
+    slot_sizes: list[Extent] = field(default_factory=list)
     free: list[int] = field(default_factory=list)
 
-    def take(self, span: Extent) -> int:
-        """A slot of that size that nothing lives in, a new one where there is none."""
+    def acquire(self, size: Extent) -> int:
+        """Returns a free slot of `size` bytes, or adds one."""
         for position in reversed(range(len(self.free))):
-            if self.spans[self.free[position]] == span:
+            if self.slot_sizes[self.free[position]] == size:
                 return self.free.pop(position)
-        self.spans.append(span)
-        return len(self.spans) - 1
+        self.slot_sizes.append(size)
+        return len(self.slot_sizes) - 1
 
-    def give(self, slot: int) -> None:
-        """Nothing lives in a slot any more."""
+    def release(self, slot: int) -> None:
+        """Marks a slot as free."""
         self.free.append(slot)
 
 
 @dataclass(frozen=True, slots=True)
-class Rooms:
-    """slots: (group, slot) of values by number; scratch: likewise of each launch's buffers, by step and position.
+class ArenaPlan:
+    """The arenas of a program and the slot of each intermediate.
 
-    groups: the instructions: all, or those of each graph and what stands between graphs. rooms: one for each group,
-    without slots where it needs none. alone: the allocated values that only kernels read and write.
+    groups: the instructions, either all in one group or split at the boundaries of CUDA graphs. arenas: one for each
+    group, without slots if the group needs none. slots: (group, slot) of values by number. scratch: (group, slot) of
+    scratch buffers by step and position. kernel_only: the allocated values that only kernels read and write.
     """
 
     groups: tuple[tuple[Instruction, ...], ...]
-    rooms: tuple[Room, ...]
+    arenas: tuple[Arena, ...]
     slots: Mapping[int, tuple[int, int]]
     scratch: Mapping[tuple[int, int], tuple[int, int]]
-    alone: frozenset[int]
+    kernel_only: frozenset[int]
 
     def bytes_of(self, sizes: Mapping[Any, int]) -> int:
-        """The bytes of all rooms, for extents by id."""
-        return sum(evaluate(span, sizes) for room in self.rooms for span in room.spans)
+        """Returns the total bytes of all arenas. sizes: extent values by id."""
+        return sum(evaluate(size, sizes) for arena in self.arenas for size in arena.slot_sizes)
 
 
-NO_ROOMS = Rooms((), (), {}, {}, frozenset())
-"""Of a program that allocates each value by itself."""
+NO_ARENAS = ArenaPlan((), (), {}, {}, frozenset())
+"""For a program that allocates each value separately."""
 
 
-def span_of(elements: Extent, itemsize: int) -> Extent:
-    """The bytes of a slot for so many elements."""
+def slot_bytes(elements: Extent, itemsize: int) -> Extent:
+    """Returns the bytes of a slot for `elements` elements, rounded up to ALIGNMENT."""
     return floordiv(elements * itemsize + (ALIGNMENT - 1), ALIGNMENT) * ALIGNMENT
 
 
-def lay_out(
+def plan_arenas(
     program: Program, is_library: Sequence[bool], scratch: Mapping[int, Sequence[Extent]], *, slots: bool, graph: bool
-) -> Rooms:
-    """The groups and rooms of a program. is_library: of the launch of each step; scratch: see `choose_rooms`.
+) -> ArenaPlan:
+    """Plans the arenas of a program.
 
-    slots: whether values may live in slots. graph: launches that follow each other are one graph, which makes a group.
+    is_library: for each step, whether its launch is a library call. scratch: see `assign_slots`. slots: whether values
+    may live in slots. graph: consecutive launches form one CUDA graph, which is a group of its own.
     """
-    groups = graph_groups(program.instructions, is_library) if graph else (program.instructions,)
-    alone = for_kernels_alone(program, is_library) if slots else frozenset()
-    return choose_rooms(groups, alone, scratch if slots else {})
+    groups = group_by_graph(program.instructions, is_library) if graph else (program.instructions,)
+    kernel_only = find_kernel_only(program, is_library) if slots else frozenset()
+    return assign_slots(groups, kernel_only, scratch if slots else {})
 
 
-def graph_groups(
+def group_by_graph(
     instructions: Sequence[Instruction], is_library: Sequence[bool]
 ) -> tuple[tuple[Instruction, ...], ...]:
-    """The instructions of each graph and what stands between graphs: library calls and copies."""
+    """Splits instructions at the library calls and copies, which cannot be part of a CUDA graph."""
     groups: list[list[Instruction]] = [[]]
     for instruction in instructions:
-        alone = isinstance(instruction, Copy) or (isinstance(instruction, Launch) and is_library[instruction.step])
-        if alone:
+        is_call = isinstance(instruction, Launch) and is_library[instruction.step]
+        if is_call or isinstance(instruction, CopyBuffer):
             groups += [[instruction], []]
         else:
             groups[-1].append(instruction)
     return tuple(tuple(group) for group in groups if group)
 
 
-def for_kernels_alone(program: Program, is_library: Sequence[bool]) -> frozenset[int]:
-    """The allocated values that only kernels read and write. is_library: of the launch of each step."""
+def find_kernel_only(program: Program, is_library: Sequence[bool]) -> frozenset[int]:
+    """Returns the allocated values that only kernels read and write. is_library: as for `plan_arenas`."""
     allocated: set[int] = set()
-    others: set[int] = set(program.outputs)
+    needs_array: set[int] = set(program.outputs)
     for instruction in program.instructions:
         match instruction:
-            case Allocate(value):
+            case AllocateBuffer(value):
                 allocated.add(value)
             case Alias(value, original):
-                others |= {value, original}
-            case Copy(source, target):
-                others |= {source, target}
+                needs_array |= {value, original}
+            case CopyBuffer(source, target):
+                needs_array |= {source, target}
             case Launch(step, inputs, outputs) if is_library[step]:
-                others |= {*inputs, *outputs}
-            case HostOp() | Loop():
-                inside = in_order([instruction])
-                others |= {value for one in inside for value in (*inputs_of(one), *outputs_of(one))}
-                others |= {one.original for one in inside if isinstance(one, Select)}
-    return frozenset(allocated - others)
+                needs_array |= {*inputs, *outputs}
+            case HostOp() | HostLoop():
+                nested = in_order([instruction])
+                needs_array |= {value for one in nested for value in (*inputs_of(one), *outputs_of(one))}
+                needs_array |= {one.original for one in nested if isinstance(one, Select)}
+    return frozenset(allocated - needs_array)
 
 
-def choose_rooms(
-    groups: Sequence[Sequence[Instruction]], alone: frozenset[int], scratch: Mapping[int, Sequence[Extent]]
-) -> Rooms:
-    """Slots for what is allocated and released within a group of instructions, one room a group.
+def assign_slots(
+    groups: Sequence[Sequence[Instruction]], kernel_only: frozenset[int], scratch: Mapping[int, Sequence[Extent]]
+) -> ArenaPlan:
+    """Assigns slots to the values that are allocated and released within one group of instructions.
 
-    alone: what may live in a slot; scratch: the bytes of each launch's buffers, by step.
+    kernel_only: the values that may live in a slot. scratch: by step, the bytes of each scratch buffer of its launch.
     """
-    rooms: list[Room] = []
+    arenas: list[Arena] = []
     slots: dict[int, tuple[int, int]] = {}
     buffers: dict[tuple[int, int], tuple[int, int]] = {}
     for position, group in enumerate(groups):
-        inside = {i.value for i in group if isinstance(i, Release)} & alone
-        room, own, used = Room(), {}, {}
+        released = {i.value for i in group if isinstance(i, Release)} & kernel_only
+        arena = Arena()
+        value_slots: dict[int, int] = {}
+        scratch_slots: dict[tuple[int, int], int] = {}
         for instruction in group:
             match instruction:
-                case Allocate(value, Allocation() as spec) if value in inside:
-                    own[value] = room.take(span_of(product(spec.extents), spec.dtype.itemsize))
+                case AllocateBuffer(value, Allocation() as spec) if value in released:
+                    value_slots[value] = arena.acquire(slot_bytes(product(spec.extents), spec.dtype.itemsize))
                 case Launch(step):
-                    taken = [room.take(span) for span in scratch.get(step, ())]
-                    used.update({(step, k): slot for k, slot in enumerate(taken)})
-                    for slot in taken:
-                        room.give(slot)
-                case Release(value) if value in own:
-                    room.give(own[value])
-        fits = len(set(room.spans)) <= MOST_SPANS
-        rooms.append(room if fits else Room())
+                    acquired = [arena.acquire(size) for size in scratch.get(step, ())]
+                    scratch_slots.update({(step, k): slot for k, slot in enumerate(acquired)})
+                    for slot in acquired:
+                        arena.release(slot)
+                case Release(value) if value in value_slots:
+                    arena.release(value_slots[value])
+        fits = len(set(arena.slot_sizes)) <= MAX_SLOT_SIZES
+        arenas.append(arena if fits else Arena())
         if fits:
-            slots |= {value: (position, slot) for value, slot in own.items()}
-            buffers |= {key: (position, slot) for key, slot in used.items()}
-    return Rooms(tuple(map(tuple, groups)), tuple(rooms), slots, buffers, alone)
+            slots |= {value: (position, slot) for value, slot in value_slots.items()}
+            buffers |= {key: (position, slot) for key, slot in scratch_slots.items()}
+    return ArenaPlan(tuple(map(tuple, groups)), tuple(arenas), slots, buffers, kernel_only)

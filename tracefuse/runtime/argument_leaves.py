@@ -1,6 +1,6 @@
-"""What one leaf of the arguments is: an array, a host scalar or a static value, and its part in the key of the trace.
+"""Classifies the leaves of a call's arguments as arrays, host scalars or static values.
 
-Knows: kinds of arrays, Python's and NumPy's scalars. Must not know: pytrees, tracing.
+Each leaf contributes a key to the call signature, by which the trace cache finds a trace.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ _INT64 = range(-(2**63), 2**63)
 
 
 class Leaf(NamedTuple):
-    """What one leaf of the arguments is.
+    """A classified leaf of the arguments.
 
-    kind: "array", "scalar" or "static". key: its part in the key of the trace. path: as Python spells it. of_array: a
-    scalar that is held by an array without axes, which an in-place operation would change.
+    kind: "array", "scalar" or "static". key: its contribution to the call signature. path: the Python expression that
+    names the leaf, such as `params['w']`. weak: the kind of a Python scalar in type promotion. of_array: the scalar is
+    the value of a 0-d array, which an in-place operation would update.
     """
 
     kind: str
@@ -35,12 +36,16 @@ class Leaf(NamedTuple):
 
 
 def array_key(value: Any, dtype: DType) -> tuple[Any, ...]:
-    """Element type, rank and which extents are 1."""
+    """Returns the key of an array: its dtype, rank and the axes of extent 1."""
     return (dtype, tuple([extent == 1 for extent in value.shape]))
 
 
 def classify(value: Any, path: str) -> Leaf:
-    """What a leaf is; raises for arrays that are refused and for objects that cannot be static."""
+    """Classifies a leaf.
+
+    Raises UnsupportedError or DtypeError for arrays that are not supported, TraceError for objects that cannot be
+    static.
+    """
     kind = arrays.kind_of(value)
     if kind is not None:
         dtype = arrays.dtype_of_argument(value, path)
@@ -64,7 +69,7 @@ def classify(value: Any, path: str) -> Leaf:
                 hint="call the fused function outside of jax.jit, jax.grad and jax.vmap, or write it in jax.numpy",
             )
         raise TraceError(
-            f"{path} is a {type(value).__name__}, which is neither an array, a number nor static by itself",
+            f"{path} is a {type(value).__name__}, which is not an array, a number or a static value",
             hint="name it in static_argnames, or register its class with register_pytree_node",
         )
     return Leaf("static", static_key(value, path), path, value)
@@ -78,7 +83,7 @@ _STATIC = (str, bytes, type(None), np.dtype, enum.Enum, type, type(Ellipsis), ra
 
 
 def static_key(value: Any, path: str) -> Any:
-    """The key of a static argument: equal by equality; TraceError for what is not hashable."""
+    """Returns the key of a static argument, its type and value. Raises TraceError if it is not hashable."""
     try:
         hash(value)
     except TypeError:

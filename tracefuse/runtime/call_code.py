@@ -1,11 +1,9 @@
-"""A plan written as one Python function: what every call pays for.
+"""Generates the Python function that runs a call of a plan.
 
-The function takes the arguments, reads their extents once, tests everything that the plan depends on (types, layouts,
-facts about sizes) and returns None where something differs; else it allocates, launches and returns the outputs. Values
-are local variables: t3 for value 3, e1 for extent -1, and on a GPU p3 for the address of value 3. It does what
-`segments.Runner` does with the same program.
-
-Knows: programs, the texts that a target gives. Must not know: how a plan is chosen or built.
+The function reads the extents of the arguments once and checks everything that the plan depends on: types, layouts,
+guards on sizes. It returns None if a check fails. Otherwise it allocates, launches and returns the outputs. Each value
+is a local variable: t3 is value 3, e1 is extent -1, and on a GPU p3 is the address of value 3. The function has the
+semantics of `segments.Runner` on the same program, at a fraction of the host time.
 """
 
 from __future__ import annotations
@@ -16,25 +14,25 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from segments import Alias, Allocate, Copy, HostOp, Instruction, Launch, Loop, Release, name_of
+from segments import Alias, AllocateBuffer, CopyBuffer, HostLoop, HostOp, Instruction, Launch, Release, name_of
 from tracefuse.dynamic.guards import Guard
 from tracefuse.dynamic.layouts import STRIDE_NAME, Strided, known_layout
 from tracefuse.errors import UnsupportedError
 from tracefuse.generated_code import compile_function
 from tracefuse.ir.extents import Extent, Symbol, product, python_text
 from tracefuse.ir.fusion import Fusion, Requirement
-from tracefuse.runtime.arena import Room
-from tracefuse.runtime.code_lines import unless, with_shared
+from tracefuse.runtime.arena import Arena
+from tracefuse.runtime.code_lines import share_expressions, unless
 from tracefuse.runtime.compiled_segment import CompiledSegment
-from tracefuse.runtime.launch_code import Names
+from tracefuse.runtime.launch_code import ArgumentNames
 from tracefuse.runtime.memory.memory_code import MemoryCode, memory_names
 from tracefuse.runtime.peak_memory import out_of_memory
 from tracefuse.runtime.plan import Plan
-from tracefuse.runtime.streams.slice_loops import SliceLoop
+from tracefuse.runtime.streams.stream_loops import StreamLoop
 from tracefuse.runtime.targets.target import Target
 
 Call: TypeAlias = Callable[[Sequence[Any]], "list[Any] | None"]
-"""The outputs, or None where the plan does not fit the arguments; then nothing has run."""
+"""Returns the outputs, or None if the arguments do not fit the plan; then nothing has run."""
 
 _PYTHON_TYPES = {"bool": "bool", "int": "int", "uint": "int", "float": "float", "complex": "complex"}
 
@@ -43,10 +41,10 @@ def compile_call(
     plan: Plan, target: Target, facts: Sequence[Guard], scalars: Callable[[Sequence[Any], Mapping[int, int]], Any],
     graph: bool = False,
 ) -> tuple[Call, str]:  # fmt: skip
-    """(the function, its text).
+    """Compiles the function of a call and returns it with its text.
 
-    facts: under which the fusion was recorded, beside the plan's own. scalars: the computed host scalars, in order,
-    from the arguments and the extents. graph: kernels that follow each other are launched as one graph.
+    facts: the guards that the trace recorded, in addition to the plan's own. scalars: computes the host scalars, in
+    order, from the arguments and the extents. graph: launch consecutive kernels as one CUDA graph.
     """
     writer = CallWriter(plan, target, graph)
     text = writer.write(facts)
@@ -54,7 +52,7 @@ def compile_call(
         **writer.names,
         **target.calls.names(),
         **memory_names(target.device),
-        "scalars": scalars,
+        "compute_scalars": scalars,
         "layout_of": _layout_of,
     }
     names |= {"min": min, "max": max}
@@ -67,32 +65,32 @@ def _layout_of(array: Any, aligned: Callable[[Any], bool]) -> Strided:
 
 
 class CallWriter:
-    """The text of a call of a plan, and the names that it refers to."""
+    """Writes the text of a call of a plan and collects the objects that the text refers to."""
 
     def __init__(self, plan: Plan, target: Target, graph: bool) -> None:
         if graph:
             target.compiler.require_graphs()
             if not plan.is_straight:
                 raise UnsupportedError(
-                    "values on streams cannot be launched as a graph: how many iterations a loop has, and so how many "
-                    "kernels and waits, is known at a call alone",
+                    "a plan with stream-parallel loops cannot be launched as a CUDA graph: the number of iterations, "
+                    "and so of kernels and waits, is known only at the call",
                     hint="leave graph=True out",
                 )
         self.plan, self.target, self.calls, self.graph = plan, target, target.calls, graph
         self.fusion: Fusion = plan.segmentation.fusion
-        self.names: dict[str, Any] = {"is_aligned": target.device.is_aligned, "stopped": self._stopped}
-        self.rooms = plan.rooms
+        self.names: dict[str, Any] = {"is_aligned": target.device.is_aligned, "report_failure": self._report_failure}
+        self.arena_plan = plan.arena_plan
         self.shared: dict[str, str] = {}
-        # The variables that hold memory.
+        # The variables that keep allocations alive, in order.
         self.holders: dict[str, None] = {}
         self.text = ""
         self.memory = MemoryCode(
             self.fusion,
             target.device,
             target.calls,
-            plan.given,
+            plan.output_buffers,
             plan.donated,
-            plan.taken,
+            plan.reused,
             self._name,
             self._extent,
             name_of,
@@ -110,31 +108,31 @@ class CallWriter:
     def _symbol(self, symbol: Symbol) -> str:
         if symbol.id is not None:
             return name_of(symbol.id)
-        found = STRIDE_NAME.fullmatch(symbol.name)
-        assert found is not None
-        number, axis = map(int, found.groups())
-        memory = next((given.memory for given in self.plan.given if given.value == number), number)
+        match = STRIDE_NAME.fullmatch(symbol.name)
+        assert match is not None
+        number, axis = map(int, match.groups())
+        memory = next((buffer.memory for buffer in self.plan.output_buffers if buffer.value == number), number)
         return f"(t{memory}.strides[{axis}] // {self.fusion.values[number].dtype.itemsize})"
 
     def write(self, facts: Sequence[Guard]) -> str:
-        buffers = tuple(one.memory for one in self.memory.buffers)
-        passed = (*self.fusion.inputs, *buffers)
+        buffers = tuple(buffer.memory for buffer in self.memory.buffers)
+        parameters = (*self.fusion.inputs, *buffers)
         lines = ["def call(a):"]
-        if passed:
-            lines.append(f"    {', '.join(map(name_of, passed))}, = a")
+        if parameters:
+            lines.append(f"    {', '.join(map(name_of, parameters))}, = a")
         lines += unless([*self._types(), *self.memory.types()])
         lines += self._shapes()
         lines += self._addresses((*self.fusion.tensor_inputs, *buffers))
         lines += unless([*self._sizes(facts), *self._layouts(), *self.memory.tests()])
-        elsewhere = self.calls.elsewhere_text()
-        if elsewhere is not None:
-            lines += [f"    if {elsewhere}:", "        return other_device(call, a)"]
+        is_elsewhere = self.calls.elsewhere_text()
+        if is_elsewhere is not None:
+            lines += [f"    if {is_elsewhere}:", "        return other_device(call, a)"]
         lines += self._scalars()
-        for number, text in self.memory.taken_arrays():
+        for number, text in self.memory.reused_arrays():
             lines += [f"    {name_of(number)} = {text}", *self._addresses((number,))]
         if not self.plan.is_written:
             values = "".join(f"{name_of(number)}, " for number in self.plan.program.inputs)
-            lines = with_shared(lines, self.shared)
+            lines = share_expressions(lines, self.shared)
             self.text = "\n".join([*lines, f"    return list({self._name('run', self.plan.runner)}(({values})))", ""])
             return self.text
         stream = self.calls.stream_text()
@@ -142,92 +140,100 @@ class CallWriter:
             lines.append(f"    stream = {stream}")
         lines += self._run(frozenset((*self.fusion.inputs, *self.plan.memory)))
         outputs = [name_of(number) for number in self.plan.program.outputs]
-        lines = with_shared(lines, self.shared)
+        lines = share_expressions(lines, self.shared)
         self.text = "\n".join([*lines, f"    return [{', '.join(outputs)}]", ""])
         return self.text
 
     def _run(self, inputs: frozenset[int]) -> list[str]:
-        """All rooms and groups. Where one raises, what was made is let go, also by the frame that a traceback holds."""
+        """Writes all arenas and groups.
+
+        If a line raises, the function drops its allocations, so that the frame in the traceback does not keep them
+        alive.
+        """
         lines: list[str] = []
-        for position, room in enumerate(self.rooms.rooms):
-            if room.spans:
-                lines += self._room(position, room)
-        for group in self.rooms.groups:
+        for position, arena in enumerate(self.arena_plan.arenas):
+            if arena.slot_sizes:
+                lines += self._arena(position, arena)
+        for group in self.arena_plan.groups:
             lines += self._group(group, inputs)
         if not self.holders:
             return lines
-        failed = [f"{' = '.join(self.holders)} = None", f"stopped(error, {{{self._known()}}})", "raise"]
+        cleanup = [f"{' = '.join(self.holders)} = None", f"report_failure(error, {{{self._extent_items()}}})", "raise"]
         return [
             "    try:", *(f"    {line}" for line in lines), "    except BaseException as error:",
-            *(f"        {line}" for line in failed),
+            *(f"        {line}" for line in cleanup),
         ]  # fmt: skip
 
-    def _held(self, name: str) -> str:
+    def _hold(self, name: str) -> str:
+        """Records that a variable keeps an allocation alive."""
         self.holders[name] = None
         return name
 
     def _once(self, text: str) -> str:
-        """A mark for arithmetic that is done once a call, also where several places need it."""
-        return (
-            text if text.isidentifier() or text.isdigit() else self.shared.setdefault(text, f"\0{len(self.shared)}\0")
-        )
+        """Returns a placeholder for arithmetic that a call does once, even if several lines need the result."""
+        if text.isidentifier() or text.isdigit():
+            return text
+        return self.shared.setdefault(text, f"\0{len(self.shared)}\0")
 
     def _group(self, group: Sequence[Instruction], inputs: frozenset[int]) -> list[str]:
-        """The instructions in order; of a graph, its one launch after all allocations and before all releases."""
+        """Writes the instructions in order.
+
+        A CUDA graph is one launch, after all allocations and before all releases.
+        """
         before: list[str] = []
         launches: list[Launch] = []
         after: list[str] = []
         is_graph = self._is_graph(group)
         for instruction in group:
             match instruction:
-                case Allocate(value, spec):
+                case AllocateBuffer(value, spec):
                     before += self._allocate(value, spec)
                 case Alias(value, original):
-                    before.append(f"    {self._held(name_of(value))} = {name_of(original)}")
+                    before.append(f"    {self._hold(name_of(value))} = {name_of(original)}")
                     before += self._addresses((value,))
-                case Copy(source, target):
+                case CopyBuffer(source, target):
                     before.append(f"    copy({name_of(source)}, {name_of(target)})")
                 case HostOp():
-                    before += _marked(self._host_op(instruction), instruction.step)
-                case Loop():
-                    loop = SliceLoop(instruction, self.fusion, self.target)
+                    before += _tag(self._host_op(instruction), instruction.step)
+                case HostLoop():
+                    loop = StreamLoop(instruction, self.fusion, self.target)
                     run, stream = (
                         self._name("loop", loop.call),
                         "None" if self.calls.stream_text() is None else "stream",
                     )
                     line = f"    {run}({', '.join([stream, *map(name_of, loop.values)])})"
-                    before += _marked([line], loop.segments[0])
+                    before += _tag([line], loop.segments[0])
                 case Launch():
                     launches.append(instruction)
                     if not is_graph:
-                        before += _marked(self._launch(instruction), instruction.step)
-                case Release(value) if value not in inputs and value not in self.rooms.slots:
+                        before += _tag(self._launch(instruction), instruction.step)
+                case Release(value) if value not in inputs and value not in self.arena_plan.slots:
                     (after if is_graph else before).append(f"    {self._holder(value)} = None")
         if is_graph:
-            before += _marked(self._graph(launches), launches[0].step)
+            before += _tag(self._graph(launches), launches[0].step)
         return [*before, *after]
 
     def _host_op(self, instruction: HostOp) -> list[str]:
-        """A host operation on whole values: into what is allocated, or a new array."""
+        """Writes a host operation on whole values, into an allocated array or a new one."""
         run, label = self._name("host_op", self.target.device.host_op), self._name("op", instruction.label)
         inputs, output = "".join(f"{name_of(value)}, " for value in instruction.inputs), name_of(instruction.output)
         target = output if output in self.holders else "None"
-        line = f"    {self._held(output)} = {run}({label}, [{inputs}], {target})"
+        line = f"    {self._hold(output)} = {run}({label}, [{inputs}], {target})"
         return [line, *self._addresses((instruction.output,))]
 
     def _is_graph(self, group: Sequence[Instruction]) -> bool:
         return self.graph and sum(isinstance(i, Launch) for i in group) > 1
 
     def _holder(self, value: int) -> str:
-        """The variable that keeps the memory of a value alive."""
-        return f"m{value}" if value in self.rooms.alone else name_of(value)
+        """Returns the variable that keeps the memory of a value alive."""
+        return f"m{value}" if value in self.arena_plan.kernel_only else name_of(value)
 
     def _addresses(self, values: Iterable[int]) -> list[str]:
         if not self.calls.addresses:
             return []
         return [f"    {_address_of(value)} = {self.calls.argument_text(name_of(value))}" for value in values]
 
-    # -- conditions ---------------------------------------------------------------------------------------------------
+    # -- checks -------------------------------------------------------------------------------------------------------
 
     def _types(self) -> Iterable[str]:
         for number in self.fusion.inputs:
@@ -236,9 +242,9 @@ class CallWriter:
                 yield f"type({name}) is array_type"
                 yield f"{name}.dtype == {self._name('d', value.dtype.numpy)}"
                 yield f"{name}.ndim == {len(value.shape)}"
-                here = self.calls.here_text(name)
-                if here is not None:
-                    yield here
+                is_here = self.calls.here_text(name)
+                if is_here is not None:
+                    yield is_here
             else:
                 yield f"type({name}) is {_PYTHON_TYPES[value.dtype.kind]}"
 
@@ -246,9 +252,9 @@ class CallWriter:
         lines = []
         ids = list(self.fusion.axis_ids())
         for number in self.fusion.tensor_inputs:
-            own = [name_of(key) for key, owner, _ in ids if owner == number]
-            if own:
-                lines.append(f"    {', '.join(own)}, = {name_of(number)}.shape")
+            extents = [name_of(key) for key, owner, _ in ids if owner == number]
+            if extents:
+                lines.append(f"    {', '.join(extents)}, = {name_of(number)}.shape")
         return lines
 
     def _sizes(self, facts: Sequence[Guard]) -> Iterable[str]:
@@ -268,10 +274,10 @@ class CallWriter:
     def _layouts(self) -> Iterable[str]:
         for number, layout in zip(self.fusion.tensor_inputs, self.plan.layouts, strict=True):
             name, address = name_of(number), _address_of(number)
-            wide = number in self.plan.aligned
-            if wide:
+            is_wide = number in self.plan.aligned
+            if is_wide:
                 yield self.calls.wide_text(name, address)
-            itemsize = 1 if wide else self.fusion.values[number].dtype.itemsize
+            itemsize = 1 if is_wide else self.fusion.values[number].dtype.itemsize
             plain = self.calls.plain_text(name, address, itemsize)
             if layout is None:
                 yield plain
@@ -279,44 +285,45 @@ class CallWriter:
                 yield f"not ({plain})"
                 yield f"layout_of({name}, is_aligned) == {self._name('l', layout)}"
 
-    # -- what runs ----------------------------------------------------------------------------------------------------
+    # -- instructions -------------------------------------------------------------------------------------------------
 
     def _scalars(self) -> list[str]:
-        made = [n.outputs[0] for n in self.fusion.nodes if not self.fusion.values[n.outputs[0]].is_tensor]
-        if not made:
+        scalars = [n.outputs[0] for n in self.fusion.nodes if not self.fusion.values[n.outputs[0]].is_tensor]
+        if not scalars:
             return []
-        return [f"    {', '.join(map(name_of, made))}, = scalars(a, {{{self._known()}}})"]
+        return [f"    {', '.join(map(name_of, scalars))}, = compute_scalars(a, {{{self._extent_items()}}})"]
 
-    def _known(self) -> str:
-        """The extents and integer scalars, as the items of a dict."""
+    def _extent_items(self) -> str:
+        """Returns the extents and integer scalars as the items of a dict display."""
         integers = [n for n in self.fusion.scalar_inputs if self.fusion.values[n].extent is not None]
-        known = [key for key, _, _ in self.fusion.axis_ids()] + integers
-        return ", ".join(f"{key}: {name_of(key)}" for key in known)
+        keys = [key for key, _, _ in self.fusion.axis_ids()] + integers
+        return ", ".join(f"{key}: {name_of(key)}" for key in keys)
 
     def _allocate(self, value: int, spec: Any) -> list[str]:
         size = self._once(self._extent(product(spec.extents) * spec.dtype.itemsize))
-        if value in self.rooms.slots:
-            return [f"    {_address_of(value)} = {_slot(self.rooms.slots[value])}"]
-        if value in self.rooms.alone:
-            return [f"    {self._held(f'm{value}')} = room({size})", f"    {_address_of(value)} = m{value}.ptr"]
+        if value in self.arena_plan.slots:
+            return [f"    {_address_of(value)} = {_slot(self.arena_plan.slots[value])}"]
+        if value in self.arena_plan.kernel_only:
+            return [f"    {self._hold(f'm{value}')} = allocate({size})", f"    {_address_of(value)} = m{value}.ptr"]
         shape = f"({''.join(f'{self._once(self._extent(extent))}, ' for extent in spec.extents)})"
-        made = self.calls.empty_text(shape, self._name("d", spec.dtype), size)
-        return [f"    {self._held(name_of(value))} = {made}", *self._addresses((value,))]
+        allocation = self.calls.empty_text(shape, self._name("d", spec.dtype), size)
+        return [f"    {self._hold(name_of(value))} = {allocation}", *self._addresses((value,))]
 
-    def _room(self, position: int, room: Room) -> Iterator[str]:
-        """One allocation, and the address of each slot."""
-        spans = {span: f"n{position}_{k}" for k, span in enumerate(dict.fromkeys(room.spans))}
-        for span, name in spans.items():
-            yield f"    {name} = {self._extent(span)}"
-        size = " + ".join(spans[span] for span in room.spans)
-        # What the driver has in order in a graph, launched from wherever, needs one memory for all launches.
-        in_graph = self._is_graph(self.rooms.groups[position])
-        make = self._name("kept", self.target.device.kept_room()) if in_graph else "room"
-        yield f"    {self._held(f'r{position}')} = {make}({size})"
+    def _arena(self, position: int, arena: Arena) -> Iterator[str]:
+        """Writes the allocation of an arena and the address of each slot."""
+        sizes = {size: f"n{position}_{k}" for k, size in enumerate(dict.fromkeys(arena.slot_sizes))}
+        for size, name in sizes.items():
+            yield f"    {name} = {self._extent(size)}"
+        total = " + ".join(sizes[size] for size in arena.slot_sizes)
+        allocate = "allocate"
+        if self._is_graph(self.arena_plan.groups[position]):
+            # The driver runs the launches of one graph one after the other, so all calls can share one arena.
+            allocate = self._name("persistent_arena", self.target.device.persistent_arena())
+        yield f"    {self._hold(f'r{position}')} = {allocate}({total})"
         address = f"r{position}.ptr"
-        for slot, span in enumerate(room.spans):
+        for slot, size in enumerate(arena.slot_sizes):
             yield f"    {_slot((position, slot))} = {address}"
-            address = f"{_slot((position, slot))} + {spans[span]}"
+            address = f"{_slot((position, slot))} + {sizes[size]}"
 
     def _launch(self, launch: Launch) -> Iterator[str]:
         segment = launch.label
@@ -324,7 +331,7 @@ class CallWriter:
         if segment.code is None:
             run = self._name("run", segment.run)
             inputs = "".join(f"{name_of(value)}, " for value in launch.inputs)
-            outputs = "".join(f"{self._held(name_of(value))}, " for value in launch.outputs)
+            outputs = "".join(f"{self._hold(name_of(value))}, " for value in launch.outputs)
             if segment.lowered is not None:
                 yield f"    {run}(({inputs}), ({outputs}))"
                 return
@@ -332,73 +339,73 @@ class CallWriter:
             yield from self._addresses(launch.outputs)
             return
         yield from self._scratch(launch.step, segment)
-        if segment.code.noted:
-            yield f"    {_cell(launch)} = {self._name('zeros', np.zeros)}(1, {self._name('d', np.int64)})"
+        if segment.code.checked_nodes:
+            yield f"    {_error_flag(launch)} = {self._name('zeros', np.zeros)}(1, {self._name('d', np.int64)})"
         stream = [] if self.calls.stream_text() is None else ["stream"]
         for function, arguments in zip(segment.functions, self._arguments(launch), strict=True):
             run = self._name(f"run_{segment}_".replace(" ", "_"), self.target.compiler.entry(function))
             yield f"    {run}({', '.join([*stream, *arguments])})"
-        yield from self._scratch_released(launch.step, segment)
-        yield from segment.code.checks(self._names(launch), self._name("raise_noted", segment.code.raise_noted))
+        yield from self._release_scratch(launch.step, segment)
+        yield from segment.code.checks(self._names(launch), self._name("raise_error", segment.code.raise_error))
 
     def _arguments(self, launch: Launch) -> list[list[str]]:
         segment = launch.label
         assert isinstance(segment, CompiledSegment)
         assert segment.code is not None
-        given = segment.code.arguments(self._names(launch))
-        return [list(map(self._once, arguments)) for arguments in given]
+        texts = segment.code.arguments(self._names(launch))
+        return [list(map(self._once, arguments)) for arguments in texts]
 
-    def _names(self, launch: Launch) -> Names:
+    def _names(self, launch: Launch) -> ArgumentNames:
         tensor = _address_of if self.calls.addresses else name_of
-        return Names(tensor, name_of, name_of, lambda k: self._buffer(launch.step, k), _cell(launch))
+        return ArgumentNames(tensor, name_of, name_of, lambda k: self._buffer(launch.step, k), _error_flag(launch))
 
     def _buffer(self, step: int, position: int) -> str:
-        found = self.rooms.scratch.get((step, position))
-        return f"b{step}_{position}" if found is None else _slot(found)
+        slot = self.arena_plan.scratch.get((step, position))
+        return f"b{step}_{position}" if slot is None else _slot(slot)
 
     def _scratch(self, step: int, segment: CompiledSegment) -> Iterator[str]:
-        """Buffers that have no slot."""
+        """Writes the allocations of scratch buffers that have no slot."""
         assert segment.code is not None
         assert segment.lowered is not None
-        sizes = segment.code.scratch(Names(name_of, name_of, name_of, str))
+        sizes = segment.code.scratch(ArgumentNames(name_of, name_of, name_of, str))
         for k, (size, scratch) in enumerate(zip(sizes, segment.lowered.scratch, strict=True)):
-            if (step, k) in self.rooms.scratch:
+            if (step, k) in self.arena_plan.scratch:
                 continue
-            held = f"s{step}_{k}"
+            array = f"s{step}_{k}"
             shape, dtype = f"({size},)", self._name("d", scratch.dtype)
-            made = self.calls.empty_text(shape, dtype, f"({size}) * {scratch.dtype.itemsize}")
-            yield f"    {self._held(held)} = {made}"
-            yield f"    {self._held(self._buffer(step, k))} = {self.calls.argument_text(held)}"
+            allocation = self.calls.empty_text(shape, dtype, f"({size}) * {scratch.dtype.itemsize}")
+            yield f"    {self._hold(array)} = {allocation}"
+            yield f"    {self._hold(self._buffer(step, k))} = {self.calls.argument_text(array)}"
 
-    def _scratch_released(self, step: int, segment: CompiledSegment) -> Iterator[str]:
+    def _release_scratch(self, step: int, segment: CompiledSegment) -> Iterator[str]:
         for k in range(len(segment.scratch)):
-            if (step, k) not in self.rooms.scratch:
+            if (step, k) not in self.arena_plan.scratch:
                 yield f"    s{step}_{k} = {self._buffer(step, k)} = None"
 
     def _graph(self, launches: Sequence[Launch]) -> Iterator[str]:
         functions: list[Any] = []
-        given: list[str] = []
+        parameters: list[str] = []
         for launch in launches:
             segment = launch.label
             assert isinstance(segment, CompiledSegment)
             yield from self._scratch(launch.step, segment)
             functions += segment.functions
-            given += [f"({''.join(f'{one}, ' for one in arguments)})" for arguments in self._arguments(launch)]
+            parameters += [f"({''.join(f'{one}, ' for one in arguments)})" for arguments in self._arguments(launch)]
         run = self._name("graph", self.target.compiler.graph(functions))
-        yield f"    {run}(stream, ({''.join(f'{one}, ' for one in given)}))"
+        yield f"    {run}(stream, ({''.join(f'{one}, ' for one in parameters)}))"
 
-    def _stopped(self, error: BaseException, sizes: Mapping[int, int]) -> None:
-        """Raises what says how much memory was wanted, where there was too little."""
+    def _report_failure(self, error: BaseException, sizes: Mapping[int, int]) -> None:
+        """Raises OutOfMemoryError with the memory that the call needs if `error` is a MemoryError."""
         if isinstance(error, MemoryError):
             assert error.__traceback__ is not None
             later = self.text.splitlines()[error.__traceback__.tb_lineno - 1 :]
-            marks = (_STEP.search(line) for line in later)
-            step = next((int(mark[1]) for mark in marks if mark), None)
+            tags = (_STEP.search(line) for line in later)
+            step = next((int(tag[1]) for tag in tags if tag), None)
             raise out_of_memory(self.plan, sizes, step, error) from error
 
 
-def _cell(launch: Launch) -> str:
-    """Where the kernels of a launch note positions outside their axis."""
+def _error_flag(launch: Launch) -> str:
+    """Returns the variable of the error flag that the kernels of a launch set for an index out of range."""
     return f"c{launch.step}"
 
 
@@ -413,7 +420,7 @@ def _slot(slot: tuple[int, int]) -> str:
 _STEP = re.compile("  # segment (\\d+)$")
 
 
-def _marked(lines: Iterable[str], step: int | None) -> list[str]:
-    """The lines of a launch, the last with a comment that says of which segment they are."""
+def _tag(lines: Iterable[str], step: int | None) -> list[str]:
+    """Appends a comment with the number of the segment to the last line of a launch."""
     *before, last = lines
     return [*before, last if step is None else f"{last}  # segment {step}"]

@@ -1,8 +1,6 @@
-"""Compiles the kernels of several segments at once.
+"""Compiles the kernels of several segments in parallel.
 
-Compilers work without Python's lock, so threads compile side by side; a plan of one kernel starts none here.
-
-Knows: lowered segments, a target that compiles. Must not know: what kernels compute, where they are kept.
+Compilers release Python's global lock, so threads compile in parallel. A plan with one kernel starts no thread here.
 """
 
 from __future__ import annotations
@@ -22,24 +20,24 @@ from tracefuse.schedule.launch_spec import Lowered
 def compile_all(
     lowered: Mapping[int, Lowered], target: Target, disk: DiskCache | None = None
 ) -> dict[int, tuple[Any, ...]]:
-    """The compiled kernels of each segment, by its position, one for each launch in order.
+    """Compiles all kernels and returns those of each segment by position, one for each launch in order.
 
-    Raises CompileError for the first segment in order with a kernel that its compiler refuses, and names it.
+    Raises CompileError that names the first segment, in order, with a kernel that its compiler rejects.
     """
     kernels = [(position, launch.kernel) for position, one in lowered.items() for launch in one.launches]
 
-    def compiled(one: tuple[int, Kernel]) -> Any:
-        position, kernel = one
+    def compile_kernel(entry: tuple[int, Kernel]) -> Any:
+        position, kernel = entry
         try:
             return target.compiler.compile(kernel, disk)
         except CompileError as error:
-            what = f"segment {position} ({lowered[position].template}): {error.message}"
-            raise CompileError(what, hint=error.hint, where=error.where) from error
+            message = f"segment {position} ({lowered[position].template}): {error.message}"
+            raise CompileError(message, hint=error.hint, where=error.where) from error
 
     functions: dict[int, tuple[Any, ...]] = dict.fromkeys(lowered, ())
-    # One kernel is often found in memory.
+    # A single kernel is often in the memory cache already.
     several = len(kernels) > 1
-    results = shielded_map(compiled, kernels, available_threads()) if several else [*map(compiled, kernels)]
+    results = shielded_map(compile_kernel, kernels, available_threads()) if several else [*map(compile_kernel, kernels)]
     for (position, _), function in zip(kernels, results, strict=True):
         functions[position] += (function,)
     return functions

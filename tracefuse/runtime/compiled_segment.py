@@ -1,6 +1,6 @@
-"""A segment as a plan has it: with its kernels and how it is run alone, or with what a library runs in their place.
+"""The segments of a plan: compiled kernels, library calls, host operations and stream-parallel slices.
 
-Knows: segments, lowered kernels, what libraries compute, slices. Must not know: programs, how a plan is chosen.
+Each has a `run` function that runs the segment by itself, from its inputs and the buffers of its outputs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tracefuse.ir.extents import Extent
 from tracefuse.partition.segmentation import Part, segment_fusion
 from tracefuse.partition.slicing import Sliced
 from tracefuse.runtime.host_ops import HostCall
-from tracefuse.runtime.launch_code import Border, LaunchCode, Names
+from tracefuse.runtime.launch_code import ArgumentNames, LaunchCode, SegmentInterface
 from tracefuse.runtime.streams.slices import Computation, OnSlices
 from tracefuse.runtime.streams.stream_plan import HostSlices, host_op_of
 from tracefuse.runtime.targets.array_device import ArrayDevice
@@ -26,14 +26,17 @@ from tracefuse.runtime.targets.target import Target
 from tracefuse.schedule.launch_spec import Lowered
 
 Run: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], "Sequence[Any] | None"]
-"""Called with what a segment reads and the memory of its results, or nothing for results that it makes and returns."""
+"""Called with a segment's inputs and output buffers. Without output buffers it returns new arrays."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledSegment:
-    """A segment with its kernels. functions: one compiled kernel a launch. run: the segment alone, from its inputs and
-    the memory of its outputs. code: what its kernels are given, None where a call runs the segment by `run`; lowered is
-    None for a library call."""
+    """A segment that is ready to run.
+
+    lowered: its kernels, None for a library call. functions: one compiled kernel for each launch. run: runs the segment
+    by itself. inputs: the values that it reads, by number in the fusion. code: writes the kernel arguments, None if a
+    call runs the segment through `run`.
+    """
 
     part: Part
     lowered: Lowered | None
@@ -45,7 +48,7 @@ class CompiledSegment:
 
     @property
     def scratch(self) -> tuple[tuple[DType, Extent], ...]:
-        """The type and the count of elements, in the fusion's extents, of each buffer that it needs while it runs."""
+        """The dtype and number of elements of each scratch buffer, in the extents of the fusion."""
         if self.code is None or self.lowered is None:
             return ()
         sizes = zip(self.code.scratch_extents(), self.lowered.scratch, strict=True)
@@ -62,83 +65,90 @@ class CompiledSegment:
 
 
 Watch: TypeAlias = Callable[[CompiledSegment, int], CompiledSegment]
-"""What runs in place of a segment, from it and its position."""
+"""Wraps a segment, given its position, and returns the segment to run instead."""
 
 
 def kernel_segment(
-    border: Border, lowered: Lowered, functions: tuple[Any, ...], position: int, target: Target
+    interface: SegmentInterface, lowered: Lowered, functions: tuple[Any, ...], position: int, target: Target
 ) -> CompiledSegment:
-    """A segment with the compiled kernels of its launches, in order."""
-    code = LaunchCode(border, lowered)
+    """Builds the segment of compiled kernels. functions: one for each launch, in order."""
+    code = LaunchCode(interface, lowered)
     inputs = code.inputs()
     run = _run(code, inputs, functions, target)
     name = f"{lowered.template}{position}"
-    return CompiledSegment(border.part, lowered, functions, run, inputs, name, code)
+    return CompiledSegment(interface.part, lowered, functions, run, inputs, name, code)
 
 
 def _run(code: LaunchCode, inputs: tuple[int, ...], functions: tuple[Any, ...], target: Target) -> Run:
-    """The segment alone: a function of its inputs and of the memory of its outputs."""
+    """Compiles the function that runs a segment by itself, from its inputs and output buffers."""
     where = {number: f"i[{k}]" for k, number in enumerate(inputs)}
-    where |= {number: f"o[{k}]" for k, number in enumerate(code.border.part.segment.original_outputs)}
+    where |= {number: f"o[{k}]" for k, number in enumerate(code.interface.part.segment.original_outputs)}
     calls = target.calls
-    names = Names(lambda n: calls.argument_text(where[n]), where.__getitem__, where.__getitem__, lambda k: f"b{k}")
+    array = where.__getitem__
+    names = ArgumentNames(lambda n: calls.argument_text(where[n]), array, array, lambda k: f"b{k}")
     lines = ["def run(i, o):"]
     for k, size in enumerate(code.scratch(names)):
         lines += [f"    s{k} = empty(({size},), d{k})", f"    b{k} = {calls.argument_text(f's{k}')}"]
-    lines += ["    c = zeros(1, int64)"] if code.noted else []
+    lines += ["    c = zeros(1, int64)"] if code.checked_nodes else []
     stream = calls.stream_text()
     for k, arguments in enumerate(code.arguments(names)):
         lines.append(f"    k{k}({', '.join([*([] if stream is None else [stream]), *arguments])})")
-    lines += code.checks(names, "raise_noted")
+    lines += code.checks(names, "raise_error")
     scope: dict[str, Any] = {f"k{k}": target.compiler.entry(function) for k, function in enumerate(functions)}
     scope |= {f"d{k}": scratch.dtype for k, scratch in enumerate(code.lowered.scratch)}
-    scope |= {**calls.names(), "min": min, "max": max, "raise_noted": code.raise_noted}
+    scope |= {**calls.names(), "min": min, "max": max, "raise_error": code.raise_error}
     scope |= {"zeros": np.zeros, "int64": np.int64}
     return compile_function("\n".join(lines), "run", scope, "segment")  # type: ignore[no-any-return]
 
 
-def _nothing(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[()]:
+def _return_nothing(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[()]:
     return ()
 
 
 def called_segment(
     part: Part, position: int, target: Target, slices_of: Callable[[Sliced], Computation] | None, watch: Watch | None
 ) -> CompiledSegment:
-    """A segment without kernels of its own: slices, one operation of the array library, or a library call.
+    """Builds a segment without kernels: stream-parallel slices, one operation of the array library, or a library call.
 
-    slices_of: compiles what computes one slice. watch: what runs in place of what the array library computes in slices.
+    slices_of: compiles the computation of one slice. watch: wraps the segments of slices that the array library
+    computes.
     """
     inputs = part.segment.original_inputs
     if part.slices is not None:
         assert slices_of is not None
-        watched = None if watch is None else _watched_slices(part, part.slices, position, watch)
+        watched = None if watch is None else _watch_slices(part, part.slices, position, watch)
         run = OnSlices.of(watched or slices_of(part.slices), part.slices)
         return CompiledSegment(part, None, (), run, inputs, f"slices{position}")
     operation = None if part.library is not None else host_op_of(part)
     if operation is None:
         return _library_segment(part, position, target)
-    return CompiledSegment(part, None, (), _host_run(operation, part, target.device), inputs, f"{operation}{position}")
+    return CompiledSegment(
+        part, None, (), _run_host_op(operation, part, target.device), inputs, f"{operation}{position}"
+    )
 
 
-def _watched_slices(part: Part, slices: Sliced, position: int, watch: Watch) -> Computation | None:
-    """Slices that the array library computes, watched one by one; None where it does not."""
+def _watch_slices(part: Part, slices: Sliced, position: int, watch: Watch) -> Computation | None:
+    """Wraps each slice that the array library computes, None if kernels compute them."""
     operation = host_op_of(part)
     if operation is None:
         return None
     (slice_part,) = segment_fusion(slices.fusion).segments
     inputs, name = slice_part.segment.original_inputs, f"{operation}{position}"
-    watched = watch(CompiledSegment(slice_part, None, (), _host_run(operation, slice_part), inputs, name), position)
+    watched = watch(CompiledSegment(slice_part, None, (), _run_host_op(operation, slice_part), inputs, name), position)
     return HostSlices(watched.run, slices.fusion, watched.inputs)
 
 
-def _host_run(operation: HostCall, part: Part, device: ArrayDevice | None = None) -> Run:
-    """A segment that the array library computes: into given memory, or on `device` into new arrays."""
+def _run_host_op(operation: HostCall, part: Part, device: ArrayDevice | None = None) -> Run:
+    """Returns the function of a segment that the array library computes.
+
+    It writes to the output buffer, or if there is a `device`, returns a new array of it.
+    """
     (node,) = part.fusion.nodes
     inputs, index_map = part.segment.original_inputs, part.segment.index_map
     places = [inputs.index(index_map[o]) for o in node.operands if isinstance(o, int)]
 
-    def run(given: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any] | None:
-        operands = [given[place] for place in places]
+    def run(arguments: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any] | None:
+        operands = [arguments[place] for place in places]
         if device is not None:
             return (device.host_op(operation, operands, None),)
         operation(operands, outputs[0])
@@ -149,7 +159,7 @@ def _host_run(operation: HostCall, part: Part, device: ArrayDevice | None = None
 
 def _library_segment(part: Part, position: int, target: Target) -> CompiledSegment:
     assert part.library is not None
-    # A result that nothing reads is not computed.
-    run = library_launch(part.fusion, part.library, target.library) if part.segment.outputs else _nothing
+    # A library call whose result has no reader does not run.
+    run = library_launch(part.fusion, part.library, target.library) if part.segment.outputs else _return_nothing
     inputs = part.segment.original_inputs
     return CompiledSegment(part, None, (), run, inputs, f"{part.library.op.name}{position}")

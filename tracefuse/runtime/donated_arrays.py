@@ -1,10 +1,7 @@
-"""The arrays of a call that are donated: whether their memory can be taken, and which have been.
+"""Checks the donated arrays of a call, and remembers donated arrays whose buffer now holds a result.
 
-An array whose memory a result lives in must not be read again. That is found where it is passed to a fused function
-once more, as the same object, while the result is alive. A result may be donated in turn: then what was donated before
-it lies in the memory of the newest result.
-
-Knows: arrays, where they lie, what takes memory in a plan. Must not know: how plans are chosen and run.
+Such an array must not be read again. A fused function raises if it is called with the same object while the result is
+alive. A result can be donated in turn; earlier donated arrays then share the buffer of the newest result.
 """
 
 from __future__ import annotations
@@ -30,8 +27,8 @@ from tracefuse.runtime.targets.array_device import ArrayDevice
 class Donation:
     """The donated inputs of one call.
 
-    usable: those that can be taken. refused: why others cannot, by number. numbers: all; kept: those that the call
-    returns as they are. buffers: the memory that results go into otherwise.
+    usable: the inputs whose buffers can be reused. refused: why others cannot, by number. numbers: all donated inputs.
+    kept: those that the call returns unchanged. buffers: the output buffers of the call.
     """
 
     def __init__(
@@ -46,7 +43,7 @@ class Donation:
         for number in numbers:
             if 0 in self.arrays[number].shape:
                 continue
-            reason = "it is returned as it is" if number in kept else self._reason(number)
+            reason = "the call returns it unchanged" if number in kept else self._reason(number)
             if reason is None:
                 is_wide = not device.uses_alignment or device.is_wide(self.arrays[number])
                 usable.append(Donated(number, is_wide))
@@ -55,50 +52,50 @@ class Donation:
         self.usable = tuple(usable)
 
     def _reason(self, number: int) -> str | None:
-        """Why the memory of an input cannot be taken."""
+        """Returns why the buffer of an input cannot be reused, None if it can."""
         array = self.arrays[number]
         if number in self.fusion.aliases.values():
-            return "it is changed in place"
+            return "it is updated in place"
         if not self.device.is_plain(array):
             return "it is not contiguous"
         if not self.device.is_writable(array):
             return "it is read-only"
-        for other, theirs in self.arrays.items():
-            if other != number and relation(self.device, array, theirs) != APART:
-                return f"{self._name(other)} lies in the same memory"
+        for other, other_array in self.arrays.items():
+            if other != number and relation(self.device, array, other_array) != APART:
+                return f"{self._name(other)} shares its memory"
         if any(relation(self.device, array, buffer) != APART for buffer in self.buffers):
-            return "out= lies in the same memory"
+            return "out= shares its memory"
         return None
 
     def _name(self, number: int) -> str:
         return self.fusion.values[number].name or f"input T{number}"
 
     def report(self, plan: Plan, reports: str) -> None:
-        """Says what of the donated memory `plan` does not use. reports: "warn", "raise" or "ignore".
+        """Reports the donated buffers that `plan` does not reuse. reports: "warn", "raise" or "ignore".
 
-        Raises UnsupportedError under "raise".
+        Raises UnsupportedError for "raise".
         """
-        taken = {one.donor for one in plan.taken}
-        unused = {one.number: NOTHING_FITS for one in self.usable if one.number not in taken}
+        reused = {reuse.donor for reuse in plan.reused}
+        unused = {donor.number: NOTHING_FITS for donor in self.usable if donor.number not in reused}
         refused = {**self.refused, **unused}
         if refused and reports != "ignore":
             listed = "; ".join(f"{self._name(number)}: {reason}" for number, reason in refused.items())
-            _report(f"donated memory is not used ({listed})", reports == "raise")
+            _report(f"donated buffers are not reused ({listed})", reports == "raise")
 
     def finish(self, plan: Plan, arguments: Sequence[Any], results: Sequence[Any], *, spoils: bool) -> None:
-        """Remembers which results live in donated memory. spoils: what is left of it is filled with what shows.
+        """Remembers which results live in donated buffers.
 
-        arguments: as the caller gave them.
+        arguments: the caller's own objects. spoils: fill the donated arrays that hold no result, as `_spoil` does.
         """
-        lend(self.device, plan.lent, arguments, results)
+        record_donated_results(self.device, plan.donated_results, arguments, results)
         if spoils:
-            kept = {self.fusion.inputs[position] for position, _ in plan.lent}
-            for one in self.usable:
-                if one.number not in kept:
-                    _spoil(self.arrays[one.number])
+            reused = {self.fusion.inputs[position] for position, _ in plan.donated_results}
+            for donor in self.usable:
+                if donor.number not in reused:
+                    _spoil(self.arrays[donor.number])
 
 
-NOTHING_FITS = "nothing of as many bytes is made after its last reader"
+NOTHING_FITS = "no value with the same number of bytes is computed after its last reader"
 
 
 def _report(message: str, is_error: bool) -> None:
@@ -112,7 +109,7 @@ def _report(message: str, is_error: bool) -> None:
 
 
 def _spoil(array: Any) -> None:
-    """Fills an array with NaN, of integers with the smallest value, so that reading it again is seen."""
+    """Fills an array with NaN, or with the smallest integer, so that a later read is noticed."""
     if array.dtype.kind in "iu":
         array.fill(np.iinfo(array.dtype).min)
     else:
@@ -120,7 +117,7 @@ def _spoil(array: Any) -> None:
 
 
 class _Donor(weakref.ref[Any]):
-    """A donated array. key: its identity; result: that of what lives as long as the result in its memory."""
+    """A donated array. key: its identity. result: the identity of the owner of the result in its buffer."""
 
     __slots__ = ("key", "result")
     key: int
@@ -128,8 +125,10 @@ class _Donor(weakref.ref[Any]):
 
 
 class _Result(weakref.ref[Any]):
-    """What lives as long as a result in donated memory, of `size` bytes. donors: the arrays whose memory it was, that
-    are alive."""
+    """The owner of a result in a donated buffer, which lives as long as any view of the result.
+
+    key: its identity. size: the bytes of the buffer. donors: the donated arrays of this buffer that are alive.
+    """
 
     __slots__ = ("donors", "key", "size")
     key: int
@@ -137,14 +136,14 @@ class _Result(weakref.ref[Any]):
     donors: list[_Donor]
 
 
-TAKEN: dict[int, _Donor] = {}
-"""By the identity of the donated array; empty in a program that donates nothing."""
+DONORS: dict[int, _Donor] = {}
+"""The donated arrays whose buffers hold a result, by identity. Empty in a program that donates nothing."""
 _RESULTS: dict[int, _Result] = {}
 
 
 def _forget_donor(donor: _Donor) -> None:
-    if TAKEN.get(donor.key) is donor:
-        del TAKEN[donor.key]
+    if DONORS.get(donor.key) is donor:
+        del DONORS[donor.key]
     result = _RESULTS.get(donor.result)
     if result is not None:
         result.donors = [one for one in result.donors if one is not donor]
@@ -154,33 +153,33 @@ def _forget_result(result: _Result) -> None:
     if _RESULTS.get(result.key) is result:
         del _RESULTS[result.key]
     for donor in result.donors:
-        if TAKEN.get(donor.key) is donor:
-            del TAKEN[donor.key]
+        if DONORS.get(donor.key) is donor:
+            del DONORS[donor.key]
 
 
-def lend(
-    device: ArrayDevice, lent: Iterable[tuple[int, int]], arguments: Sequence[Any], results: Sequence[Any]
+def record_donated_results(
+    device: ArrayDevice, donated_results: Iterable[tuple[int, int]], arguments: Sequence[Any], results: Sequence[Any]
 ) -> None:
-    """Remembers of a call that results live in the memory of its arguments. lent: see `Plan`."""
-    for position, made in lent:
-        array, owner = arguments[position], device.owner_of(results[made])
+    """Remembers the results of a call that live in its donated arguments. donated_results: see `Plan`."""
+    for argument, output in donated_results:
+        array, owner = arguments[argument], device.owner_of(results[output])
         donor = _Donor(array, _forget_donor)
         result = _Result(owner, _forget_result)
         donor.key, result.key, result.size, result.donors = id(array), id(owner), array.nbytes, [donor]
-        own = id(device.owner_of(array))
-        before = _RESULTS.get(own)
-        if before is not None and before.size == result.size:
-            del _RESULTS[own]
-            result.donors += before.donors
-        for one in result.donors:
-            one.result = result.key
-        TAKEN[donor.key], _RESULTS[result.key] = donor, result
+        key = id(device.owner_of(array))
+        earlier = _RESULTS.get(key)
+        if earlier is not None and earlier.size == result.size:
+            del _RESULTS[key]
+            result.donors += earlier.donors
+        for each in result.donors:
+            each.result = result.key
+        DONORS[donor.key], _RESULTS[result.key] = donor, result
 
 
-def check_not_taken(named: Iterable[tuple[Any, str]]) -> None:
-    """Raises FusionError where a result lives in the memory of one of these arrays, given with their names."""
+def check_not_donated(named: Iterable[tuple[Any, str]]) -> None:
+    """Raises FusionError if the buffer of one of these arrays, each with its name, now holds a result."""
     for array, name in named:
-        donor = TAKEN.get(id(array))
+        donor = DONORS.get(id(array))
         if donor is not None and donor() is array:
             raise FusionError(
                 f"{name} was donated; its buffer now holds a result",

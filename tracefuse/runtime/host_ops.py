@@ -1,8 +1,6 @@
-"""Operations that the array library runs on the host's side, into given memory, with no compiled kernel.
+"""Host operations: ops that NumPy or CuPy runs, into an output buffer, without a compiled kernel.
 
-The definition of an op says how, as `into`; an op without it needs a kernel.
-
-Knows: op definitions. Must not know: any single op, programs, kernels.
+The definition of an op provides the host operation as `into`. An op without it needs a kernel.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from tracefuse.runtime.devices import cuda_arrays
 
 @dataclass(frozen=True, slots=True)
 class HostCall:
-    """One operation with its attributes. dtype: of its result. `str` is its name."""
+    """A host operation with its attributes. dtype: of the result. `str` returns the name of the op."""
 
     op: Op
     into: Into
@@ -41,34 +39,35 @@ class HostCall:
 
     @property
     def copies(self) -> bool:
-        """Whether it copies its operand as it is."""
+        """Whether it copies its operand bit by bit."""
         return isinstance(self.op, Pointwise) and self.op.is_copy
 
     def shape(self, inputs: list[Any]) -> tuple[int, ...]:
-        """The shape of the result."""
-        (shape,) = self.op.shapes([tuple(x.shape) for x in inputs], self.attributes, _is_known)
+        """Returns the shape of the result."""
+        (shape,) = self.op.shapes([tuple(x.shape) for x in inputs], self.attributes, _assume)
         return cast("tuple[int, ...]", shape)
 
     def __str__(self) -> str:
         return self.op.name
 
 
-def _is_known(left: Extent, relation: str, right: Extent, message: str, hint: str) -> None:
-    """What the fusion requires was checked before anything ran."""
+def _assume(left: Extent, relation: str, right: Extent, message: str, hint: str) -> None:
+    """Accepts every requirement of a shape rule. All requirements are checked before anything runs."""
 
 
 def host_call(fusion: Fusion, node: Node) -> HostCall | None:
-    """How the array library computes a node, None where it does not without converting anything."""
+    """Returns the host operation of a node, None if the array library has no such op or would convert the operands."""
     op, into = node.op, node.op.into
     operands = [fusion.values[o] for o in node.operands if isinstance(o, int)]
     if into is None or len(operands) < len(node.operands) or not all(value.is_tensor for value in operands):
         return None
     result = fusion.values[node.outputs[0]].dtype
-    own = {value.dtype for value in operands}
-    is_plain = own == {result} == {node.compute} and not result.is_half
-    adds_up = isinstance(op, Reduction) and op.result == "sum" and len(own) == 1
+    dtypes = {value.dtype for value in operands}
+    is_uniform = dtypes == {result} == {node.compute}
+    is_plain = is_uniform and not result.is_half
+    adds_up = isinstance(op, Reduction) and op.result == "sum" and len(dtypes) == 1
     widens = adds_up and node.compute is result and result.is_integer
-    copies = isinstance(op, Pointwise) and op.is_copy and own == {result} == {node.compute}
+    copies = isinstance(op, Pointwise) and op.is_copy and is_uniform
     if not is_plain and not widens and not copies:
         return None
     return HostCall(op, into, dict(node.attributes), result)

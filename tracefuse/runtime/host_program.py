@@ -1,9 +1,7 @@
-"""The host program of a plan: what is allocated, launched, copied and released, in which order.
+"""Builds the host program of a plan: its allocations, launches, copies and releases, in order.
 
-A result that goes into given memory is written there by the kernel that makes it, through an Alias, where the plan says
-so; else it is made in memory of its own, and a Copy follows the last reader of anything that was passed in.
-
-Knows: compiled segments by the values that they read and make, given memory. Must not know: kernels, targets.
+If the plan allows it, the kernel that computes a result writes it straight into the output buffer, through an Alias.
+Otherwise the result has a buffer of its own, and a Copy follows the last reader of any argument.
 """
 
 from __future__ import annotations
@@ -13,17 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import segments
-from segments import Alias, Allocate, Copy, Launch, Program, Release
+from segments import Alias, AllocateBuffer, CopyBuffer, Launch, Program, Release
 from tracefuse.dtypes import DType
 from tracefuse.generated_code import compile_expression
 from tracefuse.ir.extents import python_text, symbols
 from tracefuse.ir.fusion import Fusion, Shape
-from tracefuse.runtime.memory.given_buffers import Given
+from tracefuse.runtime.memory.buffer_facts import OutputBuffer
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What to allocate for a value: its type and extents, and its shape from the live values by id."""
+    """The allocation of a value. shape: computes its shape from live values by id."""
 
     dtype: DType
     extents: Shape
@@ -36,50 +34,51 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class _Results:
-    """Where results go. direct: those that their kernel writes into given memory; copied: the others."""
+    """The output buffers. direct: those that a kernel writes, by value. copied: those that a Copy fills."""
 
-    direct: Mapping[int, Given]
-    copied: tuple[Given, ...]
+    direct: Mapping[int, OutputBuffer]
+    copied: tuple[OutputBuffer, ...]
 
 
-def returned_memory(fusion: Fusion, copied: Sequence[Given]) -> tuple[int, ...]:
-    """What a program returns: an output for each that updates no argument. copied: those in given memory by a copy."""
-    memory = {given.value: given.memory for given in copied}
+def returned_memory(fusion: Fusion, copied: Sequence[OutputBuffer]) -> tuple[int, ...]:
+    """Returns the values that a program returns. copied: the output buffers that a Copy fills."""
+    memory = {buffer.value: buffer.memory for buffer in copied}
     return tuple(memory.get(number, number) for number in fusion.outputs if number not in fusion.aliases)
 
 
 def build_host_program(
-    fusion: Fusion, graph: segments.Graph, launches: Sequence[Launch], fills: Sequence[bool], given: Sequence[Given],
-    direct: frozenset[int], may_raise: Sequence[bool],
+    fusion: Fusion, graph: segments.Graph, launches: Sequence[Launch], fills: Sequence[bool],
+    output_buffers: Sequence[OutputBuffer], direct: frozenset[int], may_raise: Sequence[bool],
 ) -> Program:  # fmt: skip
-    """The verified program.
+    """Builds and verifies the program.
 
-    fills: of each launch, whether it fills memory that is allocated for it, or makes its results. given: the memory of
-    results; direct: the values among them that their launch writes there. may_raise: of each launch, whether it may
-    refuse what it is given, so that nothing is copied into given memory before.
+    fills: for each launch, whether it writes to allocated buffers; otherwise it returns new arrays. direct: the values
+    that their launch writes straight into an output buffer. may_raise: for each launch, whether it can raise; copies
+    into output buffers come after it.
     """
     results = _Results(
-        {g.value: g for g in given if g.value in direct}, tuple(g for g in given if g.value not in direct)
+        {buffer.value: buffer for buffer in output_buffers if buffer.value in direct},
+        tuple(buffer for buffer in output_buffers if buffer.value not in direct),
     )
     ids = tuple(key for key, _, _ in fusion.axis_ids())
-    bound = tuple(dict.fromkeys((*graph.inputs, *ids, *(g.memory for g in given))))
+    bound = tuple(dict.fromkeys((*graph.inputs, *ids, *(buffer.memory for buffer in output_buffers))))
     last = _last_reader_of_arguments(launches, set(bound), results.copied)
     last = max([last, *(k for k, raises in enumerate(may_raise) if raises and results.copied)])
-    # For the order of releases, a launch also reads the memory that it writes, and the copies are one more launch.
+    # In the order of releases, a launch also reads the buffers that it writes, and all copies together are one launch.
     events = [
-        Launch(k, (*one.inputs, *_memories(one, results), *scalars_in_shapes(fusion, one.outputs)), one.outputs)
+        Launch(k, (*one.inputs, *_written_buffers(one, results), *scalars_in_shapes(fusion, one.outputs)), one.outputs)
         for k, one in enumerate(launches)
     ]
-    copying = Launch(-1, tuple(n for g in results.copied for n in (g.value, g.memory)), ())
+    copying = Launch(-1, tuple(n for buffer in results.copied for n in (buffer.value, buffer.memory)), ())
     events.insert(last + 1, copying)
     outputs = returned_memory(fusion, results.copied)
     dying = segments.releases(events, bound, outputs)
     instructions: list[segments.Instruction] = [Release(value) for value in dying[0]]
     for event, dead in zip(events, dying[1:], strict=True):
         if event is copying:
-            instructions += [Copy(g.value, g.memory) for g in results.copied]
+            instructions += [CopyBuffer(buffer.value, buffer.memory) for buffer in results.copied]
         else:
-            instructions += _before(fusion, launches[event.step], fills[event.step], results)
+            instructions += _allocate_outputs(fusion, launches[event.step], fills[event.step], results)
             instructions.append(launches[event.step])
         instructions += [Release(value) for value in dead]
     program = Program(bound, outputs, instructions)
@@ -87,15 +86,17 @@ def build_host_program(
     return program
 
 
-def _memories(launch: Launch, results: _Results) -> tuple[int, ...]:
+def _written_buffers(launch: Launch, results: _Results) -> tuple[int, ...]:
     return tuple(results.direct[value].memory for value in launch.outputs if value in results.direct)
 
 
-def _last_reader_of_arguments(launches: Sequence[Launch], bound: set[int], copied: Sequence[Given]) -> int:
-    """The position of the last launch that reads what was passed in, or makes what is copied there."""
-    made = {given.value for given in copied}
+def _last_reader_of_arguments(launches: Sequence[Launch], bound: set[int], copied: Sequence[OutputBuffer]) -> int:
+    """Returns the position of the last launch that reads an argument or computes a copied result."""
+    values = {buffer.value for buffer in copied}
     positions = (
-        k for k, one in enumerate(launches) if made and (made.intersection(one.outputs) or _reads_memory(one, bound))
+        k
+        for k, one in enumerate(launches)
+        if values and (values.intersection(one.outputs) or _reads_memory(one, bound))
     )
     return max(positions, default=-1)
 
@@ -105,24 +106,24 @@ def _reads_memory(launch: Launch, bound: set[int]) -> bool:
 
 
 def scalars_in_shapes(fusion: Fusion, numbers: Sequence[int]) -> tuple[int, ...]:
-    """The host scalars that the shapes of values depend on, which allocating them reads."""
+    """Returns the host scalars in the shapes of values, which their allocation reads."""
     extents = (extent for number in numbers for extent in fusion.shape_of(number))
     return tuple(dict.fromkeys(s.id for e in extents for s in symbols(e) if s.id is not None and s.id >= 0))
 
 
-def _before(fusion: Fusion, launch: Launch, fills: bool, results: _Results) -> list[segments.Instruction]:
+def _allocate_outputs(fusion: Fusion, launch: Launch, fills: bool, results: _Results) -> list[segments.Instruction]:
     if not fills:
         return []
     return [
         Alias(value, results.direct[value].memory)
         if value in results.direct
-        else Allocate(value, allocation(fusion, value))
+        else AllocateBuffer(value, allocation(fusion, value))
         for value in launch.outputs
     ]
 
 
 def allocation(fusion: Fusion, number: int) -> Allocation:
-    """What is allocated for a value."""
+    """Returns the allocation of a value."""
     value = fusion.values[number]
     extents = fusion.shape_of(number)
     shape = [python_text(extent, lambda s: f"v[{s.id}]") for extent in extents]

@@ -1,10 +1,8 @@
-"""A host program as text, in the style of nvFuser's host IR.
+"""Prints a host program in the style of nvFuser's host IR.
 
-Tensors are T and scalars S with their numbers in the fusion; slices get the numbers after those. Axes are numbered as
-they come: iS for an axis, bS for one of extent 1, iStreamIdx for one whose slices go to streams. Releases are not
-shown here; `str` of the program itself has them.
-
-Knows: fusions, instructions, labels of launches. Must not know: how programs are built or run.
+Tensors are T and scalars are S, with their numbers in the fusion. Slices have the numbers after those. Axes are
+numbered in order: iS is an axis, bS an axis of extent 1, iStreamIdx a stream-parallel axis. The text leaves out
+releases; `str` of the program itself shows them.
 """
 
 from __future__ import annotations
@@ -16,16 +14,16 @@ from functools import cached_property
 
 from segments import (
     Alias,
-    Allocate,
+    AllocateBuffer,
     Communicate,
-    Copy,
+    CopyBuffer,
     Count,
     GetStream,
+    HostLoop,
     HostOp,
     Instruction,
     Integer,
     Launch,
-    Loop,
     NamedStream,
     PoolStream,
     Program,
@@ -41,7 +39,7 @@ from tracefuse.ir.fusion import Fusion, Literal
 from tracefuse.partition.stream_marks import stream_of
 from tracefuse.runtime.compiled_segment import CompiledSegment
 from tracefuse.runtime.plan import Plan
-from tracefuse.runtime.streams.stream_program import SlotAllocation, piece_text
+from tracefuse.runtime.streams.stream_program import SlotAllocation, chunk_text
 
 _TYPES = {
     "float64": "double", "float32": "float", "float16": "__half", "bfloat16": "__bfloat", "int64": "int64_t",
@@ -53,18 +51,18 @@ STREAMS = "numberOfStreams"
 
 @dataclass(frozen=True, eq=False)
 class HostProgram:
-    """What runs between the launches of a call: `str` shows it; `program` is the instructions, releases among them."""
+    """The host program of a call. `str` prints it. program: all instructions, including releases."""
 
     fusion: Fusion
     program: Program
 
     @classmethod
     def of(cls, plan: Plan) -> HostProgram:
-        """The program of a plan."""
+        """Returns the program of a plan."""
         return cls(plan.segmentation.fusion, plan.program)
 
     def verify(self) -> None:
-        """As `segments.Program.verify`."""
+        """Verifies the program, as `segments.Program.verify` does."""
         self.program.verify()
 
     @cached_property
@@ -81,13 +79,13 @@ class HostProgram:
 
 
 def host_text(fusion: Fusion, program: Program) -> str:
-    """The program as text, one instruction a line."""
+    """Prints a program, one instruction per line."""
     return "\n".join(_Text(fusion, program).lines())
 
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """How a value is written. axes: one text for each of its own axes. name: its type and axes included."""
+    """The printed form of a value. head: its name and type. axes: one text for each axis. name: the complete form."""
 
     head: str
     axes: tuple[str, ...]
@@ -115,7 +113,7 @@ class _Text:
                 elif stream.pieces is None:
                     extents.append(("iStreamIdx", extent))
                 else:
-                    extents += [("iStreamIdx", stream.pieces), ("iS", piece_text(extent, stream.pieces))]
+                    extents += [("iStreamIdx", stream.pieces), ("iS", chunk_text(extent, stream.pieces))]
             self.names[number] = self._named(number, "g", value.dtype, extents)
             self.tensors[number] = value.dtype
         known = (*fusion.values, *(n for n in program.inputs if n >= 0))
@@ -144,9 +142,9 @@ class _Text:
             yield from (f"  {line}" for line in self._lines(instruction, None))
         yield "} // %HostIrContainer"
 
-    def _lines(self, instruction: Instruction, loop: Loop | None) -> Iterator[str]:
+    def _lines(self, instruction: Instruction, loop: HostLoop | None) -> Iterator[str]:
         match instruction:
-            case Allocate(value, spec):
+            case AllocateBuffer(value, spec):
                 yield self._allocate(value, spec)
             case Alias(value, original):
                 yield f"{self.name(value)} = HirAlias( {self.name(original)} )"
@@ -154,9 +152,9 @@ class _Text:
                 yield self._select(instruction, loop)
             case Launch() | HostOp() | Communicate():
                 yield self._run(instruction)
-            case Copy(source, target):
+            case CopyBuffer(source, target):
                 yield f"{self.name(target)} = Copy( {self.name(source)} )"
-            case Loop():
+            case HostLoop():
                 yield from self._loop(instruction)
             case GetStream(number):
                 yield f"GetCurrentStream into Stream {number}"
@@ -180,23 +178,23 @@ class _Text:
         size = _product(extents)
         return f"{name} = ALLOCATE(buffer={name}, mem_type=global, size={size}, zero_init=false, resets_to_zero=false)"
 
-    def _select(self, select: Select, loop: Loop | None) -> str:
+    def _select(self, select: Select, loop: HostLoop | None) -> str:
         original = self.names[select.original]
-        place = select.axis
+        selected = select.axis
         dtype = self.tensors[select.original]
-        kept: list[tuple[str, Extent | str]] = []
+        remaining: list[tuple[str, Extent | str]] = []
         for axis, (text, extent) in enumerate(zip(original.axes, original.extents, strict=True)):
-            if axis != place:
-                kept.append(("bS" if text.startswith("bS") else "iS", extent))
+            if axis != selected:
+                remaining.append(("bS" if text.startswith("bS") else "iS", extent))
             elif select.size is not None and not text.startswith("iStreamIdx"):
-                kept.append(("iS", self._count(select.size, loop)))
-        self.names[select.value] = self._named(self.next_tensor, "l", dtype, kept)
+                remaining.append(("iS", self._count(select.size, loop)))
+        self.names[select.value] = self._named(self.next_tensor, "l", dtype, remaining)
         self.tensors[select.value] = dtype
         self.next_tensor += 1
         size = "" if select.size is None else f", size = {self._count(select.size, loop)}"
         index = self._count(select.index, loop)
         return (
-            f"{self.name(select.value)} = HirAliasSelect( {original.name}, axis = {original.axes[place]}, "
+            f"{self.name(select.value)} = HirAliasSelect( {original.name}, axis = {original.axes[selected]}, "
             f"index = {index}{size} )"
         )
 
@@ -216,16 +214,16 @@ class _Text:
         return f"{outputs} = {call}" if outputs else call
 
     def _operands(self, segment: CompiledSegment, inputs: Sequence[int]) -> str:
-        """The operands of a segment of one op, as they are called here."""
+        """Prints the operands of a segment that has one op."""
         (node,) = segment.part.fusion.nodes
-        given = dict(zip(segment.inputs, inputs, strict=True))
+        names = dict(zip(segment.inputs, inputs, strict=True))
         index_map = segment.part.segment.index_map
-        texts = (repr(o.value) if isinstance(o, Literal) else self.name(given[index_map[o]]) for o in node.operands)
+        texts = (repr(o.value) if isinstance(o, Literal) else self.name(names[index_map[o]]) for o in node.operands)
         return ", ".join(texts)
 
-    def _loop(self, loop: Loop) -> Iterator[str]:
-        filled = (i for i in loop.body if isinstance(i, Select) and i.original in self.names)
-        streamed = [i for i in filled if any(a.startswith("iStreamIdx") for a in self.names[i.original].axes)]
+    def _loop(self, loop: HostLoop) -> Iterator[str]:
+        selects = (i for i in loop.body if isinstance(i, Select) and i.original in self.names)
+        streamed = [i for i in selects if any(a.startswith("iStreamIdx") for a in self.names[i.original].axes)]
         if any(isinstance(i, GetStream) for i in loop.body) and streamed:
             names = self.names[streamed[0].original].axes
             yield f"FOR StreamIdx in {next(a for a in names if a.startswith('iStreamIdx'))}:"
@@ -235,12 +233,12 @@ class _Text:
         for instruction in loop.body:
             yield from (f"  {line}" for line in self._lines(instruction, loop))
 
-    def _stream(self, stream: PoolStream | NamedStream, loop: Loop | None) -> str:
+    def _stream(self, stream: PoolStream | NamedStream, loop: HostLoop | None) -> str:
         if isinstance(stream, NamedStream):
             return f"Stream {stream.number}"
         return f"Stream {self._count(stream.index, loop)}"
 
-    def _count(self, count: Count, loop: Loop | None) -> str:
+    def _count(self, count: Count, loop: HostLoop | None) -> str:
         if not isinstance(count, Integer) or loop is None or loop.index not in count.reads:
             return str(count)
         return "StreamIdx" if count.value == loop.index else f"( StreamIdx % {STREAMS} )"
@@ -248,12 +246,12 @@ class _Text:
 
 def _call(name: str, arguments: str) -> str:
     title = "".join(word.capitalize() for word in name.split("_"))
-    more = ", cache_op=Streaming" if name == "set" else ""
-    return f"{title}( {arguments}{more} )"
+    cache_hint = ", cache_op=Streaming" if name == "set" else ""
+    return f"{title}( {arguments}{cache_hint} )"
 
 
 def _product(extents: Sequence[str]) -> str:
-    """A product of two at a time."""
+    """Prints a product as nested binary products."""
     text = extents[0] if extents else "1"
     for extent in extents[1:]:
         text = f"( {text} * {extent} )"

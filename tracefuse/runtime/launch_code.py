@@ -1,9 +1,7 @@
-"""What a segment's kernels are given, as Python text: pointers or arrays, scratch buffers, extents and scalars.
+"""Writes the arguments of a segment's kernels as Python text: pointers or arrays, scratch buffers, extents, scalars.
 
-The same arithmetic stands in the function of a whole call and in the function of one segment; they differ in how they
-name values.
-
-Knows: lowered segments, how their symbols read in the fusion. Must not know: kernels, when something is launched.
+The function of a whole call and the function of one segment contain the same arithmetic. They differ only in the names
+of values.
 """
 
 from __future__ import annotations
@@ -20,117 +18,127 @@ from tracefuse.partition.segmentation import Part
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered
 
 
-class Border(Protocol):
-    """How a segment's own symbols read in the fusion that it is a part of."""
+class SegmentInterface(Protocol):
+    """Maps a segment's own symbols to expressions of the enclosing fusion."""
 
     part: Part
     original: dict[Symbol, Extent]
 
     def to_original(self, extent: Extent) -> Extent:
-        """An expression of the segment's symbols in the fusion's."""
+        """Returns an expression of the segment's symbols in terms of the fusion's."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
-    """How values are written, by their original numbers, and scratch buffers by position.
+class ArgumentNames:
+    """The variables of values, by their number in the fusion, and of scratch buffers, by position.
 
-    tensor: what a kernel is given for one. array: the array itself. value: an extent or a scalar. cell: where kernels
-    note positions outside their axis.
+    tensor: the kernel argument of a tensor. array: the array itself. value: an extent or a scalar. error_flag: the flag
+    that kernels set for an index out of range.
     """
 
     tensor: Callable[[int], str]
     array: Callable[[int], str]
     value: Callable[[int], str]
     scratch: Callable[[int], str]
-    cell: str = "c"
+    error_flag: str = "c"
 
 
 class LaunchCode:
-    """The arguments of a segment's launches under any names."""
+    """Writes the arguments of a segment's launches with any naming of values."""
 
-    def __init__(self, border: Border, lowered: Lowered) -> None:
-        self.border, self.lowered = border, lowered
-        self.index_map = border.part.segment.index_map
+    def __init__(self, interface: SegmentInterface, lowered: Lowered) -> None:
+        self.interface, self.lowered = interface, lowered
+        self.index_map = interface.part.segment.index_map
 
     def inputs(self) -> tuple[int, ...]:
-        """What is read, by original number: tensors first, then extents and scalars as they come."""
-        found = dict.fromkeys(self.index_map[number] for number in self.border.part.written.tensor_inputs)
+        """Returns the values that the launches read, by number in the fusion.
 
-        def noted(number: int) -> str:
-            found[number] = None
+        Tensors come first, then extents and scalars in order of use.
+        """
+        inputs = dict.fromkeys(self.index_map[number] for number in self.interface.part.decomposed.tensor_inputs)
+        outputs = frozenset(self.interface.part.segment.original_outputs)
+
+        def record(number: int) -> str:
+            inputs[number] = None
             return ""
 
-        made = frozenset(self.border.part.segment.original_outputs)
-        names = Names(lambda n: "" if n in made else noted(n), lambda n: "" if n in made else noted(n), noted, str)
+        def record_tensor(number: int) -> str:
+            return "" if number in outputs else record(number)
+
+        names = ArgumentNames(record_tensor, record_tensor, record, str)
         list(self.scratch(names))
         list(self.arguments(names))
         list(self.checks(names, ""))
-        return tuple(found)
+        return tuple(inputs)
 
-    def scratch(self, names: Names) -> Iterator[str]:
-        """The elements of each scratch buffer."""
+    def scratch(self, names: ArgumentNames) -> Iterator[str]:
+        """Yields the number of elements of each scratch buffer."""
         for scratch in self.lowered.scratch:
             yield self._extent(scratch.size, names)
 
     def scratch_extents(self) -> list[Extent]:
-        """The elements of each scratch buffer, in the fusion's own extents."""
-        own = (substitute(scratch.size, self.lowered.derived) for scratch in self.lowered.scratch)
-        return [self.border.to_original(size) for size in own]
+        """Returns the number of elements of each scratch buffer, in the extents of the fusion."""
+        sizes = (substitute(scratch.size, self.lowered.derived) for scratch in self.lowered.scratch)
+        return [self.interface.to_original(size) for size in sizes]
 
-    def arguments(self, names: Names) -> Iterator[list[str]]:
-        """The arguments of each launch."""
+    def arguments(self, names: ArgumentNames) -> Iterator[list[str]]:
+        """Yields the arguments of each launch."""
         for launch in self.lowered.launches:
             yield self._arguments(launch, names)
 
-    def _arguments(self, launch: LaunchSpec, names: Names) -> list[str]:
+    def _arguments(self, launch: LaunchSpec, names: ArgumentNames) -> list[str]:
         tensors = [names.tensor(self.index_map[number]) for number in launch.tensors]
         scratch = [names.scratch(k) for k in launch.scratch]
-        cell = [names.cell] if launch.noted else []
+        error_flag = [names.error_flag] if launch.noted else []
         integers = [self._extent(Expression((((s,), 1),)), names) for s in launch.integers]
         scalars = [text for number in launch.scalars for text in self._scalar(number, names)]
-        return [*tensors, *scratch, *cell, *integers, *scalars]
+        return [*tensors, *scratch, *error_flag, *integers, *scalars]
 
     @property
-    def noted(self) -> dict[int, Node]:
-        """By number, the nodes of which kernels note positions outside their axis."""
+    def checked_nodes(self) -> dict[int, Node]:
+        """The nodes whose indices kernels check, by the number that a kernel leaves in the error flag."""
         return {number: node for launch in self.lowered.launches for number, node in launch.noted.items()}
 
-    def raise_noted(self, noted: Any, found: Mapping[int, tuple[int, Any]]) -> None:
-        """What `checks` calls."""
-        raise_noted(self.border.part.written, int(noted), found)
+    def raise_error(self, error_flag: Any, indexed: Mapping[int, tuple[int, Any]]) -> None:
+        """Raises OutOfRangeError for the node that set the error flag. indexed: see `checks`."""
+        raise_noted(self.interface.part.decomposed, int(error_flag), indexed)
 
-    def checks(self, names: Names, call: str) -> Iterator[str]:
-        """The lines after the launches that raise what kernels noted. call: the name of `raise_noted`."""
-        if not self.noted:
+    def checks(self, names: ArgumentNames, call: str) -> Iterator[str]:
+        """Yields the lines after the launches that raise if a kernel set the error flag.
+
+        call: the name of `raise_error`. It is called with the flag and, for each checked node, the extent of the
+        indexed axis and the array of indices.
+        """
+        if not self.checked_nodes:
             return
-        yield f"    if {names.cell}[0]:"
-        found = (f"{number}: ({self._checked(node, names)})" for number, node in self.noted.items())
-        yield f"        {call}({names.cell}[0], {{{', '.join(found)}}})"
+        yield f"    if {names.error_flag}[0]:"
+        indexed = (f"{number}: ({self._indexed(node, names)})" for number, node in self.checked_nodes.items())
+        yield f"        {call}({names.error_flag}[0], {{{', '.join(indexed)}}})"
 
-    def _checked(self, node: Node, names: Names) -> str:
-        """The extent of the axis that is indexed, and the array of positions if it is in memory."""
-        local = self.border.part.written
+    def _indexed(self, node: Node, names: ArgumentNames) -> str:
+        """Returns the extent of the indexed axis, and the array of indices if it is in memory."""
+        local = self.interface.part.decomposed
         extent = local.shape_of(node.operands[0])[node.attributes["dim"]]
         positions = origin_of_positions(local, node)
         array = "None" if positions is None else names.array(self.index_map[positions])
         return f"{self._extent(extent, names)}, {array}"
 
-    def _scalar(self, number: int, names: Names) -> list[str]:
-        """The number, or the two parts of a complex one."""
+    def _scalar(self, number: int, names: ArgumentNames) -> list[str]:
+        """Returns a scalar, or the real and imaginary part of a complex one."""
         text = names.value(self.index_map[number])
-        is_complex = self.border.part.written.values[number].dtype.is_complex
+        is_complex = self.interface.part.decomposed.values[number].dtype.is_complex
         return [f"{text}.real", f"{text}.imag"] if is_complex else [text]
 
-    def _extent(self, extent: Extent, names: Names) -> str:
-        return python_text(substitute(extent, self.lowered.derived), lambda own: self._symbol(own, names))
+    def _extent(self, extent: Extent, names: ArgumentNames) -> str:
+        return python_text(substitute(extent, self.lowered.derived), lambda s: self._symbol(s, names))
 
-    def _symbol(self, own: Symbol, names: Names) -> str:
-        original = self.border.original.get(own)
+    def _symbol(self, local: Symbol, names: ArgumentNames) -> str:
+        original = self.interface.original.get(local)
         if original is not None:
             return python_text(original, lambda s: names.value(s.id if s.id is not None else 0))
-        found = STRIDE_NAME.fullmatch(own.name)
-        assert found is not None
-        number, axis = map(int, found.groups())
-        itemsize = self.border.part.written.values[number].dtype.itemsize
+        match = STRIDE_NAME.fullmatch(local.name)
+        assert match is not None
+        number, axis = map(int, match.groups())
+        itemsize = self.interface.part.decomposed.values[number].dtype.itemsize
         return f"({names.array(self.index_map[number])}.strides[{axis}] // {itemsize})"

@@ -1,9 +1,7 @@
-"""What the loops over slices of a plan are for given sizes: how each slice is computed, and the memory that takes.
+"""Finds the workers of a plan's stream-parallel loops at given sizes, and the memory that they need.
 
-Kernels of slices are chosen for shapes and strides, which arrays show that stand for those of a call: they have its
-shapes and layouts and nearly no memory, and nothing runs on them.
-
-Knows: plans, loops, sizes. Must not know: frontends, what memory is counted for.
+The kernels of a slice depend on shapes and strides. Placeholder arrays provide these: they have the shapes and layouts
+of the arrays of a call, and the memory of one element. Nothing runs on them.
 """
 
 from __future__ import annotations
@@ -12,59 +10,65 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from segments import Allocate, Loop
+from segments import AllocateBuffer, HostLoop
 from tracefuse.dynamic.layouts import BROADCAST, CONTIGUOUS, UNIT, Strided
 from tracefuse.ir.extents import evaluate
 from tracefuse.runtime.plan import Plan
-from tracefuse.runtime.streams.slice_loops import SliceLoop
-from tracefuse.runtime.streams.slices import Lane
+from tracefuse.runtime.streams.slices import StreamWorker
+from tracefuse.runtime.streams.stream_loops import StreamLoop
 
 
 @dataclass(frozen=True, slots=True)
 class LoopPlan:
-    """One loop for given sizes. segments: the positions of those that it runs. lanes: how each of them computes its
-    slices; shorter: the last piece, where that is shorter. count: the streams that have work."""
+    """A stream-parallel loop at given sizes.
+
+    segments: the positions of the segments that it runs. workers: one for each of them. shorter: the workers of a
+    shorter last chunk. count: the number of streams that have work.
+    """
 
     segments: tuple[int | None, ...]
-    lanes: tuple[Lane, ...]
-    shorter: tuple[Lane, ...]
+    workers: tuple[StreamWorker, ...]
+    shorter: tuple[StreamWorker, ...]
     count: int
 
     @property
-    def room(self) -> int:
-        """The bytes of what the iterations need while they run."""
-        return self.count * sum(lane.room for lane in (*self.lanes, *self.shorter))
+    def scratch_bytes(self) -> int:
+        """The scratch memory of all streams, in bytes."""
+        return self.count * sum(worker.scratch_bytes for worker in (*self.workers, *self.shorter))
 
 
 def loop_plans(plan: Plan, sizes: Mapping[Any, int]) -> Iterator[LoopPlan]:
-    """The loops of a plan in order, for extents and integer scalars by id; a loop without iterations is left out."""
+    """Yields the loops of a plan in order, without those that have no iterations.
+
+    sizes: extents and integer scalars by id.
+    """
     for instruction in plan.program.instructions:
-        if isinstance(instruction, Loop):
-            loop = SliceLoop(instruction, plan.segmentation.fusion, plan.target)
-            values = [_described(plan, number, sizes) for number in loop.values]
+        if isinstance(instruction, HostLoop):
+            loop = StreamLoop(instruction, plan.segmentation.fusion, plan.target)
+            values = [_placeholder(plan, number, sizes) for number in loop.values]
             total = loop.iterations(values)
             if total > 0:
-                lanes, shorter = loop.lanes(total, values)
-                yield LoopPlan(loop.segments, tuple(lanes), tuple(shorter), min(total, loop.lane_count(values)))
+                workers, shorter = loop.workers(total, values)
+                yield LoopPlan(loop.segments, tuple(workers), tuple(shorter), min(total, loop.worker_count(values)))
 
 
-def rooms_of_loops(plan: Plan, sizes: Mapping[Any, int]) -> dict[int, int]:
-    """For each segment that runs in a loop, the bytes of what the iterations of that loop need."""
-    return {step: loop.room for loop in loop_plans(plan, sizes) for step in loop.segments if step is not None}
+def loop_scratch_bytes(plan: Plan, sizes: Mapping[Any, int]) -> dict[int, int]:
+    """Returns, for each segment in a loop, the scratch memory of that loop in bytes."""
+    return {step: loop.scratch_bytes for loop in loop_plans(plan, sizes) for step in loop.segments if step is not None}
 
 
-def plans_of_slices(plan: Plan, sizes: Mapping[Any, int]) -> dict[int, Plan]:
-    """For each segment that runs in a loop, what a slice of it runs; without those that the array library computes."""
-    found: dict[int, Plan] = {}
+def slice_plans(plan: Plan, sizes: Mapping[Any, int]) -> dict[int, Plan]:
+    """Returns the plan of one slice for each segment in a loop, except those that the array library computes."""
+    plans: dict[int, Plan] = {}
     for loop in loop_plans(plan, sizes):
-        for step, lane in zip(loop.segments, loop.lanes, strict=True):
-            if step is not None and lane.plan is not None:
-                found[step] = lane.plan
-    return found
+        for step, worker in zip(loop.segments, loop.workers, strict=True):
+            if step is not None and worker.plan is not None:
+                plans[step] = worker.plan
+    return plans
 
 
-def _described(plan: Plan, number: int, sizes: Mapping[Any, int]) -> Any:
-    """What stands for a value of a call: an array, an integer, any number."""
+def _placeholder(plan: Plan, number: int, sizes: Mapping[Any, int]) -> Any:
+    """Returns a placeholder for a value of a call: an array without data, an extent or a number."""
     fusion = plan.segmentation.fusion
     if number < 0:
         return sizes[number]
@@ -73,7 +77,7 @@ def _described(plan: Plan, number: int, sizes: Mapping[Any, int]) -> Any:
         if value.dtype.is_integer:
             return sizes.get(number, 1) if value.extent is None else evaluate(value.extent, sizes)
         return value.dtype.numpy.type(0).item()
-    specs: dict[int, Any] = {i.value: i.spec for i in plan.program.instructions if isinstance(i, Allocate)}
+    specs: dict[int, Any] = {i.value: i.spec for i in plan.program.instructions if isinstance(i, AllocateBuffer)}
     extents = specs[number].extents if number in specs else fusion.shape_of(number)
     shape = tuple(evaluate(extent, sizes) for extent in extents)
     layouts = dict(zip(fusion.tensor_inputs, plan.layouts, strict=True))
@@ -81,7 +85,7 @@ def _described(plan: Plan, number: int, sizes: Mapping[Any, int]) -> Any:
 
 
 def _strides(shape: Sequence[int], layout: Strided | None) -> tuple[int, ...]:
-    """Strides in elements that make an array of that layout."""
+    """Returns strides, in elements, that give an array of `shape` the layout."""
     result: list[int] = []
     inner = 1
     for axis in range(len(shape) - 1, -1, -1):

@@ -1,9 +1,7 @@
-"""How much memory a plan takes for given sizes, and the error where there is not so much.
+"""Computes the peak memory of a plan at given sizes, and the error for a call that runs out of memory.
 
-Counted is what a call allocates: intermediates, results that are given no memory, and buffers that a segment needs
-while it runs. Libraries may take more inside (copies of operands, workspaces).
-
-Knows: plans, extents. Must not know: allocators, frontends.
+The count includes intermediates, results without an output buffer, and scratch buffers. It excludes what libraries
+allocate internally, such as copies of operands and workspaces.
 """
 
 from __future__ import annotations
@@ -13,19 +11,19 @@ from dataclasses import replace
 from typing import Any
 
 import segments
-from segments import Allocate, Launch, MemoryUse
+from segments import AllocateBuffer, Launch, MemoryUse
 from tracefuse.errors import OutOfMemoryError
 from tracefuse.ir.extents import evaluate, product
 from tracefuse.ir.fusion import Fusion
 from tracefuse.partition import segment_table
 from tracefuse.runtime.compiled_segment import CompiledSegment
-from tracefuse.runtime.loop_plans import rooms_of_loops
+from tracefuse.runtime.loop_plans import loop_scratch_bytes
 from tracefuse.runtime.plan import Plan
 from tracefuse.runtime.streams.stream_program import SlotAllocation
 
 
 def tensor_bytes(fusion: Fusion, number: int, sizes: Mapping[Any, int]) -> int:
-    """Bytes of the elements of a tensor; 0 for a scalar."""
+    """Returns the bytes of a tensor's elements, 0 for a scalar."""
     value = fusion.values[number]
     if not value.is_tensor:
         return 0
@@ -36,42 +34,44 @@ def tensor_bytes(fusion: Fusion, number: int, sizes: Mapping[Any, int]) -> int:
 
 
 def memory_of(plan: Plan, sizes: Mapping[Any, int]) -> MemoryUse:
-    """What a call of `plan` with these extents (and integer scalars) takes, in bytes."""
-    fusion, rooms = plan.segmentation.fusion, plan.rooms
-    loops = rooms_of_loops(plan, sizes)
+    """Returns the memory that a call of `plan` uses, in bytes. sizes: extents and integer scalars by id."""
+    fusion, arena_plan = plan.segmentation.fusion, plan.arena_plan
+    loops = loop_scratch_bytes(plan, sizes)
 
     def scratch_of(launch: Launch) -> int:
         segment = launch.label
         assert isinstance(segment, CompiledSegment)
         if launch.step in loops:
             return loops[launch.step]
-        own = enumerate(segment.scratch)
         return sum(
-            dtype.itemsize * evaluate(size, sizes) for k, (dtype, size) in own if (launch.step, k) not in rooms.scratch
+            dtype.itemsize * evaluate(size, sizes)
+            for k, (dtype, size) in enumerate(segment.scratch)
+            if (launch.step, k) not in arena_plan.scratch
         )
 
-    slots = {i.value: i.spec for i in plan.program.instructions if isinstance(i, Allocate)}
+    specs = {i.value: i.spec for i in plan.program.instructions if isinstance(i, AllocateBuffer)}
 
     def bytes_of(number: int) -> int:
-        if number in rooms.slots:
+        if number in arena_plan.slots:
             return 0
-        spec = slots.get(number)
+        spec = specs.get(number)
         if isinstance(spec, SlotAllocation):
             return evaluate(product(spec.extents) * spec.dtype.itemsize, sizes)
         return tensor_bytes(fusion, number, sizes)
 
     use = segments.memory_use(plan.program, bytes_of, scratch_of)
-    # Rooms are there from the first launch to the end.
-    return replace(use, peak=use.peak + rooms.bytes_of(sizes))
+    # Arenas live from the first launch to the end of the call.
+    return replace(use, peak=use.peak + arena_plan.bytes_of(sizes))
 
 
 def out_of_memory(plan: Plan, sizes: Mapping[Any, int], step: int | None, error: BaseException) -> OutOfMemoryError:
-    """What to raise where memory ran out in front of segment `step`."""
+    """Builds the error for a call that ran out of memory before segment `step`."""
     use = memory_of(plan, sizes)
-    what = "the host" if step is None else f"segment {step} ({plan.segments[step]})"
+    consumer = "the host" if step is None else f"segment {step} ({plan.segments[step]})"
     message = getattr(error, "message", str(error))
     return OutOfMemoryError(
-        f"no memory for {what}: {message}; the call needs {segment_table.bytes_text(use.peak)} beside its arguments, "
-        f"{segment_table.bytes_text(use.kept)} of it for results",
-        hint=getattr(error, "hint", None) or "free arrays, or compute in parts; f.explain(*args) shows what is needed",
+        f"out of memory at {consumer}: {message}; the call needs {segment_table.bytes_text(use.peak)} in addition "
+        f"to its arguments, {segment_table.bytes_text(use.kept)} of it for results",
+        hint=getattr(error, "hint", None)
+        or "free arrays, or compute in parts; f.explain(*args) shows the memory of each segment",
     )

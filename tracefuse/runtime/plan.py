@@ -1,9 +1,7 @@
-"""A plan: the segments of a fusion compiled for the layouts and the size facts of a call, and the program to run them.
+"""Plans: the segments of a fusion, compiled for the layouts and size guards of a call, and the host program.
 
-Every fact about sizes that lowering used is a guard of the plan, in terms of the fusion's own extents. A call whose
-sizes keep the guards runs the plan as it is: kernels take extents as arguments.
-
-Knows: segments, lowering, kernels of a device, the host program. Must not know: frontends, caches.
+Every fact about sizes that lowering relied on becomes a guard of the plan, in terms of the fusion's extents. The plan
+serves every call that satisfies the guards, because kernels take extents as arguments.
 """
 
 from __future__ import annotations
@@ -26,12 +24,12 @@ from tracefuse.partition.overwriting import in_place
 from tracefuse.partition.segmentation import Part, Segmentation, prepare_lowering
 from tracefuse.partition.slicing import Sliced
 from tracefuse.partition.stream_marks import on_streams
-from tracefuse.runtime.arena import NO_ROOMS, Rooms, lay_out, span_of
+from tracefuse.runtime.arena import NO_ARENAS, ArenaPlan, plan_arenas, slot_bytes
 from tracefuse.runtime.compile_all import compile_all
 from tracefuse.runtime.compiled_segment import CompiledSegment, Watch, called_segment, kernel_segment
 from tracefuse.runtime.host_program import build_host_program
-from tracefuse.runtime.memory.donation import Donated, Taken, taken_by, takers
-from tracefuse.runtime.memory.given_buffers import Given, returned
+from tracefuse.runtime.memory.buffer_facts import OutputBuffer, returned
+from tracefuse.runtime.memory.donation import Donated, ReusedBuffer, keep_direct, plan_reuse
 from tracefuse.runtime.streams.slices import Computation
 from tracefuse.runtime.streams.stream_plan import host_op_of, segment_call
 from tracefuse.runtime.streams.stream_program import build_stream_program
@@ -41,21 +39,22 @@ from tracefuse.schedule.launch_spec import Lowered
 from tracefuse.schedule.nest import contiguous_strides
 from tracefuse.schedule.sizes import Sizes
 
-_STRAIGHT = segments.Allocate | segments.Alias | segments.Launch | segments.Copy | segments.Release
+_STRAIGHT = segments.AllocateBuffer | segments.Alias | segments.Launch | segments.CopyBuffer | segments.Release
 
 
 def is_written(program: Program) -> bool:
-    """Whether all that is on several streams is loops over slices, so that a program can be written as one function."""
-    return all(isinstance(i, _STRAIGHT | segments.HostOp | segments.Loop) for i in program.instructions)
+    """Whether a program uses several streams only in stream-parallel loops, so that it compiles to one function."""
+    return all(isinstance(i, _STRAIGHT | segments.HostOp | segments.HostLoop) for i in program.instructions)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """What runs a call whose layouts are these and whose sizes keep the guards (in the fusion's own extents).
+    """Runs calls whose arguments have these layouts and whose sizes satisfy the guards.
 
-    aligned: the arguments that must start at a multiple of 16 bytes. given: the memory that results go into; direct:
-    those of its values that are written there by the kernel that makes them. rooms: where intermediates live. cause:
-    what changed since the plan before. donated: the arguments whose memory may be taken; taken: the values that do.
+    aligned: the arguments that must start at a multiple of 16 bytes. guards: in the fusion's extents. arena_plan: the
+    slots of intermediates. output_buffers: the arrays that results go into. direct: the values that their kernel writes
+    straight into an output buffer. cause: what changed since the previous plan. donated: the arguments whose buffers
+    may be reused. reused: the values that reuse them.
     """
 
     segmentation: Segmentation
@@ -66,69 +65,69 @@ class Plan:
     segments: tuple[CompiledSegment, ...]
     program: Program
     runner: Runner
-    rooms: Rooms
-    given: tuple[Given, ...] = ()
+    arena_plan: ArenaPlan
+    output_buffers: tuple[OutputBuffer, ...] = ()
     direct: frozenset[int] = frozenset()
     cause: str = ""
     donated: tuple[Donated, ...] = ()
-    taken: tuple[Taken, ...] = ()
+    reused: tuple[ReusedBuffer, ...] = ()
 
     @property
     def is_straight(self) -> bool:
-        """Whether the program is launches on one stream, with what they allocate, copy and release."""
+        """Whether the program only allocates, launches, copies and releases, on one stream."""
         return all(isinstance(i, _STRAIGHT) for i in self.program.instructions)
 
     @property
     def is_written(self) -> bool:
-        """Whether the program can be written as one function; else `runner` runs it."""
+        """Whether the program compiles to one function; otherwise `runner` runs it."""
         return is_written(self.program)
 
     @property
     def memory(self) -> tuple[int, ...]:
-        """The numbers of the memory of results and intermediates that is no argument: buffers, and what is taken."""
+        """The numbers of output buffers that are not arguments, and of reused donated buffers."""
         inputs = self.segmentation.fusion.inputs
-        own = (given.memory for given in self.given if given.memory not in inputs)
-        return (*own, *(one.given.memory for one in self.taken))
+        passed = (buffer.memory for buffer in self.output_buffers if buffer.memory not in inputs)
+        return (*passed, *(reuse.buffer.memory for reuse in self.reused))
 
     @property
-    def lent(self) -> tuple[tuple[int, int], ...]:
-        """Where results live in donated memory: (position of the argument, position of the result)."""
+    def donated_results(self) -> tuple[tuple[int, int], ...]:
+        """The results in donated buffers, as (position of the argument, position of the result)."""
         fusion = self.segmentation.fusion
         numbers = returned(fusion)
-        kept = ((one.donor, one.given.value) for one in self.taken if one.given.value in numbers)
-        return tuple((fusion.inputs.index(donor), numbers.index(value)) for donor, value in kept)
+        results = ((reuse.donor, reuse.buffer.value) for reuse in self.reused if reuse.buffer.value in numbers)
+        return tuple((fusion.inputs.index(donor), numbers.index(value)) for donor, value in results)
 
 
 def build_plan(
     segmentation: Segmentation, target: Target, layouts: LayoutKey, values: Mapping[int, int],
     strides: Mapping[str, int], *, guards: Sequence[Guard] = (), aligned: frozenset[int] = frozenset(),
-    options: Options | None = None, disk: DiskCache | None = None, given: Sequence[Given] = (),
+    options: Options | None = None, disk: DiskCache | None = None, output_buffers: Sequence[OutputBuffer] = (),
     watch: Watch | None = None,
     slices_of: Callable[[Sliced], Computation] | None = None, donated: Sequence[Donated] = (),
 ) -> Plan:  # fmt: skip
-    """Lowers and compiles every segment for the sizes of a call; several segments compile at once.
+    """Lowers and compiles every segment for the sizes of a call. Segments compile in parallel.
 
-    values: extents and integer scalars by id. strides: of arguments and given memory that are not contiguous, by symbol
-    name. guards: those of the segmentation itself. aligned: arguments whose memory starts at a multiple of 16 bytes.
-    options: those in force, if none are given. disk: where compiled kernels are kept. given: the memory that results go
-    into. donated: arguments whose memory may be taken by what is made. watch: what runs in place of each segment, from
-    it and its position. slices_of: compiles what computes one slice. Raises CompileError, naming the segment.
+    values: extents and integer scalars by id. strides: of arguments and output buffers that are not contiguous, by
+    symbol name. guards: those of the segmentation. aligned: the arguments that start at a multiple of 16 bytes.
+    options: defaults to the options in force. disk: the cache of compiled kernels. output_buffers: the arrays that
+    results go into. donated: the arguments whose buffers may be reused. watch: wraps each segment. slices_of: compiles
+    the computation of one slice. Raises CompileError that names the segment.
     """
     fusion = segmentation.fusion
     options = config.resolve() if options is None else options
     streamed = on_streams(fusion)
-    # In a program with streams, results are copied into given memory at the end.
-    taken = () if streamed else takers(segmentation, donated, given, values)
-    memory = () if streamed else (*given, *(one.given for one in taken))
+    # A program with streams copies results into output buffers at the end.
+    reused = () if streamed else plan_reuse(segmentation, donated, output_buffers, values)
+    memory = () if streamed else (*output_buffers, *(reuse.buffer for reuse in reused))
     lowering = _Lowering(segmentation, target, layouts, values, strides, aligned, options, memory)
-    found = [*guards, *(guard for one in taken for guard in one.guards)]
+    plan_guards = [*guards, *(guard for reuse in reused for guard in reuse.guards)]
     for position, part in enumerate(segmentation.segments):
         if part.library is None and part.slices is None and not (streamed and host_op_of(part)):
-            border, lowered = lowering.lower(position)
-            found += [border.original_guard(guard) for guard in lowered.guards]
-    lowerings, direct = lowering.found, frozenset(lowering.direct)
-    taken = taken_by(taken, direct)
-    memory = (*given, *(one.given for one in taken))
+            interface, lowered = lowering.lower(position)
+            plan_guards += [interface.original_guard(guard) for guard in lowered.guards]
+    lowerings, direct = lowering.lowerings, frozenset(lowering.direct)
+    reused = keep_direct(reused, direct)
+    memory = (*output_buffers, *(reuse.buffer for reuse in reused))
     functions = compile_all({k: lowered for k, (_, lowered) in lowerings.items()}, target, disk)
     compiled = [
         kernel_segment(*lowerings[position], functions[position], position, target)
@@ -139,143 +138,156 @@ def build_plan(
     if watch is not None:
         compiled = [c if c.part.slices is not None else watch(c, position) for position, c in enumerate(compiled)]
     if streamed:
-        program = _stream_program(segmentation, compiled, given, options, watched=watch is not None)
+        program = _stream_program(segmentation, compiled, output_buffers, options, watched=watch is not None)
     else:
         program = _host_program(segmentation, compiled, memory, direct, lowering.may_raise, options)
     runner = Runner(program, target.device)
-    rooms = _rooms(program, compiled, target, options) if is_written(program) else NO_ROOMS
+    arena_plan = _plan_arenas(program, compiled, target, options) if is_written(program) else NO_ARENAS
     return Plan(
-        segmentation, target, layouts, aligned, tuple(dict.fromkeys(found)), tuple(compiled), program, runner,
-        rooms, tuple(given), direct, donated=tuple(donated), taken=taken,
+        segmentation, target, layouts, aligned, tuple(dict.fromkeys(plan_guards)), tuple(compiled), program, runner,
+        arena_plan, tuple(output_buffers), direct, donated=tuple(donated), reused=reused,
     )  # fmt: skip
 
 
 def _fills(compiled: Sequence[CompiledSegment]) -> list[bool]:
-    """Of each segment, whether it fills memory that is allocated for it, or makes its results."""
+    """For each segment, whether it writes to allocated buffers; otherwise it returns new arrays."""
     return [one.lowered is not None or one.part.slices is not None for one in compiled]
 
 
 def _stream_program(
-    segmentation: Segmentation, compiled: Sequence[CompiledSegment], given: Sequence[Given], options: Options, *,
+    segmentation: Segmentation, compiled: Sequence[CompiledSegment], output_buffers: Sequence[OutputBuffer],
+    options: Options, *,
     watched: bool,
 ) -> Program:  # fmt: skip
-    """The program of a fusion with values on streams. watched: no segment is run by the array library alone."""
+    """Builds the program of a fusion with stream-parallel values. watched: every segment runs through its wrapper."""
     fills, reuses = _fills(compiled), not options.disables("loop_buffer_reuse")
     calls = [segment_call(k, c.part, c.inputs, c, fills[k], watched=watched) for k, c in enumerate(compiled)]
     graph, streams = segmentation.steps.graph, options.number_of_streams
-    return build_stream_program(segmentation.fusion, graph, calls, given, streams, reuses=reuses)
+    return build_stream_program(segmentation.fusion, graph, calls, output_buffers, streams, reuses=reuses)
 
 
 def _host_program(
-    segmentation: Segmentation, compiled: Sequence[CompiledSegment], memory: Sequence[Given], direct: frozenset[int],
-    may_raise: Sequence[bool], options: Options,
+    segmentation: Segmentation, compiled: Sequence[CompiledSegment], memory: Sequence[OutputBuffer],
+    direct: frozenset[int], may_raise: Sequence[bool], options: Options,
 ) -> Program:  # fmt: skip
-    """The program of any other, on as many streams as the options say."""
+    """Builds the program of a fusion without stream-parallel values, on the number of streams that the options give."""
     fusion, fills = segmentation.fusion, _fills(compiled)
     launches = [segments.Launch(k, c.inputs, c.part.segment.original_outputs, c) for k, c in enumerate(compiled)]
     program = build_host_program(fusion, segmentation.steps.graph, launches, fills, memory, direct, may_raise)
     return segments.spread(program, 1 if _overlap(fusion, memory) else options.streams)
 
 
-def _overlap(fusion: Fusion, memory: Sequence[Given]) -> bool:
-    """Whether memory that results go into has bytes of arguments, which a program does not know: it has other names."""
-    return any(one.shares or (one.same and one.memory not in fusion.inputs) for one in memory)
+def _overlap(fusion: Fusion, memory: Sequence[OutputBuffer]) -> bool:
+    """Whether an output buffer shares bytes with an argument. A program does not see this, as their numbers differ."""
+    return any(buffer.shares or (buffer.same and buffer.memory not in fusion.inputs) for buffer in memory)
 
 
-def _rooms(program: segments.Program, compiled: Sequence[CompiledSegment], target: Target, options: Options) -> Rooms:
-    """Where what the program makes lies in one memory: a slot for each scratch buffer, too."""
-    scratch = {k: [span_of(size, dtype.itemsize) for dtype, size in one.scratch] for k, one in enumerate(compiled)}
-    called = [one.code is None for one in compiled]
-    return lay_out(program, called, scratch, slots=target.calls.addresses, graph=options.graph)
+def _plan_arenas(
+    program: segments.Program, compiled: Sequence[CompiledSegment], target: Target, options: Options
+) -> ArenaPlan:
+    """Plans the arenas of a program, with a slot for each scratch buffer."""
+    scratch = {k: [slot_bytes(size, dtype.itemsize) for dtype, size in one.scratch] for k, one in enumerate(compiled)}
+    is_library = [one.code is None for one in compiled]
+    return plan_arenas(program, is_library, scratch, slots=target.calls.addresses, graph=options.graph)
 
 
 class _Lowering:
-    """Lowers the segments one by one; knows which results are written into given memory by then.
+    """Lowers the segments one by one and records which results their kernels write straight into output buffers.
 
-    found: the border and the launches of each segment. direct: those results.
+    lowerings: the interface and the kernels of each segment, by position. direct: those results.
     """
 
     def __init__(
         self, segmentation: Segmentation, target: Target, layouts: LayoutKey, values: Mapping[int, int],
-        strides: Mapping[str, int], aligned: frozenset[int], options: Options, given: Sequence[Given],
+        strides: Mapping[str, int], aligned: frozenset[int], options: Options,
+        output_buffers: Sequence[OutputBuffer],
     ) -> None:  # fmt: skip
         self.segmentation, self.templates = segmentation, target.templates
         self.values, self.strides, self.aligned, self.options = values, strides, aligned, options
         self.layout_of: dict[int, Strided | None] = dict(zip(segmentation.fusion.tensor_inputs, layouts, strict=True))
-        self.given = {g.value: g for g in given if g.is_nested and (g.layout is None or g.layout.aligned)}
+        usable = (b for b in output_buffers if b.is_nested and (b.layout is None or b.layout.aligned))
+        self.output_buffers = {buffer.value: buffer for buffer in usable}
         flagged = self.templates.flags_positions
         self.may_raise = [may_raise(part.fusion, in_kernels=flagged) for part in segmentation.segments]
         self.direct: set[int] = set()
-        self.found: dict[int, tuple[_Border, Lowered]] = {}
+        self.lowerings: dict[int, tuple[_SegmentInterface, Lowered]] = {}
 
-    def lower(self, position: int) -> tuple[_Border, Lowered]:
+    def lower(self, position: int) -> tuple[_SegmentInterface, Lowered]:
         part = self.segmentation.segments[position]
-        apart = {v for v in part.segment.original_outputs if v in self.given and not self._read_from(position, v)}
+        outputs = (v for v in part.segment.original_outputs if v in self.output_buffers)
+        direct = {v for v in outputs if not self._is_read_from(position, v)}
         if any(self.may_raise[position:]):
-            apart = set()  # what was passed in is changed after all that may fail
-        read_here = {v for v in apart if self._arguments(part, {v})}
-        apart -= {v for v in read_here if not in_place(part, self._arguments(part, {v}))}
-        inside = in_place(part, self._arguments(part, apart))
-        border, choice = self._choice(position, apart, inside)
+            direct = set()  # arguments change only after every segment that may raise
+        read_here = {v for v in direct if self._arguments(part, {v})}
+        direct -= {v for v in read_here if not in_place(part, self._arguments(part, {v}))}
+        inside = in_place(part, self._arguments(part, direct))
+        interface, choice = self._choose(position, direct, inside)
         if inside and not choice.template.writes_in_place:
-            apart -= read_here
-            border, choice = self._choice(position, apart, frozenset())
+            direct -= read_here
+            interface, choice = self._choose(position, direct, frozenset())
         workers = self.options.threads if self.templates.takes_workers else 0
         lowered = choice.lower().with_arithmetic(self.options.fast_math, workers)
-        self.direct |= apart
-        self.layout_of.update((v, self.given[v].layout) for v in apart)
-        self.found[position] = border, lowered
-        return border, lowered
+        self.direct |= direct
+        self.layout_of.update((v, self.output_buffers[v].layout) for v in direct)
+        self.lowerings[position] = interface, lowered
+        return interface, lowered
 
-    def _read_from(self, position: int, value: int) -> bool:
-        """Whether a later segment reads the memory of `value`, or this one another argument that shares its bytes."""
-        given = self.given[value]
+    def _is_read_from(self, position: int, value: int) -> bool:
+        """Whether a later segment reads the buffer of `value`, or this segment reads an argument that overlaps it."""
+        buffer = self.output_buffers[value]
         reads = [frozenset(part.segment.original_inputs) for part in self.segmentation.segments[position:]]
-        later = any(not own.isdisjoint((*given.same, *given.shares)) for own in reads[1:])
-        return later or not reads[0].isdisjoint(given.shares)
+        later = any(not inputs.isdisjoint((*buffer.same, *buffer.shares)) for inputs in reads[1:])
+        return later or not reads[0].isdisjoint(buffer.shares)
 
     def _arguments(self, part: Part, values: Collection[int]) -> frozenset[tuple[int, int]]:
-        """(output, input) of the segment, by its own numbers, for what is one array."""
-        own = {original: local for local, original in part.segment.index_map.items()}
-        pairs = ((value, argument) for value in values for argument in self.given[value].same)
-        return frozenset((own[v], own[a]) for v, a in pairs if a in part.segment.original_inputs)
+        """Returns the (output, input) pairs that are the same array, by the segment's own numbers."""
+        local_of = {original: local for local, original in part.segment.index_map.items()}
+        pairs = ((value, argument) for value in values for argument in self.output_buffers[value].same)
+        return frozenset((local_of[v], local_of[a]) for v, a in pairs if a in part.segment.original_inputs)
 
-    def _choice(self, position: int, apart: Collection[int], shared: frozenset[int]) -> tuple[_Border, Choice]:
-        """The template of a segment. apart: the results that it writes into given memory; shared: see `Memory`."""
+    def _choose(
+        self, position: int, direct: Collection[int], shared: frozenset[int]
+    ) -> tuple[_SegmentInterface, Choice]:
+        """Chooses the template of a segment.
+
+        direct: the results that its kernel writes straight into output buffers. shared: see `MemoryFacts`.
+        """
         part = self.segmentation.segments[position]
-        border = _Border(self.segmentation, part, {**self.layout_of, **{v: self.given[v].layout for v in apart}})
-        placed = border.placed({v for v in apart if self.given[v].layout is not None or not self.given[v].is_wide})
-        written, rule = prepare_lowering(part, self.options)
+        buffers = {v: self.output_buffers[v] for v in direct}
+        layout_of = {**self.layout_of, **{v: buffer.layout for v, buffer in buffers.items()}}
+        interface = _SegmentInterface(self.segmentation, part, layout_of)
+        placed = interface.placed({v for v, b in buffers.items() if b.layout is not None or not b.is_wide})
+        decomposed, rule = prepare_lowering(part, self.options)
         choice = choose(
-            written, rule, border.strides, border.sizes(self.values, self.strides), self.templates,
-            name=f"s{position}", contract=self.options.contract, aligned=border.aligned(self.aligned | self._wide()),
-            misaligned=border.misaligned(), placed=placed, shared=shared, given=border.own(apart),
+            decomposed, rule, interface.strides, interface.sizes(self.values, self.strides), self.templates,
+            name=f"s{position}", contract=self.options.contract, aligned=interface.aligned(self.aligned | self._wide()),
+            misaligned=interface.misaligned(), placed=placed, shared=shared, given=interface.outputs(direct),
             options=self.options,
         )  # fmt: skip
-        return border, choice
+        return interface, choice
 
     def _wide(self) -> frozenset[int]:
-        """The values of earlier segments that start at a multiple of 16 bytes."""
-        made = (v for part in self.segmentation.segments for v in part.segment.original_outputs)
-        return frozenset(v for v in made if v not in self.direct or self.given[v].is_wide)
+        """Returns the values of earlier segments that start at a multiple of 16 bytes."""
+        values = (v for part in self.segmentation.segments for v in part.segment.original_outputs)
+        return frozenset(v for v in values if v not in self.direct or self.output_buffers[v].is_wide)
 
 
-class _Border:
-    """How a segment's own symbols and numbers read in the fusion that it is a part of."""
+class _SegmentInterface:
+    """Maps a segment's own symbols and numbers to those of the enclosing fusion."""
 
     def __init__(self, segmentation: Segmentation, part: Part, layout_of: Mapping[int, Any]) -> None:
         self.fusion, self.part = segmentation.fusion, part
         self.layout_of = layout_of
         self.original: dict[Symbol, Extent] = {}
-        local = part.written
+        local = part.decomposed
         for key, number, axis in local.axis_ids():
             shape = self.fusion.values[part.segment.index_map[number]].shape
             self.original[Symbol(f"i{-key - 1}", key)] = self.fusion.canonical(shape[axis])
         for number in local.scalar_inputs:
             extent = local.values[number].extent
-            own = None if extent is None else as_symbol(extent)
-            if own is not None:
-                self.original.setdefault(own, self._scalar_extent(number))
+            local_symbol = None if extent is None else as_symbol(extent)
+            if local_symbol is not None:
+                self.original.setdefault(local_symbol, self._scalar_extent(number))
         self.strides: dict[int, Shape] = {n: self._strides(n) for n in local.tensor_inputs}
 
     def _scalar_extent(self, number: int) -> Extent:
@@ -285,48 +297,48 @@ class _Border:
         extent = self.fusion.values[original].extent
         return 0 if extent is None else self.fusion.canonical(extent)
 
-    def own(self, values: Collection[int]) -> frozenset[int]:
-        """The outputs among `values` (of the original)."""
+    def outputs(self, values: Collection[int]) -> frozenset[int]:
+        """Returns the segment's outputs among `values` of the fusion."""
         return frozenset(n for n in self.part.segment.outputs if self.part.segment.index_map[n] in values)
 
     def placed(self, values: Collection[int]) -> frozenset[int]:
-        """The outputs among `values` (of the original), whose strides from here on are those of their memory."""
-        own = self.own(values)
-        self.strides.update((n, self._strides(n)) for n in own)
-        return own
+        """Gives the outputs among `values` of the fusion the strides of their buffers, and returns them."""
+        outputs = self.outputs(values)
+        self.strides.update((n, self._strides(n)) for n in outputs)
+        return outputs
 
     def _layout(self, number: int) -> Any:
         return self.layout_of.get(self.part.segment.index_map[number])
 
     def _strides(self, number: int) -> Shape:
-        shape, layout = self.part.written.shape_of(number), self._layout(number)
+        shape, layout = self.part.decomposed.shape_of(number), self._layout(number)
         return contiguous_strides(shape) if layout is None else symbolic_strides(layout, shape, number)
 
     def aligned(self, arguments: frozenset[int]) -> frozenset[int]:
-        """The tensor inputs that start at a multiple of 16 bytes, from the values of the original that do."""
-        return frozenset(n for n in self.part.written.tensor_inputs if self.part.segment.index_map[n] in arguments)
+        """Returns the tensor inputs that start at a multiple of 16 bytes. arguments: the fusion's values that do."""
+        return frozenset(n for n in self.part.decomposed.tensor_inputs if self.part.segment.index_map[n] in arguments)
 
     def misaligned(self) -> frozenset[int]:
-        """The tensor inputs whose elements are not at multiples of their size."""
-        layouts = ((n, self._layout(n)) for n in self.part.written.tensor_inputs)
+        """Returns the tensor inputs whose elements are not at multiples of their size."""
+        layouts = ((n, self._layout(n)) for n in self.part.decomposed.tensor_inputs)
         return frozenset(n for n, layout in layouts if layout is not None and not layout.aligned)
 
     def to_original(self, extent: Extent) -> Extent:
-        """An expression of the segment's symbols in the fusion's."""
+        """Returns an expression of the segment's symbols in terms of the fusion's."""
         return substitute(extent, {**self.original, **self._stride_names(extent)})
 
     def _stride_names(self, extent: Extent) -> dict[Symbol, Extent]:
-        own = {stride_name(n, a): (n, a) for n in self.strides for a in range(len(self.strides[n]))}
-        found = [s for s in symbols(extent) if s.name in own]
+        axes = {stride_name(n, a): (n, a) for n in self.strides for a in range(len(self.strides[n]))}
+        strides = [s for s in symbols(extent) if s.name in axes]
         index_map = self.part.segment.index_map
-        return {s: symbol(stride_name(index_map[own[s.name][0]], own[s.name][1])) for s in found}
+        return {s: symbol(stride_name(index_map[axes[s.name][0]], axes[s.name][1])) for s in strides}
 
     def original_guard(self, guard: Guard) -> Guard:
         return replace(guard, left=self.to_original(guard.left), right=self.to_original(guard.right))
 
     def sizes(self, values: Mapping[int, int], strides: Mapping[str, int]) -> Sizes:
-        """The actual values of the segment's symbols."""
-        own = {s.id: evaluate(e, values) for s, e in self.original.items() if s.id is not None}
+        """Returns the values of the segment's symbols at a call."""
+        extents = {s.id: evaluate(e, values) for s, e in self.original.items() if s.id is not None}
         index_map = self.part.segment.index_map
         named = {
             stride_name(n, a): strides[stride_name(index_map[n], a)]
@@ -334,4 +346,4 @@ class _Border:
             for a in range(len(self.strides[n]))
             if stride_name(index_map[n], a) in strides
         }
-        return Sizes(own, named)
+        return Sizes(extents, named)

@@ -33,8 +33,8 @@ from tracefuse.frontend.tracer.routes import CHANGED, Route
 from tracefuse.generated_code import compile_function
 from tracefuse.runtime.argument_leaves import Leaf
 from tracefuse.runtime.devices import arrays
-from tracefuse.runtime.donated_arrays import TAKEN
-from tracefuse.runtime.memory.given_buffers import MemoryUse
+from tracefuse.runtime.donated_arrays import DONORS
+from tracefuse.runtime.memory.buffer_facts import OutputBufferUse
 
 NOT_APPLICABLE = object()
 """What a fast path returns if it does not apply to a call."""
@@ -50,7 +50,7 @@ class FastPath(NamedTuple):
 
     run: Callable[[Sequence[Any], Mapping[str, Any], Any, Any], Any]
     entry: Entry
-    use: MemoryUse
+    use: OutputBufferUse
     plans_alone: PlanCache[Any] | None
 
 
@@ -73,7 +73,7 @@ def call_signature(
     return types if out is None else (_OUT, type(out), *types)
 
 
-def write_fast_path(entry: Entry, call: CallArguments, use: MemoryUse, has_out: bool) -> FastPath | None:
+def write_fast_path(entry: Entry, call: CallArguments, use: OutputBufferUse, has_out: bool) -> FastPath | None:
     """Generates the fast path for calls like this one; None if they have to be flattened in full.
 
     use: output buffers and donated arguments of the call. has_out: whether the call has `out`.
@@ -96,7 +96,7 @@ def write_fast_path(entry: Entry, call: CallArguments, use: MemoryUse, has_out: 
         isinstance(entry.executable, Executable)
         and _takes_plain_arrays(entry, call)
         and not has_out
-        and use == MemoryUse()
+        and use == OutputBufferUse()
     ):
         plans = entry.executable.plans
     return FastPath(run, entry, use, plans)
@@ -123,11 +123,11 @@ class _NoFastPath(Exception):
 class _Writer:
     """Writes one fast path. names: globals of the function. lines: statements ahead of the call of the executable."""
 
-    def __init__(self, entry: Entry, use: MemoryUse) -> None:
+    def __init__(self, entry: Entry, use: OutputBufferUse) -> None:
         self.entry, self.use = entry, use
         self.names: dict[str, Any] = {
             "NOT_APPLICABLE": NOT_APPLICABLE,
-            "TAKEN": TAKEN,
+            "DONORS": DONORS,
             "assemble_result": assemble_result,
             "entry": entry,
         }
@@ -150,7 +150,7 @@ class _Writer:
         buffers = self._buffers() if has_out else []
         arguments = [*self._inputs(leaves), *buffers]
         self._guards(call, arguments)
-        if self.use == MemoryUse():
+        if self.use == OutputBufferUse():
             self.names["attempt"], more = executable.plans.attempt, ""
         else:
             self.names["attempt"], more = executable.plans.attempt_into, f", {self._name('use', self.use)}"
@@ -180,9 +180,9 @@ class _Writer:
             if leaf.kind == "static":
                 value, kind = self._name("s", leaf.value), self._name("t", type(leaf.value))
                 self._unless(f"{variable} is {value} or (type({variable}) is {kind} and {variable} == {value})")
-        taken = [f"id({v}) in TAKEN" for v, leaf in zip(variables, call.leaves, strict=True) if leaf.kind == "array"]
+        taken = [f"id({v}) in DONORS" for v, leaf in zip(variables, call.leaves, strict=True) if leaf.kind == "array"]
         if taken:
-            self._unless(f"not TAKEN or not ({' or '.join(taken)})")
+            self._unless(f"not DONORS or not ({' or '.join(taken)})")
         return variables
 
     def _leaves(self, node: Any, text: str, is_known: bool = False) -> Iterator[str]:
@@ -212,7 +212,7 @@ class _Writer:
         leaves = list(self._leaves(self.entry.trace.structure, "out", is_known=True))
         buffers: dict[int, str] = {}
         for variable, result in zip(leaves, self.entry.trace.results, strict=True):
-            if isinstance(result, OutputLeaf) and result.position in self.use.given:
+            if isinstance(result, OutputLeaf) and result.position in self.use.outputs:
                 buffers[result.position] = variable
             else:
                 self._unless(f"{variable} is None")

@@ -33,7 +33,7 @@ from tracefuse.frontend.tracing import Captured, Trace
 from tracefuse.ir.extents import evaluate
 from tracefuse.runtime.argument_leaves import array_key
 from tracefuse.runtime.devices import arrays
-from tracefuse.runtime.memory.given_buffers import returned
+from tracefuse.runtime.memory.buffer_facts import returned
 from tracefuse.runtime.targets.array_device import ArrayDevice
 from tracefuse.runtime.targets.cpu.cpu_target import cpu_target
 

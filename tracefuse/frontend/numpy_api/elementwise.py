@@ -74,8 +74,10 @@ def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bo
 @implements(np.nan_to_num)
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
     traced = as_traced(x)
+    if not copy:
+        return into(traced, nan_to_num(traced, True, nan, posinf, neginf))
     if traced.value.dtype.is_complex:
-        parts = (nan_to_num(apply(part, traced), copy, nan, posinf, neginf) for part in ("real", "imag"))
+        parts = (nan_to_num(apply(part, traced), True, nan, posinf, neginf) for part in ("real", "imag"))
         return apply("complex", *parts)
     if not traced.value.dtype.is_floating:
         return traced_ops.copy(traced)

@@ -12,7 +12,7 @@ from tracefuse import dtypes
 from tracefuse.errors import ScalarError, ShapeError
 from tracefuse.frontend.numpy_api import products
 from tracefuse.frontend.numpy_api.registry import Functions
-from tracefuse.frontend.tracer import shaping, traced_ops
+from tracefuse.frontend.tracer import shaping, traced_ops, views
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_array, as_tensor, as_traced, missing
@@ -60,9 +60,9 @@ def sliding_window_view(
         )
     for width, one in zip(shaping.new_shape_entries(widths, recorder), axes, strict=True):
         dim = normalize_axis(operator.index(one), rank)
-        result = recorder.movement("windows", [result], view_of=result, dim=dim, width=width)
+        result = views.take_view("windows", result, dim=dim, width=width)
     if result is traced:
-        result = recorder.alias(traced)
+        result = views.alias(traced)
     result.read_only = "the result of sliding_window_view"
     return result
 
@@ -159,7 +159,8 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
         shaping.expand_dims(part, tuple(k for k in range(len(parts)) if k != order[place])) if len(parts) > 1 else part
         for place, part in enumerate(parts)
     ]
-    return tuple(grids) if sparse or len(parts) < 2 else tuple(np.broadcast_arrays(*grids))
+    made = tuple(grids) if sparse or len(parts) < 2 else tuple(np.broadcast_arrays(*grids))
+    return tuple(map(traced_ops.copy, made)) if copy else made
 
 
 @implements(np.ix_)

@@ -15,6 +15,7 @@ from tracefuse.frontend.tracer import shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, iota, missing, refuse
+from tracefuse.frontend.tracer.views import take_view
 from tracefuse.ir.axes import normalize_axis
 
 FUNCTIONS = Functions()
@@ -25,7 +26,7 @@ implements = FUNCTIONS.implements
 def flip(m: Any, axis: Any = None) -> Any:
     traced = as_tensor(m)
     dims = traced_ops.axes_of(axis, len(traced.extents))
-    return traced.recorder.movement("flip", [traced], view_of=traced, dims=dims)
+    return take_view("flip", traced, dims=dims)
 
 
 @implements(np.flipud)

@@ -98,7 +98,7 @@ def matrix_power(a: Any, n: Any) -> Any:
     if exponent == 0:
         places = traced_ops.iota(recorder, 0, 1, x.extents[-1], dtypes.int64)
         identity = traced_ops.astype(apply("eq", shaping.expand_dims(places, 1), places), x.value.dtype)
-        return shaping.broadcast_to(identity, recorder.sizes(x.extents))
+        return traced_ops.copy(shaping.broadcast_to(identity, recorder.sizes(x.extents)))
     result, square = None, x
     while exponent:
         if exponent & 1:
@@ -106,7 +106,7 @@ def matrix_power(a: Any, n: Any) -> Any:
         exponent >>= 1
         if exponent:
             square = arithmetic.matmul(square, square)
-    return traced_ops.copy(result) if result is x else result
+    return result
 
 
 @implements(np.linalg.multi_dot)

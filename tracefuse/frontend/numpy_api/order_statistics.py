@@ -268,13 +268,15 @@ def _edges(a: Any, bins: Any, span: Any, name: str) -> Any:
     """Returns the bin edges: the given ones, or an even division of the range."""
     if isinstance(bins, str):
         raise missing(f"np.{name} with bins={bins!r}", "give the number of bins or their edges")
-    if isinstance(bins, (list, tuple, np.ndarray)) or (isinstance(bins, Traced) and bins.extents):
+    if isinstance(bins, (list, tuple)):
+        return traced_ops.copy(as_array(bins))
+    if isinstance(bins, np.ndarray) or (isinstance(bins, Traced) and bins.extents):
         return as_array(bins)
     count = operator.index(bins)
     if span is not None:
         low, high = (float(v) for v in span)
         low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
-        return as_array(np.linspace(low, high, count + 1))
+        return traced_ops.copy(as_array(np.linspace(low, high, count + 1)))
     low, high = (traced_ops.astype(traced_ops.reduce(r, a), np.float64) for r in ("min", "max"))
     same = low == high
     low, high = np.where(same, low - 0.5, low), np.where(same, high + 0.5, high)

@@ -69,13 +69,13 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
             return result
         each = product(x.extents[k] for k in axes_of(axis, len(x.extents)))
         count = apply("cast", x.recorder.scalar(each), dtype=result.value.dtype)
-        return result, shaping.broadcast_to(as_tensor(count), result.shape)
+        return result, traced_ops.copy(shaping.broadcast_to(as_tensor(count), result.shape))
     w = _broadcast_weights(x, axis, as_tensor(weights))
     kinds = [x.value.dtype.numpy, as_tensor(weights).value.dtype.numpy]
     kind = np.result_type(*kinds, *([] if {k.kind for k in kinds} & {"f", "c"} else [np.float64]))
     total = traced_ops.reduce("sum", w, axis, kind, None, keepdims)
     result = apply("div", traced_ops.reduce("sum", apply("mul", x, w), axis, kind, None, keepdims), total)
-    return (result, shaping.broadcast_to(total, result.shape)) if returned else result
+    return (result, traced_ops.copy(shaping.broadcast_to(total, result.shape))) if returned else result
 
 
 def _broadcast_weights(x: Any, axis: Any, weights: Any) -> Any:

@@ -13,9 +13,10 @@ import numpy as np
 from tracefuse import dtypes, source
 from tracefuse.dtypes import DType
 from tracefuse.errors import ScalarError
+from tracefuse.frontend.tracer import views
 from tracefuse.frontend.tracer.operands import check_range, literal
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced import Traced, ViewStep
 from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, astype, missing, recorder_of
 from tracefuse.frontend.tracer.ufunc_loops import loop_types
 from tracefuse.ops import REGISTRY
@@ -132,13 +133,24 @@ def conjugate(x: Any) -> Any:
 
 def real(x: Any) -> Any:
     traced = as_traced(x)
-    return traced.recorder.viewing(apply("real", traced), traced) if traced.value.dtype.kind == "complex" else traced
+    return _part(traced, "real") if traced.value.dtype.kind == "complex" else traced
 
 
 def imag(x: Any) -> Any:
     traced = as_traced(x)
     if traced.value.dtype.kind == "complex":
-        return traced.recorder.viewing(apply("imag", traced), traced)
+        return _part(traced, "imag")
     result = traced.recorder.movement("full", [0], shape=traced.extents, dtype=traced.value.dtype)
     result.read_only = "the imaginary part of a real array"
     return result
+
+
+def _part(x: Traced, name: str) -> Traced:
+    """The real or the imaginary parts of complex numbers, a view of them."""
+
+    def write(base: Traced, values: Traced) -> Traced:
+        parts = (values, apply("imag", base)) if name == "real" else (apply("real", base), values)
+        return apply("complex", *parts)  # type: ignore[no-any-return]
+
+    step = ViewStep((name,), lambda base: apply(name, base), write)
+    return views.attach(apply(name, x), x, step, tuple(2 * stride for stride in views.strides_of(x)))

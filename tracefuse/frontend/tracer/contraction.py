@@ -16,8 +16,8 @@ from typing import Any
 from tracefuse import source
 from tracefuse.dtypes import int64, promote_numpy
 from tracefuse.errors import ShapeError
-from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops, views
+from tracefuse.frontend.tracer.traced import Traced, ViewStep
 from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, iota
 from tracefuse.ir.extents import Extent, product
 
@@ -52,7 +52,8 @@ def contract(operands: Sequence[tuple[Any, str]], result: str) -> Any:
         current = _pair(current, part, later.union(result))
     current = _summed(current, set(result))
     if current.letters == result:
-        return traced_ops.copy(current.value) if len(operands) == 1 and current is parts[0] else current.value
+        is_operand = len(operands) == 1 and current is parts[0]
+        return views.alias(current.value) if is_operand and current.value is tensors[0] else current.value
     return shaping.transpose(current.value, tuple(current.letters.index(letter) for letter in result))
 
 
@@ -76,7 +77,26 @@ def diagonal(value: Traced, first: int, second: int) -> Traced:
     flags = tuple(axis != first for axis in range(len(extents)))
     index = recorder.movement("broadcast", [places], is_broadcast_dim=flags)
     taken = recorder.movement("take_along_axis", [value, index], dim=second)
-    return recorder.movement("squeeze", [taken], dims=(second,))  # type: ignore[no-any-return]
+    result: Traced = recorder.movement("squeeze", [taken], dims=(second,))
+    step = ViewStep(
+        ("diagonal", first, second),
+        lambda base: diagonal(base, first, second),
+        lambda base, values: _with_diagonal(base, values, first, second),
+    )
+    strides = list(views.strides_of(value))
+    strides[first] = strides[first] + strides.pop(second)
+    return views.attach(result, value, step, tuple(strides))
+
+
+def _with_diagonal(base: Traced, values: Traced, first: int, second: int) -> Traced:
+    """`base` with other elements where its coordinates on two axes are equal."""
+    rank = len(base.extents)
+    places = iota(base.recorder, 0, 1, base.extents[first], int64)
+    rows, columns = (
+        base.recorder.movement("broadcast", [places], is_broadcast_dim=tuple(axis != own for axis in range(rank)))
+        for own in (first, second)
+    )
+    return apply("where", apply("eq", rows, columns), shaping.expand_dims(values, second), base)  # type: ignore[no-any-return]
 
 
 def _summed(part: Lettered, kept: set[str]) -> Lettered:

@@ -1,11 +1,9 @@
-"""Changing a traced value in place: `y += x`, `np.add(x, y, out=t)`.
+"""Changing a traced value in place: `y += x`, `np.add(x, y, out=t)`, and what `y[key] = v` writes.
 
-The name is bound to the result, so that every use of it sees the change as in NumPy. An argument of the function is
-updated at every call: what its name is bound to at the end is written into the caller's array. A view of an argument is
-not changed, and other names of what was changed (its views, what it is a view of) are refused when they are used: NumPy
-would show the change there.
+Every name of the memory sees the change as in NumPy: views, and what they were taken from. An argument of the function
+is updated at every call: what its memory holds at the end is written into the caller's array.
 
-Knows: the recorder, names and views. Must not know: which operation made the result.
+Knows: the recorder, names and views. Must not know: which operation made the result, keys.
 """
 
 from __future__ import annotations
@@ -16,29 +14,29 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.errors import DtypeError, ReadOnlyError, ShapeError, UnsupportedError
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced import Traced, view_or_copy
+from tracefuse.frontend.tracer.views import chain_of, owner_of, write_through
 from tracefuse.ops import REGISTRY, Pointwise
 
 
 def into(target: Any, result: Traced) -> Any:
-    """Binds `target` to a result, as an in-place operation on an intermediate: every name of it sees the change."""
+    """Writes a result into the memory of `target`: every name of it sees the change."""
     if not isinstance(target, Traced):
         raise _not_traced(target, result)
-    _check_names(target)
-    target.recorder.resolve(target)
+    check_writable(target)
+    recorder = target.recorder
+    recorder.resolve(target)
     _check_result(target, result)
     dtype = target.value.dtype
     if result.value.dtype is not dtype:
         cast = REGISTRY["cast"]
         assert isinstance(cast, Pointwise)
-        result = target.recorder.pointwise(cast, [result], dtype=dtype)
-    group = target.group
-    if group is not None:
-        updated = target.recorder.updated
-        if group.of_argument is not None and not any(name is target for name in updated.values()):
-            updated[target.number] = target
-        group.change_through(target, source.user_line() or "an earlier line")
-    target.number, target.weak, target.read = result.number, None if result.weak is None else target.weak, result.read
+        result = recorder.pointwise(cast, [result], dtype=dtype)
+    owner = owner_of(target)
+    if owner.memory is not None and owner.memory.input is not None:
+        recorder.updated[owner.memory.input] = owner
+    write_through(target, result, source.user_line() or "an earlier line")
+    target.weak, target.read = None if result.weak is None else target.weak, result.read
     return target
 
 
@@ -61,30 +59,25 @@ def _not_traced(target: Any, result: Traced) -> UnsupportedError:
     )  # fmt: skip
 
 
-def _check_names(target: Traced) -> None:
-    """No read-only or captured array, view of an argument or number that an array holds."""
+def check_writable(target: Traced) -> None:
+    """No read-only or captured array, no number that an array holds, and no view that could be a copy."""
     if target.read_only is not None:
         raise ReadOnlyError(
             f"in-place change of {target.read_only}, which is read-only",
             hint="change a copy: y = y.copy()", where=source.user_line(),
         )  # fmt: skip
-    if any(capture.number == target.number for capture in target.recorder.captures.values()):
-        raise of_captured(target.value.name or "a captured array", source.user_line())
-    group = target.group
-    if group is None:
+    owner = owner_of(target)
+    if any(capture.number == owner.number for capture in target.recorder.captures.values()):
+        raise of_captured(owner.value.name or "a captured array", source.user_line())
+    if target.memory is None:
         return
-    argument = group.of_argument
     if target.on_host:
         raise UnsupportedError(
-            f"in-place change of {argument}, an array without axes, which is read as a number",
+            f"in-place change of {target.memory.argument}, an array without axes, which is read as a number",
             hint="return the new value, or pass an array with one element", where=source.user_line(),
         )  # fmt: skip
-    if argument is not None and group.members[0]() is not target:
-        raise UnsupportedError(
-            f"in-place change of a view of the argument {argument}",
-            hint=f"change {argument} itself, as in {argument} += np.where(condition, change, 0)",
-            where=source.user_line(),
-        )  # fmt: skip
+    if any(view.step is not None and view.step.depends_on_layout() for view in chain_of(target)):
+        raise view_or_copy(target, "changed in place")
 
 
 def _check_result(target: Traced, result: Traced) -> None:

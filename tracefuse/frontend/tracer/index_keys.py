@@ -64,7 +64,7 @@ def plan_of(key: Any, shape: Shape, recorder: Recorder) -> Plan:
         if isinstance(part, slice):
             _add_slice(plan, part, extent, axis, recorder)
             plan.new_axes.append(False)
-        elif _is_array(part):
+        elif is_array(part):
             plan.arrays[axis] = part
             _add_bounds(plan, 0, extent, 1)
             plan.new_axes.append(False)
@@ -76,10 +76,15 @@ def plan_of(key: Any, shape: Shape, recorder: Recorder) -> Plan:
     return plan
 
 
-def _is_array(part: Any) -> bool:
+def is_array(part: Any) -> bool:
     if isinstance(part, Traced):
         return not part.on_host
     return isinstance(part, (list, np.ndarray)) or (hasattr(part, "shape") and not isinstance(part, np.generic))
+
+
+def is_mask(part: Any) -> bool:
+    """Whether a part of a key is an array of truth values."""
+    return is_array(part) and _dtype_kind(part) == "bool"
 
 
 def _dtype_kind(part: Any) -> str:
@@ -91,7 +96,7 @@ def _dtype_kind(part: Any) -> str:
 def _expanded(parts: Sequence[Any], rank: int) -> list[Any]:
     """The parts with the ellipsis written out, one for each axis, and None for new axes."""
     for part in parts:
-        if isinstance(part, (bool, np.bool_)) or (_is_array(part) and _dtype_kind(part) == "bool"):
+        if isinstance(part, (bool, np.bool_)) or is_mask(part):
             raise UnsupportedError(
                 "indexing with a boolean mask: the size of the result depends on the data",
                 hint="write np.where(mask, x, other)", where=source.user_line(),
@@ -119,7 +124,7 @@ def _integer(part: Any, recorder: Recorder) -> Extent:
         return operator.index(part)
     except TypeError:
         raise OutOfRangeError(
-            f"{type(part).__name__} is no index", hint="use integers, slices, ..., None or integer arrays",
+            f"{type(part).__name__} is no index", hint="use integers, slices, ..., None, integer arrays or masks",
             where=source.user_line(),
         ) from None  # fmt: skip
 

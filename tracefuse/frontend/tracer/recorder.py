@@ -10,7 +10,6 @@ signatures, pytrees, what a fused function is.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -20,8 +19,9 @@ import numpy as np
 
 from tracefuse import dtypes, source
 from tracefuse.dtypes import DType, dtype_of, promote_numpy
-from tracefuse.errors import DeviceError, DtypeError, ShapeError, TraceError, UnsupportedError
+from tracefuse.errors import DeviceError, DtypeError, ShapeError, TraceError
 from tracefuse.frontend.tracer.assumptions import Assumptions, ScalarGuard
+from tracefuse.frontend.tracer.known_contents import KnownContents
 from tracefuse.frontend.tracer.operands import (
     Resolved,
     check_range,
@@ -34,7 +34,7 @@ from tracefuse.frontend.tracer.operands import (
 )
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, wrap
 from tracefuse.frontend.tracer.trace_builder import TraceBuilder
-from tracefuse.frontend.tracer.traced import Traced, ViewGroup
+from tracefuse.frontend.tracer.traced import Memory, Traced
 from tracefuse.ir.extents import Expression, Extent, evaluate, symbols
 from tracefuse.ir.fusion import Fusion, Literal, Op
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
@@ -64,6 +64,7 @@ class Recorder(Assumptions):
         self.traced_type = traced_type
         self.function = function
         self.scalar_guards: list[ScalarGuard] = []
+        self.contents = KnownContents(self)
         self.captures: dict[int, Capture] = {}
         # Arrays that the function can reach by name, by id: their paths.
         self.captured_paths: dict[int, str] = {}
@@ -87,8 +88,7 @@ class Recorder(Assumptions):
         shape = [1 if e == 1 else -1 for e in array_shape]
         number = self.builder.tensor_input(dtype, shape, name=name, where=where)
         traced = self.traced_type(self, number)
-        traced.group = ViewGroup(name)
-        traced.group.members.append(weakref.ref(traced))
+        traced.memory = Memory(name, number)
         return traced
 
     def scalar_argument(self, value: Any, dtype: DType, weak: str | None, name: str, where: str | None) -> Any:
@@ -107,6 +107,8 @@ class Recorder(Assumptions):
         if found is None:
             traced = self.tensor_argument(array.shape, dtype_of(array.dtype), f"captured{len(self.captures)}", None)
             self.captures[id(array)] = Capture(array, traced.number)
+            if isinstance(array, np.ndarray) and id(array) not in self.captured_paths:
+                self.builder.add_constant(traced.number, array)
             return traced
         return self.traced_type(self, found.number)
 
@@ -187,12 +189,6 @@ class Recorder(Assumptions):
                 raise TraceError(
                     f"a traced value of {value.recorder.function} is used inside {self.function}",
                     hint="pass it as an argument", where=source.user_line(),
-                )  # fmt: skip
-            if value.changed is not None:
-                raise UnsupportedError(
-                    f"a name of memory that was changed in place through another name ({value.changed})",
-                    hint="take the view after the change, or copy it before, as in y = x[1:].copy()",
-                    where=source.user_line(),
                 )  # fmt: skip
             found = value.value
             return Resolved(value.number, found.dtype, value.weak, value.extents, value, value.read, value.sized)
@@ -315,11 +311,8 @@ class Recorder(Assumptions):
         attributes = {"dims": tuple(axes), "keepdim": keepdims, **attributes}
         return self._apply(row, [resolved], attributes, compute, result, None, where)
 
-    def movement(
-        self, name: str, operands: Sequence[Any], *, view_of: Traced | None = None, dtype: DType | None = None,
-        **attributes: Any,
-    ) -> Any:  # fmt: skip
-        """Applies a movement row by name. view_of: the name that the result is a view of in NumPy."""
+    def movement(self, name: str, operands: Sequence[Any], *, dtype: DType | None = None, **attributes: Any) -> Any:
+        """Applies a movement by name."""
         row = REGISTRY[name]
         assert isinstance(row, Movement)
         resolved = [self.resolve(o) for o in operands]
@@ -330,23 +323,7 @@ class Recorder(Assumptions):
         for operand in data:
             check_range(operand, dtype, self)
         extents = {k: self.plain(v) for k, v in attributes.items()}
-        result: Traced = self._apply(row, resolved, extents, dtype, dtype, None, source.user_line())
-        return result if view_of is None else self.viewing(result, view_of)
-
-    def alias(self, traced: Traced) -> Traced:
-        """A second name for the same value, a view of it in NumPy."""
-        second = self.traced_type(self, traced.number, traced.weak, traced.read, traced.sized)
-        return self.viewing(second, traced)
-
-    def viewing(self, view: Traced, base: Traced) -> Traced:
-        """`view`, recorded as one of `base` in NumPy."""
-        if base.group is None:
-            base.group = ViewGroup(None)
-            base.group.members.append(weakref.ref(base))
-        view.group = base.group
-        view.group.members.append(weakref.ref(view))
-        view.read_only = base.read_only
-        return view
+        return self._apply(row, resolved, extents, dtype, dtype, None, source.user_line())
 
     def library(self, row: Op, operands: Sequence[Any], *, dtype: DType | None = None, **attributes: Any) -> Any:
         """Applies a library row; operands that hold data are promoted to their common type. dtype: the user's own."""

@@ -17,7 +17,8 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import dtype_of, int64, uint64
 from tracefuse.errors import DtypeError, ShapeError
-from tracefuse.frontend.tracer.index_keys import plan_of
+from tracefuse.frontend.tracer import views
+from tracefuse.frontend.tracer.index_keys import Plan, plan_of
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
@@ -71,13 +72,8 @@ def reshape(x: Any, shape: Any, order: str | None = "C") -> Any:
         others = product(e for k, e in enumerate(target) if k != unknown[0])
         target[unknown[0]] = _quotient(total, others, recorder)
     if tuple(target) == own:
-        return _same(traced)
-    return recorder.movement("reshape", [traced], view_of=traced, new_shape=tuple(target))
-
-
-def _same(traced: Traced) -> Traced:
-    """Another name for the same value, which in NumPy is a view."""
-    return traced.recorder.alias(traced)
+        return views.alias(traced)
+    return views.reshape(traced, tuple(target))
 
 
 def _is_minus_one(extent: Extent, recorder: Recorder) -> bool:
@@ -110,8 +106,8 @@ def transpose(x: Any, axes: Any = None) -> Any:
         if sorted(dims) != list(range(rank)):
             raise ShapeError(f"transpose: {tuple(axes)} does not order {rank} axes", hint="name each axis once")
     if dims == tuple(range(rank)):
-        return _same(traced)
-    return traced.recorder.movement("permute", [traced], view_of=traced, dims=dims)
+        return views.alias(traced)
+    return views.take_view("permute", traced, dims=dims)
 
 
 @located
@@ -156,8 +152,8 @@ def squeeze(x: Any, axis: Any = None) -> Any:
                 message = f"squeeze: axis {dim} has extent {size}"
                 raise ShapeError(message, hint="only an axis of extent 1 can be squeezed")
     if not dims:
-        return _same(traced)
-    return traced.recorder.movement("squeeze", [traced], view_of=traced, dims=dims)
+        return views.alias(traced)
+    return views.take_view("squeeze", traced, dims=dims)
 
 
 @located
@@ -168,7 +164,7 @@ def expand_dims(x: Any, axis: Any) -> Any:
     rank = len(traced.extents) + len(places)
     added = normalize_axes([operator.index(a) for a in places], rank)
     flags = tuple(k in added for k in range(rank))
-    return traced.recorder.movement("broadcast", [traced], view_of=traced, is_broadcast_dim=flags)
+    return views.take_view("broadcast", traced, is_broadcast_dim=flags)
 
 
 @located
@@ -183,14 +179,18 @@ def broadcast_to(x: Any, shape: Any) -> Any:
             f"broadcast_to: {len(own)} axes do not fit {len(target)}", hint="give at least as many extents as axes"
         )
     if own == target:
-        return _same(traced)
+        return views.alias(traced)
     lead = len(target) - len(own)
     ones = [
         axis for axis, extent in enumerate(own)
         if extent != target[lead + axis] and recorder.decide(extent, "==", 1, "broadcasting of a computed extent")
     ]  # fmt: skip
-    source_value = recorder.with_ones(traced, ones) if any(own[axis] != 1 for axis in ones) else traced
-    return recorder.movement("expand", [source_value], view_of=traced, shape=target)
+    source_value = traced
+    if any(own[axis] != 1 for axis in ones):  # extents that were decided to be 1
+        source_value = expand_dims(views.take_view("squeeze", traced, dims=tuple(ones)), tuple(ones))
+    result = views.take_view("expand", source_value, shape=target)
+    result.read_only = "the result of a broadcast"
+    return result
 
 
 @located
@@ -199,21 +199,40 @@ def getitem(x: Traced, key: Any) -> Any:
     traced = as_tensor(x)
     recorder, shape = traced.recorder, traced.extents
     plan = plan_of(key, shape, recorder)
-    result = traced
+    result = view_at(traced, plan)
+    if plan.arrays:
+        return _at_arrays(result, axes_of_arrays(plan, len(shape)), plan.together)
+    if recorder.device is None and _is_element(key, plan):
+        return recorder.traced_type(recorder, result.number)  # a NumPy scalar: no view
+    return views.alias(traced) if result is traced else result
+
+
+def _is_element(key: Any, plan: Plan) -> bool:
+    """Whether a key is an integer for each axis, so that NumPy gives a scalar."""
+    parts = key if isinstance(key, tuple) else (key,)
+    return not plan.new_axes and not any(part is Ellipsis for part in parts)
+
+
+def axes_of_arrays(plan: Plan, rank: int) -> dict[int, Any]:
+    """The integer arrays of a key by the axis of what its basic part selects."""
+    own = [axis for axis in range(rank) if axis not in plan.drops]
+    place = dict(zip(own, (k for k, new in enumerate(plan.new_axes) if not new), strict=True))
+    return {place[axis]: index for axis, index in plan.arrays.items()}
+
+
+def view_at(traced: Traced, plan: Plan) -> Traced:
+    """What the basic part of a key selects, as a view; the name itself where that is all of it."""
+    shape, result = traced.extents, traced
     if plan.flips:
-        result = recorder.movement("flip", [result], view_of=traced, dims=tuple(plan.flips))
+        result = views.take_view("flip", result, dims=tuple(plan.flips))
     if not plan.whole(shape):
         starts, ends, steps = tuple(plan.starts), tuple(plan.ends), tuple(plan.steps)
-        result = recorder.movement("slice", [result], view_of=traced, start_indices=starts, end_indices=ends, strides=steps)  # fmt: skip # noqa: E501
+        result = views.take_view("slice", result, start_indices=starts, end_indices=ends, strides=steps)
     if plan.drops:
-        result = recorder.movement("squeeze", [result], view_of=traced, dims=tuple(plan.drops))
+        result = views.take_view("squeeze", result, dims=tuple(plan.drops))
     if any(plan.new_axes):
-        result = recorder.movement("broadcast", [result], view_of=traced, is_broadcast_dim=tuple(plan.new_axes))
-    if plan.arrays:
-        own = [axis for axis in range(len(shape)) if axis not in plan.drops]
-        place = dict(zip(own, (k for k, new in enumerate(plan.new_axes) if not new), strict=True))
-        return _at_arrays(result, {place[axis]: index for axis, index in plan.arrays.items()}, plan.together)
-    return _same(traced) if result is traced else result
+        result = views.take_view("broadcast", result, is_broadcast_dim=tuple(plan.new_axes))
+    return result
 
 
 def _at_arrays(x: Traced, arrays: Mapping[int, Any], together: bool) -> Any:
@@ -227,10 +246,10 @@ def _at_arrays(x: Traced, arrays: Mapping[int, Any], together: bool) -> Any:
     sizes = x.recorder.sizes(x.extents)
     own, after = sizes[first : first + len(axes)], sizes[first + len(axes) :]
     joined = reshape(x, (*sizes[:first], math.prod(own), *after))
-    return take(joined, _joined_positions(list(arrays.values()), own), first)
+    return take(joined, joined_positions(list(arrays.values()), own), first)
 
 
-def _joined_positions(arrays: Sequence[Any], sizes: Sequence[Any]) -> Any:
+def joined_positions(arrays: Sequence[Any], sizes: Sequence[Any]) -> Any:
     """Positions in the axis that several are joined to; where one is outside, a position outside of that."""
     inside: Any = True
     joined: Any = 0

@@ -11,23 +11,62 @@ from typing import TYPE_CHECKING, Any
 from tracefuse.errors import ShapeError, TracefuseError
 from tracefuse.ir.builder import FusionBuilder
 from tracefuse.ir.extents import Extent
-from tracefuse.ir.fusion import Operand
+from tracefuse.ir.fusion import Node, Operand
+from tracefuse.ir.op_kinds import Pointwise
 
 if TYPE_CHECKING:
     from tracefuse.frontend.tracer.recorder import Recorder
 
 
 class TraceBuilder(FusionBuilder):
-    """Names the operands in what is required of them.
+    """Names the operands in what is required of them, and knows how values were made.
 
-    reading, named (to be set): the operands of the op at hand, and the traced values that they are.
+    reading, named (to be set): the operands of the op at hand, and the traced values that they are. makers: the node of
+    each value. constants: arrays made during the trace, by their input. independent: values that depend on no argument.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self._recorder = recorder
+        self.makers: dict[int, Node] = {}
+        self.constants: dict[int, Any] = {}
+        self.independent: set[int] = set()
         self.reading: Sequence[Operand] = ()
         self.named: Sequence[Any] = ()
+
+    def node(self, *arguments: Any, **keywords: Any) -> tuple[int, ...]:
+        numbers = super().node(*arguments, **keywords)
+        node = self.nodes[-1]
+        self.makers.update(dict.fromkeys(numbers, node))
+        is_random = isinstance(node.op, Pointwise) and node.op.varies
+        if not is_random and all(value in self.independent for value in node.inputs):
+            self.independent.update(numbers)
+        return numbers
+
+    def add_constant(self, number: int, array: Any) -> None:
+        """Says that an input is an array that was made during the trace."""
+        self.constants[number] = array
+        self.independent.add(number)
+
+    def is_same_value(self, one: int, other: int, most: int = 8) -> bool:
+        """Whether two values are made by the same operations of the same values, at most `most` of them."""
+        pairs = [(one, other)]
+        while pairs:
+            left, right = pairs.pop()
+            if left == right:
+                continue
+            mine, theirs = self.makers.get(left), self.makers.get(right)
+            most -= 1
+            if most < 0 or mine is None or theirs is None or mine.op is not theirs.op:
+                return False
+            if mine.attributes != theirs.attributes or mine.compute != theirs.compute:
+                return False
+            for a, b in zip(mine.operands, theirs.operands, strict=True):
+                if isinstance(a, int) and isinstance(b, int):
+                    pairs.append((a, b))
+                elif a != b:
+                    return False
+        return True
 
     def require(
         self, left: Extent, relation: str, right: Extent, message: str, hint: str, where: str | None = None,

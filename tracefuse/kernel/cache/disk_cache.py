@@ -1,15 +1,12 @@
-"""Compiled kernels on disk: one file a kernel in a folder of the user's own.
+"""The disk cache of compiled kernels: one file per kernel in a private folder of the user.
 
-A file's name is a hash of everything that decides its content: what the compiler is given, with local names numbered
-and comments left out, the compiler's version, its settings, the processor or architecture. Equal kernels of any program
-share a file, and a file never goes out of date. Content is machine code (an object file or a cubin, never PTX) behind a
-header with the key, the length and a checksum. It is written next to its place and renamed, so processes that start at
-once see whole files only.
+A file's name is a hash of everything that determines its content: the source in canonical form, the compiler version
+and settings, and the processor or architecture. So equal kernels of all programs share a file, and files never become
+stale. The content is machine code (an object file or a cubin, never PTX) after a header with the key, length and
+checksum. Files are written under a temporary name and renamed, so concurrent processes only see complete files.
 
-What the folder holds is executed. So a folder that another user owns or can write is refused with a warning, and so is
-a single file of that kind. A folder that cannot be written is warned of once; kernels then stay in memory.
-
-Knows: files. Must not know: kernels, compilers.
+Cached code is executed. A folder or file that another user owns or can write is therefore refused with a warning. If
+the folder is not writable, one warning is given and kernels stay in memory.
 """
 
 from __future__ import annotations
@@ -40,14 +37,14 @@ _HEADER = struct.Struct("<16s32sQ32s")  # magic, hash of the key, length of the 
 _NAME = re.compile(r"[a-z]+-[0-9a-f]{64}\.kernel")
 _NEW = ".new-"
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)  # regular files are read as ever
-# A file's time is set at its use when it is older than this: one write an hour keeps the order of last uses.
+# A use updates a file's time only if it is older than this, so recording the order of uses costs one write per hour.
 TOUCH_SECONDS = 3600.0
-# Removal goes this far below the limit, so that it does not come with every kernel.
+# Eviction frees space down to this share of the limit, so it does not run for every kernel.
 KEPT_SHARE = 0.9
 
 
 def hashed(kind: str, parts: Sequence[str]) -> str:
-    """The key of a kernel: its kind ("cpu", "cuda", ...) and a hash of `parts`, whose order and borders count."""
+    """Return a kernel's key: its kind ("cpu", "cuda", ...) and a hash of `parts`, sensitive to order and boundaries."""
     digest = hashlib.sha256()
     for part in parts:
         encoded = part.encode()
@@ -57,7 +54,7 @@ def hashed(kind: str, parts: Sequence[str]) -> str:
 
 
 class DiskCache:
-    """The files of one folder: at most `limit` bytes, none for 0. Thread-safe; looks at nothing before its use."""
+    """A cache folder of at most `limit` bytes; 0 disables it. Thread-safe. The first use accesses the folder."""
 
     def __init__(self, folder: str, limit: int) -> None:
         self.folder, self.limit = folder, limit
@@ -72,7 +69,7 @@ class DiskCache:
         return os.path.join(self.folder, f"{key}.kernel")
 
     def _usable(self) -> bool:
-        """Makes the folder at the first use; False, after one warning, where it is not to be used."""
+        """Create the folder at the first use. Return False, after one warning, if it cannot be used safely."""
         with self._lock:
             if not self._checked:
                 try:
@@ -97,12 +94,12 @@ class DiskCache:
     # -- kernels ------------------------------------------------------------------------------------------------------
 
     def load(self, key: str) -> bytes | None:
-        """What was stored under `key`, or None. A damaged file is warned of and removed."""
+        """Return the content stored under `key`, or None. A damaged file is removed with a warning."""
         if not self._usable():
             return None
         path = self._path(key)
         try:
-            # Without O_NONBLOCK a FIFO in this place would be waited for until somebody writes.
+            # Without O_NONBLOCK, opening a FIFO at this path would block until a writer opens it.
             with open(path, "rb", opener=lambda path, flags: os.open(path, flags | _NONBLOCK)) as file:
                 facts = os.fstat(file.fileno())
                 reason = self._unreadable(facts)
@@ -124,7 +121,7 @@ class DiskCache:
         return found
 
     def _unreadable(self, facts: os.stat_result) -> str | None:
-        """Why an open file is not read; None where it is."""
+        """Return why an open file must not be read, or None."""
         if not stat.S_ISREG(facts.st_mode):
             return "is no regular file"
         reason = _foreign(facts)
@@ -141,19 +138,19 @@ class DiskCache:
             self._bytes = None
 
     def discard(self, key: str, reason: str) -> None:
-        """Removes a file that is of no use, with a warning that names it; the caller compiles the kernel again."""
+        """Remove an unusable file, with a warning that names it; the caller recompiles the kernel."""
         path = self._path(key)
         _warn(f"the cached kernel {path} {reason}; it is compiled again")
         _remove(path)
 
     def store(self, key: str, content: bytes) -> None:
-        """Keeps `content` under `key`. Where that fails, a warning is given once and nothing is kept from then on."""
+        """Store `content` under `key`. The first failure gives a warning and disables further writes."""
         if not self._usable() or not self._writes or len(content) > self.limit:
             return
         header = _HEADER.pack(_MAGIC, _digest(key), len(content), hashlib.sha256(content).digest())
         try:
             self._write(key, header + content)
-        except IsADirectoryError:  # in this file's place, and not empty: `load` has named it, and other files do fine
+        except IsADirectoryError:  # a non-empty folder at this path, which `load` has reported; other files still work
             return
         except OSError as error:
             self._refuse(
@@ -165,7 +162,7 @@ class DiskCache:
     def _write(self, key: str, content: bytes) -> None:
         try:
             descriptor, path = tempfile.mkstemp(prefix=_NEW, dir=self.folder)
-        except FileNotFoundError:  # the folder was removed since it was looked at
+        except FileNotFoundError:  # the folder was removed after the check
             _make_folder(self.folder)
             descriptor, path = tempfile.mkstemp(prefix=_NEW, dir=self.folder)
         try:
@@ -179,7 +176,7 @@ class DiskCache:
     # -- size ---------------------------------------------------------------------------------------------------------
 
     def _files(self) -> Iterator[tuple[float, int, str]]:
-        """(time of last use, bytes, path) of the kernels and of what was left half written; no other file."""
+        """Yield (time of last use, size in bytes, path) of kernels and incomplete files; other files are ignored."""
         try:
             entries = list(os.scandir(self.folder))
         except OSError:
@@ -194,14 +191,14 @@ class DiskCache:
 
     def _added(self, size: int) -> None:
         with self._lock:
-            # Other processes write too: what they add is seen when the folder is read again, at the limit.
+            # Files of other processes are counted when the folder is listed again, on reaching the limit.
             known = self._bytes
             self._bytes = self.nbytes() if known is None else known + size
             if self._bytes > self.limit:
                 self._bytes = self._shrink()
 
     def _shrink(self) -> int:
-        """Removes the files used longest ago until the folder is below the limit; the bytes that are left."""
+        """Evict the least recently used files until the folder is below the limit; return the remaining bytes."""
         files = sorted(self._files())
         left = sum(size for _, size, _ in files)
         if left <= self.limit:
@@ -214,15 +211,15 @@ class DiskCache:
         return left
 
     def nbytes(self) -> int:
-        """Bytes of all files of the cache."""
+        """Return the total size of the cache's files, in bytes."""
         return sum(size for _, size, _ in self._files())
 
     def kernels(self) -> list[Path]:
-        """The files of the compiled kernels, in the order of their names."""
+        """Return the files of the compiled kernels, sorted by name."""
         return sorted(Path(path) for _, _, path in self._files() if not os.path.basename(path).startswith(_NEW))
 
     def clear(self) -> None:
-        """Removes every file of the cache; others in the folder stay, and a folder that is refused is left alone."""
+        """Remove every file of the cache. Other files, and a folder that failed the safety check, are left alone."""
         if os.path.isdir(self.folder) and self._usable():
             for _, _, path in self._files():
                 _remove(path)
@@ -233,9 +230,10 @@ class DiskCache:
 def load_or_make(
     disk: DiskCache | None, key: str, use: Callable[[bytes], T], make: Callable[[], bytes]
 ) -> tuple[T, bool]:
-    """What `use` makes of the content of `key`, and whether that was on disk; else `make` makes it, and it is stored.
+    """Return `use(content)` for the content of `key`, and whether the content came from disk.
 
-    A file that `use` raises CompileError for is discarded, however right its checksum is.
+    If it is not on disk, `make` produces the content, which is then stored. If `use` raises CompileError for a file,
+    the file is discarded although its checksum is right.
     """
     content = None if disk is None else disk.load(key)
     if disk is not None and content is not None:
@@ -255,7 +253,7 @@ def _digest(key: str) -> bytes:
 
 
 def _checked_content(key: str, file: bytes) -> bytes | str:
-    """The content of a file, or what is wrong with it."""
+    """Return the content of a file, or a description of the damage."""
     if len(file) < _HEADER.size:
         return f"is cut off after {len(file)} bytes"
     magic, digest, length, checksum = _HEADER.unpack_from(file)
@@ -270,7 +268,7 @@ def _checked_content(key: str, file: bytes) -> bytes | str:
 
 
 def _foreign(facts: os.stat_result) -> str | None:
-    """Why a file or folder is not this user's alone to write; None where it is, or where the system has no owners."""
+    """Return why another user can write a file or folder, or None if only this user can (or owners do not exist)."""
     if not hasattr(os, "geteuid"):
         return None
     if facts.st_uid != os.geteuid():
@@ -281,7 +279,7 @@ def _foreign(facts: os.stat_result) -> str | None:
 
 
 def _remove(path: str) -> None:
-    """Removes a file or an empty folder; one that is gone already, or cannot be removed, costs its space alone."""
+    """Remove a file or an empty folder, ignoring errors: a file that cannot be removed only takes up space."""
     try:
         if stat.S_ISDIR(os.lstat(path).st_mode):
             os.rmdir(path)
@@ -292,7 +290,7 @@ def _remove(path: str) -> None:
 
 
 def _make_folder(path: str) -> None:
-    """Makes a folder and those above it, all for the user alone; os.makedirs gives its mode to the last one only."""
+    """Create a folder and its parents, private to the user; os.makedirs applies its mode to the last one only."""
     if os.path.isdir(path):
         return
     missing = [os.path.abspath(path)]
@@ -317,8 +315,8 @@ def _cache(folder: str, limit: int) -> DiskCache:
 
 @memoized("the user's cache folder", key="none", most=1, clears=False)
 def default_folder() -> str:
-    """The user's cache folder for tracefuse, as the system has it."""
-    # An interrupted import can leave the lock of all imports locked.
+    """Return the platform's default cache folder for tracefuse."""
+    # An interrupted import can leave the import lock held.
     return shielded(_ask_for_folder)
 
 
@@ -329,7 +327,7 @@ def _ask_for_folder() -> str:
 
 
 def for_options(options: Options) -> DiskCache:
-    """The cache of the folder that options name; it keeps nothing where `cache_limit` turns it off."""
+    """Return the cache of the options' folder; it stores nothing if `cache_limit` is 0."""
     if options.cache_limit <= 0:
         return _cache(os.devnull, 0)
     folder = os.path.abspath(os.path.expanduser(options.cache_dir)) if options.cache_dir else default_folder()
@@ -337,5 +335,5 @@ def for_options(options: Options) -> DiskCache:
 
 
 def in_force() -> DiskCache:
-    """The cache of the options in force here."""
+    """Return the cache of the current options."""
     return for_options(config.resolve())

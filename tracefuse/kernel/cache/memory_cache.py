@@ -1,9 +1,7 @@
-"""Compiled kernels in memory: each key is made once, whoever asks, and the one longest unused goes first.
+"""The in-memory cache of compiled kernels: one compilation per key, least recently used eviction.
 
-Several threads may make different kernels at the same time; a thread that asks for one in the making waits for it.
-Making is shielded: where an interrupt ends the wait, the kernel is made and kept all the same.
-
-Knows: keys and opaque values. Must not know: kernels, compilers, files.
+Several threads may compile different kernels concurrently; a thread that requests a kernel being compiled waits for it.
+Compilation is shielded: if an interrupt ends the wait, the kernel is still compiled and cached.
 """
 
 from __future__ import annotations
@@ -19,12 +17,12 @@ from tracefuse.kernel.interrupt_shield import shielded
 
 T = TypeVar("T")
 
-# Kernels that a cache keeps; beyond, the one that was longest not asked for is forgotten.
+# The capacity of a cache, in kernels.
 MOST_KERNELS = 2048
 
 
 class Statistics(NamedTuple):
-    """How many kernels were compiled, read from disk, and found in memory."""
+    """How many kernels were compiled, loaded from disk and served from memory."""
 
     compiled: int
     from_disk: int
@@ -45,7 +43,7 @@ register(Cache(
 
 
 class KernelCache(Generic[T]):
-    """Values by key. `make` tells where its value came from: (value, whether it was read from disk)."""
+    """Values by key. `make` returns (value, whether it was loaded from disk)."""
 
     def __init__(self, most: int = MOST_KERNELS) -> None:
         self.most = most
@@ -78,16 +76,16 @@ class KernelCache(Generic[T]):
             return place.value
 
     def keys(self) -> list[str]:
-        """The keys, the one longest unused first."""
+        """Return the keys, least recently used first."""
         with self._lock:
             return list(self._places)
 
     def statistics(self) -> Statistics:
-        """Counts since the process started; `clear` keeps them."""
+        """Return the counts since the process started, which `clear` does not reset."""
         with self._lock:
             return Statistics(self._compiled, self._from_disk, self._from_memory)
 
     def clear(self) -> None:
-        """Forgets every value; those still held elsewhere go on working."""
+        """Remove every value; values still referenced keep working."""
         with self._lock:
             self._places.clear()

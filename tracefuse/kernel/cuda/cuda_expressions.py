@@ -1,12 +1,10 @@
 """Types, literals and expressions of the kernel IR as CUDA C++.
 
-Signed arithmetic wraps where it computes data, and is plain C++ where it computes an index or a bound: an index that
-overflows lies outside every buffer anyway, and the compiler may then keep addresses in wide registers. `Printer` is
-told which of the two it prints; `data_variables` finds the variables that data depends on.
+Signed arithmetic on data wraps. Indices and bounds use plain C++ arithmetic: an overflowing index would be out of
+bounds anyway, and undefined overflow lets the compiler keep addresses in 64-bit registers. The caller tells `Printer`
+which of the two it prints; `data_variables` returns the variables that data depends on.
 
-Half values are structs of 16 bits: arithmetic on them is done in float and rounded.
-
-Knows: expressions, CUDA C++. Must not know: statements but for following variables, schedules.
+Half values are 16-bit structs; their arithmetic is computed in float and rounded.
 """
 
 from __future__ import annotations
@@ -20,10 +18,10 @@ from tracefuse import dtypes
 from tracefuse.dtypes import DType
 from tracefuse.errors import InternalError
 from tracefuse.kernel import kernel_ir as ir
-from tracefuse.kernel.cuda.device_functions import DEFINITIONS
+from tracefuse.kernel.cuda.device_functions import DEVICE_FUNCTIONS
 from tracefuse.kernel.infix import Text, function, infix, prefix
 
-# Levels of C++'s operators.
+# C++ operator precedence.
 CONDITIONAL, LOGICAL_OR, LOGICAL_AND, BIT_OR, BIT_XOR, BIT_AND = 1, 2, 3, 4, 5, 6
 EQUALITY, RELATION, SHIFT, SUM, PRODUCT, UNARY = 7, 8, 9, 10, 11, 12
 
@@ -56,7 +54,7 @@ _INTEGER_FUNCTIONS = {
     "gcd": "greatest_divisor",
 }
 _PREDICATES = {"isnan": "is_nan", "isinf": "is_infinite", "isfinite": "is_finite", "signbit": "is_negative"}
-# Functions of CUDA's math library, named for double; float's have an f at the end.
+# CUDA math functions, by their names for double; the float versions add an f.
 _MATH = {
     **{
         name: name
@@ -70,15 +68,15 @@ _MATH = {
     "abs": "fabs",
     "truncmod": "fmod",
 }
-# With fast math: what the multiprocessor approximates in hardware, of float alone.
+# With fast math: float functions that the hardware approximates.
 _APPROXIMATE = {name: f"__{name}f" for name in ("exp", "log", "log2", "log10", "sin", "cos", "tan", "pow")}
-# Of float alone: what the prelude computes in fewer instructions than CUDA's library.
-_OWN = {"tanh": "hyperbolic_tangent"}
+# Float functions that device_functions.py computes in fewer instructions than the CUDA library.
+_REPLACED = {"tanh": "hyperbolic_tangent"}
 _SMALL_INT = range(-(2**31) + 1, 2**31)
 
 
 def is_narrow(dtype: DType) -> bool:
-    """Integers that C++ computes with as int."""
+    """Return whether C++ promotes the integer dtype to int in arithmetic."""
     return dtype.is_integer and dtype.itemsize < 4
 
 
@@ -94,7 +92,7 @@ def has_load(expression: ir.Expression) -> bool:
 
 
 def variables_of(expression: ir.Expression) -> Iterator[str]:
-    """Names of the variables that the value is computed from; an index that a load uses is not one of them."""
+    """Yield the names of the variables that the value is computed from, excluding those in load indices."""
     match expression:
         case ir.Variable(name, _):
             yield name
@@ -106,7 +104,7 @@ def variables_of(expression: ir.Expression) -> Iterator[str]:
 
 
 def data_variables(body: tuple[ir.Statement, ...]) -> frozenset[str]:
-    """Variables whose value reaches a stored value or a reduction, and not only indices, bounds and conditions."""
+    """Return the variables that flow into a stored value or a reduction, not only into indices and conditions."""
     sources: dict[str, set[str]] = {}
     data: set[str] = set()
     for statement in ir.walk_statements(body):
@@ -130,7 +128,7 @@ def data_variables(body: tuple[ir.Statement, ...]) -> frozenset[str]:
 
 
 def float_text(value: float, dtype: DType) -> Text:
-    """A literal that reads back as exactly `value` in float or double."""
+    """Return a literal that parses to exactly `value` as float or double."""
     single = dtype is dtypes.float32
     if math.isnan(value) or math.isinf(value):
         bits = np.array(value, dtype.numpy).view(np.uint32 if single else np.uint64)
@@ -145,7 +143,7 @@ def float_text(value: float, dtype: DType) -> Text:
 
 
 class Printer:
-    """Prints expressions; notes in `used` which prelude entries they need."""
+    """Prints expressions and records in `used` the device functions that they need."""
 
     def __init__(self, names: Mapping[str, str], *, fast_math: bool = False) -> None:
         self.names = dict(names)
@@ -158,11 +156,11 @@ class Printer:
 
     def type(self, dtype: DType) -> str:
         if dtype.kind == "complex":
-            raise InternalError(f"{dtype.name} in a kernel: complex numbers are to be split into their parts")
+            raise InternalError(f"{dtype.name} in a kernel: complex numbers must be split into their parts")
         return TYPES[dtype.name] if dtype.name in TYPES else self.use(dtype.name)
 
     def constant(self, constant: ir.Constant, *, bare: bool = False) -> Text:
-        """A literal of the constant's own type; `bare`: the surrounding C++ converts, so an int literal will do."""
+        """Return a literal of the constant's dtype, or with `bare` an int literal that the context converts."""
         value, dtype = constant.value, constant.dtype
         if isinstance(value, complex):
             self.type(dtypes.complex128)
@@ -187,11 +185,11 @@ class Printer:
         return Text(f"{number}{suffix}", UNARY) if number < 0 else Text(f"{number}{suffix}")
 
     def value(self, expression: ir.Expression) -> Text:
-        """Data: every step has its exact meaning; a constant alone may be a bare literal."""
+        """Print a data expression with wrapping arithmetic; a constant alone may be a bare literal."""
         return self.top(expression, index=False)
 
     def index(self, expression: ir.Expression) -> Text:
-        """An index, a bound or a condition."""
+        """Print an index, a bound or a condition."""
         return self.top(expression, index=True)
 
     def top(self, expression: ir.Expression, *, index: bool) -> Text:
@@ -275,7 +273,7 @@ class Printer:
         return self.float_call(name, arguments, kind, index)
 
     def pair(self, a: ir.Expression, b: ir.Expression, index: bool, *, exact: bool = False) -> tuple[Text, Text]:
-        """Two operands of one operator: a constant beside a value may be a bare literal."""
+        """Return both operands of an operator; a constant next to a non-constant may be a bare literal."""
         if exact or isinstance(a, ir.Constant) is isinstance(b, ir.Constant):
             return self.print(a, index), self.print(b, index)
         if is_narrow(a.dtype):  # C++ computes both as int
@@ -305,7 +303,7 @@ class Printer:
         index = index and not any(has_load(a) for a in arguments)
         plain = index or kind.kind == "uint" or is_narrow(kind)
         if name in _OPERATORS and plain:
-            if name == "mul" and kind is dtypes.uint16:  # as int the product would overflow
+            if name == "mul" and kind is dtypes.uint16:  # promoted to int, the product would overflow
                 first, second = (self.print(a, index) for a in arguments)
                 return Text(f"(uint16)((unsigned int){first.at(UNARY)} * {second.at(UNARY)})", UNARY)
             return self.narrowed(infix(*_OPERATORS[name], *self.pair(arguments[0], arguments[1], index)), kind)
@@ -325,10 +323,10 @@ class Printer:
             return texts[0] if kind.kind == "uint" else function(self.use("wrapping_absolute"), *texts)
         if name in ("shr", "shl") and self.shifts_plainly(name, arguments[1], kind):
             return self.narrowed(infix(">>" if name == "shr" else "<<", SHIFT, texts[0], texts[1]), kind)
-        helpers = {**_INTEGER_DIVISION, **_SHIFTS, **_INTEGER_FUNCTIONS}
-        if name not in helpers:
+        device_functions = {**_INTEGER_DIVISION, **_SHIFTS, **_INTEGER_FUNCTIONS}
+        if name not in device_functions:
             raise InternalError(f"kernel IR: {name} of {kind}")
-        return function(self.use(helpers[name]), *texts)
+        return function(self.use(device_functions[name]), *texts)
 
     def divides_plainly(self, divisor: ir.Expression, index: bool) -> bool:
         return index or (isinstance(divisor, ir.Constant) and int(divisor.value.real) not in (0, -1))
@@ -338,7 +336,7 @@ class Printer:
         return inside and (name == "shr" or kind in (dtypes.uint32, dtypes.uint64))
 
     def narrowed(self, text: Text, kind: DType) -> Text:
-        """C++ computes narrow integers as int: back to the type itself."""
+        """Cast the int that C++ computes from narrow integers back to their type."""
         return Text(f"({self.type(kind)}){text.at(UNARY)}", UNARY) if is_narrow(kind) else text
 
     def float_call(self, name: str, arguments: tuple[ir.Expression, ...], kind: DType, index: bool) -> Text:
@@ -349,8 +347,8 @@ class Printer:
             return function(_APPROXIMATE[name], *texts)
         if name == "div":
             return infix("/", PRODUCT, *texts)
-        if name in _OWN and kind is dtypes.float32:
-            return function(self.use(_OWN[name]), *texts)
+        if name in _REPLACED and kind is dtypes.float32:
+            return function(self.use(_REPLACED[name]), *texts)
         if name == "neg":
             return prefix("-", UNARY, texts[0])
         suffix = "f" if kind is dtypes.float32 else ""
@@ -358,25 +356,25 @@ class Printer:
             return function(_MATH[name] + suffix, *texts)
         if name == "truncdiv":
             return function("trunc" + suffix, infix("/", PRODUCT, *texts))
-        helpers = {**_PREDICATES, "floordiv": "float_floor_divide", "mod": "float_remainder"}
-        helper = helpers.get(name, name)
-        if helper not in helpers.values() and helper not in ("minimum", "maximum", "exp_term"):
+        device_functions = {**_PREDICATES, "floordiv": "float_floor_divide", "mod": "float_remainder"}
+        device_function = device_functions.get(name, name)
+        if device_function not in device_functions.values() and name not in ("minimum", "maximum", "exp_term"):
             raise InternalError(f"kernel IR: {name} of {kind}")
-        return function(self.use(helper), *texts)
+        return function(self.use(device_function), *texts)
 
 
-# Names that a kernel's own may not take: C++'s words, CUDA's built-in variables, and what the emitter writes.
+# Names that a kernel must not use: C++ keywords, CUDA's built-in variables, and names that the emitter writes.
 _WORDS = """alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const constexpr
 continue default delete do double dynamic_cast else enum explicit export extern false float for friend goto if inline
 int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register return
 short signed sizeof static struct switch template this throw true try typedef typeid typename union unsigned using
 virtual void volatile wchar_t while xor xor_eq half threadIdx blockIdx blockDim gridDim warpSize min max main to_float
 dynamic_shared"""
-RESERVED = frozenset((*_WORDS.split(), *_MATH.values(), *(f"{m}f" for m in _MATH.values()), *DEFINITIONS))
+RESERVED = frozenset((*_WORDS.split(), *_MATH.values(), *(f"{m}f" for m in _MATH.values()), *DEVICE_FUNCTIONS))
 
 
 def identifiers(names: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
-    """A C++ identifier for each name: the name itself where it may be, else with underscores at its end."""
+    """Return a C++ identifier for each name: the name itself, with trailing underscores if it is taken."""
     used = set(taken)
     result: dict[str, str] = {}
     for name in names:

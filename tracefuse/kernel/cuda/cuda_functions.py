@@ -1,11 +1,9 @@
-"""CUDA kernels compiled once and launched through CuPy at little host cost.
+"""Compiled CUDA kernels, launched through CuPy with low host overhead.
 
-`CudaCompiler` turns a kernel into a `CudaFunction` for one architecture and keeps it, on disk as a cubin (never PTX):
-kernels that differ in names and comments only share one compilation, and one found on disk needs no NVRTC. A
+`CudaCompiler` compiles kernels to `CudaFunction`s for one architecture and caches them, on disk as cubins (never PTX).
+Kernels that differ only in names and comments share one compilation, and a cubin on disk needs no NVRTC. A
 `CudaFunction` holds machine code, loads it on each device at its first launch there, and launches on CuPy's current
-stream: all parameters are packed into one buffer by one call of `struct`, next to a prepared array of their addresses.
-
-Knows: CUDA sources, NVRTC, CuPy's driver interface. Must not know: ops, fusions.
+stream. One `struct` call packs all parameters into a buffer whose slot addresses are prepared in advance.
 """
 
 from __future__ import annotations
@@ -35,8 +33,8 @@ from tracefuse.kernel.cuda.nvrtc import BASE_OPTIONS, compile_source, compile_wi
 __all__ = ["CudaCompiler", "CudaFunction", "compile_kernel", "compile_many", "compile_source", "options_of"]
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)  # blockIdx.x, y, z on every architecture since sm_30
-_MAXIMUM_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES of the driver interface
-# Each parameter has a slot of eight bytes.
+_MAXIMUM_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES in the driver API
+# Each parameter occupies a slot of eight bytes.
 _SLOTS = {
     "bool": "?7x",
     "int8": "b7x",
@@ -55,7 +53,7 @@ _SLOTS = {
 
 
 def options_of(kernel: ir.Kernel) -> tuple[str, ...]:
-    """The compiler options that the kernel itself decides."""
+    """Return the compiler options that depend on the kernel."""
     contraction = f"--fmad={'true' if kernel.contract else 'false'}"
     return (contraction, "--prec-div=false", "--prec-sqrt=false") if kernel.fast_math else (contraction,)
 
@@ -72,7 +70,7 @@ _PYTHON = {
     "abs": "abs({0})",
     "floordiv": "({0} // ({1}) if {1} else 0)",
     "mod": "({0} % ({1}) if {1} else 0)",
-    "truncdiv": "({0} // ({1}) if {1} else 0)",  # extents are not negative: rounds as floordiv
+    "truncdiv": "({0} // ({1}) if {1} else 0)",  # extents are non-negative, so truncation equals floor
     "truncmod": "({0} % ({1}) if {1} else 0)",
     "minimum": "min({0}, {1})",
     "maximum": "max({0}, {1})",
@@ -104,11 +102,11 @@ def _python_text(expression: ir.Expression, names: dict[str, str]) -> str:
             return _python_text(argument, names)
         case ir.Call(name, arguments, dtype) if name in _PYTHON and not dtype.is_floating:
             return _PYTHON[name].format(*(_python_text(a, names) for a in arguments))
-    raise InternalError(f"a grid extent is made of integer parameters, got {expression}")
+    raise InternalError(f"a grid extent must be an integer expression of parameters, got {expression}")
 
 
 def grid_texts(kernel: ir.Kernel, names: Sequence[str]) -> list[str]:
-    """The blocks in x, y, z (at least x) as Python text over the names of the kernel's parameters, given in order."""
+    """Return the block counts in x, y and z (at least x) as Python text over `names`, one per kernel parameter."""
     scalars = {p.name: name for p, name in zip(kernel.parameters, names, strict=True) if isinstance(p, ir.Variable)}
     return [_python_text(axis.extent, scalars) for axis in reversed(kernel.grid)] or ["1"]
 
@@ -122,7 +120,7 @@ def _half_bits(dtype: DType) -> Callable[[Any], int]:
 
 
 class _Packed(threading.local):
-    """One thread's parameter buffer and the array of addresses into it; the driver copies both while launching."""
+    """One thread's parameter buffer and the array of slot addresses; the driver copies the parameters at launch."""
 
     def __init__(self, count: int) -> None:
         self.buffer = ctypes.create_string_buffer(8 * max(count, 1))
@@ -133,7 +131,7 @@ class _Packed(threading.local):
 
 @dataclass(frozen=True, slots=True)
 class _Runtime:
-    """What launches call of CuPy, looked up once."""
+    """The CuPy functions that launches call, looked up once."""
 
     launch: Callable[..., None]
     stream: Callable[[], Any]
@@ -149,9 +147,9 @@ def _runtime() -> _Runtime:
 
 
 class CudaFunction:
-    """One kernel's machine code, and how it is launched. Safe to use from several threads.
+    """One kernel's machine code and its launchers. Thread-safe.
 
-    `source` is readable CUDA C++, `cubin` the machine code, `entry` the function's name in both.
+    `source` is readable CUDA C++, `cubin` the machine code, and `entry` the function's name in both.
     """
 
     def __init__(self, kernel: ir.Kernel, source: str | None, cubin: bytes, entry: str, architecture: str) -> None:
@@ -168,7 +166,7 @@ class CudaFunction:
 
     @property
     def source(self) -> str:
-        """Readable CUDA C++; written when it is asked for where the machine code was found on disk."""
+        """Readable CUDA C++, emitted on first access if the machine code came from disk."""
         if self._source is None:
             self._source = emit_cuda(self.kernel)
         return self._source
@@ -178,15 +176,17 @@ class CudaFunction:
         if isinstance(parameter, ir.Buffer):
             return "Q"
         if parameter.dtype.name not in _SLOTS:
-            raise CompileError(f"parameter {parameter.name}: {parameter.dtype} is no CUDA kernel argument yet")
+            raise CompileError(
+                f"parameter {parameter.name}: {parameter.dtype} is not supported as a CUDA kernel argument"
+            )
         return _SLOTS[parameter.dtype.name]
 
     def launch(self, *arguments: Any) -> None:
-        """Launches on CuPy's current stream: CuPy arrays for buffers and numbers for scalars, in parameter order.
+        """Launch on CuPy's current stream, with CuPy arrays for buffers and numbers for scalars in parameter order.
 
-        A buffer may also be given as its address (an int). Nothing is launched when a grid extent is 0. Raises
-        DeviceError for a wrong number of arguments, for a grid that the hardware does not take, and when the driver
-        refuses the launch.
+        A buffer may also be passed as its address (an int). If a grid extent is 0, nothing is launched. Raises
+        DeviceError for a wrong number of arguments, a grid beyond the hardware limits, and a launch that the driver
+        rejects.
         """
         values = list(arguments)
         if len(values) != self._count:
@@ -198,18 +198,18 @@ class CudaFunction:
         self.launcher(runtime.device())(runtime.stream().ptr, *values)
 
     def launcher(self, device: int) -> Callable[..., None]:
-        """A function that launches on a GPU, which must be the current one: what a call that counts goes through.
+        """Return the fast launch function for a GPU, which must be current when it is called.
 
-        It takes the address of a stream, then addresses for buffers and numbers for scalars in parameter order; it
-        checks the grid and that the numbers fit, and raises as `launch`. The kernel stays loaded as long as it lives.
+        It takes the address of a stream, then addresses for buffers and numbers for scalars in parameter order. It
+        checks the grid and the ranges of the numbers, and raises like `launch`. It keeps the kernel loaded.
         """
-        found = self._launchers.get(device)
-        if found is None:
-            found = self._launchers[device] = self._written_launcher(device)
-        return found
+        launch = self._launchers.get(device)
+        if launch is None:
+            launch = self._launchers[device] = self._generate_launcher(device)
+        return launch
 
     def packing(self) -> tuple[list[str], list[str], dict[str, Any]]:
-        """(names of the parameters, what is packed of each, as Python text; what that text refers to)."""
+        """Return the parameter names, the Python text that packs each, and the scope of that text."""
         names = [f"p{k}" for k in range(self._count)]
         packed, bits = list(names), {}
         for k, parameter in enumerate(self.kernel.parameters):
@@ -218,7 +218,7 @@ class CudaFunction:
                 bits[f"bits{k}"] = _half_bits(parameter.dtype)
         return names, packed, bits
 
-    def _written_launcher(self, device: int) -> Callable[..., None]:
+    def _generate_launcher(self, device: int) -> Callable[..., None]:
         names, packed, bits = self.packing()
         grid = grid_texts(self.kernel, names)
         axes = "xyz"[: len(grid)]
@@ -251,22 +251,23 @@ class CudaFunction:
         return self._runtime
 
     def no_grid(self, x: int, y: int, z: int) -> None:
-        """Returns where a grid has no blocks; raises DeviceError for one that the hardware does not take."""
+        """Return if the grid has no blocks; raise DeviceError if it exceeds the hardware limits."""
         if x > 0 and y > 0 and z > 0:
             most = " x ".join(map(str, GRID_LIMITS))
-            raise DeviceError(f"kernel {self.kernel.name}: a grid of {x} x {y} x {z} blocks, the most is {most}")
+            grid = f"{x} x {y} x {z}"
+            raise DeviceError(f"kernel {self.kernel.name}: a grid of {grid} blocks exceeds the limit of {most}")
 
     def _failed(self, error: Exception, grid: tuple[int, int, int], values: tuple[Any, ...]) -> DeviceError:
         if isinstance(error, struct.error):
             return DeviceError(f"kernel {self.kernel.name}: arguments {list(values)} do not fit: {error}")
         x, y, z = grid
         return DeviceError(
-            f"kernel {self.kernel.name}: the driver refused a launch of {x} x {y} x {z} blocks of "
+            f"kernel {self.kernel.name}: the driver rejected a launch of {x} x {y} x {z} blocks of "
             f"{self.kernel.threads} threads with {self.shared_bytes} bytes of dynamic shared memory: {error}"
         )
 
     def load(self, device: int) -> tuple[Any, int]:
-        """(what keeps the kernel loaded, the driver's handle of it) on a GPU."""
+        """Load the kernel on a GPU; return an object that keeps it loaded and its driver handle."""
         with self._lock:
             if device in self._loaded:
                 return self._loaded[device]
@@ -287,16 +288,16 @@ class CudaFunction:
             return self._loaded[device]
 
     def unload(self) -> None:
-        """Forgets the machine code on the devices, which goes when the last launcher does; it is loaded again."""
+        """Drop the loaded modules. Existing launchers keep theirs; the next launch loads the kernel again."""
         with self._lock:
             self._loaded.clear()
             self._launchers.clear()
 
 
 def compile_kernel(kernel: ir.Kernel, *, architecture: str) -> CudaFunction:
-    """Compiles one kernel; `CudaCompiler` is the way that remembers. Raises CompileError.
+    """Compile one kernel, without a cache (see `CudaCompiler`). Raises CompileError.
 
-    The blocks that a multiprocessor should hold are given up where that leaves too few registers.
+    If `blocks_per_multiprocessor` makes the kernel spill registers, it is compiled again without that bound.
     """
     source, entry = emit_cuda(kernel), entry_name(kernel)
     options = (*options_of(kernel), "--ptxas-options=-v")
@@ -307,15 +308,15 @@ def compile_kernel(kernel: ir.Kernel, *, architecture: str) -> CudaFunction:
 
 
 def _spills(log: str, entry: str) -> bool:
-    """Whether the compiler's messages say that a function keeps registers in memory."""
-    found = re.search(rf"Function properties for {entry}\n.*?(\d+) bytes spill stores", log)
-    return found is not None and int(found[1]) > 0
+    """Return whether the compiler's log reports register spills for a function."""
+    match = re.search(rf"Function properties for {entry}\n.*?(\d+) bytes spill stores", log)
+    return match is not None and int(match[1]) > 0
 
 
 def compile_many(kernels: Sequence[ir.Kernel], *, architecture: str) -> list[bytes]:
-    """Machine code of many kernels, one translation unit for those of equal options.
+    """Compile many kernels, one translation unit per set of options, and return the cubins.
 
-    Names are made distinct. Meant for checking that kernels compile; CompileError says what does not.
+    Kernel names are made distinct. Tests use this to check that kernels compile; CompileError names those that do not.
     """
     cubins: list[bytes] = []
     for options in dict.fromkeys(map(options_of, kernels)):
@@ -325,12 +326,12 @@ def compile_many(kernels: Sequence[ir.Kernel], *, architecture: str) -> list[byt
     return cubins
 
 
-# Every compiler of the process, so that all can be cleared and counted.
+# Every compiler in the process, for clearing caches and for statistics.
 _compilers: weakref.WeakSet[CudaCompiler] = weakref.WeakSet()
 
 
 class CudaCompiler:
-    """Compiles kernels for one architecture and keeps them. Several threads may compile different kernels at once."""
+    """A cached compiler for one architecture. Several threads may compile different kernels at once."""
 
     def __init__(self, architecture: str) -> None:
         self.architecture = architecture
@@ -339,21 +340,21 @@ class CudaCompiler:
 
     @property
     def compiled(self) -> int:
-        """Kernels that NVRTC compiled so far."""
+        """The number of kernels that NVRTC has compiled."""
         return self._cache.statistics().compiled
 
     def key(self, kernel: ir.Kernel) -> str:
-        """What decides the machine code: the canonical source, architecture, options and compiler."""
+        """Return the cache key: a hash of canonical source, architecture, options and compiler version."""
         options = (*BASE_OPTIONS, *options_of(kernel))
         return disk_cache.hashed("cuda", (canonical_cuda(kernel), self.architecture, *options, identity()))
 
     def compile(self, kernel: ir.Kernel, disk: DiskCache | None = None) -> CudaFunction:
-        """The kernel's function, compiled or taken from `disk` at the first request. Raises CompileError."""
+        """Return the kernel's function; the first request compiles it or loads it from `disk`. Raises CompileError."""
         key = self.key(kernel)
-        return self._cache.get(key, lambda: self._made(kernel, key, disk))
+        return self._cache.get(key, lambda: self._load_or_compile(kernel, key, disk))
 
-    def _made(self, kernel: ir.Kernel, key: str, disk: DiskCache | None) -> tuple[CudaFunction, bool]:
-        """The function, and whether its machine code was on disk: after the name of its entry and a zero byte."""
+    def _load_or_compile(self, kernel: ir.Kernel, key: str, disk: DiskCache | None) -> tuple[CudaFunction, bool]:
+        """Return the function and whether it came from disk, where an entry is the entry name, a zero and the cubin."""
         content = None if disk is None else disk.load(key)
         if content is not None:
             entry, _, cubin = content.partition(b"\0")
@@ -364,22 +365,22 @@ class CudaCompiler:
         return function, False
 
     def statistics(self) -> Statistics:
-        """How many kernels were compiled, read from disk and found in memory."""
+        """Return how many kernels were compiled, loaded from disk and served from memory."""
         return self._cache.statistics()
 
     def clear(self) -> None:
-        """Forgets every function; those still held elsewhere go on working."""
+        """Empty the cache; functions still referenced keep working."""
         self._cache.clear()
 
 
 def statistics() -> Statistics:
-    """How many CUDA kernels were compiled, read from disk and found in memory since the process started."""
+    """Return how many CUDA kernels this process compiled, loaded from disk and served from memory."""
     counts = [compiler.statistics() for compiler in _compilers]
     return Statistics(*(sum(c[k] for c in counts) for k in range(3)))
 
 
 def clear_cache() -> None:
-    """Forgets the compiled kernels of every GPU; functions that exist keep working."""
+    """Empty the kernel caches of all GPUs; existing functions keep working."""
     for compiler in list(_compilers):
         compiler.clear()
 

@@ -1,12 +1,10 @@
-"""Several kernels launched as one CUDA graph, whose nodes change where the arguments of a call do.
+"""A chain of kernels launched as one CUDA graph, with node updates only where a call's arguments change.
 
-The graph is a chain, made at the first call. A later call compares each kernel's arguments with those of the call
-before: a node is written anew only where they differ, so that a chain of kernels between two arrays costs two updates
-and one launch. The driver runs one launch of a graph after the other, on whatever streams they are.
+The first call builds the graph. A later call compares each kernel's arguments with those of the previous call and
+updates only the nodes whose arguments differ, so a chain of kernels between two arrays costs two updates and one
+launch. The driver serializes launches of the same graph across streams.
 
-Structures and functions are those of the CUDA driver's interface, version 12 on (CUDA_KERNEL_NODE_PARAMS_v2).
-
-Knows: CUDA functions, the driver. Must not know: plans, arrays.
+Structures and functions follow the CUDA driver API from version 12 (CUDA_KERNEL_NODE_PARAMS_v2).
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ class _NodeParameters(ctypes.Structure):
 
 @memoized("the CUDA driver library", key="none", most=1, clears=False)
 def _driver() -> Any:
-    """The driver's library, called with the interpreter's lock held: no function used here waits for the GPU."""
+    """Return the driver library. Calls hold the GIL: none of the functions used here waits for the GPU."""
     return ctypes.PyDLL("libcuda.so.1")
 
 
@@ -52,7 +50,7 @@ def _check(status: int, what: str) -> None:
 
 
 class _Node:
-    """One kernel of a graph. given: the arguments that it holds."""
+    """One kernel node of a graph. arguments: the arguments it was last set to, None if unknown."""
 
     def __init__(self, function: CudaFunction, device: int) -> None:
         self.kept, handle = function.load(device)
@@ -65,12 +63,12 @@ class _Node:
         self.parameters.parameters = ctypes.addressof(self._pointers)
         self.address = ctypes.addressof(self.parameters)
         self.handle = ctypes.c_void_p()
-        self.given: tuple[Any, ...] | None = None
+        self.arguments: tuple[Any, ...] | None = None
         self.runs = True
-        self.fill = self._written(function)
+        self.fill = self._generate_fill(function)
 
-    def _written(self, function: CudaFunction) -> Callable[..., bool]:
-        """Packs arguments and sets the grid; gives whether there are blocks to run."""
+    def _generate_fill(self, function: CudaFunction) -> Callable[..., bool]:
+        """Return a function that packs arguments, sets the grid and returns whether the grid has any blocks."""
         names, packed, bits = function.packing()
         grid = [*grid_texts(function.kernel, names), "1", "1"][:3]
         lines = [f"def fill({', '.join(names)}):", f"    x, y, z = {', '.join(grid)}"]
@@ -86,10 +84,10 @@ class _Node:
 
 
 class CudaGraph:
-    """A chain of kernels on one GPU: called with the address of a stream and each kernel's arguments, in order.
+    """A chain of kernels on one GPU, called with the address of a stream and each kernel's arguments in order.
 
-    Arguments are as a launcher's. Raises DeviceError for a grid that the hardware does not take and what the driver
-    refuses. Safe to use from several threads.
+    Arguments are those of `CudaFunction.launcher`. Raises DeviceError for a grid beyond the hardware limits and for
+    errors of the driver. Thread-safe.
     """
 
     def __init__(self, functions: Sequence[CudaFunction], device: int) -> None:
@@ -109,34 +107,34 @@ class CudaGraph:
         with self._lock:
             executable = self._executable.value
             if executable is None:
-                executable = self._make(arguments)
+                executable = self._build(arguments)
             else:
-                for node, given in zip(self._nodes, arguments, strict=True):
-                    if node.given != given:
-                        self._update(executable, node, given)
+                for node, node_arguments in zip(self._nodes, arguments, strict=True):
+                    if node.arguments != node_arguments:
+                        self._update(executable, node, node_arguments)
             status = self._launch(executable, stream)
             if status:
-                _check(status, "the driver refused to launch a graph")
+                _check(status, "cannot launch a CUDA graph")
 
-    def _update(self, executable: int, node: _Node, given: tuple[Any, ...]) -> None:
-        node.given = None  # of no call, if what follows fails
-        runs = node.fill(*given)
+    def _update(self, executable: int, node: _Node, arguments: tuple[Any, ...]) -> None:
+        node.arguments = None  # unknown if an update below fails
+        runs = node.fill(*arguments)
         if runs:
             status = self._set(executable, node.handle.value, node.address)
             if status:
-                _check(status, "the driver refused to change a kernel of a graph")
+                _check(status, "cannot update a kernel node of a CUDA graph")
         if runs is not node.runs:
-            _check(self._enable(executable, node.handle.value, int(runs)), "a kernel of a graph cannot be switched")
+            _check(self._enable(executable, node.handle.value, int(runs)), "cannot enable or disable a CUDA graph node")
             node.runs = runs
-        node.given = given
+        node.arguments = arguments
 
-    def _make(self, arguments: Sequence[tuple[Any, ...]]) -> int:
+    def _build(self, arguments: Sequence[tuple[Any, ...]]) -> int:
         driver = _driver()
         self._drop()
-        _check(driver.cuGraphCreate(ctypes.byref(self._graph), 0), "a graph cannot be made")
+        _check(driver.cuGraphCreate(ctypes.byref(self._graph), 0), "cannot create a CUDA graph")
         before: _Node | None = None
-        for node, given in zip(self._nodes, arguments, strict=True):
-            node.runs = node.fill(*given)
+        for node, node_arguments in zip(self._nodes, arguments, strict=True):
+            node.runs = node.fill(*node_arguments)
             after = None if before is None else (ctypes.c_void_p * 1)(before.handle.value)
             status = driver.cuGraphAddKernelNode_v2(
                 ctypes.byref(node.handle),
@@ -145,20 +143,20 @@ class CudaGraph:
                 ctypes.c_size_t(before is not None),
                 ctypes.c_void_p(node.address),
             )
-            _check(status, "a kernel cannot be put into a graph")
+            _check(status, "cannot add a kernel node to a CUDA graph")
             before = node
         executable = ctypes.c_void_p()
         status = driver.cuGraphInstantiateWithFlags(ctypes.byref(executable), self._graph, ctypes.c_ulonglong(0))
-        _check(status, "a graph cannot be made ready")
-        for node, given in zip(self._nodes, arguments, strict=True):
+        _check(status, "cannot instantiate a CUDA graph")
+        for node, node_arguments in zip(self._nodes, arguments, strict=True):
             if not node.runs:
-                _check(self._enable(executable, node.handle.value, 0), "a kernel of a graph cannot be switched")
-            node.given = given
+                _check(self._enable(executable, node.handle.value, 0), "cannot disable a CUDA graph node")
+            node.arguments = node_arguments
         self._executable = executable
         assert executable.value is not None
         assert self._graph.value is not None
         self._finalizer = weakref.finalize(self, _destroy, self._graph.value, executable.value)
-        self._finalizer.atexit = False  # the driver may be gone by then
+        self._finalizer.atexit = False  # the driver may already be shut down at exit
         return executable.value
 
     def _drop(self) -> None:
@@ -168,6 +166,6 @@ class CudaGraph:
 
 
 def _destroy(graph: int, executable: int) -> None:
-    """The driver keeps what still runs."""
+    """Destroy a graph. The driver keeps it alive until pending launches finish."""
     _driver().cuGraphExecDestroy(ctypes.c_void_p(executable))
     _driver().cuGraphDestroy(ctypes.c_void_p(graph))

@@ -1,10 +1,8 @@
-"""The device functions that a CUDA kernel may need in front of it, each with what it builds on.
+"""The device functions and types that precede a CUDA kernel, with their dependencies.
 
-CUDA includes no headers here: types, half conversions, wide accesses and the operations that C++ leaves undefined are
-written out, and a kernel's source holds those that it uses and no others. Half types are stored as their 16 bits;
-conversions are the machine's own instructions (bfloat16 from sm_80 on).
-
-Knows: CUDA C++ and PTX. Must not know: the kernel IR.
+Kernels include no headers. This module defines the types, half conversions, wide accesses and the operations that C++
+leaves undefined; a kernel's source contains only those it uses. Half types are stored as 16 bits, and conversions use
+hardware instructions (bfloat16 from sm_80).
 """
 
 from __future__ import annotations
@@ -16,8 +14,8 @@ from tracefuse.errors import InternalError
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
-    """Source of one prelude entry, and the names of the entries that it uses."""
+class DeviceFunction:
+    """The source of one device function or type, and the names of those it uses."""
 
     source: str
     needs: tuple[str, ...] = ()
@@ -28,13 +26,13 @@ _TEMPLATE = f"template <typename T>\n{_INLINE}"
 
 
 def _both(source: str) -> str:
-    """The source once for float and once for double: {T} is the type, {f} the suffix of the math functions."""
+    """Return the source for float and for double: {T} is the type, {f} the suffix of math functions."""
     once = (source.replace("{T}", t).replace("{f}", f) for t, f in (("float", "f"), ("double", "")))
     return "\n".join(once)
 
 
 def _saturating(name: str, integer: str, low: int, high: int) -> str:
-    """float and double to an integer narrower than int: through int, which saturates and takes a float NaN to 0."""
+    """Return conversions from float and double to an integer narrower than int, through a saturating cast to int."""
     clamp = f"number < {low} ? {low} : number > {high} ? {high} : number"
     return (
         f"{_INLINE} {integer} {name}(float x) {{\n  const int number = __float2int_rz(x);\n"
@@ -45,7 +43,7 @@ def _saturating(name: str, integer: str, low: int, high: int) -> str:
 
 
 def _saturating_wide(name: str, integer: str, suffix: str) -> str:
-    """As above, for 32 and 64 bits: the instructions saturate, but not all of them take NaN to 0."""
+    """Return the conversions to 32 and 64 bits: the instructions saturate, but not all of them map NaN to 0."""
     return "\n".join(
         f"{_INLINE} {integer} {name}({t} x) {{ return x != x ? 0 : __{t}2{suffix}_rz(x); }}"
         for t in ("float", "double")
@@ -53,8 +51,11 @@ def _saturating_wide(name: str, integer: str, suffix: str) -> str:
 
 
 def _load(name: str, cache: str) -> str:
-    """Reads through the read-only path. Volatile, so that a compiler that saves registers does not put reads that stand
-    together, to be on their way together, each in front of its first use."""
+    """Return loads through the read-only path.
+
+    They are volatile so that the compiler does not sink adjacent loads to their first uses to save registers: the
+    loads must be in flight together.
+    """
     rows = [
         ("unsigned char", "u8", "unsigned short", "h", "(unsigned char)raw"),
         ("unsigned short", "u16", "unsigned short", "h", "raw"),
@@ -83,8 +84,10 @@ def _load(name: str, cache: str) -> str:
 
 
 def _read_wide(name: str, access: str) -> str:
-    """A copy of `width` neighbouring elements to registers in accesses of up to 16 bytes. Halves are taken out of words
-    of 32 bits: widening one is then one instruction."""
+    """Return a copy of `width` adjacent elements to registers in accesses of up to 16 bytes.
+
+    Halves are extracted from 32-bit words, so widening one takes a single instruction.
+    """
     return f"""template <int width, typename T>
 {_INLINE} void {name}(T* to, const T* from) {{
   constexpr int bytes = width * sizeof(T) < 16 ? width * sizeof(T) : 16;
@@ -109,7 +112,7 @@ def _read_wide(name: str, access: str) -> str:
 
 
 def _write_wide(name: str, access: str) -> str:
-    """A copy of `width` neighbouring elements from registers in accesses of up to 16 bytes."""
+    """Return a copy of `width` adjacent elements from registers in accesses of up to 16 bytes."""
     return f"""template <int width, typename T>
 {_INLINE} void {name}(T* to, const T* from) {{
   constexpr int bytes = width * sizeof(T) < 16 ? width * sizeof(T) : 16;
@@ -127,7 +130,7 @@ def _write_wide(name: str, access: str) -> str:
 
 
 def _round_wide(name: str, access: str) -> str:
-    """The same from float into a half type: two elements are rounded by one instruction."""
+    """Return the same copy from float to a half type; one instruction rounds two elements."""
     return f"""template <int width, typename T>
 {_INLINE} void {name}(T* to, const float* from) {{
   constexpr int bytes = width * sizeof(T) < 16 ? width * sizeof(T) : 16;
@@ -144,7 +147,7 @@ def _round_wide(name: str, access: str) -> str:
 
 
 def _rounded_pair(half: str, kind: str) -> str:
-    """Two floats as halves in one word, the first in its low bits."""
+    """Return a conversion of two floats to halves in one word, the first in the low bits."""
     return (
         f"template <> {_INLINE} unsigned int rounded_pair<{half}>(float low, float high) {{\n  unsigned int pair;\n"
         f'  asm("cvt.rn.{kind}x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));\n  return pair;\n}}'
@@ -154,45 +157,47 @@ def _rounded_pair(half: str, kind: str) -> str:
 _READ, _WRITE = "(const raw*)(from + k)", "(raw*)(to + k)"
 _BITS = "bit_cast<raw>(piece)"
 
-DEFINITIONS: dict[str, Definition] = {
-    "int8": Definition("typedef signed char int8;"),
-    "int16": Definition("typedef short int16;"),
-    "int64": Definition("typedef long long int64;"),
-    "uint8": Definition("typedef unsigned char uint8;"),
-    "uint16": Definition("typedef unsigned short uint16;"),
-    "uint32": Definition("typedef unsigned int uint32;"),
-    "uint64": Definition("typedef unsigned long long uint64;"),
-    "float16": Definition("struct float16 { unsigned short bits; };"),
-    "bfloat16": Definition("struct bfloat16 { unsigned short bits; };"),
-    "bit_cast": Definition(
+DEVICE_FUNCTIONS: dict[str, DeviceFunction] = {
+    "int8": DeviceFunction("typedef signed char int8;"),
+    "int16": DeviceFunction("typedef short int16;"),
+    "int64": DeviceFunction("typedef long long int64;"),
+    "uint8": DeviceFunction("typedef unsigned char uint8;"),
+    "uint16": DeviceFunction("typedef unsigned short uint16;"),
+    "uint32": DeviceFunction("typedef unsigned int uint32;"),
+    "uint64": DeviceFunction("typedef unsigned long long uint64;"),
+    "float16": DeviceFunction("struct float16 { unsigned short bits; };"),
+    "bfloat16": DeviceFunction("struct bfloat16 { unsigned short bits; };"),
+    "bit_cast": DeviceFunction(
         f"template <typename To, typename From>\n{_INLINE} To bit_cast(From from) {{\n"
         '  static_assert(sizeof(To) == sizeof(From), "sizes");\n  To to;\n'
         "  memcpy(&to, &from, sizeof(To));\n  return to;\n}"
     ),
-    "float_of_float16": Definition(
+    "float_of_float16": DeviceFunction(
         f"{_INLINE} float to_float(float16 x) {{\n  float result;\n"
         '  asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(x.bits));\n  return result;\n}',
         ("float16",),
     ),
-    "float_of_bfloat16": Definition(
+    "float_of_bfloat16": DeviceFunction(
         f"{_INLINE} float to_float(bfloat16 x) {{ return __uint_as_float((unsigned int)x.bits << 16); }}", ("bfloat16",)
     ),
-    "rounded_pair": Definition(f"template <typename T> {_INLINE} unsigned int rounded_pair(float low, float high);"),
-    "rounded_pair_float16": Definition(_rounded_pair("float16", "f16"), ("float16", "rounded_pair")),
-    "rounded_pair_bfloat16": Definition(_rounded_pair("bfloat16", "bf16"), ("bfloat16", "rounded_pair")),
-    "to_float16": Definition(
+    "rounded_pair": DeviceFunction(
+        f"template <typename T> {_INLINE} unsigned int rounded_pair(float low, float high);"
+    ),
+    "rounded_pair_float16": DeviceFunction(_rounded_pair("float16", "f16"), ("float16", "rounded_pair")),
+    "rounded_pair_bfloat16": DeviceFunction(_rounded_pair("bfloat16", "bf16"), ("bfloat16", "rounded_pair")),
+    "to_float16": DeviceFunction(
         f"{_INLINE} float16 to_float16(float x) {{\n  float16 result;\n"
         '  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(x));\n  return result;\n}',
         ("float16",),
     ),
-    # As one of a pair: the machine rounds a bfloat16 alone eight times more slowly.
-    "to_bfloat16": Definition(
+    # Rounds a pair and keeps one: rounding a single bfloat16 is eight times slower.
+    "to_bfloat16": DeviceFunction(
         f"{_INLINE} bfloat16 to_bfloat16(float x) {{\n"
         "  return bfloat16{(unsigned short)rounded_pair<bfloat16>(x, 0.0f)};\n}",
         ("rounded_pair_bfloat16",),
     ),
-    # Toward zero, and odd where inexact: rounding the result to a half type then rounds once.
-    "odd_float": Definition(
+    # Rounds to odd, so rounding the result to a half type is a single rounding overall.
+    "odd_float": DeviceFunction(
         f"{_INLINE} float odd_float(double x) {{\n  const float cut = __double2float_rz(x);\n"
         "  return x == x && (double)cut != x ? __uint_as_float(__float_as_uint(cut) | 1u) : cut;\n}\n"
         f"{_INLINE} float odd_float(long long x) {{\n  const float cut = __ll2float_rz(x);\n"
@@ -200,21 +205,21 @@ DEFINITIONS: dict[str, Definition] = {
         f"{_INLINE} float odd_float(unsigned long long x) {{\n  const float cut = __ull2float_rz(x);\n"
         "  return (unsigned long long)cut != x ? __uint_as_float(__float_as_uint(cut) | 1u) : cut;\n}"
     ),
-    "to_int8": Definition(_saturating("to_int8", "int8", -128, 127), ("int8",)),
-    "to_int16": Definition(_saturating("to_int16", "int16", -32768, 32767), ("int16",)),
-    "to_uint8": Definition(_saturating("to_uint8", "uint8", 0, 255), ("uint8",)),
-    "to_uint16": Definition(_saturating("to_uint16", "uint16", 0, 65535), ("uint16",)),
-    "to_int": Definition(_saturating_wide("to_int", "int", "int")),
-    "to_int64": Definition(_saturating_wide("to_int64", "int64", "ll"), ("int64",)),
-    "to_uint32": Definition(_saturating_wide("to_uint32", "uint32", "uint"), ("uint32",)),
-    "to_uint64": Definition(_saturating_wide("to_uint64", "uint64", "ull"), ("uint64",)),
-    "exp_term": Definition(
+    "to_int8": DeviceFunction(_saturating("to_int8", "int8", -128, 127), ("int8",)),
+    "to_int16": DeviceFunction(_saturating("to_int16", "int16", -32768, 32767), ("int16",)),
+    "to_uint8": DeviceFunction(_saturating("to_uint8", "uint8", 0, 255), ("uint8",)),
+    "to_uint16": DeviceFunction(_saturating("to_uint16", "uint16", 0, 65535), ("uint16",)),
+    "to_int": DeviceFunction(_saturating_wide("to_int", "int", "int")),
+    "to_int64": DeviceFunction(_saturating_wide("to_int64", "int64", "ll"), ("int64",)),
+    "to_uint32": DeviceFunction(_saturating_wide("to_uint32", "uint32", "uint"), ("uint32",)),
+    "to_uint64": DeviceFunction(_saturating_wide("to_uint64", "uint64", "ull"), ("uint64",)),
+    "exp_term": DeviceFunction(
         f"{_INLINE} float exp_term(float x) {{\n  float result;\n"
         '  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(__fmul_rn(x, 1.44269504f)));\n  return result;\n}\n'
         f"{_INLINE} double exp_term(double x) {{ return exp(x); }}"
     ),
-    # A polynomial near 0, and 1 - 2 / (e^2x + 1) elsewhere, both always: a branch would part the threads of a warp.
-    "hyperbolic_tangent": Definition(
+    # A polynomial near 0 and 1 - 2 / (e^2x + 1) elsewhere. Both are computed: a branch would diverge within a warp.
+    "hyperbolic_tangent": DeviceFunction(
         f"{_INLINE} float hyperbolic_tangent(float x) {{\n  const float square = __fmul_rn(x, x);\n"
         "  float series = __fmaf_rn(0.01643758f, square, -0.052671812f);\n"
         "  series = __fmaf_rn(__fmaf_rn(series, square, 0.13320725f), square, -0.33332947f);\n"
@@ -224,61 +229,61 @@ DEFINITIONS: dict[str, Definition] = {
         '  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(__fadd_rn(power, 1.0f)));\n'
         "  return fabsf(x) < 0.55f ? near : copysignf(__fmaf_rn(reciprocal, -2.0f, 1.0f), x);\n}"
     ),
-    # Division in three steps and with no branch (Markstein, 1990): the nearest float, as `/` gives it, where all
-    # numbers are far from the ends of the range. A divisor that several share needs one reciprocal.
-    "quotient": Definition(
+    # Branch-free division in three steps (Markstein, 1990): correctly rounded like `/` if all numbers are far from the
+    # ends of the range. Divisions by a common divisor share its reciprocal.
+    "quotient": DeviceFunction(
         f"{_INLINE} float quotient(float a, float b) {{\n  float estimate;\n"
         '  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(estimate) : "f"(b));\n'
         "  const float reciprocal = __fmaf_rn(estimate, __fmaf_rn(-b, estimate, 1.0f), estimate);\n"
         "  const float near = __fmul_rn(a, reciprocal);\n"
         "  return __fmaf_rn(__fmaf_rn(-b, near, a), reciprocal, near);\n}"
     ),
-    "is_plain": Definition(f"{_INLINE} bool is_plain(float x) {{ return fabsf(x) >= 0x1p-80f; }}"),
-    "is_plain_divisor": Definition(
+    "is_plain": DeviceFunction(f"{_INLINE} bool is_plain(float x) {{ return fabsf(x) >= 0x1p-80f; }}"),
+    "is_plain_divisor": DeviceFunction(
         f"{_INLINE} bool is_plain_divisor(float x) {{ return fabsf(x) >= 0x1p-20f && fabsf(x) <= 0x1p64f; }}"
     ),
-    "divide": Definition(
+    "divide": DeviceFunction(
         "__device__ __noinline__ float divide(float a, float b) {\n"
         "  return a == 0 && b != 0 && fabsf(b) < __int_as_float(0x7f800000) ? a * b : a / b;  // 0, and its sign\n}"
     ),
-    # Signed arithmetic that wraps: C++ leaves the overflow undefined.
-    "wrapping_add": Definition(
+    # Signed arithmetic with wraparound, which C++ leaves undefined.
+    "wrapping_add": DeviceFunction(
         f"{_TEMPLATE} T wrapping_add(T a, T b) {{ return (T)((unsigned long long)a + (unsigned long long)b); }}"
     ),
-    "wrapping_subtract": Definition(
+    "wrapping_subtract": DeviceFunction(
         f"{_TEMPLATE} T wrapping_subtract(T a, T b) {{ return (T)((unsigned long long)a - (unsigned long long)b); }}"
     ),
-    "wrapping_multiply": Definition(
+    "wrapping_multiply": DeviceFunction(
         f"{_TEMPLATE} T wrapping_multiply(T a, T b) {{ return (T)((unsigned long long)a * (unsigned long long)b); }}"
     ),
-    "wrapping_negate": Definition(
+    "wrapping_negate": DeviceFunction(
         f"{_TEMPLATE} T wrapping_negate(T a) {{ return (T)(0ull - (unsigned long long)a); }}"
     ),
-    "wrapping_absolute": Definition(
+    "wrapping_absolute": DeviceFunction(
         f"{_TEMPLATE} T wrapping_absolute(T a) {{ return a < 0 ? wrapping_negate(a) : a; }}", ("wrapping_negate",)
     ),
-    # Division that is 0 for a divisor of 0, and wraps for the smallest integer by -1.
-    "truncated_divide": Definition(
+    # Integer division: 0 for a divisor of 0; the smallest integer divided by -1 wraps.
+    "truncated_divide": DeviceFunction(
         f"{_TEMPLATE} T truncated_divide(T a, T b) {{\n"
         "  return b == 0 ? (T)0 : (T)(-1) < (T)0 && b == (T)(-1) ? wrapping_negate(a) : (T)(a / b);\n}",
         ("wrapping_negate",),
     ),
-    "truncated_remainder": Definition(
+    "truncated_remainder": DeviceFunction(
         f"{_TEMPLATE} T truncated_remainder(T a, T b) {{\n"
         "  return b == 0 || ((T)(-1) < (T)0 && b == (T)(-1)) ? (T)0 : (T)(a % b);\n}"
     ),
-    "floor_divide": Definition(
+    "floor_divide": DeviceFunction(
         f"{_TEMPLATE} T floor_divide(T a, T b) {{\n  const T remainder = truncated_remainder(a, b);\n"
         "  return (T)(truncated_divide(a, b) - (remainder != 0 && (remainder < 0) != (b < 0)));\n}",
         ("truncated_remainder", "truncated_divide"),
     ),
-    "floor_remainder": Definition(
+    "floor_remainder": DeviceFunction(
         f"{_TEMPLATE} T floor_remainder(T a, T b) {{\n  const T remainder = truncated_remainder(a, b);\n"
         "  return (T)(remainder != 0 && (remainder < 0) != (b < 0) ? remainder + b : remainder);\n}",
         ("truncated_remainder",),
     ),
-    # Python's float remainder, and the quotient that goes with it.
-    "float_remainder": Definition(
+    # Python's float remainder and the matching floor quotient.
+    "float_remainder": DeviceFunction(
         _both(
             f"{_INLINE} {{T}} float_remainder({{T}} a, {{T}} b) {{\n  const {{T}} remainder = fmod{{f}}(a, b);\n"
             "  if (b == 0) return remainder;\n"
@@ -286,7 +291,7 @@ DEFINITIONS: dict[str, Definition] = {
             "  return (remainder < 0) != (b < 0) ? remainder + b : remainder;\n}"
         )
     ),
-    "float_floor_divide": Definition(
+    "float_floor_divide": DeviceFunction(
         _both(
             f"{_INLINE} {{T}} float_floor_divide({{T}} a, {{T}} b) {{\n  if (b == 0) return a / b;\n"
             "  const {T} remainder = fmod{f}(a, b);\n"
@@ -297,8 +302,8 @@ DEFINITIONS: dict[str, Definition] = {
             "  return quotient - whole > ({T})0.5 ? whole + 1 : whole;\n}"
         )
     ),
-    # By squaring, wrapping; a negative exponent gives the reciprocal cut off.
-    "integer_power": Definition(
+    # Exponentiation by squaring with wraparound; a negative exponent gives the truncated reciprocal.
+    "integer_power": DeviceFunction(
         f"{_TEMPLATE} T integer_power(T base, T exponent) {{\n"
         "  if (exponent < 0 && base != (T)1 && base != (T)(-1)) return (T)0;\n"
         "  unsigned long long left = (unsigned long long)(exponent < 0 ? (T)(exponent & 1) : exponent);\n"
@@ -306,58 +311,58 @@ DEFINITIONS: dict[str, Definition] = {
         "  for (; left != 0; left >>= 1, square *= square)\n    if (left & 1) result *= square;\n"
         "  return (T)result;\n}"
     ),
-    "greatest_divisor": Definition(
+    "greatest_divisor": DeviceFunction(
         f"{_TEMPLATE} T greatest_divisor(T a, T b) {{\n"
         "  unsigned long long first = a < 0 ? 0ull - (unsigned long long)a : (unsigned long long)a;\n"
         "  unsigned long long second = b < 0 ? 0ull - (unsigned long long)b : (unsigned long long)b;\n"
         "  while (second != 0) {\n    const unsigned long long rest = first % second;\n"
         "    first = second;\n    second = rest;\n  }\n  return (T)first;\n}"
     ),
-    # NaN on either side is passed on.
-    "minimum": Definition(
+    # NaN propagates from either side.
+    "minimum": DeviceFunction(
         f"{_TEMPLATE} T minimum(T a, T b) {{ return a < b || a != a ? a : b; }}\n"
         f"{_INLINE} float minimum(float a, float b) {{\n  float result;\n"
         '  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));\n  return result;\n}'
     ),
-    "maximum": Definition(
+    "maximum": DeviceFunction(
         f"{_TEMPLATE} T maximum(T a, T b) {{ return a > b || a != a ? a : b; }}\n"
         f"{_INLINE} float maximum(float a, float b) {{\n  float result;\n"
         '  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));\n  return result;\n}'
     ),
-    "shift_left": Definition(
+    "shift_left": DeviceFunction(
         f"{_TEMPLATE} T shift_left(T a, T b) {{\n"
         "  return (unsigned long long)b < 8 * sizeof(T) ? (T)((unsigned long long)a << b) : (T)0;\n}"
     ),
-    "shift_right": Definition(
+    "shift_right": DeviceFunction(
         f"{_TEMPLATE} T shift_right(T a, T b) {{\n"
         "  return (unsigned long long)b < 8 * sizeof(T) ? (T)(a >> b) : (T)(a < 0 ? -1 : 0);\n}"
     ),
-    "shift_right_logical": Definition(
+    "shift_right_logical": DeviceFunction(
         f"{_TEMPLATE} T shift_right_logical(T a, T b) {{\n"
         "  const unsigned long long bits = (unsigned long long)a & (~0ull >> (64 - 8 * sizeof(T)));\n"
         "  return (unsigned long long)b < 8 * sizeof(T) ? (T)(bits >> b) : (T)0;\n}"
     ),
-    "is_nan": Definition(f"{_TEMPLATE} bool is_nan(T x) {{ return x != x; }}"),
-    "is_infinite": Definition(
+    "is_nan": DeviceFunction(f"{_TEMPLATE} bool is_nan(T x) {{ return x != x; }}"),
+    "is_infinite": DeviceFunction(
         f"{_INLINE} bool is_infinite(float x) {{ return fabsf(x) == __int_as_float(0x7f800000); }}\n"
         f"{_INLINE} bool is_infinite(double x) {{ return fabs(x) == __longlong_as_double(0x7ff0000000000000); }}"
     ),
-    "is_finite": Definition(
+    "is_finite": DeviceFunction(
         f"{_INLINE} bool is_finite(float x) {{ return fabsf(x) < __int_as_float(0x7f800000); }}\n"
         f"{_INLINE} bool is_finite(double x) {{ return fabs(x) < __longlong_as_double(0x7ff0000000000000); }}"
     ),
-    "is_negative": Definition(
+    "is_negative": DeviceFunction(
         f"{_INLINE} bool is_negative(float x) {{ return __float_as_int(x) < 0; }}\n"
         f"{_INLINE} bool is_negative(double x) {{ return __double_as_longlong(x) < 0; }}"
     ),
-    "next_half": Definition(
+    "next_half": DeviceFunction(
         f"{_TEMPLATE} T next_half(T x, T y) {{\n  const float a = to_float(x);\n  const float b = to_float(y);\n"
         "  if (a != a) return x;\n  if (b != b || a == b) return y;\n"
         "  if (a == 0) return T{(unsigned short)((y.bits & 0x8000) | 1)};\n"
         "  return T{(unsigned short)((a < b) == (a > 0) ? x.bits + 1 : x.bits - 1)};\n}"
     ),
-    # Copies to shared memory that go past the registers; those of 16 bytes go past the L1 cache too.
-    "start_copy": Definition(
+    # Asynchronous copies to shared memory that bypass registers; those of 16 bytes also bypass L1.
+    "start_copy": DeviceFunction(
         f"template <int bytes>\n{_INLINE} void start_copy(void* to, const void* from) {{\n"
         "  const unsigned int place = (unsigned int)__cvta_generic_to_shared(to);\n"
         "  if constexpr (bytes < 16) {\n"
@@ -368,35 +373,39 @@ DEFINITIONS: dict[str, Definition] = {
         '                   :: "r"(place + k), "l"((const char*)from + k) : "memory");\n'
         "    }\n  }\n}"
     ),
-    "await_copies": Definition(f'{_INLINE} void await_copies() {{ asm volatile("cp.async.wait_all;" ::: "memory"); }}'),
-    "end_batch": Definition(f'{_INLINE} void end_batch() {{ asm volatile("cp.async.commit_group;" ::: "memory"); }}'),
-    "await_batches": Definition(
+    "await_copies": DeviceFunction(
+        f'{_INLINE} void await_copies() {{ asm volatile("cp.async.wait_all;" ::: "memory"); }}'
+    ),
+    "end_batch": DeviceFunction(
+        f'{_INLINE} void end_batch() {{ asm volatile("cp.async.commit_group;" ::: "memory"); }}'
+    ),
+    "await_batches": DeviceFunction(
         f"template <int later>\n{_INLINE} void await_batches() {{\n"
         '  asm volatile("cp.async.wait_group %0;" :: "n"(later) : "memory");\n}'
     ),
-    # Clusters: sm_90 and later. The barrier in two halves, so that waiting for blocks to start costs nothing.
-    "arrive_in_cluster": Definition(
+    # Clusters: sm_90 and later. The barrier is split into arrive and wait, so waiting for blocks to start is free.
+    "arrive_in_cluster": DeviceFunction(
         f"{_INLINE} void arrive_in_cluster() {{\n"
         '  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");\n}'
     ),
-    "start_in_cluster": Definition(
+    "start_in_cluster": DeviceFunction(
         f"{_INLINE} void start_in_cluster() {{\n"
         '  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");\n}'
     ),
-    "wait_for_cluster": Definition(
+    "wait_for_cluster": DeviceFunction(
         f"{_INLINE} void wait_for_cluster() {{\n"
         '  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");\n}'
     ),
-    "meet_cluster": Definition(
+    "meet_cluster": DeviceFunction(
         f"{_INLINE} void meet_cluster() {{\n  arrive_in_cluster();\n  wait_for_cluster();\n}}",
         ("arrive_in_cluster", "wait_for_cluster"),
     ),
-    # Where another block of the cluster has what this one has at an address of its shared memory.
-    "in_block": Definition(
+    # Maps an address in this block's shared memory to the same address in another block of the cluster.
+    "in_block": DeviceFunction(
         f"{_TEMPLATE} T* in_block(T* own, int block) {{\n  T* other;\n"
         '  asm("mapa.u64 %0, %1, %2;" : "=l"(other) : "l"(own), "r"(block));\n  return other;\n}'
     ),
-    "Raw": Definition(
+    "Raw": DeviceFunction(
         "template <int bytes> struct Raw;\n"
         "template <> struct Raw<1> { typedef unsigned char type; };\n"
         "template <> struct Raw<2> { typedef unsigned short type; };\n"
@@ -404,57 +413,61 @@ DEFINITIONS: dict[str, Definition] = {
         "template <> struct Raw<8> { typedef uint2 type; };\n"
         "template <> struct Raw<16> { typedef uint4 type; };"
     ),
-    "load_once": Definition(_load("load_once", ".L1::no_allocate")),
-    "load_constant": Definition(_load("load_constant", "")),
-    "read_once": Definition(
+    "load_once": DeviceFunction(_load("load_once", ".L1::no_allocate")),
+    "load_constant": DeviceFunction(_load("load_constant", "")),
+    "read_once": DeviceFunction(
         f"{_TEMPLATE} T read_once(const T* from) {{\n"
         "  return bit_cast<T>(load_once((const typename Raw<sizeof(T)>::type*)from));\n}",
         ("Raw", "bit_cast", "load_once"),
     ),
-    "read_streaming": Definition(
+    "read_streaming": DeviceFunction(
         f"{_TEMPLATE} T read_streaming(const T* from) {{\n"
         "  return bit_cast<T>(__ldcs((const typename Raw<sizeof(T)>::type*)from));\n}",
         ("Raw", "bit_cast"),
     ),
-    "read_packed": Definition(
+    "read_packed": DeviceFunction(
         f"{_TEMPLATE} T read_packed(const T* from) {{\n"
         "  const unsigned char* bytes = (const unsigned char*)from;\n  typename Raw<sizeof(T)>::type raw;\n"
         "  for (int k = 0; k < (int)sizeof(T); ++k) ((unsigned char*)&raw)[k] = bytes[k];\n"
         "  return bit_cast<T>(raw);\n}",
         ("Raw", "bit_cast"),
     ),
-    "write_streaming": Definition(
+    "write_streaming": DeviceFunction(
         f"{_TEMPLATE} void write_streaming(T* to, T value) {{\n"
         "  typedef typename Raw<sizeof(T)>::type raw;\n  __stcs((raw*)to, bit_cast<raw>(value));\n}",
         ("Raw", "bit_cast"),
     ),
-    "read_wide": Definition(_read_wide("read_wide", f"*{_READ}"), ("Raw", "bit_cast")),
-    "read_wide_constant": Definition(
+    "read_wide": DeviceFunction(_read_wide("read_wide", f"*{_READ}"), ("Raw", "bit_cast")),
+    "read_wide_constant": DeviceFunction(
         _read_wide("read_wide_constant", f"load_constant({_READ})"), ("Raw", "bit_cast", "load_constant")
     ),
-    "read_wide_once": Definition(_read_wide("read_wide_once", f"load_once({_READ})"), ("Raw", "bit_cast", "load_once")),
-    "read_wide_streaming": Definition(_read_wide("read_wide_streaming", f"__ldcs({_READ})"), ("Raw", "bit_cast")),
-    "write_wide": Definition(_write_wide("write_wide", f"*{_WRITE} = {_BITS}"), ("Raw", "bit_cast")),
-    "write_wide_streaming": Definition(
+    "read_wide_once": DeviceFunction(
+        _read_wide("read_wide_once", f"load_once({_READ})"), ("Raw", "bit_cast", "load_once")
+    ),
+    "read_wide_streaming": DeviceFunction(_read_wide("read_wide_streaming", f"__ldcs({_READ})"), ("Raw", "bit_cast")),
+    "write_wide": DeviceFunction(_write_wide("write_wide", f"*{_WRITE} = {_BITS}"), ("Raw", "bit_cast")),
+    "write_wide_streaming": DeviceFunction(
         _write_wide("write_wide_streaming", f"__stcs({_WRITE}, {_BITS})"), ("Raw", "bit_cast")
     ),
-    "round_wide": Definition(_round_wide("round_wide", f"*{_WRITE} = {_BITS}"), ("Raw", "bit_cast", "rounded_pair")),
-    "round_wide_streaming": Definition(
+    "round_wide": DeviceFunction(
+        _round_wide("round_wide", f"*{_WRITE} = {_BITS}"), ("Raw", "bit_cast", "rounded_pair")
+    ),
+    "round_wide_streaming": DeviceFunction(
         _round_wide("round_wide_streaming", f"__stcs({_WRITE}, {_BITS})"), ("Raw", "bit_cast", "rounded_pair")
     ),
 }
 
 
 def prelude(names: Iterable[str]) -> str:
-    """The source of the entries `names` and of all that they need, in the table's order."""
+    """Return the source of the entries `names` and their dependencies, in the table's order."""
     wanted: set[str] = set()
     pending = list(names)
     while pending:
         name = pending.pop()
         if name in wanted:
             continue
-        if name not in DEFINITIONS:
+        if name not in DEVICE_FUNCTIONS:
             raise InternalError(f"the CUDA prelude has no {name}")
         wanted.add(name)
-        pending.extend(DEFINITIONS[name].needs)
-    return "".join(definition.source + "\n\n" for name, definition in DEFINITIONS.items() if name in wanted)
+        pending.extend(DEVICE_FUNCTIONS[name].needs)
+    return "".join(definition.source + "\n\n" for name, definition in DEVICE_FUNCTIONS.items() if name in wanted)

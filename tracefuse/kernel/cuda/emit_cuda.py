@@ -1,12 +1,10 @@
-"""Prints kernels as CUDA C++ for NVRTC: no headers, the kernel's own names and comments, one statement a line.
+"""The CUDA emitter: kernels as CUDA C++ for NVRTC, without headers, one statement per line.
 
-A block is one iteration of the grid: the last axis is blockIdx.x, the one before it y, then z. Shared buffers are
-static up to 48 KiB together; beyond that they lie in one dynamic allocation of `shared_bytes(kernel)`, which the launch
-has to ask for. Local buffers become registers where their indices are constant after unrolling.
+Each block runs one iteration of the grid: the last axis is blockIdx.x, the one before it y, then z. Shared buffers are
+static up to 48 KiB in total; above that they share one dynamic allocation of `shared_bytes(kernel)` bytes, which the
+launch must request. Local buffers become registers if their indices are constant after unrolling.
 
-Whether multiplies and adds contract (`kernel.contract`) is an option of the compilation, not of the text.
-
-Knows: statements of the kernel IR, CUDA C++. Must not know: how it is compiled or launched.
+`kernel.contract` selects a compiler option and does not change the source.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ def _shared_buffers(kernel: ir.Kernel) -> list[ir.Buffer]:
 
 
 def _exchange_bytes(kernel: ir.Kernel) -> int:
-    """Static shared memory of the group reductions that go over a whole block."""
+    """Return the static shared memory that block-wide group reductions use, in bytes."""
     total = 0
     for statement in ir.walk_statements(kernel.body):
         if isinstance(statement, ir.GroupReduce) and statement.group > WARP:
@@ -48,13 +46,13 @@ def _exchange_bytes(kernel: ir.Kernel) -> int:
 
 
 def shared_bytes(kernel: ir.Kernel) -> int:
-    """Bytes of dynamic shared memory that a launch of the kernel needs; 0 where static memory is enough."""
+    """Return the bytes of dynamic shared memory that a launch needs; 0 if static shared memory suffices."""
     buffers = sum(_shared_size(b) for b in _shared_buffers(kernel))
     return buffers if buffers + _exchange_bytes(kernel) > STATIC_SHARED else 0
 
 
 def entry_name(kernel: ir.Kernel) -> str:
-    """The kernel's function name in its source."""
+    """Return the kernel's function name in its source."""
     return identifiers([kernel.name], RESERVED)[kernel.name]
 
 
@@ -75,8 +73,8 @@ def _names(kernel: ir.Kernel) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _looks_outside(body: tuple[ir.Statement, ...]) -> bool:
-    """Whether statements meet the cluster, or write another block's memory."""
+def _accesses_cluster(body: tuple[ir.Statement, ...]) -> bool:
+    """Return whether statements synchronize the cluster or write another block's shared memory."""
     return any(
         (isinstance(s, ir.Barrier) and s.cluster) or (isinstance(s, ir.Store) and s.block is not None)
         for s in ir.walk_statements(body)
@@ -84,7 +82,7 @@ def _looks_outside(body: tuple[ir.Statement, ...]) -> bool:
 
 
 class _Emitter(Writer):
-    """Prints one kernel's function."""
+    """Emits one kernel's function."""
 
     def __init__(self, kernel: ir.Kernel, *, anonymous: bool = False) -> None:
         if kernel.target != "cuda" or len(kernel.grid) > 3:
@@ -104,9 +102,9 @@ class _Emitter(Writer):
         return self.printer.top(value, index=variable.name not in self.data)
 
     def condition(self, expression: ir.Expression) -> Text:
-        """Bounds and conditions are plain unless they look at data."""
-        looks = has_load(expression) or any(name in self.data for name in variables_of(expression))
-        return self.printer.top(expression, index=not looks)
+        """Return a bound or condition, printed with index arithmetic unless it depends on data."""
+        reads_data = has_load(expression) or any(name in self.data for name in variables_of(expression))
+        return self.printer.top(expression, index=not reads_data)
 
     # the function
 
@@ -144,11 +142,11 @@ class _Emitter(Writer):
             self.line(f"const {self.printer.type(thread.dtype)} {self.name(thread)} = threadIdx.x;")
 
     def start_cluster(self) -> int:
-        """Announces a block to its cluster; the first statement that needs all of its blocks to have started."""
+        """Arrive at the cluster's start barrier; return the index of the first statement that must wait for it."""
         if self.kernel.cluster == 1:
             return 0
         self.line(f"{self.printer.use('start_in_cluster')}();")
-        return next((k for k, s in enumerate(self.kernel.body) if _looks_outside((s,))), len(self.kernel.body))
+        return next((k for k, s in enumerate(self.kernel.body) if _accesses_cluster((s,))), len(self.kernel.body))
 
     # statements
 
@@ -192,7 +190,7 @@ class _Emitter(Writer):
                 self.line(f"{name}<{later}>();" if later else f"{name}();")
             case ir.Transpose():
                 raise InternalError(
-                    f"kernel IR: {self.kernel.name} transposes a tile, which CUDA kernels have no form of"
+                    f"kernel IR: {self.kernel.name} contains a Transpose, which CUDA kernels do not support"
                 )
             case ir.For():
                 self.loop(statement)
@@ -206,7 +204,7 @@ class _Emitter(Writer):
                 self.group_reduce(statement)
             case ir.Comment(text):
                 for part in () if self.anonymous else text.splitlines():
-                    self.line(f"// {part.rstrip(chr(92))}")  # a backslash at the end would join the next line
+                    self.line(f"// {part.rstrip(chr(92))}")  # a trailing backslash would continue the comment
 
     def store(self, statement: ir.Store) -> None:
         name, where = self.name(statement.buffer), self.printer.index(statement.index)
@@ -223,7 +221,7 @@ class _Emitter(Writer):
         self.line(f"{writer}<{kind}>({self.address(name, where)}, {value});")
 
     def store_to_block(self, statement: ir.Store, name: str, where: Text) -> None:
-        """Memory of a block that may not have started: all have, where the barrier of the prologue is passed."""
+        """Store to another block's shared memory. The wait for the prologue's barrier ensures that it has started."""
         assert statement.block is not None
         value = self.printer.print(statement.value, False)
         block = self.printer.index(statement.block)
@@ -235,10 +233,14 @@ class _Emitter(Writer):
     def copy(self, statement: ir.Copy) -> None:
         source, destination = statement.source, statement.destination
         if (source.space == "local") is (destination.space == "local") or not statement.fits:
-            raise InternalError(f"copy between {source.name} and {destination.name}: one must be local, types equal")
+            raise InternalError(
+                f"copy between {source.name} and {destination.name}: exactly one must be local, with compatible dtypes"
+            )
         size = statement.width * destination.dtype.itemsize
         if size & (size - 1) if size <= 16 else size % 16:
-            raise InternalError(f"copy of {statement.width} {source.dtype} is no access of 1, 2, 4, 8 or n * 16 bytes")
+            raise InternalError(
+                f"copy of {statement.width} {source.dtype}: the size must be 1, 2, 4, 8 or n * 16 bytes, not {size}"
+            )
         name = self.access(statement, source, destination)
         to = self.address(self.name(destination), self.printer.index(statement.destination_index))
         origin = self.address(self.name(source), self.printer.index(statement.source_index))
@@ -248,13 +250,16 @@ class _Emitter(Writer):
         source, destination = statement.source, statement.destination
         size = statement.width * source.dtype.itemsize
         if (source.space, destination.space) != ("global", "shared") or (size not in (4, 8) and size % 16):
-            raise InternalError(f"a started copy of {size} bytes from {source.name} to {destination.name}")
+            raise InternalError(
+                f"asynchronous copy of {size} bytes from {source.name} to {destination.name}: it must go from global "
+                f"to shared memory and have 4, 8 or n * 16 bytes"
+            )
         to = self.address(self.name(destination), self.printer.index(statement.destination_index))
         origin = self.address(self.name(source), self.printer.index(statement.source_index))
         self.line(f"{self.printer.use('start_copy')}<{size}>({to}, {origin});")
 
     def access(self, statement: ir.Copy, source: ir.Buffer, destination: ir.Buffer) -> str:
-        """The prelude's function for a copy."""
+        """Return the name of the device function that performs a copy."""
         streaming = statement.cache == "streaming" and "global" in (source.space, destination.space)
         if destination.space != "local":
             if statement.rounds:
@@ -274,18 +279,18 @@ class _Emitter(Writer):
             down = isinstance(loop.step, ir.Constant) and int(loop.step.value.real) < 0
         start = self.printer.top(loop.start, index=loop.variable.name not in self.data)
         stop, step = self.bound(loop.stop, f"{name}_stop"), self.bound(loop.step, f"{name}_step")
-        ahead = f"++{name}" if step == "1" else f"{name} += {step}"
+        advance = f"++{name}" if step == "1" else f"{name} += {step}"
         if loop.kind == "unroll":
             if not all(isinstance(e, ir.Constant) for e in (loop.start, loop.stop, loop.step)):
                 raise InternalError(f"loop {name} is unrolled, but its bounds are not constant")
             self.line("#pragma unroll")
         self.loops.append(loop)
-        with self.block(f"for ({kind} {name} = {start}; {name} {'>' if down else '<'} {stop}; {ahead})"):
+        with self.block(f"for ({kind} {name} = {start}; {name} {'>' if down else '<'} {stop}; {advance})"):
             self.body(loop.body)
         self.loops.pop()
 
     def bound(self, expression: ir.Expression, name: str) -> str:
-        """A loop's stop or step, evaluated before the loop where its value might change in it."""
+        """Return a loop's stop or step, evaluated before the loop if the body might change its value."""
         text = self.condition(expression)
         if has_load(expression) or any(v in self.mutable for v in variables_of(expression)):
             fixed = self.fresh(name)
@@ -318,7 +323,7 @@ class _Emitter(Writer):
 
 
 def emit_unit(kernels: Sequence[ir.Kernel]) -> str:
-    """CUDA C++ of several kernels, with distinct names, in one translation unit with one prelude."""
+    """Return one translation unit of CUDA C++ for several kernels with distinct names."""
     emitters = [_Emitter(kernel) for kernel in kernels]
     names = [e.entry for e in emitters]
     if len(set(names)) != len(names):
@@ -329,18 +334,18 @@ def emit_unit(kernels: Sequence[ir.Kernel]) -> str:
 
 
 def emit_cuda(kernel: ir.Kernel) -> str:
-    """CUDA C++ of one kernel, complete for NVRTC.
+    """Return the complete CUDA C++ source of one kernel.
 
-    Raises InternalError for kernels that the kernel IR does not allow, and for complex numbers, which are to be split
-    into their parts.
+    Raises InternalError for a malformed kernel and for complex numbers, which passes/split_complex.py must remove.
     """
     return emit_unit([kernel])
 
 
 def canonical_cuda(kernel: ir.Kernel) -> str:
-    """The kernel's source with numbers for names and no comments: equal for kernels that differ in no more than those.
+    """Return the kernel's source with canonical names and without comments, for use as a cache key.
 
-    Meant as a key: with `kernel.contract` and the architecture it decides the machine code but for the entry's name.
+    Kernels that differ only in names and comments have equal text. Together with the compiler options and architecture
+    it determines the machine code except for the entry name.
     """
     emitter = _Emitter(kernel, anonymous=True)
     function = emitter.function()

@@ -1,11 +1,9 @@
-"""Lines and names of one CUDA function, and the group reductions in it.
+"""The writer of one CUDA function, with its group reductions.
 
-A group reduction is a butterfly of shuffles, neighbours first, so that every lane has the result. For a block the warps
-then leave their states in shared memory and each combines all of them by itself: one barrier, or two in a loop that has
-no other. The order is that of kernel/interpreter/interpret.py, so the bits are the same wherever those of the
-combiner are.
-
-Knows: CUDA C++, combiners. Must not know: the other statements.
+A group reduction is a butterfly of warp shuffles, nearest lanes first, which leaves the result in every lane. For a
+whole block, each warp then writes its state to shared memory and every warp combines all of them. That takes one
+barrier, or two in a loop without another barrier. The order is that of kernel/interpreter/interpret.py, so results are
+bit-identical wherever the combiner's are.
 """
 
 from __future__ import annotations
@@ -20,12 +18,12 @@ from tracefuse.kernel.cuda.cuda_expressions import RESERVED, Printer, identifier
 from tracefuse.kernel.infix import Text
 
 WARP = 32
-# Combining two equal states in either order gives the same bits.
+# Primitives that give the same bits for either order of their arguments.
 _COMMUTATIVE = frozenset({"add", "mul", "minimum", "maximum", "and", "or", "xor"})
 
 
 class Writer:
-    """A function's source as it grows; `names` are its C++ identifiers by the names of the kernel IR."""
+    """Collects the source of one function; `names` maps kernel IR names to C++ identifiers."""
 
     def __init__(self, kernel: ir.Kernel, entry: str, names: Mapping[str, str]) -> None:
         self.kernel = kernel
@@ -48,13 +46,13 @@ class Writer:
         self.line("}")
 
     def fresh(self, name: str) -> str:
-        """A name that nothing else in the function has."""
+        """Return a name that is unique in the function."""
         text = identifiers([name], self.taken)[name]
         self.taken.add(text)
         return text
 
     def scoped(self, name: str) -> str:
-        """A name for the innermost braces alone: it may be taken again outside of them."""
+        """Return a name for the innermost scope only; other scopes may reuse it."""
         return identifiers([name], self.taken)[name]
 
     def name(self, thing: ir.Variable | ir.Buffer) -> str:
@@ -73,11 +71,11 @@ class Writer:
         self.line(f"// combined over {whose}")
         self.butterfly(statement, min(group, WARP))
         if group > WARP:
-            self.across_warps(statement, group // WARP)
+            self.combine_warps(statement, group // WARP)
 
-    def across_warps(self, statement: ir.GroupReduce, warps: int) -> None:
-        """Each warp leaves its state in shared memory; then every warp combines all of them by itself."""
-        if self.loops and not self.parted_in_loop(statement):
+    def combine_warps(self, statement: ir.GroupReduce, warps: int) -> None:
+        """Write each warp's state to shared memory, then combine all of them in every warp."""
+        if self.loops and not self.has_other_barrier(statement):
             self.line("__syncthreads();")
         exchange = {v.name: self.fresh(f"{self.name(v)}_of_warp") for v in statement.variables}
         for variable in statement.variables:
@@ -98,8 +96,8 @@ class Writer:
             others = [f"{exchange[v.name]}[{warp}]" for v in statement.variables]
             self.combine(statement, others, None)
 
-    def parted_in_loop(self, statement: ir.GroupReduce) -> bool:
-        """Whether another barrier of the innermost loop keeps one round's writes after the last round's reads."""
+    def has_other_barrier(self, statement: ir.GroupReduce) -> bool:
+        """Return whether another barrier in the innermost loop orders these writes after the last iteration's reads."""
         barriers = (
             s
             for s in self.loops[-1].body
@@ -113,10 +111,10 @@ class Writer:
         offset = self.scoped("offset")
         self.line("#pragma unroll")
         with self.block(f"for (int {offset} = 1; {offset} < {size}; {offset} *= 2)"):
-            others = [self.shuffled(self.name(v), v.dtype, offset) for v in statement.variables]
+            others = [self.shuffle(self.name(v), v.dtype, offset) for v in statement.variables]
             self.combine(statement, others, offset)
 
-    def shuffled(self, name: str, dtype: DType, offset: str) -> str:
+    def shuffle(self, name: str, dtype: DType, offset: str) -> str:
         mask = f"{(1 << min(self.kernel.threads, WARP)) - 1:#x}u"
         kind = self.printer.type(dtype)
         if dtype.is_half:
@@ -126,37 +124,40 @@ class Writer:
         return f"__shfl_xor_sync({mask}, {name}, {offset})"
 
     def combine(self, statement: ir.GroupReduce, others: list[str], offset: str | None) -> None:
-        """variables = combiner(variables, others); with `offset`, the upper lane of a pair takes the other as left."""
+        """Emit variables = combiner(variables, others).
+
+        With `offset`, the upper lane of a pair passes the other lane's state as the left operand.
+        """
         combiner, names = statement.combiner, self.printer.names
         outer = dict(names)
         types = [self.printer.type(v.dtype) for v in statement.variables]
-        own = [self.name(v) for v in statement.variables]
-        plain = offset is None or _commutes(combiner)
-        if plain:
-            names.update({left.name: name for left, name in zip(combiner.left, own, strict=True)})
+        states = [self.name(v) for v in statement.variables]
+        ordered = offset is None or _commutes(combiner)
+        if ordered:
+            names.update({left.name: name for left, name in zip(combiner.left, states, strict=True)})
             for right, kind, other in zip(combiner.right, types, others, strict=True):
                 self.line(f"const {kind} {names[right.name]} = {other};")
         else:
             upper = self.scoped("upper")
             self.line(f"const bool {upper} = threadIdx.x & {offset};")
             for k, (left, right) in enumerate(zip(combiner.left, combiner.right, strict=True)):
-                other = self.scoped(f"{own[k]}_other")
+                other = self.scoped(f"{states[k]}_other")
                 self.line(f"const {types[k]} {other} = {others[k]};")
-                self.line(f"const {types[k]} {names[left.name]} = {upper} ? {other} : {own[k]};")
-                self.line(f"const {types[k]} {names[right.name]} = {upper} ? {own[k]} : {other};")
+                self.line(f"const {types[k]} {names[left.name]} = {upper} ? {other} : {states[k]};")
+                self.line(f"const {types[k]} {names[right.name]} = {upper} ? {states[k]} : {other};")
         results = [self.printer.value(r) for r in combiner.results]
-        if len(own) > 1 and plain:  # all results before the first assignment
-            held = [self.scoped(f"{name}_next") for name in own]
-            for kind, name, result in zip(types, held, results, strict=True):
+        if len(states) > 1 and ordered:  # compute all results before the first assignment
+            next_names = [self.scoped(f"{name}_next") for name in states]
+            for kind, name, result in zip(types, next_names, results, strict=True):
                 self.line(f"const {kind} {name} = {result};")
-            results = [Text(name) for name in held]
-        for name, result in zip(own, results, strict=True):
+            results = [Text(name) for name in next_names]
+        for name, result in zip(states, results, strict=True):
             self.line(f"{name} = {result};")
         self.printer.names = outer
 
 
 def _commutes(combiner: ir.Combiner) -> bool:
-    """Whether each result is one commutative primitive of its own left and right."""
+    """Return whether each result is a single commutative primitive of its left and right operand."""
     for left, right, result in zip(combiner.left, combiner.right, combiner.results, strict=True):
         if not (isinstance(result, ir.Call) and result.name in _COMMUTATIVE and set(result.arguments) == {left, right}):
             return False

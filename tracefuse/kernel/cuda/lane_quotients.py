@@ -1,10 +1,8 @@
-"""Quotients of neighbouring lanes in CUDA C++: one check for all of them in place of a branch in each.
+"""Consecutive float divisions in CUDA C++: one range check for all of them instead of a branch in each.
 
-`/` of float is three multiplications and additions on a reciprocal, and a branch to the long way for numbers near the
-ends of the range. For neighbours that are divided in a row, the short way is taken for all, and the long way again for
-all where one of them is not plain: zero, infinite, NaN, or very small or large. Either way gives the nearest float.
-
-Knows: CUDA C++, expressions. Must not know: schedules.
+A float `/` refines a reciprocal in three multiply-add steps and branches to a slow path near the ends of the range. For
+consecutive divisions, the fast path computes all of them, and the slow path recomputes all if any operand or quotient
+is zero, infinite, NaN, or very small or large. Both paths round to nearest.
 """
 
 from __future__ import annotations
@@ -17,19 +15,19 @@ from tracefuse.kernel.cuda.group_reductions import Writer
 
 
 def quotients(body: Sequence[ir.Statement]) -> list[ir.Let]:
-    """The quotients of float at the beginning of a body that can be taken together; none where that is but one."""
-    found: list[ir.Let] = []
+    """Return the independent float divisions at the start of a body, or none if there are fewer than two."""
+    divisions: list[ir.Let] = []
     for statement in body:
         if not isinstance(statement, ir.Let) or not _is_quotient(statement.value):
             break
-        if not {s.variable.name for s in found}.isdisjoint(_names(statement.value)):
+        if not {s.variable.name for s in divisions}.isdisjoint(_names(statement.value)):
             break
-        found.append(statement)
-    return found if len(found) > 1 else []
+        divisions.append(statement)
+    return divisions if len(divisions) > 1 else []
 
 
 def write_quotients(writer: Writer, together: Sequence[ir.Let]) -> None:
-    """Prints what `quotients` found."""
+    """Write the divisions that `quotients` returned."""
     printer = writer.printer
     operands = [[_operand(writer, s, part) for part in _arguments(s)] for s in together]
     names = [writer.name(s.variable) for s in together]
@@ -56,7 +54,7 @@ def _arguments(statement: ir.Let) -> tuple[ir.Expression, ...]:
 
 
 def _operand(writer: Writer, statement: ir.Let, operand: ir.Expression) -> str:
-    """The text of an operand, named where repeating it would compute it again."""
+    """Return the text of an operand, bound to a name if repeating it would recompute it."""
     text = writer.printer.value(operand)
     if isinstance(operand, ir.Variable | ir.Constant):
         return str(text)
@@ -66,7 +64,7 @@ def _operand(writer: Writer, statement: ir.Let, operand: ir.Expression) -> str:
 
 
 def _names(expression: ir.Expression) -> Iterator[str]:
-    """Every variable that an expression reads, also in an index."""
+    """Yield every variable that an expression reads, including those in indices."""
     match expression:
         case ir.Variable(name):
             yield name

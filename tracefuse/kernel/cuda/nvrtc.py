@@ -1,10 +1,8 @@
-"""CUDA C++ to machine code through NVRTC, with CuPy's binding or with the library alone.
+"""Compilation of CUDA C++ with NVRTC, through CuPy's binding or through ctypes.
 
-Where CuPy is loaded its own binding is used, so that the compiler is the one that CuPy itself works with. Without CuPy
-(no GPU, no driver) the shared library is looked for in the NVIDIA wheels of this Python, then in the CUDA toolkits of
-the machine, and called through ctypes: enough to compile for any architecture, which is what CI does.
-
-Knows: where NVRTC lies and how it is called. Must not know: kernels, launches.
+If CuPy is loaded, its binding is used, so both use the same compiler. Without CuPy (no GPU, no driver), the shared
+library is located in the NVIDIA wheels of this Python, then in the machine's CUDA toolkits, and called through ctypes.
+That suffices to compile for any architecture, as CI does.
 """
 
 from __future__ import annotations
@@ -22,13 +20,13 @@ from typing import Any, Protocol
 from tracefuse.caches import memoized
 from tracefuse.errors import CompileError
 
-# Denormals are kept, division and square root are correctly rounded, no fast math. `--fmad` is each kernel's own.
+# Denormals are kept, division and square root are correctly rounded, no fast math. Each kernel sets `--fmad` itself.
 BASE_OPTIONS = ("--std=c++17", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
-_MINIMUM_ARCHITECTURE = 80  # conversions to bfloat16, minima that pass NaN
+_MINIMUM_ARCHITECTURE = 80  # conversions to bfloat16, minimum and maximum that propagate NaN
 
 
 class Nvrtc(Protocol):
-    """A way to reach NVRTC. `compile` returns success, what was asked for ("CUBIN" or "PTX") and the log."""
+    """An interface to NVRTC. `compile` returns success, the code of kind "CUBIN" or "PTX", and the log."""
 
     version: tuple[int, int]
 
@@ -74,7 +72,7 @@ class CtypesNvrtc:
 
 
 class CupyNvrtc:
-    """NVRTC as CuPy binds it."""
+    """NVRTC through CuPy's binding."""
 
     def __init__(self) -> None:
         self._binding: Any = importlib.import_module("cupy_backends.cuda.libs.nvrtc")
@@ -95,7 +93,7 @@ class CupyNvrtc:
 
 
 def library_candidates() -> list[str]:
-    """Where NVRTC's shared library may lie, best first: NVIDIA's wheels, toolkits of the machine, the loader's path."""
+    """Return candidate paths of NVRTC's library, in order: NVIDIA's wheels, CUDA toolkits, the loader's search path."""
     windows = sys.platform == "win32"
     pattern = "nvrtc64_*_0.dll" if windows else "libnvrtc.so*"
     roots = {sysconfig.get_paths()[key] for key in ("purelib", "platlib")}
@@ -107,14 +105,14 @@ def library_candidates() -> list[str]:
     ]
     toolkits = [os.environ[name] for name in ("CUDA_PATH", "CUDA_HOME") if name in os.environ] + ["/usr/local/cuda"]
     folders += [Path(toolkit, "bin" if windows else "lib64") for toolkit in toolkits]
-    found: list[str] = []
+    paths: list[str] = []
     for folder in folders:
         libraries = [p for p in sorted(folder.glob(pattern)) if "builtins" not in p.name and ".alt." not in p.name]
-        found += [str(p) for p in reversed(libraries)]
-    return found if windows else [*found, "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"]
+        paths += [str(p) for p in reversed(libraries)]
+    return paths if windows else [*paths, "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"]
 
 
-def _through_ctypes() -> Nvrtc:
+def _load_library() -> Nvrtc:
     tried: list[str] = []
     for path in library_candidates():
         try:
@@ -124,22 +122,22 @@ def _through_ctypes() -> Nvrtc:
     raise OSError("; ".join(tried))
 
 
-def _through_cupy() -> Nvrtc:
-    importlib.import_module("cupy")  # sets up where CuPy looks for CUDA's libraries
+def _load_cupy() -> Nvrtc:
+    importlib.import_module("cupy")  # sets CuPy's search paths for the CUDA libraries
     return CupyNvrtc()
 
 
 @memoized("the NVRTC library", key="none", most=1, clears=False)
 def nvrtc() -> Nvrtc:
-    """The NVRTC of this process. Raises CompileError with what was tried where there is none."""
-    ways: list[Callable[[], Nvrtc]] = [_through_ctypes, _through_cupy]
+    """Return this process's NVRTC. Raises CompileError, listing the locations tried, if there is none."""
+    loaders: list[Callable[[], Nvrtc]] = [_load_library, _load_cupy]
     if "cupy" in sys.modules:
-        ways.reverse()
+        loaders.reverse()
     tried: list[str] = []
-    for way in ways:
+    for load in loaders:
         try:
-            return way()
-        except (ImportError, OSError, RuntimeError) as error:  # no such package, no such library, or one of no use
+            return load()
+        except (ImportError, OSError, RuntimeError) as error:  # no CuPy, no library, or an unusable one
             tried.append(str(error))
     raise CompileError(
         "NVRTC, the compiler of CUDA kernels, was not found: " + " | ".join(tried),
@@ -149,9 +147,10 @@ def nvrtc() -> Nvrtc:
 
 @memoized("the version of NVRTC", key="none", most=1, clears=False)
 def identity() -> str:
-    """Which NVRTC compiles here, for keys of caches; told without loading it where its files are known.
+    """Return a string that identifies the NVRTC in use, for cache keys.
 
-    The files' own names and sizes: a toolkit's name has the version in it, and two versions differ in size.
+    It consists of the names and sizes of NVRTC's files, which differ between versions and are known without loading the
+    library. If no file is found, it is the version that NVRTC reports.
     """
     files = {Path(path).resolve() for path in library_candidates() if os.path.isabs(path)}
     if files:
@@ -166,9 +165,9 @@ def _compile(source: str, name: str, architecture: str, options: Sequence[str], 
             f"{name}: CUDA architecture {architecture!r} is not supported",
             hint=f"tracefuse needs sm_{_MINIMUM_ARCHITECTURE} (compute capability 8.0) or later",
         )
-    aim = architecture if kind == "CUBIN" else architecture.replace("sm_", "compute_")
-    everything = (*BASE_OPTIONS, f"--gpu-architecture={aim}", *options)
-    success, code, log = nvrtc().compile(source, name, everything, kind)
+    target = architecture if kind == "CUBIN" else architecture.replace("sm_", "compute_")
+    all_options = (*BASE_OPTIONS, f"--gpu-architecture={target}", *options)
+    success, code, log = nvrtc().compile(source, name, all_options, kind)
     if not success:
         raise CompileError(
             f"NVRTC refused kernel {name} for {architecture} with {' '.join(options) or 'no options'}:\n{log}\n"
@@ -179,18 +178,18 @@ def _compile(source: str, name: str, architecture: str, options: Sequence[str], 
 
 
 def compile_with_log(source: str, name: str, *, architecture: str, options: Sequence[str] = ()) -> tuple[bytes, str]:
-    """Machine code (cubin) of `source` for `architecture` ("sm_90"), and the compiler's messages.
+    """Compile `source` for `architecture` (such as "sm_90"); return the machine code (cubin) and the compiler's log.
 
-    options are added to BASE_OPTIONS. Raises CompileError with the log and the source.
+    `options` are added to BASE_OPTIONS. Raises CompileError, with the log and the source, if compilation fails.
     """
     return _compile(source, name, architecture, options, "CUBIN")
 
 
 def compile_to_ptx(source: str, name: str, *, architecture: str, options: Sequence[str] = ()) -> str:
-    """PTX of `source`, to look at; what runs is machine code. Raises as `compile_with_log`."""
+    """Compile `source` to PTX for inspection; launches use machine code. Raises like `compile_with_log`."""
     return _compile(source, name, architecture, options, "PTX")[0].rstrip(b"\0").decode()
 
 
 def compile_source(source: str, name: str, *, architecture: str, options: Sequence[str] = ()) -> bytes:
-    """Machine code (cubin) of `source`; see `compile_with_log`."""
+    """Compile `source` to machine code (cubin); see `compile_with_log`."""
     return compile_with_log(source, name, architecture=architecture, options=options)[0]

@@ -1,1 +1,1 @@
-"""Runs kernels in NumPy, GPU schedules included, so that tests execute them without a GPU."""
+"""An interpreter of the kernel IR in NumPy, including GPU schedules, so tests run CUDA kernels without a GPU."""

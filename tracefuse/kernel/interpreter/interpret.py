@@ -1,15 +1,13 @@
-"""Runs any kernel of the kernel IR in NumPy, GPU schedules too, at small sizes.
+"""The interpreter: runs any kernel in NumPy, including GPU schedules, at small sizes.
 
-Every thread of every block is a lane; a variable is an array over the lanes, or one NumPy scalar while all lanes agree;
-a mask says which lanes are active. Lanes run in lockstep, a chunk of blocks at a time. What a real machine leaves
-undefined is an error here: an index outside its buffer, a barrier or group reduction that part of a block or cluster
-does not reach, two lanes storing different values to one element, shared memory read or written across lanes with no
-barrier between, or across blocks with none of their cluster. New local and shared memory holds NaN, or the smallest
-integer (the largest, if unsigned).
+Every thread of every block is a lane. A variable is an array over the lanes, or a NumPy scalar while it is uniform, and
+a mask marks the active lanes. Lanes run in lockstep, a chunk of blocks at a time. Behaviour that is undefined on the
+hardware raises an error: an index out of bounds, a barrier or group reduction that part of a block or cluster does not
+reach, two lanes that store different values to one element, and shared memory accessed by several threads without a
+barrier, or by several blocks without a cluster barrier. New local and shared memory holds NaN, or the smallest integer
+(the largest, if unsigned).
 
-`contract` changes nothing here; `fma` is rounded once. `select`, `and`, `or` evaluate all their arguments.
-
-Knows: the kernel IR and NumPy. Must not know: ops, schedules, targets' source code.
+`contract` has no effect; `fma` rounds once. `select`, `and` and `or` evaluate all their arguments.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from typing import Any, cast
 import numpy as np
 
 from tracefuse.kernel import kernel_ir as ir
-from tracefuse.kernel.interpreter.buffers import WIDEST_ACCESS, InterpreterError, Memory, bind, unspecified
+from tracefuse.kernel.interpreter.buffers import WIDEST_ACCESS, InterpreterBuffer, InterpreterError, bind, unspecified
 from tracefuse.kernel.interpreter.group_order import WARP, combine_group
 from tracefuse.kernel.primitives import apply, convert
 
@@ -38,11 +36,11 @@ class _Machine:
     kernel: ir.Kernel
     blocks: int
     values: dict[str, Any]
-    memories: dict[str, Memory]
+    buffers: dict[str, InterpreterBuffer]
     check_races: bool
     mask: Any = None  # None: every lane is active
-    # Copies on their way: (batch, mask, destination, index, value).
-    started: list[tuple[int, Any, ir.Buffer, Any, Any]] = field(default_factory=list)
+    # Asynchronous copies in flight: (batch, mask, destination, index, value).
+    in_flight: list[tuple[int, Any, ir.Buffer, Any, Any]] = field(default_factory=list)
     batches: int = 0
     thread: Any = field(init=False)
 
@@ -59,18 +57,18 @@ class _Machine:
     def lane_block(self) -> Any:
         return np.repeat(np.arange(self.blocks), self.kernel.threads)
 
-    def blocks_named(self, rank: Any) -> Any:
-        """The block that each lane names by its place in the lane's cluster; inactive lanes get their own."""
-        cluster, own = self.kernel.cluster, self.lane_block
+    def target_blocks(self, rank: Any) -> Any:
+        """Return the block with rank `rank` in each lane's cluster; inactive lanes get their own block."""
+        cluster, own_block = self.kernel.cluster, self.lane_block
         ranks = self.broadcast(rank).astype(np.int64)
         wrong = (ranks < 0) | (ranks >= cluster)
         if self.mask is not None:
             wrong &= self.mask
         if wrong.any():
             lane = int(np.argmax(wrong))
-            raise self.fail(f"block {ranks[lane]} of a cluster of {cluster} is named by {self.lane_text(lane)}")
-        named = own // cluster * cluster + ranks
-        return named if self.mask is None else np.where(self.mask, named, own)
+            raise self.fail(f"block rank {ranks[lane]} outside a cluster of {cluster}, by {self.lane_text(lane)}")
+        targets = own_block // cluster * cluster + ranks
+        return targets if self.mask is None else np.where(self.mask, targets, own_block)
 
     def fail(self, what: str) -> InterpreterError:
         return InterpreterError(f"kernel {self.kernel.name}: {what}")
@@ -89,7 +87,7 @@ class _Machine:
                 return dtype.numpy.type(value)
             case ir.Variable(name, dtype):
                 if name not in self.values:
-                    raise self.fail(f"variable {name} is read before it has a value")
+                    raise self.fail(f"variable {name} is read before its definition")
                 result = self.values[name]
             case ir.Load(buffer, index, _):
                 result = self.load(buffer, self.evaluate(index))
@@ -98,7 +96,8 @@ class _Machine:
             case ir.Call(name, arguments, dtype):
                 result = apply(name, [self.evaluate(a) for a in arguments], dtype)
         if np.asarray(result).dtype != expression.dtype.numpy:
-            raise self.fail(f"{expression} gives {np.asarray(result).dtype}, its type says {expression.dtype}")
+            actual = np.asarray(result).dtype
+            raise self.fail(f"{expression} evaluates to {actual}, but its dtype is {expression.dtype}")
         return result
 
     def broadcast(self, value: Any) -> Any:
@@ -106,14 +105,14 @@ class _Machine:
 
     # memory
 
-    def memory(self, buffer: ir.Buffer) -> Memory:
-        found = self.memories.get(buffer.name)
-        if found is None:
+    def memory(self, buffer: ir.Buffer) -> InterpreterBuffer:
+        memory = self.buffers.get(buffer.name)
+        if memory is None:
             raise self.fail(f"buffer {buffer.name} is used before it is allocated")
-        return found
+        return memory
 
-    def checked(self, memory: Memory, index: Any, action: str) -> Any:
-        """Positions in the memory's data for every lane; inactive lanes get 0."""
+    def check_index(self, memory: InterpreterBuffer, index: Any, action: str) -> Any:
+        """Return each lane's position in the buffer's data, 0 for inactive lanes. Raises for one out of bounds."""
         positions = np.where(True if self.mask is None else self.mask, self.broadcast(index), -memory.origin)
         positions = positions.astype(np.int64) + memory.origin
         wrong = (positions < 0) | (positions >= memory.length)
@@ -130,7 +129,7 @@ class _Machine:
 
     def load(self, buffer: ir.Buffer, index: Any) -> Any:
         memory = self.memory(buffer)
-        positions = self.checked(memory, index, "reads")
+        positions = self.check_index(memory, index, "reads")
         if memory.length == 0:
             return np.zeros(self.lanes, buffer.dtype.numpy)
         if buffer.space == "global":
@@ -140,20 +139,20 @@ class _Machine:
         if buffer.space == "local":
             return memory.data[positions, np.arange(self.lanes)]
         if self.check_races:
-            self.note_shared(memory, positions, writes=False)
+            self.record_shared_access(memory, positions, writes=False)
         return memory.data[self.lane_block, positions]
 
     def store(self, buffer: ir.Buffer, index: Any, value: Any, rank: Any = None) -> None:
-        """rank: of the block that is meant, where one is named."""
+        """Store `value`. rank: the cluster rank of the block whose shared memory to write, None for the lane's own."""
         memory = self.memory(buffer)
         if buffer.space == "global" and not buffer.written:
             raise self.fail(f"stores to {buffer.name}, which is not marked as written")
         if np.asarray(value).dtype != buffer.dtype.numpy:
             raise self.fail(f"stores {np.asarray(value).dtype} to {buffer.name} of {buffer.dtype}")
         if rank is not None and buffer.space != "shared":
-            raise self.fail(f"names a block to store to {buffer.name}, which is {buffer.space} memory")
-        blocks = self.lane_block if rank is None else self.blocks_named(rank)
-        positions = self.checked(memory, index, "writes")
+            raise self.fail(f"stores to another block's {buffer.name}, which is {buffer.space} and not shared memory")
+        blocks = self.lane_block if rank is None else self.target_blocks(rank)
+        positions = self.check_index(memory, index, "writes")
         active = np.arange(self.lanes) if self.mask is None else np.flatnonzero(self.mask)
         positions, values = positions[active], self.broadcast(value)[active]
         if buffer.space == "local":
@@ -171,30 +170,30 @@ class _Machine:
                     f"race: two lanes store different values to {where}, one is {self.lane_text(active[at])}"
                 )
             if buffer.space == "shared" and rank is None:
-                self.note_shared(memory, self.checked(memory, index, "writes"), writes=True)
+                self.record_shared_access(memory, self.check_index(memory, index, "writes"), writes=True)
             elif buffer.space == "shared":
-                self.note_foreign(memory, place, active)
+                self.record_remote_write(memory, place, active)
 
-    def note_foreign(self, memory: Memory, place: Any, active: Any) -> None:
-        """Records writes to the memory of named blocks; raises where others touched it and the cluster has not met."""
-        clash = memory.touch_foreign(place)
-        if clash.any():
-            at = int(np.argmax(clash))
+    def record_remote_write(self, memory: InterpreterBuffer, place: Any, active: Any) -> None:
+        """Record writes to other blocks' shared memory; raise for a conflict since the last cluster barrier."""
+        conflict = memory.record_remote_write(place)
+        if conflict.any():
+            at = int(np.argmax(conflict))
             raise self.fail(
-                f"no barrier of the cluster: writes {memory.buffer.name}[{place[1][at]}] of another block, which was "
-                f"touched since the last one, by {self.lane_text(active[at])}"
+                f"no cluster barrier: writes {memory.buffer.name}[{place[1][at]}] of another block, which was "
+                f"accessed since the last cluster barrier, by {self.lane_text(active[at])}"
             )
 
-    def note_shared(self, memory: Memory, positions: Any, *, writes: bool) -> None:
-        """Records who touched shared memory since the last barrier; raises where lanes depend on each other."""
+    def record_shared_access(self, memory: InterpreterBuffer, positions: Any, *, writes: bool) -> None:
+        """Record accesses to shared memory; raise for a conflict between threads since the last barrier."""
         active = np.arange(self.lanes) if self.mask is None else np.flatnonzero(self.mask)
         place = (self.lane_block[active], positions[active])
-        clash = memory.touch(place, self.thread[active], writes=writes)
-        if clash.any():
-            at = int(np.argmax(clash))
+        conflict = memory.record_access(place, self.thread[active], writes=writes)
+        if conflict.any():
+            at = int(np.argmax(conflict))
             raise self.fail(
                 f"no barrier: {'writes' if writes else 'reads'} {memory.buffer.name}[{place[1][at]}], which another "
-                f"thread touched since the last barrier, by {self.lane_text(active[at])}"
+                f"thread accessed since the last barrier, by {self.lane_text(active[at])}"
             )
 
     def allocate(self, buffer: ir.Buffer) -> None:
@@ -206,19 +205,20 @@ class _Machine:
         if buffer.space not in ("local", "shared"):
             raise self.fail(f"allocates {buffer.name} in {buffer.space} memory")
         shape = (size, self.lanes) if buffer.space == "local" else (self.blocks, size)
-        known = self.memories.get(buffer.name)
-        if known is not None and buffer.space == "shared":
-            return  # one for the block, however often the statement is passed
+        existing = self.buffers.get(buffer.name)
+        if existing is not None and buffer.space == "shared":
+            return  # a block has one instance, however often the statement runs
         data = np.full(shape, unspecified(buffer.dtype), buffer.dtype.numpy)
-        if known is not None and self.mask is not None:
-            data = np.where(self.mask, data, known.data)
-        self.memories[buffer.name] = (Memory.shared if buffer.space == "shared" else Memory)(buffer, data)
+        if existing is not None and self.mask is not None:
+            data = np.where(self.mask, data, existing.data)
+        create = InterpreterBuffer.shared if buffer.space == "shared" else InterpreterBuffer
+        self.buffers[buffer.name] = create(buffer, data)
 
     # statements
 
     @contextmanager
     def where(self, condition: Any) -> Iterator[bool]:
-        """Narrows the mask to `condition`; gives whether any lane is left."""
+        """Narrow the mask to `condition`; yield whether any lane is active."""
         outer = self.mask
         if np.ndim(condition) == 0:
             yield bool(condition)
@@ -234,7 +234,7 @@ class _Machine:
         if variable.name not in self.values:
             raise self.fail(f"assigns to {variable.name}, which is not declared")
         if np.asarray(value).dtype != variable.dtype.numpy:
-            raise self.fail(f"{variable.name} is {variable.dtype}, its value {np.asarray(value).dtype}")
+            raise self.fail(f"assigns {np.asarray(value).dtype} to {variable.name} of {variable.dtype}")
         if self.mask is not None:
             value = np.where(self.mask, value, self.values[variable.name])
         self.values[variable.name] = value
@@ -291,7 +291,9 @@ class _Machine:
         source, destination = statement.source, statement.destination
         local = [b for b in (source, destination) if b.space == "local"]
         if len(local) != 1 or not statement.fits:
-            raise self.fail(f"copy between {source.name} and {destination.name}: one must be local, types equal")
+            raise self.fail(
+                f"copy between {source.name} and {destination.name}: exactly one must be local, with compatible dtypes"
+            )
         start, end = self.evaluate(statement.source_index), self.evaluate(statement.destination_index)
         self.check_alignment(statement, *((destination, end) if source.space == "local" else (source, start)))
         for k in range(statement.width):
@@ -299,29 +301,32 @@ class _Machine:
             self.store(destination, end + end.dtype.type(k), convert(value, destination.dtype))
 
     def start_copy(self, statement: ir.StartCopy) -> None:
-        """Reads at once; until the copy is awaited, its destination holds what new memory does."""
+        """Read the source now; the destination holds unspecified values until the copy is awaited."""
         source, destination = statement.source, statement.destination
         if (source.space, destination.space) != ("global", "shared") or source.dtype is not destination.dtype:
-            raise self.fail(f"starts a copy from {source.name} to {destination.name}: global to shared, types equal")
+            raise self.fail(
+                f"asynchronous copy from {source.name} to {destination.name}: it must go from global to shared memory "
+                f"with equal dtypes"
+            )
         start, end = self.evaluate(statement.source_index), self.evaluate(statement.destination_index)
         self.check_alignment(statement, source, start)
         self.check_alignment(statement, destination, end)
         for k in range(statement.width):
             value, index = self.load(source, start + start.dtype.type(k)), end + end.dtype.type(k)
             self.store(destination, index, source.dtype.numpy.type(unspecified(source.dtype)))
-            self.started.append((self.batches, self.mask, destination, index, value))
+            self.in_flight.append((self.batches, self.mask, destination, index, value))
 
     def await_copies(self, later: int) -> None:
-        """Those of the active lanes are done, but for the last batches; the others stay."""
-        outer, started, self.started = self.mask, self.started, []
+        """Complete the copies of the active lanes, except those of the last `later` batches."""
+        outer, started, self.in_flight = self.mask, self.in_flight, []
         everyone = np.ones(self.lanes, bool)
         for batch, mask, destination, index, value in started:
             if later and batch >= self.batches - later:
-                self.started.append((batch, mask, destination, index, value))
+                self.in_flight.append((batch, mask, destination, index, value))
                 continue
             begun, active = (everyone if m is None else m for m in (mask, outer))
             if (begun & ~active).any():
-                self.started.append((batch, begun & ~active, destination, index, value))
+                self.in_flight.append((batch, begun & ~active, destination, index, value))
             self.mask = begun & active
             if self.mask.any():
                 self.store(destination, index, value)
@@ -329,7 +334,7 @@ class _Machine:
 
     def transpose(self, s: ir.Transpose) -> None:
         if {s.source.space, s.destination.space} != {"local"} or s.source.dtype is not s.destination.dtype:
-            raise self.fail(f"transposes {s.source.name} to {s.destination.name}: both must be local, of one type")
+            raise self.fail(f"transposes {s.source.name} to {s.destination.name}: both must be local with equal dtypes")
         rows, columns = (int(np.max(self.evaluate(e))) for e in (s.rows, s.columns))
         shapes = ((-1, pitch, s.width, self.lanes) for pitch in (s.from_pitch, s.to_pitch))
         buffers = (s.source, s.destination)
@@ -350,7 +355,8 @@ class _Machine:
             lane = int(np.argmax(wrong))
             at = int(self.broadcast(index)[lane])
             raise self.fail(
-                f"copies {bytes_wide} bytes at {wide.name}[{at}], not so aligned, by {self.lane_text(lane)}"
+                f"copies {bytes_wide} bytes at {wide.name}[{at}], which is not aligned to {bytes_wide} bytes, "
+                f"by {self.lane_text(lane)}"
             )
 
     def loop(self, loop: ir.For) -> None:
@@ -377,7 +383,7 @@ class _Machine:
             position = position + int(step)
 
     def whole_blocks(self, what: str) -> Any:
-        """The blocks that are active; raises where a block is active in part."""
+        """Return which blocks are active. Raises for a block with both active and inactive lanes."""
         if self.mask is None:
             return np.ones(self.blocks, bool)
         mask = self.mask.reshape(self.blocks, self.kernel.threads)
@@ -392,10 +398,10 @@ class _Machine:
         blocks = self.whole_blocks("a barrier")
         clusters = blocks.reshape(-1, self.kernel.cluster)
         if of_cluster and (clusters.any(axis=1) & ~clusters.all(axis=1)).any():
-            raise self.fail("a barrier of the cluster is not reached by all of its blocks")
-        for memory in self.memories.values():
+            raise self.fail("a cluster barrier is not reached by all blocks of the cluster")
+        for memory in self.buffers.values():
             if memory.buffer.space == "shared":
-                memory.part(blocks, of_cluster=of_cluster)
+                memory.synchronize(blocks, of_cluster=of_cluster)
 
     def group_reduce(self, statement: ir.GroupReduce) -> None:
         group, threads = statement.group, self.kernel.threads
@@ -404,12 +410,12 @@ class _Machine:
             raise self.fail(f"a group of {group} threads in a block of {threads}")
         self.whole_blocks("a group reduction")
         states = [self.broadcast(self.evaluate(v)).reshape(-1, group) for v in statement.variables]
-        states = combine_group(statement.combiner, states, self.bound)
+        states = combine_group(statement.combiner, states, self.evaluate_bound)
         for variable, state in zip(statement.variables, states, strict=True):
             self.assign(variable, np.repeat(state.reshape(-1), group))
 
-    def bound(self, values: dict[str, Any], expressions: Sequence[ir.Expression]) -> list[Any]:
-        """Expressions with some variables bound for them alone."""
+    def evaluate_bound(self, values: dict[str, Any], expressions: Sequence[ir.Expression]) -> list[Any]:
+        """Evaluate expressions with variables temporarily bound to `values`."""
         self.values.update(values)
         results = [self.evaluate(e) for e in expressions]
         for name in values:
@@ -420,18 +426,20 @@ class _Machine:
 def interpret(
     kernel: ir.Kernel, arguments: Sequence[Any], *, check_races: bool = True, lanes_at_a_time: int = LANES_AT_A_TIME
 ) -> None:
-    """Runs `kernel` on NumPy arrays and numbers in the order of kernel.parameters; writes its output arrays in place.
+    """Run `kernel` on NumPy arrays and numbers, in the order of kernel.parameters; output arrays are written in place.
 
-    An array stands for the memory that it spans, addressed from its first element: strided and reversed views are taken
-    as they are. check_races: also raise where lanes race. Raises InterpreterError.
+    An array binds the memory that it spans, indexed from its first element, so strided and reversed views work as they
+    are. check_races: detect data races too. Raises InterpreterError for every violation of the kernel IR's rules.
     """
     with np.errstate(all="ignore"):
-        values, memories = bind(kernel, arguments)
+        values, buffers = bind(kernel, arguments)
         host = _Machine(kernel, 1, dict(values), {}, check_races)
         extents = [int(host.evaluate(axis.extent)) for axis in kernel.grid]
         total = int(np.prod(extents, dtype=np.int64)) if all(e > 0 for e in extents) else 0
         if total and extents and extents[-1] % kernel.cluster:
-            raise host.fail(f"{extents[-1]} blocks along the last axis are no whole clusters of {kernel.cluster}")
+            raise host.fail(
+                f"{extents[-1]} blocks along the last axis are not a multiple of the cluster {kernel.cluster}"
+            )
         chunk = max(1, lanes_at_a_time // (kernel.threads * kernel.cluster)) * kernel.cluster
         for start in range(0, total, chunk):
             blocks = np.arange(start, min(start + chunk, total))
@@ -440,4 +448,4 @@ def interpret(
             for axis, extent in zip(reversed(kernel.grid), reversed(extents), strict=True):
                 local[axis.variable.name] = convert(cast(Any, rest % extent), axis.variable.dtype)
                 rest = rest // extent
-            _Machine(kernel, len(blocks), local, dict(memories), check_races).run(kernel.body)
+            _Machine(kernel, len(blocks), local, dict(buffers), check_races).run(kernel.body)

@@ -1,9 +1,7 @@
-"""Compiles CPU kernels and makes them callable from Python.
+"""Compiled CPU kernels, callable from Python.
 
-The callable is a C function object over the machine code: a launch costs no Python and no ctypes. Kernels whose texts
-differ in names and comments only share one compilation, in memory and on disk.
-
-Knows: the kernel caches, CPython's way to make a function object. Must not know: LLVM, what a kernel means.
+The callable is a C function object over the machine code, so a launch runs neither Python code nor ctypes. Kernels
+whose texts differ only in names and comments share one compilation, in memory and on disk.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ class _MethodDefinition(ctypes.Structure):
 
 @memoized("whether kernels may read array headers", key="none", most=1, clears=False)
 def _reads_arrays() -> bool:
-    """Whether an array keeps its data pointer right after the object header, and the header ends in the type."""
+    """Return whether NumPy arrays have the expected layout: the type ends the header, the data pointer follows it."""
     for shape in ((3,), (2, 2)):
         array = np.zeros(shape)
         header = ctypes.cast(id(array) + HEADER_BYTES - 8, ctypes.POINTER(ctypes.c_uint64 * 2)).contents
@@ -50,7 +48,7 @@ def _reads_arrays() -> bool:
 
 
 class CompiledModule:
-    """Machine code of one kernel; lives as long as something refers to it."""
+    """The machine code of one kernel, freed after its last reference."""
 
     def __init__(self, code: bytes, name: str, parallel_for: int) -> None:
         symbols = {"tracefuse_array_type": id(np.ndarray), "tracefuse_parallel_for": parallel_for}
@@ -58,7 +56,7 @@ class CompiledModule:
         self.definition = _MethodDefinition(name.encode(), self._code.addresses["launch"], _METH_FASTCALL, None)
 
     def function(self) -> Callable[..., None]:
-        """A function object over `launch`; it keeps this module alive."""
+        """Return a function object over `launch` that keeps this module alive."""
         make = ctypes.pythonapi.PyCFunction_NewEx
         make.restype = ctypes.py_object
         make.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
@@ -69,8 +67,8 @@ class CompiledModule:
 class CpuFunction:
     """A compiled kernel.
 
-    `launch(*arguments)` takes, in the parameters' order, a NumPy array (or an address) for each buffer and a Python
-    number for each scalar. It checks no dtype, shape or alignment: the caller has. `source` is the LLVM IR.
+    `launch(*arguments)` takes a NumPy array (or an address) for each buffer and a Python number for each scalar, in
+    parameter order. It does not check dtypes, shapes or alignment; the caller must. `source` is the LLVM IR.
     """
 
     __slots__ = ("kernel", "launch", "source")
@@ -83,7 +81,7 @@ class CpuFunction:
         self.launch(*arguments)
 
     def assembly(self) -> str:
-        """The processor's assembly of the kernel."""
+        """Return the kernel's assembly for this processor."""
         return get_machine().assembly(self.source)
 
 
@@ -95,7 +93,7 @@ _NAME = re.compile(r"%[A-Za-z_][\w.]*|^([A-Za-z_][\w.]*):", re.MULTILINE)
 
 
 def canonical(text: str) -> str:
-    """`text` without comments and with local names numbered: equal for kernels that differ in names alone."""
+    """Return `text` without comments and with numbered local names: equal for kernels that differ only in names."""
     numbers: dict[str, str] = {}
 
     def number(match: re.Match[str]) -> str:
@@ -113,26 +111,26 @@ _cache: KernelCache[CompiledModule] = KernelCache()
 
 
 def cache_key(source: str) -> str:
-    """What a compiled kernel depends on: its canonical text, the compiler and its settings, the processor."""
+    """Return the cache key: a hash of canonical text, compiler version, settings and processor."""
     return disk_cache.hashed("cpu", (canonical(source), *get_machine().key))
 
 
 def compile_cpu(kernel: ir.Kernel, disk: DiskCache | None = None) -> CpuFunction:
-    """Compiles `kernel` (target "cpu"), or takes an equal one from memory or from `disk`. Thread-safe, in parallel.
+    """Compile `kernel` (target "cpu"), or take an equal one from memory or `disk`. Threads may compile in parallel.
 
-    Raises CompileError where the kernel uses what the CPU kernels do not support.
+    Raises InternalError for a malformed kernel and CompileError if LLVM fails.
     """
     source = emit_llvm(kernel)
     key = cache_key(source)
-    # The machine code is the same for every number of workers; what it is linked with is not.
+    # The worker limit does not change the machine code, only the `parallel_for` it is linked with.
     linked = f"{key} {kernel.workers}" if kernel.workers else key
     module = _cache.get(linked, lambda: _made(source, kernel, key, disk))
     return CpuFunction(kernel, source, module.function())
 
 
 def _made(source: str, kernel: ir.Kernel, key: str, disk: DiskCache | None) -> tuple[CompiledModule, bool]:
-    """The machine code of a kernel, and whether it was on disk."""
-    # First, so that what is wrong with the pool is not put down to the kernel.
+    """Return the machine code of a kernel, and whether it came from disk."""
+    # The pool comes first, so its errors are not reported as the kernel's.
     parallel_for = worker_pool.get_pool(disk).address_for(kernel.workers)
     return disk_cache.load_or_make(
         disk, key, lambda code: CompiledModule(code, kernel.name, parallel_for), lambda: get_machine().compile(source)
@@ -140,12 +138,12 @@ def _made(source: str, kernel: ir.Kernel, key: str, disk: DiskCache | None) -> t
 
 
 def statistics() -> Statistics:
-    """How many CPU kernels were compiled, read from disk and found in memory since the process started."""
+    """Return how many CPU kernels this process compiled, loaded from disk and served from memory."""
     return _cache.statistics()
 
 
 def clear_cache() -> None:
-    """Forgets the compiled kernels; functions that exist keep working. The memory of the others is given back."""
+    """Empty the kernel cache and free unused machine code; existing functions keep working."""
     _cache.clear()
     machine_code.free_unused()
 

@@ -1,10 +1,9 @@
 """The LLVM emitter: a kernel of target "cpu" as the text of an LLVM module.
 
-Three functions come out: `body` (a range of the grid, typed parameters; `kernel/llvm/statements.py`), `piece` (the same
-behind one pointer, for the worker pool; it also makes the scratch buffers) and `launch` (what Python calls; both in
-`kernel/llvm/entry_functions.py`), with the maths functions that they use (`kernel/llvm/float32_math.py`).
-
-Knows: how a module is put together. Must not know: how text becomes code.
+The module has three functions: `body` runs a range of the grid with typed parameters (`kernel/llvm/statements.py`);
+`piece` does the same for the worker pool, with its parameters behind one pointer, and allocates the scratch buffers;
+`launch` is what Python calls (both in `kernel/llvm/entry_functions.py`). The math functions that they use follow
+(`kernel/llvm/float32_math.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from tracefuse.kernel.llvm import entry_functions, float32_math
 from tracefuse.kernel.llvm.half_conversions import TRUNCATE
 from tracefuse.kernel.llvm.scalar_ops import register_type
 from tracefuse.kernel.llvm.statements import Emitter, Metadata, is_scratch
-from tracefuse.kernel.llvm.text_builder import Processor, Value, host_processor
+from tracefuse.kernel.llvm.text_builder import LlvmValue, Processor, host_processor
 from tracefuse.kernel.llvm.tile_transpose import transpose_function
 
 
@@ -32,19 +31,19 @@ def _parameter(parameter: ir.Buffer | ir.Variable) -> str:
 
 
 def _body(kernel: ir.Kernel, scratch: tuple[ir.Buffer, ...], emitter: Emitter) -> str:
-    """The function that runs the grid's iterations begin..end."""
+    """Return the text of `body`, which runs iterations grid_begin to grid_end."""
     listed = [_parameter(p) for p in kernel.parameters]
     listed += [f"ptr noalias align 64 %{buffer.name}" for buffer in scratch]
     listed += ["i64 %grid_begin", "i64 %grid_end"]
     builder = emitter.builder
     emitter.pointers.update({b.name: f"%{b.name}" for b in (*kernel.buffers, *scratch)})
-    emitter.variables.update({s.name: Value(builder, f"%{s.name}", register_type(s.dtype)) for s in kernel.scalars})
+    emitter.variables.update({s.name: LlvmValue(builder, f"%{s.name}", register_type(s.dtype)) for s in kernel.scalars})
     if kernel.thread is not None:
         emitter.variables[kernel.thread.name] = builder.literal(0, register_type(kernel.thread.dtype))
     if kernel.grid:
         variable = kernel.grid[0].variable
         type_ = register_type(variable.dtype)
-        begin, end = (Value(builder, f"%grid_{end}", "i64") for end in ("begin", "end"))
+        begin, end = (LlvmValue(builder, f"%grid_{end}", "i64") for end in ("begin", "end"))
         if type_ != "i64":
             begin, end = begin.convert("trunc", type_), end.convert("trunc", type_)
         emitter.loop(variable, (begin, end, builder.literal(1, type_)), kernel.body, "", "")
@@ -55,9 +54,9 @@ def _body(kernel: ir.Kernel, scratch: tuple[ir.Buffer, ...], emitter: Emitter) -
 
 
 def emit_llvm(kernel: ir.Kernel, processor: Processor | None = None) -> str:
-    """The LLVM module of `kernel` for `processor` (this machine's by default).
+    """Return the LLVM module of `kernel` for `processor`, by default this machine's.
 
-    Raises InternalError for a malformed kernel, and for complex numbers, which are to be split into their parts.
+    Raises InternalError for a malformed kernel and for complex numbers, which passes/split_complex.py must remove.
     """
     if kernel.target != "cpu" or kernel.threads != 1 or len(kernel.grid) > 1:
         raise InternalError(f"kernel IR: {kernel.name} is not a kernel for the CPU: one thread, at most one grid axis")

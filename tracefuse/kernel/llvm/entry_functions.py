@@ -1,12 +1,11 @@
 """The two outer functions of a CPU kernel's module: what the worker pool calls and what Python calls.
 
-`piece(arguments, begin, end)` unpacks the parameters from an array of 8-byte slots, makes the scratch buffers and runs
-the body. `launch` is a C function with the METH_FASTCALL signature: it reads the data pointers out of NumPy arrays and
-the scalars out of Python numbers, evaluates the grid's extent and the kernel's work, and runs the piece here or on the
-pool; Python's lock is released where the work is worth it.
+`piece(arguments, begin, end)` runs a chunk of the grid: it unpacks the parameters from an array of 8-byte slots,
+allocates the scratch buffers and calls `body`. `launch` is a C function with the METH_FASTCALL signature. It reads data
+pointers from NumPy arrays and scalars from Python numbers, evaluates the grid's extent and the kernel's work, and runs
+the grid on this thread or on the worker pool. It releases the GIL if the work is large enough.
 
-Knows: CPython's C interface and where an array keeps its data pointer (checked by
-`kernel/llvm/cpu_functions.py` before the first compile). Must not know: statements.
+The offset of an array's data pointer is checked by `kernel/llvm/cpu_functions.py` before the first compile.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from tracefuse import dtypes
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm.scalar_ops import cast, register_type
 from tracefuse.kernel.llvm.statements import Emitter
-from tracefuse.kernel.llvm.text_builder import FLOAT_BITS, Builder, Value
+from tracefuse.kernel.llvm.text_builder import FLOAT_BITS, Builder, LlvmValue
 
-# An object starts with its header, whose last word is the type; an array's first field after it is the data pointer.
+# The last word of an object's header is its type; the data pointer of an array follows the header.
 HEADER_BYTES = object.__basicsize__
-# Elements of work below which Python's lock is kept, and below which the calling thread does all.
+# Work, in elements, below which the GIL is kept, and below which the calling thread runs the whole grid.
 KEEP_LOCK_BELOW = 8_192
 SERIAL_BELOW = 100_000
-# No piece of the grid is smaller than this many elements of work.
-PIECE_WORK = 16_384
-# A scratch buffer of up to this many bytes is on the stack.
+# The minimum work of a chunk of the grid, in elements.
+CHUNK_WORK = 16_384
+# The largest scratch buffer on the stack, in bytes.
 SCRATCH_ON_STACK = 1 << 17
 
 _DECLARATIONS = {
@@ -70,7 +69,7 @@ number:
 }}"""
 
 
-def _slot(builder: Builder, array: str, number: int) -> Value:
+def _slot(builder: Builder, array: str, number: int) -> LlvmValue:
     return builder.emit(f"getelementptr i8, ptr {array}, i64 {8 * number}", "ptr", "slot")
 
 
@@ -78,20 +77,20 @@ def _parameter_type(parameter: ir.Buffer | ir.Variable) -> str:
     return "ptr" if isinstance(parameter, ir.Buffer) else register_type(parameter.dtype)
 
 
-def _scratch(builder: Builder, buffer: ir.Buffer, emitter: Emitter) -> tuple[Value, Value]:
-    """The address of a scratch buffer, and the block to free (null where it is on the stack)."""
+def _scratch(builder: Builder, buffer: ir.Buffer, emitter: Emitter) -> tuple[LlvmValue, LlvmValue]:
+    """Emit the allocation of a scratch buffer; return its address and the heap block to free, null if on the stack."""
     assert buffer.size is not None
     elements = builder.literal(buffer.size, "i64") if isinstance(buffer.size, int) else emitter.index(buffer.size)
-    wanted = (elements * buffer.dtype.itemsize + 63) & -64
-    small = wanted.compare("ule", SCRATCH_ON_STACK)
-    on_stack = small.select(wanted, 64)
+    size = (elements * buffer.dtype.itemsize + 63) & -64
+    small = size.compare("ule", SCRATCH_ON_STACK)
+    on_stack = small.select(size, 64)
     stack = builder.emit(f"alloca i8, {on_stack}, align 64", "ptr", buffer.name)
     begin, heap, end = (builder.name(f"{buffer.name}_{part}") for part in ("stack", "heap", "ready"))
     builder.line(f"br label {begin}")
     builder.label(begin)
     builder.line(f"br {small}, label {end}, label {heap}")
     builder.label(heap)
-    block = builder.emit(f"call ptr @aligned_alloc(i64 64, {wanted})", "ptr", "block")
+    block = builder.emit(f"call ptr @aligned_alloc(i64 64, {size})", "ptr", "block")
     builder.line(f"br label {end}")
     builder.label(end)
     owned = builder.emit(f"phi ptr [ null, {begin} ], [ {block.text}, {heap} ]", "ptr", "owned")
@@ -101,21 +100,21 @@ def _scratch(builder: Builder, buffer: ir.Buffer, emitter: Emitter) -> tuple[Val
 
 def _piece(kernel: ir.Kernel, scratch: tuple[ir.Buffer, ...], emitter: Emitter, streams: bool) -> str:
     builder = emitter.builder
-    arguments: list[Value] = []
+    arguments: list[LlvmValue] = []
     for number, parameter in enumerate(kernel.parameters):
         type_ = _parameter_type(parameter)
         value = builder.emit(f"load {type_}, {_slot(builder, '%arguments', number)}", type_, parameter.name)
         arguments.append(value)
         if isinstance(parameter, ir.Variable):
             emitter.variables[parameter.name] = value
-    owned: list[Value] = []
+    owned: list[LlvmValue] = []
     for buffer in scratch:
         address, block = _scratch(builder, buffer, emitter)
         arguments.append(address)
         owned.append(block)
     listed = ", ".join([*map(str, arguments), "i64 %begin", "i64 %end"])
     builder.line(f"call void @body({listed})")
-    if streams:  # before anybody is told that the piece is done
+    if streams:  # order the non-temporal stores before the chunk is reported as done
         builder.declarations["llvm.x86.sse.sfence"] = "declare void @llvm.x86.sse.sfence()"
         builder.line("call void @llvm.x86.sse.sfence()")
     for block in owned:
@@ -129,28 +128,28 @@ def _define(result: str, name: str, parameters: str, builder: Builder, last: str
     return "\n".join([f"define {result} @{name}({parameters}) #1 {{", *lines])
 
 
-def _scalar(builder: Builder, parameter: ir.Variable, given: Value) -> Value:
-    """A Python number as a value of the parameter's type."""
+def _scalar(builder: Builder, parameter: ir.Variable, number: LlvmValue) -> LlvmValue:
+    """Convert a Python number to the parameter's type."""
     dtype, type_ = parameter.dtype, register_type(parameter.dtype)
     if dtype.kind == "bool":
-        return builder.call("PyObject_IsTrue", "i32", [given]).compare("ne", 0)
+        return builder.call("PyObject_IsTrue", "i32", [number]).compare("ne", 0)
     if dtype.is_integer:
-        value = builder.call("PyLong_AsUnsignedLongLongMask", "i64", [given])
+        value = builder.call("PyLong_AsUnsignedLongLongMask", "i64", [number])
         return value if type_ == "i64" else value.convert("trunc", type_)
-    return builder.call("PyFloat_AsDouble", "double", [given])
+    return builder.call("PyFloat_AsDouble", "double", [number])
 
 
-def _convert(kernel: ir.Kernel, emitter: Emitter, streamed: Collection[str]) -> Value | None:
-    """Python's arguments into the slots; the addresses of streamed buffers, or-ed."""
+def _convert(kernel: ir.Kernel, emitter: Emitter, streamed: Collection[str]) -> LlvmValue | None:
+    """Store the Python arguments into the slots; return the bitwise or of the streamed buffers' addresses."""
     builder = emitter.builder
-    addresses: Value | None = None
+    addresses: LlvmValue | None = None
     builder.line(f"%slots = alloca [{max(len(kernel.parameters), 1)} x i64], align 16")
     for number, parameter in enumerate(kernel.parameters):
-        given = builder.emit(f"load ptr, {_slot(builder, '%arguments', number)}", "ptr", "given")
+        argument = builder.emit(f"load ptr, {_slot(builder, '%arguments', number)}", "ptr", "given")
         if isinstance(parameter, ir.Buffer):
-            value = builder.call("address", "ptr", [given])
+            value = builder.call("address", "ptr", [argument])
         else:
-            value = _scalar(builder, parameter, given)
+            value = _scalar(builder, parameter, argument)
             if value.type in FLOAT_BITS:
                 value = cast(value, dtypes.float64, parameter.dtype, emitter.processor)
             emitter.variables[parameter.name] = value
@@ -161,8 +160,8 @@ def _convert(kernel: ir.Kernel, emitter: Emitter, streamed: Collection[str]) -> 
     return addresses
 
 
-def _run(kernel: ir.Kernel, emitter: Emitter, extent: Value) -> None:
-    """Runs the grid: with Python's lock kept, on this thread without it, or on the pool."""
+def _run(kernel: ir.Kernel, emitter: Emitter, extent: LlvmValue) -> None:
+    """Run the grid on this thread with the GIL held, on this thread without it, or on the worker pool."""
     builder = emitter.builder
     work = builder.literal(1 << 62, "i64") if kernel.work is None else emitter.index(kernel.work)
     builder.line(f"br {work.compare('slt', KEEP_LOCK_BELOW)}, label %here, label %released")
@@ -176,7 +175,7 @@ def _run(kernel: ir.Kernel, emitter: Emitter, extent: Value) -> None:
     builder.line(f"call void @piece(ptr %slots, i64 0, {extent})")
     builder.line("br label %restore")
     builder.label("%parallel")
-    pieces = work.binary("sdiv", PIECE_WORK)
+    pieces = work.binary("sdiv", CHUNK_WORK)
     grain = extent.binary("sdiv", pieces) + 1
     builder.line(f"call void @tracefuse_parallel_for(ptr @piece, ptr %slots, {extent}, {grain})")
     builder.line("br label %restore")
@@ -186,8 +185,8 @@ def _run(kernel: ir.Kernel, emitter: Emitter, extent: Value) -> None:
     builder.label("%done")
 
 
-def _refuse(builder: Builder, wrong: Value, kind: str, message: str) -> None:
-    """Raises a Python exception where `wrong` is true."""
+def _refuse(builder: Builder, wrong: LlvmValue, kind: str, message: str) -> None:
+    """Raise a Python exception if `wrong` is true."""
     refused, fine = builder.name("refused"), builder.name("fine")
     builder.line(f"br {wrong}, label {refused}, label {fine}")
     builder.label(refused)
@@ -198,7 +197,7 @@ def _refuse(builder: Builder, wrong: Value, kind: str, message: str) -> None:
 
 
 def _text(name: str, text: str) -> str:
-    """A global constant that ends in a zero."""
+    """Return a global constant with a zero-terminated string."""
     data = text.encode() + b"\0"
     spelled = "".join(chr(c) if 32 <= c < 127 and c not in b'"\\' else f"\\{c:02X}" for c in data)
     return f'@{name} = private constant [{len(data)} x i8] c"{spelled}"'
@@ -208,7 +207,7 @@ def _launch(kernel: ir.Kernel, emitter: Emitter, streamed: Collection[str]) -> s
     builder = emitter.builder
     count = len(kernel.parameters)
     texts = [_text("wrong_count", f"{kernel.name} takes {count} arguments")]
-    _refuse(builder, Value(builder, "%count", "i64").compare("ne", count), "PyExc_TypeError", "wrong_count")
+    _refuse(builder, LlvmValue(builder, "%count", "i64").compare("ne", count), "PyExc_TypeError", "wrong_count")
     addresses = _convert(kernel, emitter, streamed)
     builder.line("%error = call ptr @PyErr_Occurred()")
     builder.line("%fine = icmp eq ptr %error, null")
@@ -218,7 +217,7 @@ def _launch(kernel: ir.Kernel, emitter: Emitter, streamed: Collection[str]) -> s
     builder.label("%run")
     extent = emitter.index(kernel.grid[0].extent) if kernel.grid else builder.literal(1, "i64")
     if addresses is not None:
-        texts.append(_text("wrong_place", f"{kernel.name} writes where no line of the cache starts"))
+        texts.append(_text("wrong_place", f"{kernel.name} needs its outputs aligned to cache lines"))
         outside = (addresses & (ir.CACHE_LINE - 1)).compare("ne", 0) & extent.compare("ne", 0)
         _refuse(builder, outside, "PyExc_SystemError", "wrong_place")
     _run(kernel, emitter, extent)
@@ -230,9 +229,9 @@ def _launch(kernel: ir.Kernel, emitter: Emitter, streamed: Collection[str]) -> s
 def emit(
     kernel: ir.Kernel, scratch: tuple[ir.Buffer, ...], emitter: Emitter, streamed: Collection[str] = ()
 ) -> list[str]:
-    """The texts of `piece` and `launch`; what they need is added to the emitter's declarations.
+    """Return the texts of `piece` and `launch`, and add their declarations to the emitter.
 
-    streamed: the buffers to which stores go past the caches, which are to start at a line of the cache.
+    streamed: the buffers with non-temporal stores, whose addresses `launch` checks for cache line alignment.
     """
     emitter.builder.declarations.update(_DECLARATIONS)
     return [

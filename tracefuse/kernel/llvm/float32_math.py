@@ -1,11 +1,9 @@
-"""Maths of float32 in LLVM IR, and the table of all functions that emitted code may call.
+"""Float32 math functions in LLVM IR, and the table of all functions that emitted code may call.
 
-Each is a short function without branches or calls that LLVM inlines and vectorises: a range reduction and a polynomial.
-The polynomials' coefficients are near-minimax fits (interpolation at Chebyshev nodes in 60 digits) on the interval that
-each docstring names. Errors stated are the largest seen over dense and random arguments. Functions that need more than
-float32 inside are in `kernel/llvm/widened_math.py`.
-
-Knows: formulas. Must not know: the kernel IR, what calls them.
+Each function is a range reduction and a polynomial without branches or calls, which LLVM inlines and vectorizes.
+Coefficients are near-minimax fits (interpolation at Chebyshev nodes in 60 digits) on the interval in each docstring.
+Stated errors are the largest measured over dense and random arguments. Functions that need more than float32 precision
+are in `kernel/llvm/widened_math.py`.
 """
 
 from __future__ import annotations
@@ -15,35 +13,39 @@ from collections.abc import Iterable
 
 from tracefuse.caches import memoized
 from tracefuse.kernel.llvm import float64_math, half_conversions, integer_functions, widened_math
-from tracefuse.kernel.llvm.text_builder import FLOAT_BITS, Builder, Definitions, Value
+from tracefuse.kernel.llvm.text_builder import FLOAT_BITS, Builder, LlvmFunctions, LlvmValue
 
-_NARROW = Definitions()
+_NARROW = LlvmFunctions()
 _LOG2_E = 1.4426950408889634
-# ln 2 in two parts; the first has 15 bits, so that its product with an exponent is exact.
+# ln 2 in two parts; the first has 15 bits, so its product with an exponent is exact.
 _LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.428606820309417e-06
 _INFINITY = float("inf")
 
 
-def _clamp(x: Value, low: float, high: float) -> Value:
-    """x within [low, high]; NaN stays."""
+def _clamp(x: LlvmValue, low: float, high: float) -> LlvmValue:
+    """Clamp x to [low, high]; NaN stays NaN."""
     x = x.compare("ogt", high).select(high, x)
     return x.compare("olt", low).select(low, x)
 
 
-def _round(x: Value, factor: float) -> tuple[Value, Value]:
-    """The integer next to x * factor, as a float and as an i32; |x * factor| < 2**21. Any x, NaN too, is defined:
-    adding 1.5 * 2**23 leaves the integer in the low bits."""
+def _round(x: LlvmValue, factor: float) -> tuple[LlvmValue, LlvmValue]:
+    """Round x * factor to an integer, as a float and as an i32; |x * factor| < 2**21.
+
+    Adding 1.5 * 2**23 leaves the integer in the low bits, which is defined for every x, including NaN.
+    """
     shifted = x.fused(factor, 12582912.0)
     return shifted - 12582912.0, shifted.bits() - 0x4B400000
 
 
-def _power_of_two(i: Value) -> Value:
+def _power_of_two(i: LlvmValue) -> LlvmValue:
     return ((i + 127) << 23).convert("bitcast", "float")
 
 
-def _scale(p: Value, i: Value) -> Value:
-    """p * 2**i for i in [-252, 254]. Where the processor has no such instruction for vectors, in two steps, of which
-    only the second rounds, once, to a denormal."""
+def _scale(p: LlvmValue, i: LlvmValue) -> LlvmValue:
+    """Compute p * 2**i for i in [-252, 254].
+
+    Without a vector instruction for it, the product takes two steps; only the second rounds, for denormal results.
+    """
     if p.builder.scales:
         return p.builder.intrinsic("ldexp", p, i, suffix="f32.i32")
     half = i >> 1
@@ -51,7 +53,7 @@ def _scale(p: Value, i: Value) -> Value:
 
 
 @_NARROW.define("tf.exp.float", "float", "float")
-def exp(x: Value) -> Value:
+def exp(x: LlvmValue) -> LlvmValue:
     """2**n * exp(r), r = x - n ln 2 in [-0.347, 0.347]. 1 ulp."""
     x = _clamp(x, -104.0, 89.0)
     n, i = _round(x, _LOG2_E)
@@ -63,7 +65,7 @@ def exp(x: Value) -> Value:
 
 
 @_NARROW.define("tf.exp2.float", "float", "float")
-def exp2(x: Value) -> Value:
+def exp2(x: LlvmValue) -> LlvmValue:
     """2**n * 2**r, r in [-0.5, 0.5]. 0.9 ulp."""
     x = _clamp(x, -151.0, 129.0)
     n, i = _round(x, 1.0)
@@ -79,7 +81,7 @@ def exp2(x: Value) -> Value:
 
 
 @_NARROW.define("tf.log.float", "float", "float")
-def log(x: Value) -> Value:
+def log(x: LlvmValue) -> LlvmValue:
     """k ln 2 + log(1 + f), with 1 + f in [2/3, 4/3). 0.9 ulp."""
     tiny = x.compare("olt", 1.1754943508222875e-38)
     bits = tiny.select(x * 8388608.0, x).bits()
@@ -98,14 +100,14 @@ def log(x: Value) -> Value:
     return _log_special(x, k.fused(_LN2_HIGH, small))
 
 
-def _log_special(x: Value, result: Value) -> Value:
+def _log_special(x: LlvmValue, result: LlvmValue) -> LlvmValue:
     result = x.compare("olt", _INFINITY).select(result, x)
     result = x.compare("oeq", 0.0).select(-_INFINITY, result)
     return x.compare("olt", 0.0).select(float("nan"), result)
 
 
 @_NARROW.define("tf.tanh.float", "float", "float")
-def tanh(x: Value) -> Value:
+def tanh(x: LlvmValue) -> LlvmValue:
     """e / (e + 1 - t) with e = t (2**n + 1) / 2 + (2**n - 1) / 2, where t = tanh(r), an odd polynomial, and
     r = |x| - n ln 2 / 2 in [0, 0.347]: t itself for n = 0, and an error of e counts less the larger e is. One constant
     does for ln 2 / 2, since n is small. 1.7 ulp."""
@@ -124,7 +126,7 @@ def tanh(x: Value) -> Value:
 
 
 @_NARROW.define("tf.erf.float", "float", "float")
-def erf(x: Value) -> Value:
+def erf(x: LlvmValue) -> LlvmValue:
     """An odd polynomial up to 1; above, 1 - exp(-q(|x|)), q(x) / x fitted to -log(erfc(x)) / x on [1, 4]. 1.1 ulp."""
     a = x.absolute()
     p = x.builder.polynomial(
@@ -152,8 +154,8 @@ def erf(x: Value) -> Value:
 # both float types
 
 
-def _nextafter(x: Value, y: Value) -> Value:
-    """The float next to x towards y: the bits of a float, sign apart, count up with its size."""
+def _nextafter(x: LlvmValue, y: LlvmValue) -> LlvmValue:
+    """Return the float next to x towards y. Apart from the sign, the bits of a float increase with its magnitude."""
     bits = x.bits()
     up = x.compare("olt", y) ^ bits.compare("slt", 0)
     one = x.builder.literal(1, bits.type)
@@ -164,16 +166,16 @@ def _nextafter(x: Value, y: Value) -> Value:
     return x.compare("uno", y).select(x + y, result)
 
 
-def _mod(x: Value, y: Value) -> Value:
-    """NumPy's remainder: the result has the divisor's sign, zero too."""
+def _mod(x: LlvmValue, y: LlvmValue) -> LlvmValue:
+    """Compute NumPy's remainder: the result, including zero, has the divisor's sign."""
     r = x.binary("frem", y)
     adjusts = r.compare("olt", 0.0) ^ y.compare("olt", 0.0)
     adjusted = adjusts.select(r + y, r)
     return r.compare("oeq", 0.0).select(x.builder.intrinsic("copysign", x.like(0.0), y), adjusted)
 
 
-def _floordiv(x: Value, y: Value) -> Value:
-    """NumPy's floor_divide: from the remainder, so that it fits it; x / y where y is 0."""
+def _floordiv(x: LlvmValue, y: LlvmValue) -> LlvmValue:
+    """Compute NumPy's floor_divide from the remainder, so the two are consistent; x / y if y is 0."""
     r = x.binary("frem", y)
     quotient = (x - r) / y
     adjusts = (r.compare("olt", 0.0) ^ y.compare("olt", 0.0)) & r.compare("une", 0.0)
@@ -200,10 +202,10 @@ FUNCTIONS = {
 
 @memoized("LLVM text of a math function", key="symbol, whether it scales", most=None, bound="math functions")
 def _function(symbol: str, scales: bool) -> tuple[str, dict[str, str], tuple[str, ...]]:
-    """The text of a function, its declarations, and the functions that it calls. scales: see `Builder`."""
+    """Return the text of a function, its declarations and the functions it calls. scales: see `Processor`."""
     definition = FUNCTIONS[symbol]
     builder = Builder(scales)
-    arguments = [Value(builder, f"%a{n}", type_) for n, type_ in enumerate(definition.arguments)]
+    arguments = [LlvmValue(builder, f"%a{n}", type_) for n, type_ in enumerate(definition.arguments)]
     result = definition.build(*arguments)
     head = f"define internal {definition.result} @{symbol}({', '.join(map(str, arguments))}) alwaysinline nounwind {{"
     text = "\n".join([head, *builder.lines, f"  ret {result}", "}"])
@@ -211,8 +213,10 @@ def _function(symbol: str, scales: bool) -> tuple[str, dict[str, str], tuple[str
 
 
 def functions(symbols: Iterable[str], declarations: dict[str, str], scales: bool = False) -> list[str]:
-    """The texts of `symbols` and of all that they call; adds what they declare to `declarations`. scales: see
-    `Builder`."""
+    """Return the texts of `symbols` and of all functions they call, and add their declarations to `declarations`.
+
+    scales: see `Processor`.
+    """
     texts: dict[str, str] = {}
     pending = list(symbols)
     while pending:

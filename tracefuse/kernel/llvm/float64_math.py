@@ -1,20 +1,18 @@
-"""Maths of float64 that vectorises: exp, log and what follows from them with care about cancellation.
+"""Vectorizable float64 math functions: exp, log, and functions derived from them without cancellation.
 
-Errors stated are the largest seen against NumPy, in ulp. The other functions of float64 call the C library
-(`kernel/llvm/widened_math.py`). Coefficients as in `kernel/llvm/float32_math.py`.
-
-Knows: formulas. Must not know: the kernel IR, what calls them.
+Stated errors are the largest measured against NumPy, in ulp. The other float64 functions call the C library
+(`kernel/llvm/widened_math.py`). Coefficients are fitted as in `kernel/llvm/float32_math.py`.
 """
 
 from __future__ import annotations
 
-from tracefuse.kernel.llvm.text_builder import Definitions, Value
+from tracefuse.kernel.llvm.text_builder import LlvmFunctions, LlvmValue
 
-FUNCTIONS = Definitions()
+FUNCTIONS = LlvmFunctions()
 _INFINITY, _NAN = float("inf"), float("nan")
 _LOG2_E = 1.4426950408889634
 _LN2, _LN2_HIGH, _LN2_LOW = 0.6931471805599453, 0.6931471803691238, 1.9082149292705877e-10
-# Adding it leaves the integer next to a small number in the low bits of the sum.
+# Adding _SHIFT to a small number leaves the nearest integer in the low bits of the sum.
 _SHIFT, _SHIFT_BITS = 6755399441055744.0, 0x4338000000000000
 # (exp(r) - 1 - r) / r**2 on [-0.347, 0.347].
 _EXP_TAIL = (
@@ -24,42 +22,42 @@ _EXP_TAIL = (
 )
 
 
-def _power_of_two(i: Value) -> Value:
+def _power_of_two(i: LlvmValue) -> LlvmValue:
     return ((i + 1023) << 52).convert("bitcast", "double")
 
 
-def _clamp(x: Value, low: float, high: float) -> Value:
-    """x within [low, high]; NaN stays."""
+def _clamp(x: LlvmValue, low: float, high: float) -> LlvmValue:
+    """Clamp x to [low, high]; NaN stays NaN."""
     x = x.compare("ogt", high).select(high, x)
     return x.compare("olt", low).select(low, x)
 
 
-def _reduce(x: Value) -> tuple[Value, Value]:
-    """The integer next to x / ln 2, as a float and as an i64; any x, NaN too, is defined."""
+def _reduce(x: LlvmValue) -> tuple[LlvmValue, LlvmValue]:
+    """Round x / ln 2 to an integer, as a float and as an i64; defined for every x, including NaN."""
     shifted = x.fused(_LOG2_E, _SHIFT)
     return shifted - _SHIFT, shifted.bits() - _SHIFT_BITS
 
 
-def _remainder(x: Value, n: Value) -> Value:
+def _remainder(x: LlvmValue, n: LlvmValue) -> LlvmValue:
     return n.fused(-_LN2_LOW, n.fused(-_LN2_HIGH, x))
 
 
 @FUNCTIONS.define("tf.exp.double", "double", "double")
-def exp(x: Value) -> Value:
-    """2**n * exp(r), r = x - n ln 2, scaled in a way that rounds denormal results once. 1 ulp."""
+def exp(x: LlvmValue) -> LlvmValue:
+    """2**n * exp(r), r = x - n ln 2, scaled so that denormal results are rounded once. 1 ulp."""
     x = _clamp(x, -746.0, 710.0)
     n, i = _reduce(x)
     r = _remainder(x, n)
     p = (r * r).fused(x.builder.polynomial(r, _EXP_TAIL), r) + 1.0
     if x.builder.scales:
         return x.builder.intrinsic("ldexp", p, i.convert("trunc", "i32"), suffix="f64.i32")
-    # The offset makes the shift one of a positive number: AVX2 has no other for 64 bits.
+    # The offset makes the shifted number positive: AVX2 has no arithmetic shift of 64-bit integers.
     half = (i + 2048).logical_shift(1) - 1024
     return p * _power_of_two(half) * _power_of_two(i - half)
 
 
 @FUNCTIONS.define("tf.log.double", "double", "double")
-def log(x: Value) -> Value:
+def log(x: LlvmValue) -> LlvmValue:
     """k ln 2 + log(1 + f), with 1 + f in [sqrt(1/2), sqrt(2)); log(1 + f) = f - (h - s (h + R(s**2))), h = f**2 / 2,
     s = f / (2 + f), as in FreeBSD's msun (e_log.c)."""
     builder = x.builder
@@ -85,29 +83,29 @@ def log(x: Value) -> Value:
     return x.compare("olt", 0.0).select(_NAN, result)
 
 
-def _exp(x: Value) -> Value:
+def _exp(x: LlvmValue) -> LlvmValue:
     return x.builder.function("tf.exp.double", "double", x)
 
 
-def _expm1(x: Value) -> Value:
+def _expm1(x: LlvmValue) -> LlvmValue:
     return x.builder.function("tf.expm1.double", "double", x)
 
 
-def _log(x: Value) -> Value:
+def _log(x: LlvmValue) -> LlvmValue:
     return x.builder.function("tf.log.double", "double", x)
 
 
-def _log1p(x: Value) -> Value:
+def _log1p(x: LlvmValue) -> LlvmValue:
     return x.builder.function("tf.log1p.double", "double", x)
 
 
-def _signed(result: Value, x: Value) -> Value:
+def _signed(result: LlvmValue, x: LlvmValue) -> LlvmValue:
     return x.builder.intrinsic("copysign", result, x)
 
 
 @FUNCTIONS.define("tf.expm1.double", "double", "double")
-def expm1(x: Value) -> Value:
-    """2**n (exp(r) - 1) + (2**n - 1) within [-40, 41], beyond exp(x) or -1. 2 ulp."""
+def expm1(x: LlvmValue) -> LlvmValue:
+    """2**n (exp(r) - 1) + (2**n - 1) on [-40, 41]; exp(x) above and -1 below. 2 ulp."""
     inner = _clamp(x, -40.0, 41.0)
     n, i = _reduce(inner)
     r = _remainder(inner, n)
@@ -118,7 +116,7 @@ def expm1(x: Value) -> Value:
 
 
 @FUNCTIONS.define("tf.log1p.double", "double", "double")
-def log1p(x: Value) -> Value:
+def log1p(x: LlvmValue) -> LlvmValue:
     """log(u) + (1 + x - u) / u with u = 1 + x rounded. 1 ulp."""
     u = x + 1.0
     lost = x.compare("olt", 1.0).select(x - (u - 1.0), 1.0 - (u - x))
@@ -128,7 +126,7 @@ def log1p(x: Value) -> Value:
 
 
 @FUNCTIONS.define("tf.tanh.double", "double", "double")
-def tanh(x: Value) -> Value:
+def tanh(x: LlvmValue) -> LlvmValue:
     """e / (e + 2) with e = exp(2|x|) - 1."""
     a = x.absolute()
     a = a.compare("ogt", 20.0).select(20.0, a)
@@ -137,7 +135,7 @@ def tanh(x: Value) -> Value:
 
 
 @FUNCTIONS.define("tf.sinh.double", "double", "double")
-def sinh(x: Value) -> Value:
+def sinh(x: LlvmValue) -> LlvmValue:
     """(e + e / (e + 1)) / 2 with e = exp(|x|) - 1; exp(|x| / 2)**2 / 2 where that overflows."""
     a = x.absolute()
     e = _expm1(a)
@@ -146,7 +144,7 @@ def sinh(x: Value) -> Value:
 
 
 @FUNCTIONS.define("tf.cosh.double", "double", "double")
-def cosh(x: Value) -> Value:
+def cosh(x: LlvmValue) -> LlvmValue:
     a = x.absolute()
     e = _exp(a)
     half = _exp(a * 0.5)
@@ -154,7 +152,7 @@ def cosh(x: Value) -> Value:
 
 
 @FUNCTIONS.define("tf.asinh.double", "double", "double")
-def asinh(x: Value) -> Value:
+def asinh(x: LlvmValue) -> LlvmValue:
     """log1p(a + a**2 / (1 + sqrt(a**2 + 1))), a = |x|; log(2 a) for large a."""
     a = x.absolute()
     square = a * a
@@ -163,7 +161,7 @@ def asinh(x: Value) -> Value:
 
 
 @FUNCTIONS.define("tf.acosh.double", "double", "double")
-def acosh(x: Value) -> Value:
+def acosh(x: LlvmValue) -> LlvmValue:
     """log1p(t + sqrt(2 t + t**2)), t = x - 1; log(2 x) for large x."""
     t = x - 1.0
     small = _log1p(t + x.builder.intrinsic("sqrt", t * t + t * 2.0))
@@ -172,7 +170,7 @@ def acosh(x: Value) -> Value:
 
 
 @FUNCTIONS.define("tf.atanh.double", "double", "double")
-def atanh(x: Value) -> Value:
+def atanh(x: LlvmValue) -> LlvmValue:
     """log1p(2 a / (1 - a)) / 2, a = |x|."""
     a = x.absolute()
     return _signed(_log1p((a + a) / (1.0 - a)) * 0.5, x)

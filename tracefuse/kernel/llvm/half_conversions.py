@@ -1,28 +1,27 @@
-"""float16 and bfloat16 conversions in integer operations, for processors that have none.
+"""float16 and bfloat16 conversions by integer operations, for processors without conversion instructions.
 
-All round to nearest even, keep NaN a NaN and the sign, and vectorise. A half value is its bits in an i16.
-
-Knows: the formats (IEEE 754 binary16; bfloat16 is the upper half of a float32). Must not know: the kernel IR.
+All round to nearest even, preserve NaN and the sign, and vectorize. A half value is an i16 that holds its bits: IEEE
+754 binary16 for float16, the upper half of a float32 for bfloat16.
 """
 
 from __future__ import annotations
 
-from tracefuse.kernel.llvm.text_builder import Definitions, Value
+from tracefuse.kernel.llvm.text_builder import LlvmFunctions, LlvmValue
 
-FUNCTIONS = Definitions()
+FUNCTIONS = LlvmFunctions()
 
 
-def _float(bits: Value) -> Value:
+def _float(bits: LlvmValue) -> LlvmValue:
     return bits.convert("bitcast", "float")
 
 
 @FUNCTIONS.define("tf.bfloat.to.float", "float", "i16")
-def bfloat_to_float(x: Value) -> Value:
+def bfloat_to_float(x: LlvmValue) -> LlvmValue:
     return _float(x.convert("zext", "i32") << 16)
 
 
 @FUNCTIONS.define("tf.float.to.bfloat", "i16", "float")
-def float_to_bfloat(x: Value) -> Value:
+def float_to_bfloat(x: LlvmValue) -> LlvmValue:
     bits = x.bits()
     odd = bits.logical_shift(16) & 1
     chosen = x.compare("uno", x).select(bits | 0x400000, bits + odd + 0x7FFF)
@@ -30,8 +29,8 @@ def float_to_bfloat(x: Value) -> Value:
 
 
 @FUNCTIONS.define("tf.half.to.float", "float", "i16")
-def half_to_float(x: Value) -> Value:
-    """Shifts exponent and mantissa into place; the product with 2**112 corrects the bias and makes denormals normal."""
+def half_to_float(x: LlvmValue) -> LlvmValue:
+    """Shift exponent and mantissa into place, then multiply by 2**112 to correct the bias and normalize denormals."""
     wide = x.convert("zext", "i32")
     magnitude = (wide & 0x7FFF) << 13
     scaled = (_float(magnitude) * 2.0**112).bits()
@@ -41,8 +40,8 @@ def half_to_float(x: Value) -> Value:
 
 
 @FUNCTIONS.define("tf.float.to.half", "i16", "float")
-def float_to_half(x: Value) -> Value:
-    """Normal results round in integers; for denormal ones, adding 0.5 leaves the rounded result in the last bits."""
+def float_to_half(x: LlvmValue) -> LlvmValue:
+    """Round normal results in integer arithmetic; for denormal ones, adding 0.5 rounds into the low bits."""
     bits = x.bits()
     magnitude = bits & 0x7FFFFFFF
     odd = magnitude.logical_shift(13) & 1
@@ -57,9 +56,11 @@ def float_to_half(x: Value) -> Value:
 
 
 @FUNCTIONS.define("tf.double.to.float.odd", "float", "double")
-def double_to_float_odd(x: Value) -> Value:
-    """Rounds to odd: where the result is not exact its last bit is 1, so that rounding it again to fewer bits is right
-    (Boldo and Melquiond, "When double rounding is odd", 2005)."""
+def double_to_float_odd(x: LlvmValue) -> LlvmValue:
+    """Round to odd: an inexact result has its last bit set, so rounding it again to fewer bits is correct.
+
+    S. Boldo and G. Melquiond, "When double rounding is odd", 2005.
+    """
     near = x.convert("fptrunc", "float")
     back = near.convert("fpext", "double")
     error = x - back
@@ -69,13 +70,13 @@ def double_to_float_odd(x: Value) -> Value:
 
 
 TRUNCATE = "__truncdfhf2"
-"""What LLVM's code generator calls where it makes one conversion of two, from float64 through float32 to float16.
+"""The function that LLVM's code generator calls when it fuses float64 to float32 to float16 into one conversion.
 
-The compiler's own library, which has it, is not part of the process: a module with such conversions brings it along.
+It belongs to the compiler's runtime library, which the process does not load. Modules with such conversions define it.
 """
 
 
 @FUNCTIONS.define(TRUNCATE, "half", "double")
-def double_to_half(x: Value) -> Value:
-    """Rounds once."""
+def double_to_half(x: LlvmValue) -> LlvmValue:
+    """Convert with a single rounding."""
     return double_to_float_odd(x).convert("fptrunc", "half")

@@ -1,21 +1,19 @@
-"""Integer functions in LLVM IR that need a loop: powers by squaring, and Euclid's algorithm.
+"""Integer functions in LLVM IR that need a loop: exponentiation by squaring and Euclid's algorithm.
 
-Both loops end after as many rounds as the operands have digits that matter, so small exponents cost little.
-
-Knows: formulas. Must not know: the kernel IR, what calls them.
+The number of iterations grows with the significant digits of the operands, so small exponents are cheap.
 """
 
 from __future__ import annotations
 
-from tracefuse.kernel.llvm.text_builder import Builder, Definitions, Value
+from tracefuse.kernel.llvm.text_builder import Builder, LlvmFunctions, LlvmValue
 
-FUNCTIONS = Definitions()
+FUNCTIONS = LlvmFunctions()
 
 
 class _Loop:
-    """`while condition(values): values = step(values)` over named values, in the block that is open."""
+    """`while condition(values): values = step(values)`, appended to the current block."""
 
-    def __init__(self, *starts: Value) -> None:
+    def __init__(self, *starts: LlvmValue) -> None:
         self.starts = starts
         self.builder: Builder = starts[0].builder
         name = self.builder.name
@@ -29,21 +27,21 @@ class _Loop:
             for s, following in zip(starts, self.nexts, strict=True)
         ]
 
-    def enter(self, condition: Value) -> None:
-        """Opens the body, run while `condition` holds."""
+    def enter(self, condition: LlvmValue) -> None:
+        """Start the body, which runs while `condition` is true."""
         self.builder.line(f"br {condition}, label {self.inside}, label {self.end}")
         self.builder.label(self.inside)
 
-    def repeat(self, *values: Value) -> None:
-        """Closes the body with the values of the next round."""
+    def repeat(self, *values: LlvmValue) -> None:
+        """End the body with the values of the next iteration."""
         for name, value in zip(self.nexts, values, strict=True):
             self.builder.line(f"{name} = or {value}, 0")
         self.builder.line(f"br label {self.head}")
         self.builder.label(self.end)
 
 
-def _power(base: Value, exponent: Value) -> Value:
-    """base ** exponent, exponent as unsigned, modulo 2 ** bits."""
+def _power(base: LlvmValue, exponent: LlvmValue) -> LlvmValue:
+    """Return base ** exponent modulo 2 ** bits, with an unsigned exponent."""
     loop = _Loop(base.like(1), base, exponent)
     result, square, left = loop.values
     loop.enter(left.compare("ne", 0))
@@ -53,18 +51,18 @@ def _power(base: Value, exponent: Value) -> Value:
     return result
 
 
-def _signed_power(base: Value, exponent: Value) -> Value:
-    """A negative exponent gives the reciprocal cut off: 1 for 1, 1 or -1 for -1, else 0."""
+def _signed_power(base: LlvmValue, exponent: LlvmValue) -> LlvmValue:
+    """Return base ** exponent; a negative exponent gives the truncated reciprocal: 1 for 1, 1 or -1 for -1, else 0."""
     negative = exponent.compare("slt", 0)
     unit = base.compare("eq", 1) | base.compare("eq", -1)
-    # Of a unit only the last bit of the exponent matters, and it is that of its magnitude.
+    # For base 1 or -1 only the exponent's parity matters, which negation keeps.
     counted = negative.select(exponent & 1, exponent)
     power = _power(base, counted)
     return (negative & ~unit).select(0, power)
 
 
-def _divisor(a: Value, b: Value) -> Value:
-    """The greatest common divisor of unsigned numbers."""
+def _divisor(a: LlvmValue, b: LlvmValue) -> LlvmValue:
+    """Return the greatest common divisor of unsigned integers."""
     loop = _Loop(a, b)
     first, second = loop.values
     loop.enter(second.compare("ne", 0))
@@ -72,11 +70,11 @@ def _divisor(a: Value, b: Value) -> Value:
     return first
 
 
-def _magnitude(x: Value) -> Value:
+def _magnitude(x: LlvmValue) -> LlvmValue:
     return x.builder.intrinsic("abs", x, x.builder.literal(0, "i1"))
 
 
-def _signed_divisor(a: Value, b: Value) -> Value:
+def _signed_divisor(a: LlvmValue, b: LlvmValue) -> LlvmValue:
     return _divisor(_magnitude(a), _magnitude(b))
 
 

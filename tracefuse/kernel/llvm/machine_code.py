@@ -1,15 +1,13 @@
-"""LLVM text to machine code in memory, in two steps: text to an object file, object file to addresses.
+"""Compilation of LLVM text to machine code in memory, in two steps: to an object file, then to linked addresses.
 
-The object file can be kept and linked in another process, which then neither parses nor optimises anything. Linking is
-ORC's: about 0.15 ms for a kernel with a linker that exists, against 0.5 ms with a new one or an MCJIT engine.
+Another process can link a stored object file without parsing or optimizing. Linking uses ORC: about 0.15 ms per kernel
+with an existing linker, against 0.5 ms with a new one or an MCJIT engine.
 
-llvmlite holds one lock around every call of LLVM. LLVM itself asks for no more than that threads work in contexts of
-their own, so the two calls that take long (the passes, code generation) go around that lock.
+llvmlite holds one lock around every LLVM call. LLVM only requires that each thread uses its own context, so the two
+long calls (the passes and code generation) bypass that lock.
 
-Everything of llvmlite runs shielded from interrupts, freeing included: an interrupt inside its lock would leave it
-locked, and one between a call and the variable for its result would lose or free twice what LLVM made.
-
-Knows: llvmlite. Must not know: how the text is made, what a kernel means, files.
+All llvmlite calls, including those that free memory, run shielded from interrupts. An interrupt inside the lock would
+leave it locked, and one between a call and the assignment of its result would leak an LLVM object or free it twice.
 """
 
 from __future__ import annotations
@@ -28,11 +26,11 @@ from tracefuse.errors import CompileError
 from tracefuse.kernel.interrupt_shield import shielded
 from tracefuse.kernel.llvm import streaming_stores
 
-# How the pass pipeline and the code generator are set up; part of every key.
+# Settings of the pass pipeline and the code generator; part of every cache key.
 PASS_SETTINGS = {"loop_vectorization": True, "slp_vectorization": True, "loop_interleaving": True}
 LEVEL = 3
-# A linker never forgets the names of what it linked, about 10 KiB for each: after this many it is replaced, and goes
-# with the last of its kernels.
+# A linker keeps the symbol names of everything it linked, about 10 KiB per kernel. After this many kernels it is
+# replaced, and it is freed with the last of its kernels.
 KERNELS_OF_LINKER = 64
 
 
@@ -54,12 +52,12 @@ class Machine:
         self._linker: Any = None
         self._lock = threading.Lock()
         self._held: dict[int, _Held] = {}
-        # Numbers of linked code that nothing refers to any more. SimpleQueue.put is C, and safe inside itself.
+        # Numbers of linked code without references. SimpleQueue.put is implemented in C and is reentrant.
         self._unused: queue.SimpleQueue[int] = queue.SimpleQueue()
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What an object file depends on besides its text."""
+        """Everything except its text that determines an object file, for cache keys."""
         settings = f"O{LEVEL} {PASS_SETTINGS} {streaming_stores.VERSION}"
         return (self.version, self.triple, self.cpu, self.features, settings)
 
@@ -67,7 +65,7 @@ class Machine:
         return self._target.create_target_machine(cpu=self.cpu, features=self.features, opt=LEVEL, jit=True)
 
     def _next_linker(self) -> tuple[Any, int]:
-        """The linker of the next kernel, and a number that no kernel has had yet."""
+        """Return the linker for the next kernel and a unique number for the kernel."""
         from llvmlite import binding
 
         with self._lock:
@@ -94,14 +92,14 @@ class Machine:
                 run(manager, module, builder)
 
     def _emitted(self, text: str, emit: Callable[[Any, Any], Any]) -> Any:
-        """What `emit` makes of the target machine and the module after LLVM's passes."""
+        """Run LLVM's passes on a module and return `emit(target_machine, module)`."""
         from llvmlite import binding
 
         with contextlib.ExitStack() as stack:
-            # Closed here, not where a traceback that holds this frame ends, which may be on the main thread.
+            # Closed here, because a traceback that holds this frame may be freed on the main thread.
             target_machine = stack.enter_context(contextlib.closing(self._target_machine()))
-            # A context of its own: the global one would keep types and constants for good, and threads may not share
-            # it. The module goes before its context.
+            # A separate context: the global one never frees types and constants, and threads cannot share it. The
+            # module must be freed before its context.
             context = stack.enter_context(contextlib.closing(binding.create_context()))
             try:
                 module = stack.enter_context(contextlib.closing(binding.parse_assembly(text, context)))
@@ -116,18 +114,19 @@ class Machine:
             return emit(target_machine, module)
 
     def compile(self, text: str) -> bytes:
-        """The object file of an LLVM module; threads compile in parallel. Raises CompileError for what LLVM refuses."""
+        """Compile an LLVM module to an object file; threads compile in parallel. Raises CompileError if LLVM fails."""
         found: bytes = shielded(lambda: self._emitted(text, _emit_object))
         return found
 
     def assembly(self, text: str) -> str:
-        """The processor's assembly of an LLVM module."""
+        """Return the assembly of an LLVM module for this processor."""
         return shielded(lambda: str(self._emitted(text, lambda machine, module: machine.emit_assembly(module))))
 
     def link(self, code: bytes, symbols: Mapping[str, int], exported: Sequence[str]) -> LinkedCode:
-        """An object file in executable memory. symbols: addresses of what it refers to besides this process's symbols.
+        """Link an object file into executable memory.
 
-        Raises CompileError where `code` is no object file for this machine or refers to something unknown.
+        symbols: addresses of symbols in addition to those of this process. exported: functions whose addresses to
+        return. Raises CompileError if `code` is not an object file for this machine or has an undefined symbol.
         """
         return shielded(lambda: self._linked_code(code, symbols, exported))
 
@@ -146,7 +145,7 @@ class Machine:
         except RuntimeError as error:
             raise CompileError(f"machine code cannot be linked: {error}") from error
         linked = LinkedCode({name: tracker[name] for name in exported}, lambda: self._keep(number))
-        # The callback is C alone: Python code would be interrupted there, and the interrupt swallowed.
+        # The callback is implemented in C: an interrupt in a Python callback would be swallowed.
         reference = weakref.ref(linked, functools.partial(self._unused.put, number))
         self._held[number] = _Held(reference, tracker, linker)
         return linked
@@ -158,7 +157,7 @@ class Machine:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(held.linker))
 
     def free_unused(self) -> None:
-        """Gives the memory of machine code back that nothing refers to; the next link would do so, too."""
+        """Free machine code without references. The next call of `link` does so, too."""
         shielded(self._close_unused)
 
     def _close_unused(self) -> None:
@@ -169,12 +168,12 @@ class Machine:
                 return
             held = self._held.pop(number, None)
             if held is not None:
-                # The code goes before its linker, which goes with the last reference.
+                # The code must be freed before its linker, which is freed with its last reference.
                 held.tracker.close()
 
 
 class _Held(NamedTuple):
-    """What linked code takes of LLVM. reference: tells when nothing refers to the code any more."""
+    """The LLVM objects behind linked code. reference: reports when the code loses its last reference."""
 
     reference: weakref.ref[LinkedCode]
     tracker: Any
@@ -184,7 +183,7 @@ class _Held(NamedTuple):
 class LinkedCode:
     """Machine code and the addresses of its exported functions.
 
-    When nothing refers to this any more, the machine's next link or `free_unused` gives the memory back.
+    After the last reference is gone, the machine's next `link` or `free_unused` frees the memory.
     """
 
     def __init__(self, addresses: Mapping[str, int], keep: Callable[[], None]) -> None:
@@ -192,12 +191,12 @@ class LinkedCode:
         self._keep = keep
 
     def keep(self) -> None:
-        """Keeps the memory until the process ends: also while the interpreter goes down and threads are in the code."""
+        """Keep the memory until the process ends, even while the interpreter shuts down with threads in the code."""
         self._keep()
 
 
 def _without_lock(name: str) -> Callable[..., Any] | None:
-    """llvmlite's C function without the lock around it, or None where this llvmlite has no such way."""
+    """Return llvmlite's C function without its lock, or None if this llvmlite version does not expose it."""
     from llvmlite.binding import ffi
 
     return getattr(getattr(ffi.lib, name), "_cfn", None)
@@ -224,7 +223,7 @@ _machine: Machine | None = None
 
 
 def get_machine() -> Machine:
-    """The one Machine of the process."""
+    """Return the process's Machine."""
     return _machine if _machine is not None else shielded(_first_machine)
 
 
@@ -237,6 +236,6 @@ def _first_machine() -> Machine:
 
 
 def free_unused() -> None:
-    """See Machine.free_unused; makes no Machine where there is none."""
+    """Free unused machine code (see Machine.free_unused), without creating a Machine."""
     if _machine is not None:
         _machine.free_unused()

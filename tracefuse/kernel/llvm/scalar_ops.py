@@ -1,10 +1,7 @@
-"""Scalar operations of the kernel IR as LLVM IR: every primitive, every cast.
+"""Scalar operations as LLVM IR: every primitive and every cast of the kernel IR.
 
-A value of float16 or bfloat16 is held as its bits in an i16; a bool is an i1. No input makes an instruction undefined:
-divisors are made safe by a select before the division, shift counts are clamped, casts to integers saturate.
-
-Knows: the primitives of `kernel/kernel_ir.py` and the meaning of each on each type. Must not know: statements, kernels,
-how the maths functions work.
+A float16 or bfloat16 value is an i16 that holds its bits; a bool is an i1. Instructions are defined for all inputs:
+a select replaces unsafe divisors, shift counts are clamped, and casts to integers saturate.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ from tracefuse import dtypes
 from tracefuse.dtypes import DType
 from tracefuse.errors import InternalError
 from tracefuse.kernel.llvm import float32_math
-from tracefuse.kernel.llvm.text_builder import Builder, Processor, Value
+from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue, Processor
 
 _HALVES = {"float16": "half", "bfloat16": "bfloat"}
 _FLOAT_PREDICATES = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
@@ -24,9 +21,9 @@ _ROUNDINGS = {"floor": "floor", "ceil": "ceil", "round": "roundeven", "trunc": "
 
 
 def register_type(dtype: DType) -> str:
-    """The LLVM type of a value of `dtype`."""
+    """Return the LLVM type of a value of `dtype`."""
     if dtype.kind == "complex":
-        raise InternalError(f"{dtype.name} in a kernel: complex numbers are to be split into their parts")
+        raise InternalError(f"{dtype.name} in a kernel: complex numbers must be split into their parts")
     if dtype.kind == "bool":
         return "i1"
     if dtype.is_floating and not dtype.is_half:
@@ -35,12 +32,12 @@ def register_type(dtype: DType) -> str:
 
 
 def memory_type(dtype: DType) -> str:
-    """The LLVM type of an element in memory: a bool is a byte."""
+    """Return the LLVM type of an element in memory, where a bool is a byte."""
     return "i8" if dtype.kind == "bool" else register_type(dtype)
 
 
-def constant(builder: Builder, value: bool | int | float | complex, dtype: DType) -> Value:
-    """The literal `value` of `dtype`."""
+def constant(builder: Builder, value: bool | int | float | complex, dtype: DType) -> LlvmValue:
+    """Return `value` as a literal of `dtype`."""
     type_ = register_type(dtype)
     assert not isinstance(value, complex)
     if dtype.is_half:
@@ -57,31 +54,33 @@ def _half_name(dtype: DType) -> str:
     return _HALVES[dtype.name]
 
 
-def _widen(value: Value, dtype: DType, processor: Processor) -> Value:
-    """A half value as float32, exactly."""
+def _widen(value: LlvmValue, dtype: DType, processor: Processor) -> LlvmValue:
+    """Convert a half value to float32, exactly."""
     if dtype.name == "float16" and processor.half_conversions:
         return value.convert("bitcast", "half").convert("fpext", "float")
     return value.builder.function(f"tf.{_half_name(dtype)}.to.float", "float", value)
 
 
-def _narrow(value: Value, dtype: DType, processor: Processor) -> Value:
-    """A float32 value rounded to half."""
+def _narrow(value: LlvmValue, dtype: DType, processor: Processor) -> LlvmValue:
+    """Round a float32 value to a half type."""
     if dtype.name == "float16" and processor.half_conversions:
         return value.convert("fptrunc", "half").convert("bitcast", "i16")
     return value.builder.function(f"tf.float.to.{_half_name(dtype)}", "i16", value)
 
 
-def _sticky(value: Value, signed: bool) -> Value:
-    """A 64-bit integer that float64 holds exactly and that rounds to a half type like `value`: beyond 2**53 the low 12
-    bits become one bit that says whether any was set."""
+def _sticky(value: LlvmValue, signed: bool) -> LlvmValue:
+    """Return an integer that float64 represents exactly and that rounds to a half type like the 64-bit `value`.
+
+    Above 2**53 the low 12 bits are replaced by one sticky bit.
+    """
     large = value.builder.intrinsic("abs", value, value.builder.literal(0, "i1")) if signed else value
     low = value & 0xFFF
     cut = (value ^ low) | low.compare("ne", 0).select(value.like(0x800), 0)
     return large.compare("ugt", 1 << 53).select(cut, value)
 
 
-def _to_half(value: Value, source: DType, target: DType, processor: Processor) -> Value:
-    """Rounds once: what float32 cannot hold exactly is first rounded to odd, which the second rounding cannot see."""
+def _to_half(value: LlvmValue, source: DType, target: DType, processor: Processor) -> LlvmValue:
+    """Convert with a single rounding: values that float32 cannot represent are rounded to odd on the way."""
     if source is dtypes.float64 or (source.is_integer and source.itemsize >= 4):
         if source.is_integer and source.itemsize == 8:
             value = _sticky(value, source.kind == "int")
@@ -92,9 +91,11 @@ def _to_half(value: Value, source: DType, target: DType, processor: Processor) -
     return _narrow(value, target, processor)
 
 
-def _saturate(value: Value, target: DType) -> Value:
-    """A float toward zero, within the range of an integer type; NaN is 0. Selects around the plain conversion, because
-    LLVM does not vectorise its saturating one."""
+def _saturate(value: LlvmValue, target: DType) -> LlvmValue:
+    """Convert a float to an integer toward zero with saturation; NaN becomes 0.
+
+    It uses selects around the plain conversion, because LLVM does not vectorize its saturating intrinsic.
+    """
     bits = 8 * target.itemsize
     signed = target.kind == "int"
     low, high = (-(1 << bits - 1), 1 << bits - 1) if signed else (0, 1 << bits)
@@ -107,7 +108,7 @@ def _saturate(value: Value, target: DType) -> Value:
     return over.select(high - 1, under.select(low, result))
 
 
-def _to_integer(value: Value, source: DType, target: DType) -> Value:
+def _to_integer(value: LlvmValue, source: DType, target: DType) -> LlvmValue:
     type_ = register_type(target)
     if source.is_floating:
         return _saturate(value, target)
@@ -118,8 +119,8 @@ def _to_integer(value: Value, source: DType, target: DType) -> Value:
     return value.convert("sext" if source.kind == "int" else "zext", type_)
 
 
-def cast(value: Value, source: DType, target: DType, processor: Processor) -> Value:
-    """`value` converted: to nearest even; from float to integer saturating, with 0 for NaN; to bool by `!= 0`."""
+def cast(value: LlvmValue, source: DType, target: DType, processor: Processor) -> LlvmValue:
+    """Convert `value`: floats round to nearest even, float to integer saturates with NaN as 0, bool is `!= 0`."""
     if source is target:
         return value
     if source.is_half:
@@ -140,15 +141,15 @@ def cast(value: Value, source: DType, target: DType, processor: Processor) -> Va
 # integers
 
 
-def _is_literal(value: Value) -> bool:
+def _is_literal(value: LlvmValue) -> bool:
     return not value.text.startswith("%")
 
 
-def _divide(a: Value, b: Value, signed: bool) -> tuple[Value, Value]:
-    """Quotient and remainder toward zero, b neither 0 nor (signed) -1.
+def _divide(a: LlvmValue, b: LlvmValue, signed: bool) -> tuple[LlvmValue, LlvmValue]:
+    """Return quotient and remainder, rounded toward zero; b is neither 0 nor (signed) -1.
 
-    No processor divides vectors of integers. Up to 32 bits the quotient of floats with twice the bits, cut off, is the
-    right one: it cannot round up to the next integer. A constant divisor is LLVM's own business.
+    Processors have no vector integer division. Up to 32 bits, the truncated quotient of floats of twice the width is
+    exact: it cannot round up to the next integer. LLVM optimizes constant divisors itself.
     """
     bits, sign = int(a.type[1:]), "s" if signed else "u"
     if bits > 32 or _is_literal(b):
@@ -159,8 +160,8 @@ def _divide(a: Value, b: Value, signed: bool) -> tuple[Value, Value]:
     return whole, a - whole * b
 
 
-def _divide_integers(name: str, a: Value, b: Value, signed: bool) -> Value:
-    """Division with x / 0 = x % 0 = 0; the smallest integer divided by -1 wraps."""
+def _divide_integers(name: str, a: LlvmValue, b: LlvmValue, signed: bool) -> LlvmValue:
+    """Divide with x / 0 = x % 0 = 0; the smallest integer divided by -1 wraps."""
     if b.text == "0" or (b.text == "-1" and not name.endswith("div")):
         return a.like(0)
     if b.text == "-1":
@@ -183,8 +184,8 @@ def _divide_integers(name: str, a: Value, b: Value, signed: bool) -> Value:
     return (zero | negates).select(0, remainder)
 
 
-def _shift(name: str, a: Value, b: Value, signed: bool) -> Value:
-    """Counts of the width or more (a negative count is one such) shift everything out."""
+def _shift(name: str, a: LlvmValue, b: LlvmValue, signed: bool) -> LlvmValue:
+    """Shift; a count of the width or more, which includes negative counts, shifts all bits out."""
     width = int(a.type[1:])
     inside = b.compare("ult", width)
     if name == "shr" and signed:
@@ -193,7 +194,7 @@ def _shift(name: str, a: Value, b: Value, signed: bool) -> Value:
     return inside.select(a << count if name == "shl" else a.logical_shift(count), 0)
 
 
-def _integer(name: str, dtype: DType, arguments: list[Value]) -> Value | None:
+def _integer(name: str, dtype: DType, arguments: list[LlvmValue]) -> LlvmValue | None:
     a, *rest = arguments
     signed = dtype.kind == "int"
     sign = "s" if signed else "u"
@@ -227,7 +228,7 @@ def _integer(name: str, dtype: DType, arguments: list[Value]) -> Value | None:
     return _bitwise(name, arguments)
 
 
-def _bitwise(name: str, arguments: list[Value]) -> Value | None:
+def _bitwise(name: str, arguments: list[LlvmValue]) -> LlvmValue | None:
     a = arguments[0]
     if name == "not":
         return ~a
@@ -238,7 +239,7 @@ def _bitwise(name: str, arguments: list[Value]) -> Value | None:
     return None
 
 
-def _bool(name: str, arguments: list[Value]) -> Value | None:
+def _bool(name: str, arguments: list[LlvmValue]) -> LlvmValue | None:
     if name in ("minimum", "mul"):
         return arguments[0] & arguments[1]
     if name in ("maximum", "add"):
@@ -252,12 +253,12 @@ def _bool(name: str, arguments: list[Value]) -> Value | None:
 # floats
 
 
-def extremum(name: str, a: Value, b: Value) -> Value:
-    """The smaller or larger of two floats, NaN if either is; nsz: the order of -0.0 and 0.0 is not asked for."""
+def extremum(name: str, a: LlvmValue, b: LlvmValue) -> LlvmValue:
+    """Return the minimum or maximum of two floats, NaN if either is; nsz: the order of -0.0 and 0.0 is unspecified."""
     return a.builder.intrinsic(name, a, b, flags="nsz ")
 
 
-def _float_predicate(name: str, a: Value) -> Value | None:
+def _float_predicate(name: str, a: LlvmValue) -> LlvmValue | None:
     infinity = a.like(float("inf"))
     match name:
         case "isnan":
@@ -271,7 +272,7 @@ def _float_predicate(name: str, a: Value) -> Value | None:
     return None
 
 
-def _float(name: str, arguments: list[Value], flags: str) -> Value | None:
+def _float(name: str, arguments: list[LlvmValue], flags: str) -> LlvmValue | None:
     a = arguments[0]
     builder = a.builder
     match name:
@@ -302,8 +303,8 @@ def _float(name: str, arguments: list[Value], flags: str) -> Value | None:
     return builder.function(symbol, a.type, *arguments) if symbol in float32_math.FUNCTIONS else None
 
 
-def _half_nextafter(a: Value, b: Value, wide_a: Value, wide_b: Value) -> Value:
-    """As of float32 (`kernel/llvm/float32_math.py`), on the bits of halves; `wide_` are their values."""
+def _half_nextafter(a: LlvmValue, b: LlvmValue, wide_a: LlvmValue, wide_b: LlvmValue) -> LlvmValue:
+    """Compute nextafter on the bits of halves, as float32_math.py does for float32. `wide_a`, `wide_b`: the values."""
     up = wide_a.compare("olt", wide_b) ^ a.compare("slt", 0)
     stepped = a + up.select(a.like(1), -1)
     result = wide_a.compare("oeq", 0.0).select((b & -0x8000) | 1, stepped)
@@ -312,8 +313,8 @@ def _half_nextafter(a: Value, b: Value, wide_a: Value, wide_b: Value) -> Value:
     return wide_a.compare("uno", wide_a).select(a, result)
 
 
-def _half(name: str, dtype: DType, arguments: list[Value], flags: str, processor: Processor) -> Value | None:
-    """On halves: comparisons and sign operations are exact; the rest rounds the float32 result once."""
+def _half(name: str, dtype: DType, arguments: list[LlvmValue], flags: str, processor: Processor) -> LlvmValue | None:
+    """Emit a primitive on halves: comparisons and sign operations are exact, others round the float32 result once."""
     if name in ("neg", "abs", "signbit", "copysign"):
         a = arguments[0]
         if name == "copysign":
@@ -326,7 +327,7 @@ def _half(name: str, dtype: DType, arguments: list[Value], flags: str, processor
     return result if result is None or result.type == "i1" else _narrow(result, dtype, processor)
 
 
-def _bitcast(value: Value, source: DType, target: DType) -> Value:
+def _bitcast(value: LlvmValue, source: DType, target: DType) -> LlvmValue:
     type_ = register_type(target)
     if source.itemsize != target.itemsize:
         raise InternalError(f"kernel IR: bitcast of {source.name} to {target.name}: widths differ")
@@ -334,12 +335,12 @@ def _bitcast(value: Value, source: DType, target: DType) -> Value:
 
 
 def primitive(
-    name: str, arguments: list[Value], dtype: DType, result: DType, *, flags: str, processor: Processor
-) -> Value:
-    """The primitive `name` on values of `dtype` (that of the last argument); `result` matters to bitcast alone.
+    name: str, arguments: list[LlvmValue], dtype: DType, result: DType, *, flags: str, processor: Processor
+) -> LlvmValue:
+    """Emit primitive `name` on values of `dtype`, that of the last argument; only bitcast uses `result`.
 
-    flags: LLVM's floating-point flags of arithmetic, each followed by a space.
-    Raises InternalError where the primitive has no meaning on that type.
+    flags: LLVM's fast-math flags for arithmetic, each followed by a space.
+    Raises InternalError if the primitive is not defined for that dtype.
     """
     if name == "exp_term":
         name = "exp"
@@ -347,7 +348,7 @@ def primitive(
         return arguments[0].select(arguments[1], arguments[2])
     if name == "bitcast":
         return _bitcast(arguments[0], dtype, result)
-    families: dict[str, Callable[[], Value | None]] = {
+    families: dict[str, Callable[[], LlvmValue | None]] = {
         "bool": lambda: _bool(name, arguments),
         "int": lambda: _integer(name, dtype, arguments),
         "uint": lambda: _integer(name, dtype, arguments),
@@ -357,5 +358,5 @@ def primitive(
         families["float"] = lambda: _half(name, dtype, arguments, flags, processor)
     value = families[dtype.kind]() if dtype.kind in families else None
     if value is None:
-        raise InternalError(f"kernel IR: {name} has no meaning on {dtype.name}")
+        raise InternalError(f"kernel IR: {name} is not defined for {dtype.name}")
     return value

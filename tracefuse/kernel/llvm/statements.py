@@ -1,13 +1,10 @@
-"""The body of a CPU kernel as LLVM IR: statements, loops, memory.
+"""The body of a CPU kernel as LLVM IR: statements, loops and memory accesses.
 
-Loop nests stay scalar; LLVM's loop vectoriser makes the vector code, told by metadata which loops are meant for it and
-that their iterations are independent. Mutable variables are stack slots at the function's entry, which LLVM turns into
-registers.
+Loop nests are emitted as scalar code. LLVM's loop vectorizer vectorizes the loops that metadata marks as vector loops
+with independent iterations. Mutable variables are stack slots in the entry block, which LLVM promotes to registers.
 
-Floating-point flags: `contract` where the kernel allows it, `reassoc` on a reduction's own accumulator; with fast math
-`nsz arcp afn`; nothing else.
-
-Knows: the statements of the kernel IR. Must not know: how primitives are computed, how a kernel is launched.
+Floating-point flags: `contract` if the kernel allows it, `reassoc` on the accumulator of a reduction, and
+`nsz arcp afn` with fast math.
 """
 
 from __future__ import annotations
@@ -20,11 +17,11 @@ from tracefuse.errors import InternalError
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm import scalar_ops, streaming_stores
 from tracefuse.kernel.llvm.scalar_ops import memory_type, register_type
-from tracefuse.kernel.llvm.text_builder import Builder, Processor, Value
+from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue, Processor
 from tracefuse.kernel.llvm.tile_transpose import transpose_symbol
 
 _ACCUMULATE = {"add": "fadd", "mul": "fmul"}
-# A constant-size buffer above this many bytes is memory of the piece instead of the stack of the body.
+# A constant-size buffer larger than this, in bytes, is a scratch buffer of `piece` instead of on the stack of `body`.
 LARGEST_STACK_BUFFER = 1 << 16
 # Index arithmetic with constants below this cannot overflow for any array that fits in memory.
 _LARGEST_INDEX_CONSTANT = 1 << 31
@@ -33,7 +30,7 @@ _INDEX_OPERATIONS = {"add": "add", "sub": "sub", "mul": "mul"}
 
 @dataclass(frozen=True, slots=True)
 class Mutable:
-    """A variable in memory; LLVM turns it into registers."""
+    """A variable in a stack slot, which LLVM promotes to registers."""
 
     pointer: str
     dtype: DType
@@ -48,7 +45,7 @@ class Metadata:
         self._count = 0
 
     def add(self, text: str) -> str:
-        """`text` with {self} standing for its own number."""
+        """Add a node and return its name, which replaces {self} in `text`."""
         name = f"!{self._count}"
         self._count += 1
         self.lines.append(f"{name} = {text.format(self=name)}")
@@ -57,8 +54,8 @@ class Metadata:
     def loop(self, *properties: str) -> str:
         return self.add(f"distinct !{{{{{', '.join(('{self}', *properties))}}}}}")
 
-    def marked(self, group: str) -> str:
-        """An access group of a store past the caches in a loop whose group is given."""
+    def mark_streaming(self, group: str) -> str:
+        """Return an access group that marks a non-temporal store in a loop with access group `group`."""
         if self.mark is None:
             self.mark = self.add("distinct !{{}}")
             self.lines.append(f"!{streaming_stores.MARK} = !{{{self.mark}}}")
@@ -66,21 +63,22 @@ class Metadata:
 
 
 def is_scratch(buffer: ir.Buffer) -> bool:
-    """Whether a local buffer is memory of the piece: its size is not constant, or too large for the stack."""
+    """Return whether `piece` allocates a local buffer: its size is not constant or too large for the stack."""
     return not isinstance(buffer.size, int) or buffer.size * buffer.dtype.itemsize > LARGEST_STACK_BUFFER
 
 
 def alignment(buffer: ir.Buffer) -> int:
-    """What an access to one element may rely on; NumPy's arrays need not be aligned to their items."""
+    """Return the guaranteed alignment of one element; NumPy arrays may be unaligned."""
     item = buffer.dtype.itemsize
     return item if buffer.space == "local" else min(item, buffer.alignment)
 
 
 def _has_vector_loop(body: tuple[ir.Statement, ...]) -> bool:
-    """Whether vector loops stand right inside a loop over `body`.
+    """Return whether `body` contains vector loops directly inside its loop.
 
-    They are short, and LLVM would keep a pointer for every row that they read, in memory, and advance all of them at
-    each turn of the outer loop. So the outer loop's variable goes through an empty instruction that hides how it moves.
+    Such loops are short, and LLVM would spill one pointer for each row that they read and advance all of them in every
+    iteration of the outer loop. The emitter passes the outer loop's variable through an empty asm statement to hide its
+    induction.
     """
     return any(
         (isinstance(s, ir.For) and s.kind == "vector")
@@ -90,27 +88,27 @@ def _has_vector_loop(body: tuple[ir.Statement, ...]) -> bool:
 
 
 class Emitter:
-    """Emits one function: `variables` and `pointers` say what the names of the kernel stand for in it."""
+    """Emits one function. `variables` and `pointers` map names of the kernel to LLVM values."""
 
     def __init__(self, kernel: ir.Kernel, processor: Processor, metadata: Metadata) -> None:
         self.kernel, self.processor, self.metadata = kernel, processor, metadata
         self.flags = ("nsz arcp afn " if kernel.fast_math else "") + ("contract " if kernel.contract else "")
         self.builder = Builder()
         self.entry: list[str] = []
-        self.variables: dict[str, Value | Mutable] = {}
+        self.variables: dict[str, LlvmValue | Mutable] = {}
         self.pointers: dict[str, str] = {}
         self.access_group: str | None = None
-        # Bits of the elements of tiles that are transposed.
+        # Element widths, in bits, of the transposed tiles.
         self.transposes: dict[int, None] = {}
-        # The buffers of which stores go past the caches.
+        # Buffers with non-temporal stores.
         self.streamed: dict[str, None] = {}
-        # Integers that are places or extents, not data.
+        # Integers that are positions or extents rather than data.
         self.plain = {s.name for s in kernel.scalars if s.dtype.is_integer}
 
     # expressions
 
-    def expression(self, e: ir.Expression, *, index: bool = False) -> Value:
-        """Emits `e`; where it is an index, its arithmetic does not overflow."""
+    def expression(self, e: ir.Expression, *, index: bool = False) -> LlvmValue:
+        """Emit an expression. index: its arithmetic does not overflow."""
         match e:
             case ir.Constant():
                 return scalar_ops.constant(self.builder, e.value, e.dtype)
@@ -133,8 +131,10 @@ class Emitter:
                 )
 
     def _is_plain_index(self, e: ir.Expression) -> bool:
-        """Whether `e` is 64-bit arithmetic on extents, loop variables and small constants, as a schedule's indices are;
-        arithmetic on data may wrap."""
+        """Return whether `e` is 64-bit arithmetic on extents, loop variables and small constants.
+
+        A schedule's indices have this form. Arithmetic on data may wrap.
+        """
         match e:
             case ir.Variable():
                 return e.name in self.plain
@@ -146,27 +146,27 @@ class Emitter:
                 return e.dtype is dtypes.int64 and self._is_plain_index(e.argument)
         return False
 
-    def index(self, e: ir.Expression) -> Value:
-        """An index or a loop bound as an i64."""
+    def index(self, e: ir.Expression) -> LlvmValue:
+        """Emit an index or a loop bound as an i64."""
         value = self.expression(e, index=True)
         if value.type == "i64":
             return value
         return value.convert("sext" if e.dtype.kind == "int" else "zext", "i64")
 
-    def _read(self, variable: ir.Variable) -> Value:
-        found = self.variables.get(variable.name)
-        if found is None:
+    def _read(self, variable: ir.Variable) -> LlvmValue:
+        value = self.variables.get(variable.name)
+        if value is None:
             raise InternalError(f"kernel IR: {self.kernel.name} reads {variable.name} before it is defined")
-        if isinstance(found, Mutable):
-            type_ = register_type(found.dtype)
-            return self.builder.emit(f"load {type_}, ptr {found.pointer}", type_, variable.name)
-        return found
+        if isinstance(value, Mutable):
+            type_ = register_type(value.dtype)
+            return self.builder.emit(f"load {type_}, ptr {value.pointer}", type_, variable.name)
+        return value
 
-    def _address(self, buffer: ir.Buffer, index: ir.Expression) -> Value:
+    def _address(self, buffer: ir.Buffer, index: ir.Expression) -> LlvmValue:
         position = self.index(index)
         pointer = self.pointers.get(buffer.name)
         if pointer is None:
-            raise InternalError(f"kernel IR: {self.kernel.name} uses buffer {buffer.name}, which is not there")
+            raise InternalError(f"kernel IR: {self.kernel.name} uses buffer {buffer.name} before it is allocated")
         return self.builder.emit(
             f"getelementptr inbounds {memory_type(buffer.dtype)}, ptr {pointer}, {position}", "ptr", "address"
         )
@@ -174,7 +174,7 @@ class Emitter:
     def _group(self) -> str:
         return f", !llvm.access.group {self.access_group}" if self.access_group else ""
 
-    def _load(self, e: ir.Load) -> Value:
+    def _load(self, e: ir.Load) -> LlvmValue:
         address, type_ = self._address(e.buffer, e.index), memory_type(e.dtype)
         text = f"load {type_}, {address}, align {alignment(e.buffer)}{self._group()}"
         value = self.builder.emit(text, type_, e.buffer.name)
@@ -214,7 +214,7 @@ class Emitter:
             case ir.Comment():
                 self.builder.lines.extend(f"  ; {line}" for line in s.text.splitlines())
             case ir.Barrier() | ir.GroupReduce():
-                # One thread is its own group: nobody to wait for, nothing to combine with.
+                # CPU kernels have one thread per grid iteration: nothing to wait for or to combine.
                 pass
 
     def _declare(self, variable: ir.Variable) -> None:
@@ -222,13 +222,13 @@ class Emitter:
         self.entry.append(f"  {name} = alloca {register_type(variable.dtype)}")
         self.variables[variable.name] = Mutable(name, variable.dtype)
 
-    def _assign(self, variable: ir.Variable, value: Value) -> None:
+    def _assign(self, variable: ir.Variable, value: LlvmValue) -> None:
         target = self.variables.get(variable.name)
         if not isinstance(target, Mutable):
             raise InternalError(f"kernel IR: {self.kernel.name} assigns to {variable.name}, which is not mutable")
         self.builder.line(f"store {value}, ptr {target.pointer}")
 
-    def _accumulate(self, s: ir.Accumulate) -> Value:
+    def _accumulate(self, s: ir.Accumulate) -> LlvmValue:
         value = self.expression(s.value)
         current = self._read(s.variable)
         dtype = s.variable.dtype
@@ -245,12 +245,12 @@ class Emitter:
         self.builder.line(f"store {value}, {address}, align {alignment(s.buffer)}{group}")
 
     def _streaming_group(self, buffer: ir.Buffer) -> str:
-        """Marks a store in a vector loop, where the processor has stores past the caches."""
+        """Mark a store in a vector loop as non-temporal if the processor supports it."""
         whole_lines = buffer.alignment >= ir.CACHE_LINE
         if not (self.access_group and whole_lines and self.processor.streaming_stores):
             return self._group()
         self.streamed[buffer.name] = None
-        return f", !llvm.access.group {self.metadata.marked(self.access_group)}"
+        return f", !llvm.access.group {self.metadata.mark_streaming(self.access_group)}"
 
     def _copy(self, s: ir.Copy) -> None:
         dtype = s.source.dtype
@@ -299,7 +299,7 @@ class Emitter:
         self.loop(s.variable, (start, stop, step), s.body, metadata, group)
 
     def _vector_properties(self, group: str) -> tuple[str, ...]:
-        # Not `vectorize.enable`: it lets LLVM reorder sums that are not marked, and warn on stderr where it cannot.
+        # Not `vectorize.enable`: it lets LLVM reorder unmarked sums, and warns on stderr if vectorization fails.
         add = self.metadata.add
         return (
             add('!{{!"llvm.loop.interleave.count", i32 4}}'),
@@ -310,12 +310,12 @@ class Emitter:
     def loop(
         self,
         variable: ir.Variable,
-        bounds: tuple[Value, Value, Value],
+        bounds: tuple[LlvmValue, LlvmValue, LlvmValue],
         body: tuple[ir.Statement, ...],
         metadata: str,
         group: str,
     ) -> None:
-        """for variable in range(*bounds): body. The loads and stores inside are in access group `group`."""
+        """Emit `for variable in range(*bounds): body`, with its loads and stores in access group `group`."""
         start, stop, step = bounds
         before, head, inside, end = (
             self.builder.name(f"{variable.name}_{part}") for part in ("before", "head", "body", "end")
@@ -324,10 +324,10 @@ class Emitter:
         for label in (before, head):
             self.builder.line(f"br label {label}")
             self.builder.label(label)
-        # The block that jumps back is known when the body is written; its jump goes through a block of its own.
+        # The phi needs the latch's name before the body is emitted, so the latch is a separate block.
         back = self.builder.name(f"{variable.name}_back")
         self.builder.line(f"{index} = phi {start.type} [ {start.text}, {before} ], [ {following}, {back} ]")
-        current = Value(self.builder, index, start.type)
+        current = LlvmValue(self.builder, index, start.type)
         predicate = "slt" if variable.dtype.kind == "int" else "ult"
         self.builder.line(f"br {current.compare(predicate, stop)}, label {inside}, label {end}")
         self.builder.label(inside)

@@ -1,11 +1,9 @@
-"""Stores that go past the caches to memory: results too large to be there still when somebody reads them.
+"""Non-temporal stores, which bypass the caches, for results too large to remain cached until they are read.
 
-A line of the cache that is written is read from memory first, and pushes out another one; a store past the caches does
-neither, which moves a third less where a kernel reads as much as it writes. LLVM vectorises no such store of elements
-that are not aligned to a vector. So a store is marked, by an access group of its own beside that of its loop, and made
-what it is to be when the passes have made vectors of it. What they left as it was goes through the caches.
-
-Knows: LLVM's metadata and its text. Must not know: kernels, when it pays.
+A cached store first reads its cache line from memory and evicts another line. A non-temporal store does neither, which
+saves a third of the traffic of a kernel that reads as much as it writes. LLVM does not vectorize non-temporal stores of
+elements that are not vector-aligned. So the emitter marks each such store with an extra access group, and this module
+makes the marked vector stores non-temporal after LLVM's passes. Stores that stayed scalar go through the caches.
 """
 
 from __future__ import annotations
@@ -15,10 +13,10 @@ import re
 from tracefuse.kernel.kernel_ir import CACHE_LINE
 
 MARK = "tracefuse.streaming"
-"""The name of the list of all access groups that mark a store."""
+"""The name of the metadata list of the access groups that mark stores."""
 
 VERSION = f"{MARK} 1"
-"""Part of the key of what is compiled."""
+"""A version of this transformation, part of the cache key."""
 
 _MARKS = re.compile(rf"^!{re.escape(MARK)} = !\{{(.*)\}}$", re.MULTILINE)
 _NODE = re.compile(r"^(![0-9]+) = ", re.MULTILINE)
@@ -32,22 +30,22 @@ _BITS = {"float": 32, "double": 64}
 
 
 def is_marked(text: str) -> bool:
-    """Whether a module has marked stores."""
+    """Return whether a module has marked stores."""
     return f"!{MARK} = " in text
 
 
 def past_caches(text: str) -> str:
-    """The optimised module with the marked stores of whole vectors past the caches, each aligned to its size."""
-    found = _MARKS.search(text)
-    marks = set(found.group(1).split(", ")) if found else set()
+    """Return the optimized module with its marked vector stores made non-temporal and aligned to their size."""
+    marks_list = _MARKS.search(text)
+    marks = set(marks_list.group(1).split(", ")) if marks_list else set()
     groups = {m.group(1) for m in _LIST.finditer(text) if marks.intersection(m.group(2).split(", "))}
     node = f"!{1 + max(int(m.group(1)[1:]) for m in _NODE.finditer(text))}"
 
-    def moved(match: re.Match[str]) -> str:
+    def make_nontemporal(match: re.Match[str]) -> str:
         element = match["element"]
         size = int(match["count"]) * (_BITS.get(element) or int(element[1:])) // 8
         if match["group"] not in groups or size % 16:
             return match.group(0)
         return f"{match['store']}, align {min(size & -size, CACHE_LINE)}{match['rest']}, !nontemporal {node}"
 
-    return f"{_STORE.sub(moved, text)}\n{node} = !{{i32 1}}\n"
+    return f"{_STORE.sub(make_nontemporal, text)}\n{node} = !{{i32 1}}\n"

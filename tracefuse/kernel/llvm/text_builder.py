@@ -1,9 +1,7 @@
-"""Building blocks of LLVM IR text: values with operators, the builder of one function, and what the processor has.
+"""A builder of LLVM IR text: values with operators, the builder of one function, and the processor's features.
 
-The emitter and the maths functions write LLVM IR through these: `x * x + 1.0` appends the instructions and gives the
-value that holds the result. A function that is built twice gives the same text.
-
-Knows: LLVM's spelling of types, literals and instructions. Must not know: the kernel IR, which functions exist.
+The emitter and the math functions write LLVM IR through it: `x * x + 1.0` appends the instructions and returns the
+value that holds the result. The text is deterministic: building a function twice gives the same text.
 """
 
 from __future__ import annotations
@@ -23,8 +21,12 @@ FLOAT_BITS = {"float": 32, "double": 64}
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """What the emitted text depends on: half conversions in hardware, the width of a vector in bits, stores of vectors
-    past the caches (and the fence that orders them, of x86), products of vectors and powers of two."""
+    """The processor features that the emitted text depends on.
+
+    half_conversions: hardware conversions of float16. vector_bits: the width of a vector register.
+    streaming_stores: non-temporal vector stores, with the x86 fence that orders them.
+    scales: an instruction that multiplies vectors by powers of two.
+    """
 
     half_conversions: bool
     vector_bits: int
@@ -34,7 +36,7 @@ class Processor:
 
 @memoized("the processor of this machine", key="none", most=1, clears=False)
 def host_processor() -> Processor:
-    """The processor of this machine."""
+    """Return the features of this machine's processor."""
     return shielded(_ask_for_processor)
 
 
@@ -43,13 +45,13 @@ def _ask_for_processor() -> Processor:
 
     features = binding.get_host_cpu_features()
     wide = bool(features.get("avx512f", False))
-    # Older LLVM has no vectors of ldexp.
+    # Older LLVM cannot vectorize ldexp.
     scales = wide and bool(features.get("avx512vl", False)) and binding.llvm_version_info[0] >= 22
     return Processor(bool(features.get("f16c", False)), 512 if wide else 256, bool(features.get("avx2", False)), scales)
 
 
 def float_literal(value: float, type_: str) -> str:
-    """LLVM's hexadecimal spelling of a float; it is the one of a double for both types."""
+    """Return LLVM's hexadecimal literal of a float, which has the form of a double for both types."""
     if type_ == "float":
         with np.errstate(over="ignore"):
             value = float(np.float32(value))
@@ -57,8 +59,8 @@ def float_literal(value: float, type_: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
-    """An operand of LLVM IR: a literal or the name of a result. Operators append instructions to its builder."""
+class LlvmValue:
+    """An operand in LLVM IR: a literal or the name of a result. Operators append instructions to its builder."""
 
     builder: Builder
     text: str
@@ -71,87 +73,87 @@ class Value:
     def is_float(self) -> bool:
         return self.type in FLOAT_BITS
 
-    def like(self, other: Value | float) -> Value:
-        """`other`, a Python number turned into a literal of this value's type."""
-        return other if isinstance(other, Value) else self.builder.literal(other, self.type)
+    def like(self, other: LlvmValue | float) -> LlvmValue:
+        """Return `other`, with a Python number converted to a literal of this value's type."""
+        return other if isinstance(other, LlvmValue) else self.builder.literal(other, self.type)
 
-    def binary(self, operation: str, other: Value | float, flags: str = "") -> Value:
+    def binary(self, operation: str, other: LlvmValue | float, flags: str = "") -> LlvmValue:
         right = self.like(other)
         return self.builder.emit(f"{operation} {flags}{self}, {right.text}", self.type)
 
-    def __add__(self, other: Value | float) -> Value:
+    def __add__(self, other: LlvmValue | float) -> LlvmValue:
         return self.binary("fadd" if self.is_float else "add", other)
 
-    def __sub__(self, other: Value | float) -> Value:
+    def __sub__(self, other: LlvmValue | float) -> LlvmValue:
         return self.binary("fsub" if self.is_float else "sub", other)
 
-    def __rsub__(self, other: float) -> Value:
+    def __rsub__(self, other: float) -> LlvmValue:
         return self.like(other) - self
 
-    def __mul__(self, other: Value | float) -> Value:
+    def __mul__(self, other: LlvmValue | float) -> LlvmValue:
         return self.binary("fmul" if self.is_float else "mul", other)
 
-    def __truediv__(self, other: Value | float) -> Value:
+    def __truediv__(self, other: LlvmValue | float) -> LlvmValue:
         return self.binary("fdiv", other)
 
-    def __rtruediv__(self, other: float) -> Value:
+    def __rtruediv__(self, other: float) -> LlvmValue:
         return self.like(other) / self
 
-    def __neg__(self) -> Value:
+    def __neg__(self) -> LlvmValue:
         return self.builder.emit(f"fneg {self}", self.type) if self.is_float else self.like(0) - self
 
-    def __and__(self, other: Value | int) -> Value:
+    def __and__(self, other: LlvmValue | int) -> LlvmValue:
         return self.binary("and", other)
 
-    def __or__(self, other: Value | int) -> Value:
+    def __or__(self, other: LlvmValue | int) -> LlvmValue:
         return self.binary("or", other)
 
-    def __xor__(self, other: Value | int) -> Value:
+    def __xor__(self, other: LlvmValue | int) -> LlvmValue:
         return self.binary("xor", other)
 
-    def __invert__(self) -> Value:
+    def __invert__(self) -> LlvmValue:
         return self ^ -1
 
-    def __lshift__(self, other: Value | int) -> Value:
+    def __lshift__(self, other: LlvmValue | int) -> LlvmValue:
         return self.binary("shl", other)
 
-    def __rshift__(self, other: Value | int) -> Value:
-        """Shift that keeps the sign."""
+    def __rshift__(self, other: LlvmValue | int) -> LlvmValue:
+        """Shift right arithmetically."""
         return self.binary("ashr", other)
 
-    def logical_shift(self, other: Value | int) -> Value:
+    def logical_shift(self, other: LlvmValue | int) -> LlvmValue:
         return self.binary("lshr", other)
 
-    def compare(self, predicate: str, other: Value | float) -> Value:
-        """`predicate` is LLVM's: olt, une, ... for floats, slt, ult, eq, ... for integers."""
+    def compare(self, predicate: str, other: LlvmValue | float) -> LlvmValue:
+        """Compare by an LLVM predicate: olt, une, ... for floats; slt, ult, eq, ... for integers."""
         right = self.like(other)
         return self.builder.emit(f"{'fcmp' if self.is_float else 'icmp'} {predicate} {self}, {right.text}", "i1")
 
-    def select(self, yes: Value | float, no: Value | float) -> Value:
-        """`yes` where this i1 is true; at least one of the two is a Value."""
-        model = yes if isinstance(yes, Value) else no
-        assert isinstance(model, Value)
+    def select(self, yes: LlvmValue | float, no: LlvmValue | float) -> LlvmValue:
+        """Return `yes` if this i1 is true, else `no`; at least one of the two is an LlvmValue."""
+        model = yes if isinstance(yes, LlvmValue) else no
+        assert isinstance(model, LlvmValue)
         return self.builder.emit(f"select i1 {self.text}, {model.like(yes)}, {model.like(no)}", model.type)
 
-    def convert(self, operation: str, type_: str) -> Value:
+    def convert(self, operation: str, type_: str) -> LlvmValue:
         return self.builder.emit(f"{operation} {self} to {type_}", type_)
 
-    def bits(self) -> Value:
-        """The bits of a float as an integer."""
+    def bits(self) -> LlvmValue:
+        """Return the bits of a float as an integer."""
         return self.convert("bitcast", f"i{FLOAT_BITS[self.type]}")
 
-    def absolute(self) -> Value:
+    def absolute(self) -> LlvmValue:
         return self.builder.intrinsic("fabs", self)
 
-    def fused(self, factor: Value | float, addend: Value | float) -> Value:
-        """self * factor + addend, rounded once where the processor can, else twice."""
+    def fused(self, factor: LlvmValue | float, addend: LlvmValue | float) -> LlvmValue:
+        """Return self * factor + addend, rounded once if the processor has fused multiply-add, else twice."""
         return self.builder.intrinsic("fmuladd", self, self.like(factor), self.like(addend))
 
 
 class Builder:
-    """The instructions of one function, the intrinsics that it declares, and the functions that it calls.
+    """Collects the instructions of one function, the intrinsics it declares and the emitted functions it calls.
 
-    scales: the processor multiplies vectors by powers of two.
+    scales: see `Processor.scales`.
     """
 
     def __init__(self, scales: bool = False) -> None:
@@ -162,7 +164,7 @@ class Builder:
         self._used: dict[str, int] = {}
 
     def name(self, hint: str) -> str:
-        """A new local name that starts with `hint`."""
+        """Return a new local name that starts with `hint`."""
         hint = re.sub(r"[^A-Za-z0-9_]", "_", hint)
         count = self._used.get(hint, 0)
         self._used[hint] = count + 1
@@ -174,24 +176,24 @@ class Builder:
     def label(self, label: str) -> None:
         self.lines.append(f"{label[1:]}:")
 
-    def emit(self, text: str, type_: str, hint: str = "t") -> Value:
+    def emit(self, text: str, type_: str, hint: str = "t") -> LlvmValue:
         name = self.name(hint)
         self.line(f"{name} = {text}")
-        return Value(self, name, type_)
+        return LlvmValue(self, name, type_)
 
-    def literal(self, value: float, type_: str) -> Value:
+    def literal(self, value: float, type_: str) -> LlvmValue:
         if type_ in FLOAT_BITS:
-            return Value(self, float_literal(float(value), type_), type_)
+            return LlvmValue(self, float_literal(float(value), type_), type_)
         if type_ == "i1":
-            return Value(self, "true" if value else "false", type_)
-        return Value(self, str(int(value)), type_)
+            return LlvmValue(self, "true" if value else "false", type_)
+        return LlvmValue(self, str(int(value)), type_)
 
-    def call(self, symbol: str, result: str, arguments: Sequence[Value], flags: str = "") -> Value:
+    def call(self, symbol: str, result: str, arguments: Sequence[LlvmValue], flags: str = "") -> LlvmValue:
         listed = ", ".join(str(a) for a in arguments)
         return self.emit(f"call {flags}{result} @{symbol}({listed})", result)
 
-    def intrinsic(self, name: str, *arguments: Value, suffix: str | None = None, flags: str = "") -> Value:
-        """A call of `llvm.<name>` overloaded on the first argument; the result has that argument's type."""
+    def intrinsic(self, name: str, *arguments: LlvmValue, suffix: str | None = None, flags: str = "") -> LlvmValue:
+        """Call `llvm.<name>`, overloaded on the first argument; the result has that argument's type."""
         type_ = arguments[0].type
         if suffix is None:
             suffix = f"f{FLOAT_BITS[type_]}" if type_ in FLOAT_BITS else type_
@@ -199,19 +201,19 @@ class Builder:
         self.declarations[symbol] = f"declare {type_} @{symbol}({', '.join(a.type for a in arguments)})"
         return self.call(symbol, type_, arguments, flags)
 
-    def external(self, symbol: str, result: str, *arguments: Value) -> Value:
-        """A call of a function of the C library that reads and writes no memory."""
+    def external(self, symbol: str, result: str, *arguments: LlvmValue) -> LlvmValue:
+        """Call a C library function that accesses no memory."""
         types = ", ".join(a.type for a in arguments)
         self.declarations[symbol] = f"declare {result} @{symbol}({types}) nounwind willreturn memory(none)"
         return self.call(symbol, result, arguments)
 
-    def function(self, symbol: str, result: str, *arguments: Value) -> Value:
-        """A call of one of the emitted functions (`kernel/llvm/float32_math.py`)."""
+    def function(self, symbol: str, result: str, *arguments: LlvmValue) -> LlvmValue:
+        """Call one of the emitted functions (`kernel/llvm/float32_math.py`)."""
         self.functions[symbol] = None
         return self.call(symbol, result, arguments)
 
-    def polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
-        """c[0] + c[1] x + c[2] x**2 + ... by Horner's rule."""
+    def polynomial(self, x: LlvmValue, coefficients: Sequence[float]) -> LlvmValue:
+        """Return c[0] + c[1] x + c[2] x**2 + ..., evaluated by Horner's rule."""
         total = self.literal(coefficients[-1], x.type)
         for coefficient in reversed(coefficients[:-1]):
             total = total.fused(x, coefficient)
@@ -219,24 +221,24 @@ class Builder:
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
-    """A function that emitted code may call: its types, and how its body is built from its arguments."""
+class LlvmFunction:
+    """A function that emitted code may call: its types and the builder of its body."""
 
     result: str
     arguments: tuple[str, ...]
-    build: Callable[..., Value]
+    build: Callable[..., LlvmValue]
 
 
-class Definitions(dict[str, Definition]):
-    """Functions by symbol; filled by decorating their builders."""
+class LlvmFunctions(dict[str, LlvmFunction]):
+    """A table of functions by symbol, filled by decorating their builders."""
 
     def define(
         self, symbol: str, result: str, *arguments: str
-    ) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
-        """Decorates the builder of `symbol`."""
+    ) -> Callable[[Callable[..., LlvmValue]], Callable[..., LlvmValue]]:
+        """Return a decorator that registers the builder of `symbol`."""
 
-        def register(build: Callable[..., Value]) -> Callable[..., Value]:
-            self[symbol] = Definition(result, arguments, build)
+        def register(build: Callable[..., LlvmValue]) -> Callable[..., LlvmValue]:
+            self[symbol] = LlvmFunction(result, arguments, build)
             return build
 
         return register

@@ -1,15 +1,13 @@
-"""The transpose of a tile in local memory as an LLVM function: square blocks that fit the vector registers.
+"""The transpose of a tile in local memory as an LLVM function, by square blocks held in vector registers.
 
-A block of B vectors of B elements is transposed in log2(B) rounds. In each, vector k and vector k + B / 2 are
-interleaved element by element; the halves of the result are the new vectors 2 k and 2 k + 1.
-
-Knows: LLVM IR text. Must not know: the kernel IR.
+A block of B vectors of B elements is transposed in log2(B) rounds. Each round interleaves vectors k and k + B / 2
+element by element; the halves of the result are the new vectors 2 k and 2 k + 1.
 """
 
 from __future__ import annotations
 
 LARGEST_BLOCK = 16
-"""Rows and columns of the largest block: what a tile's sides are multiples of."""
+"""The rows and columns of the largest block. The sides of a tile are multiples of it."""
 
 _HEAD = """\
 define internal void @{symbol}(ptr noalias %to, ptr noalias %from, i64 %rows, i64 %columns, \
@@ -44,14 +42,15 @@ end:
 
 
 def transpose_symbol(bits: int) -> str:
-    """The name of the function for elements of so many bits."""
+    """Return the symbol of the transpose function for elements of `bits` bits."""
     return f"tf.transpose.i{bits}"
 
 
 def transpose_function(bits: int, vector_bits: int) -> str:
-    """to[c * to_pitch + r] = from[r * from_pitch + c] for r < rows and c < columns, as LLVM IR.
+    """Return LLVM IR for to[c * to_pitch + r] = from[r * from_pitch + c] for r < rows and c < columns.
 
-    Up to LARGEST_BLOCK - 1 rows and columns beyond are read and written as well. vector_bits: of a register.
+    The function also reads and writes up to LARGEST_BLOCK - 1 rows and columns beyond. vector_bits: the width of a
+    vector register.
     """
     side = max(min(vector_bits // bits, LARGEST_BLOCK), 1)
     element = f"i{bits}"
@@ -79,7 +78,7 @@ def transpose_function(bits: int, vector_bits: int) -> str:
 
 
 def _place(name: str, side: str, element: str, row: int) -> list[str]:
-    """The address of the block's row `row`."""
+    """Return the instructions that compute the address of row `row` of the block."""
     return [
         f"  %{name}.step = mul nsw i64 %{side}_pitch, {row}",
         f"  %{name}.place = add nsw i64 %{side}.place, %{name}.step",

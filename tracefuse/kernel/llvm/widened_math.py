@@ -1,10 +1,8 @@
-"""The float32 functions that need float64 inside, and what the C library does.
+"""Float32 functions computed in float64, and functions that call the C library.
 
-A float32 function computed in float64 by a formula good to 1e-10 rounds rightly but for rare ties (0.50 ulp), and needs
-little care about cancellation; it still vectorises. The functions that call the C library run one element at a time.
-Coefficients as in `kernel/llvm/float32_math.py`.
-
-Knows: formulas. Must not know: the kernel IR, what calls them.
+A float32 function computed in float64 by a formula accurate to 1e-10 is correctly rounded except for rare ties (0.50
+ulp), needs little care about cancellation, and still vectorizes. Calls of the C library run one element at a time.
+Coefficients are fitted as in `kernel/llvm/float32_math.py`.
 """
 
 from __future__ import annotations
@@ -13,35 +11,35 @@ import math
 from collections.abc import Callable
 
 from tracefuse.caches import memoized
-from tracefuse.kernel.llvm.text_builder import Definitions, Value, float_literal
+from tracefuse.kernel.llvm.text_builder import LlvmFunctions, LlvmValue, float_literal
 
-FUNCTIONS = Definitions()
+FUNCTIONS = LlvmFunctions()
 _INFINITY, _NAN = float("inf"), float("nan")
 
 
-def _exp(x: Value) -> Value:
+def _exp(x: LlvmValue) -> LlvmValue:
     return x.builder.function("tf.exp.double", "double", x)
 
 
-def _log(x: Value) -> Value:
+def _log(x: LlvmValue) -> LlvmValue:
     return x.builder.function("tf.log.double", "double", x)
 
 
-def _sqrt(x: Value) -> Value:
+def _sqrt(x: LlvmValue) -> LlvmValue:
     return x.builder.intrinsic("sqrt", x)
 
 
-def _series(x: Value, limit: float, coefficients: tuple[float, ...], otherwise: Value) -> Value:
-    """x * p(x) where |x| < limit, else `otherwise`."""
+def _series(x: LlvmValue, limit: float, coefficients: tuple[float, ...], otherwise: LlvmValue) -> LlvmValue:
+    """Return x * p(x) where |x| < limit, else `otherwise`."""
     return x.absolute().compare("olt", limit).select(x * x.builder.polynomial(x, coefficients), otherwise)
 
 
-def _wide(name: str, arguments: int = 1) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
-    """Defines `name` on float32 by a builder on float64 values that hold the float32 arguments."""
+def _wide(name: str, arguments: int = 1) -> Callable[[Callable[..., LlvmValue]], Callable[..., LlvmValue]]:
+    """Return a decorator that defines float32 function `name` by a builder on the arguments widened to float64."""
 
-    def register(build: Callable[..., Value]) -> Callable[..., Value]:
-        def narrow(*given: Value) -> Value:
-            return build(*(a.convert("fpext", "double") for a in given)).convert("fptrunc", "float")
+    def register(build: Callable[..., LlvmValue]) -> Callable[..., LlvmValue]:
+        def narrow(*arguments: LlvmValue) -> LlvmValue:
+            return build(*(a.convert("fpext", "double") for a in arguments)).convert("fptrunc", "float")
 
         FUNCTIONS.define(f"tf.{name}.float", "float", *["float"] * arguments)(narrow)
         return build
@@ -54,57 +52,57 @@ def _wide(name: str, arguments: int = 1) -> Callable[[Callable[..., Value]], Cal
 
 
 @_wide("expm1")
-def expm1(x: Value) -> Value:
+def expm1(x: LlvmValue) -> LlvmValue:
     return _series(x, 1e-3, (1.0, 1 / 2, 1 / 6, 1 / 24), _exp(x) - 1.0)
 
 
 @_wide("log1p")
-def log1p(x: Value) -> Value:
+def log1p(x: LlvmValue) -> LlvmValue:
     return _series(x, 1e-3, (1.0, -1 / 2, 1 / 3, -1 / 4), _log(x + 1.0))
 
 
 @_wide("log2")
-def log2(x: Value) -> Value:
+def log2(x: LlvmValue) -> LlvmValue:
     return _log(x) * (1 / math.log(2))
 
 
 @_wide("log10")
-def log10(x: Value) -> Value:
+def log10(x: LlvmValue) -> LlvmValue:
     return _log(x) * (1 / math.log(10))
 
 
 @_wide("sinh")
-def sinh(x: Value) -> Value:
+def sinh(x: LlvmValue) -> LlvmValue:
     e = _exp(x)
     return _series(x, 1e-2, (1.0, 0.0, 1 / 6, 0.0, 1 / 120), (e - 1.0 / e) * 0.5)
 
 
 @_wide("cosh")
-def cosh(x: Value) -> Value:
+def cosh(x: LlvmValue) -> LlvmValue:
     e = _exp(x)
     return (e + 1.0 / e) * 0.5
 
 
 @_wide("asinh")
-def asinh(x: Value) -> Value:
+def asinh(x: LlvmValue) -> LlvmValue:
     a = x.absolute()
     large = x.builder.intrinsic("copysign", _log(a + _sqrt(a * a + 1.0)), x)
     return _series(x, 1e-2, (1.0, 0.0, -1 / 6, 0.0, 3 / 40), large)
 
 
 @_wide("acosh")
-def acosh(x: Value) -> Value:
+def acosh(x: LlvmValue) -> LlvmValue:
     return x.compare("olt", 1.0).select(_NAN, _log(x + _sqrt((x - 1.0) * (x + 1.0))))
 
 
 @_wide("atanh")
-def atanh(x: Value) -> Value:
+def atanh(x: LlvmValue) -> LlvmValue:
     return _series(x, 1e-2, (1.0, 0.0, 1 / 3, 0.0, 1 / 5), _log((x + 1.0) / (1.0 - x)) * 0.5)
 
 
 @_wide("pow", 2)
-def power(x: Value, y: Value) -> Value:
-    """exp(y log |x|), with the special cases of C (Annex F) that it does not give by itself."""
+def power(x: LlvmValue, y: LlvmValue) -> LlvmValue:
+    """Compute exp(y log |x|), with the special cases of C (Annex F) that the formula does not cover."""
     a = x.absolute()
     result = _exp(y * _log(a))
     whole = x.builder.intrinsic("rint", y).compare("oeq", y)
@@ -123,12 +121,12 @@ def power(x: Value, y: Value) -> Value:
 # trigonometry of float32
 
 
-def _arc(y: Value, x: Value) -> Value:
+def _arc(y: LlvmValue, x: LlvmValue) -> LlvmValue:
     return x.builder.intrinsic("copysign", _angle(y, x), y)
 
 
-def _angle(y: Value, x: Value) -> Value:
-    """The magnitude of atan2 to 6e-11: atan(t) / t in t**2 on [0, 1], then the octants."""
+def _angle(y: LlvmValue, x: LlvmValue) -> LlvmValue:
+    """Compute the magnitude of atan2 to 6e-11: atan(t) / t as a polynomial in t**2 on [0, 1], then the octant."""
     builder = x.builder
     ay, ax = y.absolute(), x.absolute()
     steep = ay.compare("ogt", ax)
@@ -155,17 +153,17 @@ _wide("atan2", 2)(_arc)
 
 
 @_wide("atan")
-def atan(x: Value) -> Value:
+def atan(x: LlvmValue) -> LlvmValue:
     return _arc(x, x.like(1.0))
 
 
 @_wide("asin")
-def asin(x: Value) -> Value:
+def asin(x: LlvmValue) -> LlvmValue:
     return _arc(x, _sqrt((1.0 - x) * (x + 1.0)))
 
 
 @_wide("acos")
-def acos(x: Value) -> Value:
+def acos(x: LlvmValue) -> LlvmValue:
     return _angle(_sqrt((1.0 - x) * (x + 1.0)), x)
 
 
@@ -198,19 +196,19 @@ def _two_over_pi() -> tuple[list[float], list[float]]:
 
 
 def _ratio(value: int, shift: int) -> float:
-    """value / 2**shift, rounded."""
+    """Return value / 2**shift, rounded."""
     spare = max(value.bit_length() - 64, 0)
     return math.ldexp(float(value >> spare), spare - shift)
 
 
-def _table(x: Value, name: str, values: list[float], index: Value) -> Value:
+def _table(x: LlvmValue, name: str, values: list[float], index: LlvmValue) -> LlvmValue:
     listed = ", ".join(f"double {float_literal(v, 'double')}" for v in values)
     x.builder.declarations[name] = f"@{name} = internal constant [{len(values)} x double] [{listed}], align 64"
     place = x.builder.emit(f"getelementptr inbounds double, ptr @{name}, {index}", "ptr")
     return x.builder.emit(f"load double, {place}, align 8", "double")
 
 
-def _quadrant(x: Value) -> tuple[Value, Value]:
+def _quadrant(x: LlvmValue) -> tuple[LlvmValue, LlvmValue]:
     """|x| of a float32 modulo pi / 2: the remainder in [-0.89, 0.89] and the quadrant, right for every float32.
 
     With |x| = m 2**e, m a 24-bit integer, m times the tabled 2 / pi 2**e modulo 4 is exact but for the small part.
@@ -229,7 +227,7 @@ def _quadrant(x: Value) -> tuple[Value, Value]:
     return remainder * (math.pi / 2), shifted.bits().convert("trunc", "i32")
 
 
-def _sine_cosine(r: Value) -> tuple[Value, Value]:
+def _sine_cosine(r: LlvmValue) -> tuple[LlvmValue, LlvmValue]:
     z = r * r
     sine = (z * r).fused(
         r.builder.polynomial(
@@ -244,7 +242,7 @@ def _sine_cosine(r: Value) -> tuple[Value, Value]:
 
 
 @FUNCTIONS.define("tf.sin.float", "float", "float")
-def sin(x: Value) -> Value:
+def sin(x: LlvmValue) -> LlvmValue:
     r, quadrant = _quadrant(x)
     sine, cosine = _sine_cosine(r)
     result = (quadrant & 1).compare("ne", 0).select(cosine, sine).convert("fptrunc", "float")
@@ -253,7 +251,7 @@ def sin(x: Value) -> Value:
 
 
 @FUNCTIONS.define("tf.cos.float", "float", "float")
-def cos(x: Value) -> Value:
+def cos(x: LlvmValue) -> LlvmValue:
     r, quadrant = _quadrant(x)
     sine, cosine = _sine_cosine(r)
     result = (quadrant & 1).compare("ne", 0).select(sine, cosine).convert("fptrunc", "float")
@@ -261,7 +259,7 @@ def cos(x: Value) -> Value:
 
 
 @FUNCTIONS.define("tf.tan.float", "float", "float")
-def tan(x: Value) -> Value:
+def tan(x: LlvmValue) -> LlvmValue:
     r, quadrant = _quadrant(x)
     sine, cosine = _sine_cosine(r)
     odd = (quadrant & 1).compare("ne", 0)
@@ -274,7 +272,7 @@ def tan(x: Value) -> Value:
 
 
 @_wide("erfc")
-def erfc(x: Value) -> Value:
+def erfc(x: LlvmValue) -> LlvmValue:
     """exp(-x**2) p(t) / (1 + 2 x) for x > 0 with t = (x - 4) / (x + 4), p fitted to (1 + 2 x) exp(x**2) erfc(x) on
     x in [0, 10.2], where erfc leaves float32; 2 - erfc(-x) for x < 0."""
     a = x.absolute()
@@ -293,7 +291,7 @@ def erfc(x: Value) -> Value:
     return x.compare("olt", 0.0).select(2.0 - result, result)
 
 
-def _erfinv(x: Value) -> Value:
+def _erfinv(x: LlvmValue) -> LlvmValue:
     """Winitzki's approximation ("A handy approximation for the error function and its inverse", 2008; 0.2 %), then
     three of Halley's steps on erf, or on erfc where |x| is near 1."""
     builder = x.builder
@@ -317,8 +315,8 @@ FUNCTIONS.define("tf.erfinv.double", "double", "double")(_erfinv)
 _wide("erfinv")(_erfinv)
 
 
-def _erfcinv_of_tiny(a: Value) -> Value:
-    """From the asymptotic series of log(erfc), where erfc itself has few digits: each round gains three."""
+def _erfcinv_of_tiny(a: LlvmValue) -> LlvmValue:
+    """Use the asymptotic series of log(erfc), where erfc has few digits; each iteration adds three digits."""
     logarithm = -_log(a)
     y = _sqrt(logarithm)
     for _ in range(6):
@@ -328,7 +326,7 @@ def _erfcinv_of_tiny(a: Value) -> Value:
     return y
 
 
-def _erfcinv(x: Value) -> Value:
+def _erfcinv(x: LlvmValue) -> LlvmValue:
     """As erfinv, for the smaller of x and 2 - x: Halley's steps on erfc, which is steep in the logarithm only, so that
     the last of them still counts for the smallest arguments."""
     builder = x.builder
@@ -359,7 +357,7 @@ _wide("erfcinv")(_erfcinv)
 # the C library
 
 
-def _library(name: str) -> Callable[..., Value]:
+def _library(name: str) -> Callable[..., LlvmValue]:
     return lambda *arguments: arguments[0].builder.external(name, "double", *arguments)
 
 

@@ -1,8 +1,6 @@
-"""The worker pool of the process: its machine code (`worker_pool_code.py`), how many threads there are, forks.
+"""The process's worker pool: its machine code (`worker_pool_code.py`), thread count and behavior at forks.
 
-Before a fork all workers end (callers work alone meanwhile), and parent and child start new ones when they need them.
-
-Knows: threads and ranges of integers, the kernel cache on disk. Must not know: kernels, arrays.
+All workers end before a fork, while callers run alone. Parent and child start new workers on demand.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ _FUNCTIONS = ("parallel_for", "parallel_for_at_most", "set_threads", "count_work
 
 
 def _linked(disk: DiskCache | None) -> LinkedCode:
-    """The pool's machine code, from `disk` or compiled and kept there."""
+    """Return the pool's machine code, loaded from `disk` or compiled and stored there."""
     machine, text = get_machine(), pool_text()
     key = hashed("pool", (text, *machine.key))
     code, _ = load_or_make(disk, key, lambda code: machine.link(code, {}, _FUNCTIONS), lambda: machine.compile(text))
@@ -31,14 +29,14 @@ def _linked(disk: DiskCache | None) -> LinkedCode:
 
 
 def available_threads() -> int:
-    """Processors that this process may run on."""
+    """Return the number of processors that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 class Pool:
-    """The compiled pool. Its machine code is never freed: sleeping workers are in it until the process ends."""
+    """The compiled pool. Its machine code is never freed: sleeping workers execute it until the process ends."""
 
     def __init__(self, disk: DiskCache | None = None) -> None:
         code = _linked(disk)
@@ -54,7 +52,7 @@ class Pool:
         self._stop_workers = function("stop_workers", None)
         self._forget_workers = function("forget_workers", None)
         self._parallel_for = function("parallel_for", None, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2)
-        # Else the code would be freed with this object, when the interpreter takes its modules down.
+        # Otherwise the code would be freed with this object at interpreter shutdown.
         code.keep()
         self.thread_count = 1
         self.set_thread_count(available_threads())
@@ -62,13 +60,13 @@ class Pool:
             os.register_at_fork(before=self.stop_workers, after_in_child=self._forget_workers)
 
     def set_thread_count(self, count: int) -> None:
-        """Lets `count` threads take part in a grid, the caller's included: at least 1, at most the processors."""
+        """Set the number of threads that run a grid, including the caller, clamped to 1 and the processor count."""
         allowed = min(count, available_threads(), MOST_WORKERS) if has_workers() else 1
         self.thread_count = max(allowed, 1)
         self._set_threads(self.thread_count)
 
     def address_for(self, limit: int) -> int:
-        """The address of `parallel_for` for kernels that at most `limit` threads run, the caller's included; 0: all."""
+        """Return the address of a `parallel_for` with at most `limit` threads, including the caller; 0 for no limit."""
         if limit == 0:
             return self.address
         if limit not in self._limited:
@@ -83,16 +81,18 @@ class Pool:
         return int(self._limited[limit])
 
     def stop_workers(self) -> None:
-        """Ends all worker threads, when the job in progress is done; the next large grid starts new ones."""
+        """End all worker threads after the current job; the next large grid starts new ones."""
         self._stop_workers()
 
     def workers(self) -> int:
-        """Worker threads of this process."""
+        """Return the number of worker threads of this process."""
         return int(self._count_workers())
 
     def parallel_for(self, body: int, context: int, extent: int, grain: int) -> None:
-        """Calls the C function at address `body` as body(context, begin, end) over range(extent), in pieces of at least
-        `grain` iterations on several threads; returns when all are done."""
+        """Call the C function at address `body` as body(context, begin, end) on chunks of range(extent).
+
+        Several threads run chunks of at least `grain` iterations. Returns when all have completed.
+        """
         self._parallel_for(body, context, extent, grain)
 
 
@@ -108,7 +108,7 @@ _pool: Pool | None = None
 
 
 def get_pool(disk: DiskCache | None = None) -> Pool:
-    """The process's one pool, made at the first call, of machine code kept in `disk`."""
+    """Return the process's pool. The first call creates it, with machine code cached in `disk`."""
     return _pool if _pool is not None else shielded(lambda: _first_pool(disk))
 
 

@@ -1,35 +1,33 @@
-"""The code of the worker pool as LLVM IR: native threads that run pieces of a grid. No Python runs in them.
+"""The worker pool's code in LLVM IR: native threads that run chunks of a grid without Python.
 
-One job at a time. The caller publishes it, hands out tickets (one for each worker that may join), takes pieces itself
-by an atomic counter, then takes the tickets back and waits until every worker that joined has left: after the call no
-worker refers to the job. Workers spin for some tens of microseconds after a job, then sleep on a futex. A second caller
-at the same time runs its grid alone.
-
-Knows: LLVM IR, futexes, atomics. Must not know: who starts and ends the workers, kernels, arrays.
+The pool runs one job at a time. The caller publishes the job and issues one ticket per worker that may join. Caller and
+workers claim chunks through an atomic counter. Then the caller revokes the unused tickets and waits until every worker
+that joined has left, so no worker refers to the job after the call. Workers spin for tens of microseconds after a job,
+then sleep on a futex. A concurrent second caller runs its grid alone.
 """
 
 from __future__ import annotations
 
 import platform
 
-# A worker looks for the next job for this long before it sleeps.
+# How long a worker spins for the next job before it sleeps.
 SPIN_NANOSECONDS = 40_000
-# The caller looks this many times whether all workers have left before it lets other threads run.
+# How often the caller polls for workers to leave before it yields the processor.
 SPINS_BEFORE_YIELD = 4_000
-# A grid is cut into at most this many pieces for each thread: a worker that wakes late takes fewer of them, and at the
-# end threads wait for one piece at most.
-PIECES_PER_THREAD = 32
-# Workers at most, whatever the processors.
+# The maximum number of chunks per thread. With many small chunks, a worker that wakes late takes fewer of them, and at
+# the end threads wait for at most one chunk.
+CHUNKS_PER_THREAD = 32
+# The maximum number of workers, regardless of the processors.
 MOST_WORKERS = 4096
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}
 _PAUSE = {"x86_64": "pause", "aarch64": "isb"}
 
-# @busy: a job is there. @tickets: workers that may still join. @inside: workers that have joined or are trying to.
-# @sequence: number of the job; sleepers wait for it to change. @next: first iteration that nobody has taken.
-# Order matters in two pairs, both sequentially consistent: a worker raises @inside before it takes a ticket and the
-# caller takes the tickets back before it reads @inside; a worker raises @sleepers before it sleeps on @sequence and the
-# caller raises @sequence before it reads @sleepers.
+# @busy: a job is running. @tickets: workers that may still join. @inside: workers that have joined or are trying to.
+# @sequence: the job's number, which sleepers wait on. @next: the first unclaimed iteration.
+# Two pairs of accesses need sequential consistency. A worker increments @inside before it takes a ticket, and the
+# caller revokes the tickets before it reads @inside. A worker increments @sleepers before it sleeps on @sequence, and
+# the caller increments @sequence before it reads @sleepers.
 _TEXT = """
 @busy = internal global i32 0, align 64
 @tickets = internal global i64 0, align 64
@@ -310,20 +308,20 @@ define void @forget_workers() {{
 
 
 def pool_text() -> str:
-    """The module of the pool for this machine."""
+    """Return the pool's module for this machine."""
     machine = platform.machine()
     return _TEXT.format(
         pause=_PAUSE.get(machine, ""),
         futex=_FUTEX.get(machine, 0),
         spin=SPIN_NANOSECONDS,
-        pieces=PIECES_PER_THREAD,
+        pieces=CHUNKS_PER_THREAD,
         yield_after=SPINS_BEFORE_YIELD,
         all=1 << 62,
         most_workers=MOST_WORKERS,
     )
 
 
-# `parallel_for` with some threads only, for kernels that are linked with it.
+# A `parallel_for` with a limited number of threads, for the kernels linked with it.
 _LIMITED = """
 declare void @parallel_for_at_most(ptr, ptr, i64, i64, i64)
 
@@ -335,10 +333,10 @@ define void @parallel_for(ptr %body, ptr %context, i64 %extent, i64 %wanted_grai
 
 
 def limited_text(limit: int) -> str:
-    """The module of a `parallel_for` that at most `limit` threads take part in."""
+    """Return the module of a `parallel_for` that uses at most `limit` threads."""
     return _LIMITED.format(limit=limit)
 
 
 def has_workers() -> bool:
-    """Whether this system has the futex call that workers sleep on; elsewhere every grid runs on the calling thread."""
+    """Return whether the system has futexes, on which workers sleep. Without them every grid runs on the caller."""
     return platform.system() == "Linux" and platform.machine() in _FUTEX

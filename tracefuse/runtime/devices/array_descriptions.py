@@ -1,8 +1,4 @@
-"""What a definition says of its inputs, and what arrays say of themselves.
-
-Knows: shapes, strides and dtypes of arrays of any library, by their attributes alone. Must not know: operations,
-segments, execution.
-"""
+"""Describes arrays of any library by their attributes: shape, strides, dtype, contiguity and stride order."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from tracefuse.dtypes import DType, data_type_of
 from tracefuse.errors import DtypeError, ShapeError, shown
 from tracefuse.runtime.devices.arrays import dtype_of_array, kind_of
 
-# Relative and absolute, for results of a few hundred operations on numbers of about 1.
+# Relative and absolute tolerances, for results of a few hundred operations on numbers near 1.
 _TOLERANCES = {
     "float16": 1e-2,
     "bfloat16": 5e-2,
@@ -29,25 +25,25 @@ _TOLERANCES = {
 
 
 def assert_close(actual: Any, expected: Any, dtype: DType, what: str) -> None:
-    """AssertionError where two arrays differ by more than results of type `dtype` may."""
+    """Raises AssertionError if two arrays differ by more than the tolerance of `dtype`."""
     comparable = np.dtype(np.float64) if dtype.is_floating else dtype.numpy
     tolerance = _TOLERANCES.get(dtype.name, 0.0)
     try:
-        own, wanted = (on_host(array).astype(comparable) for array in (actual, expected))
+        computed, wanted = (on_host(array).astype(comparable) for array in (actual, expected))
     except (TypeError, ValueError):
         raise DtypeError(
             f"validate: reference_outputs cannot hold {shown(expected)}", hint=f"give an array for {what}"
         ) from None
-    np.testing.assert_allclose(own, wanted, rtol=tolerance, atol=tolerance, equal_nan=True, err_msg=what)
+    np.testing.assert_allclose(computed, wanted, rtol=tolerance, atol=tolerance, equal_nan=True, err_msg=what)
 
 
 def on_host(array: Any) -> Any:
-    """An array of any library as a NumPy array."""
+    """Returns an array of any library as a NumPy array."""
     return array.get() if kind_of(array) == "cupy" else np.asarray(array)
 
 
 def description(array: Any) -> tuple[tuple[int, ...], tuple[int, ...], DType]:
-    """Sizes, strides in elements, dtype of an array of NumPy, CuPy, PyTorch or JAX."""
+    """Returns the sizes, the strides in elements and the dtype of an array of NumPy, CuPy, PyTorch or JAX."""
     sizes, dtype = tuple(map(int, array.shape)), dtype_of_array(array)
     if callable(getattr(array, "stride", None)):
         return sizes, tuple(array.stride()), dtype
@@ -58,19 +54,26 @@ def description(array: Any) -> tuple[tuple[int, ...], tuple[int, ...], DType]:
     return sizes, tuple(s // dtype.itemsize for s in strides), dtype
 
 
-def contiguity_of(shape: Sequence[int], given: bool | Sequence[bool | None] | None) -> tuple[bool | None, ...]:
-    if given is None or isinstance(given, bool):
-        return tuple(None if size == 1 else bool(given) for size in shape)
-    if len(given) != len(shape):
+def contiguity_of(shape: Sequence[int], contiguity: bool | Sequence[bool | None] | None) -> tuple[bool | None, ...]:
+    """Returns the contiguity of each axis, None for an axis of extent 1.
+
+    contiguity: one flag for all axes or one per axis; None means not contiguous. Raises ShapeError for a wrong count.
+    """
+    if contiguity is None or isinstance(contiguity, bool):
+        return tuple(None if size == 1 else bool(contiguity) for size in shape)
+    if len(contiguity) != len(shape):
         raise ShapeError(
-            f"define_tensor: contiguity {list(given)} for {len(shape)} axes", hint="give one entry per axis",
+            f"define_tensor: contiguity {list(contiguity)} for {len(shape)} axes", hint="give one entry per axis",
             where=source.user_line(),
         )  # fmt: skip
-    return tuple(None if size == 1 else bool(flag) for size, flag in zip(shape, given, strict=True))
+    return tuple(None if size == 1 else bool(flag) for size, flag in zip(shape, contiguity, strict=True))
 
 
 def layout_of(sizes: Sequence[int], strides: Sequence[int]) -> tuple[list[bool | None], list[int]]:
-    """Contiguity per axis (its stride is what the next inner axis spans) and the stride order, empty if row-major."""
+    """Returns the contiguity of each axis and the stride order, which is empty for row-major arrays.
+
+    An axis is contiguous if its stride equals the span of the next inner axis.
+    """
     rank = len(sizes)
     outer_first = sorted(range(rank), key=lambda axis: (-strides[axis], axis))
     contiguity: list[bool | None] = [None] * rank
@@ -84,7 +87,7 @@ def layout_of(sizes: Sequence[int], strides: Sequence[int]) -> tuple[list[bool |
 
 
 def input_text(argument: Any) -> str:
-    """An expression that makes an argument like this one."""
+    """Returns a Python expression for an argument of this shape and dtype."""
     shape = getattr(argument, "shape", None)
     if not isinstance(shape, tuple):
         return repr(argument)

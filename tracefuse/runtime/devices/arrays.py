@@ -1,9 +1,8 @@
-"""Kinds of arrays: what a function is given, how it crosses into NumPy or CuPy, and back.
+"""Converts arrays of supported libraries to NumPy or CuPy arrays and back.
 
-NumPy and CuPy arrays are used as they are; JAX and PyTorch arrays come and go through DLPack without a copy. What
-tracefuse does not take is refused here, with the type, the argument's path and what to write.
-
-Knows: array libraries, by the names of their types. Must not know: tracing, kernels.
+NumPy and CuPy arrays need no conversion. JAX and PyTorch arrays are shared through DLPack without a copy. The errors
+for unsupported arrays name the type, the path of the argument and a replacement. Types are recognized by name, so that
+no library is imported that the program does not use.
 """
 
 from __future__ import annotations
@@ -25,9 +24,10 @@ from tracefuse.runtime.devices import cuda_arrays
 
 @dataclass(frozen=True)
 class ShapeDtype:
-    """Stands for an array of `shape` and `dtype` where no data is needed (`explain`, `segments`, `definition`).
+    """A stand-in for an array where no data is needed, as in `explain`, `segments` and `definition`.
 
-    shape: sizes, or one size; ShapeError for what is none. dtype: as for NumPy.
+    shape: a tuple of sizes, or one size. dtype: anything that NumPy takes as a dtype. Raises ShapeError for a shape
+    that is not made of integers from 0 to 2**63 - 1, DtypeError for an unsupported dtype.
     """
 
     shape: tuple[int, ...]
@@ -35,11 +35,11 @@ class ShapeDtype:
     pytree_leaf: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        given: Any = self.shape
+        sizes: Any = self.shape
         try:
-            shape = tuple(map(operator.index, given if isinstance(given, (tuple, list)) else (given,)))
+            shape = tuple(map(operator.index, sizes if isinstance(sizes, (tuple, list)) else (sizes,)))
         except TypeError:
-            raise ShapeError(f"ShapeDtype: shape cannot be {shown(given)}", hint="give a tuple of integers") from None
+            raise ShapeError(f"ShapeDtype: shape cannot be {shown(sizes)}", hint="give a tuple of integers") from None
         for extent in shape:
             if not 0 <= extent < 2**63:
                 raise ShapeError(f"ShapeDtype: shape cannot hold {shown(extent)}", hint="sizes are 0 to 2**63 - 1")
@@ -63,7 +63,7 @@ register(Cache(
 
 
 def kind_of(value: Any) -> str | None:
-    """ "numpy", "cupy", "jax", "torch", "spec" (a ShapeDtype) or "refused"; None for what is no array."""
+    """Returns "numpy", "cupy", "jax", "torch", "spec" (a ShapeDtype), "refused" (unsupported), None for non-arrays."""
     cls = type(value)
     try:
         return _kinds[cls]
@@ -73,7 +73,7 @@ def kind_of(value: Any) -> str | None:
 
 
 def is_own(value: Any) -> bool:
-    """Whether a value is an array of NumPy or CuPy, of the class itself."""
+    """Whether a value is a NumPy or CuPy array and not an instance of a subclass."""
     cls = type(value)
     return cls is np.ndarray or (kind_of(value) == "cupy" and cls.__name__ == "ndarray")
 
@@ -105,7 +105,7 @@ _INSTEAD = {
     "pandas": "pass {0}.to_numpy()", "polars": "pass {0}.to_numpy()", "xarray": "pass {0}.values",
     "scipy": "pass {0}.toarray()", "sparse": "pass {0}.todense()",
 }  # fmt: skip
-"""By the name of the class or of the library."""
+"""The replacement for an unsupported array, by the name of its class or library."""
 
 _INSTEAD_OF_DTYPE = {
     "O": "pass np.asarray({0}, dtype=float), or the numbers in it", "U": "pass integers that stand for the strings",
@@ -113,14 +113,17 @@ _INSTEAD_OF_DTYPE = {
     "V": "pass the fields one by one, as in {0}['name']", "M": "pass {0}.astype('int64')",
     "m": "pass {0}.astype('int64')", "f": "pass {0}.astype('float64')", "c": "pass {0}.astype('complex128')",
 }  # fmt: skip
-"""By the kind of NumPy's dtype."""
+"""The replacement for an array of an unsupported dtype, by `dtype.kind`."""
 
 
 def dtype_of_argument(value: Any, path: str) -> DType:
-    """The element type of an array argument; refuses what tracefuse does not take."""
+    """Returns the dtype of an array argument. path: the name of the argument in errors.
+
+    Raises DtypeError for an unsupported dtype or byte order, UnsupportedError for an unsupported kind of array.
+    """
     name = type(value).__name__
     if not hasattr(value, "dtype") or not isinstance(getattr(value, "shape", None), tuple):
-        raise DtypeError(f"{path} is a {name}, no array", hint="pass an array")
+        raise DtypeError(f"{path} is a {name}, not an array", hint="pass an array")
     if kind_of(value) == "refused":
         library = type(value).__module__.partition(".")[0]
         instead = _INSTEAD.get(name) or _INSTEAD.get(library, "pass np.asarray({0})")
@@ -132,67 +135,74 @@ def dtype_of_argument(value: Any, path: str) -> DType:
     dtype = value.dtype
     if not dtype.isnative:
         raise DtypeError(
-            f"{path} has foreign byte order ({dtype!r})", hint=f"pass {path}.astype({dtype.newbyteorder('=').name!r})"
+            f"{path} has non-native byte order ({dtype!r})",
+            hint=f"pass {path}.astype({dtype.newbyteorder('=').name!r})",
         )
     try:
         return dtype_of(dtype)
     except DtypeError as error:
-        known = _INSTEAD_OF_DTYPE.get(dtype.kind)
-        hint = error.hint if known is None else known.format(path)
+        replacement = _INSTEAD_OF_DTYPE.get(dtype.kind)
+        hint = error.hint if replacement is None else replacement.format(path)
         raise DtypeError(f"{path} has dtype {dtype}, which is not supported", hint=hint) from None
 
 
 def dtype_of_array(array: Any) -> DType:
-    """The element type of an array of any library, or of a NumPy scalar."""
+    """Returns the dtype of an array of any library, or of a NumPy scalar."""
     dtype = getattr(array, "dtype", None)
     name = str(dtype)
-    # PyTorch's dtypes are no NumPy dtypes; their names are NumPy's.
+    # PyTorch's dtypes are not NumPy dtypes, but they have the same names.
     if name.startswith("torch."):
         return dtype_of(name.removeprefix("torch."))
     return dtype_of(type(array) if dtype is None else dtype)
 
 
 def common_kind(kinds: Sequence[tuple[str, str]]) -> str:
-    """The kind of the results, from (kind, path) of the array arguments; errors for kinds that do not go together."""
-    found: dict[str, str] = {}
+    """Returns the kind of the results, from the (kind, path) of each array argument.
+
+    Raises DeviceError if the kinds cannot be combined.
+    """
+    paths: dict[str, str] = {}
     for kind, path in kinds:
-        found.setdefault(kind, path)
-    found.pop("spec", None)
-    foreign = [kind for kind in found if kind in FOREIGN]
+        paths.setdefault(kind, path)
+    paths.pop("spec", None)
+    foreign = [kind for kind in paths if kind in FOREIGN]
     if len(foreign) > 1:
         first, second = foreign[:2]
         raise DeviceError(
-            f"arrays of two libraries: {found[first]} is {first}, {found[second]} is {second}",
+            f"arrays of two libraries: {paths[first]} is {first}, {paths[second]} is {second}",
             hint="convert one of them",
         )
-    if "cupy" in found and "numpy" in found:
-        path = found["numpy"]
+    if "cupy" in paths and "numpy" in paths:
+        path = paths["numpy"]
         raise DeviceError(
-            f"{path} is a NumPy array beside CuPy arrays ({found['cupy']})", hint=f"pass cupy.asarray({path})",
+            f"{path} is a NumPy array beside CuPy arrays ({paths['cupy']})", hint=f"pass cupy.asarray({path})",
             where=source.user_line(),
         )  # fmt: skip
     if foreign:
         return foreign[0]
-    return "cupy" if "cupy" in found else "numpy"
+    return "cupy" if "cupy" in paths else "numpy"
 
 
 def device_of(value: Any) -> int | None:
-    """The number of the GPU that holds an array, None for the host. Raises DeviceError for other accelerators."""
+    """Returns the number of the GPU that holds an array, None for the host.
+
+    Raises DeviceError for other accelerators and for arrays on several devices.
+    """
     kind = kind_of(value)
     if kind == "cupy":
         return int(value.device.id)
     if kind == "torch":
-        return _number_of(value.device.type, value.device.index)
+        return _gpu_number(value.device.type, value.device.index)
     if kind == "jax":
-        found = value.devices()
-        if len(found) > 1:
-            raise DeviceError(f"a JAX array is spread over {len(found)} devices", hint="pass an array of one device")
-        (device,) = found
-        return _number_of(device.platform, device.local_hardware_id)
+        devices = value.devices()
+        if len(devices) > 1:
+            raise DeviceError(f"a JAX array is sharded over {len(devices)} devices", hint="pass an array on one device")
+        (device,) = devices
+        return _gpu_number(device.platform, device.local_hardware_id)
     return None
 
 
-def _number_of(platform: str, number: int | None) -> int | None:
+def _gpu_number(platform: str, number: int | None) -> int | None:
     if platform == "cpu":
         return None
     if platform not in ("cuda", "gpu"):
@@ -201,30 +211,30 @@ def _number_of(platform: str, number: int | None) -> int | None:
 
 
 def place_of(named: Sequence[tuple[Any, str]]) -> tuple[str, int | None]:
-    """(kind of the results, GPU or None for the host) of array arguments, each with its path.
+    """Returns the kind of the results and the GPU (None for the host) of array arguments, each with its path.
 
-    Raises DeviceError for kinds that do not go together and for arrays on two devices.
+    Raises DeviceError if the kinds cannot be combined, or for arrays on two devices.
     """
     if all(type(value) is np.ndarray for value, _ in named):
         return "numpy", None
     kind = common_kind([(kind_of(value) or "numpy", path) for value, path in named])
-    found: dict[int | None, str] = {}
+    paths: dict[int | None, str] = {}
     for value, path in named:
         if kind_of(value) != "spec":
-            found.setdefault(device_of(value), path)
-    if len(found) > 1:
-        (one, first), (two, second) = list(found.items())[:2]
+            paths.setdefault(device_of(value), path)
+    if len(paths) > 1:
+        (one, first), (two, second) = list(paths.items())[:2]
         raise DeviceError(
-            f"arrays on two devices: {first} is {_spelled(one)}, {second} is {_spelled(two)}",
+            f"arrays on two devices: {first} is {_device_text(one)}, {second} is {_device_text(two)}",
             hint="copy one of them to the other's device",
         )
-    return kind, next(iter(found), None)
+    return kind, next(iter(paths), None)
 
 
 def device_number(device: Any) -> int | None:
-    """The GPU that a `device=` names, None for the host: "cpu", "cuda", "cuda:1", a number, or a device of CuPy.
+    """Returns the GPU that `device` names, None for the host.
 
-    "cuda" is the current GPU. Raises DeviceError for anything else.
+    device: "cpu", "cuda" (the current GPU), "cuda:1", a number or a CuPy device. Raises DeviceError for anything else.
     """
     if device is None or device == "cpu":
         return None
@@ -239,50 +249,52 @@ def device_number(device: Any) -> int | None:
 
 
 def device_name(device: int | None) -> str:
-    """What `device=` takes."""
+    """Returns the name of a device, as `device=` takes it."""
     return "cpu" if device is None else f"cuda:{device}"
 
 
-def _spelled(device: int | None) -> str:
+def _device_text(device: int | None) -> str:
     return "on the host" if device is None else f"on GPU {device}"
 
 
 def entering(kind: str) -> Callable[[Any], Any]:
-    """How an array of a kind becomes a NumPy or CuPy array that shares its memory."""
-    return {"jax": _from_jax, "torch": _from_torch}.get(kind, _as_it_is)
+    """Returns the conversion from arrays of a kind to NumPy or CuPy arrays that share their memory."""
+    return {"jax": _from_jax, "torch": _from_torch}.get(kind, _return_unchanged)
 
 
 def check_can_change(kind: str | None, what: str) -> None:
-    """UnsupportedError for arrays of a kind that never change."""
+    """Raises UnsupportedError for arrays of an immutable kind. what: the name of the array in the error."""
     if kind == "jax":
         raise UnsupportedError(
-            f"{what}: a JAX array never changes", hint="return the new value, or pass a NumPy or CuPy array"
+            f"{what}: JAX arrays are immutable", hint="return the new value, or pass a NumPy or CuPy array"
         )
 
 
 def check_can_donate(kind: str) -> None:
-    """UnsupportedError for arrays of a kind whose memory cannot be taken."""
+    """Raises UnsupportedError for arrays of a kind that cannot be donated."""
     if kind in FOREIGN:
-        name = {"jax": "a JAX array never changes", "torch": "PyTorch may hold other tensors of the same memory"}[kind]
+        name = {"jax": "JAX arrays are immutable", "torch": "PyTorch may hold other tensors that share its memory"}[
+            kind
+        ]
         raise UnsupportedError(f"a donated argument: {name}", hint="donate NumPy or CuPy arrays")
 
 
 def leaving(kind: str) -> Callable[[Any], Any]:
-    """How a NumPy or CuPy array becomes one of a kind that shares its memory."""
-    return {"jax": _to_jax, "torch": _to_torch}.get(kind, _as_it_is)
+    """Returns the conversion from NumPy or CuPy arrays to arrays of a kind that share their memory."""
+    return {"jax": _to_jax, "torch": _to_torch}.get(kind, _return_unchanged)
 
 
 def hold(kind: str | None, arguments: Sequence[Any]) -> None:
-    """Keeps the memory of a call's arguments until its kernels have run, for libraries that would take it before.
+    """Keeps the arguments of a call alive until its kernels have run, if their library would free them earlier.
 
-    JAX frees a buffer in the order of its own stream. CuPy frees in the order of the stream that the call ran on, and
-    so does PyTorch, whose stream is the call's.
+    JAX frees buffers in the order of its own stream. CuPy and PyTorch free them in the order of the stream that the
+    call runs on, so their arrays need no such protection.
     """
     if kind == "jax":
         cuda_arrays.hold_until_done([array for array in arguments if cuda_arrays.is_array(array)])
 
 
-def _as_it_is(array: Any) -> Any:
+def _return_unchanged(array: Any) -> Any:
     return array
 
 
@@ -290,7 +302,7 @@ def _from_jax(array: Any) -> Any:
     if not type(array).__module__.startswith(("jax", "jaxlib")):
         return array
     if next(iter(array.devices())).platform == "cpu":
-        # NumPy's view of a CPU buffer; bfloat16, which NumPy's DLPack does not know, included.
+        # np.asarray is also zero-copy, and unlike NumPy's DLPack it supports bfloat16.
         return np.asarray(array)
     import cupy
 
@@ -304,7 +316,7 @@ def _to_jax(array: Any) -> Any:
         bits = jax.dlpack.from_dlpack(array.view(np.uint16))
         return jax.lax.bitcast_convert_type(bits, jax.numpy.bfloat16)
     if array.dtype == np.bool_ or array.dtype.itemsize == 8 or array.dtype == np.complex128:
-        # Through jax's own rules for 64-bit types, and bool, that old versions do not take.
+        # JAX has its own rules for 64-bit types, and old versions do not import bool through DLPack.
         return jax.numpy.asarray(array)
     return jax.dlpack.from_dlpack(array)
 

@@ -1,10 +1,7 @@
-"""Products of two matrices by cuBLAS itself, at a third of the host time that CuPy's own function takes.
+"""Matrix products by direct calls of cuBLAS, which take a third of the host time of CuPy's own function.
 
-cuBLAS reads matrices column by column: of row-major arrays it computes the transposed product of the transposed
-factors, which is the product of the arrays. The constants are those of cuBLAS's cublasComputeType_t and of CUDA's
-cudaDataType_t.
-
-Knows: CuPy's interface to cuBLAS. Must not know: fusions, rows.
+cuBLAS matrices are column-major. For row-major arrays, this module swaps the operands: the transposed product of the
+transposed operands is the product of the arrays. The constants are values of cublasComputeType_t and cudaDataType_t.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from tracefuse.runtime.devices import cuda_arrays
 
 _TYPES = {float16: 2, bfloat16: 14, float32: 0, float64: 1}
 _COMPUTE_32, _COMPUTE_64, _DEFAULT_ALGORITHM = 68, 70, -1
-_MOST = 2**31 - 1  # cuBLAS takes extents and strides as 32-bit integers
+_MAX_EXTENT = 2**31 - 1  # cuBLAS takes extents and strides as 32-bit integers
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +35,8 @@ def _library() -> _Library:
     return _Library(cublas.gemmEx, get_cublas_handle)
 
 
-def _placed(matrix: Any, itemsize: int, transposed: bool) -> tuple[int, int] | None:
-    """(whether cuBLAS has to transpose it, elements from one row or column to the next); None for other strides."""
+def _gemm_layout(matrix: Any, itemsize: int, transposed: bool) -> tuple[int, int] | None:
+    """Returns whether cuBLAS has to transpose a matrix, and its leading dimension. Returns None for other strides."""
     (rows, columns), (first, second) = matrix.shape, matrix.strides
     if second == itemsize and first >= columns * itemsize and first % itemsize == 0:
         return int(transposed), first // itemsize
@@ -49,10 +46,11 @@ def _placed(matrix: Any, itemsize: int, transposed: bool) -> tuple[int, int] | N
 
 
 def product_of(dtype: DType) -> Callable[[Any, Any, bool], Any] | None:
-    """A function of two CuPy matrices of a type and whether the second is transposed; None for other types.
+    """Returns a function that multiplies two CuPy matrices of `dtype`, None for an unsupported dtype.
 
-    It gives a fresh C-contiguous matrix, made on the current stream, or None where the strides or sizes are not
-    cuBLAS's. Sums accumulate in float32, of float64 in float64.
+    Its third argument says whether the second matrix is transposed. It returns a new C-contiguous matrix, computed on
+    the current stream, or None if cuBLAS does not support the strides or sizes. Sums accumulate in float32, and in
+    float64 for float64.
     """
     if dtype not in _TYPES:
         return None
@@ -62,19 +60,23 @@ def product_of(dtype: DType) -> Callable[[Any, Any, bool], Any] | None:
     one, zero = int(scale.ctypes.data), int(scale.ctypes.data) + scale.itemsize
     compute = _COMPUTE_64 if wide else _COMPUTE_32
 
-    def product(a: Any, b: Any, transposed: bool, _kept: Any = scale) -> Any:
+    def product(a: Any, b: Any, transposed: bool, _keepalive: Any = scale) -> Any:
         (m, k), n = a.shape, b.shape[0 if transposed else 1]
-        left, right = _placed(a, itemsize, False), _placed(b, itemsize, transposed)
-        if left is None or right is None or not (0 < m <= _MOST and 0 < n <= _MOST and 0 < k <= _MOST):
+        left, right = _gemm_layout(a, itemsize, False), _gemm_layout(b, itemsize, transposed)
+        if (
+            left is None
+            or right is None
+            or not (0 < m <= _MAX_EXTENT and 0 < n <= _MAX_EXTENT and 0 < k <= _MAX_EXTENT)
+        ):
             return None
-        if left[1] > _MOST or right[1] > _MOST:
+        if left[1] > _MAX_EXTENT or right[1] > _MAX_EXTENT:
             return None
-        made = cuda_arrays.new((m, n), dtype, m * n * itemsize)
+        result = cuda_arrays.new((m, n), dtype, m * n * itemsize)
         library = _library()
         library.gemm(
             library.handle(), right[0], left[0], n, m, k, one, b.data.ptr, kind, right[1], a.data.ptr, kind, left[1],
-            zero, made.data.ptr, kind, n, compute, _DEFAULT_ALGORITHM,
+            zero, result.data.ptr, kind, n, compute, _DEFAULT_ALGORITHM,
         )  # fmt: skip
-        return made
+        return result
 
     return product

@@ -1,12 +1,9 @@
-"""GPU arrays, streams and devices: everything that tracefuse asks of CuPy besides launching kernels.
+"""GPU arrays, streams and devices: all uses of CuPy except kernel launches.
 
-CuPy is imported when the first function here needs it, and never for asking whether some object is a GPU array: an
-object can only be one if CuPy is loaded already.
+The first function that needs CuPy imports it. `is_array` does not, because an object can only be a CuPy array if CuPy
+is already loaded.
 
-bfloat16: CuPy 14 holds arrays of `ml_dtypes.bfloat16` as they are where ml_dtypes is installed, which tracefuse needs
-anyway; with an older CuPy such an array cannot exist, and `empty` says so.
-
-Knows: CuPy. Must not know: kernels, fusions.
+CuPy 14 supports arrays of `ml_dtypes.bfloat16`. Older releases do not, and `empty` raises an error that says so.
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ from tracefuse.caches import memoized
 from tracefuse.dtypes import DType, dtype_of
 from tracefuse.errors import DeviceError, DtypeError, OutOfMemoryError
 
-ALIGNMENT = 64  # bytes promised for every array that tracefuse makes; CuPy's pool rounds to 512
+ALIGNMENT = 64  # the guaranteed alignment of every array that tracefuse allocates; CuPy's pool aligns to 512
 
 
 def _cupy() -> Any:
@@ -34,31 +31,31 @@ def _cupy() -> Any:
     except ImportError as error:
         raise DeviceError(
             f"CuPy cannot be imported: {error}",
-            hint="install tracefuse[cuda13] or tracefuse[cuda12], as the driver has it",
+            hint="install tracefuse[cuda13] or tracefuse[cuda12], whichever the driver supports",
         ) from None
     return cupy
 
 
 def unavailable() -> str | None:
-    """Why no GPU can be used here, or None if one can."""
+    """Returns why no GPU is usable in this process, None if one is."""
     try:
         count = _cupy().cuda.runtime.getDeviceCount()
     except DeviceError as error:
         return str(error)
-    except RuntimeError as error:  # CuPy's errors of CUDA's runtime: no driver, no device
+    except RuntimeError as error:  # from the CUDA runtime: no driver or no device
         return f"CUDA reports: {error}"
     return None if count else "CUDA reports no device"
 
 
 def namespace() -> Any:
-    """The module cupy. Raises DeviceError where it cannot be imported."""
+    """Returns the module cupy. Raises DeviceError if it cannot be imported."""
     return _cupy()
 
 
 def array_type() -> type:
-    """cupy.ndarray."""
-    found: type = _cupy().ndarray
-    return found
+    """Returns cupy.ndarray."""
+    array_class: type = _cupy().ndarray
+    return array_class
 
 
 def is_array(value: object) -> bool:
@@ -68,7 +65,7 @@ def is_array(value: object) -> bool:
 
 
 def is_foreign_array(value: object) -> bool:
-    """Whether `value` is no CuPy array but lies on a CUDA device and can be taken over DLPack."""
+    """Whether `value` is an array of another library on a CUDA device that exports DLPack."""
     device = getattr(value, "__dlpack_device__", None)
     if device is None or isinstance(value, np.ndarray) or is_array(value):
         return False
@@ -77,9 +74,9 @@ def is_foreign_array(value: object) -> bool:
 
 
 def from_foreign(value: object) -> Any:
-    """A CuPy array over the memory of a foreign GPU array, ordered after the work queued on it.
+    """Returns a CuPy array that shares the memory of a foreign GPU array, ordered after the work queued on it.
 
-    Raises DtypeError for element types that CuPy cannot hold, DeviceError for arrays that do not export DLPack.
+    Raises DtypeError for dtypes that CuPy does not support, DeviceError for arrays that do not export DLPack.
     """
     cupy = _cupy()
     try:
@@ -87,7 +84,7 @@ def from_foreign(value: object) -> Any:
     except NotImplementedError as error:
         raise DtypeError(f"{type(value).__name__} cannot become a CuPy array: {error}") from error
     except (AttributeError, BufferError, RuntimeError) as error:
-        raise DeviceError(f"{type(value).__name__} does not give its memory away: {error}") from error
+        raise DeviceError(f"{type(value).__name__} does not export its memory: {error}") from error
     dtype_of(array.dtype)
     return array
 
@@ -97,58 +94,59 @@ def from_foreign(value: object) -> Any:
 
 
 def empty(shape: tuple[int, ...], dtype: DType) -> Any:
-    """A new C-contiguous array from CuPy's memory pool on the current device; its content is unspecified.
+    """Returns a new, uninitialized C-contiguous array from CuPy's memory pool on the current device.
 
-    Raises OutOfMemoryError when the device is out of memory, DtypeError for a type that this CuPy does not have.
+    Raises OutOfMemoryError if the device is out of memory, DtypeError for a dtype that this CuPy does not support.
     """
     return new(shape, dtype, math.prod(shape) * dtype.itemsize)
 
 
 def new(shape: tuple[int, ...], dtype: DType, size: int) -> Any:
-    """`empty`, where the bytes are known."""
-    array, allocate = _makers()
+    """Does the same as `empty`, for a known size in bytes."""
+    array, allocate = _array_and_allocator()
     try:
         return array(shape, dtype.numpy, allocate(size))
     except MemoryError as error:
         raise _out_of_memory(size, f"{dtype.short}{list(shape)}", error) from error
     except (TypeError, ValueError) as error:
-        raise DtypeError(f"this CuPy makes no arrays of {dtype.name}: {error}") from error
+        raise DtypeError(f"this CuPy does not support {dtype.name}: {error}") from error
 
 
-def over(array: Any, shape: tuple[int, ...], dtype: DType) -> Any:
-    """A new array in the memory of another, which is contiguous and has as many bytes."""
-    return _makers()[0](shape, dtype.numpy, array.data)
+def reuse_buffer(array: Any, shape: tuple[int, ...], dtype: DType) -> Any:
+    """Returns a new array in the memory of `array`, which is contiguous and has the same number of bytes."""
+    return _array_and_allocator()[0](shape, dtype.numpy, array.data)
 
 
 def owner_of(array: Any) -> Any:
-    """The array that views of it refer to, itself if it is no view."""
+    """Returns the base array of a view, or the array itself."""
     while array.base is not None:
         array = array.base
     return array
 
 
 def standing_for(shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Any:
-    """An array with strides in elements that nothing reads or writes: it has one element's memory."""
-    array, allocate = _makers()
+    """Returns a placeholder array with the given shape and strides in elements. It has the memory of one element."""
+    array, allocate = _array_and_allocator()
     return array(shape, dtype.numpy, allocate(dtype.itemsize), tuple(dtype.itemsize * stride for stride in strides))
 
 
-def room(size: int) -> Any:
-    """New memory from CuPy's pool on the current device, with its address as `ptr`; raises as `empty`."""
+def allocate_bytes(size: int) -> Any:
+    """Allocates memory from CuPy's pool on the current device. `ptr` is its address. Raises the errors of `empty`."""
     try:
-        return _makers()[1](size)
+        return _array_and_allocator()[1](size)
     except MemoryError as error:
         raise _out_of_memory(size, "intermediate results", error) from error
 
 
-class KeptRoom:
-    """One memory for every call, which grows to the largest size asked for.
+class PersistentArena:
+    """One arena for all calls, which grows to the largest requested size.
 
-    What it was before is kept, since kernels in flight may use it; each is at least half as large again as the last.
+    It keeps its smaller allocations, since kernels in flight may use them. Each allocation is at least 1.5 times as
+    large as the previous one.
     """
 
     def __init__(self) -> None:
-        self._rooms: list[Any] = []
+        self._allocations: list[Any] = []
         self._size = -1
         self._lock = threading.Lock()
 
@@ -157,63 +155,63 @@ class KeptRoom:
             with self._lock:
                 if size > self._size:
                     larger = max(size, self._size + self._size // 2)
-                    self._rooms.append(room(larger))
+                    self._allocations.append(allocate_bytes(larger))
                     self._size = larger
-        return self._rooms[-1]
+        return self._allocations[-1]
 
 
 def _out_of_memory(size: int, what: str, error: Exception) -> OutOfMemoryError:
     return OutOfMemoryError(
         f"out of memory on device {current_device()}: {size} bytes for {what}: {error}",
-        hint="free arrays, or give cached memory back with cupy.get_default_memory_pool().free_all_blocks()",
+        hint="free arrays, or release cached memory with cupy.get_default_memory_pool().free_all_blocks()",
     )
 
 
 @memoized("CuPy's array type and allocator", key="none", most=1, clears=False)
-def _makers() -> tuple[Any, Any]:
-    """CuPy's array type, and its current allocator: its pool, unless the user has set another."""
+def _array_and_allocator() -> tuple[Any, Any]:
+    """Returns CuPy's array type and its current allocator, which is its pool unless the user has set another."""
     cupy = _cupy()
     return cupy.ndarray, cupy.cuda.alloc
 
 
 def pointer(array: Any) -> int:
-    """The device address of the array's first element."""
+    """Returns the device address of the array's first element."""
     return int(array.data.ptr)
 
 
 def alignment(array: Any) -> int:
-    """The largest power of two, up to 64, that divides the array's address; 64 for an empty array."""
+    """Returns the largest power of two, up to 64, that divides the array's address; 64 for an empty array."""
     address = int(array.data.ptr)
     return min(address & -address, ALIGNMENT) if address and array.size else ALIGNMENT
 
 
 def to_numpy(array: Any) -> np.ndarray[Any, Any]:
-    """A copy on the host, when the work that makes the array is done."""
+    """Copies an array to the host, after the work queued on the current stream."""
     result: np.ndarray[Any, Any] = array.get()
     return result
 
 
-_held: deque[tuple[Any, list[Any]]] = deque()
-"""What is read by work in flight: an event after it, and the arrays."""
+_in_flight: deque[tuple[Any, list[Any]]] = deque()
+"""The arrays that queued work reads, each list with an event after that work."""
 
 
 def hold_until_done(arrays: list[Any]) -> None:
-    """Keeps arrays until the work that is queued on the current stream now has run.
+    """Keeps arrays alive until the work that is now queued on the current stream has run.
 
-    What was kept before is let go where its work has run by now; nothing is waited for.
+    It also drops the arrays of earlier calls whose work is done, without waiting.
     """
-    while _held:
+    while _in_flight:
         try:
-            event, kept = _held.popleft()
-        except IndexError:  # another thread was faster
+            event, earlier = _in_flight.popleft()
+        except IndexError:  # another thread emptied it
             break
         if not event.done:
-            _held.appendleft((event, kept))
+            _in_flight.appendleft((event, earlier))
             break
     if arrays:
         event = _cupy().cuda.Event(disable_timing=True)
         event.record(current_stream())
-        _held.append((event, arrays))
+        _in_flight.append((event, arrays))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -221,35 +219,35 @@ def hold_until_done(arrays: list[Any]) -> None:
 
 
 def device_count() -> int:
-    """How many GPUs this process sees."""
+    """Returns the number of GPUs that this process sees."""
     return int(_cupy().cuda.runtime.getDeviceCount())
 
 
 def current_device() -> int:
-    """The number of the current device of this thread."""
+    """Returns the number of the current device of this thread."""
     return int(_cupy().cuda.runtime.getDevice())
 
 
 def current_device_function() -> Callable[[], int]:
-    """What `current_device` calls: CuPy's own function, for callers that count each call."""
-    found: Callable[[], int] = _cupy().cuda.runtime.getDevice
-    return found
+    """Returns the function that `current_device` calls, for callers on the fast path."""
+    function: Callable[[], int] = _cupy().cuda.runtime.getDevice
+    return function
 
 
 def current_stream_function() -> Callable[[], Any]:
-    """What `current_stream` calls, likewise."""
-    found: Callable[[], Any] = _cupy().cuda.get_current_stream
-    return found
+    """Returns the function that `current_stream` calls, for callers on the fast path."""
+    function: Callable[[], Any] = _cupy().cuda.get_current_stream
+    return function
 
 
 def device_of(array: Any) -> int:
-    """The number of the device that holds a CuPy array."""
+    """Returns the number of the device that holds a CuPy array."""
     return int(array.device.id)
 
 
 @contextmanager
 def on_device(number: int) -> Iterator[None]:
-    """Makes a device the current one; costs next to nothing where it is already."""
+    """Makes a device the current one. Costs almost nothing if it already is."""
     cupy = _cupy()
     if cupy.cuda.runtime.getDevice() == number:
         yield
@@ -260,30 +258,30 @@ def on_device(number: int) -> Iterator[None]:
 
 @memoized("the architecture of a GPU", key="device", most=None, bound="GPUs", clears=False)
 def architecture(number: int) -> str:
-    """The architecture of a device as the compiler names it, such as "sm_90"."""
+    """Returns the architecture of a device as the compiler names it, such as "sm_90"."""
     return f"sm_{_cupy().cuda.Device(number).compute_capability}"
 
 
 @memoized("multiprocessors of a GPU", key="device", most=None, bound="GPUs", clears=False)
 def multiprocessor_count(number: int) -> int:
-    """Streaming multiprocessors of a device."""
+    """Returns the number of streaming multiprocessors of a device."""
     return int(_cupy().cuda.Device(number).attributes["MultiProcessorCount"])
 
 
 @memoized("the name of a GPU", key="device", most=None, bound="GPUs", clears=False)
 def device_name(number: int) -> str:
-    """The device's name as CUDA gives it."""
+    """Returns the name of a device, as CUDA reports it."""
     name: bytes = _cupy().cuda.runtime.getDeviceProperties(number)["name"]
     return name.decode()
 
 
 def current_stream() -> Any:
-    """CuPy's current stream of this thread and device."""
+    """Returns CuPy's current stream of this thread and device."""
     return _cupy().cuda.get_current_stream()
 
 
 class _ForeignStream:
-    """Another library's stream, as CUDA's stream protocol hands it over: (version, address)."""
+    """Another library's stream with CUDA's stream protocol, which returns (version, address)."""
 
     def __init__(self, address: int) -> None:
         self.address = address
@@ -293,31 +291,34 @@ class _ForeignStream:
 
 
 def external_stream(address: int) -> Any:
-    """CuPy's view of another library's stream, to be used as `with external_stream(address): ...`."""
+    """Returns another library's stream as a CuPy stream, for `with external_stream(address): ...`."""
     stream = _cupy().cuda.Stream
-    # CuPy 14 takes any object with the protocol and deprecates the class that earlier releases have.
+    # CuPy 14 accepts any object with the protocol and deprecates ExternalStream.
     if hasattr(stream, "from_external"):
         return stream.from_external(_ForeignStream(address))
     return _cupy().cuda.ExternalStream(address)
 
 
 def new_stream() -> Any:
-    """A stream that does not wait for the default one."""
+    """Creates a stream that does not synchronize with the default stream."""
     return _cupy().cuda.Stream(non_blocking=True)
 
 
 def record_event(stream: Any) -> Any:
-    """An event after the work queued on `stream` so far; it takes no time stamps."""
+    """Records an event, without timing, after the work queued on `stream`."""
     return stream.record(_cupy().cuda.Event(disable_timing=True))
 
 
 def wait(stream: Any, event: Any) -> None:
-    """`stream` goes on after `event`; the host does not wait."""
+    """Makes `stream` wait for `event`, without blocking the host."""
     stream.wait_event(event)
 
 
 def copier(size: int) -> Callable[[int], Callable[[int, int], None]]:
-    """From the address of a stream: a function that copies so many bytes there, from one address to another."""
+    """Returns a function from the address of a stream to a function that copies `size` bytes on it.
+
+    The copy function takes the addresses of the source and the target.
+    """
     copy, kind = _cupy().cuda.runtime.memcpyAsync, _cupy().cuda.runtime.memcpyDeviceToDevice
 
     def on_stream(stream: int) -> Callable[[int, int], None]:
@@ -330,18 +331,18 @@ def copier(size: int) -> Callable[[int], Callable[[int, int], None]]:
 
 
 def stream_functions() -> tuple[Callable[..., None], Callable[..., None]]:
-    """(record an event on a stream, let a stream wait for an event), by their addresses: CUDA's own functions."""
+    """Returns CUDA's functions eventRecord(event, stream) and streamWaitEvent(stream, event), which take addresses."""
     runtime = _cupy().cuda.runtime
     return runtime.eventRecord, runtime.streamWaitEvent
 
 
 def new_event() -> Any:
-    """An event that takes no time stamps."""
+    """Creates an event without timing."""
     return _cupy().cuda.Event(disable_timing=True)
 
 
 def synchronize() -> None:
-    """Waits on the host for all work on the current stream. Raises DeviceError if it failed."""
+    """Blocks the host until all work on the current stream is done. Raises DeviceError if the work failed."""
     cupy = _cupy()
     try:
         cupy.cuda.get_current_stream().synchronize()
@@ -350,14 +351,14 @@ def synchronize() -> None:
 
 
 def versions() -> dict[str, str]:
-    """CUDA's versions: of the runtime that CuPy uses and of the driver."""
+    """Returns the versions of CUDA: of the runtime that CuPy uses and of the driver."""
     runtime = _cupy().cuda.runtime
     numbers = {"CUDA runtime": runtime.runtimeGetVersion(), "CUDA driver": runtime.driverGetVersion()}
     return {name: f"{number // 1000}.{number % 1000 // 10}" for name, number in numbers.items()}
 
 
 def described_devices() -> tuple[str, ...]:
-    """Name, architecture and memory of each GPU."""
+    """Describes each GPU by name, architecture and memory."""
     runtime = _cupy().cuda.runtime
     described = []
     for number in range(runtime.getDeviceCount()):

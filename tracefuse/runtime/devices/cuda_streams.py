@@ -1,10 +1,8 @@
-"""The streams of one run on a GPU: CuPy's current stream, and a pool of non-blocking streams for each device.
+"""The streams of a run on a GPU: CuPy's current stream and a pool of non-blocking streams for each device.
 
-The pool is shared by all runs of the process: a stream of it takes work of two runs one after the other, and each run
-starts by letting it wait for its own caller's stream. Memory comes from CuPy's pool of the stream that is current when
-it is allocated, and goes back there.
-
-Knows: CuPy's streams and events. Must not know: programs, kernels.
+All runs of the process share the pool. A pool stream executes the work of two runs one after the other, and each run
+first makes it wait for the caller's stream. Memory comes from CuPy's pool of the stream that is current at the
+allocation, and returns there.
 """
 
 from __future__ import annotations
@@ -29,49 +27,49 @@ _lock = threading.Lock()
 
 
 class _Events(threading.local):
-    """One thread's events of each device, to be recorded again and again: where a loop begins, and where streams end.
+    """Reusable events of one thread, for each device: the begin of a loop, and the end of the work of each stream.
 
-    A wait is for what an event was last recorded after, so that threads must not share them.
+    A wait refers to the last record of an event, so threads must not share events.
     """
 
     def __init__(self) -> None:
         self.by_device: dict[int, list[Any]] = {}
 
     def of(self, device: int, count: int) -> list[Any]:
-        """The events of a device, at least `count`."""
-        found = self.by_device.setdefault(device, [])
-        found += [cuda_arrays.new_event() for _ in range(count - len(found))]
-        return found
+        """Returns at least `count` events of a device."""
+        events = self.by_device.setdefault(device, [])
+        events += [cuda_arrays.new_event() for _ in range(count - len(events))]
+        return events
 
 
 _events = _Events()
 
 
-def _pool(device: int, index: int) -> Any:
+def _pool_stream(device: int, index: int) -> Any:
     with _lock:
-        found = _streams.get((device, index))
-        if found is None:
-            found = _streams[device, index] = cuda_arrays.new_stream()
-    return found
+        stream = _streams.get((device, index))
+        if stream is None:
+            stream = _streams[device, index] = cuda_arrays.new_stream()
+    return stream
 
 
 class CudaStreams:
-    """The streams of one run (segments.Streams) on GPU `device`, which is the current one."""
+    """The streams of one run on GPU `device`, which is the current device. Implements `segments.Streams`."""
 
     def __init__(self, device: int) -> None:
         self._device = device
         self._current = cuda_arrays.current_stream()
 
     def current(self) -> Any:
-        """The stream that is current when the run begins."""
+        """Returns the stream that was current when the run began."""
         return self._current
 
     def pool(self, index: int) -> Any:
-        """Stream `index` of the device's pool."""
-        return _pool(self._device, index)
+        """Returns stream `index` of the device's pool."""
+        return _pool_stream(self._device, index)
 
     def run(self, stream: Any, work: Callable[[], None]) -> None:
-        """Queues on `stream` what the work launches."""
+        """Calls `work` with `stream` as the current stream."""
         if stream is self._current:
             work()
         else:
@@ -79,15 +77,15 @@ class CudaStreams:
                 work()
 
     def record(self, stream: Any) -> Any:
-        """An event after all that was queued on the stream."""
+        """Records an event after all work queued on the stream."""
         return cuda_arrays.record_event(stream)
 
     def wait(self, stream: Any, event: Any) -> None:
-        """Queues a wait on the stream; the host goes on."""
+        """Makes the stream wait for the event, without blocking the host."""
         stream.wait_event(event)
 
     def finish(self, failed: bool) -> None:
-        """Nothing is held. After a failure the caller's stream waits for the pool, whose work may still run."""
+        """Ends the run. After a failure, makes the caller's stream wait for the pool, whose work may still run."""
         if failed:
             with _lock:
                 used = [stream for (device, _), stream in _streams.items() if device == self._device]
@@ -95,32 +93,33 @@ class CudaStreams:
                 self._current.wait_event(self.record(stream))
 
 
-def run_lanes(
-    device: int, own: int, lane: Callable[[Any, int], Callable[[int], None]], total: int, streams: int
+def run_stream_workers(
+    device: int, caller: int, start_worker: Callable[[Any, int], Callable[[int], None]], total: int, streams: int
 ) -> None:
-    """Calls lane(stream, k % streams)(k) for each k below `total`, on streams of the pool of the current device.
+    """Runs iterations 0 to total - 1 of a loop on streams of the pool of the current device, without blocking the host.
 
-    own: the address of the caller's stream: each of the streams goes on after what that has been given, and it after
-    what they have been given, also where a call raises. The host waits for nothing.
+    start_worker: called with a stream and its index, returns the function of an iteration on that stream. Iteration k
+    runs on stream k % streams. caller: the address of the caller's stream. The pool streams first wait for the work on
+    it, and at the end it waits for them, also if an iteration raises.
     """
     record, wait = cuda_arrays.stream_functions()
     count = min(total, streams)
-    pool = [_pool(device, index) for index in range(count)]
+    pool = [_pool_stream(device, index) for index in range(count)]
     begin, *ends = _events.of(device, count + 1)
-    record(begin.ptr, own)
-    lanes: list[Callable[[int], None]] = []
+    record(begin.ptr, caller)
+    iterate: list[Callable[[int], None]] = []
     try:
         for index, stream in enumerate(pool):
             wait(stream.ptr, begin.ptr)
-            lanes.append(lane(stream, index))
+            iterate.append(start_worker(stream, index))
         if count == 1:
-            (only,) = lanes
+            (only,) = iterate
             for k in range(total):
                 only(k)
         else:
             for k in range(total):
-                lanes[k % count](k)
+                iterate[k % count](k)
     finally:
         for stream, end in zip(pool, ends, strict=False):
             record(end.ptr, stream.ptr)
-            wait(own, end.ptr)
+            wait(caller, end.ptr)

@@ -1,1 +1,1 @@
-"""The memory of a call: output buffers, donated arguments, and where arrays lie."""
+"""The memory of a call: output buffers, donated arguments, and overlap between arrays."""

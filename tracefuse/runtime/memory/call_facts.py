@@ -1,9 +1,7 @@
-"""What a call is like: its arguments as a device takes them, and every fact that a plan may depend on.
+"""Reads the facts of a call that a plan may depend on, and converts arguments to arrays of the device.
 
-Arguments are checked here against what the fusion says of its inputs, before anything runs. A `ShapeDtype` stands for
-an array that is contiguous and aligned.
-
-Knows: fusions, layouts, what a device says of an array. Must not know: plans, kernels, frontends.
+This module checks the arguments against the inputs of the fusion before anything runs. A `ShapeDtype` stands for a
+contiguous, aligned array.
 """
 
 from __future__ import annotations
@@ -25,9 +23,11 @@ from tracefuse.runtime.targets.array_device import ArrayDevice
 
 @dataclass(frozen=True, slots=True)
 class CallFacts:
-    """values: extents and integer scalars by id. strides: of arguments that are not plain, by symbol name.
+    """The facts of one call.
 
-    aligned: the arguments that start at a multiple of 16 bytes, where that matters to the device.
+    arguments: arrays of the device and Python scalars. values: extents and integer scalars by id. layouts: one for each
+    tensor input, None if it is contiguous and aligned. strides: those of the other arguments, by symbol name. aligned:
+    the arguments that start at a multiple of 16 bytes, if the device uses alignment.
     """
 
     arguments: list[Any]
@@ -38,23 +38,23 @@ class CallFacts:
 
 
 def read_facts(fusion: Fusion, device: ArrayDevice, arguments: Sequence[Any], *, described: bool = False) -> CallFacts:
-    """The facts of a call. described: nothing will run, so arrays of any library are taken for what they say they are.
+    """Reads the facts of a call. described: nothing will run, so only the shapes and dtypes of arrays are read.
 
-    Raises FusionError, ShapeError, DtypeError or ScalarError for arguments that the fusion does not take, DeviceError
-    for arrays that the device does not.
+    Raises FusionError, ShapeError, DtypeError or ScalarError for arguments that do not fit the inputs of the fusion,
+    DeviceError for arrays on another device than the device.
     """
     check_arguments(fusion, arguments)
-    taken: list[Any] = []
+    converted: list[Any] = []
     layouts: list[Strided | None] = []
     strides: dict[str, int] = {}
     aligned: list[int] = []
     for number, argument in zip(fusion.inputs, arguments, strict=True):
         value = fusion.values[number]
         if not value.is_tensor:
-            taken.append(_number(value, argument))
+            converted.append(_to_number(value, argument))
             continue
-        array = _taken(device, argument, value, described)
-        taken.append(array)
+        array = _convert(device, argument, value, described)
+        converted.append(array)
         if isinstance(array, ShapeDtype):
             layouts.append(None)
             is_wide = device.uses_alignment
@@ -63,11 +63,11 @@ def read_facts(fusion: Fusion, device: ArrayDevice, arguments: Sequence[Any], *,
             is_wide = device.is_wide(array)
         if is_wide:
             aligned.append(number)
-    values = extent_values(fusion, taken)
-    return CallFacts(taken, values, tuple(layouts), strides, frozenset(aligned))
+    values = extent_values(fusion, converted)
+    return CallFacts(converted, values, tuple(layouts), strides, frozenset(aligned))
 
 
-def _taken(device: ArrayDevice, argument: Any, value: Value, described: bool) -> Any:
+def _convert(device: ArrayDevice, argument: Any, value: Value, described: bool) -> Any:
     if not described:
         return device.as_array(argument)
     if isinstance(argument, device.array_type | ShapeDtype):
@@ -84,22 +84,22 @@ def _layout(device: ArrayDevice, array: Any, number: int, strides: dict[str, int
     return strided(array.shape, array.strides, itemsize, device.is_aligned(array))
 
 
-def check_list(given: Any, parameter: str) -> None:
-    """TraceError for what is no list of arrays and numbers."""
-    if not isinstance(given, list | tuple):
+def check_list(argument: Any, parameter: str) -> None:
+    """Raises TraceError for anything but a list or tuple."""
+    if not isinstance(argument, list | tuple):
         raise TraceError(
-            f"{parameter} cannot be a {type(given).__name__}", hint="give a list with one array or number for each"
+            f"{parameter} cannot be a {type(argument).__name__}", hint="pass a list with one array or number for each"
         )
 
 
-def check_names(given: Any, parameter: str) -> None:
-    """TraceError for what is no list of names."""
-    if not isinstance(given, list | tuple | set | frozenset) or not all(isinstance(name, str) for name in given):
-        raise TraceError(f"{parameter} cannot be {shown(given)}", hint="give a list of names")
+def check_names(argument: Any, parameter: str) -> None:
+    """Raises TraceError for anything but a collection of strings."""
+    if not isinstance(argument, list | tuple | set | frozenset) or not all(isinstance(name, str) for name in argument):
+        raise TraceError(f"{parameter} cannot be {shown(argument)}", hint="pass a list of names")
 
 
 def check_arguments(fusion: Fusion, arguments: Sequence[Any]) -> None:
-    """Raises FusionError, ShapeError or DtypeError for arguments of another count, rank, static size or dtype."""
+    """Raises FusionError, ShapeError or DtypeError for a wrong count, rank, static extent or dtype."""
     check_list(arguments, "inputs")
     if len(arguments) != len(fusion.inputs):
         raise FusionError(
@@ -111,7 +111,7 @@ def check_arguments(fusion: Fusion, arguments: Sequence[Any]) -> None:
         if value.is_tensor:
             _check_array(value, argument)
         elif type(argument) not in _KINDS:
-            _number(value, argument)
+            _to_number(value, argument)
 
 
 def _check_array(value: Value, array: Any) -> None:
@@ -142,8 +142,8 @@ _HOLDS = {
 _MAKE = {"bool": bool, "int": int, "uint": int, "float": float, "complex": complex}
 
 
-def _number(value: Value, argument: Any) -> Any:
-    """A host scalar as a Python number of the input's kind. Raises DtypeError, ScalarError."""
+def _to_number(value: Value, argument: Any) -> Any:
+    """Converts a host scalar to a Python number of the input's kind. Raises DtypeError or ScalarError."""
     name, kind = f"input S{value.number}", value.dtype.kind
     item = argument.item() if getattr(argument, "shape", None) == () and hasattr(argument, "item") else argument
     if _KINDS.get(type(item)) not in _HOLDS[kind]:

@@ -1,11 +1,8 @@
-"""Donated arguments: which results and intermediates take their memory.
+"""Assigns the buffers of donated arguments to results and intermediates.
 
-An argument that is donated may be overwritten by what is made after its last reader, or by a kernel that reads it only
-where it writes. Results come first, then intermediates, in the order in which they are made; each donated argument goes
-to the first value of as many bytes.
-
-Knows: segmentations, when a kernel may overwrite what it reads. Must not know: arrays, plans, what donating means to a
-caller.
+A value can reuse the buffer of a donated argument if it is computed after the last reader of the argument, or by a
+kernel that reads the argument only at the elements that it writes. Results come first, then intermediates, in program
+order. Each donated buffer goes to the first value with the same number of bytes.
 """
 
 from __future__ import annotations
@@ -19,14 +16,14 @@ from tracefuse.ir.extents import Extent, evaluate, product
 from tracefuse.ir.fusion import Fusion
 from tracefuse.partition.overwriting import in_place
 from tracefuse.partition.segmentation import Part, Segmentation
-from tracefuse.runtime.memory.given_buffers import FIRST_MEMORY, Given
+from tracefuse.runtime.memory.buffer_facts import FIRST_MEMORY, OutputBuffer
 
 
 @dataclass(frozen=True, slots=True)
 class Donated:
-    """An argument whose memory may be taken: contiguous, writable, shared with no other array of the call.
+    """A donated argument whose buffer can be reused: contiguous, writable, and separate from all other arrays.
 
-    number: its input. is_wide: it starts at a multiple of 16 bytes, where that matters.
+    number: the input. is_wide: it starts at a multiple of 16 bytes, or the device does not use alignment.
     """
 
     number: int
@@ -34,50 +31,53 @@ class Donated:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """A value that takes the memory of a donated argument. given: that memory, as a plan knows it. guards: under
-    which it fits."""
+class ReusedBuffer:
+    """A donated buffer and the value that reuses it.
+
+    donor: the donated argument. buffer: the buffer as a plan describes it. guards: the sizes under which it fits.
+    """
 
     donor: int
-    given: Given
+    buffer: OutputBuffer
     guards: tuple[Guard, ...] = ()
 
 
-def takers(
-    segmentation: Segmentation, donated: Sequence[Donated], given: Sequence[Given], sizes: Mapping[Any, int]
-) -> tuple[Taken, ...]:
-    """What may take the donated memory. given: memory that some values have already."""
+def plan_reuse(
+    segmentation: Segmentation, donated: Sequence[Donated], output_buffers: Sequence[OutputBuffer],
+    sizes: Mapping[Any, int],
+) -> tuple[ReusedBuffer, ...]:  # fmt: skip
+    """Chooses the values that reuse donated buffers. output_buffers: the values in these keep their own buffers."""
     if not donated:
         return ()
     fusion = segmentation.fusion
-    left = [one for one in donated if one.number not in fusion.outputs]
-    placed = {one.value for one in given}
-    memory = max((one.memory for one in given), default=0)
+    unused = [donor for donor in donated if donor.number not in fusion.outputs]
+    placed = {buffer.value for buffer in output_buffers}
+    memory = max((buffer.memory for buffer in output_buffers), default=0)
     memory = max(memory + 1, FIRST_MEMORY)
     results = [number for number in fusion.outputs if number not in fusion.aliases]
-    values = [(k, v) for k, part in enumerate(segmentation.segments) for v in _made_by_kernels(part)]
+    values = [(k, v) for k, part in enumerate(segmentation.segments) for v in _kernel_outputs(part)]
     values = [pair for pair in values if pair[1] not in placed]
-    found: list[Taken] = []
+    reused: list[ReusedBuffer] = []
     for position, value in sorted(values, key=lambda pair: pair[1] not in results):
-        for one in left:
-            guards = _guards(fusion, value, one.number, sizes)
-            place = None if guards is None else _place(segmentation, position, value, one.number)
-            if guards is not None and place is not None:
-                made = Given(value, memory + len(found), None, one.is_wide, True, *place)
-                found.append(Taken(one.number, made, guards))
-                left.remove(one)
+        for donor in unused:
+            guards = _guards(fusion, value, donor.number, sizes)
+            overlap = None if guards is None else _overlap(segmentation, position, value, donor.number)
+            if guards is not None and overlap is not None:
+                buffer = OutputBuffer(value, memory + len(reused), None, donor.is_wide, True, *overlap)
+                reused.append(ReusedBuffer(donor.number, buffer, guards))
+                unused.remove(donor)
                 break
-    return tuple(found)
+    return tuple(reused)
 
 
-def _made_by_kernels(part: Part) -> Sequence[int]:
+def _kernel_outputs(part: Part) -> Sequence[int]:
     return part.segment.original_outputs if part.library is None else ()
 
 
-def _place(
+def _overlap(
     segmentation: Segmentation, position: int, value: int, number: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """None where a value may not take the memory of an argument; else which one it then is, or shares bytes with."""
+    """Returns `same` and `shares` of the value in the buffer of an argument, None if it must not reuse that buffer."""
     parts = segmentation.segments
     if any(number in part.segment.original_inputs for part in parts[position + 1 :]):
         return None
@@ -86,26 +86,26 @@ def _place(
     fusion = segmentation.fusion
     is_alike = fusion.values[value].dtype is fusion.values[number].dtype
     is_alike = is_alike and fusion.shape_of(value) == fusion.shape_of(number)
-    own = {original: local for local, original in parts[position].segment.index_map.items()}
-    if is_alike and in_place(parts[position], [(own[value], own[number])]):
+    local_of = {original: local for local, original in parts[position].segment.index_map.items()}
+    if is_alike and in_place(parts[position], [(local_of[value], local_of[number])]):
         return (number,), ()
     return None
 
 
 def _guards(fusion: Fusion, value: int, number: int, sizes: Mapping[Any, int]) -> tuple[Guard, ...] | None:
-    """Under which both have equally many bytes; None where they have not."""
-    own, other = _bytes(fusion, value), _bytes(fusion, number)
-    if own == other:
+    """Returns the guards under which both have the same number of bytes, None if they differ at these sizes."""
+    needed, available = _bytes(fusion, value), _bytes(fusion, number)
+    if needed == available:
         return ()
-    if isinstance(own - other, int) or evaluate(own, sizes) != evaluate(other, sizes):
+    if isinstance(needed - available, int) or evaluate(needed, sizes) != evaluate(available, sizes):
         return None
-    return (Guard(own, "==", other, "a value takes the memory of a donated argument"),)
+    return (Guard(needed, "==", available, "a value reuses the buffer of a donated argument"),)
 
 
 def _bytes(fusion: Fusion, number: int) -> Extent:
     return product(fusion.shape_of(number)) * fusion.values[number].dtype.itemsize
 
 
-def taken_by(taken: Sequence[Taken], direct: Collection[int]) -> tuple[Taken, ...]:
-    """Those whose kernel writes there indeed."""
-    return tuple(one for one in taken if one.given.value in direct)
+def keep_direct(reused: Sequence[ReusedBuffer], direct: Collection[int]) -> tuple[ReusedBuffer, ...]:
+    """Keeps the values that their kernel writes straight into the donated buffer."""
+    return tuple(reuse for reuse in reused if reuse.buffer.value in direct)

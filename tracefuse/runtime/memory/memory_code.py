@@ -1,9 +1,7 @@
-"""What the function of a call tests of the memory that results go into: given buffers, updated and donated arguments.
+"""Writes the checks that the function of a call does on output buffers, updated arguments and donated arguments.
 
-The tests say whether the memory lies as the plan was made for: its layout, whether it can be written, which bytes of
-which arguments it shares. Each is exact, and what is usual is told by flags and addresses alone.
-
-Knows: given and donated memory, the texts that a target gives. Must not know: programs, how a plan is made.
+The checks establish that each buffer is as the plan assumes: its layout, its writability, and the arguments that it
+overlaps. Every check is exact. In the common case, flags and addresses alone decide it.
 """
 
 from __future__ import annotations
@@ -16,39 +14,44 @@ from typing import Any
 from tracefuse.dynamic.layouts import known_memory
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Fusion
-from tracefuse.runtime.memory.donation import Donated, Taken
-from tracefuse.runtime.memory.given_buffers import Given
+from tracefuse.runtime.memory.buffer_facts import OutputBuffer
+from tracefuse.runtime.memory.donation import Donated, ReusedBuffer
 from tracefuse.runtime.memory.spans import APART, SAME, SHARES, relation
 from tracefuse.runtime.targets.array_device import ArrayDevice
 from tracefuse.runtime.targets.call_text import CallText
 
 
 def memory_names(device: ArrayDevice) -> dict[str, Any]:
-    """What the texts refer to."""
+    """Returns the names that the texts refer to."""
     return {
-        "may_share": device.may_share, "relation": functools.partial(relation, device), "memory_of": _memory_of,
-        "over": device.over, "APART": APART, "SAME": SAME, "SHARES": SHARES,
-    }  # fmt: skip
+        "may_share": device.may_share,
+        "relation": functools.partial(relation, device),
+        "buffer_layout_of": _buffer_layout_of,
+        "reuse_buffer": device.reuse_buffer,
+        "APART": APART,
+        "SAME": SAME,
+        "SHARES": SHARES,
+    }
 
 
-def _memory_of(array: Any, aligned: Callable[[Any], bool]) -> Any:
+def _buffer_layout_of(array: Any, aligned: Callable[[Any], bool]) -> Any:
     return known_memory(array.shape, array.strides, array.dtype.itemsize, aligned(array))
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryCode:
-    """The texts for one plan.
+    """Writes the checks for one plan.
 
-    given, donated, taken: the plan's. named: binds a name to an object that a text needs. extent: an extent as text.
-    tensor, address: the variables of an array and of its address, by number.
+    output_buffers, donated, reused: those of the plan. named: binds a name to an object that a text refers to. extent:
+    writes an extent as text. tensor, address: the variables of an array and of its address, by number.
     """
 
     fusion: Fusion
     device: ArrayDevice
     calls: CallText
-    given: Sequence[Given]
+    output_buffers: Sequence[OutputBuffer]
     donated: Sequence[Donated]
-    taken: Sequence[Taken]
+    reused: Sequence[ReusedBuffer]
     named: Callable[[str, Any], str]
     extent: Callable[[Extent], str]
     tensor: Callable[[int], str]
@@ -56,79 +59,79 @@ class MemoryCode:
     _compared: set[frozenset[int]] = field(default_factory=set)
 
     @property
-    def buffers(self) -> list[Given]:
-        """The given memory that is no argument."""
-        return [one for one in self.given if one.memory not in self.fusion.inputs]
+    def buffers(self) -> list[OutputBuffer]:
+        """The output buffers that are not arguments."""
+        return [buffer for buffer in self.output_buffers if buffer.memory not in self.fusion.inputs]
 
     def types(self) -> Iterator[str]:
-        """Whether buffers are arrays of the type and the rank of their result."""
-        for one in self.buffers:
-            name, value = self.tensor(one.memory), self.fusion.values[one.value]
+        """Yields the checks that buffers have the array type, dtype and rank of their results."""
+        for buffer in self.buffers:
+            name, value = self.tensor(buffer.memory), self.fusion.values[buffer.value]
             yield f"type({name}) is array_type"
             yield f"{name}.dtype == {self.named('d', value.dtype.numpy)}"
             yield f"{name}.ndim == {len(value.shape)}"
 
     def tests(self) -> Iterator[str]:
-        """Whether all of the memory is as the plan takes it to be; after what is tested of the arguments themselves."""
-        for one in self.buffers:
-            shape = "".join(f"{self.extent(extent)}, " for extent in self.fusion.shape_of(one.value))
-            yield f"{self.tensor(one.memory)}.shape == ({shape})"
-        for one in self.given:
-            yield from self._layout(one)
-        for one in self.given:
-            yield from self._relations(one)
+        """Yields the remaining checks, which run after those of the arguments."""
+        for buffer in self.buffers:
+            shape = "".join(f"{self.extent(extent)}, " for extent in self.fusion.shape_of(buffer.value))
+            yield f"{self.tensor(buffer.memory)}.shape == ({shape})"
+        for buffer in self.output_buffers:
+            yield from self._layout(buffer)
+        for buffer in self.output_buffers:
+            yield from self._relations(buffer)
         for donor in self.donated:
             yield from self._donated(donor)
 
-    def taken_arrays(self) -> Iterator[tuple[int, str]]:
-        """(number, text) of an array in the memory of each donated argument that a value takes."""
-        for one in self.taken:
-            shape = "".join(f"{self.extent(extent)}, " for extent in self.fusion.shape_of(one.given.value))
-            dtype = self.named("d", self.fusion.values[one.given.value].dtype)
-            yield one.given.memory, f"over({self.tensor(one.donor)}, ({shape}), {dtype})"
+    def reused_arrays(self) -> Iterator[tuple[int, str]]:
+        """Yields (number, text) of the array of each value that reuses a donated buffer."""
+        for reuse in self.reused:
+            shape = "".join(f"{self.extent(extent)}, " for extent in self.fusion.shape_of(reuse.buffer.value))
+            dtype = self.named("d", self.fusion.values[reuse.buffer.value].dtype)
+            yield reuse.buffer.memory, f"reuse_buffer({self.tensor(reuse.donor)}, ({shape}), {dtype})"
 
-    def _layout(self, one: Given) -> Iterator[str]:
-        name, address = self.tensor(one.memory), self.address(one.memory)
+    def _layout(self, buffer: OutputBuffer) -> Iterator[str]:
+        name, address = self.tensor(buffer.memory), self.address(buffer.memory)
         writable = self.calls.writable_text(name)
         if writable is not None:
             yield writable
         if self.device.uses_alignment:
-            yield self._wide(name, address, one.is_wide)
-        plain = self.calls.plain_text(name, address, self.fusion.values[one.value].dtype.itemsize)
-        if one.layout is None:
+            yield self._wide(name, address, buffer.is_wide)
+        plain = self.calls.plain_text(name, address, self.fusion.values[buffer.value].dtype.itemsize)
+        if buffer.layout is None:
             yield plain
             return
         yield f"not ({plain})"
-        # What no axis steps over is refused, and is not memory that a plan is made for.
-        yield f"memory_of({name}, is_aligned) == {self.named('l', (one.layout, one.is_nested, False))}"
+        # The False: a plan never has a broadcast buffer, since `read_output_buffers` rejects one.
+        yield f"buffer_layout_of({name}, is_aligned) == {self.named('l', (buffer.layout, buffer.is_nested, False))}"
 
     def _wide(self, name: str, address: str, is_wide: bool) -> str:
         text = self.calls.wide_text(name, address)
         return text if is_wide else f"not ({text})"
 
-    def _relations(self, one: Given) -> Iterator[str]:
+    def _relations(self, buffer: OutputBuffer) -> Iterator[str]:
         for number in self.fusion.tensor_inputs:
-            known = SAME if number in one.same else SHARES if number in one.shares else APART
-            yield from self._related(one.memory, number, known)
-        for other in self.given:
-            yield from self._related(one.memory, other.memory, APART)
+            expected = SAME if number in buffer.same else SHARES if number in buffer.shares else APART
+            yield from self._relation(buffer.memory, number, expected)
+        for other in self.output_buffers:
+            yield from self._relation(buffer.memory, other.memory, APART)
 
-    def _related(self, one: int, two: int, known: str) -> Iterator[str]:
-        """Whether two arrays are, or share, what they did; nothing for what has been compared."""
+    def _relation(self, one: int, two: int, expected: str) -> Iterator[str]:
+        """Yields the check that two arrays have the expected relation, once for each pair."""
         pair = frozenset((one, two))
         if len(pair) == 1 or pair in self._compared:
             return
         self._compared.add(pair)
         first, second = self.tensor(one), self.tensor(two)
-        if known == SAME:
+        if expected == SAME:
             yield f"({first} is {second} or relation({first}, {second}) == SAME)"
-        elif known == SHARES:
+        elif expected == SHARES:
             yield f"may_share({first}, {second}) and relation({first}, {second}) == SHARES"
         else:
             yield f"(not may_share({first}, {second}) or relation({first}, {second}) == APART)"
 
     def _donated(self, donor: Donated) -> Iterator[str]:
-        """Whether the memory of an argument can still be taken."""
+        """Yields the checks that the buffer of a donated argument can be reused."""
         name, address = self.tensor(donor.number), self.address(donor.number)
         writable = self.calls.writable_text(name)
         if writable is not None:
@@ -137,4 +140,4 @@ class MemoryCode:
         if self.device.uses_alignment:
             yield self._wide(name, address, donor.is_wide)
         for number in self.fusion.tensor_inputs:
-            yield from self._related(donor.number, number, APART)
+            yield from self._relation(donor.number, number, APART)

@@ -1,9 +1,7 @@
-"""Where arrays lie: which bytes they take, and whether two of them share some.
+"""Finds the bytes that arrays occupy, and whether two arrays overlap.
 
-Bounds are compared first; where they meet, NumPy decides exactly, on addresses alone, so that interleaved slices are
-apart. Where that would take it too long, two arrays count as sharing.
-
-Knows: addresses, shapes, strides. Must not know: fusions, plans, kernels.
+The bounds decide most cases. If they overlap, NumPy solves the problem exactly from addresses and strides, so that
+interleaved slices count as apart. If the search exceeds a limit, the arrays count as overlapping.
 """
 
 from __future__ import annotations
@@ -16,14 +14,16 @@ import numpy as np
 from tracefuse.dynamic.layouts import known_bounds
 from tracefuse.runtime.targets.array_device import ArrayDevice
 
-MOST_WORK = 1 << 14
-"""Steps of NumPy's search for a byte that two arrays share, at most."""
+MAX_WORK = 1 << 14
+"""The limit on the steps of NumPy's search for a shared byte."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The memory of an array: address of element 0, shape, strides in bytes (0 where an axis has one element), bytes
-    of an element."""
+    """The memory of an array.
+
+    address: of element 0. strides: in bytes, 0 for an axis of extent 1. itemsize: the bytes of an element.
+    """
 
     address: int
     shape: tuple[int, ...]
@@ -31,24 +31,25 @@ class Span:
     itemsize: int
 
     def bounds(self) -> tuple[int, int]:
-        """The first byte, and the one after the last."""
+        """Returns the address of the first byte and the address after the last byte."""
         low, high = known_bounds(self.shape, self.strides, self.itemsize)
         return self.address + low, self.address + high
 
     def shares_bytes_with(self, other: Span) -> bool:
+        """Whether some byte belongs to both arrays; also True if the search for one exceeds MAX_WORK."""
         if 0 in self.shape or 0 in other.shape:
             return False
         (low, high), (other_low, other_high) = self.bounds(), other.bounds()
         if low >= other_high or other_low >= high:
             return False
         try:
-            return bool(np.shares_memory(_bytes_of(self), _bytes_of(other), MOST_WORK))  # type: ignore[arg-type]
+            return bool(np.shares_memory(_bytes_of(self), _bytes_of(other), MAX_WORK))  # type: ignore[arg-type]
         except np.exceptions.TooHardError:
             return True
 
 
 def span(device: ArrayDevice, array: Any) -> Span:
-    """Where an array of `device` lies."""
+    """Returns the span of an array of `device`."""
     strides = tuple(0 if extent == 1 else stride for extent, stride in zip(array.shape, array.strides, strict=True))
     return Span(device.address(array), tuple(array.shape), strides, array.dtype.itemsize)
 
@@ -57,8 +58,7 @@ APART, SAME, SHARES = "apart", "same", "shares"
 
 
 def relation(device: ArrayDevice, one: Any, two: Any) -> str:
-    """SAME where two arrays have the same elements of one type in the same places, SHARES where they share bytes
-    otherwise, APART where they share none."""
+    """Returns SAME for equal dtype, address, shape and strides, SHARES for any other overlap, APART for no overlap."""
     if not device.may_share(one, two):
         return APART
     if one is two:
@@ -69,15 +69,15 @@ def relation(device: ArrayDevice, one: Any, two: Any) -> str:
     return SHARES if first.shares_bytes_with(second) else APART
 
 
-class _Described:
-    """What NumPy takes for an array at an address; nothing reads or writes there."""
+class _AddressOnly:
+    """Presents a span to NumPy as an array. Nothing reads or writes its elements."""
 
-    def __init__(self, described: Span) -> None:
+    def __init__(self, memory: Span) -> None:
         self.__array_interface__ = {
-            "version": 3, "typestr": f"|V{described.itemsize}", "data": (described.address, True),
-            "shape": described.shape, "strides": described.strides,
+            "version": 3, "typestr": f"|V{memory.itemsize}", "data": (memory.address, True),
+            "shape": memory.shape, "strides": memory.strides,
         }  # fmt: skip
 
 
-def _bytes_of(described: Span) -> Any:
-    return np.asarray(_Described(described))
+def _bytes_of(memory: Span) -> Any:
+    return np.asarray(_AddressOnly(memory))

@@ -1,8 +1,6 @@
-"""The segments of a plan as calls of a program with streams: which are host operations, which run on slices.
+"""Turns the segments of a plan into calls of a program with streams: launches, host operations, and either on slices.
 
-In such a program a segment of one operation that the array library has is run by the library, with no kernel.
-
-Knows: compiled segments, host operations, slices. Must not know: how anything was lowered, targets.
+In such a program, the array library runs each segment that consists of one host operation, without a kernel.
 """
 
 from __future__ import annotations
@@ -13,15 +11,15 @@ from typing import Any, TypeAlias
 from tracefuse.ir.fusion import Fusion
 from tracefuse.partition.segmentation import Part
 from tracefuse.runtime.host_ops import HostCall, host_call
-from tracefuse.runtime.streams.slices import HostCallOnSlices, Lane, cut_axes
+from tracefuse.runtime.streams.slices import HostCallOnSlices, StreamWorker, cut_axes
 from tracefuse.runtime.streams.stream_program import SegmentCall
 
 Run: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], Any]
-"""Called with what a segment reads and the memory that its results go into."""
+"""Called with a segment's inputs and output buffers."""
 
 
 def host_op_of(part: Part) -> HostCall | None:
-    """The operation that a part is, if the array library runs it."""
+    """Returns the host operation of a part, None if the part is not exactly one."""
     if len(part.fusion.nodes) != 1 or not part.segment.outputs:
         return None
     (node,) = part.fusion.nodes
@@ -31,9 +29,9 @@ def host_op_of(part: Part) -> HostCall | None:
 def segment_call(
     position: int, part: Part, inputs: tuple[int, ...], label: Any, fills: bool, *, watched: bool = False
 ) -> SegmentCall:
-    """A segment as the program runs it; `label` is what a launch of it is called with.
+    """Returns a segment as the program runs it. label: the label of its launch.
 
-    watched: the label is to run it in any case, also where the array library could.
+    watched: a launch runs the segment even if the array library could.
     """
     outputs = part.segment.original_outputs
     axes = _original_axes(part)
@@ -52,9 +50,10 @@ def segment_call(
 
 
 class HostSlices:
-    """Slices that the array library computes by a function of its own inputs and of the memory of the results.
+    """A `Computation` of slices by the array library.
 
-    fusion: of one slice. read: what the function takes, by number. It is a `Computation`.
+    run: called with its inputs and output buffers. fusion: the fusion of one slice. read: the inputs of `run`, by
+    number.
     """
 
     def __init__(self, run: Run, fusion: Fusion, read: Sequence[int]) -> None:
@@ -66,17 +65,17 @@ class HostSlices:
         """Writes the results into `outputs`."""
         self.run([arguments[place] for place in self.places], outputs)
 
-    def lane(self, arguments: Sequence[Any], outputs: Sequence[Any], arrays: bool) -> Lane:
-        """What computes slices like these, from arrays."""
+    def stream_worker(self, arguments: Sequence[Any], outputs: Sequence[Any], arrays: bool) -> StreamWorker:
+        """Returns the worker for slices of this layout, which takes arrays."""
         fixed = [None if k in self.tensors else value for k, value in enumerate(arguments)]
 
-        def on_arrays(*given: Any) -> None:
-            own = list(fixed)
-            for place, array in zip(self.tensors, given, strict=False):
-                own[place] = array
-            self(own, given[len(self.tensors) : len(self.tensors) + len(outputs)])
+        def run_on_arrays(*tensors: Any) -> None:
+            filled = list(fixed)
+            for place, array in zip(self.tensors, tensors, strict=False):
+                filled[place] = array
+            self(filled, tensors[len(self.tensors) : len(self.tensors) + len(outputs)])
 
-        return Lane(False, lambda stream: on_arrays)
+        return StreamWorker(False, lambda stream: run_on_arrays)
 
 
 def _original_axes(part: Part) -> Mapping[int, int | None] | None:

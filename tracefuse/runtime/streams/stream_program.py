@@ -1,10 +1,9 @@
-"""The host program of a fusion with values on streams: loops over slices, each iteration on a stream of the pool.
+"""Builds the host program of a fusion with stream-parallel values: loops with each iteration on a stream of the pool.
 
-Segments that are computed slice by slice and follow each other share a loop where their slices are of one kind and
-each reads of the others the slice that it computes; what is computed whole separates loops. A loop iteration makes its
-stream the current one, lets it wait for the caller's, runs the segments on slices, and lets the caller's wait for it.
-
-Knows: segments by the values that they read and make, slices. Must not know: kernels, targets.
+Consecutive segments share a loop if their slices have the same extent and chunks, and each segment reads only the
+slices that the same iteration computes. A segment that computes whole values ends a loop. An iteration makes its stream
+the current one, makes it wait for the caller's stream, runs the segments on slices, and makes the caller's stream wait
+for it.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from typing import Any
 
 import segments
 from segments import (
-    Allocate,
-    Copy,
+    AllocateBuffer,
+    CopyBuffer,
     Count,
     GetStream,
+    HostLoop,
     HostOp,
     Instruction,
     Integer,
     Launch,
-    Loop,
     NamedStream,
     PoolStream,
     Program,
@@ -40,15 +39,15 @@ from tracefuse.ir.extents import Extent, ceildiv, minimum, python_text, symbols
 from tracefuse.ir.fusion import Fusion
 from tracefuse.partition.stream_marks import kind_of_slices
 from tracefuse.runtime.host_program import Allocation, allocation, returned_memory, scalars_in_shapes
-from tracefuse.runtime.memory.given_buffers import Given
+from tracefuse.runtime.memory.buffer_facts import OutputBuffer
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentCall:
-    """A segment as the program runs it: a launch, or an operation of the array library (`is_host_op`).
+    """A segment as the program runs it: a launch, or a host operation (`is_host_op`).
 
-    inputs, outputs: by number in the fusion. fills: whether it fills memory that is allocated for it. axes: the axis of
-    each value that is cut, where it is computed in slices; None for what is computed whole.
+    inputs, outputs: by number in the fusion. fills: it writes to allocated buffers. axes: the cut axis of each value,
+    or None for a segment that computes whole values.
     """
 
     position: int
@@ -62,7 +61,7 @@ class SegmentCall:
 
 @dataclass(frozen=True, slots=True)
 class SlotAllocation:
-    """Room for as many slices of a value as there are streams: each stream has its own."""
+    """The allocation of a value with one slot per stream, each for one slice along `axis`."""
 
     whole: Allocation
     axis: int
@@ -70,7 +69,7 @@ class SlotAllocation:
 
     @property
     def dtype(self) -> DType:
-        """Of its elements."""
+        """The dtype of the elements."""
         return self.whole.dtype
 
     @property
@@ -79,7 +78,7 @@ class SlotAllocation:
         return tuple(cut if a == self.axis else e for a, e in enumerate(self.whole.extents))
 
     def shape(self, values: Mapping[int, Any]) -> tuple[int, ...]:
-        """The extents, from the live values."""
+        """Returns the shape, from live values by id."""
         shape = self.whole.shape(values)
         return tuple(min(self.streams, e) if a == self.axis else e for a, e in enumerate(shape))
 
@@ -89,7 +88,7 @@ class SlotAllocation:
 
 @dataclass(slots=True)
 class _Group:
-    """Segments that run as one: one that is computed whole, or those of a loop."""
+    """The segments of one loop, or a single segment that computes whole values."""
 
     calls: list[SegmentCall]
     kind: tuple[Extent, int | None] | None = None
@@ -100,43 +99,43 @@ class _Group:
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        made = set(self.outputs)
-        return tuple(dict.fromkeys(v for call in self.calls for v in call.inputs if v not in made))
+        outputs = set(self.outputs)
+        return tuple(dict.fromkeys(v for call in self.calls for v in call.inputs if v not in outputs))
 
 
 def build_stream_program(
-    fusion: Fusion, graph: segments.Graph, calls: Sequence[SegmentCall], given: Sequence[Given], streams: int,
-    *, reuses: bool = True,
+    fusion: Fusion, graph: segments.Graph, calls: Sequence[SegmentCall], output_buffers: Sequence[OutputBuffer],
+    streams: int, *, reuses: bool = True,
 ) -> Program:  # fmt: skip
-    """The verified program.
+    """Builds and verifies the program.
 
-    given: the memory that results go into, by a Copy at the end. streams: how many streams the pool has. reuses: a
-    value that lives only within a loop gets as many slots as there are streams, in place of room for all slices.
+    output_buffers: filled by a Copy at the end. streams: the number of streams in the pool. reuses: a value that lives
+    only within a loop has one slot per stream, not one per slice.
     """
-    return _Building(fusion, graph, _grouped(fusion, calls), given, streams, reuses).program()
+    return _ProgramBuilder(fusion, graph, _group_calls(fusion, calls), output_buffers, streams, reuses).program()
 
 
-def _grouped(fusion: Fusion, calls: Sequence[SegmentCall]) -> list[_Group]:
+def _group_calls(fusion: Fusion, calls: Sequence[SegmentCall]) -> list[_Group]:
     groups: list[_Group] = []
     for call in calls:
         kind = None if call.axes is None else kind_of_slices(fusion, call.outputs[0])
-        if kind is not None and groups and groups[-1].kind == kind and _reads_own_slices(groups[-1], call):
+        if kind is not None and groups and groups[-1].kind == kind and _reads_same_slices(groups[-1], call):
             groups[-1].calls.append(call)
         else:
             groups.append(_Group([call], kind))
     return groups
 
 
-def _reads_own_slices(group: _Group, call: SegmentCall) -> bool:
-    """Whether a segment reads, of what the loop makes, the very slices that the iteration has made."""
-    made = {value: (before.axes or {})[value] for before in group.calls for value in before.outputs}
+def _reads_same_slices(group: _Group, call: SegmentCall) -> bool:
+    """Whether a segment reads only slices that the same iteration of the loop computes."""
+    cut = {value: (before.axes or {})[value] for before in group.calls for value in before.outputs}
     axes = call.axes or {}
-    return all(axes.get(value) == made[value] for value in call.inputs if value in made)
+    return all(axes.get(value) == cut[value] for value in call.inputs if value in cut)
 
 
 @dataclass(slots=True)
 class _Numbers:
-    """Numbers of values and of streams that nothing has yet."""
+    """Hands out unused numbers of values and streams."""
 
     next_value: int
     next_stream: int = 0
@@ -146,14 +145,14 @@ class _Numbers:
         return self.next_value - 1
 
     def streams(self) -> int:
-        """A number for the caller's stream; each loop has two streams, the other one has no name."""
+        """Returns a number for the caller's stream. Each loop uses two numbers; the second stream has no name."""
         self.next_stream += 2
         return self.next_stream - 2
 
 
 @dataclass(slots=True)
 class _Slices:
-    """The slices of one iteration: by value and axis, in the order in which they are selected."""
+    """The slices of one iteration, by value and axis, in the order of their selection."""
 
     index: int
     numbers: _Numbers
@@ -164,7 +163,7 @@ class _Slices:
     selected: list[Instruction] = field(default_factory=list)
 
     def of(self, value: int, axis: int | None) -> int:
-        """The slice of a value, the value itself where it is read whole."""
+        """Returns the slice of a value, or the value itself if it is read whole."""
         if axis is None:
             return value
         if (value, axis) not in self.names:
@@ -174,31 +173,31 @@ class _Slices:
         return self.names[value, axis]
 
 
-class _Building:
+class _ProgramBuilder:
     def __init__(
-        self, fusion: Fusion, graph: segments.Graph, groups: list[_Group], given: Sequence[Given], streams: int,
-        reuses: bool,
+        self, fusion: Fusion, graph: segments.Graph, groups: list[_Group],
+        output_buffers: Sequence[OutputBuffer], streams: int, reuses: bool,
     ) -> None:  # fmt: skip
-        self.fusion, self.graph, self.groups, self.given = fusion, graph, groups, given
+        self.fusion, self.graph, self.groups, self.output_buffers = fusion, graph, groups, output_buffers
         self.streams, self.reuses = streams, reuses
-        taken = (*fusion.values, *(g.memory for g in given))
-        self.numbers = _Numbers(max(taken, default=-1) + 1)
+        used = (*fusion.values, *(buffer.memory for buffer in output_buffers))
+        self.numbers = _Numbers(max(used, default=-1) + 1)
 
     def program(self) -> Program:
         ids = tuple(key for key, _, _ in self.fusion.axis_ids())
-        bound = tuple(dict.fromkeys((*self.graph.inputs, *ids, *(g.memory for g in self.given))))
-        outputs = returned_memory(self.fusion, self.given)
+        bound = tuple(dict.fromkeys((*self.graph.inputs, *ids, *(buffer.memory for buffer in self.output_buffers))))
+        outputs = returned_memory(self.fusion, self.output_buffers)
         events = [
             Launch(k, (*group.inputs, *scalars_in_shapes(self.fusion, group.outputs)), group.outputs)
             for k, group in enumerate(self.groups)
         ]
-        events.append(Launch(-1, tuple(n for g in self.given for n in (g.value, g.memory)), ()))
+        events.append(Launch(-1, tuple(n for buffer in self.output_buffers for n in (buffer.value, buffer.memory)), ()))
         dying = segments.releases(events, bound, outputs)
         instructions: list[Instruction] = list(map(Release, dying[0]))
         for group, dead in zip(self.groups, dying[1:], strict=False):
             instructions += self._loop(group) if group.kind is not None else self._whole(group.calls[0])
             instructions += map(Release, dead)
-        instructions += [Copy(g.value, g.memory) for g in self.given]
+        instructions += [CopyBuffer(buffer.value, buffer.memory) for buffer in self.output_buffers]
         instructions += map(Release, dying[-1])
         program = Program(bound, outputs, instructions)
         program.verify()
@@ -207,29 +206,29 @@ class _Building:
     def _whole(self, call: SegmentCall) -> Iterator[Instruction]:
         if call.fills:
             for value in call.outputs:
-                yield Allocate(value, allocation(self.fusion, value))
-        yield _run(call, call.inputs, call.outputs)
+                yield AllocateBuffer(value, allocation(self.fusion, value))
+        yield _instruction(call, call.inputs, call.outputs)
 
     def _loop(self, group: _Group) -> Iterator[Instruction]:
         assert group.kind is not None
-        extent, pieces = group.kind
-        slots = self._slots(group) if self.reuses and pieces is None else frozenset()
+        extent, chunks = group.kind
+        slots = self._slots(group) if self.reuses and chunks is None else frozenset()
         for call in group.calls:
             for value in call.outputs:
                 whole = allocation(self.fusion, value)
                 axis = (call.axes or {})[value]
-                yield Allocate(value, SlotAllocation(whole, axis or 0, self.streams) if value in slots else whole)
+                yield AllocateBuffer(value, SlotAllocation(whole, axis or 0, self.streams) if value in slots else whole)
         index, count = self.numbers.value(), self.streams
         stream = PoolStream(remainder_of(index, count))
-        own = NamedStream(self.numbers.streams())
-        size = None if pieces is None else count_of(ceildiv(extent, pieces), piece_text(extent, pieces))
+        caller = NamedStream(self.numbers.streams())
+        size = None if chunks is None else count_of(ceildiv(extent, chunks), chunk_text(extent, chunks))
         assert isinstance(stream.index, Integer)
         slices = _Slices(index, self.numbers, slots, stream.index, size)
-        body: list[Instruction] = [GetStream(own.number), SetStream(stream), Synchronize(own)]
+        body: list[Instruction] = [GetStream(caller.number), SetStream(stream), Synchronize(caller)]
         for call in group.calls:
             body += self._slice(call, slices)
-        body += [SetStream(own), Synchronize(stream)]
-        yield Loop(index, 0, count_of(extent) if pieces is None else pieces, 1, tuple(body))
+        body += [SetStream(caller), Synchronize(stream)]
+        yield HostLoop(index, 0, count_of(extent) if chunks is None else chunks, 1, tuple(body))
 
     @staticmethod
     def _slice(call: SegmentCall, slices: _Slices) -> list[Instruction]:
@@ -237,28 +236,28 @@ class _Building:
         inputs = tuple(slices.of(value, axes.get(value)) for value in call.inputs)
         outputs = tuple(slices.of(value, axes[value]) for value in call.outputs)
         selected, slices.selected = slices.selected, []
-        return [*selected, _run(call, inputs, outputs)]
+        return [*selected, _instruction(call, inputs, outputs)]
 
     def _slots(self, group: _Group) -> frozenset[int]:
-        """The values that nothing outside of the loop reads."""
+        """Returns the values that have no reader outside of the loop."""
         outside = {value for other in self.groups if other is not group for value in other.inputs}
         outside.update(self.fusion.outputs)
         return frozenset(value for value in group.outputs if value not in outside)
 
 
-def _run(call: SegmentCall, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> Instruction:
+def _instruction(call: SegmentCall, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> Instruction:
     if call.is_host_op:
         return HostOp(call.label, inputs, outputs[0], call.position)
     return Launch(call.position, inputs, outputs, call.label)
 
 
-def piece_text(extent: Extent, pieces: int) -> str:
-    """How the extent of a piece is written."""
-    return str(ceildiv(extent, pieces)) if isinstance(extent, int) else f"ceilDiv({extent}, {pieces})"
+def chunk_text(extent: Extent, chunks: int) -> str:
+    """Prints the extent of a chunk."""
+    return str(ceildiv(extent, chunks)) if isinstance(extent, int) else f"ceilDiv({extent}, {chunks})"
 
 
 def count_of(extent: Extent, text: str | None = None) -> Count:
-    """An extent as an integer of the program."""
+    """Returns an extent as an integer of the program."""
     if isinstance(extent, int):
         return extent
     reads = tuple(dict.fromkeys(s.id for s in symbols(extent) if s.id is not None))

@@ -65,9 +65,9 @@ class ArrayDevice(ABC):
         """What lives as long as the array or any view of it does, and can be referred to weakly."""
         return cpu_memory.owner_of(array)
 
-    def over(self, array: Any, shape: tuple[int, ...], dtype: DType) -> Any:
+    def reuse_buffer(self, array: Any, shape: tuple[int, ...], dtype: DType) -> Any:
         """A new array in the memory of another, which is contiguous and has as many bytes."""
-        return cpu_memory.over(array, shape, dtype)
+        return cpu_memory.reuse_buffer(array, shape, dtype)
 
     def standing_for(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Any:
         """An array that nothing reads or writes, with strides in elements: it has one element's memory."""
@@ -120,19 +120,22 @@ class ArrayDevice(ABC):
         """call(arguments) with this device as the current one."""
         return call(arguments)
 
-    def lanes_of(self, size: int, streams: int) -> int:
-        """How many of the streams get work of a stream-parallel loop whose arrays have `size` bytes together.
+    def stream_worker_count(self, size: int, streams: int) -> int:
+        """Returns the number of streams that get work of a stream-parallel loop. size: the total bytes of its arrays.
 
-        Starting a thread takes longer than all of a small loop, which the caller's thread does then.
+        Starting a thread takes longer than a small loop, which therefore runs on the caller's thread.
         """
         return streams if size >= SMALL_LOOP else 1
 
-    def run_lanes(self, own: Any, lane: Callable[[Any, int], Callable[[int], None]], total: int, streams: int) -> None:
-        """Runs `total` iterations on up to so many streams; what comes next on the caller's is after all of them.
+    def run_stream_workers(
+        self, caller: Any, start_worker: Callable[[Any, int], Callable[[int], None]], total: int, streams: int
+    ) -> None:
+        """Runs `total` iterations on up to `streams` streams. Later work on the caller's stream runs after all of them.
 
-        own: the caller's stream, as `stream_text` writes it. lane(stream, number): the function of an iteration.
+        caller: the caller's stream, as `stream_text` writes it. start_worker: called with a stream and its index,
+        returns the function of an iteration on that stream.
         """
-        run_on_threads([lane(None, k) for k in range(min(total, streams))], total)
+        run_on_threads([start_worker(None, k) for k in range(min(total, streams))], total)
 
     def copier(self, source: Any, target: Any) -> Callable[[Any], Callable[..., None]] | None:
         """What copies memory like `source` into memory like `target`, from the address of a stream and both addresses.
@@ -141,6 +144,6 @@ class ArrayDevice(ABC):
         """
         return None
 
-    def kept_room(self) -> Callable[[int], Any]:
-        """What gives one memory at every call, for what graphs keep between their kernels; it grows as it must."""
+    def persistent_arena(self) -> Callable[[int], Any]:
+        """Returns an allocator of one arena for all launches of a CUDA graph, which grows to the largest request."""
         raise NotImplementedError

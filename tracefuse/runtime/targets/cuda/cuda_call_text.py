@@ -27,7 +27,7 @@ class CudaCallText(CallText):
         return {
             **super().names(),
             "current_device": cuda_arrays.current_device_function(),
-            "room": cuda_arrays.room,
+            "allocate": cuda_arrays.allocate_bytes,
             "new": cuda_arrays.new,
             "current_stream": cuda_arrays.current_stream_function(),
         }

@@ -63,8 +63,8 @@ class CudaDevice(ArrayDevice):
     def owner_of(self, array: Any) -> Any:
         return cuda_arrays.owner_of(array)
 
-    def over(self, array: Any, shape: tuple[int, ...], dtype: DType) -> Any:
-        return cuda_arrays.over(array, shape, dtype)
+    def reuse_buffer(self, array: Any, shape: tuple[int, ...], dtype: DType) -> Any:
+        return cuda_arrays.reuse_buffer(array, shape, dtype)
 
     def standing_for(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Any:
         with cuda_arrays.on_device(self.number):
@@ -86,14 +86,16 @@ class CudaDevice(ArrayDevice):
         with cuda_arrays.on_device(self.number):
             return call(arguments)
 
-    def lanes_of(self, size: int, streams: int) -> int:
+    def stream_worker_count(self, size: int, streams: int) -> int:
         return streams
 
-    def run_lanes(self, own: Any, lane: Callable[[Any, int], Callable[[int], None]], total: int, streams: int) -> None:
-        cuda_streams.run_lanes(self.number, own, lane, total, streams)
+    def run_stream_workers(
+        self, caller: Any, start_worker: Callable[[Any, int], Callable[[int], None]], total: int, streams: int
+    ) -> None:
+        cuda_streams.run_stream_workers(self.number, caller, start_worker, total, streams)
 
     def copier(self, source: Any, target: Any) -> Callable[[Any], Callable[..., None]] | None:
         return cuda_arrays.copier(source.nbytes) if source._c_contiguous and target._c_contiguous else None
 
-    def kept_room(self) -> Callable[[int], Any]:
-        return cuda_arrays.KeptRoom()
+    def persistent_arena(self) -> Callable[[int], Any]:
+        return cuda_arrays.PersistentArena()

@@ -11,7 +11,7 @@ from segments_strategies import SetRule, graphs, rules
 from test_segments_partition import chain, check_partition, colour_allows, layered
 
 from segments import Edge, Graph, SegmentationError, Step, Verdict, no, partition, yes
-from segments.partition import MOST_TAKEN_BACK
+from segments.partition import MAX_RESTARTS
 
 
 @dataclass
@@ -35,10 +35,10 @@ def test_groups_that_the_full_check_refuses_are_split_again(data: st.DataObject)
     rule.takes = lambda steps: yes(steps) if len(steps) == 1 else drawn.takes(steps)  # type: ignore[method-assign]
     split = partition(graph, rule, merge=data.draw(st.sampled_from([None, colour_allows])))
     check_partition(graph, rule, split)
-    assert rule.merges <= (MOST_TAKEN_BACK + 1) * 12 * (len(graph.steps) + 1)
+    assert rule.merges <= (MAX_RESTARTS + 1) * 12 * (len(graph.steps) + 1)
 
 
-def test_a_merge_whose_union_is_refused_is_taken_back_and_the_boundary_says_why() -> None:
+def test_a_merge_whose_union_is_refused_is_undone_and_the_boundary_says_why() -> None:
     class RefusesThree(Credulous):
         def takes(self, steps: frozenset[int]) -> Verdict:
             return no("three are too many", count=len(steps)) if len(steps) == 3 else yes(steps)
@@ -46,7 +46,7 @@ def test_a_merge_whose_union_is_refused_is_taken_back_and_the_boundary_says_why(
     graph = chain(3)
     split = partition(graph, RefusesThree(graph))
     assert split.groups == ((0, 1), (2,))
-    reason = "merged, they would be part of a group that was refused as a whole: three are too many (count=3)"
+    reason = "merging them leads to a group that is refused as a whole: three are too many (count=3)"
     assert split.boundaries[0, 1].reason == reason
     # The whole graph, the union that was taken back, and the pair that then stayed apart.
     assert [(refusal.first, refusal.second) for refusal in split.refusals] == [
@@ -65,9 +65,9 @@ def test_a_rule_that_refuses_every_group_leaves_each_step_alone_after_a_bounded_
         split = partition(graph, rule)
         assert split.groups == tuple((step,) for step in range(len(graph.steps)))
         assert {verdict.reason for verdict in split.boundaries.values()} == {
-            "merged, they would be part of a group that was refused as a whole: never"
+            "merging them leads to a group that is refused as a whole: never"
         }
-        assert rule.merges <= (MOST_TAKEN_BACK + 1) * 10 * len(graph.steps)
+        assert rule.merges <= (MAX_RESTARTS + 1) * 10 * len(graph.steps)
 
 
 def test_a_rule_that_contradicts_itself_is_an_error_that_names_both_answers_in_the_strict_mode() -> None:

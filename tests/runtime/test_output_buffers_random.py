@@ -1,4 +1,4 @@
-"""Random fusions that update inputs and write into given buffers, against NumPy that copies everything first.
+"""Random fusions that update inputs and write into output buffers, against NumPy that copies everything first.
 
 Whatever the segmentation, every reader sees the arguments as they were before the call. Buffers overlap arguments,
 are strided, or start at odd places; whole numbers are compared bit for bit.
@@ -23,7 +23,7 @@ from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.reference import evaluate
 from tracefuse.partition.segmentation import segment_fusion
 from tracefuse.passes.pipeline import FUSION_PASSES, run_passes
-from tracefuse.runtime.memory.given_buffers import MemoryUse, returned
+from tracefuse.runtime.memory.buffer_facts import OutputBufferUse, returned
 
 EXAMPLES = {"cpu": 60, "interpreter": 120, "interpreter-cuda": 120, "cuda": 60}
 
@@ -72,7 +72,7 @@ def check(definition: FusionDefinition, arguments: list[Any], merge: Any, backen
     )
     into = outputs if apart and len(set(numbers)) == len(numbers) else [None] * len(outputs)
     into = [None if n in fusion.inputs else buffer for n, buffer in zip(numbers, into, strict=True)]
-    executable, use = Executable(segmentation, backend_of(backend)), MemoryUse.of(into)
+    executable, use = Executable(segmentation, backend_of(backend)), OutputBufferUse.of(into)
     touched = [buffer for buffer in into if buffer is not None]
     for is_first in (True, False):
         made: Any

@@ -1,0 +1,237 @@
+"""NumPy's creation functions while a function is traced: what they make is recorded, can be written, and fuses.
+
+They are called in the clone that a trace runs. Sizes may be symbolic. What depends on no argument keeps its elements
+known, where Python asks for them. Types that are not traced, and calls outside of a trace, are left to NumPy.
+
+Knows: NumPy's creation functions and parameters. Must not know: how a fused function is compiled or called.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from tracefuse import dtypes
+from tracefuse.dtypes import dtype_of
+from tracefuse.errors import DtypeError, ShapeError, TracefuseError
+from tracefuse.frontend.numpy_api import grids
+from tracefuse.frontend.tracer import recording_clone, shaping, traced_ops
+from tracefuse.frontend.tracer.assignment import array_of, filling, holds_traced
+from tracefuse.frontend.tracer.code_names import CodeNames
+from tracefuse.frontend.tracer.recorder import Recorder, current
+from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced_ops import apply, iota
+from tracefuse.ir.extents import ceildiv
+
+RECORDING: dict[int, Callable[..., Any]] = {}
+"""Recording functions by the id of NumPy's function that each replaces."""
+
+
+def recording(function: Any, names: CodeNames) -> Any:
+    """The function with recording creation functions; itself where it uses none, or the trace is on a GPU."""
+    recorder = current.get()
+    if recorder is None or recorder.device is not None:
+        return function
+    return recording_clone.clone(function, RECORDING, _modules(), names)
+
+
+def _modules() -> tuple[ModuleType, ...]:
+    return (sys.modules["numpy"],)
+
+
+def _replaces(original: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers what records in place of a function of NumPy, which is called where nothing can be recorded."""
+
+    def register(record: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            recorder = current.get()
+            if recorder is None or keywords.get("like") is not None:
+                return original(*arguments, **keywords)
+            try:
+                result = record(recorder, *arguments, **keywords)
+            except DtypeError:
+                if holds_traced((arguments, keywords)):
+                    raise
+                return original(*arguments, **keywords)
+            if isinstance(result, Traced):
+                result.own_memory()
+            return result
+
+        placed = traced_ops.located(call)
+        functools.update_wrapper(placed, original, assigned=("__name__", "__doc__", "__module__"))
+        RECORDING[id(original)] = placed
+        return record
+
+    return register
+
+
+def _constant(recorder: Recorder, array: Any) -> Any:
+    """An array that NumPy made, as a traced one that can be written; itself where its type is not traced."""
+    if not isinstance(array, np.ndarray):
+        return array
+    try:
+        dtype_of(array.dtype)
+    except TracefuseError:
+        return array
+    return traced_ops.copy(recorder.capture(array)) if array.shape else recorder.movement("full", [array[()]], shape=())
+
+
+def _shape(shape: Any) -> Any:
+    is_array: bool = isinstance(shape, np.ndarray) or (isinstance(shape, Traced) and bool(shape.extents))
+    if is_array:
+        return tuple(int(entry) for entry in shape)
+    return shape
+
+
+def filled(recorder: Recorder, shape: Any, value: Any, dtype: Any) -> Any:
+    """An array of `shape` with every element `value`; dtype None: the type of the value."""
+    target = None if dtype is None else dtype_of(dtype)
+    extents = shaping.new_shape(_shape(shape), recorder)
+    if isinstance(value, (bool, int, float, complex, SymbolicSize)):
+        return recorder.movement("full", [value], shape=extents, dtype=target)
+    first = traced_ops.as_tensor(np.asarray(value) if isinstance(value, (list, tuple)) else value)
+    return filling(first, extents, target or first.value.dtype, first)
+
+
+@_replaces(np.zeros)
+def zeros(recorder: Recorder, shape: Any, dtype: Any = float, order: str = "C", **more: Any) -> Any:
+    return filled(recorder, shape, 0, float if dtype is None else dtype)
+
+
+@_replaces(np.ones)
+def ones(recorder: Recorder, shape: Any, dtype: Any = None, order: str = "C", **more: Any) -> Any:
+    return filled(recorder, shape, 1, float if dtype is None else dtype)
+
+
+@_replaces(np.empty)
+def empty(recorder: Recorder, shape: Any, dtype: Any = float, order: str = "C", **more: Any) -> Any:
+    """Zeros: the elements of an empty array may be anything."""
+    return filled(recorder, shape, 0, float if dtype is None else dtype)
+
+
+@_replaces(np.full)
+def full(recorder: Recorder, shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", **more: Any) -> Any:
+    return filled(recorder, shape, fill_value, dtype)
+
+
+@_replaces(np.arange)
+def arange(recorder: Recorder, *bounds: Any, dtype: Any = None, **more: Any) -> Any:
+    names = {name: more.pop(name) for name in ("start", "stop", "step") if name in more}
+    start, stop, step = (*bounds, None, None, None)[:3]
+    start, stop, step = names.get("start", start), names.get("stop", stop), names.get("step", step)
+    if stop is None:
+        start, stop = 0, start
+    start, step = 0 if start is None else start, 1 if step is None else step
+    if all(isinstance(v, (int, SymbolicSize)) and not isinstance(v, bool) for v in (start, stop, step)) and step != 0:
+        return integers(recorder, start, stop, step, np.int64 if dtype is None else dtype)
+    concrete: Any = [
+        v if isinstance(v, (int, float, np.generic)) else traced_ops.as_number(v) for v in (start, stop, step)
+    ]
+    return _constant(recorder, np.arange(*concrete, dtype=dtype))
+
+
+def integers(recorder: Recorder, start: Any, stop: Any, step: Any, dtype: Any) -> Any:
+    """start, start + step, ... before stop, of integers and sizes."""
+    step = int(step)
+    if step == 0:
+        raise ShapeError("arange: step 0", hint="give a step that is not 0")
+    first, last = recorder.plain(start), recorder.plain(stop)
+    distance = last - first if step > 0 else first - last
+    count = ceildiv(distance, abs(step)) if recorder.decide(0, "<=", distance, "the length of arange") else 0
+    return iota(recorder, start, step, count, dtype_of(dtype))
+
+
+@_replaces(np.linspace)
+def linspace(recorder: Recorder, start: Any, stop: Any, num: Any = 50, *arguments: Any, **keywords: Any) -> Any:
+    if holds_traced((start, stop)):
+        return grids.linspace(start, stop, num, *arguments, **keywords)
+    return _constant(recorder, np.linspace(start, stop, operator.index(num), *arguments, **keywords))
+
+
+@_replaces(np.eye)
+def eye(
+    recorder: Recorder, N: Any, M: Any = None, k: Any = 0, dtype: Any = float, order: str = "C", **more: Any
+) -> Any:
+    rows, columns = _coordinates(recorder, N, N if M is None else M)
+    return traced_ops.astype(apply("eq", apply("add", rows, operator.index(k)), columns), dtype or float)
+
+
+@_replaces(np.identity)
+def identity(recorder: Recorder, n: Any, dtype: Any = None, **more: Any) -> Any:
+    return eye(recorder, n, dtype=dtype or float)
+
+
+@_replaces(np.tri)
+def tri(recorder: Recorder, N: Any, M: Any = None, k: Any = 0, dtype: Any = float, **more: Any) -> Any:
+    rows, columns = _coordinates(recorder, N, N if M is None else M)
+    return traced_ops.astype(apply("ge", apply("add", rows, operator.index(k)), columns), dtype or float)
+
+
+def _coordinates(recorder: Recorder, rows: Any, columns: Any) -> tuple[Any, Any]:
+    first, second = (iota(recorder, 0, 1, _length(recorder, size), dtypes.int64) for size in (rows, columns))
+    return shaping.expand_dims(first, 1), shaping.expand_dims(second, 0)
+
+
+def _length(recorder: Recorder, size: Any) -> Any:
+    (extent,) = shaping.new_shape(size, recorder)
+    return extent
+
+
+@_replaces(np.indices)
+def indices(recorder: Recorder, dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
+    extents = shaping.new_shape(tuple(dimensions), recorder)
+    rank, made = len(extents), []
+    for axis, extent in enumerate(extents):
+        places = iota(recorder, 0, 1, extent, dtype_of(dtype))
+        line = shaping.expand_dims(places, tuple(k for k in range(rank) if k != axis)) if rank > 1 else places
+        made.append(line if sparse else traced_ops.copy(shaping.broadcast_to(line, recorder.sizes(extents))))
+    return tuple(made) if sparse else shaping.stack(made)
+
+
+@_replaces(np.fromfunction)
+def fromfunction(
+    recorder: Recorder, function: Callable[..., Any], shape: Any, *, dtype: Any = float, **keywords: Any
+) -> Any:
+    """The function called once, with the coordinates of every element."""
+    lengths = tuple(shape)
+    places = indices(recorder, lengths, dtype)
+    return function(*(places[axis] for axis in range(len(lengths))), **keywords)
+
+
+@_replaces(np.meshgrid)
+def meshgrid(recorder: Recorder, *xi: Any, **keywords: Any) -> Any:
+    if holds_traced(xi):
+        return grids.meshgrid(*xi, **keywords)
+    return type(made := np.meshgrid(*xi, **keywords))(_constant(recorder, array) for array in made)
+
+
+@_replaces(np.array)
+def array(recorder: Recorder, object: Any, dtype: Any = None, *, copy: Any = True, ndmin: int = 0, **more: Any) -> Any:
+    if not holds_traced(object):
+        return _constant(recorder, np.array(object, dtype, copy=copy, ndmin=ndmin, **more))
+    made = _of_traced(object, dtype)
+    made = traced_ops.copy(made) if copy else made
+    missing = ndmin - len(made.extents)
+    return shaping.expand_dims(made, tuple(range(missing))) if missing > 0 else made
+
+
+@_replaces(np.asarray)
+@_replaces(np.asanyarray)
+@_replaces(np.ascontiguousarray)
+def asarray(recorder: Recorder, a: Any, dtype: Any = None, order: Any = None, **more: Any) -> Any:
+    if not holds_traced(a):
+        made = np.asarray(a, dtype, **more)
+        return made if isinstance(a, np.ndarray) else _constant(recorder, made)
+    return _of_traced(a, dtype)
+
+
+def _of_traced(value: Any, dtype: Any) -> Any:
+    made = array_of(value) if isinstance(value, (list, tuple)) else traced_ops.as_tensor(value)
+    return made if dtype is None else traced_ops.astype(made, dtype, copy=False)

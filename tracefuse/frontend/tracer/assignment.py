@@ -1,0 +1,256 @@
+"""`x[key] = value`: slices, integers, new axes, integer arrays and masks of truth values, as NumPy assigns.
+
+The part of a key that selects a view is written through that view. Positions in arrays are scattered, and what a mask
+leaves out keeps its element.
+
+Knows: keys, views, NumPy's broadcasting of an assigned value. Must not know: which protocol called it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracefuse import source
+from tracefuse.dtypes import DType
+from tracefuse.errors import DtypeError, OutOfRangeError, ScalarError, ShapeError, UnsupportedError
+from tracefuse.frontend.tracer import shaping
+from tracefuse.frontend.tracer.in_place import check_writable, into
+from tracefuse.frontend.tracer.index_keys import is_array, is_mask, plan_of
+from tracefuse.frontend.tracer.masked_elements import MaskedElements
+from tracefuse.frontend.tracer.operands import check_range, literal
+from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, astype, located
+from tracefuse.frontend.tracer.views import is_same_view
+from tracefuse.ir.extents import product
+from tracefuse.ir.fusion import Shape
+from tracefuse.ops import REGISTRY
+
+
+@located
+def setitem(x: Traced, key: Any, value: Any) -> None:
+    """x[key] = value."""
+    check_writable(x)
+    parts = key if isinstance(key, tuple) else (key,)
+    if any(is_mask(part) for part in parts):
+        positions = _with_known_positions(x, parts) if _has_axes(value) else None
+        if positions is None:
+            _assign_under_mask(x, parts, value)
+            return
+        key = positions
+    plan = plan_of(key, x.extents, x.recorder)
+    target = shaping.view_at(x, plan)
+    if plan.arrays:
+        axes = shaping.axes_of_arrays(plan, len(x.extents))
+        into(target, _scattered(target, axes, plan.together, value))
+    elif not (isinstance(value, Traced) and is_same_view(value, target)):  # what `x[key] += 1` wrote already
+        into(target, filling(value, target.extents, target.value.dtype, target))
+
+
+def getitem(x: Traced, key: Any) -> Any:
+    """x[key], also for masks."""
+    parts = key if isinstance(key, tuple) else (key,)
+    if not any(is_mask(part) for part in parts):
+        return shaping.getitem(x, key)
+    positions = _with_known_positions(x, parts)
+    if positions is not None:
+        return shaping.getitem(x, positions)
+    view, mask, _ = _at_mask(x, parts)
+    return MaskedElements(x.recorder.traced_type(x.recorder, view.number), mask)
+
+
+def filling(value: Any, shape: Shape, dtype: DType, beside: Traced) -> Traced:
+    """A value as it is assigned to elements of a shape and a type: cast, and broadcast."""
+    recorder = beside.recorder
+    if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
+        number = _number_in(value, dtype, recorder)
+        return recorder.movement("full", [number], shape=shape, dtype=dtype)  # type: ignore[no-any-return]
+    if isinstance(value, (list, tuple)):
+        value = array_of(value)
+    values = astype(as_tensor(value), dtype, copy=False)
+    extra = len(values.extents) - len(shape)
+    if extra > 0:
+        ones = tuple(range(extra))
+        if not all(recorder.decide(values.extents[axis], "==", 1, "an assignment") for axis in ones):
+            raise ShapeError(
+                f"could not broadcast a value with {len(values.extents)} axes into {len(shape)}",
+                hint="assign a value of the shape of what is selected",
+            )
+        values = shaping.squeeze(values, ones)
+    lead = len(shape) - len(values.extents)
+    for axis, extent in enumerate(values.extents):
+        if extent != shape[lead + axis] and not recorder.decide(extent, "==", 1, "an assignment"):
+            message = f"could not broadcast a value of {{left}} elements on axis {axis} into {{right}}"
+            hint = "assign a value of the shape of what is selected"
+            recorder.builder.require(extent, "==", shape[lead + axis], message, hint, source.user_line())
+    return shaping.broadcast_to(values, recorder.sizes(shape))  # type: ignore[no-any-return]
+
+
+def _number_in(value: complex, dtype: DType, recorder: Any) -> Any:
+    """A Python number as an element of a type: what NumPy's assignment makes of it."""
+    if isinstance(value, complex) and not dtype.is_complex and dtype.kind != "bool":
+        raise DtypeError(f"a complex number is assigned to an element of type {dtype}", hint="assign z.real")
+    if dtype.is_integer and isinstance(value, float):
+        if not math.isfinite(value):
+            raise ScalarError(f"cannot convert float {value} to {dtype}", hint="assign a finite number")
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        check_range(literal(value), dtype, recorder)
+    return bool(value) if dtype.kind == "bool" else value
+
+
+def array_of(values: Sequence[Any]) -> Any:
+    """A list as an array; one that holds traced values or sizes is stacked."""
+    if not holds_traced(values):
+        return np.asarray(values)
+    return shaping.stack([array_of(v) if isinstance(v, (list, tuple)) else as_traced(v) for v in values])
+
+
+def holds_traced(values: Any) -> bool:
+    """Whether there are traced values or sizes in nested lists, tuples and dictionaries."""
+    waiting = [values]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, (Traced, SymbolicSize)):
+            return True
+        if isinstance(value, (list, tuple)):
+            waiting += value
+        elif isinstance(value, dict):
+            waiting += value.values()
+    return False
+
+
+# -- positions in arrays ----------------------------------------------------------------------------------------------
+
+
+def _scattered(target: Traced, arrays: Mapping[int, Any], together: bool, value: Any) -> Traced:
+    """`target` with elements written at integer positions along some axes; of one position the last write stays."""
+    recorder, axes = target.recorder, list(arrays)
+    sizes = recorder.sizes(target.extents)
+    rest = [axis for axis in range(len(sizes)) if axis not in arrays]
+    index = shaping.joined_positions(list(arrays.values()), [sizes[axis] for axis in axes])
+    own, others = index.extents, tuple(target.extents[axis] for axis in rest)
+    lead = axes[0] if together else 0
+    layout = (*others[:lead], *own, *others[lead:])
+    values = filling(value, layout, target.value.dtype, target)
+    order = [*range(lead, lead + len(own)), *range(lead), *range(lead + len(own), len(layout))]
+    count, size = product(own), product(target.extents[axis] for axis in axes)
+    rows = _moved(_moved(values, order), None, (count, *others))
+    places = recorder.movement("reshape", [index], new_shape=(count,))
+    if others:
+        flags = (False, *[True] * len(others))
+        places = recorder.movement("broadcast", [places], is_broadcast_dim=flags)
+        places = recorder.movement("expand", [places], shape=(count, *others))
+    moved = _moved(target, [*axes, *rest])
+    data = _moved(moved, None, (size, *others))
+    written = recorder.library(REGISTRY["scatter"], [data, places, rows], dim=0)
+    back = [*axes, *rest]
+    return _moved(_moved(written, None, moved.extents), sorted(range(len(back)), key=back.__getitem__))
+
+
+def _moved(x: Traced, order: Sequence[int] | None, shape: Shape | None = None) -> Traced:
+    """Elements in another order of axes, or of another shape; no view."""
+    if shape is not None:
+        return x if shape == x.extents else x.recorder.movement("reshape", [x], new_shape=shape)
+    assert order is not None
+    return x if list(order) == list(range(len(order))) else x.recorder.movement("permute", [x], dims=tuple(order))
+
+
+# -- masks ------------------------------------------------------------------------------------------------------------
+
+
+def _at_mask(x: Traced, parts: Sequence[Any]) -> tuple[Traced, Traced, int]:
+    """(what the rest of a key selects, the mask along its axes, how many axes follow the mask's)."""
+    (position, *more) = [k for k, part in enumerate(parts) if is_mask(part)]
+    if more or any(is_array(part) for k, part in enumerate(parts) if k != position):
+        raise UnsupportedError(
+            "a boolean mask beside another array in one key: the size of the result depends on the data",
+            hint="combine them to one mask with &, or write np.where(mask, value, x)", where=source.user_line(),
+        )  # fmt: skip
+    mask = as_tensor(np.asarray(parts[position]) if isinstance(parts[position], list) else parts[position])
+    rank = len(mask.extents)
+    whole = [slice(None)] * rank
+    named = sum(part is not None and part is not Ellipsis for part in parts) - 1 + rank
+    if any(part is Ellipsis for part in parts[:position]):
+        fill = [slice(None)] * (len(x.extents) - named)
+        parts = [p for part in parts for p in (fill if part is Ellipsis else (part,))]
+        (position,) = [k for k, part in enumerate(parts) if is_mask(part)]
+    view = shaping.view_at(x, plan_of((*parts[:position], *whole, *parts[position + 1 :]), x.extents, x.recorder))
+    first = sum(part is None or isinstance(part, slice) for part in parts[:position])
+    own = view.extents
+    for axis, extent in enumerate(mask.extents):
+        message = f"boolean index has {{left}} elements on axis {axis}, the array has {{right}} on axis {first + axis}"
+        hint = "the mask has the extents of the axes that it selects from"
+        x.recorder.builder.require(extent, "==", own[first + axis], message, hint, source.user_line(), OutOfRangeError)
+    flags = tuple(not first <= axis < first + rank for axis in range(len(own)))
+    wide = x.recorder.movement("broadcast", [mask], is_broadcast_dim=flags) if any(flags) else mask
+    return view, wide, len(own) - first - rank
+
+
+def _has_axes(value: Any) -> bool:
+    """Whether an assigned value has an element for each of several positions."""
+    if isinstance(value, MaskedElements):
+        return False  # each goes to its own place
+    return isinstance(value, (list, tuple)) or bool(getattr(value, "shape", ()))
+
+
+def _with_known_positions(x: Traced, parts: Sequence[Any]) -> tuple[Any, ...] | None:
+    """A key with positions in place of its masks; None where the elements of one depend on arguments."""
+    result: list[Any] = []
+    axis = 0
+    for part in parts:
+        if not is_mask(part):
+            if part is Ellipsis:
+                return None
+            axis += part is not None
+            result.append(part)
+            continue
+        known = x.recorder.contents.of(part.number, None) if isinstance(part, Traced) else part
+        if id(known) in x.recorder.captured_paths or not isinstance(known, (np.ndarray, list)) or not np.ndim(known):
+            return None
+        mask = np.asarray(known)
+        for extent in mask.shape:
+            message = f"boolean index has {extent} elements on axis {axis}, the array has {{right}}"
+            hint = "the mask has the extents of the axes that it selects from"
+            own = x.extents[axis]
+            x.recorder.builder.require(extent, "==", own, message, hint, source.user_line(), OutOfRangeError)
+            axis += 1
+        result += mask.nonzero()
+    return tuple(result)
+
+
+def _assign_under_mask(x: Traced, parts: Sequence[Any], value: Any) -> None:
+    view, mask, after = _at_mask(x, parts)
+    dtype = view.value.dtype
+    if isinstance(value, MaskedElements):
+        if not value.has_mask(mask):
+            raise UnsupportedError(
+                "elements under one boolean mask are assigned under another: which goes where depends on the data",
+                hint="use one mask for both, or np.where(mask, value, x) on whole arrays", where=source.user_line(),
+            )  # fmt: skip
+        values = astype(value.values, dtype, copy=False)
+    else:
+        values = _under_mask(value, view, after, dtype)
+    into(view, apply("where", mask, values, view))
+
+
+def _under_mask(value: Any, view: Traced, after: int, dtype: DType) -> Traced:
+    """A value that is the same for every element that the mask selects."""
+    if isinstance(value, (list, tuple)):
+        value = array_of(value)
+    if not isinstance(value, (bool, int, float, complex)) or isinstance(value, np.generic):
+        tensor = as_tensor(value)
+        lead = tensor.extents[: max(0, len(tensor.extents) - after)]
+        recorder = view.recorder
+        if not all(recorder.decide(extent, "==", 1, "an assignment under a mask") for extent in lead):
+            raise UnsupportedError(
+                "an array is assigned under a boolean mask: which element goes where depends on the data",
+                hint="assign a scalar, elements under the same mask as in x[mask] = y[mask], or write "
+                "x[...] = np.where(mask, y, x)", where=source.user_line(),
+            )  # fmt: skip
+        value = shaping.squeeze(tensor, tuple(range(len(lead)))) if lead else tensor
+    return filling(value, view.extents, dtype, view)

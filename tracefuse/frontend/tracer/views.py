@@ -1,0 +1,250 @@
+"""Views: how a movement is read from the memory that it shares, and how a write through it goes there.
+
+Every view is a chain of steps from the name that owns the memory. A step is a movement; writing through it is the
+movement's inverse, or, for a slice, a scatter of the slice. Strides follow the chain, since NumPy's reshape makes a
+view of some layouts and a copy of others.
+
+Knows: movements, strides, NumPy's rule for reshapes. Must not know: NumPy's functions, keys, arithmetic.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+from tracefuse.frontend.tracer.traced import Memory, Traced, ViewStep
+from tracefuse.ir.extents import Extent, product
+from tracefuse.ir.fusion import Shape
+from tracefuse.ir.row_major import axis_groups
+
+Write: TypeAlias = Callable[[Traced, Traced, Mapping[str, Any]], Traced]
+Strides: TypeAlias = Callable[[Shape, Shape, Mapping[str, Any]], Shape]
+"""The strides of a view, from those of what it was taken from, the extents of that, and the movement's attributes."""
+
+
+def take_view(name: str, parent: Traced, **attributes: Any) -> Traced:
+    """The result of a movement of `parent`, which is a view of it in NumPy."""
+    recorder = parent.recorder
+    result: Traced = recorder.movement(name, [parent], **attributes)
+    write = _WRITES[name]
+    step = ViewStep(
+        (name, tuple(sorted(attributes.items()))),
+        lambda base: recorder.movement(name, [base], **attributes),
+        lambda base, values: write(base, values, attributes),
+    )
+    return attach(result, parent, step, _STRIDES[name](strides_of(parent), parent.extents, attributes))
+
+
+def attach(result: Traced, parent: Traced, step: ViewStep, strides: Shape) -> Traced:
+    """Makes `result`, which was just read from `parent`, a view of it."""
+    result.become_view(parent, step)
+    result.strides = None if strides == contiguous(result.extents) else strides
+    return result
+
+
+def alias(name: Traced) -> Traced:
+    """A second name for the same memory."""
+    second = name.recorder.traced_type(name.recorder, name.number, name.weak, name.read, name.sized)
+    second.become_view(name, ViewStep(("alias",), lambda base: base, lambda base, values: values))
+    second.strides = name.strides
+    return second
+
+
+def reshape(parent: Traced, shape: Shape) -> Traced:
+    """A view of another shape, or a copy where NumPy makes one."""
+    recorder, own = parent.recorder, parent.extents
+    result: Traced = recorder.movement("reshape", [parent], new_shape=shape)
+    owner = parent.own_memory()
+    may_depend = owner.argument is not None and _joins_axes(parent, axis_groups(own, result.extents))
+    groups: Groups = []
+    if parent.strides is not None and not may_depend:
+        groups = _groups_of(parent, result.extents)
+        if not _follow_in_memory(parent, groups):
+            return result
+    step = ViewStep(
+        ("reshape", shape),
+        lambda base: recorder.movement("reshape", [base], new_shape=shape),
+        lambda base, values: recorder.movement("reshape", [values], new_shape=own),
+        (lambda: _joins_axes(parent, _groups_of(parent, result.extents))) if may_depend else bool,
+    )
+    result.become_view(parent, step)
+    if groups:
+        result.strides = _reshaped_strides(strides_of(parent), result.extents, groups)
+    return result
+
+
+def _joins_axes(name: Traced, groups: Iterable[tuple[Iterable[int], Iterable[int]]]) -> bool:
+    """Whether a reshape joins axes, for which an array must be contiguous along them."""
+    return any(sum(name.extents[axis] != 1 for axis in old) > 1 for old, _ in groups)
+
+
+def is_same_view(one: Traced, other: Traced) -> bool:
+    """Whether two names were taken from one name by the same steps."""
+    while one is not other:
+        if one.step is None or other.step is None or one.step.key != other.step.key:
+            return False
+        assert one.parent is not None
+        assert other.parent is not None
+        one, other = one.parent, other.parent
+    return True
+
+
+def owner_of(name: Traced) -> Traced:
+    """The name that owns the memory."""
+    while name.parent is not None:
+        name = name.parent
+    return name
+
+
+def chain_of(name: Traced) -> list[Traced]:
+    """The name, what it was taken from, and so on to the owner of the memory."""
+    chain = [name]
+    while chain[-1].parent is not None:
+        chain.append(chain[-1].parent)
+    return chain
+
+
+def write_through(name: Traced, values: Traced, line: str) -> None:
+    """Makes `values` the elements of a name: of its memory, and so of every view of that."""
+    chain = chain_of(name)
+    written = [values]
+    for view in chain[:-1]:
+        assert view.step is not None
+        assert view.parent is not None
+        written.append(view.step.write(view.parent, written[-1]))
+    numbers = [value.number for value in written]  # a value may be a view of the memory itself
+    memory: Memory = chain[-1].own_memory()
+    memory.version += 1
+    memory.written_at = line
+    for view, number in zip(chain, numbers, strict=True):
+        view.bind(number)
+
+
+# -- steps ------------------------------------------------------------------------------------------------------------
+
+
+def _write_permuted(base: Traced, values: Traced, attributes: Mapping[str, Any]) -> Traced:
+    dims = attributes["dims"]
+    inverse = tuple(sorted(range(len(dims)), key=dims.__getitem__))
+    return base.recorder.movement("permute", [values], dims=inverse)  # type: ignore[no-any-return]
+
+
+def _write_flipped(base: Traced, values: Traced, attributes: Mapping[str, Any]) -> Traced:
+    return base.recorder.movement("flip", [values], **attributes)  # type: ignore[no-any-return]
+
+
+def _write_squeezed(base: Traced, values: Traced, attributes: Mapping[str, Any]) -> Traced:
+    flags = tuple(axis in attributes["dims"] for axis in range(len(base.extents)))
+    return base.recorder.movement("broadcast", [values], is_broadcast_dim=flags)  # type: ignore[no-any-return]
+
+
+def _write_with_new_axes(base: Traced, values: Traced, attributes: Mapping[str, Any]) -> Traced:
+    added = tuple(axis for axis, flag in enumerate(attributes["is_broadcast_dim"]) if flag)
+    return base.recorder.movement("squeeze", [values], dims=added)  # type: ignore[no-any-return]
+
+
+def _write_sliced(base: Traced, values: Traced, attributes: Mapping[str, Any]) -> Traced:
+    return base.recorder.movement("slice_scatter", [base, values], **attributes)  # type: ignore[no-any-return]
+
+
+def _write_repeated(base: Traced, values: Traced, attributes: Mapping[str, Any]) -> Traced:
+    raise AssertionError("NumPy's repeating views are read-only")
+
+
+_WRITES: dict[str, Write] = {
+    "permute": _write_permuted, "flip": _write_flipped, "squeeze": _write_squeezed, "broadcast": _write_with_new_axes,
+    "slice": _write_sliced, "expand": _write_repeated, "windows": _write_repeated,
+}  # fmt: skip
+
+
+# -- strides ----------------------------------------------------------------------------------------------------------
+
+
+def contiguous(extents: Shape) -> Shape:
+    """The strides of a C-contiguous array, in elements."""
+    return tuple(product(extents[axis + 1 :]) for axis in range(len(extents)))
+
+
+def strides_of(name: Traced) -> Shape:
+    return contiguous(name.extents) if name.strides is None else name.strides
+
+
+def _sliced_strides(strides: Shape, extents: Shape, attributes: Mapping[str, Any]) -> Shape:
+    return tuple(stride * step for stride, step in zip(strides, attributes["strides"], strict=True))
+
+
+def _flipped_strides(strides: Shape, extents: Shape, attributes: Mapping[str, Any]) -> Shape:
+    return tuple(-stride if axis in attributes["dims"] else stride for axis, stride in enumerate(strides))
+
+
+def _squeezed_strides(strides: Shape, extents: Shape, attributes: Mapping[str, Any]) -> Shape:
+    return tuple(stride for axis, stride in enumerate(strides) if axis not in attributes["dims"])
+
+
+def _strides_with_new_axes(strides: Shape, extents: Shape, attributes: Mapping[str, Any]) -> Shape:
+    rest = iter(strides)
+    return tuple(0 if flag else next(rest) for flag in attributes["is_broadcast_dim"])
+
+
+def _repeated_strides(strides: Shape, extents: Shape, attributes: Mapping[str, Any]) -> Shape:
+    lead = len(attributes["shape"]) - len(strides)
+    return (*[0] * lead, *(0 if extent == 1 else stride for stride, extent in zip(strides, extents, strict=True)))
+
+
+_STRIDES: dict[str, Strides] = {
+    "permute": lambda strides, extents, attributes: tuple(strides[d] for d in attributes["dims"]),
+    "flip": _flipped_strides,
+    "squeeze": _squeezed_strides,
+    "broadcast": _strides_with_new_axes,
+    "slice": _sliced_strides,
+    "expand": _repeated_strides,
+    "windows": lambda strides, extents, attributes: (*strides, strides[attributes["dim"]]),
+}
+
+
+Groups: TypeAlias = list[tuple[list[int], list[int]]]
+
+
+def _groups_of(name: Traced, shape: Shape) -> Groups:
+    """The finest groups of axes, of a name and of its new shape, that hold as many elements; guarded for this call."""
+    recorder, own = name.recorder, name.extents
+    known, new = [recorder.known(e) for e in own], [recorder.known(e) for e in shape]
+    if 0 in known or math.prod(known) != math.prod(new):
+        return [(list(range(len(own))), list(range(len(shape))))]
+    groups: Groups = []
+    first = second = 0
+    while first < len(known) or second < len(new):
+        start, other, mine, theirs = first, second, 1, 1
+        while (first == start and second == other) or mine != theirs:
+            if second == len(new) or (mine <= theirs and first < len(known)):
+                mine, first = mine * known[first], first + 1
+            else:
+                theirs, second = theirs * new[second], second + 1
+        groups.append((list(range(start, first)), list(range(other, second))))
+    for old, later in groups[:-1]:
+        recorder.decide(product(own[k] for k in old), "==", product(shape[k] for k in later), "the axes of a reshape")
+    return groups
+
+
+def _follow_in_memory(name: Traced, groups: Groups) -> bool:
+    """Whether the axes of each group follow one another in memory, as NumPy's reshape asks of a view."""
+    recorder, strides = name.recorder, strides_of(name)
+    for old, _ in groups:
+        axes = [axis for axis in old if not recorder.decide(name.extents[axis], "==", 1, "the axes of a reshape")]
+        for axis, inner in itertools.pairwise(axes):
+            expected = name.extents[inner] * strides[inner]
+            if not recorder.decide(strides[axis], "==", expected, "the layout of a reshaped view"):
+                return False
+    return True
+
+
+def _reshaped_strides(strides: Shape, extents: Shape, groups: Groups) -> Shape:
+    result: list[Extent] = [0] * len(extents)
+    for old, new in groups:
+        step: Extent = strides[old[-1]] if old else 1
+        for axis in reversed(new):
+            result[axis] = step
+            step = step * extents[axis]
+    return tuple(result)

@@ -1,0 +1,214 @@
+"""Output buffers: arrays passed with `out=`, and arguments that a call updates in place.
+
+This module checks the shape, dtype, device and writability of every buffer before anything runs. `OutputBuffer` holds
+what a plan depends on: the layout of the buffer, and the arguments that it shares bytes with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tracefuse.dynamic.layouts import Strided, broadcast_axis, is_nested, stride_name, strided
+from tracefuse.errors import DtypeError, FusionError, ReadOnlyError, ShapeError, UnsupportedError
+from tracefuse.ir.extents import evaluate
+from tracefuse.ir.fusion import Fusion
+from tracefuse.runtime.devices.arrays import ShapeDtype, check_can_change, dtype_of_argument, kind_of
+from tracefuse.runtime.memory.call_facts import CallFacts
+from tracefuse.runtime.memory.spans import APART, SAME, relation
+from tracefuse.runtime.targets.array_device import ArrayDevice
+
+FIRST_MEMORY = 1 << 20
+"""The number of the first output buffer that is not an argument. Value numbers stay below it, including those of values
+that are added when sizes are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputBuffer:
+    """The buffer of an output, as far as a plan depends on it.
+
+    value: the output. memory: the number of the buffer in the program, which is the updated argument or a number from
+    FIRST_MEMORY on. layout: None if it is contiguous. is_wide: it starts at a multiple of 16 bytes, or the device does
+    not use alignment. is_nested: no two of its elements share bytes. same: the arguments that are this array. shares:
+    the arguments that overlap it in any other way.
+    """
+
+    value: int
+    memory: int
+    layout: Strided | None
+    is_wide: bool
+    is_nested: bool
+    same: tuple[int, ...]
+    shares: tuple[int, ...] = ()
+
+
+class OutputBufferUse(NamedTuple):
+    """Which buffers of the caller a call may write to.
+
+    outputs: the positions of the results that have an output buffer. donated: the donated inputs, by number. kept: the
+    donated inputs that the call returns unchanged.
+    """
+
+    outputs: tuple[int, ...] = ()
+    donated: tuple[int, ...] = ()
+    kept: tuple[int, ...] = ()
+
+    @classmethod
+    def of(
+        cls, outputs: Sequence[Any] | None, donated: Iterable[int] = (), kept: Iterable[int] = ()
+    ) -> OutputBufferUse:
+        """Returns the use of a call. outputs: a buffer for each result, None for a new array."""
+        positions = () if outputs is None else (k for k, buffer in enumerate(outputs) if buffer is not None)
+        return cls(tuple(positions), tuple(donated), tuple(kept))
+
+
+NO_BUFFER_USE = OutputBufferUse()
+"""For a call whose results are all new arrays or updated arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputBuffers:
+    """All output buffers of a call.
+
+    key: what a plan depends on. buffers: the arrays that are not arguments, in order. objects: the caller's own
+    objects, by value. strides: those of buffers that are not contiguous, by symbol name.
+    """
+
+    key: tuple[OutputBuffer, ...] = ()
+    buffers: tuple[Any, ...] = ()
+    objects: Mapping[int, Any] | None = None
+    strides: Mapping[str, int] | None = None
+
+
+NO_OUTPUT_BUFFERS = OutputBuffers()
+"""For a call whose results are all new arrays."""
+
+
+def returned(fusion: Fusion) -> tuple[int, ...]:
+    """Returns the outputs that a call returns, which are those that do not update an argument."""
+    return tuple(number for number in fusion.outputs if number not in fusion.aliases)
+
+
+def read_output_buffers(
+    fusion: Fusion, device: ArrayDevice, facts: CallFacts, outputs: Sequence[Any] | None, *, apart: bool = False
+) -> OutputBuffers:
+    """Checks the output buffers of a call and collects what a plan depends on.
+
+    outputs: one entry for each returned output, None for a new array. apart: `outputs` are arrays of the device that
+    are known not to overlap any other array.
+
+    Raises FusionError for a wrong count or two results in one buffer, ShapeError, DtypeError or DeviceError for a
+    buffer that does not fit its result, ReadOnlyError or UnsupportedError for a buffer that cannot be written.
+    """
+    arguments = dict(zip(fusion.inputs, facts.arguments, strict=True))
+    entries: list[tuple[int, int, Any]] = []  # value, memory, array
+    objects: dict[int, Any] = {}
+    for value, owner in fusion.aliases.items():
+        name = fusion.values[owner].name or f"input T{owner}"
+        _check_writable(device, arguments[owner], f"{name}, which is updated in place,")
+        entries.append((value, owner, arguments[owner]))
+    free = FIRST_MEMORY
+    for position, (value, buffer) in enumerate(_pair_with_results(fusion, outputs)):
+        if buffer is None:
+            continue
+        array = _check_buffer(fusion, device, facts, value, buffer, f"out of output {position}", apart)
+        objects[value] = buffer
+        entries.append((value, free, array))
+        free += 1
+    strides: dict[str, int] = {}
+    others = None if apart else entries
+    key = tuple(_describe(fusion, device, entry, others, arguments, strides) for entry in entries)
+    buffers = tuple(array for _, memory, array in entries if memory not in arguments)
+    return OutputBuffers(key, buffers, objects, strides)
+
+
+def _pair_with_results(fusion: Fusion, outputs: Sequence[Any] | None) -> list[tuple[int, Any]]:
+    if outputs is None:
+        return []
+    numbers = returned(fusion)
+    if len(outputs) != len(numbers):
+        raise FusionError(
+            f"got {len(outputs)} output buffers for {len(numbers)} results",
+            hint="pass one for each output that is returned, None for a new array",
+        )
+    if len(set(numbers)) < len(numbers):
+        raise FusionError(
+            "an output is returned twice", hint="return a copy of it, which can have a buffer of its own: fd.ops.set(x)"
+        )
+    return list(zip(numbers, outputs, strict=True))
+
+
+def _check_buffer(
+    fusion: Fusion, device: ArrayDevice, facts: CallFacts, value: int, buffer: Any, name: str, apart: bool
+) -> Any:
+    """Returns a buffer as an array of the device. Raises if it does not fit its result."""
+    expected = fusion.values[value]
+    if not expected.is_tensor:
+        raise FusionError(f"{name}: the result is a number", hint="give None for it")
+    if value in fusion.inputs:
+        raise FusionError(f"{name}: the result is input T{value} itself", hint="give None, or return fd.ops.set of it")
+    dtype = dtype_of_argument(buffer, name)
+    check_can_change(kind_of(buffer), name)
+    shape = tuple(evaluate(extent, facts.values) for extent in fusion.shape_of(value))
+    if tuple(buffer.shape) != shape:
+        raise ShapeError(f"{name} has shape {tuple(buffer.shape)}, the result has {shape}", hint="pass another buffer")
+    if dtype is not expected.dtype:
+        raise DtypeError(
+            f"{name} is {dtype}, the result is {expected.dtype}", hint="pass another buffer, or cast the result"
+        )
+    array = buffer if apart else device.as_array(buffer)
+    _check_writable(device, array, name)
+    return array
+
+
+def _check_writable(device: ArrayDevice, array: Any, name: str) -> None:
+    if isinstance(array, ShapeDtype):
+        return
+    if not device.is_writable(array):
+        raise ReadOnlyError(f"{name} is read-only", hint="pass an array that can be written, such as x.copy()")
+    axis = broadcast_axis(array.shape, array.strides)
+    if axis is not None:
+        raise UnsupportedError(
+            f"{name} is broadcast: its {array.shape[axis]} elements on axis {axis} share one address",
+            hint="pass x.copy()",
+        )
+
+
+def _describe(
+    fusion: Fusion, device: ArrayDevice, entry: tuple[int, int, Any],
+    entries: Sequence[tuple[int, int, Any]] | None, arguments: Mapping[int, Any], strides: dict[str, int],
+) -> OutputBuffer:  # fmt: skip
+    """Describes a buffer and records its strides. entries: the buffers of all results, None if none overlap."""
+    value, memory, array = entry
+    if isinstance(array, ShapeDtype):
+        return OutputBuffer(value, memory, None, True, True, (memory,))
+    same, shares = ((), ()) if entries is None else _find_overlaps(fusion, device, entry, entries, arguments)
+    layout = None
+    if not device.is_plain(array):
+        layout = strided(array.shape, array.strides, array.dtype.itemsize, device.is_aligned(array))
+        for axis, stride in enumerate(array.strides):
+            strides[stride_name(value, axis)] = stride // array.dtype.itemsize
+    is_wide = not device.uses_alignment or device.is_wide(array)
+    nested = is_nested(array.shape, array.strides, array.dtype.itemsize)
+    return OutputBuffer(value, memory, layout, is_wide, nested, same, shares)
+
+
+def _find_overlaps(
+    fusion: Fusion, device: ArrayDevice, entry: tuple[int, int, Any], entries: Sequence[tuple[int, int, Any]],
+    arguments: Mapping[int, Any],
+) -> tuple[tuple[int, ...], tuple[int, ...]]:  # fmt: skip
+    """Returns `same` and `shares` of `OutputBuffer`. Raises FusionError if two results share bytes."""
+    value, memory, array = entry
+    same: list[int] = []
+    shares: list[int] = []
+    for number in fusion.tensor_inputs:
+        overlap = SAME if number == memory else relation(device, array, arguments[number])
+        if overlap != APART:
+            (same if overlap == SAME else shares).append(number)
+    for other_value, _, other_array in entries:
+        if other_value != value and relation(device, array, other_array) != APART:
+            raise FusionError(
+                f"the output buffers of T{other_value} and T{value} overlap", hint="pass two separate arrays"
+            )
+    return tuple(same), tuple(shares)
