@@ -43,7 +43,7 @@ class Option:
     def check(self, value: Any, origin: str) -> bool | int | str:
         """Converts a value to the kind of the option. Raises OptionError for a value that it does not take."""
         kind = type(self.default)
-        if issubclass(kind, StrEnum) and value in self.choices:
+        if issubclass(kind, StrEnum) and isinstance(value, str) and value in self.choices:
             return kind(value)
         if type(value) is kind and isinstance(value, str) and self.words:
             return self._check_words(value, origin)

@@ -230,7 +230,7 @@ def test_a_rule_that_cannot_be_called_is_refused(value: Any) -> None:
         fuse(two, merge=value)
     with pytest.raises(TraceError, match=r"^segment: merge cannot be "):
         recorded().segment(merge=value)
-    with pytest.raises(TypeError, match="a predicate is a function of two groups"):
+    with pytest.raises(TypeError, match="a predicate must be a function of two groups"):
         rules.both(rules.library_alone, value)
 
 

@@ -23,7 +23,6 @@ def no_cupy(monkeypatch):
 def test_without_cupy_no_object_is_a_gpu_array_and_nothing_is_imported(monkeypatch):
     monkeypatch.delitem(sys.modules, "cupy", raising=False)
     assert not cuda_arrays.is_array(np.zeros(3))
-    assert not cuda_arrays.is_foreign_array(np.zeros(3))
     assert "cupy" not in sys.modules
 
 
@@ -45,16 +44,3 @@ def test_without_nvrtc_the_error_says_where_it_was_looked_for(monkeypatch):
             nvrtc.compile_source("", "k", architecture="sm_90")
     finally:
         nvrtc.nvrtc.cache_clear()
-
-
-def test_a_foreign_gpu_array_is_known_by_its_dlpack_device():
-    class Foreign:
-        def __dlpack_device__(self) -> tuple[int, int]:
-            return (2, 0)
-
-    class OnHost:
-        def __dlpack_device__(self) -> tuple[int, int]:
-            return (1, 0)
-
-    assert cuda_arrays.is_foreign_array(Foreign())
-    assert not cuda_arrays.is_foreign_array(OnHost())

@@ -260,12 +260,6 @@ def address(array: npt.NDArray[np.generic]) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-def set_cache_limit(limit: int) -> None:
-    """Sets the limit of the cache of freed buffers, in bytes. 0 turns the cache off."""
-    _cache.limit = limit if _counts_references() else 0
-    _cache.clear()
-
-
 def clear_cache() -> None:
     """Frees all cached buffers that are not in use."""
     _cache.clear()

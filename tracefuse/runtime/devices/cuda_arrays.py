@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse.caches import memoized
-from tracefuse.dtypes import DType, dtype_of
+from tracefuse.dtypes import DType
 from tracefuse.errors import DeviceError, DtypeError, OutOfMemoryError
 
 ALIGNMENT = 64  # the guaranteed alignment of every array that tracefuse allocates; CuPy's pool aligns to 512
@@ -62,31 +62,6 @@ def is_array(value: object) -> bool:
     """Whether `value` is a CuPy array."""
     cupy = sys.modules.get("cupy")
     return cupy is not None and isinstance(value, cupy.ndarray)
-
-
-def is_foreign_array(value: object) -> bool:
-    """Whether `value` is an array of another library on a CUDA device that exports DLPack."""
-    device = getattr(value, "__dlpack_device__", None)
-    if device is None or isinstance(value, np.ndarray) or is_array(value):
-        return False
-    kind = int(device()[0])
-    return kind in (2, 13)  # kDLCUDA, kDLCUDAManaged of dlpack.h
-
-
-def from_foreign(value: object) -> Any:
-    """Returns a CuPy array that shares the memory of a foreign GPU array, ordered after the work queued on it.
-
-    Raises DtypeError for dtypes that CuPy does not support, DeviceError for arrays that do not export DLPack.
-    """
-    cupy = _cupy()
-    try:
-        array = cupy.from_dlpack(value)
-    except NotImplementedError as error:
-        raise DtypeError(f"{type(value).__name__} cannot become a CuPy array: {error}") from error
-    except (AttributeError, BufferError, RuntimeError) as error:
-        raise DeviceError(f"{type(value).__name__} does not export its memory: {error}") from error
-    dtype_of(array.dtype)
-    return array
 
 
 # ---------------------------------------------------------------------------------------------------------------------
