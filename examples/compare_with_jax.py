@@ -1,8 +1,8 @@
-"""The same functions under tracefuse and jax.jit: values, kernels, first and later calls, new batch sizes, on the CPU.
+"""Compares tracefuse and jax.jit on the CPU: results, kernels, first and later calls, new batch sizes.
 
     python examples/compare_with_jax.py
 
-Each function is written once over a namespace: NumPy's for tracefuse, jax.numpy for jax.
+Each function takes a namespace: numpy for tracefuse, jax.numpy for jax.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ def rotate_and_add(xp: Any, x: Any) -> Any:
     return x + xp.concatenate([-x[..., half:], x[..., :half]], axis=-1)
 
 
-def waited(function: Callable[..., Any]) -> Callable[..., Any]:
-    """jax returns before the work is done on most platforms; the clock must not."""
+def wait_for(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Waits for the result, since jax dispatches asynchronously."""
     return lambda *arguments: jax.block_until_ready(function(*arguments))
 
 
-def timed(function: Callable[..., Any], *arguments: Any) -> float:
+def measure(function: Callable[..., Any], *arguments: Any) -> float:
     start = time.perf_counter()
     function(*arguments)
     return time.perf_counter() - start
 
 
-def kernels_of_jax(compiled: Any, *arguments: Any) -> int:
-    """The instructions that do work in the entry computation that XLA compiled."""
+def count_jax_kernels(compiled: Any, *arguments: Any) -> int:
+    """Counts the instructions in XLA's entry computation that do work."""
     text = compiled.lower(*arguments).compile().as_text()
     entry = text[text.index("ENTRY") :].splitlines()[1:]
     free = (" parameter(", " constant(", " tuple(", " get-tuple-element(", " bitcast(")
@@ -59,23 +59,23 @@ def kernels_of_jax(compiled: Any, *arguments: Any) -> int:
 def compare(function: Callable[..., Any]) -> None:
     x = np.random.default_rng(0).standard_normal((1024, 512), dtype=np.float32)
     ours, theirs = fuse(lambda x: function(np, x)), jax.jit(lambda x: function(jnp, x))
-    there = jnp.asarray(x)
+    device_x = jnp.asarray(x)
 
-    first_ours, first_theirs = timed(ours, x), timed(waited(theirs), there)
-    ratio = [[timed(ours, x), timed(waited(theirs), there)] for _ in range(60)]
-    later_ours, later_theirs = map(statistics.median, zip(*ratio, strict=True))
+    first_ours, first_theirs = measure(ours, x), measure(wait_for(theirs), device_x)
+    times = [[measure(ours, x), measure(wait_for(theirs), device_x)] for _ in range(60)]
+    later_ours, later_theirs = map(statistics.median, zip(*times, strict=True))
     expected = function(np, x.astype(np.float64))
-    errors = [np.abs(np.asarray(result) - expected).max() for result in (ours(x), theirs(there))]
-    for result in (ours(x), theirs(there)):
+    errors = [np.abs(np.asarray(result) - expected).max() for result in (ours(x), theirs(device_x))]
+    for result in (ours(x), theirs(device_x)):
         np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
 
     sizes = range(500, 520)
     for rows in sizes:
-        np.testing.assert_allclose(ours(x[:rows]), np.asarray(theirs(there[:rows])), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(ours(x[:rows]), np.asarray(theirs(device_x[:rows])), rtol=1e-4, atol=1e-5)
 
     print(f"{function.__name__}")
     print(f"  largest difference from float64: tracefuse {errors[0]:.1e}, jax.jit {errors[1]:.1e}")
-    print(f"  kernels: tracefuse {len(ours.segments(x))}, jax.jit {kernels_of_jax(theirs, there)} (XLA's entry)")
+    print(f"  kernels: tracefuse {len(ours.segments(x))}, jax.jit {count_jax_kernels(theirs, device_x)} (XLA's entry)")
     print(f"  first call: tracefuse {1e3 * first_ours:.0f} ms, jax.jit {1e3 * first_theirs:.0f} ms")
     print(f"  later calls: tracefuse {1e6 * later_ours:.0f} us, jax.jit {1e6 * later_theirs:.0f} us")
     compiles = ours.cache_info().compiles

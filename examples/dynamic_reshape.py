@@ -1,7 +1,7 @@
-"""Reshapes and slices whose sizes are known at the call alone, and what compiles for them.
+"""Reshapes and slices whose sizes are known only at the call, and how many kernels they compile.
 
-The definition is recorded once, with the target shape as integer inputs. Each call merges and splits axes as its sizes
-say; calls that merge and split alike share their kernels, whatever the sizes are.
+The definition is recorded once, with the target shape as integer inputs. The sizes of each call decide which axes it
+merges and splits; calls that merge and split the same axes share their kernels.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ for shape, new_shape in [
     x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
     (result,) = fd.execute([x, *new_shape])
     assert np.array_equal(result, 2 * x.reshape(new_shape))
-    found = fd.concretization([x, *new_shape])
-    is_new = found.key not in known
-    known.append(found.key)
-    print(f"{shape} -> {new_shape}: {found.reshapes[0]}{' (new)' if is_new else ''}")
+    concrete = fd.concretization([x, *new_shape])
+    is_new = concrete.key not in known
+    known.append(concrete.key)
+    print(f"{shape} -> {new_shape}: {concrete.reshapes[0]}{' (new)' if is_new else ''}")
 
 try:
     fd.execute([x, 8, 4, -1, 9])

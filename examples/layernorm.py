@@ -1,9 +1,9 @@
-"""Layer normalisation: the result, the segments, the kernel and the time, on the CPU.
+"""Layer normalization on the CPU: the result, the segments, the kernel and the time.
 
     python examples/layernorm.py
 
-The function is plain NumPy; `@fuse` records it at its first call and compiles what was recorded. Rows and columns stay
-symbolic, so the small arrays that are checked and the large ones that are timed run the same trace.
+The function is plain NumPy. `@fuse` traces it at its first call and compiles the trace. Rows and columns stay symbolic,
+so the small and the large arrays below share one trace.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def arguments(rows: int, columns: int) -> list[np.ndarray]:
     return [random.standard_normal(shape, dtype=np.float32) for shape in shapes]
 
 
-def median_time(function, given) -> float:  # type: ignore[no-untyped-def]
+def median_time(function, inputs) -> float:  # type: ignore[no-untyped-def]
     times = []
     for _ in range(40):
         start = time.perf_counter()
-        function(*given)
+        function(*inputs)
         times.append(time.perf_counter() - start)
     return statistics.median(times)
 
@@ -55,12 +55,13 @@ for segment in fused.segments(*small):
     print(segment.kernel)
 
 print("\nAgainst NumPy in float64:")
-for given in (small, large):
-    difference = np.abs(fused(*given) - layernorm(*(array.astype(np.float64) for array in given))).max()
-    print(f"  {given[0].shape}: largest difference {difference:.1e}")
+for inputs in (small, large):
+    difference = np.abs(fused(*inputs) - layernorm(*(array.astype(np.float64) for array in inputs))).max()
+    print(f"  {inputs[0].shape}: largest difference {difference:.1e}")
     assert difference < 1e-5, "the result is wrong"
 print(f"  {fused.cache_info().traces} trace for both sizes")
 
 print("\nTime a call, 2048 x 1024 float32:")
-own, numpy_time = median_time(fused, large), median_time(layernorm, large)
-print(f"  tracefuse {1e6 * own:.0f} us, NumPy {1e6 * numpy_time:.0f} us: {numpy_time / own:.1f} times as fast")
+fused_time, numpy_time = median_time(fused, large), median_time(layernorm, large)
+speedup = numpy_time / fused_time
+print(f"  tracefuse {1e6 * fused_time:.0f} us, NumPy {1e6 * numpy_time:.0f} us: {speedup:.1f} times as fast")

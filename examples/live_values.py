@@ -1,8 +1,8 @@
-"""A definition, its segments, and what is live while they run.
+"""A definition, its segments, and the live values while they run.
 
-A predicate decides where a segment may not grow on: here after a reduction only movement ops. Every segment is a
-definition of its own; its maps say which of its numbers stands for which of the original's. Tensors are released right
-after their last reader; extents (-1, -2, ...) are integers and stay.
+A predicate restricts the segments: here only movement ops may follow a reduction. Every segment is a definition of its
+own, and its maps relate its value numbers to those of the original. A tensor is released right after its last reader;
+extents (-1, -2, ...) are integers and stay.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Rotary embeddings with a residual: one kernel that reads the same array at two places, for every sequence length.
+"""Rotary embeddings with a residual: one kernel for every sequence length, which reads one array at two places.
 
     python examples/rope.py
 
-The rotation swaps the halves of the last axis. Fused with the residual, each element is read where it is and where its
-partner is; the loop is cut at the middle, so that no element is chosen by a test.
+The rotation swaps the halves of the last axis. Fused with the residual, the kernel reads each element and its partner
+in the other half. The loop is split at the middle, so that no element needs a branch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def rope(x, cosine, sine):  # type: ignore[no-untyped-def]
 
 
 def arguments(length: int, width: int = 64) -> list[np.ndarray]:
-    """(head, position, channel) and, for each position and channel, a cosine and a sine."""
+    """x of (head, position, channel), and a cosine and a sine of (position, channel)."""
     frequencies = 10000.0 ** (-np.arange(width // 2) / (width // 2))
     angles = np.arange(length)[:, None] * np.concatenate((frequencies, frequencies))
     x = np.random.default_rng(0).standard_normal((8, length, width))
@@ -39,8 +39,8 @@ for segment in fused.segments(*small):
 
 print("\nAgainst NumPy in float64, one compile for every length:")
 for length in (16, 17, 100, 1000):
-    given = arguments(length)
-    difference = np.abs(fused(*given) - rope(*(a.astype(np.float64) for a in given))).max()
+    inputs = arguments(length)
+    difference = np.abs(fused(*inputs) - rope(*(a.astype(np.float64) for a in inputs))).max()
     assert difference < 1e-5, "the result is wrong"
 print(f"  4 lengths, {fused.cache_info().traces} trace, {fused.cache_info().compiles} plan")
 
@@ -53,6 +53,6 @@ print("\nThe middle as an argument of the kernel, for widths that change:")
 with options(concretize_resize_extents="off"):
     symbolic = fuse(rope)
     for width in (32, 64, 128):
-        given = arguments(20, width)
-        assert np.allclose(symbolic(*given), rope(*given), atol=1e-5)
+        inputs = arguments(20, width)
+        assert np.allclose(symbolic(*inputs), rope(*inputs), atol=1e-5)
     print(f"  3 widths, {symbolic.cache_info().compiles} plan")

@@ -1,9 +1,9 @@
-"""Values on streams, and the host programs that they become.
+"""Stream-parallel loops, and their host programs.
 
-An axis of a value is marked: its slices are then computed in a loop whose iterations go to streams (CUDA streams on a
-GPU, threads on the CPU). Three chains of copies, with one op a segment, show the loops: one copy; two that share a
-loop; and two loops that a copy of the whole separates. A value that lives only within a loop gets as many slices as
-there are streams. In a fused function `tracefuse.stream_parallel` marks a value.
+A marked axis of a value becomes a loop over its slices, whose iterations run on streams (CUDA streams on a GPU, threads
+on the CPU). Three chains of copies, with one op per segment, show the loops: one copy, two copies that share a loop,
+and two loops separated by a copy of the whole value. A value that lives only within a loop has one slot per stream. In
+a fused function, `tracefuse.stream_parallel` marks a value.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ print(fd.host_program([x], merge=rules.one_op_a_segment))
 for count in (1, 3, 4, 20):
     (result,) = fd.execute([x], number_of_streams=count)
     assert np.array_equal(result, x), count
-for disable, room in (("loop_buffer_reuse", "room for all slices"), ("", "a slot for each stream")):
+for disable, memory in (("loop_buffer_reuse", "a slot for each slice"), ("", "a slot for each stream")):
     with options(disable=disable):
-        print(f"with {room}: {fd.explain([x]).memory.peak} bytes allocated at most")
+        print(f"with {memory}: {fd.explain([x]).memory.peak} bytes allocated at most")
 print()
 
 

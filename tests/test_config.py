@@ -88,7 +88,7 @@ def test_an_option_with_an_enum_takes_its_words_and_its_members() -> None:
 
 
 def test_options_do_not_change() -> None:
-    with pytest.raises(AttributeError, match="options do not change"):
+    with pytest.raises(AttributeError, match="Options is immutable"):
         config.resolve().debug = 3
 
 

@@ -336,7 +336,7 @@ def test_a_foreign_package_called_segments_is_named(tmp_path: Path) -> None:
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import tracefuse"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.stderr.splitlines()[-1] == (
-        f"ImportError: the package 'segments' at {tmp_path / 'segments.py'} is not the one that tracefuse comes with: "
+        f"ImportError: the package 'segments' at {tmp_path / 'segments.py'} is not tracefuse's: "
         "uninstall the other distribution that installs a top-level 'segments', then reinstall tracefuse"
     )
 

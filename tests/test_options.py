@@ -163,13 +163,13 @@ def test_questions_are_answered_with_the_options_of_the_decorator() -> None:
     [
         (
             {"disable": "fusoin"},
-            f"option disable cannot hold 'fusoin' (@fuse)\n  hint: a comma list of {', '.join((*FEATURES, *PASSES))}; "
-            "did you mean 'fusion'?",
+            "option disable cannot hold 'fusoin' (@fuse)\n  hint: give a comma-separated list of "
+            f"{', '.join((*FEATURES, *PASSES))}; did you mean 'fusion'?",
         ),
         (
             {"dump": "kernel,sources"},
-            "option dump cannot hold 'sources' (@fuse)\n  hint: a comma list of fusion, passes, concretized, segments, "
-            "kernel, source, host_ir; did you mean 'source'?",
+            "option dump cannot hold 'sources' (@fuse)\n  hint: give a comma-separated list of fusion, passes, "
+            "concretized, segments, kernel, source, host_ir; did you mean 'source'?",
         ),
         ({"debug": 5}, "option debug cannot be 5 (@fuse)\n  hint: give an integer from 0 to 4"),
         ({"threads": -1}, "option threads cannot be -1 (@fuse)\n  hint: give an integer from 0 to 4096"),

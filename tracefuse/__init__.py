@@ -1,6 +1,6 @@
-"""tracefuse: NumPy-style functions recorded, split into segments and compiled for NumPy and CuPy arrays.
+"""tracefuse: traces NumPy-style functions, splits them into segments and compiles them for NumPy and CuPy arrays.
 
-Importing this loads neither cupy, jax, torch nor llvmlite. What is heavier to load is loaded at its first use.
+Importing the package loads none of cupy, jax, torch and llvmlite; public names load their modules at first use.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if not hasattr(_segments, "IndexMap") and not os.path.isfile(
     os.path.join(os.path.dirname(_segments.__file__ or ""), "partition.py")
 ):
     raise ImportError(
-        f"the package 'segments' at {_segments.__file__} is not the one that tracefuse comes with: uninstall the other "
+        f"the package 'segments' at {_segments.__file__} is not tracefuse's: uninstall the other "
         "distribution that installs a top-level 'segments', then reinstall tracefuse"
     )
 
@@ -87,7 +87,7 @@ __all__ = [
     "xp",
 ]
 
-# Where each public name is defined: the module, and the attribute of it unless the name is the module itself.
+# The module and attribute of each public name; None if the name is the module itself.
 _WHERE = {
     "DataType": ("dtypes", "DataType"),
     "FusionDefinition": ("definition.fusion_definition", "FusionDefinition"),

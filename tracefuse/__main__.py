@@ -1,7 +1,4 @@
-"""`python -m tracefuse` prints what tracefuse runs with here.
-
-Knows: `show_config`. Must not know: anything else.
-"""
+"""`python -m tracefuse` prints versions, devices, options and the cache folder."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The table of caches: what this process keeps beyond a call, and how each cache is cleared.
+"""The registry of caches: everything that the process keeps between calls, and how to clear it.
 
-A cache holds what could be computed again. Each one registers here, next to its definition, so that `clear_caches` and
-the table of docs/caches_and_security.md cannot miss one.
+A cache holds only what can be recomputed. Each cache registers next to its definition, so that `clear_caches` and the
+table in docs/caches_and_security.md are complete.
 
-Knows: names, bounds, functions that clear. Must not know: what a cache holds.
+Must not know: what a cache holds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key")
-Held = TypeVar("Held")
+Value = TypeVar("Value")
 Function = TypeVar("Function", bound=Callable[..., object])
 
 THE_PROCESS = "the process"
@@ -24,10 +24,11 @@ NEVER = "never"
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """One row of the table.
+    """The description of a cache.
 
-    name: the module and the attribute, without `tracefuse.`. owner: what the cache dies with. cleared_by: who empties
-    it. clear: empties it now; None where only its owner can.
+    name: module and attribute, without `tracefuse.`. keeps, key, bound: its entries, their key, and its limit. owner:
+    the object whose lifetime the cache shares. cleared_by: the function that empties it. clear: empties it; None if
+    only its owner can.
     """
 
     name: str
@@ -40,64 +41,64 @@ class Cache:
 
 
 TABLE: dict[str, Cache] = {}
-"""Every cache of the modules that are imported, by name."""
+"""The caches of all imported modules, by name."""
 
 
 def register(cache: Cache) -> None:
-    """Adds a row; a cache that can be cleared from here is cleared by `clear_caches`."""
+    """Adds a cache. `clear_caches` calls its `clear`."""
     TABLE[cache.name] = cache
 
 
 def memoized(keeps: str, *, key: str, most: int | None, bound: str = "", clears: bool = True) -> (
     Callable[[Function], Function]
 ):  # fmt: skip
-    """Decorates a function to remember its results, and registers that cache.
+    """Decorates a function with a registered LRU cache.
 
-    most: results kept; None where the arguments bound them, as `bound` says. clears: whether `clear_caches` forgets
-    them; not for a fact of the machine or for an object that there must be one of.
+    most: results to keep; None if the possible arguments limit them, as `bound` says. clears: whether `clear_caches`
+    drops them; False for facts about the machine and for singletons.
     """
 
     def decorate(function: Function) -> Function:
-        remembering = functools.lru_cache(maxsize=most)(function)
+        cached = functools.lru_cache(maxsize=most)(function)
         name = f"{function.__module__.removeprefix('tracefuse.')}.{function.__qualname__}"
-        clear = remembering.cache_clear if clears else None
+        clear = cached.cache_clear if clears else None
         cleared_by = CLEAR_CACHES if clears else NEVER
         kept = bound or ("1" if most == 1 else f"{most}, least recently used")
         register(Cache(name, keeps, key, kept, THE_PROCESS, cleared_by, clear))
-        return remembering  # type: ignore[return-value]
+        return cached  # type: ignore[return-value]
 
     return decorate
 
 
 def clear_all() -> None:
-    """Empties every cache that can be cleared from here, higher layers first: they refer to what lower ones hold."""
+    """Empties every cache that has `clear`, higher layers first, since they refer to entries of lower ones."""
     for cache in reversed(list(TABLE.values())):
         if cache.clear is not None:
             cache.clear()
 
 
-class BoundedTable(dict[Key, Held], Generic[Key, Held]):
-    """A dict that keeps the `most` entries added, or moved to the end, last.
+class BoundedTable(dict[Key, Value], Generic[Key, Value]):
+    """A dict that keeps the last `most` entries that were added or moved to the end.
 
-    Reading is a dict's. Threads may write at the same time; which of their entries stay is not defined.
+    Reads are those of dict. Threads may write concurrently; which of their entries survive is unspecified.
     """
 
     def __init__(self, most: int) -> None:
         super().__init__()
         self.most = most
 
-    def __setitem__(self, key: Key, value: Held) -> None:
+    def __setitem__(self, key: Key, value: Value) -> None:
         super().__setitem__(key, value)
         if len(self) > self.most:
             for oldest in list(self)[: len(self) - self.most]:
                 self.drop(oldest)
 
     def drop(self, key: Key) -> None:
-        """Forgets an entry, to make room for another."""
+        """Evicts an entry."""
         self.pop(key, None)
 
     def move_to_end(self, key: Key) -> None:
-        """Makes an entry the last one to be dropped."""
+        """Makes an entry the last to be evicted."""
         value = self.pop(key, None)
         if value is not None:
             super().__setitem__(key, value)

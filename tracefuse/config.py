@@ -1,11 +1,11 @@
-"""The one table of options.
+"""The table of options, and the options in force.
 
-Each option is an environment variable `TRACEFUSE_NAME`, a keyword of `@fuse`, and `with options(name=value):`; the
-nearest wins: the `with` block, then the decorator, then the environment, then the default. An unknown name or value
-raises OptionError with the close matches. `Options` objects with equal values are the same object, so that a cache key
-compares one pointer.
+Set an option as an environment variable `TRACEFUSE_NAME`, as a keyword of `@fuse`, or for a block with
+`with options(name=value):`. The block overrides the decorator, which overrides the environment, which overrides the
+default. An unknown name or value raises OptionError with the closest matches. `Options` objects with equal values are
+the same object, so comparing two of them in a cache key compares one pointer.
 
-Knows: names, kinds and defaults of options. Must not know: what they do.
+Must not know: what an option does.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from tracefuse.errors import OptionError, shown
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One row.
+    """The definition of an option.
 
-    choices: the values that a string option takes, or none for any string; words: what a comma list may hold. limits:
-    the smallest and the largest value of an integer. changes_code: in cache keys.
+    choices: the values of a string option; empty allows any string. words: the words allowed in a comma-separated list.
+    limits: the smallest and the largest value of an integer. changes_code: whether the value is part of cache keys.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Option:
     limits: tuple[int, int] | None = None
 
     def check(self, value: Any, origin: str) -> bool | int | str:
-        """The value in the option's kind; OptionError for one that it does not take."""
+        """Converts a value to the kind of the option. Raises OptionError for a value that it does not take."""
         kind = type(self.default)
         if issubclass(kind, StrEnum) and isinstance(value, str) and value in self.choices:
             return kind(value)
@@ -62,17 +62,19 @@ class Option:
         return self.limits is None or self.limits[0] <= value <= self.limits[1]
 
     def _check_words(self, value: str, origin: str) -> str:
-        """A comma list without spaces and repeated words."""
-        found = dict.fromkeys(word for part in value.split(",") if (word := part.strip()))
-        for word in found:
+        """Normalizes a comma-separated list: no spaces, each word once. Raises OptionError for an unknown word."""
+        words = dict.fromkeys(word for part in value.split(",") if (word := part.strip()))
+        for word in words:
             if word not in self.words:
                 close = difflib.get_close_matches(word, self.words, 1)
-                hint = f"a comma list of {', '.join(self.words)}" + (f"; did you mean {close[0]!r}?" if close else "")
+                hint = f"give a comma-separated list of {', '.join(self.words)}" + (
+                    f"; did you mean {close[0]!r}?" if close else ""
+                )
                 raise OptionError(f"option {self.name} cannot hold {word!r} ({origin})", hint=hint)
-        return ",".join(found)
+        return ",".join(words)
 
     def parse(self, text: str) -> bool | int | str:
-        """The value that an environment variable spells."""
+        """The value of an environment variable. Raises OptionError for a text that the option does not take."""
         origin = f"TRACEFUSE_{self.name.upper()}"
         if isinstance(self.default, bool):
             word = text.strip().lower()
@@ -86,7 +88,7 @@ class Option:
 
 
 DUMPS = ("fusion", "passes", "concretized", "segments", "kernel", "source", "host_ir")
-"""What `dump` can name."""
+"""The words of `dump`."""
 
 PASSES = (
     "round_scalars",
@@ -94,19 +96,20 @@ PASSES = (
     *("drop_dead_tensors", "decompose", "round_halves", "reduce_in_one_pass"),
     *("split_complex", "tidy_kernel"),
 )
-"""The names of all passes, which `disable` can name; tracefuse/passes/pipeline.py defines them."""
+"""The names of all passes, as `disable` takes them; tracefuse/passes/pipeline.py defines the passes."""
 
 FEATURES = ("passes", "fusion", "concretize_resize_extents", "loop_buffer_reuse")
-"""What `disable` can name besides single passes: all passes that only optimize (passes), that several ops share a
-segment (fusion), that resized axes are static, and that a value which lives only within a loop has a slot for as many
-slices as there are streams."""
+"""The words of `disable` besides single passes.
+
+passes: every pass that only optimizes. fusion: several ops in one segment. concretize_resize_extents: static extents of
+resized axes. loop_buffer_reuse: one slot per stream, in place of one per slice, for a value that lives within a loop.
+"""
 
 
 class ResizeExtents(StrEnum):
-    """How the axes of a resize are keyed.
+    """What a resized axis contributes to the key of a plan.
 
-    ON: by their exact extents. OFF: by whether they broadcast. AUTO: as ON until a resize meets other extents, then as
-    OFF.
+    ON: its exact extent. OFF: whether it broadcasts. AUTO: as ON until the resize meets other extents, then as OFF.
     """
 
     AUTO = "auto"
@@ -120,46 +123,47 @@ class ResizeExtents(StrEnum):
 TABLE: dict[str, Option] = {
     option.name: option
     for option in (
-        Option("target", "auto", "what runs it; auto follows the arrays", ("auto", "cpu", "cuda", "reference")),
-        Option("contract", True, "a multiplication and an addition may become one fused operation"),
-        Option("fast_math", False, "ignore signed zeros, use reciprocals and approximate functions"),
+        Option("target", "auto", "where kernels run; auto follows the arguments", ("auto", "cpu", "cuda", "reference")),
+        Option("contract", True, "contract a multiplication and an addition into one fused multiply-add"),
+        Option("fast_math", False, "ignore signed zeros; use reciprocals and approximate functions"),
         Option("exact_half", False, "round after every operation on float16 and bfloat16"),
-        Option("dynamic", True, "extents stay symbolic; off compiles for each shape"),
+        Option("dynamic", True, "keep extents symbolic; off compiles for each shape"),
         Option(
             "concretize_resize_extents", ResizeExtents.AUTO, "key resizes by their exact extents", tuple(ResizeExtents)
         ),
         Option("eager", False, "call the original function, so that a debugger and print work", changes_code=False),
         Option("graph", False, "launch the kernels of a call as one CUDA graph"),
         Option(
-            "donation", "warn", "what happens where donated memory cannot be used", ("warn", "raise", "ignore"),
+            "donation", "warn", "what to do about a donated array that cannot be reused", ("warn", "raise", "ignore"),
             changes_code=False,
         ),
-        Option("check", False, "compare every segment with the NumPy meaning; indices out of range raise on CUDA too"),
-        Option("threads", 0, "threads that run a CPU kernel at most; 0 is one for each core", limits=(0, 4096)),
+        Option("check", False, "compare segments with the reference implementation; raise for bad indices on CUDA too"),
+        Option("threads", 0, "most threads that run a CPU kernel; 0 is one per core", limits=(0, 4096)),
         Option(
-            "debug", 0, "log 1 segments, times, rebuilt plans; 2 IR, verdicts; 3 kernel source; 4 passes",
+            "debug", 0, "log level: 1 segments, times, new plans; 2 IR, verdicts; 3 kernel source; 4 passes",
             limits=(0, 4), changes_code=False,
         ),
-        Option("dump", "", "what each compilation writes into a folder of its own", words=DUMPS, changes_code=False),
-        Option("dump_dir", "", "folder of what dump writes; empty is tracefuse_dump", changes_code=False),
+        Option("dump", "", "what each compilation writes into its own folder", words=DUMPS, changes_code=False),
+        Option("dump_dir", "", "folder for dump; empty is tracefuse_dump", changes_code=False),
         Option(
             "disable", "", "features and passes to turn off while bisecting a wrong result", words=(*FEATURES, *PASSES)
         ),
         Option(
-            "number_of_streams", 4, "streams that the slices of a value go to", limits=(1, 1024), changes_code=False
+            "number_of_streams", 4, "streams that run the slices of a stream-parallel loop", limits=(1, 1024),
+            changes_code=False,
         ),
         Option(
-            "streams", 1, "streams that independent segments go to; 1 is the caller's alone", limits=(1, 1024),
+            "streams", 1, "streams that run independent segments; 1 uses the caller's", limits=(1, 1024),
             changes_code=False,
         ),
         Option("cache_dir", "", "folder of compiled kernels; empty is the user's cache folder", changes_code=False),
-        Option("cache_limit", 1 << 30, "bytes of compiled kernels on disk at most; 0 is none", changes_code=False),
+        Option("cache_limit", 1 << 30, "most bytes of compiled kernels on disk; 0 keeps none", changes_code=False),
     )
 }  # fmt: skip
 
 
 class Options:
-    """The values of all options as attributes. Made by `resolve`; equal values are one object."""
+    """The values of all options as attributes, immutable. `resolve` returns one object for equal values."""
 
     __slots__ = ("__dict__", "__weakref__")
 
@@ -187,25 +191,25 @@ class Options:
     cache_limit: int
 
     def disables(self, feature: str) -> bool:
-        """Whether `disable` names a feature of FEATURES or a pass."""
+        """Whether `disable` names this feature of FEATURES or this pass."""
         return feature in self.disable.split(",")
 
     def replaced(self, **values: Any) -> Options:
-        """The same with other values."""
+        """These options with some values replaced."""
         return _interned_options({**{name: getattr(self, name) for name in TABLE}, **values})
 
     @property
     def code_key(self) -> tuple[object, ...]:
-        """The values that change what is compiled, for cache keys."""
+        """The values of the options that affect generated code, for cache keys."""
         return tuple(getattr(self, name) for name, option in TABLE.items() if option.changes_code)
 
     @property
     def resizes(self) -> ResizeExtents:
-        """How resized axes are keyed: OFF also where `disable` names the feature."""
+        """The key of resized axes; OFF if `disable` names the feature."""
         return ResizeExtents.OFF if self.disables("concretize_resize_extents") else self.concretize_resize_extents
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("options do not change; use 'with tracefuse.options(...)'")
+        raise AttributeError("Options is immutable; use 'with tracefuse.options(...)'")
 
     def __repr__(self) -> str:
         return f"Options({', '.join(f'{name}={getattr(self, name)!r}' for name in TABLE)})"
@@ -220,13 +224,13 @@ _overrides: ContextVar[dict[str, Any] | None] = ContextVar("tracefuse_options", 
 _environment: dict[str, Any] | None = None
 
 
-def checked(given: Mapping[str, Any], origin: str) -> dict[str, Any]:
-    """Option values by name, checked; OptionError names what is close to an unknown one."""
-    return {name: row_of(name, origin).check(value, origin) for name, value in given.items()}
+def checked(values: Mapping[str, Any], origin: str) -> dict[str, Any]:
+    """Checks option values by name. Raises OptionError, with the closest matches for an unknown name."""
+    return {name: find_option(name, origin).check(value, origin) for name, value in values.items()}
 
 
-def row_of(name: str, origin: str) -> Option:
-    """The row of an option; OptionError where there is none."""
+def find_option(name: str, origin: str) -> Option:
+    """The option with this name. Raises OptionError if there is none."""
     if name not in TABLE:
         close = difflib.get_close_matches(name, TABLE, 3)
         hint = f"did you mean {', '.join(close)}?" if close else f"the options are {', '.join(TABLE)}"
@@ -234,23 +238,23 @@ def row_of(name: str, origin: str) -> Option:
     return TABLE[name]
 
 
-# Variables with the prefix that are no options.
+# Variables with the prefix that are not options.
 _OTHER_VARIABLES = ("TRACEFUSE_HOME",)
 
 
 def read_environment() -> None:
-    """Reads the TRACEFUSE_ variables; done at the first use of an option and again when called."""
+    """Reads the TRACEFUSE_ variables. The first use of an option calls this; later changes need another call."""
     global _environment
-    found = {}
+    values = {}
     for variable, text in os.environ.items():
         if variable.startswith("TRACEFUSE_") and variable not in _OTHER_VARIABLES:
             name = variable.removeprefix("TRACEFUSE_").lower()
-            found[name] = row_of(name, variable).parse(text)
-    _environment = found
+            values[name] = find_option(name, variable).parse(text)
+    _environment = values
 
 
 def resolve(decorator: Mapping[str, Any] | None = None) -> Options:
-    """The options in force for a function with the given keywords of `@fuse`."""
+    """The options in force for a function. decorator: the keywords of its `@fuse`."""
     if _environment is None:
         read_environment()
     values = {name: option.default for name, option in TABLE.items()}
@@ -262,22 +266,22 @@ def resolve(decorator: Mapping[str, Any] | None = None) -> Options:
 
 def _interned_options(values: Mapping[str, Any]) -> Options:
     key = tuple(values.values())
-    found = _interned.get(key)
-    if found is None:
-        found = _interned.setdefault(key, Options(values))
-    return found
+    interned = _interned.get(key)
+    if interned is None:
+        interned = _interned.setdefault(key, Options(values))
+    return interned
 
 
 overrides: Callable[[], dict[str, Any] | None] = _overrides.get
-"""What the enclosing `with options(...)` blocks set, or None: one look for a call that has none."""
+"""The values that the enclosing `with options(...)` blocks set, or None outside of such a block."""
 
 
 @contextmanager
-def options(*unnamed: Any, **given: Any) -> Iterator[None]:
-    """Sets options for the calls inside the `with` block."""
+def options(*unnamed: Any, **values: Any) -> Iterator[None]:
+    """Sets options for the calls inside the `with` block. Raises OptionError for an unknown name or value."""
     if unnamed:
         raise OptionError(f"options() takes names, got {shown(unnamed[0])}", hint="write options(name=value)")
-    new = {**(_overrides.get() or {}), **checked(given, "options()")}
+    new = {**(_overrides.get() or {}), **checked(values, "options()")}
     token = _overrides.set(new)
     try:
         yield

@@ -1,8 +1,9 @@
-"""Data types and the two promotion tables.
+"""Element types: their names in NumPy, in the printed IR and in nvFuser's frontend, and their promotion.
 
-Knows: the element types, their names in NumPy, in the printed IR and in nvFuser's frontend, and how two of them
-promote. Two tables, because two kinds of user come here: `promote_numpy` follows NumPy 2 and the array API (tracer and
-`xp`), `promote_nvfuser` follows PyTorch (`fd.ops`). Must not know: operations, arrays, values.
+There are two promotion rules: `promote_numpy` follows NumPy 2 and the array API (tracers and `xp`), `promote_nvfuser`
+follows PyTorch (`fd.ops`).
+
+Must not know: operations, arrays.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -23,9 +25,9 @@ KINDS = ("bool", "int", "uint", "float", "complex")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """One element type: compared by identity, there is one object for each.
+    """An element type. There is one object per type, compared by identity.
 
-    `name` is NumPy's, `short` the one of the printed IR (`f32`), `kind` one of KINDS, `itemsize` in bytes.
+    name: NumPy's name. short: the name in the printed IR, such as `f32`. kind: one of KINDS. itemsize: in bytes.
     """
 
     name: str
@@ -54,7 +56,7 @@ class DType:
 
     @property
     def compute(self) -> DType:
-        """The type that arithmetic on this one is done in inside a kernel: float32 for the half types, else itself."""
+        """The type of arithmetic on this type in a kernel: float32 for the half types, else itself."""
         return float32 if self.is_half else self
 
     @property
@@ -63,12 +65,12 @@ class DType:
 
     @property
     def real(self) -> DType:
-        """The type of the real part: that of each half of a complex number, else itself."""
+        """The type of the real part of a complex type, else itself."""
         return _PARTS.get(self, self)
 
     @property
     def complex(self) -> DType:
-        """The complex type whose parts have this type: complex64 for the half types, complex128 for integers."""
+        """The complex type with parts of this type; complex64 for the half types, complex128 for integers."""
         if self.is_complex:
             return self
         return complex64 if self.compute is float32 else complex128
@@ -103,7 +105,7 @@ _BY_NUMPY = {d.numpy: d for d in ALL}
 
 
 class DataType(Enum):
-    """nvFuser's names of the element types, as its frontend and its printed definitions spell them."""
+    """nvFuser's names of the element types, as in its frontend and its printed definitions."""
 
     Double = "float64"
     Float = "float32"
@@ -133,7 +135,7 @@ _DATA_TYPE_OF = {d.value: d for d in DataType}
 
 
 def data_type_of(dtype: DType) -> DataType:
-    """nvFuser's name of `dtype`."""
+    """The nvFuser name of `dtype`."""
     return _DATA_TYPE_OF[dtype.name]
 
 
@@ -144,21 +146,22 @@ def _dtype_of(spec: object) -> DType:
         if name in _BY_NAME:
             return _BY_NAME[name]
         raise DtypeError(f"{shown(spec)} is not the type of a value", hint="name a concrete type, as DataType.Float")
-    is_spelled = spec is None or isinstance(spec, str | type | np.dtype | tuple) or hasattr(spec, "dtype")
+    may_name_dtype = spec is None or isinstance(spec, str | type | np.dtype | tuple) or hasattr(spec, "dtype")
     try:
-        found = None if not is_spelled else _BY_NUMPY.get(np.dtype("bfloat16" if spec is ml_dtypes.bfloat16 else spec))  # type: ignore[call-overload]
+        name_or_type: Any = "bfloat16" if spec is ml_dtypes.bfloat16 else spec
+        dtype = _BY_NUMPY.get(np.dtype(name_or_type)) if may_name_dtype else None
     except (TypeError, ValueError, SyntaxError):  # np.dtype parses strings and tuples
-        found = None
-    if found is None or (isinstance(spec, np.dtype) and not spec.isnative):
+        dtype = None
+    if dtype is None or (isinstance(spec, np.dtype) and not spec.isnative):
         names = ", ".join(_BY_NAME)
         raise DtypeError(f"dtype {shown(spec)} is not supported", hint=f"convert to one of: {names}")
-    return found
+    return dtype
 
 
 def dtype_of(spec: object) -> DType:
-    """The DType that `spec` names: a DType, DataType, NumPy dtype or scalar type, name, or Python's bool, int, float...
+    """The DType of a DType, DataType, NumPy dtype or scalar type, name, or Python's bool, int, float or complex.
 
-    Raises DtypeError where tracefuse has no such type.
+    Raises DtypeError for a type that tracefuse does not support.
     """
     if isinstance(spec, DType):
         return spec
@@ -171,7 +174,7 @@ def dtype_of(spec: object) -> DType:
 
 
 def python_kind(value: object) -> str:
-    """The kind of a weak Python scalar; raises DtypeError for anything else."""
+    """The kind of a weak Python scalar. Raises DtypeError for any other value."""
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int):
@@ -184,11 +187,11 @@ def python_kind(value: object) -> str:
 
 
 def check_fits(value: bool | int | float | complex, dtype: DType, what: str) -> None:
-    """DtypeError where a Python number has no meaning in `dtype`: an integer of more bits, a float that no integer is
-    near, a complex number in a real type.
+    """Raises DtypeError for a Python number that `dtype` cannot represent: an integer with too many bits, NaN or
+    infinity in an integer type, a complex number in a real type.
 
-    Negative integers wrap in unsigned types and so do integers up to the unsigned maximum in narrow signed ones;
-    fractions are cut off.
+    Negative integers wrap in unsigned types, as do integers up to the unsigned maximum in narrow signed types.
+    Fractions are truncated.
     """
     if dtype.kind == "bool" or (dtype.is_complex and isinstance(value, complex)):
         return
@@ -214,7 +217,7 @@ def _promote_two_numpy(a: DType, b: DType) -> DType:
         return a
     if bfloat16 in (a, b):
         other = b if a is bfloat16 else a
-        # What NumPy does for float16, with bfloat16 in its place; the two halves together need float32.
+        # As NumPy promotes float16, with bfloat16 in its place. float16 with bfloat16 gives float32.
         if other is float16:
             return float32
         twin = _promote_two_numpy(float16, other)
@@ -223,7 +226,7 @@ def _promote_two_numpy(a: DType, b: DType) -> DType:
 
 
 def _weak(kind: str, strong: DType | None, default: dict[str, DType]) -> DType:
-    """The type of a strong operand beside a Python scalar of `kind`: the operand's own unless the kind is higher."""
+    """Promotes a strong type with a Python scalar of `kind`: the strong type, unless the kind is higher."""
     if strong is None:
         return default[kind]
     if _RANK[kind] <= _RANK[strong.kind]:
@@ -238,7 +241,7 @@ _NVFUSER_DEFAULT = {"bool": bool_, "int": int64, "float": float32, "complex": co
 
 
 def promote_numpy(strong: Iterable[DType], weak: Iterable[str] = ()) -> DType:
-    """NumPy 2's common type of `strong` types and the kinds of `weak` Python scalars."""
+    """The common type under NumPy 2. strong: types of arrays and NumPy scalars. weak: kinds of Python scalars."""
     types = list(strong)
     common = functools.reduce(_promote_two_numpy, types) if types else None
     for kind in sorted(weak, key=_RANK.__getitem__, reverse=True):
@@ -259,13 +262,13 @@ def _promote_two_nvfuser(a: DType, b: DType) -> DType:
     if a.is_half and b.is_half:
         return float32
     if a.is_integer:
-        # PyTorch: an unsigned byte beside a signed type needs the next wider signed type.
+        # PyTorch: uint8 with a signed type promotes to the next wider signed type.
         return _BY_NUMPY[np.promote_types(a.numpy, b.numpy)] if uint64 not in (a, b) else int64
     return a if a.itemsize > b.itemsize else b
 
 
 def promote_nvfuser(tensors: Iterable[DType], scalars: Iterable[DType] = (), weak: Iterable[str] = ()) -> DType:
-    """PyTorch's common type: fd scalars and `weak` Python kinds do not raise a tensor's type within its kind."""
+    """The common type under PyTorch: fd scalars and `weak` Python kinds never widen a tensor within its kind."""
     types = list(tensors)
     common = functools.reduce(_promote_two_nvfuser, types) if types else None
     for scalar in scalars:

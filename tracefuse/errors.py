@@ -1,12 +1,12 @@
-"""The one error tree.
+"""The exceptions of tracefuse.
 
-Every refusal of tracefuse is a `TracefuseError` and also the built-in kind that users expect. A message says what, the
-values, the user's line and what to do:
+Every error that tracefuse raises is a `TracefuseError` and also the built-in exception that a user would expect. Its
+message states what is wrong, the values, the user's line, and what to do:
 
     ShapeError: add: extents differ on axis 1: 4 (x, model.py:8) and 5 (y, model.py:9)
       hint: broadcasting needs one of them to be 1
 
-Knows: kinds of errors and how a message is laid out. Must not know: anything else of tracefuse.
+Must not know: any other module of tracefuse.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _SHORTENED = _Shortened()
 
 
 def shown(value: Any) -> str:
-    """A value as messages show it: short, an array by its type and shape, a class or function by its name."""
+    """A short text of a value for messages: an array by type and shape, a class or function by name."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
     shape = getattr(value, "shape", None)
@@ -68,7 +68,7 @@ def shown(value: Any) -> str:
 
 
 class TracefuseError(Exception):
-    """What every error of tracefuse is. `hint` says what to do, `where` the user's own line (`file.py:12`)."""
+    """The base of every tracefuse error. hint: what to do. where: the user's line, such as `file.py:12`."""
 
     def __init__(self, message: str, *, hint: str | None = None, where: str | None = None) -> None:
         self.message, self.hint, self.where = message, hint, where
@@ -79,13 +79,13 @@ class TracefuseError(Exception):
         return text if self.hint is None else f"{text}\n  hint: {self.hint}"
 
     def locate(self, where: str | None) -> None:
-        """Says where, if that is not said yet."""
+        """Adds the user's line, unless the error has one."""
         if self.where is None and where is not None:
             self.where = where
             self.args = (self._text(),)
 
     def within(self, name: str) -> None:
-        """Says which call it is about, if the message does not begin with that."""
+        """Prefixes the message with the name of a call, unless it begins with that name."""
         if not self.message.startswith((f"{name}:", f"{name} ")):
             self.message = f"{name}: {self.message}"
             self.args = (self._text(),)
@@ -96,7 +96,7 @@ class ShapeError(TracefuseError, ValueError):
 
 
 class AxisError(ShapeError, np.exceptions.AxisError):
-    """An axis that an array does not have; NumPy's own AxisError, and so an IndexError too."""
+    """An axis that an array does not have. Also NumPy's AxisError, and so an IndexError."""
 
     def __str__(self) -> str:
         return self._text()
@@ -107,7 +107,7 @@ class DtypeError(TracefuseError, TypeError):
 
 
 class FusionError(TracefuseError, ValueError):
-    """A definition that is malformed: an unknown value, a value made twice, an output that nothing makes."""
+    """A malformed definition: an unknown value, a value defined twice, an output that no op computes."""
 
 
 class TraceError(TracefuseError, TypeError):
@@ -115,23 +115,23 @@ class TraceError(TracefuseError, TypeError):
 
 
 class ScalarError(TracefuseError, ValueError):
-    """A host scalar with a value that its use does not allow."""
+    """A host scalar whose value is not allowed where it is used."""
 
 
 class IntegerRangeError(ScalarError, OverflowError):
-    """A Python integer that an integer type does not hold."""
+    """A Python integer outside the range of an integer type."""
 
 
 class ConcretizationError(TracefuseError, ValueError):
-    """A reshape or resize that has no meaning for the given sizes."""
+    """A reshape or resize that is impossible for the sizes of a call."""
 
 
 class UnsupportedError(TracefuseError, NotImplementedError):
-    """An input or operation that tracefuse refuses, with what to write instead."""
+    """An input or operation that tracefuse does not support; the hint says what to write instead."""
 
 
 class ReadOnlyError(UnsupportedError, ValueError):
-    """An in-place change of an array that cannot be written, as NumPy refuses it, or of one that a trace only reads."""
+    """An in-place update of a read-only array, as in NumPy, or of a captured array, which a trace only reads."""
 
 
 class DeviceError(TracefuseError, RuntimeError):
@@ -139,11 +139,11 @@ class DeviceError(TracefuseError, RuntimeError):
 
 
 class OutOfMemoryError(DeviceError, MemoryError):
-    """No room for what a call allocates. What the call had allocated is released by then."""
+    """Not enough memory for the allocations of a call. Memory that the call had allocated is released first."""
 
 
 class CompileError(TracefuseError, RuntimeError):
-    """A kernel that its compiler refused; carries the log."""
+    """A kernel that does not compile; the message contains the compiler's log."""
 
 
 class OptionError(TracefuseError, ValueError):
@@ -151,7 +151,7 @@ class OptionError(TracefuseError, ValueError):
 
 
 class OutOfRangeError(TracefuseError, IndexError):
-    """An index outside of the axis that it is for, for an axis that is not there, or of a kind that is no index."""
+    """An index that is out of range, for an axis that does not exist, or of a type that cannot index."""
 
 
 class InternalError(TracefuseError, RuntimeError):

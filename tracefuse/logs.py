@@ -1,9 +1,9 @@
-"""What tracefuse says while it works: the logger "tracefuse", and the levels of the option `debug`.
+"""Logging: the logger "tracefuse" and the levels of the option `debug`.
 
-Levels 1 (segments, times, why a plan was made) go out as INFO, 2 to 4 as DEBUG. Where the application has set up no
-handler for the logger or the root logger, lines go to standard error; else the application's handlers get them.
+Level 1 (segments, times, reasons for new plans) logs as INFO, levels 2 to 4 as DEBUG. Messages go to the handlers of
+the logger or the root logger; if the application has set up none, to standard error.
 
-Knows: the standard library's logging, options. Must not know: what is said.
+Must not know: what is logged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LOGGER = logging.getLogger("tracefuse")
 
 
 class _StandardError(logging.StreamHandler):  # type: ignore[type-arg]
-    """Writes to what sys.stderr is at that moment, which notebooks and tests replace."""
+    """Writes to the current sys.stderr, which notebooks and tests replace."""
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)
@@ -29,19 +29,19 @@ class _StandardError(logging.StreamHandler):  # type: ignore[type-arg]
         super().emit(record)
 
 
-_own = _StandardError()
+_handler = _StandardError()
 
 
 def say(options: Options, level: int, message: Callable[[], str]) -> None:
-    """Logs `message()` if the option `debug` is at least `level`; else it is not called."""
+    """Logs `message()` if the option `debug` is at least `level`; else does not call it."""
     if options.debug < level:
         return
     if LOGGER.level == logging.NOTSET:
         LOGGER.setLevel(logging.DEBUG)
-    # Another handler may have come since, then ours goes.
-    others = any(handler is not _own for handler in LOGGER.handlers)
+    # If the application has added a handler since, ours is removed.
+    others = any(handler is not _handler for handler in LOGGER.handlers)
     if others or logging.getLogger().handlers:
-        LOGGER.removeHandler(_own)
-    elif _own not in LOGGER.handlers:
-        LOGGER.addHandler(_own)
+        LOGGER.removeHandler(_handler)
+    elif _handler not in LOGGER.handlers:
+        LOGGER.addHandler(_handler)
     LOGGER.log(logging.INFO if level == 1 else logging.DEBUG, "%s", message())

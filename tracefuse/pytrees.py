@@ -1,9 +1,9 @@
-"""Arguments and results as trees: leaves, structure and the path of each leaf as Python spells it.
+"""Arguments and results as pytrees: leaves, structure, and the path of each leaf as Python source.
 
-Tuples, lists, dicts, NamedTuples, OrderedDict, deque are nodes; dataclasses and attrs classes become nodes when they
-are first met; `register_pytree_node` adds other classes. None is a leaf.
+Tuples, lists, dicts, NamedTuples, OrderedDict and deque are nodes. Dataclasses and attrs classes are registered as
+nodes on first use, other classes by `register_pytree_node`. None is a leaf.
 
-Knows: optree. Must not know: arrays, tracing.
+Must not know: arrays, tracing.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tracefuse.caches import CLEAR_CACHES, Cache, register
 _NAMESPACE = "tracefuse"
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _registered: set[type] = set()
-# The fields of dataclasses and attrs classes among them.
+# Field names of registered dataclasses and attrs classes.
 _field_names: dict[type, list[str]] = {}
-# Types of leaves that were looked at and are no nodes.
+# Leaf types that are known not to be nodes.
 _plain: set[type] = set()
 register(Cache(
     "pytrees._plain", "types of leaves that are not nodes", "type", "types defined in C", cleared_by=CLEAR_CACHES,
@@ -33,19 +33,19 @@ register(Cache(
 def register_pytree_node(
     cls: type, flatten: Callable[[Any], tuple[Iterable[Any], Any]], unflatten: Callable[[Any, Iterable[Any]], Any]
 ) -> None:
-    """Makes instances of `cls` nodes of pytrees.
+    """Registers `cls` as a pytree node.
 
-    flatten(instance) gives (children, metadata); metadata must be hashable and comparable, it is part of the structure.
-    unflatten(metadata, children) builds the instance again. Raises ValueError for a class that is registered already.
+    flatten(instance) returns (children, metadata). The metadata is part of the structure, and must be hashable and
+    comparable. unflatten(metadata, children) rebuilds the instance. Raises ValueError if the class is registered.
     """
     if cls in _registered:
-        raise ValueError(f"{cls.__name__} is a pytree node already")
+        raise ValueError(f"{cls.__name__} is already a pytree node")
     optree.register_pytree_node(cls, flatten, unflatten, namespace=_NAMESPACE)
     _registered.add(cls)
 
 
 def flatten(tree: Any) -> tuple[list[Any], Any]:
-    """(leaves, structure)."""
+    """Returns (leaves, structure)."""
     leaves, structure = optree.tree_flatten(tree, none_is_leaf=True, namespace=_NAMESPACE)
     if _register_new(leaves):
         return flatten(tree)
@@ -53,7 +53,7 @@ def flatten(tree: Any) -> tuple[list[Any], Any]:
 
 
 def unflatten(structure: Any, leaves: Iterable[Any]) -> Any:
-    """The tree with these leaves."""
+    """Returns the pytree of this structure with these leaves."""
     return optree.tree_unflatten(structure, leaves)
 
 
@@ -63,17 +63,17 @@ def paths(structure: Any, name: str) -> list[str]:
 
 
 def _register_new(leaves: list[Any]) -> bool:
-    """Makes nodes of the dataclasses and attrs classes among the leaves; whether there were any."""
+    """Registers the dataclasses and attrs classes among the leaves; returns whether there were any."""
     new = [cls for cls in map(type, leaves) if cls not in _plain]
-    found = False
+    has_registered = False
     for cls in set(new) - _registered:
         names = _fields(cls)
         if names is not None:
             _register_fields(cls, names)
-            found = True
+            has_registered = True
         elif not cls.__flags__ & _HEAP_TYPE:
-            _plain.add(cls)  # of C; a class that is defined in Python may come and go
-    return found
+            _plain.add(cls)  # a C type; a class defined in Python may be collected
+    return has_registered
 
 
 def _fields(cls: type) -> list[str] | None:
@@ -90,7 +90,7 @@ def _register_fields(cls: type, names: list[str]) -> None:
         return [getattr(instance, name) for name in names], None, names
 
     def unflatten_fields(_: None, children: Iterable[Any]) -> Any:
-        # Not through __init__, which may convert or check what is a tracer here.
+        # Bypasses __init__, which may convert or check values that are tracers here.
         instance: Any = object.__new__(cls)
         for name, child in zip(names, children, strict=True):
             object.__setattr__(instance, name, child)
@@ -104,7 +104,7 @@ def _register_fields(cls: type, names: list[str]) -> None:
 
 
 def field_names(cls: type) -> Sequence[str] | None:
-    """The fields of a dataclass or an attrs class whose instances are nodes, or of a NamedTuple; None for others."""
+    """The fields of a registered dataclass or attrs class, or of a NamedTuple; None for other classes."""
     if cls in _registered:
         return _field_names.get(cls)
     fields: Sequence[str] | None = getattr(cls, "_fields", None)

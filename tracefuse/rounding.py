@@ -1,9 +1,7 @@
 """Conversions to float16 and bfloat16 that round once.
 
-Through float32, which ml_dtypes takes on its way to bfloat16, they would round twice: 2049.0000001 is 2049 in float32
-and then 2048 in float16, whose nearest number is 2050.
-
-Knows: NumPy, dtypes. Must not know: ops, kernels.
+A conversion by way of float32, as in ml_dtypes, rounds twice: 2049.0000001 becomes 2049 in float32 and then 2048 in
+float16, whose nearest number is 2050.
 """
 
 from __future__ import annotations
@@ -16,9 +14,9 @@ from tracefuse.dtypes import DType
 
 
 def round_to_half(values: Any, dtype: DType) -> Any:
-    """Numbers of any real type as `dtype`, float16 or bfloat16: to nearest, ties to even."""
+    """Converts an array of any real type to `dtype`, float16 or bfloat16: to nearest, ties to even."""
     values = np.asarray(values)
-    with np.errstate(all="ignore"):  # beyond the range is infinite, and no surprise
+    with np.errstate(all="ignore"):  # values out of range become infinite
         if values.dtype.kind in "iu" and values.dtype.itemsize == 8:
             values = _sticky(values)
         if values.dtype == np.float64 or values.dtype.kind in "iu":
@@ -27,7 +25,7 @@ def round_to_half(values: Any, dtype: DType) -> Any:
 
 
 def _round_to_odd(values: Any) -> Any:
-    """float32 from float64 with inexact results made odd, so that a second rounding to a half type is the only one.
+    """Rounds float64 to float32 with round-to-odd, after which rounding to a half type is correct.
 
     Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008.
     """
@@ -39,7 +37,7 @@ def _round_to_odd(values: Any) -> Any:
 
 
 def _sticky(values: Any) -> Any:
-    """64-bit integers that float64 holds: beyond 2**53 the low 12 bits become one that says whether any was set."""
+    """Converts 64-bit integers to float64 without rounding: beyond 2**53 one sticky bit replaces the low 12 bits."""
     wide = values.astype(np.float64)
     low = values & values.dtype.type(0xFFF)
     cut = (values - low) + np.where(low != 0, 0x800, 0).astype(values.dtype)

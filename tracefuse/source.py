@@ -1,9 +1,9 @@
-"""Where in the user's own code something happened, and how an error looks from there.
+"""The user's source line of an operation, and tracebacks that end there.
 
-A line is `file.py:12`: the innermost frame that belongs neither to tracefuse nor to NumPy. The frames of tracefuse are
-taken out of tracebacks at the border of a fused function, so that the last frame shown is the user's.
+The user's line, such as `file.py:12`, is that of the innermost frame outside of tracefuse and NumPy. Public functions
+remove tracefuse's frames from tracebacks, so that the last frame shown is the user's.
 
-Knows: frames, tracebacks, code objects. Must not know: what is being traced.
+Must not know: what is being traced.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from tracefuse.generated_code import is_generated
 Function = TypeVar("Function", bound=Callable[..., Any])
 Class = TypeVar("Class", bound=type)
 
-_OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_TRACEFUSE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep
 # Libraries whose functions call back into the tracer.
 _LIBRARIES = tuple(f"{os.sep}site-packages{os.sep}{name}{os.sep}" for name in ("jax", "cupy", "cupyx", "torch"))
 
 MOST_FILES, MOST_LINES = 4096, 16384
-"""File names and user lines that are remembered; the oldest go first."""
+"""File names and user lines that are cached; the oldest are evicted first."""
 _internal: BoundedTable[str, bool] = BoundedTable(MOST_FILES)
 register(Cache(
     "source._internal", "whether a file belongs to tracefuse or a library", "file name", f"{MOST_FILES}, the oldest go",
@@ -42,17 +42,17 @@ register(Cache(
 ))  # fmt: skip
 
 ALL_FRAMES = 4
-"""The level of the option `debug` from which on errors keep tracefuse's own frames."""
+"""The level of the option `debug` at which errors keep tracefuse's frames."""
 
 
 def is_internal(filename: str) -> bool:
-    """Whether a file belongs to tracefuse or NumPy (whose Python wrappers stand between the user and the tracer)."""
+    """Whether a file belongs to tracefuse, NumPy (whose wrappers call the tracer) or a library that calls back."""
     if is_generated(filename):
         return True
     known = _internal.get(filename)
     if known is None:
-        # "<__array_function__ internals>" is what NumPy calls code that it makes.
-        known = filename.startswith((_OWN, _NUMPY, "<__array_function__"))
+        # NumPy compiles its dispatchers under "<__array_function__ internals>".
+        known = filename.startswith((_TRACEFUSE, _NUMPY, "<__array_function__"))
         known = known or any(library in filename for library in _LIBRARIES)
         _internal[filename] = known
     return known
@@ -77,7 +77,7 @@ def user_line() -> str | None:
 
 
 _files: BoundedTable[str, str] = BoundedTable(MOST_LINES)
-"""The file of each line that `user_line` named; where two files have one name, the last."""
+"""The path of the file of each line that `user_line` returned; the last one if two files have one name."""
 register(Cache(
     "source._files", "the path of the file of a user line that messages quote", "`file.py:12`",
     f"{MOST_LINES}, the oldest go", cleared_by=CLEAR_CACHES, clear=_files.clear,
@@ -85,12 +85,12 @@ register(Cache(
 
 
 def text_at(line: str) -> str:
-    """What stands in a line that `user_line` named, without its indentation; empty where its file cannot be read."""
+    """The source of a line that `user_line` returned, without indentation; empty if its file cannot be read."""
     return linecache.getline(_files.get(line, ""), int(line.rpartition(":")[2])).strip()
 
 
 def file_name(frame: FrameType) -> str:
-    """The name of the file of a frame, as messages have it."""
+    """The file name of a frame, as messages show it."""
     return _shown(frame.f_code.co_filename)
 
 
@@ -109,7 +109,7 @@ _CELL_FOLDER = re.compile(r"ipykernel_\d+$")
 
 
 def _shown(filename: str) -> str:
-    """A file without its folders; a cell of a notebook by the number that it was run under, where IPython says so."""
+    """A file name without folders; for a notebook cell its execution count, if IPython knows it."""
     folder, name = os.path.split(filename)
     old = _OLD_CELL.fullmatch(filename)
     if old is not None:
@@ -123,15 +123,15 @@ def _shown(filename: str) -> str:
 
 
 def local_name(value: Any) -> str | None:
-    """The name that the user's innermost frame has for this very object, if it has one."""
+    """The name of the local variable in the user's innermost frame that is this object, if there is one."""
     frame = user_frame()
     if frame is None or frame.f_code.co_name == "<module>":
         return None
-    return next((name for name, held in frame.f_locals.items() if held is value and name.isidentifier()), None)
+    return next((name for name, local in frame.f_locals.items() if local is value and name.isidentifier()), None)
 
 
 def without_own_frames(traceback: TracebackType | None) -> TracebackType | None:
-    """The traceback with the frames of tracefuse, and of what it was called through, left out."""
+    """The traceback without the frames of tracefuse and of the libraries between it and the user."""
     frames = list(_entries(traceback))
     rest: TracebackType | None = None
     for entry in reversed(frames):
@@ -147,26 +147,26 @@ def _entries(traceback: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def hide_own_frames(error: BaseException) -> None:
-    """Takes the frames of tracefuse out of the traceback of an error that is about the user's code.
+    """Removes tracefuse's frames from the traceback of an error about the user's code.
 
-    An error of tracefuse that does not say where gets the user's line. A bug of tracefuse keeps all of its frames: an
-    InternalError, and any other error that began in tracefuse; so does every error under `debug=4`. To be called where
-    an error leaves tracefuse, followed by a bare `raise`, which adds no frame.
+    A TracefuseError without a line gets the user's line. An InternalError and any other exception raised inside
+    tracefuse are bugs and keep all frames; so does every error under `debug=4`. Call this where an error leaves
+    tracefuse, followed by a bare `raise`, which adds no frame.
     """
     if isinstance(error, TracefuseError):
         is_own_bug = isinstance(error, InternalError)
-        if not is_own_bug and not isinstance(error, OptionError):  # that one names the decorator or the variable
+        if not is_own_bug and not isinstance(error, OptionError):  # its message names the decorator or the variable
             error.locate(user_line())
     else:
         *_, innermost = _entries(error.__traceback__)
         innermost_file = innermost.tb_frame.f_code.co_filename
-        is_own_bug = innermost_file.startswith(_OWN) or is_generated(innermost_file)
+        is_own_bug = innermost_file.startswith(_TRACEFUSE) or is_generated(innermost_file)
     if not is_own_bug and config.resolve().debug < ALL_FRAMES:
         error.__traceback__ = without_own_frames(error.__traceback__)
 
 
 def _as_wrong_call(error: Exception, function: Callable[..., Any]) -> Exception:
-    """A TraceError where the call itself failed, which left no frame of the function; other errors as they are."""
+    """A TraceError if the call itself failed, which leaves no frame of the function; else the error."""
     if not isinstance(error, TypeError) or error.__traceback__ is None or error.__traceback__.tb_next is not None:
         return error
     parameters = inspect.signature(function).parameters.values()
@@ -175,17 +175,17 @@ def _as_wrong_call(error: Exception, function: Callable[..., Any]) -> Exception:
 
 
 def hides_own_frames(function: Function) -> Function:
-    """A public function whose errors show the user's frames only; a call that it does not take is a TraceError."""
+    """Decorates a public function: its errors show only the user's frames, and wrong arguments raise TraceError."""
 
     @functools.wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:
         try:
             return function(*arguments, **keywords)
         except Exception as error:
-            wrong = _as_wrong_call(error, function)
-            if wrong is not error:
-                hide_own_frames(wrong)
-                raise wrong from None
+            wrong_call = _as_wrong_call(error, function)
+            if wrong_call is not error:
+                hide_own_frames(wrong_call)
+                raise wrong_call from None
             hide_own_frames(error)
             raise
 
@@ -193,7 +193,7 @@ def hides_own_frames(function: Function) -> Function:
 
 
 def methods_hide_own_frames(cls: Class) -> Class:
-    """A class whose methods hide frames, also its operators; not those that Python's attribute access calls."""
+    """Decorates the public methods and operators of a class with `hides_own_frames`, except for attribute access."""
     for name, method in list(vars(cls).items()):
         is_special = name.startswith("__") and name.endswith("__")
         is_public = not name.startswith("_") or (is_special and name not in ("__init__", "__getattr__", "__repr__"))

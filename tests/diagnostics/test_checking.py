@@ -75,8 +75,8 @@ def test_a_wrong_kernel_is_named_with_its_segment_the_element_and_the_line() -> 
         executable([X, X.T.copy()])
     (value,) = fusion.outputs
     assert re.fullmatch(
-        rf"segment 2 \(row\) is not its NumPy meaning, first at \w+: T\d+\[.*7\] is \S+, not \S+ within \S+ "
-        rf"\(1 of \d+ elements\) \(test_checking.py:{line_of('* 2') - 0}\)\n  hint: .*report it.*",
+        rf"segment 2 \(row\) differs from the reference implementation, first at \w+: T\d+\[.*7\] is \S+, not \S+ "
+        rf"within \S+ \(1 of \d+ elements\) \(test_checking.py:{line_of('* 2') - 0}\)\n  hint: .*report it.*",
         str(error.value),
     ), str(error.value)
     assert f"T{value}[7, 7]" in str(error.value) or "mean" in str(error.value)
@@ -138,7 +138,7 @@ def test_what_the_array_library_computes_on_streams_is_compared_too(
 
         monkeypatch.setattr(HostCall, "__call__", off)
         where = rf"\(test_checking.py:{line_of('# by the array library')}\)"
-        with pytest.raises(InternalError, match=rf"is not its NumPy meaning, first at mul: .*{where}"):
+        with pytest.raises(InternalError, match=rf"differs from the reference implementation, first at mul: .*{where}"):
             fuse(sliced, check=True)(X, X + 1)
 
 
@@ -195,7 +195,7 @@ def test_a_fault_of_the_device_is_named_with_its_segment(good: int, what: str) -
         f"{what}segment 0 (pointwise) failed on the device: "
         "work on device 0 failed: an illegal memory access was encountered "
         f"(test_checking.py:{line_of('device=Faulty(good)') - 1})\n"
-        "  hint: after a fault of a GPU nothing runs there any more: start a new process"
+        "  hint: a GPU fault ends the CUDA context: start a new process"
     )
 
 

@@ -167,8 +167,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Pat
     with pytest.raises(tracefuse.OptionError) as error:
         fuse(model, dump="fusion", dump_dir=str(tmp_path / "file"))(X, W)
     assert str(error.value) == (
-        f"option dump: nothing can be written in {tmp_path / 'file'}: File exists\n"
-        "  hint: set dump_dir to another folder"
+        f"option dump: cannot write in {tmp_path / 'file'}: File exists\n  hint: set dump_dir to another folder"
     )
 
 

@@ -376,7 +376,7 @@ def test_an_attribute_says_nothing_of_a_global_of_its_name() -> None:
     for n in (4, 5, 6):
         f(np.ones(n))
     assert f.cache_info().traces == 1
-    assert next(iter(f._tables.values()))[0].trace.statics == ()
+    assert next(iter(f._cache._entries.values()))[0].trace.statics == ()
     assert copy.copy(V) is not V
 
 

@@ -1,5 +1,4 @@
-"""Calls that go through a function written for their form: they give what a call that is taken apart gives, and what
-does not fit is taken apart."""
+"""The fast path gives what a call that is flattened in full gives; calls that it does not fit are flattened."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ class Pair(NamedTuple):
 
 
 class Box:
-    """A node that only the library of trees takes apart."""
+    """A node that only optree can flatten."""
 
     def __init__(self, content: Any) -> None:
         self.content = content
@@ -51,14 +50,14 @@ register_pytree_node(Box, lambda box: ((box.content,), None), lambda _, children
 
 
 @contextmanager
-def nothing_taken_apart() -> Iterator[None]:
-    """Fails where a call is not direct."""
+def only_fast_paths() -> Iterator[None]:
+    """Fails if a call leaves the fast path."""
 
-    def refuse(*given: Any) -> Any:
-        raise AssertionError("a call was taken apart")
+    def refuse(*arguments: Any) -> Any:
+        raise AssertionError("a call was flattened in full")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Signature, "taken_apart", refuse)
+        patch.setattr(Signature, "flatten_call", refuse)
         yield
 
 
@@ -79,7 +78,7 @@ def equal(one: Any, two: Any) -> None:
         np.testing.assert_array_equal(one, two)
 
 
-FORMS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
+SIGNATURES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "positions": (lambda x, y: x + y, (X, Y), {}),
     "keywords": (lambda x, y: x - y, (X,), {"y": Y}),
     "keywords in another order": (lambda x, y: x - y, (), {"y": Y, "x": X}),
@@ -103,20 +102,20 @@ FORMS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_the_second_call_of_a_form_is_direct(form: str) -> None:
-    function, args, kwargs = FORMS[form]
+@pytest.mark.parametrize("signature", SIGNATURES)
+def test_the_second_call_with_a_signature_takes_the_fast_path(signature: str) -> None:
+    function, args, kwargs = SIGNATURES[signature]
     fused = fuse(function)
     expected = function(*args, **kwargs)
     first = fused(*args, **kwargs)
     equal_values(first, expected)
-    with nothing_taken_apart():
+    with only_fast_paths():
         second = fused(*args, **kwargs)
     equal(second, first)
     assert fused.cache_info() == (1, 1, 1)
 
 
-def test_methods_and_captured_state_are_direct_and_are_read_again() -> None:
+def test_methods_and_captured_state_take_the_fast_path_and_are_read_again() -> None:
     class Model:
         def __init__(self) -> None:
             self.weight, self.scales = X.copy(), [2.0, 3.0]
@@ -127,7 +126,7 @@ def test_methods_and_captured_state_are_direct_and_are_read_again() -> None:
 
     model = Model()
     model.run((X, Y))
-    with nothing_taken_apart():
+    with only_fast_paths():
         equal(model.run((Y, X)), {"r": Y * X * 2})
         model.weight = Y
         equal(model.run((X, X)), {"r": X * Y * 2})
@@ -136,7 +135,7 @@ def test_methods_and_captured_state_are_direct_and_are_read_again() -> None:
     assert Model.run.cache_info().traces == 2
 
 
-def test_what_is_otherwise_is_taken_apart() -> None:
+def test_calls_that_differ_are_flattened_in_full() -> None:
     def function(tree: Any, how: Any) -> Any:
         total = tree["a"] * (2 if how == "double" else 1)
         return total + tree["more"][0] if "more" in tree else total
@@ -187,7 +186,7 @@ def test_a_sign_of_zero_that_is_asked_for() -> None:
             np.testing.assert_array_equal(fused(X, s), X + 1 if np.signbit(s) else X - 1)
 
 
-def test_errors_are_those_of_a_call_that_is_taken_apart() -> None:
+def test_errors_are_those_of_a_call_that_is_flattened_in_full() -> None:
     fused = fuse(lambda t: t["a"] + t["b"])
     for _ in range(2):
         fused({"a": X, "b": Y})
@@ -202,12 +201,12 @@ def test_errors_are_those_of_a_call_that_is_taken_apart() -> None:
 def test_errors_show_the_frames_of_the_user_alone() -> None:
     fused, inside = fuse(lambda t: t["x"][t["i"]]), np.array([1])
     fused({"x": X, "i": inside})
-    with nothing_taken_apart(), pytest.raises(IndexError, match="index 9 is out of bounds") as caught:
+    with only_fast_paths(), pytest.raises(IndexError, match="index 9 is out of bounds") as caught:
         fused({"x": X, "i": np.array([9])})
     assert {entry.path.name for entry in caught.traceback} == {"test_fast_path.py"}
 
 
-def test_nodes_that_others_registered_are_taken_apart() -> None:
+def test_nodes_registered_with_optree_are_flattened_in_full() -> None:
     fused = fuse(lambda box: Box(box.content * 2))
     for _ in range(2):
         np.testing.assert_array_equal(fused(Box(X)).content, X * 2)
@@ -231,7 +230,7 @@ def test_options_in_force_and_traces_in_progress_are_looked_at() -> None:
     np.testing.assert_array_equal(kept, X * 2)
 
 
-def test_cleared_functions_have_no_direct_calls() -> None:
+def test_cleared_functions_have_no_fast_paths() -> None:
     fused = fuse(lambda x: x + 1)
     fused(X), fused(X)
     fused.cache_clear()
@@ -243,11 +242,11 @@ def test_cleared_functions_have_no_direct_calls() -> None:
 # memory for results
 
 
-def test_buffers_and_donated_arguments_are_direct() -> None:
+def test_output_buffers_and_donated_arguments_take_the_fast_path() -> None:
     fused = fuse(lambda t: {"s": t[0] + t[1], "d": (t[0] - t[1], 3)})
     out = {"s": np.empty_like(X), "d": (np.empty((3, 8), np.float32)[:, ::2], None)}
     fused((X, Y), out=out)
-    with nothing_taken_apart():
+    with only_fast_paths():
         result = fused((Y, X), out=out)
         assert result["s"] is out["s"]
         assert result["d"][0] is out["d"][0]
@@ -256,7 +255,7 @@ def test_buffers_and_donated_arguments_are_direct() -> None:
         equal(result, {"s": X + Y, "d": (X - Y, 3)})
     step = fuse(lambda state, x: {"w": state["w"] - x, "b": state["b"] + x}, donate_argnums=0)
     state = step({"w": X.copy(), "b": Y.copy()}, X)
-    with nothing_taken_apart():
+    with only_fast_paths():
         for _ in range(3):
             before = state
             state = step(before, X)
@@ -283,7 +282,7 @@ def test_a_buffer_that_lies_otherwise_is_noticed() -> None:
         for buffer in buffers:
             assert fused(filled(), out=buffer) is buffer
             np.testing.assert_array_equal(buffer, X + X[::-1])
-    with nothing_taken_apart():
+    with only_fast_paths():
         for buffer in buffers:
             fused(filled(), out=buffer)
             np.testing.assert_array_equal(buffer, X + X[::-1])
@@ -305,15 +304,15 @@ def frozen() -> Any:
         (np.broadcast_to(np.float32(0), (3, 4)), UnsupportedError, "read-only"),
         (np.lib.stride_tricks.as_strided(X.copy(), (3, 4), (0, 4)), UnsupportedError, "on axis 0 share one address"),
         (3.0, DtypeError, "out of output 0 is a float, not an array"),
-        ([np.empty((3, 4), np.float32)], TraceError, "give a tree like the result"),
+        ([np.empty((3, 4), np.float32)], TraceError, "give a pytree with the structure of the result"),
     ],
     ids=["shape", "rank", "dtype", "read-only", "broadcast", "stride 0", "number", "tree"],
 )
-def test_buffers_that_do_not_fit_are_refused_after_direct_calls_too(out: Any, error: Any, message: str) -> None:
+def test_buffers_that_do_not_fit_are_refused_after_fast_calls_too(out: Any, error: Any, message: str) -> None:
     fused = fuse(lambda x, y: x * y)
     for buffer in (np.empty((3, 4), np.float32), np.empty((3, 8), np.float32)[:, ::2]):
         fused(X, Y, out=buffer)
-        with nothing_taken_apart():
+        with only_fast_paths():
             fused(X, Y, out=buffer)
         with pytest.raises(error, match=message):
             fused(X, Y, out=out)
@@ -324,13 +323,13 @@ def test_donated_memory_that_cannot_be_taken_is_told_of_at_every_call() -> None:
     fused(X.copy(), Y), fused(X.copy(), Y)
     locked, wide = X.copy(), np.zeros((3, 8), np.float32)
     locked.setflags(write=False)
-    for given_, reason in ((locked, "it is read-only"), (wide[:, ::2], "it is not contiguous"), (Y, "shares its")):
+    for donated, reason in ((locked, "it is read-only"), (wide[:, ::2], "it is not contiguous"), (Y, "shares its")):
         for _ in range(2):
-            before = given_.copy()
+            before = donated.copy()
             with pytest.warns(UserWarning, match=f"donated buffers are not reused .*{reason}"):
-                np.testing.assert_array_equal(fused(given_, Y), before + Y)
-            np.testing.assert_array_equal(given_, before)
-    with nothing_taken_apart():
+                np.testing.assert_array_equal(fused(donated, Y), before + Y)
+            np.testing.assert_array_equal(donated, before)
+    with only_fast_paths():
         fused(X.copy(), Y)
 
 
@@ -371,8 +370,8 @@ def changed(tree: Any) -> Any:
 @given(st.lists(trees(LEAVES), min_size=1, max_size=3), st.integers(0, 7))
 def test_random_trees_give_what_the_function_gives(drawn: list[Any], shuffled: int) -> None:
     fused = fuse(lambda *args: changed(args))
-    given_ = [drawn, drawn, drawn[::-1], changed(drawn), drawn[shuffled % len(drawn) :], drawn]
-    for args in given_:
+    calls = [drawn, drawn, drawn[::-1], changed(drawn), drawn[shuffled % len(drawn) :], drawn]
+    for args in calls:
         expected = changed(tuple(args))
         equal_values(fused(*args), expected)
 
@@ -396,7 +395,7 @@ def children(tree: Any) -> list[Any]:
     return list(tuple.__iter__(tree) if isinstance(tree, tuple) else tree)
 
 
-def test_one_direct_call_is_kept_for_each_trace_of_a_form() -> None:
+def test_each_trace_of_a_signature_keeps_one_fast_path() -> None:
     fused: FusedFunction[Any, Any] = fuse(lambda x: x + 1)
     for array in (X, X.astype(np.float64), X.astype(np.int32), X.T, Y):
         fused(array), fused(array)

@@ -309,7 +309,7 @@ def test_a_frozen_dataclass_with_a_static_field() -> None:
 
 
 def test_a_class_that_is_registered_twice_is_refused() -> None:
-    with pytest.raises(ValueError, match="Pair is a pytree node already"):
+    with pytest.raises(ValueError, match="Pair is already a pytree node"):
         tracefuse.register_pytree_node(Pair, lambda pair: (pair.parts, None), lambda _, parts: Pair(*parts))
 
 

@@ -199,7 +199,7 @@ def read_only(array: Any) -> Any:
         (read_only(np.empty(3, np.float32)), UnsupportedError, "is read-only"),
         (np.lib.stride_tricks.as_strided(np.empty(3, np.float32), (3,), (0,)), UnsupportedError, "share one address"),
         (3.0, DtypeError, "is a float, not an array"),
-        ((np.empty(3, np.float32),), TraceError, "give a tree like the result"),
+        ((np.empty(3, np.float32),), TraceError, "give a pytree with the structure of the result"),
     ],
     ids=["shape", "rank", "dtype", "read-only", "stride 0", "number", "tree"],
 )

@@ -1,9 +1,10 @@
-"""The compiler: from a fusion to an executable that holds what was compiled.
+"""The compiler: turns a fusion into an executable.
 
-A fusion is rewritten by FUSION_PASSES, partitioned, and compiled for the sizes that it meets. An Executable keeps its
-plans and runs the first whose layouts and guards fit the call. Nothing here depends on where the fusion came from.
+FUSION_PASSES rewrite the fusion, the partitioner splits it into segments, and the segments are compiled for the sizes
+that calls bring. An Executable keeps the resulting plans and runs the first one whose layouts and guards fit the call.
+The origin of the fusion, a trace or a definition, makes no difference.
 
-Knows: passes, plans, targets. Must not know: tracing, user functions.
+Must not know: tracing, user functions.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tracefuse.compiler.concretizations import Concretizations
 from tracefuse.compiler.plan_cache import CallablePlan, PlanCache
 from tracefuse.config import Options, ResizeExtents
 from tracefuse.diagnostics.dumping import Dump
-from tracefuse.diagnostics.progress import say_plan, why_made
+from tracefuse.diagnostics.progress import explain_new_plan, say_plan
 from tracefuse.diagnostics.watching import watching
 from tracefuse.dynamic.concretization import Concretization
 from tracefuse.dynamic.guard_failures import FailureCounts, GuardFailure, first_failure
@@ -56,7 +57,7 @@ from tracefuse.runtime.targets.target import Target
 
 
 def merge_of(options: Options, merge: segments.Predicate | None) -> segments.Predicate | None:
-    """The predicate that a fusion is split with: the user's, unless fusing is turned off."""
+    """The predicate for the partition: the user's, unless the options disable fusion."""
     return predicates.one_op_a_segment if options.disables("fusion") else merge
 
 
@@ -65,12 +66,12 @@ def compile_fusion(
     options: Options | None = None, device: int = 0, facts: Sequence[Guard] = (), disk: DiskCache | None = None,
     name: str = "fusion", sizes: Mapping[int, int] | None = None,
 ) -> Executable:  # fmt: skip
-    """`fusion`, rewritten, split and ready to be called; kernels are compiled for the first sizes that come.
+    """Rewrites and partitions `fusion`. Its kernels are compiled at the first call, for the sizes of that call.
 
-    target: "cpu" (NumPy arrays) or "cuda" (CuPy arrays of GPU `device`; where there is no GPU, kernels are only
-    written, to be read). merge, sizes: see `segment_fusion`. facts: what was assumed while it was
-    recorded; a plan runs only where they hold. options: by default those in force. disk: where compiled kernels are
-    kept; by default as the options say. name: what the log and dumps call it.
+    target: "cpu" (NumPy arrays) or "cuda" (CuPy arrays on GPU `device`; without a GPU it only generates the source of
+    the kernels). merge, sizes: see `segment_fusion`. facts: guards assumed by the recording; a plan runs only if they
+    hold. options: by default those in force. disk: the cache of compiled kernels; by default as the options say. name:
+    used in logs and dumps.
     """
     options = config.resolve() if options is None else options
     with collect_changes() as changes:
@@ -84,7 +85,7 @@ def compile_fusion(
 class Executable:
     """A segmented fusion that can be called with arrays.
 
-    compiles: how many plans were built. changes: what the passes changed that ran before, for the option `dump`.
+    compiles: the number of plans built. changes: the changes of the passes that ran so far, for the option `dump`.
     """
 
     def __init__(
@@ -108,57 +109,57 @@ class Executable:
         self, arguments: Sequence[Any], outputs: Sequence[Any] | None = None, donated: Sequence[int] = (),
         kept: Collection[int] = (),
     ) -> list[Any]:  # fmt: skip
-        """The outputs that update no argument, for arguments in the order of the fusion's inputs.
+        """Runs the fusion and returns its outputs, except those that update an argument.
 
-        outputs: the array that each goes into, or None for a new one; what was given is returned. Where an argument is
-        updated, or `outputs` overlap arguments, every argument is read as it was before the call.
-        donated: inputs whose memory may be taken; what is not used is reported as the option `donation` says. kept:
-        those of them that are returned as they are.
-        Raises FusionError, ShapeError or DtypeError for arguments that the fusion does not take or whose sizes break
-        what it requires, and for `outputs` that do not fit, DeviceError for arrays of another device, UnsupportedError
-        for memory that cannot be written; nothing has run then.
+        arguments: in the order of the fusion's inputs. outputs: an output buffer for each output, or None to allocate
+        it; buffers are returned as the results. Every argument is read as it was before the call, even if the fusion
+        updates it or it overlaps an output buffer. donated: inputs whose buffers may be reused; the option `donation`
+        says what happens to those that are not. kept: donated inputs that are also returned.
+        Raises, before anything runs, FusionError, ShapeError or DtypeError for arguments that the fusion does not take,
+        for sizes that violate its requirements and for `outputs` that do not fit, DeviceError for arrays on another
+        device, and UnsupportedError for a read-only output buffer.
         """
-        found = self.plans.attempt(arguments) if outputs is None and not donated else None
-        if found is None:
+        results = self.plans.attempt(arguments) if outputs is None and not donated else None
+        if results is None:
             facts = read_facts(self.fusion, self.target.device, arguments)
-            given = self._given(facts, outputs)
+            buffers = self._output_buffers(facts, outputs)
             donation = (
-                Donation(self.fusion, self.target.device, facts, donated, kept, given.buffers) if donated else None
+                Donation(self.fusion, self.target.device, facts, donated, kept, buffers.buffers) if donated else None
             )
             use = OutputBufferUse.of(outputs, donated, kept)
-            ready = self._for(facts, given, use, donation.usable if donation else ())
+            ready = self._find_or_build(facts, buffers, use, donation.usable if donation else ())
             if donation:
                 donation.report(ready.plan, self.options.donation)
-            found = ready.call([*facts.arguments, *given.buffers])
-            if found is None:
-                raise InternalError("a plan does not fit the call that it was made for", hint=ready.text)
+            results = ready.call([*facts.arguments, *buffers.buffers])
+            if results is None:
+                raise InternalError("a plan does not fit the call that it was built for", hint=ready.text)
             if donation:
-                donation.finish(ready.plan, arguments, found, spoils=self.options.check)
-            if given.objects:
-                objects = zip(returned(self.fusion), found, strict=True)
-                return [given.objects.get(number, made) for number, made in objects]
-        return found
+                donation.finish(ready.plan, arguments, results, spoils=self.options.check)
+            if buffers.objects:
+                objects = zip(returned(self.fusion), results, strict=True)
+                return [buffers.objects.get(number, result) for number, result in objects]
+        return results
 
     def steps(
         self, arguments: Sequence[Any], outputs: Sequence[Any] | None = None
     ) -> Generator[dict[int, Any], None, list[Any]]:
-        """Runs, yielding what is live before the first segment and after each one; returns the outputs."""
+        """Runs segment by segment: yields the live values before the first and after each one, returns the outputs."""
         facts = read_facts(self.fusion, self.target.device, arguments)
-        given = self._given(facts, outputs)
-        plan = self._for(facts, given, OutputBufferUse.of(outputs)).plan
+        buffers = self._output_buffers(facts, outputs)
+        plan = self._find_or_build(facts, buffers, OutputBufferUse.of(outputs)).plan
         values = [*facts.arguments, *self._scalars(facts.arguments, facts.values)]
-        values += [facts.values[key] for key, _, _ in self.fusion.axis_ids()] + list(given.buffers)
+        values += [facts.values[key] for key, _, _ in self.fusion.axis_ids()] + list(buffers.buffers)
         named = dict(zip(plan.program.inputs, values, strict=True))
         inputs = {k: v for k, v in named.items() if k >= 0}
         manager = segments.ArgumentManager(inputs, {k: v for k, v in named.items() if k < 0})
         return list((yield from plan.runner.steps(manager)))
 
     def stream_worker(self, arguments: Sequence[Any], outputs: Sequence[Any], arrays: bool = False) -> StreamWorker:
-        """How arguments like these and those that follow are computed into memory like `outputs`; see `Computation`."""
+        """Compiles calls with arguments and output buffers like these for one stream worker; see `Computation`."""
         facts = read_facts(self.fusion, self.target.device, arguments, described=True)
-        given = self._given(facts, outputs, apart=True)
-        ready = self._for(facts, given, OutputBufferUse.of(outputs))
-        values = [*facts.arguments, *given.buffers]
+        buffers = self._output_buffers(facts, outputs, apart=True)
+        ready = self._find_or_build(facts, buffers, OutputBufferUse.of(outputs))
+        values = [*facts.arguments, *buffers.buffers]
         code = None
         if not arrays:
             code = self.plans.slice_code(ready, lambda: compile_stream_worker(ready.plan, self.target))
@@ -171,96 +172,100 @@ class Executable:
             )
         inputs = self.fusion.inputs
         tensors = [k for k, number in enumerate(inputs) if self.fusion.values[number].is_tensor]
-        loose = [k for k, n in enumerate(inputs) if k not in tensors and not self.fusion.values[n].dtype.is_integer]
-        places = [*tensors, *range(len(inputs), len(values)), *loose]
-        # The arrays themselves are not kept.
+        floats = [k for k, n in enumerate(inputs) if k not in tensors and not self.fusion.values[n].dtype.is_integer]
+        places = [*tensors, *range(len(inputs), len(values)), *floats]
+        # Holds no reference to the arrays.
         fixed = [None if k in places else value for k, value in enumerate(values)]
 
-        def on_arrays(*given: Any) -> None:
-            own = list(fixed)
-            for place, value in zip(places, given, strict=True):
-                own[place] = value
-            if ready.call(own) is None:
-                self(own[: len(inputs)], own[len(inputs) :])
+        def on_arrays(*varying: Any) -> None:
+            operands = list(fixed)
+            for place, value in zip(places, varying, strict=True):
+                operands[place] = value
+            if ready.call(operands) is None:
+                self(operands[: len(inputs)], operands[len(inputs) :])
 
         return StreamWorker(False, lambda stream: on_arrays, memory_of(ready.plan, facts.values).peak, ready.plan)
 
     def plan_for(self, arguments: Sequence[Any]) -> tuple[Plan, Mapping[int, int]]:
-        """The plan that a call with these arguments would run (compiled if need be), and the extent values.
+        """The plan that a call with these arguments would run, compiled if necessary, and the extent values.
 
-        Arguments may be `ShapeDtype`s, which stand for contiguous, aligned arrays; nothing runs.
+        Arguments may be `ShapeDtype`s, which stand for contiguous, aligned arrays. Nothing runs.
         """
         facts = read_facts(self.fusion, self.target.device, arguments, described=True)
-        return self._for(facts, self._given(facts)).plan, facts.values
+        return self._find_or_build(facts, self._output_buffers(facts)).plan, facts.values
 
     def call_text(self, arguments: Sequence[Any]) -> str:
-        """The Python function that such a call runs; arguments as for `plan_for`."""
+        """The source of the Python function that such a call runs; arguments as for `plan_for`."""
         facts = read_facts(self.fusion, self.target.device, arguments, described=True)
-        return self._for(facts, self._given(facts)).text
+        return self._find_or_build(facts, self._output_buffers(facts)).text
 
     def _scalars(self, arguments: Sequence[Any], values: Mapping[Any, int]) -> list[Any]:
-        """The computed host scalars, in order; `arguments` may go on with the memory of results."""
+        """The computed host scalars, in order. Output buffers may follow the fusion's inputs in `arguments`."""
         if not self._host:
             return []
         numbers = zip(self.fusion.inputs, arguments, strict=False)
         known = {k: v for k, v in numbers if not self.fusion.values[k].is_tensor}
         return evaluate_scalars(self.fusion, self._host, known, values)
 
-    def _given(self, facts: CallFacts, outputs: Sequence[Any] | None = None, *, apart: bool = False) -> OutputBuffers:
-        """The memory that results go into. Raises ShapeError where sizes break what the fusion requires, and as
-        `read_output_buffers`, which says what `apart` is."""
+    def _output_buffers(
+        self, facts: CallFacts, outputs: Sequence[Any] | None = None, *, apart: bool = False
+    ) -> OutputBuffers:
+        """Checks the output buffers of a call. apart, and most errors: see `read_output_buffers`.
+
+        Raises ShapeError for sizes that violate a requirement of the fusion.
+        """
         check_requirements(self.fusion, facts.values)
         if outputs is None and not self.fusion.aliases:
             return NO_OUTPUT_BUFFERS
         return read_output_buffers(self.fusion, self.target.device, facts, outputs, apart=apart)
 
-    def _for(
+    def _find_or_build(
         self,
         facts: CallFacts,
-        given: OutputBuffers,
+        buffers: OutputBuffers,
         use: OutputBufferUse = NO_BUFFER_USE,
         donated: tuple[Donated, ...] = (),
     ) -> CallablePlan:
-        """The plan for a call, built if need be."""
+        """The plan for a call, built if none fits."""
         with self.plans.lock:
-            kept = self.plans.plans(use)
-            for ready in kept:
-                if ready.fits(facts, given, donated):
+            plans = self.plans.plans(use)
+            for ready in plans:
+                if ready.fits(facts, buffers, donated):
                     check_requirements(ready.plan.segmentation.original, facts.values)
                     return ready
-            cause = self._cause(kept, facts)
+            cause = self._find_guard_failure(plans, facts)
             if cause is not None:
                 say(self.options, 1, lambda: str(cause))
-            made = self._made(facts, given, "" if cause is None else str(cause), use, donated)
-            self.plans.add(made, use)
+            ready = self._build(facts, buffers, "" if cause is None else str(cause), use, donated)
+            self.plans.add(ready, use)
         if cause is not None:
             self.guard_failures.add(cause, warn=self.options.dynamic and self.options.resizes is not ResizeExtents.ON)
-        return made
+        return ready
 
-    def _cause(self, kept: Sequence[CallablePlan], facts: CallFacts) -> GuardFailure | None:
-        """Why no plan of these layouts serves the call: the guard that failed of the one that was used last."""
-        for ready in kept:
+    def _find_guard_failure(self, plans: Sequence[CallablePlan], facts: CallFacts) -> GuardFailure | None:
+        """The guard failure of the most recently used plan with the layouts of the call; None without such a plan."""
+        for ready in plans:
             if ready.plan.layouts == facts.layouts:
                 return first_failure(self.fusion, ready.plan.guards, ready.values, facts.values)
         return None
 
     def concretization(self, arguments: Sequence[Any]) -> Concretization:
-        """What the fusion becomes for such a call; arguments as for `plan_for`, and nothing is compiled."""
+        """The concretized fusion for such a call; arguments as for `plan_for`. Nothing is compiled."""
         facts = read_facts(self.fusion, self.target.device, arguments, described=True)
         check_requirements(self.fusion, facts.values)
         return self.concretizations.peek(facts.values)
 
-    def _made(
-        self, facts: CallFacts, given: OutputBuffers, cause: str, use: OutputBufferUse, donated: tuple[Donated, ...]
+    def _build(
+        self, facts: CallFacts, buffers: OutputBuffers, cause: str, use: OutputBufferUse, donated: tuple[Donated, ...]
     ) -> CallablePlan:
         with collect_changes(self.changes) as changes:
-            return self._compile(facts, given, cause, use, donated, changes)
+            return self._compile(facts, buffers, cause, use, donated, changes)
 
     def _compile(
-        self, facts: CallFacts, given: OutputBuffers, cause: str, use: OutputBufferUse, donated: tuple[Donated, ...],
+        self, facts: CallFacts, buffers: OutputBuffers, cause: str, use: OutputBufferUse, donated: tuple[Donated, ...],
         changes: Sequence[PassChange],
     ) -> CallablePlan:  # fmt: skip
-        """As `_made`, with the changes that passes make on the way."""
+        """Builds a plan. changes: collects the changes of the passes that run."""
         start = time.perf_counter()
         segmentation, concrete = self.concretizations.at(facts.values)
         dump = Dump(self.options, self.name, changes)
@@ -271,9 +276,9 @@ class Executable:
             # The bounds that check mode compares with hold for IEEE arithmetic.
             options = self.options.replaced(fast_math=False) if self.options.check else self.options
             plan = build_plan(
-                segmentation, self.target, facts.layouts, facts.values, {**facts.strides, **(given.strides or {})},
+                segmentation, self.target, facts.layouts, facts.values, {**facts.strides, **(buffers.strides or {})},
                 guards=(*concrete.guards, *guards), aligned=facts.aligned, options=options, disk=self.disk,
-                output_buffers=given.key, watch=watch, slices_of=self._slices_of, donated=donated,
+                output_buffers=buffers.key, watch=watch, slices_of=self._slices_of, donated=donated,
             )  # fmt: skip
         plan = replace(plan, cause=cause)
         self.compiles += 1
@@ -281,7 +286,7 @@ class Executable:
         call, text = compile_call(plan, self.target, facts_used, self._scalars, self.options.graph)
         dump.after(plan, facts.values, text)
         if self.options.debug:
-            why = why_made([ready.plan for ready in self.plans.plans(use)], facts, given)
+            why = explain_new_plan([ready.plan for ready in self.plans.plans(use)], facts, buffers)
             say_plan(self.options, self.name, plan, why, time.perf_counter() - start)
         is_silent = not use.donated or self._is_silent(plan, len(use.donated))
         return CallablePlan(
@@ -289,21 +294,21 @@ class Executable:
         )
 
     def _is_silent(self, plan: Plan, donated: int) -> bool:
-        """Whether there is nothing to say of the donated memory, and no rest of it to fill."""
+        """Whether a call needs neither a warning about donated arrays nor a fill of what is left of them."""
         is_used = len(plan.reused) == donated
         is_ignored = len(plan.donated) == donated and self.options.donation == "ignore"
         return not self.options.check and (is_used or is_ignored)
 
     def _run_alone(self, fusion: Fusion, arguments: Sequence[Any]) -> Sequence[Any]:
-        """Compiles and runs another fusion likewise, with nothing checked."""
+        """Compiles and runs another fusion with the same options, without checks."""
         plain = self.options.replaced(check=False, debug=0, dump="")
         return Executable(segment_fusion(fusion, options=plain), self.target, options=plain, disk=self.disk)(arguments)
 
     def _slices_of(self, sliced: Sliced) -> Computation:
-        """What computes one slice of a segment."""
+        """The executable that computes one slice of a stream-parallel segment."""
 
         def make() -> Executable:
-            quiet = self.options.replaced(debug=0, dump="")  # each slice is checked, and none is logged
+            quiet = self.options.replaced(debug=0, dump="")  # slices are checked, but not logged
             return Executable(segment_fusion(sliced.fusion, options=quiet), self.target, options=quiet, disk=self.disk)
 
         return self.plans.computes_slice(sliced, make)

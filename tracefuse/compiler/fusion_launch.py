@@ -1,9 +1,9 @@
 """A whole fusion as one step of a host program, concretized at each launch.
 
-In a loop the sizes that depend on the index are other ones in each iteration: each iteration gets the plan for its own
-sizes, found by its guards or made, and never that of the first.
+In a loop, sizes that depend on the index differ between iterations. Each iteration runs the plan for its own sizes,
+never the plan of the first iteration.
 
-Knows: executables, what a host program asks of a launch. Must not know: programs, loops.
+Must not know: programs, loops.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from tracefuse.compiler.executable import Executable
 
 @dataclass(frozen=True, slots=True)
 class FusionLaunch:
-    """What a Launch of a host program runs: `executable`, on arrays and host scalars in the order of its inputs.
+    """Runs an executable as a Launch of a host program, on arrays and host scalars in the order of its inputs.
 
-    Outputs that the program has allocated are written in place; else the launch makes all of them.
+    The launch writes into the outputs that the program has allocated, or allocates all of them.
     """
 
     executable: Executable
     name: str = "fusion"
 
     def run(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any] | None:
-        """Runs the plan for these sizes. Raises as the executable does, before anything has run."""
-        made = self.executable(inputs, outputs or None)
-        return None if outputs else made
+        """Runs the plan for these sizes. Raises as `Executable.__call__`, before anything runs."""
+        results = self.executable(inputs, outputs or None)
+        return None if outputs else results
 
     def __str__(self) -> str:
         return self.name

@@ -1,9 +1,9 @@
-"""A segmented fusion on every device that it is called on: one executable each, made when it is first needed.
+"""A segmented fusion with one executable per device and set of options, created at the first call that needs it.
 
-Arrays say where they are. They come in as NumPy or CuPy arrays that share their memory and results leave as the kind
-that came in.
+The arguments determine the device. Arrays of other libraries enter as NumPy or CuPy arrays that share their memory, and
+results leave as arrays of the caller's library.
 
-Knows: executables, kinds of arrays, options. Must not know: how a fusion was recorded, what is printed.
+Must not know: how a fusion was recorded.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tracefuse.runtime.plan import Plan
 from tracefuse.runtime.targets.resolution import resolve_target, target_for
 
 MOST_EXECUTABLES = 64
-"""Executables kept, one for each device and set of options; the oldest goes first."""
+"""Executables per definition, one for each device and set of options; the oldest is evicted first."""
 register(Cache(
     "compiler.placed_fusion.PlacedFusion._executables", "executables", "target, device, options",
     f"{MOST_EXECUTABLES}, the oldest go", "a `FusionDefinition`", "with the definition",
@@ -37,7 +37,7 @@ register(Cache(
 
 
 class CacheInfo(NamedTuple):
-    """How often something was traced, how many sets of kernels were built, how many calls found what they needed."""
+    """Counts of traces, of compiled plans, and of calls that hit the cache."""
 
     traces: int
     compiles: int
@@ -48,15 +48,15 @@ class CacheInfo(NamedTuple):
 
 
 class PlacedFusion:
-    """A segmentation that can be called with arrays of any kind, anywhere."""
+    """A segmented fusion that can be called with arrays of any supported library and device."""
 
     def __init__(self, segmentation: Segmentation, decorator: Mapping[str, Any] | None = None) -> None:
         self.segmentation = segmentation
-        self.decorator = decorator  # the options of the fused function that it comes from
+        self.decorator = decorator  # the options of the fused function that recorded the fusion
         self._executables: BoundedTable[tuple[str, int | None, Options], Executable] = BoundedTable(MOST_EXECUTABLES)
         self._compiles_dropped = 0
-        # Of NumPy and CuPy arrays alone, whose calls need no look at what the arrays are.
-        self._own: list[Executable] = []
+        # Executables of NumPy or CuPy arrays, which such arguments may try without any conversion.
+        self._native_executables: list[Executable] = []
         self._returned = len(returned(self.fusion))
         self.hits = 0
 
@@ -64,11 +64,11 @@ class PlacedFusion:
     def from_executable(
         cls, executable: Executable, device: int | None, decorator: Mapping[str, Any] | None = None
     ) -> PlacedFusion:
-        """What is compiled already, as it is. decorator: the options of the function, weaker than a `with` block's."""
-        made = cls(executable.segmentation, decorator)
+        """Wraps an executable. decorator: the options of the function, which a `with` block overrides."""
+        placed = cls(executable.segmentation, decorator)
         target, device = resolve_target(executable.options.target, device)
-        made._executables[target, device, executable.options] = executable
-        return made
+        placed._executables[target, device, executable.options] = executable
+        return placed
 
     @property
     def fusion(self) -> Fusion:
@@ -76,28 +76,28 @@ class PlacedFusion:
 
     @property
     def compiles(self) -> int:
-        """How many plans were built, on all devices."""
+        """The number of plans built, on all devices."""
         return self._compiles_dropped + sum(executable.compiles for executable in self._executables.values())
 
     @property
     def executables(self) -> tuple[Executable, ...]:
-        """One for each device and set of options that it was called with."""
+        """One executable for each device and set of options that calls have used."""
         return tuple(self._executables.values())
 
     def __call__(self, arguments: Sequence[Any], outputs: Sequence[Any] | None = None) -> list[Any]:
-        """The outputs, in the order of the fusion, into `outputs` where they are given.
+        """Runs the fusion and returns its outputs in order. outputs: an output buffer or None for each.
 
-        Raises as `Executable`, DeviceError for arrays on two devices.
+        Raises as `Executable.__call__`, and DeviceError for arrays on two devices.
         """
         if len(arguments) == len(self.fusion.inputs) and config.overrides() is None:
-            found = self._attempt(arguments, outputs)
-            if found is not None:
+            results = self._attempt(arguments, outputs)
+            if results is not None:
                 self.hits += 1
-                return found
-        return self._called(arguments, outputs)
+                return results
+        return self._call_in_full(arguments, outputs)
 
     def _attempt(self, arguments: Sequence[Any], outputs: Sequence[Any] | None) -> list[Any] | None:
-        """The outputs, where a plan that was built for NumPy or CuPy arrays fits."""
+        """The outputs, if a plan for NumPy or CuPy arrays fits the arguments as they are; else None."""
         use = NO_BUFFER_USE
         if outputs is not None:
             buffers = [buffer for buffer in outputs if buffer is not None]
@@ -105,52 +105,52 @@ class PlacedFusion:
                 return None
             if buffers:
                 use, arguments = OutputBufferUse.of(outputs), [*arguments, *buffers]
-        for executable in self._own:
+        for executable in self._native_executables:
             plans = executable.plans
-            found = plans.attempt(arguments) if use is NO_BUFFER_USE else plans.attempt_into(arguments, use)
-            if found is not None:
-                return found
+            results = plans.attempt(arguments) if use is NO_BUFFER_USE else plans.attempt_into(arguments, use)
+            if results is not None:
+                return results
         return None
 
-    def _called(self, arguments: Sequence[Any], outputs: Sequence[Any] | None) -> list[Any]:
+    def _call_in_full(self, arguments: Sequence[Any], outputs: Sequence[Any] | None) -> list[Any]:
         check_arguments(self.fusion, arguments)
         kind, device = self._place(arguments)
-        entered = [self._entered(kind, argument) for argument in arguments]
+        native_arguments = [self._enter(kind, argument) for argument in arguments]
         if outputs is not None or self.fusion.aliases:
-            arrays.check_can_change(kind, "the memory of a result")
-        given = None if outputs is None else [None if o is None else arrays.entering(kind)(o) for o in outputs]
+            arrays.check_can_change(kind, "an output buffer")
+        buffers = None if outputs is None else [None if o is None else arrays.entering(kind)(o) for o in outputs]
         if config.resolve(self.decorator).target == "reference":
-            made = EvaluatedExecutable(self.fusion)(entered, given)
+            results = EvaluatedExecutable(self.fusion)(native_arguments, buffers)
         else:
             executable = self._executable(device)
             before = executable.compiles
-            made = executable(entered, given)
+            results = executable(native_arguments, buffers)
             self.hits += executable.compiles == before
-            if kind in ("numpy", "cupy") and config.overrides() is None and executable not in self._own:
-                self._own = [executable, *self._own]
-        arrays.hold(kind, entered)
+            if kind in ("numpy", "cupy") and config.overrides() is None and executable not in self._native_executables:
+                self._native_executables = [executable, *self._native_executables]
+        arrays.hold(kind, native_arguments)
         leave = arrays.leaving(kind)
-        own = outputs or [None] * len(made)
-        return [leave(result) if buffer is None else buffer for result, buffer in zip(made, own, strict=True)]
+        padded = outputs or [None] * len(results)
+        return [leave(result) if buffer is None else buffer for result, buffer in zip(results, padded, strict=True)]
 
     def steps(self, arguments: Sequence[Any]) -> Generator[dict[int, Any], None, list[Any]]:
-        """Runs, yielding what is live before the first segment and after each one; returns the outputs.
+        """Runs segment by segment: yields the live values before the first and after each one, returns the outputs.
 
-        What is yielded are NumPy or CuPy arrays.
+        Live arrays are NumPy or CuPy arrays.
         """
         check_arguments(self.fusion, arguments)
         kind, device = self._place(arguments)
-        entered = [self._entered(kind, argument) for argument in arguments]
-        outputs = yield from self._executable(device).steps(entered)
+        native_arguments = [self._enter(kind, argument) for argument in arguments]
+        outputs = yield from self._executable(device).steps(native_arguments)
         return list(map(arrays.leaving(kind), outputs))
 
     def plan_for(self, arguments: Sequence[Any]) -> tuple[Plan, Mapping[int, int]]:
-        """The plan of a call with arguments like these (arrays or ShapeDtypes), and the extent values; nothing runs."""
+        """The plan of a call with these arguments (arrays or ShapeDtypes), and the extent values; nothing runs."""
         check_arguments(self.fusion, arguments)
         return self._executable(self._place(arguments)[1]).plan_for(arguments)
 
     def concretization(self, arguments: Sequence[Any]) -> Concretization:
-        """What the fusion becomes for arguments like these (arrays or ShapeDtypes); nothing is compiled or run."""
+        """The concretized fusion for these arguments (arrays or ShapeDtypes); nothing is compiled or run."""
         check_arguments(self.fusion, arguments)
         return self._executable(self._place(arguments)[1]).concretization(arguments)
 
@@ -158,7 +158,7 @@ class PlacedFusion:
         numbered = zip(self.fusion.inputs, arguments, strict=True)
         return arrays.place_of([(a, f"input T{n}") for n, a in numbered if self.fusion.values[n].is_tensor])
 
-    def _entered(self, kind: str, argument: Any) -> Any:
+    def _enter(self, kind: str, argument: Any) -> Any:
         return (
             argument
             if isinstance(argument, bool | int | float | complex | np.generic)
@@ -169,10 +169,10 @@ class PlacedFusion:
         options = config.resolve(self.decorator)
         target, device = resolve_target(options.target, device)
         key = (target, device, options)
-        found = self._executables.get(key)
-        if found is None:
-            found = Executable(self.segmentation, target_for(target, device or 0), options=options)
+        executable = self._executables.get(key)
+        if executable is None:
+            executable = Executable(self.segmentation, target_for(target, device or 0), options=options)
             if len(self._executables) == MOST_EXECUTABLES:
                 self._compiles_dropped += next(iter(self._executables.values())).compiles
-            self._executables[key] = found
-        return found
+            self._executables[key] = executable
+        return executable

@@ -1,9 +1,9 @@
 """The plans of one executable, and the compiled code that belongs to them.
 
-A call tries the plans in order; each tests the arguments itself. The plan that ran last comes first, since sizes that
-changed once tend to stay.
+A call tries the plans in order; each one tests the arguments itself. The plan that ran last comes first, since sizes
+that changed once tend to stay.
 
-Knows: plans that can be called. Must not know: how a plan is built or chosen.
+Must not know: how a plan is built or chosen.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from tracefuse.runtime.plan import Plan
 from tracefuse.runtime.stream_worker_code import StreamWorkerCode
 from tracefuse.runtime.targets.array_device import ArrayDevice
 
-Computes = TypeVar("Computes")
+SliceExecutable = TypeVar("SliceExecutable")
 
 MOST_PLANS = 64
-"""Plans kept for calls with the same use of memory; the one that ran longest ago goes first."""
+"""Plans per set of output buffers and donated arguments; the least recently used is evicted first."""
 
 MOST_USES = 64
-"""Uses of memory that plans are kept for, beside calls that provide none; the oldest goes first."""
+"""Sets of output buffers and donated arguments with plans; the oldest is evicted first."""
 
 _KEY = "layouts of the arguments, guards on extents and strides, output buffers, donated arguments"
 _OWNER, _CLEARED = "an executable", "with the executable"
-_BOUND = f"{MOST_PLANS} for a use of memory, {MOST_USES} uses"
+_BOUND = f"{MOST_PLANS} for each of {MOST_USES} sets of buffers"
 for _attribute, _keeps, _key, _bound in (
     ("_plans", "plans, with their call functions", _KEY, f"{MOST_PLANS}, least recently used"),
     ("_for_use", "the same, for calls with output buffers or donated arguments", _KEY, _BOUND),
@@ -47,10 +47,11 @@ for _attribute, _keeps, _key, _bound in (
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class CallablePlan:
-    """A plan that can be called. holds: whether its guards do, for extents by id and strides by name.
+    """A plan with its call function. text: the source of that function.
 
-    values: the extents and integer scalars of the call that it was made for. is_silent: a call that it fits neither
-    warns nor writes to donated memory afterwards; all that is left to do is what `donated_results` says (see `Plan`).
+    holds: whether the guards hold, for extents by id and strides by name. values: the extents and integer scalars of
+    the call that the plan was built for. is_silent: a call with donated arguments needs no warning and no fill of their
+    memory; it only does what `donated_results` says (see `Plan`).
     """
 
     plan: Plan
@@ -61,39 +62,39 @@ class CallablePlan:
     is_silent: bool
     donated_results: tuple[tuple[int, int], ...]
 
-    def fits(self, facts: CallFacts, given: OutputBuffers, donated: tuple[Donated, ...]) -> bool:
-        """Whether it serves a call with these facts."""
+    def fits(self, facts: CallFacts, buffers: OutputBuffers, donated: tuple[Donated, ...]) -> bool:
+        """Whether layouts, alignment, output buffers, donated arguments and guards fit a call."""
         plan = self.plan
         layouts = plan.layouts == facts.layouts and plan.aligned <= facts.aligned
-        layouts = layouts and plan.output_buffers == given.key and plan.donated == donated
-        return layouts and self.holds({**facts.values, **facts.strides, **(given.strides or {})})
+        layouts = layouts and plan.output_buffers == buffers.key and plan.donated == donated
+        return layouts and self.holds({**facts.values, **facts.strides, **(buffers.strides or {})})
 
 
 def _call_no_plan(arguments: Sequence[Any]) -> None:
-    """Stands for the first plan while there is none."""
+    """The first plan while there is none."""
 
 
-class PlanCache(Generic[Computes]):
-    """The plans of one executable, by what memory a call provides. Writers hold `lock`; readers need no lock.
+class PlanCache(Generic[SliceExecutable]):
+    """The plans of one executable, by output buffers and donated arguments. Writers hold `lock`; readers need no lock.
 
-    first: the call of the plan that ran last among those of calls that provide no memory. A caller that counts every
-    microsecond tries it before `attempt`.
+    first: the call function of the plan that ran last without output buffers or donated arguments. The fast path tries
+    it before `attempt`.
     """
 
     def __init__(self, device: ArrayDevice) -> None:
-        # A signal handler may call the executable that it interrupted.
+        # Reentrant: a signal handler may call the executable that it interrupted.
         self.lock = threading.RLock()
         self.first: Call = _call_no_plan
         self._device = device
         self._plans: list[CallablePlan] = []
         self._for_use: BoundedTable[OutputBufferUse, list[CallablePlan]] = BoundedTable(MOST_USES)
-        self._slices: weakref.WeakKeyDictionary[Sliced, Computes] = weakref.WeakKeyDictionary()
+        self._slices: weakref.WeakKeyDictionary[Sliced, SliceExecutable] = weakref.WeakKeyDictionary()
         self._slice_code: weakref.WeakKeyDictionary[CallablePlan, StreamWorkerCode | None] = weakref.WeakKeyDictionary()
 
     def attempt(self, arguments: Sequence[Any]) -> list[Any] | None:
-        """The outputs, or None where no plan fits; nothing has run then.
+        """Runs the first plan that fits and returns its outputs; None, with nothing run, if none fits.
 
-        Any sequence of the right length will do, whatever is in it.
+        arguments: any sequence; the plans test its length and its elements.
         """
         for position, ready in enumerate(self._plans):
             outputs = ready.call(arguments)
@@ -104,7 +105,7 @@ class PlanCache(Generic[Computes]):
         return None
 
     def attempt_into(self, arguments: Sequence[Any], use: OutputBufferUse) -> list[Any] | None:
-        """As `attempt`, for a call that provides memory. arguments: the output buffers follow them, in order."""
+        """As `attempt`, for a call with output buffers, which end `arguments`, or donated arguments."""
         for position, ready in enumerate(self._for_use.get(use, ())):
             outputs = ready.call(arguments) if ready.is_silent else None
             if outputs is not None:
@@ -116,22 +117,22 @@ class PlanCache(Generic[Computes]):
         return None
 
     def plans(self, use: OutputBufferUse = NO_BUFFER_USE) -> list[CallablePlan]:
-        """The plans for a use of memory, the one that ran last first."""
+        """The plans for a set of output buffers and donated arguments, most recently used first."""
         return self._plans if use == NO_BUFFER_USE else self._for_use.get(use, [])
 
     def add(self, ready: CallablePlan, use: OutputBufferUse) -> None:
-        """Adds a plan, in front. To be called under `lock`."""
+        """Adds a plan in front. The caller holds `lock`."""
         self._replace([ready, *self.plans(use)], use)
 
-    def computes_slice(self, sliced: Sliced, make: Callable[[], Computes]) -> Computes:
-        """What computes one slice of a segment, made at the first request."""
-        found = self._slices.get(sliced)
-        if found is None:
-            found = self._slices[sliced] = make()
-        return found
+    def computes_slice(self, sliced: Sliced, make: Callable[[], SliceExecutable]) -> SliceExecutable:
+        """The executable of one slice of a stream-parallel segment, created at the first request."""
+        executable = self._slices.get(sliced)
+        if executable is None:
+            executable = self._slices[sliced] = make()
+        return executable
 
     def slice_code(self, ready: CallablePlan, make: Callable[[], StreamWorkerCode | None]) -> StreamWorkerCode | None:
-        """The code that runs a plan for slice after slice, made at the first request; None where it has none."""
+        """The code that runs a plan slice by slice, generated at the first request; None if the plan has none."""
         if ready not in self._slice_code:
             self._slice_code[ready] = make()
         return self._slice_code[ready]
@@ -141,7 +142,7 @@ class PlanCache(Generic[Computes]):
             self._replace([ready, *(other for other in self.plans(use) if other is not ready)], use)
 
     def _replace(self, plans: list[CallablePlan], use: OutputBufferUse) -> None:
-        """Stores a new list, so that a reader in another thread never sees one half changed."""
+        """Stores a new list, so that readers in other threads never see a list while it changes."""
         if use == NO_BUFFER_USE:
             self._plans, self.first = plans[:MOST_PLANS], plans[0].call
         else:

@@ -1,8 +1,8 @@
-"""An executable that runs a fusion by its NumPy meaning: the target "reference".
+"""The target "reference": evaluates a fusion by the reference implementations of its ops.
 
-It compiles nothing and splits nothing. For finding out whether a difference comes from tracing or from kernels.
+It compiles and partitions nothing. Use it to find out whether a difference comes from tracing or from kernels.
 
-Knows: evaluate. Must not know: kernels, segments.
+Must not know: kernels, segments.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tracefuse.runtime.targets.cpu.cpu_target import cpu_target
 
 
 class EvaluatedExecutable:
-    """Calls `evaluate`, with everything stored rounded. compiles: that of all sizes, done at once."""
+    """Calls `evaluate`, which rounds every stored value. compiles: 1, since nothing depends on sizes."""
 
     compiles = 1
 
@@ -31,17 +31,17 @@ class EvaluatedExecutable:
     ) -> list[Any]:  # fmt: skip
         """The outputs, for NumPy arrays and Python numbers in the order of the fusion's inputs; see `Executable`.
 
-        Donated memory is left alone.
+        Donated arguments stay as they are.
         """
         if outputs is None and not self.fusion.aliases:
             return evaluate(self.fusion, arguments)
         facts = read_facts(self.fusion, cpu_target().device, arguments)
-        given = read_output_buffers(self.fusion, cpu_target().device, facts, outputs)
-        made = dict(zip(self.fusion.outputs, evaluate(self.fusion, facts.arguments), strict=True))
+        buffers = read_output_buffers(self.fusion, cpu_target().device, facts, outputs)
+        results = dict(zip(self.fusion.outputs, evaluate(self.fusion, facts.arguments), strict=True))
         by_number = dict(zip(self.fusion.inputs, facts.arguments, strict=True))
         for value, owner in self.fusion.aliases.items():
-            by_number[owner][...] = made[value]
-        for value, buffer in (given.objects or {}).items():
-            buffer[...] = made[value]
-            made[value] = buffer
-        return [made[number] for number in returned(self.fusion)]
+            by_number[owner][...] = results[value]
+        for value, buffer in (buffers.objects or {}).items():
+            buffer[...] = results[value]
+            results[value] = buffer
+        return [results[number] for number in returned(self.fusion)]

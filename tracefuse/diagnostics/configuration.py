@@ -1,7 +1,4 @@
-"""`show_config`: what tracefuse runs with here, for bug reports and for a look at the cache folder.
-
-Knows: how versions, devices and options are asked for. Must not know: what they are used for.
-"""
+"""`show_config`: versions, devices, options and the cache folder, for bug reports."""
 
 from __future__ import annotations
 
@@ -22,10 +19,10 @@ _PACKAGES = ("tracefuse", "numpy", "llvmlite", "ml_dtypes", "optree", "jax", "to
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Configuration:
-    """What tracefuse runs with. str() is a table.
+    """The environment of tracefuse. str() is a table.
 
-    versions: of Python, the packages that are installed, LLVM and, with a GPU, CUDA. processor: its name as LLVM has
-    it. gpus: one text a GPU; no_gpu: why there is none. cache_bytes and cache_kernels: what the cache folder holds.
+    versions: of Python, the installed packages, LLVM and, with a GPU, CUDA. processor: LLVM's name of it. gpus: a
+    description of each GPU. no_gpu: why there is none. cache_kernels, cache_bytes: the contents of the cache folder.
     """
 
     versions: dict[str, str]
@@ -46,8 +43,10 @@ class Configuration:
         if self.no_gpu is not None:
             rows.append(("GPU", f"none: {self.no_gpu}"))
         if self.options.cache_limit > 0:
-            held = f"{self.cache_kernels} kernels, {self.cache_bytes / 2**20:.1f} MiB"
-            rows.append(("cache", f"{self.cache_folder}: {held} of at most {self.options.cache_limit / 2**20:.0f} MiB"))
+            contents = f"{self.cache_kernels} kernels, {self.cache_bytes / 2**20:.1f} MiB"
+            rows.append(
+                ("cache", f"{self.cache_folder}: {contents} of at most {self.options.cache_limit / 2**20:.0f} MiB")
+            )
         else:
             rows.append(("cache", "in memory only (cache_limit is 0)"))
         for name, option in config.TABLE.items():
@@ -63,19 +62,19 @@ class Configuration:
 
 
 def _versions() -> dict[str, str]:
-    found = {"Python": f"{platform.python_version()} ({platform.python_implementation()})"}
-    # CuPy's distribution is named after its CUDA: cupy-cuda13x, cupy-cuda12x or cupy.
+    versions = {"Python": f"{platform.python_version()} ({platform.python_implementation()})"}
+    # CuPy's distribution is named after its CUDA version: cupy-cuda13x, cupy-cuda12x or cupy.
     named = {name for d in importlib.metadata.distributions() if (name := d.metadata["Name"] or "").startswith("cupy")}
     for name in (*_PACKAGES, *sorted(named)):
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def show_config() -> Configuration:
-    """Versions, devices, the options in force and the cache folder; `print(tracefuse.show_config())` shows a table."""
+    """Versions, devices, the options in force and the cache folder; `print(tracefuse.show_config())` prints a table."""
     machine = get_machine()
     disk, versions = disk_cache.in_force(), _versions()
     versions["LLVM"] = machine.version.rpartition("LLVM ")[2]

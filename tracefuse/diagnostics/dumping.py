@@ -1,9 +1,9 @@
-"""`dump`: what a compilation makes, as files in a folder of its own, with a script that does it again.
+"""`dump`: writes the stages of a compilation into a folder, with a script that reproduces it.
 
-The folder is numbered, and called after the function: `tracefuse_dump/0003_softmax`. `repro.py` is always there, and is
-written before anything is compiled, so that a compiler that fails leaves it behind.
+The folder has a number and the name of the function: `tracefuse_dump/0003_softmax`. Every dump contains `repro.py`,
+which is written before anything is compiled, so that it survives a failure of the compiler.
 
-Knows: texts of fusions, plans and kernels, files. Must not know: when something is compiled.
+Must not know: when something is compiled.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ DEFAULT_FOLDER = "tracefuse_dump"
 
 
 class Dump:
-    """One compilation's folder, or nothing at all where `dump` asks for nothing.
+    """The dump of one compilation. Writes nothing if the option `dump` is empty.
 
-    changes: what passes changed so far; the list may grow.
+    changes: the changes of passes so far; the list may grow.
     """
 
     def __init__(self, options: Options, name: str, changes: Sequence[PassChange] = ()) -> None:
@@ -45,7 +45,7 @@ class Dump:
         self.folder = _new_folder(options.dump_dir or DEFAULT_FOLDER, self.name) if self.wanted else ""
 
     def before(self, fusion: Fusion, arguments: Sequence[Any], concrete: Concretization) -> None:
-        """What is known before anything is compiled."""
+        """Writes what is known before anything is compiled. Raises OptionError if the folder cannot be written."""
         if not self.wanted:
             return
         definition = definition_text(fusion, self.name, {})
@@ -57,7 +57,7 @@ class Dump:
 
     @contextmanager
     def passes(self) -> Iterator[None]:
-        """Writes a file for each pass that changed something, numbered in order, also where the `with` block fails."""
+        """Writes a numbered file for each pass that changed something, even if the `with` block raises."""
         try:
             yield
         finally:
@@ -66,11 +66,11 @@ class Dump:
                 self._write_wanted("passes", f"pass{position:02d}_{change.name}.txt", text)
 
     def after(self, plan: Plan, sizes: Mapping[int, int], call_text: str) -> None:
-        """What was made."""
+        """Writes the compiled plan: segments, kernels, their source, and the host program."""
         if not self.wanted:
             return
-        borders = [_segment_text(segment, k) for k, segment in enumerate(plan.segments)]
-        self._write_wanted("segments", "segments.txt", "\n".join([str(Explanation(plan, sizes)), "", *borders]))
+        interfaces = [_segment_text(segment, k) for k, segment in enumerate(plan.segments)]
+        self._write_wanted("segments", "segments.txt", "\n".join([str(Explanation(plan, sizes)), "", *interfaces]))
         kernels = (f"# segment {k}\n{_kernels(segment)}" for k, segment in enumerate(plan.segments))
         self._write_wanted("kernel", "kernels.txt", "\n".join(kernels))
         for k, segment in enumerate(plan.segments):
@@ -94,7 +94,7 @@ class Dump:
 
 
 def _new_folder(parent: str, name: str) -> str:
-    """A folder that was not there before, numbered after the last one."""
+    """Creates a folder, numbered after the last one."""
     parent = os.path.abspath(os.path.expanduser(parent))
     try:
         os.makedirs(parent, exist_ok=True)
@@ -114,19 +114,18 @@ def _new_folder(parent: str, name: str) -> str:
 
 def _refused(folder: str, error: OSError) -> OptionError:
     return OptionError(
-        f"option dump: nothing can be written in {folder}: {error.strerror}", hint="set dump_dir to another folder"
+        f"option dump: cannot write in {folder}: {error.strerror}", hint="set dump_dir to another folder"
     )
 
 
 def _segment_text(segment: CompiledSegment, position: int) -> str:
-    border = segment.part.segment
-    maps = (
-        f"index_map {dict(border.index_map)}  value_map {dict(border.value_map)}  extent_map {dict(border.extent_map)}"
-    )
+    interface = segment.part.segment
+    maps = f"index_map {dict(interface.index_map)}  value_map {dict(interface.value_map)}"
+    maps += f"  extent_map {dict(interface.extent_map)}"
     return f"{definition_text(segment.part.fusion, f'segment{position}', {})}\n    # {maps}\n"
 
 
 def _kernels(segment: CompiledSegment) -> str:
     if segment.lowered is None:
-        return f"{segment.name}: a call of the library\n"
+        return f"{segment.name}: a library call\n"
     return "\n".join(kernel_text(launch.kernel) for launch in segment.lowered.launches)

@@ -1,14 +1,14 @@
-"""The error that a kernel may make, propagated op by op: a value in float64 and an absolute bound for every element.
+"""Error bounds of kernels, propagated op by op: a float64 value and an absolute bound for every element.
 
-A node computes in its compute type (halves in float32) and may be rounded to its own type, if it is stored. Both are
-counted for every value, so one bound holds for every segmentation, with and without contraction. An op that jumps
-(comparison, cast to an integer) has bound 0 where its operands cannot cross the jump, else infinity: not known.
-Of complex numbers the bound is one of the magnitude of the error.
+A node computes in its compute type (float32 for half types), and storing its result rounds to its own type. Every value
+counts both, so one bound holds for every partition, with and without contraction. A discontinuous op (a comparison, a
+cast to an integer) has bound 0 where its operands cannot cross the discontinuity, else infinity, which means unknown.
+The bound of a complex number is on the magnitude of its error.
 
-How far the arithmetic of each op may be off is a field of its definition (see ir/error_models.py); here the bounds go
+The error of an op's own arithmetic is a field of its definition, see ir/error_models.py. This module propagates bounds
 from value to value.
 
-Knows: fusions, rounding. Must not know: any single op, kernels, segments.
+Must not know: any single op, kernels, segments.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from tracefuse.ops import Library, Movement, Pointwise, Reduction
 
 UNIT = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-52}
 UNIT |= {"complex64": 4 * UNIT["float32"], "complex128": 4 * UNIT["float64"]}
-"""Half the distance of 1 to the next number. For float64 twice that, since the reference rounds as well.
-For complex numbers enough for a product or a quotient, which are a few roundings each."""
+"""The unit roundoff, half the distance from 1 to the next number. Twice that for float64, since the reference
+implementation rounds as well. For complex types it covers a product or a quotient, of a few roundings each."""
 
 SMALLEST = {"float16": 2.0**-24, "bfloat16": 2.0**-133, "float32": 2.0**-149, "float64": 5e-324}
 SMALLEST |= {"complex64": 4 * SMALLEST["float32"], "complex128": 4 * SMALLEST["float64"]}
@@ -40,7 +40,7 @@ LARGEST |= {"complex64": LARGEST["float32"], "complex128": LARGEST["float64"]}
 
 
 def bounded_outputs(fusion: Fusion, arguments: Sequence[Any]) -> list[Bounded]:
-    """(value in float64 or complex128, bound) of every output. Integer and bool values are exact or not known."""
+    """(value in float64 or complex128, bound) of every output. Integer and bool values are exact or unknown."""
     values: dict[int, Any] = {}
     errors: dict[int, Any] = {}
     for number, argument in zip(fusion.inputs, arguments, strict=True):
@@ -64,7 +64,7 @@ def _is_inexact(dtype: DType) -> bool:
 
 
 def _stored(bound: Any, value: Any, dtype: DType) -> Any:
-    """The bound after rounding to `dtype`; infinite where the value may overflow."""
+    """The bound after rounding to `dtype`; infinite if the value may overflow."""
     bound = np.where(np.isnan(bound), np.inf, bound) * np.ones(np.shape(value))
     if not _is_inexact(dtype):
         return np.where(bound > 0, np.inf, 0.0)
@@ -98,7 +98,7 @@ def _node_bound(
 
 
 def _converted(value: Any, error: Any, node: Node) -> Bounded:
-    """An operand in the type that the node computes in."""
+    """An operand converted to the compute type of the node."""
     if value.dtype == np.bool_ or isinstance(node.op, Movement):
         return value, error
     compute = node.compute.compute
@@ -124,7 +124,7 @@ def _concrete(attribute: Any, extents: Mapping[int, int]) -> Any:
 
 
 def _function_of_complex(node: Node, operands: Sequence[Bounded], value: Any, unit: float) -> Any:
-    """A function of exact complex numbers; how far it moves with operands that are off is not known."""
+    """The bound of a function of complex numbers: known for exact operands only."""
     inexact = sum(np.asarray(error) for _, error in operands)
     if value.dtype.kind not in "fc":
         return np.where(inexact > 0, np.inf, 0.0)
@@ -144,7 +144,7 @@ def _pointwise(
     if not error.units or not _is_inexact(node.compute):
         return bound
     computed = value.astype(node.compute.compute.numpy)
-    # A value in float64 says nothing about float64's own rounding, which a fused multiply-add leaves out.
+    # The float64 reference value cannot show float64's own rounding, which a fused multiply-add skips.
     widest_already = node.compute in (float64, complex128)
     rounds = not error.rounds_once or widest_already or not np.array_equal(computed, value)
     exact = not rounds and bool(np.all(bound == 0))
@@ -155,14 +155,17 @@ def _pointwise(
 def _of_exact_operands(
     node: Node, op: Pointwise, operands: Sequence[Bounded], attributes: Mapping[str, Any], value: Any, unit: float
 ) -> Any:
-    """The bound of an op that declares no error: unknown but for exact operands. Then the result is what the reference
-    implementation gives in the compute type, off by some units of the largest number that goes in or comes out."""
+    """The bound of an op that declares no error: unknown unless its operands are exact.
+
+    For exact operands, the result is that of the reference implementation in the compute type, within some units of the
+    largest operand or result.
+    """
     inexact = sum(np.asarray(error) for _, error in operands)
     if not node.compute.is_floating:
         return np.where(inexact > 0, np.inf, 0.0)
-    given = {k: v for k, v in attributes.items() if k != "dtype"}
+    keywords = {k: v for k, v in attributes.items() if k != "dtype"}
     narrow = (a if a.dtype == np.bool_ else a.astype(node.compute.compute.numpy) for a, _ in operands)
-    native = np.asarray(op.numpy(*narrow, **given)).astype(np.float64)
+    native = np.asarray(op.numpy(*narrow, **keywords)).astype(np.float64)
     largest = np.abs(native)
     for a, _ in operands:
         largest = np.maximum(largest, np.abs(a.astype(np.float64)))
@@ -193,12 +196,14 @@ def _movement(op: Movement, operands: Sequence[Bounded], attributes: Mapping[str
     moved = op.data if op.data is not None else len(operands)
     unsure = [np.any(error > 0) for _, error in operands[moved:]]
     arrays = [np.broadcast_to(error, value.shape) for value, error in operands[:moved]]
-    made = op.numpy(*arrays, *(value for value, _ in operands[moved:]), **{**attributes, **_no_value(attributes)})
-    return np.full(made.shape, np.inf) if any(unsure) else made
+    moved_bounds = op.numpy(
+        *arrays, *(value for value, _ in operands[moved:]), **{**attributes, **_no_value(attributes)}
+    )
+    return np.full(moved_bounds.shape, np.inf) if any(unsure) else moved_bounds
 
 
 def _no_value(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """What is padded is exact."""
+    """Attributes for moving bounds: padding is exact, so its bound is 0."""
     return {"value": 0.0} if "value" in attributes else {}
 
 

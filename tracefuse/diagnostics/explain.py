@@ -1,9 +1,9 @@
 """`explain`: how a fusion was compiled, and why.
 
-It lists the segments with their templates, the reason for each boundary, the values released after each segment, the
-guards, and the bytes that each segment moves next to those that one kernel for each op would move.
+An explanation lists the segments with their templates, the reason for each boundary, the values released after each
+segment, the guards, peak memory, and the bytes that each segment moves compared to one kernel per op.
 
-Knows: segmentations and plans. Must not know: frontends, how anything was decided.
+Must not know: frontends.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from tracefuse.runtime.plan import Plan
 from tracefuse.schedule.recomputation import places, recomputed
 
 
-def _recomputed(part: Part) -> Mapping[int, int]:
+def _count_recomputations(part: Part) -> Mapping[int, int]:
     if part.library is not None or part.slices is not None:
         return {}
-    found = recomputed(part.decomposed, places(part.decomposed, part.rule))
-    return {part.segment.value_map.get(value, value): count for value, count in found.items()}
+    counts = recomputed(part.decomposed, places(part.decomposed, part.rule))
+    return {part.segment.value_map.get(value, value): count for value, count in counts.items()}
 
 
 @dataclass(frozen=True, eq=False)
 class Outline:
-    """How a fusion is split before any sizes are known: the segments and the reasons for their boundaries."""
+    """The partition of a fusion before sizes are known: its segments and the reasons for their boundaries."""
 
     segmentation: Segmentation
 
     @property
     def templates(self) -> tuple[str, ...]:
-        """The kind of kernel of each segment: "pointwise", "reduction" or "library"; sizes decide the rest."""
+        """The kernel kind of each segment: "pointwise", "reduction" or "library". Sizes select the template."""
         return tuple(part.template for part in self.segmentation.segments)
 
     @property
     def boundaries(self) -> Mapping[tuple[int, int], segments.Verdict]:
-        """For each pair of segments with a value between them, why they are two."""
+        """Why two segments with a value between them are separate, by their positions."""
         return self.segmentation.partition.boundaries
 
     def __str__(self) -> str:
@@ -60,10 +60,10 @@ class Outline:
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """How one call is compiled. Prints as text; the fields are for programs.
+    """How one call is compiled. str() is a report; the fields are for programs.
 
-    sizes: extent values by id. captured: arrays that the function closes over, as Python expressions. traced: the
-    guards of the trace. retraced: why the function was traced again.
+    sizes: extent values by id. captured: captured arrays, as Python expressions. traced: the guards of the trace.
+    retraced: the guard failure that caused a new trace, or "".
     """
 
     plan: Plan
@@ -74,7 +74,7 @@ class Explanation:
 
     @property
     def segmentation(self) -> Segmentation:
-        """How the fusion was split for these sizes."""
+        """The partition of the fusion for these sizes."""
         return self.plan.segmentation
 
     @property
@@ -84,27 +84,27 @@ class Explanation:
 
     @property
     def refused(self) -> tuple[Mapping[str, segments.Verdict], ...]:
-        """For each segment, why each template that the target asks before its own does not take it, by name."""
+        """For each segment, the verdicts of the templates that rejected it before one accepted, by template name."""
         return tuple({} if s.lowered is None else s.lowered.refused for s in self.plan.segments)
 
     @property
     def boundaries(self) -> Mapping[tuple[int, int], segments.Verdict]:
-        """For each pair of segments with a value between them, why they are two."""
+        """Why two segments with a value between them are separate, by their positions."""
         return self.segmentation.partition.boundaries
 
     @property
     def guards(self) -> tuple[str, ...]:
-        """The facts about sizes that the kernels rely on."""
+        """The facts about sizes that the kernels assume."""
         return tuple(map(str, self.plan.guards))
 
     @property
     def missed(self) -> str:
-        """The guard that failed, and what changed, where a call traced or compiled again; "" at the first call."""
+        """The guard failure, and what changed, if the call caused a new trace or plan; "" at the first call."""
         return self.plan.cause or self.retraced
 
     @cached_property
     def releases(self) -> tuple[tuple[int, ...], ...]:
-        """The values that are released right after each segment."""
+        """The values released right after each segment."""
         result: list[tuple[int, ...]] = [() for _ in self.plan.segments]
         current = -1
         for instruction in self.plan.program.instructions:
@@ -117,36 +117,36 @@ class Explanation:
 
     @cached_property
     def bytes_moved(self) -> tuple[int, ...]:
-        """Bytes that each segment reads and writes: every tensor of its interface once."""
+        """Bytes that each segment reads and writes, counting every tensor of its interface once."""
         interfaces = [segment.part.segment for segment in self.plan.segments]
         return tuple(self._bytes((*i.original_inputs, *i.original_outputs)) for i in interfaces)
 
     @cached_property
     def bytes_unfused(self) -> int:
-        """Bytes that one kernel for each op would read and write."""
+        """Bytes that one kernel per op would read and write."""
         nodes = self.segmentation.steps.nodes
         return sum(self._bytes((*node.inputs, *node.outputs)) for node in nodes)
 
     @cached_property
     def memory(self) -> segments.MemoryUse:
-        """The peak allocation of a call, the segment that reaches it, and the bytes of it that are outputs."""
+        """The peak allocation of a call in bytes, the segment that reaches it, and how much of it holds outputs."""
         return memory_of(self.plan, self.sizes)
 
     @cached_property
     def slices(self) -> Mapping[int, Plan]:
-        """For each segment whose slices are computed by kernels on streams, what one slice runs."""
+        """The plan of one slice, for each segment that is a stream-parallel loop."""
         return slice_plans(self.plan, self.sizes)
 
     @cached_property
     def computed_again(self) -> tuple[Mapping[int, int], ...]:
-        """For each segment, the results of expensive ops that it recomputes, with the number of places."""
-        return tuple(_recomputed(segment.part) for segment in self.plan.segments)
+        """For each segment, the results of expensive ops that it recomputes, and at how many places."""
+        return tuple(_count_recomputations(segment.part) for segment in self.plan.segments)
 
     def _recomputation_text(self) -> tuple[str, ...]:
         return tuple(
             f"segment {position}: T{value} at {count} places"
-            for position, found in enumerate(self.computed_again)
-            for value, count in found.items()
+            for position, counts in enumerate(self.computed_again)
+            for value, count in counts.items()
         )
 
     def _bytes(self, numbers: tuple[int, ...]) -> int:
@@ -190,7 +190,7 @@ class Explanation:
         return "\n".join(lines)
 
     def _template_text(self, position: int) -> str:
-        """The template; of what is computed slice by slice, that of a slice too."""
+        """The template of a segment; for a stream-parallel loop also the templates of a slice."""
         template = self.templates[position]
         if position not in self.slices:
             return template

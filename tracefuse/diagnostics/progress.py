@@ -1,6 +1,6 @@
-"""What the log says of compilations: which plan was made and why, its segments, their kernels.
+"""Log messages of compilations: new traces, new plans with the reason for each, their segments and kernels.
 
-Knows: plans, the facts of a call. Must not know: when something is compiled.
+Must not know: when something is compiled.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from tracefuse.runtime.plan import Plan
 
 
 def say_trace(options: Options, name: str, leaves: Sequence[Leaf], seconds: float) -> None:
-    """Level 1: what a function was traced for."""
+    """Logs a trace at level 1. seconds: the time it took."""
     arrays = (leaf for leaf in leaves if leaf.kind == "array")
     shown = (f"{leaf.dtype}[{', '.join(map(str, leaf.value.shape))}]" for leaf in arrays)
     say(options, 1, lambda: f"{name}: traced for {', '.join(shown) or 'no arrays'} in {1e3 * seconds:.1f} ms")
 
 
 def say_plan(options: Options, name: str, plan: Plan, why: str, seconds: float) -> None:
-    """Level 1: the segments, why the plan was made, how long that took; then its IR and its kernels."""
+    """Logs a new plan: segments, reason and time at level 1, its IR and boundaries at 2, its kernels at 3."""
     templates = ", ".join(f"{k} {segment.template}" for k, segment in enumerate(plan.segments))
-    taken = f"{1e3 * seconds:.1f} ms"
-    say(options, 1, lambda: f"{name}: compiled {len(plan.segments)} segments ({templates}) in {taken}: {why}")
+    duration = f"{1e3 * seconds:.1f} ms"
+    say(options, 1, lambda: f"{name}: compiled {len(plan.segments)} segments ({templates}) in {duration}: {why}")
     say(options, 2, lambda: f"{name}: its fusion is\n{plan.segmentation.fusion}")
     boundaries = plan.segmentation.partition.boundaries
     if boundaries:
@@ -46,12 +46,12 @@ def _source_text(name: str, position: int, function: Any) -> str:
     return f"{name}: segment {position} is\n{getattr(function, 'source', function)}"
 
 
-def why_made(plans: Sequence[Plan], facts: CallFacts, given: OutputBuffers) -> str:
-    """Why none of the plans, the one used last first, fits a call."""
+def explain_new_plan(plans: Sequence[Plan], facts: CallFacts, buffers: OutputBuffers) -> str:
+    """Why no plan fits a call. plans: the most recently used first. buffers: the output buffers of the call."""
     if not plans:
         return "the first call"
     latest = plans[0]
-    values: dict[Any, int] = {**facts.values, **facts.strides, **(given.strides or {})}
+    values: dict[Any, int] = {**facts.values, **facts.strides, **(buffers.strides or {})}
     inputs = latest.segmentation.fusion.tensor_inputs
     for number, old, new in zip(inputs, latest.layouts, facts.layouts, strict=True):
         if old != new:
@@ -63,11 +63,11 @@ def why_made(plans: Sequence[Plan], facts: CallFacts, given: OutputBuffers) -> s
     if not latest.aligned <= facts.aligned:
         number = min(latest.aligned - facts.aligned)
         return f"input T{number} started at a multiple of 16 bytes, now it does not"
-    return "results go into memory that lies otherwise" if latest.output_buffers != given.key else "its sizes are new"
+    return "the output buffers differ in layout" if latest.output_buffers != buffers.key else "its sizes are new"
 
 
 def _value(extent: Extent, values: Mapping[Any, int]) -> int:
-    """An extent that may have symbols of sizes, by id, and of strides, by name."""
+    """Evaluates an extent. values: sizes by id, strides by name."""
     sizes = {symbol: values[symbol.name if symbol.id is None else symbol.id] for symbol in symbols(extent)}
     return evaluate(substitute(extent, sizes), {})
 

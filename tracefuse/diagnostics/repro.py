@@ -1,6 +1,6 @@
-"""Scripts that show a problem: a definition, arrays like the inputs, and a call under the same options.
+"""Reproduction scripts: a definition, inputs with the same shapes and types, and a call under the same options.
 
-Knows: how a script is put together. Must not know: definitions, plans.
+Must not know: definitions, plans.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _LEFT_OUT = ("target", "check", "eager")
 
 
 def script_text(definition: str, name: str, arguments: Sequence[str], options: Options | None = None) -> str:
-    """A Python script that records `definition`, the text of a function called `name`, and executes it.
+    """A Python script that records `definition`, the text of a function `name`, and executes it.
 
-    arguments: an expression for each input; without any nothing is executed. options: those that differ from the
-    defaults, and change what is compiled, are set again.
+    arguments: an expression for each input; if empty, the script only records. options: the script sets those that
+    differ from the defaults and affect generated code.
     """
     lines = ["import numpy as np", "from tracefuse import *", "", definition, ""]
     lines += ["with FusionDefinition() as fd:", f"    {name}(fd)", ""]
@@ -26,8 +26,8 @@ def script_text(definition: str, name: str, arguments: Sequence[str], options: O
         return "\n".join(lines)
     lines += ["inputs = [", *(f"    {argument}," for argument in arguments), "]"]
     call = "outputs = fd.execute(inputs)"
-    given = _options_text(options)
-    lines += [f"with options({given}):", textwrap.indent(call, "    ")] if given else [call]
+    keywords = _options_text(options)
+    lines += [f"with options({keywords}):", textwrap.indent(call, "    ")] if keywords else [call]
     return "\n".join([*lines, ""])
 
 

@@ -1,6 +1,6 @@
-"""What is wrapped around the segments of a plan: timing under `debug`, comparing under `check`. Else nothing.
+"""Wraps the segments of a plan: with timing under `debug`, with comparisons under `check`.
 
-Knows: options, compiled segments. Must not know: how plans are chosen.
+Must not know: how plans are chosen.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tracefuse.runtime.targets.target import Target
 def watching(
     options: Options, target: Target, run_alone: RunAlone
 ) -> Callable[[CompiledSegment, int], CompiledSegment] | None:
-    """What each segment is replaced by, or None where options ask for nothing."""
+    """A function that wraps a segment, or None if the options need no wrapper."""
     if not options.check and not options.debug:
         return None
 
@@ -33,16 +33,16 @@ def watching(
 
 
 def _timed(segment: CompiledSegment, position: int, options: Options, target: Target) -> CompiledSegment:
-    """The segment with the time of each run logged, from an idle device to an idle device."""
+    """The segment with the time of each run logged, measured from idle device to idle device."""
     run = segment.run
 
     def timed(inputs: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any] | None:
         target.device.synchronize()
         start = time.perf_counter()
-        made = run(inputs, outputs)
+        new_outputs = run(inputs, outputs)
         target.device.synchronize()
-        taken = time.perf_counter() - start
-        say(options, 1, lambda: f"segment {position} ({segment.template}) ran in {1e6 * taken:.1f} us")
-        return made
+        seconds = time.perf_counter() - start
+        say(options, 1, lambda: f"segment {position} ({segment.template}) ran in {1e6 * seconds:.1f} us")
+        return new_outputs
 
     return replace(segment, run=timed, code=None)

@@ -1,6 +1,6 @@
-"""Fused methods, and fused functions by name: what stands between a fused function and Python's objects.
+"""Python's object protocols for fused functions: bound methods, and lookup by name for pickle.
 
-Knows: fused functions as objects that are called and asked. Must not know: traces, keys, executables.
+Must not know: traces, keys, executables.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from tracefuse import source
 if TYPE_CHECKING:
     from tracefuse.frontend.fuse import FusedFunction
 
-_ASKED_OF_A_CALL = ("definition", "segments", "host_program", "explain", "concretization", "indexing")
+_TAKES_CALL_ARGUMENTS = ("definition", "segments", "host_program", "explain", "concretization", "indexing")
 
 
 class BoundFusedFunction:
-    """A fused method of one object. Arrays among the object's attributes are captured, read at every call."""
+    """A fused method bound to an object. Arrays among the object's attributes are captured, and read at every call."""
 
     __slots__ = ("__func__", "__self__")
 
@@ -30,39 +30,39 @@ class BoundFusedFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         function = self.__func__
         out = kwargs.pop("out", None) if kwargs and function._signature.leaves_out else None
-        return function._called(args, kwargs, self.__self__, True, out)
+        return function._dispatch(args, kwargs, self.__self__, True, out)
 
     @source.hides_own_frames
     def into(self, out: Any, /, *args: Any, **kwargs: Any) -> Any:
         """As `FusedFunction.into`."""
-        return self.__func__._called(args, kwargs, self.__self__, True, out)
+        return self.__func__._dispatch(args, kwargs, self.__self__, True, out)
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.__func__, name)
-        return functools.partial(found, self.__self__) if name in _ASKED_OF_A_CALL else found
+        attribute = getattr(self.__func__, name)
+        return functools.partial(attribute, self.__self__) if name in _TAKES_CALL_ARGUMENTS else attribute
 
     def __repr__(self) -> str:
         return f"<bound fused {self.__func__.__qualname__} of {self.__self__!r}>"
 
 
 def by_name(module: str, name: str) -> Any:
-    """A fused function from its module, for pickle."""
-    found: Any = importlib.import_module(module)
+    """Looks up a fused function by module and qualified name, for pickle."""
+    attribute: Any = importlib.import_module(module)
     for part in name.split("."):
-        found = getattr(found, part)
-    return found
+        attribute = getattr(attribute, part)
+    return attribute
 
 
 def name_of(function: FusedFunction[Any, Any]) -> str:
-    """The name in its module by which pickle finds a fused function again."""
+    """The qualified name of a fused function, for pickle. Raises PicklingError if the name leads to something else."""
     name = function.__qualname__
     try:
-        found = by_name(function.__module__, name)
+        attribute = by_name(function.__module__, name)
     except (ImportError, AttributeError):
-        found = None
-    if found is not function:
+        attribute = None
+    if attribute is not function:
         raise pickle.PicklingError(
-            f"cannot pickle {function!r}: {function.__module__}.{name} is not it; give it a name at module level"
+            f"cannot pickle {function!r}: {function.__module__}.{name} is another object; define it at module level"
         )
     return name
 

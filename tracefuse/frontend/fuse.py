@@ -1,9 +1,11 @@
-"""`@fuse`: the cache of traces of a function, its calls, and what can be asked of it.
+"""`@fuse`: traces a function once per trace key, compiles the trace, and dispatches calls to it.
 
-A call finds its trace by key (structure, static values, rank, element type and extents of 1 of each array), checks the
-guards, and runs the executable. Calls like one that was made before go through a function that was written for them.
+A call looks up its trace by key (structure of the arguments, static values, and the rank, element type and extents of 1
+of each array), checks the guards of the trace, and runs its executable. A repeated call takes the fast path: a Python
+function generated for its call signature. The methods for inspection (`definition`, `segments`, `explain` and others)
+compile as a call would and run nothing.
 
-Knows: traces, their keys, kinds of arrays, executables. Must not know: ops, kernels.
+Must not know: ops, kernels.
 """
 
 from __future__ import annotations
@@ -28,12 +30,12 @@ from tracefuse.dynamic.concretization import Concretization
 from tracefuse.dynamic.index_classes import Indexing, index_classes
 from tracefuse.errors import TraceError, UnsupportedError, shown
 from tracefuse.frontend.bound_function import BoundFusedFunction, by_name, name_of, owns
-from tracefuse.frontend.calls.call import Call, Signature
-from tracefuse.frontend.calls.fast_path import MISSED, direct_call, form_of
-from tracefuse.frontend.calls.output_buffers import given_leaves, put_into
-from tracefuse.frontend.calls.retraces import keys_of, why_keyed, why_traced
-from tracefuse.frontend.calls.shared_arguments import check_apart, same_leaves
-from tracefuse.frontend.calls.trace_entry import Entry, arguments_of, assembled, printing
+from tracefuse.frontend.calls.call import CallArguments, Signature
+from tracefuse.frontend.calls.fast_path import NOT_APPLICABLE, call_signature, write_fast_path
+from tracefuse.frontend.calls.output_buffers import output_buffers, write_into
+from tracefuse.frontend.calls.retraces import explain_new_key, explain_retrace, keys_of
+from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves
+from tracefuse.frontend.calls.trace_entry import Entry, assemble_result, match_arguments, run_with_prints
 from tracefuse.frontend.numpy_api.creation import recording
 from tracefuse.frontend.trace_cache import TraceCache
 from tracefuse.frontend.tracer.code_names import CodeNames
@@ -53,7 +55,7 @@ R = TypeVar("R")
 
 
 class FusedFunction(Generic[P, R]):
-    """What `@fuse` makes of a function: called like it, compiled once for each trace key."""
+    """A function wrapped by `@fuse`: has the same parameters, and is compiled once for each trace key."""
 
     def __init__(
         self, function: Callable[P, R], *, static_argnums: Sequence[int] = (), static_argnames: Sequence[str] = (),
@@ -81,8 +83,8 @@ class FusedFunction(Generic[P, R]):
         self._options = config.checked(options, "@fuse")
         self._merge = merge
         self._cache = TraceCache()
-        self._default = config.resolve(self._options)
-        self._has_direct = not self._signature.has_static and not self._default.eager
+        self._default_options = config.resolve(self._options)
+        self._has_fast_path = not self._signature.has_static and not self._default_options.eager
 
     # -- calling ------------------------------------------------------------------------------------------------------
 
@@ -100,87 +102,96 @@ class FusedFunction(Generic[P, R]):
                 return outputs[0]  # type: ignore[no-any-return]
         try:
             out = kwargs.pop("out", None) if kwargs and self._signature.leaves_out else None
-            return cast("R", self._called(args, kwargs, None, False, out))
+            return cast("R", self._dispatch(args, kwargs, None, False, out))
         except Exception as error:
             source.hide_own_frames(error)
             raise
 
-    def _called(self, args: Sequence[Any], kwargs: dict[str, Any], bound: Any, is_bound: bool, out: Any) -> Any:
-        """A call, of the method of `bound` where it is bound."""
-        if self._has_direct and overrides() is None and current.get() is None:
+    def _dispatch(self, args: Sequence[Any], kwargs: dict[str, Any], bound: Any, is_bound: bool, out: Any) -> Any:
+        """Runs a call: on a fast path if one applies, else in full. bound: the `self` of a bound method."""
+        if self._has_fast_path and overrides() is None and current.get() is None:
             cache = self._cache
-            for direct in cache.fast_paths.get(form_of(args, kwargs, bound, is_bound, out), ()):
-                result = direct.run(args, kwargs, bound, out)
-                if result is not MISSED:
+            for fast_path in cache.fast_paths.get(call_signature(args, kwargs, bound, is_bound, out), ()):
+                result = fast_path.run(args, kwargs, bound, out)
+                if result is not NOT_APPLICABLE:
                     cache.hits += 1
-                    if direct.alone is not None and not is_bound:
-                        cache.recent = len(args), direct.alone
+                    if fast_path.plans_alone is not None and not is_bound:
+                        cache.recent = len(args), fast_path.plans_alone
                     return result
-        return self._call(args, kwargs, bound, is_bound, out)
+        return self._call_in_full(args, kwargs, bound, is_bound, out)
 
     @source.hides_own_frames
     def into(self, out: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """The result of a call, written into `out`, which is returned; the short form is `f(*args, out=out)`.
+        """Writes the result of a call into `out` and returns `out`; the short form is `f(*args, out=out)`.
 
-        out: an array, or a tree of them like the result, None where a new array is wanted. It may overlap arguments:
-        each is read as it was before the call. Raises ShapeError, DtypeError, DeviceError or UnsupportedError, before
-        anything runs, for an array that the result does not fit or that cannot be written; TraceError for another tree.
+        out: an array, or a pytree of arrays with the structure of the result, with None for each array to allocate. It
+        may overlap arguments: every argument is read as it was before the call. Raises ShapeError, DtypeError,
+        DeviceError or UnsupportedError for an array that the result does not fit or that is read-only, and TraceError
+        for another pytree structure, before anything runs.
         """
-        return cast("R", self._called(args, kwargs, None, False, out))
+        return cast("R", self._dispatch(args, kwargs, None, False, out))
 
-    def _call(self, args: Sequence[Any], kwargs: dict[str, Any], bound: Any, is_bound: bool, out: Any) -> Any:
-        """Takes the call apart, and lets the next one like it go directly."""
-        if not is_bound and args and owns(self, args[0]):  # a method that is called through its class
+    def _call_in_full(self, args: Sequence[Any], kwargs: dict[str, Any], bound: Any, is_bound: bool, out: Any) -> Any:
+        """Flattens the call, finds or makes its trace, runs it, and adds a fast path for its call signature."""
+        if not is_bound and args and owns(self, args[0]):  # a method called through its class
             args, bound, is_bound = args[1:], args[0], True
         options = config.resolve(self._options)
-        if options.eager or current.get() is not None:  # within another trace it is part of that one
+        if options.eager or current.get() is not None:  # an enclosing trace records the ops
             function = self._function if current.get() is None else recording(self._function, CodeNames())
             result = function(*((bound, *args) if is_bound else args), **kwargs)
-            return result if out is None else put_into(out, result)
-        call = self._signature.taken_apart(args, kwargs, bound, is_bound)
+            return result if out is None else write_into(out, result)
+        call = self._signature.flatten_call(args, kwargs, bound, is_bound)
         if DONORS:
             check_not_donated((leaf.value, leaf.path) for leaf in call.leaves)
-        entry, arguments = self._entry(call, options, bound)
-        given = None if out is None else given_leaves(entry.trace.structure, entry.trace.results, out)
-        use = self._use(entry, call, given)
-        result = self._run(entry, arguments, call, given, use)
-        if self._has_direct and overrides() is None and config.resolve(self._options) is self._default:
-            self._remember(form_of(args, kwargs, bound, is_bound, out), entry, call, use, out is not None)
+        entry, arguments = self._find_entry(call, options, bound)
+        buffers = None if out is None else output_buffers(entry.trace.structure, entry.trace.results, out)
+        use = self._output_buffer_use(entry, call, buffers)
+        result = self._run(entry, arguments, call, buffers, use)
+        if self._has_fast_path and overrides() is None and config.resolve(self._options) is self._default_options:
+            self._add_fast_path(call_signature(args, kwargs, bound, is_bound, out), entry, call, use, out is not None)
         return result
 
-    def _remember(self, form: tuple[Any, ...], entry: Entry, call: Call, use: OutputBufferUse, has_out: bool) -> None:
-        """Lets the next call of this form go directly."""
-        if not self._cache.has_fast_path(form, entry, use):
-            made = direct_call(entry, call, use, has_out)
-            if made is not None:
-                self._cache.add_fast_path(form, made)
+    def _add_fast_path(
+        self, signature: tuple[Any, ...], entry: Entry, call: CallArguments, use: OutputBufferUse, has_out: bool
+    ) -> None:
+        """Adds a fast path for calls with this signature, unless there is one or none can be written."""
+        if not self._cache.has_fast_path(signature, entry, use):
+            fast_path = write_fast_path(entry, call, use, has_out)
+            if fast_path is not None:
+                self._cache.add_fast_path(signature, fast_path)
 
-    def _entry(self, call: Call, options: Options, bound: Any) -> tuple[Entry, list[Any]]:
-        """The entry whose guards hold, made where there is none, and the arguments of its fusion."""
+    def _find_entry(self, call: CallArguments, options: Options, bound: Any) -> tuple[Entry, list[Any]]:
+        """The entry whose guards hold, traced now if there is none, and the arguments of its fusion."""
         with self._cache.lock:
-            entry, arguments = self._found(call, options, bound, {})
+            entry, arguments = self._find_or_trace(call, options, bound, {})
             if entry.trace.fusion.aliases:
-                same = same_leaves(entry.trace, entry.array_device, arguments)
+                same = find_shared_leaves(entry.trace, entry.array_device, arguments)
                 if same:
-                    entry, arguments = self._found(call, options, bound, same)
-                check_apart(entry.trace, entry.array_device, arguments)
+                    entry, arguments = self._find_or_trace(call, options, bound, same)
+                check_no_overlap(entry.trace, entry.array_device, arguments)
             return entry, arguments
 
-    def _found(self, call: Call, options: Options, bound: Any, same: Mapping[int, int]) -> tuple[Entry, list[Any]]:
-        """See `_entry`. same: leaves that are the memory of an earlier one, where one of them is changed in place."""
+    def _find_or_trace(
+        self, call: CallArguments, options: Options, bound: Any, same: Mapping[int, int]
+    ) -> tuple[Entry, list[Any]]:
+        """See `_find_entry`. same: maps each leaf that shares the memory of an earlier, updated leaf to that leaf."""
         key = (options, (call.key, *same.items()))
         entries = self._cache.entries(key)
         for entry in entries:
-            arguments = arguments_of(entry, call, bound)
+            arguments = match_arguments(entry, call, bound)
             if arguments is not None:
                 self._cache.hits += 1
                 return entry, arguments
-        cause = why_traced(entries, call, bound) if entries else why_keyed(self._cache.entries_with(options), call)
+        cause = (
+            explain_retrace(entries, call, bound)
+            if entries
+            else explain_new_key(self._cache.entries_with(options), call)
+        )
         if cause is not None:
             say(options, 1, lambda: str(cause))
-        entry = self._made(call, options, bound, same)
+        entry = self._trace(call, options, bound, same)
         entry.cause = cause
-        arguments = arguments_of(entry, call, bound)
+        arguments = match_arguments(entry, call, bound)
         if arguments is None:
             raise self._unstable(entry, call, bound)
         entry.before = entry.trace.facts(arguments)
@@ -189,16 +200,16 @@ class FusedFunction(Generic[P, R]):
             self._cache.guard_failures.add(cause, warn=options.dynamic)
         return entry, arguments
 
-    def _unstable(self, entry: Entry, call: Call, bound: Any) -> TraceError:
-        """The refusal of state that is not the same right after it was read."""
-        change = why_traced([entry], call, bound)
+    def _unstable(self, entry: Entry, call: CallArguments, bound: Any) -> TraceError:
+        """The error for state that changes between two reads in a row."""
+        change = explain_retrace([entry], call, bound)
         return TraceError(
-            f"what {self.__qualname__} reads is not the same when it is read again"
+            f"state that {self.__qualname__} reads changes between two reads"
             + ("" if change is None else f": {change}"),
             hint="pass it as an argument",
         )
 
-    def _made(self, call: Call, options: Options, bound: Any, same: Mapping[int, int]) -> Entry:
+    def _trace(self, call: CallArguments, options: Options, bound: Any, same: Mapping[int, int]) -> Entry:
         start = time.perf_counter()
         traced = trace(
             self._function, call.leaves, call.rebuild, bound, dynamic=options.dynamic, device=call.device, same=same
@@ -212,11 +223,11 @@ class FusedFunction(Generic[P, R]):
             kind, device = "cupy", traced.device
         if traced.fusion.aliases:
             arrays.check_can_change(kind, "in-place change of an argument")
-        executable = self._compiled(traced, options, device) if traced.fusion.outputs else None
+        executable = self._compile(traced, options, device) if traced.fusion.outputs else None
         single = traced.structure.num_nodes == 1 and traced.results == (OutputLeaf(0),)
         return Entry(traced, executable, traced.guard_function(), single, kind, device, keys_of(call))
 
-    def _compiled(self, traced: Trace, options: Options, device: int | None) -> Executable | EvaluatedExecutable:
+    def _compile(self, traced: Trace, options: Options, device: int | None) -> Executable | EvaluatedExecutable:
         if options.target == "reference":
             return EvaluatedExecutable(run_passes(passes_at("after tracing"), traced.fusion, options))
         target, device = resolve_target(options.target, device)
@@ -227,31 +238,31 @@ class FusedFunction(Generic[P, R]):
         )  # fmt: skip
 
     def _run(
-        self, entry: Entry, arguments: list[Any], call: Call, given: list[Any] | None, use: OutputBufferUse
+        self, entry: Entry, arguments: list[Any], call: CallArguments, buffers: list[Any] | None, use: OutputBufferUse
     ) -> Any:  # fmt: skip
-        entered = None
-        if given is not None and entry.executable is not None:
+        native_buffers = None
+        if buffers is not None and entry.executable is not None:
             arrays.check_can_change(entry.kind, "out=")
             enter = arrays.entering(entry.kind)
-            entered = [None if array is None else enter(array) for array in given]
+            native_buffers = [None if array is None else enter(array) for array in buffers]
         if entry.trace.prints:
-            outputs = printing(entry, arguments, entered)
+            outputs = run_with_prints(entry, arguments, native_buffers)
         else:
             executable = entry.executable
-            outputs = [] if executable is None else executable(arguments, entered, use.donated, use.kept)
+            outputs = [] if executable is None else executable(arguments, native_buffers, use.donated, use.kept)
         arrays.hold(entry.kind, arguments)
         if entry.kind != "numpy":
             outputs = list(map(arrays.leaving(entry.kind), outputs))
-        if given is not None:
-            outputs = [made if array is None else array for made, array in zip(outputs, given, strict=True)]
+        if buffers is not None:
+            outputs = [out if buffer is None else buffer for out, buffer in zip(outputs, buffers, strict=True)]
         if entry.single:
             return outputs[0]
-        return assembled(entry, [leaf.value for leaf in call.leaves], arguments, outputs)
+        return assemble_result(entry, [leaf.value for leaf in call.leaves], arguments, outputs)
 
-    def _use(self, entry: Entry, call: Call, given: list[Any] | None) -> OutputBufferUse:
-        """The memory that a call has: for which results, and of which donated arguments."""
+    def _output_buffer_use(self, entry: Entry, call: CallArguments, buffers: list[Any] | None) -> OutputBufferUse:
+        """Which outputs of a call have a buffer, and which of its arguments are donated."""
         if not self._signature.donated or entry.executable is None:
-            return OutputBufferUse.of(given)
+            return OutputBufferUse.of(buffers)
         leaves = {
             k for k, leaf in enumerate(call.leaves) if leaf.kind == "array" and self._signature.is_donated(leaf.path)
         }
@@ -261,17 +272,17 @@ class FusedFunction(Generic[P, R]):
         returned = {leaf.position for leaf in entry.trace.results if isinstance(leaf, ArgumentLeaf)}
         donated = [leaf for leaf in sorted(leaves) if leaf in numbers]
         kept = (numbers[leaf] for leaf in donated if leaf in returned)
-        return OutputBufferUse.of(given, (numbers[leaf] for leaf in donated), kept)
+        return OutputBufferUse.of(buffers, (numbers[leaf] for leaf in donated), kept)
 
-    # -- what can be asked --------------------------------------------------------------------------------------------
+    # -- inspection ----------------------------------------------------------------------------------------------------
 
-    def _asked(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
+    def _entry_for_inspection(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
         is_bound = bool(args) and owns(self, args[0])
         bound = args[0] if is_bound else None
-        call = self._signature.taken_apart(args[1:] if is_bound else args, kwargs, bound, is_bound)
-        return self._entry(call, config.resolve(self._options), bound)
+        call = self._signature.flatten_call(args[1:] if is_bound else args, kwargs, bound, is_bound)
+        return self._find_entry(call, config.resolve(self._options), bound)
 
-    def _placed(self, entry: Entry) -> PlacedFusion:
+    def _place(self, entry: Entry) -> PlacedFusion:
         executable = entry.executable
         if isinstance(executable, EvaluatedExecutable):
             raise UnsupportedError("target='reference' has no segments", hint="leave target= out to see them")
@@ -281,54 +292,54 @@ class FusedFunction(Generic[P, R]):
 
     @source.hides_own_frames
     def definition(self, *args: Any, **kwargs: Any) -> FusionDefinition:
-        """The definition of what is run for these arguments (arrays or ShapeDtypes); nothing runs."""
-        entry, _ = self._asked(args, kwargs)
+        """The FusionDefinition that a call with these arguments (arrays or ShapeDtypes) runs; nothing runs."""
+        entry, _ = self._entry_for_inspection(args, kwargs)
         if isinstance(entry.executable, EvaluatedExecutable):
             return FusionDefinition.from_fusion(entry.trace.fusion)
-        return FusionDefinition.from_placed(self._placed(entry))
+        return FusionDefinition.from_placed(self._place(entry))
 
     @source.hides_own_frames
     def segments(self, *args: Any, **kwargs: Any) -> Segments[FusionDefinition]:
-        """The segments in order, with their kernels, for these arguments (arrays or ShapeDtypes); nothing runs."""
-        entry, arguments = self._asked(args, kwargs)
-        placed = self._placed(entry)
+        """The segments in execution order, with their kernels, for arrays or ShapeDtypes; nothing runs."""
+        entry, arguments = self._entry_for_inspection(args, kwargs)
+        placed = self._place(entry)
         return FusionDefinition.from_placed(placed).segment(arguments, merge=placed.segmentation.merge)
 
     @source.hides_own_frames
     def host_program(self, *args: Any, **kwargs: Any) -> HostProgram:
-        """What runs between the launches for these arguments (arrays or ShapeDtypes), as text and data."""
-        entry, arguments = self._asked(args, kwargs)
-        return HostProgram.of(self._placed(entry).plan_for(arguments)[0])
+        """The host program (allocations, launches, releases) for arrays or ShapeDtypes, as text and data."""
+        entry, arguments = self._entry_for_inspection(args, kwargs)
+        return HostProgram.of(self._place(entry).plan_for(arguments)[0])
 
     @source.hides_own_frames
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """Why it was split as it was, what was captured and what was guarded; nothing runs."""
-        entry, arguments = self._asked(args, kwargs)
+        """The segments and the reasons for their boundaries, captured arrays, guards and memory; nothing runs."""
+        entry, arguments = self._entry_for_inspection(args, kwargs)
         captured = tuple(capture.path for capture in entry.trace.captured)
         traced = tuple(map(str, (*entry.trace.guards, *entry.trace.scalar_guards)))
-        return Explanation(*self._placed(entry).plan_for(arguments), captured, traced, str(entry.cause or ""))
+        return Explanation(*self._place(entry).plan_for(arguments), captured, traced, str(entry.cause or ""))
 
     @source.hides_own_frames
     def concretization(self, *args: Any, **kwargs: Any) -> Concretization:
-        """What is run for these arguments: static extents, splits and merges; nothing is compiled or runs."""
-        entry, arguments = self._asked(args, kwargs)
-        return self._placed(entry).concretization(arguments)
+        """The concretized fusion for these arguments: static extents, splits and merges; nothing compiles or runs."""
+        entry, arguments = self._entry_for_inspection(args, kwargs)
+        return self._place(entry).concretization(arguments)
 
     @source.hides_own_frames
     def indexing(self, *args: Any, **kwargs: Any) -> Indexing:
-        """Which axes share an index in which use, for these arguments (arrays or ShapeDtypes); nothing runs."""
-        entry, arguments = self._asked(args, kwargs)
-        return index_classes(self._placed(entry).plan_for(arguments)[0].segmentation.fusion)
+        """Which axes share an index in which use, for arrays or ShapeDtypes; nothing runs."""
+        entry, arguments = self._entry_for_inspection(args, kwargs)
+        return index_classes(self._place(entry).plan_for(arguments)[0].segmentation.fusion)
 
     def cache_info(self) -> CacheInfo:
-        """Counts of traces, of plans compiled (one for each set of guards), and of calls that found a trace."""
+        """Counts of traces, of compiled plans (one for each set of guards), and of calls that hit the cache."""
         return self._cache.info()
 
     def cache_clear(self) -> None:
-        """Forgets every trace and sets the counts to 0."""
+        """Drops every trace and resets the counts to 0."""
         self._cache.clear()
 
-    # -- being a function ---------------------------------------------------------------------------------------------
+    # -- Python's protocols --------------------------------------------------------------------------------------------
 
     @overload
     def __get__(self, instance: None, owner: type) -> FusedFunction[P, R]: ...
@@ -340,14 +351,14 @@ class FusedFunction(Generic[P, R]):
         return self if instance is None else BoundFusedFunction(self, instance)
 
     def __reduce__(self) -> Any:
-        """By name, as functions are pickled; PicklingError for one that its name does not lead to."""
+        """Pickles by name, as for functions. Raises PicklingError if the name does not lead to this function."""
         return by_name, (self.__module__, name_of(self))
 
     def __copy__(self) -> FusedFunction[P, R]:
         return self
 
     def __deepcopy__(self, memo: Any) -> FusedFunction[P, R]:
-        """The function itself, as of Python's functions."""
+        """Returns the function itself, as for Python's functions."""
         return self
 
     def __repr__(self) -> str:
@@ -368,13 +379,15 @@ def fuse(
 
 @source.hides_own_frames
 def fuse(function: Any = None, /, **options: Any) -> Any:
-    """Compiles a function of arrays: it is recorded once for each trace key, split into kernels, and run.
+    """Compiles a function of arrays: traces it once for each trace key, partitions the trace, and runs its kernels.
 
-    Used as `@fuse`, `@fuse(option=value)` or `fuse(function)`. static_argnums, static_argnames: parameters whose
-    values are part of the trace. donate_argnums, donate_argnames: arguments whose arrays are not needed after the call:
-    results and intermediates may take their memory, and what they hold is unspecified then. merge: a predicate that
-    says which groups of ops may not share a segment, see `tracefuse.rules`. Other keywords are options
-    (`tracefuse.options`). Raises OptionError for an unknown one, TraceError for generators and async functions.
+    Use it as `@fuse`, `@fuse(option=value)` or `fuse(function)`.
+
+    static_argnums, static_argnames: parameters whose values are part of the trace key. donate_argnums, donate_argnames:
+    arguments that the caller no longer needs after the call. Results and intermediates may reuse their buffers; the
+    contents of a donated array are unspecified afterwards. merge: a predicate that keeps groups of ops out of one
+    segment, see `tracefuse.rules`. Other keywords are options (`tracefuse.options`). Raises OptionError for an unknown
+    option, and TraceError for a generator, an async function, or an argument number or name that does not exist.
     """
     if function is None:
         return lambda decorated: fuse(decorated, **options)

@@ -1,6 +1,6 @@
 """The traces of one fused function, and the fast paths that lead to them.
 
-Knows: trace entries, fast paths. Must not know: how a function is traced or called.
+Must not know: how a function is traced or called.
 """
 
 from __future__ import annotations
@@ -15,32 +15,31 @@ from tracefuse.compiler.placed_fusion import CacheInfo
 from tracefuse.compiler.plan_cache import PlanCache
 from tracefuse.config import Options
 from tracefuse.dynamic.guard_failures import FailureCounts
-from tracefuse.frontend.calls.fast_path import DirectCall
+from tracefuse.frontend.calls.fast_path import FastPath
 from tracefuse.frontend.calls.trace_entry import Entry
 
 MOST_TRACES = 64
-"""Traces kept for one key, and fast paths for one call signature; the oldest goes first."""
+"""Traces per key, and fast paths per call signature; the oldest is evicted first."""
 
 MOST_KEYS = 1024
-"""Keys that traces are kept for, and call signatures that have fast paths; the one used longest ago goes first."""
+"""Trace keys, and call signatures with fast paths; the least recently used is evicted first."""
 
 
 TraceKey: TypeAlias = tuple[Options, Hashable]
-"""The options in force and what a call says of its arguments."""
+"""The options in force, and the key of the call's arguments."""
 
 
 class TraceCache:
     """The traces of one function by trace key, its fast paths by call signature, and counts of both.
 
-    recent: how many arguments the last call had, and the plans that ran it, where the arguments alone decided that.
-    fast_paths: read without the lock. Everything else is read and changed under `lock`, which may be taken again by
-    the thread that holds it.
+    recent: the argument count of the last call and the plans that ran it, if the arguments alone selected them.
+    fast_paths: read without the lock. Everything else is read and written under `lock`, which is reentrant.
     """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.recent: tuple[int, PlanCache[Any]] | None = None
-        self.fast_paths: BoundedTable[tuple[Any, ...], list[DirectCall]] = BoundedTable(MOST_KEYS)
+        self.fast_paths: BoundedTable[tuple[Any, ...], list[FastPath]] = BoundedTable(MOST_KEYS)
         self.guard_failures = FailureCounts()
         self.hits = 0
         self._entries: BoundedTable[TraceKey, list[Entry]] = _Entries(self)
@@ -48,7 +47,7 @@ class TraceCache:
         _alive.add(self)
 
     def entries(self, key: TraceKey) -> list[Entry]:
-        """The traces of a key, the newest first."""
+        """The traces with this key, newest first."""
         entries = self._entries.get(key)
         if entries is None:
             return []
@@ -56,26 +55,33 @@ class TraceCache:
         return entries
 
     def entries_with(self, options: Options) -> list[Entry]:
-        """The traces of every key with these options."""
-        return [entry for (own, _), entries in self._entries.items() if own is options for entry in entries]
+        """The traces of all keys with these options."""
+        return [
+            entry
+            for (entry_options, _), entries in self._entries.items()
+            if entry_options is options
+            for entry in entries
+        ]
 
     def add(self, key: TraceKey, entry: Entry) -> None:
-        """Adds a trace, in front: sizes that changed once tend to stay."""
+        """Adds a trace in front: sizes that changed once tend to stay."""
         entries = [entry, *self._entries.get(key, ())]
         self._traces += 1
         self.count_dropped(entries[MOST_TRACES:])
         self._entries[key] = entries[:MOST_TRACES]
 
-    def add_fast_path(self, signature: tuple[Any, ...], direct: DirectCall) -> None:
-        """Lets the next call of this signature go directly to what `direct` runs."""
-        self.fast_paths[signature] = [direct, *self.fast_paths.get(signature, ())][:MOST_TRACES]
+    def add_fast_path(self, signature: tuple[Any, ...], fast_path: FastPath) -> None:
+        """Adds a fast path for calls with this signature, to be tried first."""
+        self.fast_paths[signature] = [fast_path, *self.fast_paths.get(signature, ())][:MOST_TRACES]
 
     def has_fast_path(self, signature: tuple[Any, ...], entry: Entry, use: Any) -> bool:
-        """Whether calls of a signature reach an entry directly, with this use of memory."""
-        return any(direct.entry is entry and direct.use == use for direct in self.fast_paths.get(signature, ()))
+        """Whether a signature has a fast path to this entry with these output buffers and donated arguments."""
+        return any(
+            fast_path.entry is entry and fast_path.use == use for fast_path in self.fast_paths.get(signature, ())
+        )
 
     def count_dropped(self, entries: list[Entry]) -> None:
-        """Keeps the count of plans of entries that are dropped."""
+        """Counts the plans of entries that are dropped, so that `info` still reports them."""
         self._compiles_dropped += sum(entry.compiles for entry in entries)
 
     def info(self) -> CacheInfo:
@@ -85,7 +91,7 @@ class TraceCache:
             return CacheInfo(self._traces, self._compiles_dropped + compiles, self.hits)
 
     def clear(self) -> None:
-        """Forgets every trace and sets the counts to 0."""
+        """Drops every trace and resets the counts to 0."""
         with self.lock:
             self.recent = None
             self.fast_paths.clear()
@@ -94,7 +100,7 @@ class TraceCache:
 
 
 class _Entries(BoundedTable[TraceKey, list[Entry]]):
-    """Counts the plans of the traces that it drops, and drops the fast paths that lead to them."""
+    """A table that counts the plans of the traces it evicts, and drops the fast paths that lead to them."""
 
     def __init__(self, cache: TraceCache) -> None:
         super().__init__(MOST_KEYS)
@@ -106,8 +112,8 @@ class _Entries(BoundedTable[TraceKey, list[Entry]]):
             return
         cache.count_dropped(entries)
         cache.recent = None
-        for signature, directs in list(cache.fast_paths.items()):
-            if any(direct.entry in entries for direct in directs):
+        for signature, paths in list(cache.fast_paths.items()):
+            if any(fast_path.entry in entries for fast_path in paths):
                 cache.fast_paths.drop(signature)
 
 
@@ -115,7 +121,7 @@ _alive: weakref.WeakSet[TraceCache] = weakref.WeakSet()
 
 
 def clear_all_traces() -> None:
-    """Forgets the traces of every fused function that is alive."""
+    """Drops the traces of every live fused function."""
     for cache in list(_alive):
         cache.clear()
 

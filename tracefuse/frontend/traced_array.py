@@ -1,10 +1,10 @@
-"""The tracer: what a fused function gets in place of an array.
+"""The tracer: the object that a fused function receives in place of an array.
 
-It has ndarray's operators, methods (`frontend/numpy_api/methods.py`) and attributes, and answers NumPy's, CuPy's and
-the array API's protocols; each records. What would need the elements themselves (`bool()`, `float()`, `np.asarray`)
-raises with the user's line.
+It has ndarray's operators, methods (`frontend/numpy_api/methods.py`) and attributes, and implements the protocols of
+NumPy, CuPy and the array API; each of them records ops. An operation that needs the elements themselves (`bool()`,
+`float()`, `np.asarray`) raises with the user's line.
 
-Knows: ndarray's interface. Must not know: how a fused function is compiled or called.
+Must not know: how a fused function is compiled or called.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _in_place(name: str) -> Callable[[Any, Any], Any]:
         if not _is_operand(other):
             return NotImplemented
         if self.is_immutable or (self.on_host and self.weak is not None):
-            return arithmetic.binary(name, self, other)  # a NumPy scalar or a Python number: the name is bound anew
+            return arithmetic.binary(name, self, other)  # NumPy scalars and Python numbers are immutable
         return into(self, arithmetic.binary(name, self, other))
 
     return method
@@ -62,7 +62,7 @@ class Tracer(ArrayMethods):
 
     __slots__ = ()
     namespace: ClassVar[Any] = np
-    """What `__array_namespace__` gives: tracefuse.xp, which sets it."""
+    """The result of `__array_namespace__`; tracefuse.xp sets it to itself."""
     __array_priority__ = 1000
 
     # -- attributes -------------------------------------------------------------------------------------------------
@@ -185,21 +185,21 @@ class Tracer(ArrayMethods):
     def __setitem__(self, key: Any, value: Any) -> None:
         assignment.setitem(self, key, value)
 
-    # -- what needs the elements --------------------------------------------------------------------------------------
+    # -- operations that need elements --------------------------------------------------------------------------------
 
-    def _of_elements(self, what: str, instead: str) -> TraceError:
+    def _needs_elements(self, operation: str, instead: str) -> TraceError:
         names = self.recorder.depends_on(self.number)
         depends = f", which depends on {', '.join(names)}" if names else ""
-        return TraceError(f"{what} of a traced array{depends}", hint=instead, where=source.user_line())
+        return TraceError(f"{operation} of a traced array{depends}", hint=instead, where=source.user_line())
 
-    def _scalar_or_raise(self, what: str, instead: str) -> Any:
+    def _scalar_or_raise(self, operation: str, instead: str) -> Any:
         self.recorder.check_alive()
         if self.read is not None:
-            return self.recorder.value_of(self, what)
-        known = self.recorder.contents.of(self.number, what)
+            return self.recorder.value_of(self, operation)
+        known = self.recorder.contents.of(self.number, operation)
         if known is not None:
             return known.item()
-        raise self._of_elements(*replacements.of_number(what, instead))
+        raise self._needs_elements(*replacements.of_number(operation, instead))
 
     def __bool__(self) -> bool:
         return bool(self._scalar_or_raise("bool()", "choose elements with np.where(condition, a, b)"))
@@ -225,32 +225,32 @@ class Tracer(ArrayMethods):
         known = self.recorder.contents.of(self.number, "tolist()")
         if known is not None:
             return known.tolist()
-        raise self._of_elements("tolist()", "return the array and convert it outside")
+        raise self._needs_elements("tolist()", "return the array and convert it outside")
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         known = self.recorder.contents.of(self.number, "the elements of an array")
         if known is not None:
             return np.array(known, dtype)
-        raise self._of_elements(*replacements.of_elements())
+        raise self._needs_elements(*replacements.of_elements())
 
     def __dlpack__(self, **keywords: Any) -> Any:
-        raise self._of_elements("DLPack export", "return the array and convert it outside")
+        raise self._needs_elements("DLPack export", "return the array and convert it outside")
 
     def __dlpack_device__(self) -> Any:
-        raise self._of_elements("DLPack export", "return the array and convert it outside")
+        raise self._needs_elements("DLPack export", "return the array and convert it outside")
 
     @property
     def __jax_array__(self) -> Any:
-        # JAX's own operators look for it before they leave the operation to the other operand.
+        # JAX's own operators look up this attribute before they defer to the other operand.
         caller = sys._getframe(1).f_code
         if caller.co_name == "deferring_binary_op" or caller.co_filename.endswith("array_methods.py"):
             raise AttributeError("__jax_array__")
-        error = self._of_elements("a jax.numpy function", "use the function of np or of tracefuse.xp")
-        # Not a TypeError, which JAX replaces by its own.
+        error = self._needs_elements("a jax.numpy function", "use the function of np or of tracefuse.xp")
+        # Not a TypeError, which JAX would replace.
         raise UnsupportedError(error.message, hint=error.hint, where=error.where)
 
     def __torch_function__(self, *arguments: Any, **keywords: Any) -> Any:
-        raise self._of_elements("a torch function", "use the function of np or of tracefuse.xp")
+        raise self._needs_elements("a torch function", "use the function of np or of tracefuse.xp")
 
     def __len__(self) -> int:
         if not self.value.shape:
@@ -270,7 +270,7 @@ class Tracer(ArrayMethods):
         known = self.recorder.contents.of(self.number, "'in'")
         if known is not None:
             return value in known
-        raise self._of_elements("'in'", "write np.any(x == value)")
+        raise self._needs_elements("'in'", "write np.any(x == value)")
 
     # -- protocols ----------------------------------------------------------------------------------------------------
 
@@ -292,7 +292,7 @@ class Tracer(ArrayMethods):
         return str(self) if not specification else format(float(self), specification)
 
     def __reduce__(self) -> NoReturn:
-        raise self._of_elements("pickling", "return the array from the fused function")
+        raise self._needs_elements("pickling", "return the array from the fused function")
 
     def __repr__(self) -> str:
         if not self.recorder.alive:

@@ -1,6 +1,6 @@
-"""One trace of a function: leaves in, a Fusion and how to call it out.
+"""Traces a function: calls it with tracers and returns the recorded Fusion, with what a later call needs to run it.
 
-Knows: the recorder, captures, what each leaf of the arguments is. Must not know: caches, compilation.
+Must not know: caches, compilation.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Rebuild: TypeAlias = Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]
 
 @dataclass(slots=True, eq=False)
 class Captured:
-    """One captured array: where it is read at every call (None: this very object), and what it must be like."""
+    """A captured array. place: where calls read it; None: this object itself. key: the type and rank it must have."""
 
     place: Place | None
     array: Any
@@ -69,10 +69,11 @@ class Captured:
 class Trace:
     """A recorded function.
 
-    sources: for each input of the fusion the position of its leaf, or -(k + 1) for the k-th capture. results: where
-    each leaf of the result comes from. device: the GPU that arguments or `device=` name, or None. prints: what a call
-    prints. sizes: extents and scalars of the call that it was recorded for. pairs: places that lead to one object, as
-    they have to at every call.
+    guards: facts about sizes that the recording assumed; scalar_guards: about scalars. sources: for each input of the
+    fusion the position of its leaf, or -(k + 1) for the k-th capture. statics: the state that the function read, to be
+    compared at every call. results: the origin of each leaf of the result. structure: the pytree of the result. device:
+    the GPU of the arguments or of `device=`, or None. prints: the values that a call prints. sizes: extents and scalars
+    of the traced call. pairs: places that must lead to the same object at every call.
     """
 
     fusion: Fusion
@@ -98,17 +99,17 @@ class Trace:
         return facts
 
     def never_one(self) -> tuple[Guard, ...]:
-        """What the key of the trace says of the axes of arguments that are symbolic: their extents are not 1."""
+        """The guards that the trace key implies: no symbolic extent of an argument is 1."""
         reason = "an extent of 1 is another trace"
         symbolic = (self.fusion.values[v].shape[axis] for _, v, axis in self.fusion.axis_ids())
         return tuple(Guard(extent, "!=", 1, reason) for extent in symbolic if not isinstance(extent, int))
 
-    def miss(self, arguments: Sequence[Any], before: Mapping[int, Any]) -> GuardFailure | None:
-        """The first guard that does not hold for other arguments; before: the facts that it was recorded with."""
+    def guard_failure(self, arguments: Sequence[Any], before: Mapping[int, Any]) -> GuardFailure | None:
+        """The first guard that fails for these arguments. before: the extents and scalars of the traced call."""
         return first_failure(self.fusion, self.guards, before, self.facts(arguments))
 
     def guard_function(self) -> Callable[[Sequence[Any]], bool] | None:
-        """Whether the facts that were used hold, as a function of the arguments in the fusion's order."""
+        """Compiles the guards into a function of the arguments, in the fusion's order; None without guards."""
         if not self.guards:
             return None
         axis_of = {key: (self.fusion.inputs.index(value), axis) for key, value, axis in self.fusion.axis_ids()}
@@ -128,9 +129,9 @@ class Trace:
 
 @dataclass(slots=True)
 class _Inputs:
-    """The leaves of a call as the traced function gets them."""
+    """The leaves of a call as the traced function receives them."""
 
-    given: list[Any] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
     numbers: dict[int, int] = field(default_factory=dict)  # value number -> leaf
 
 
@@ -144,36 +145,37 @@ def trace(
     device: int | None = None,
     same: Mapping[int, int] = MappingProxyType({}),
 ) -> Trace:
-    """Calls `function` with tracers in place of arrays and records what it does.
+    """Calls `function` with tracers in place of arrays and records its operations.
 
-    rebuild: the arguments of the call from its leaves. bound: the object that a method belongs to, or None.
-    device: the GPU of the array arguments, or None for the host. same: leaves that get the tracer of an earlier one.
+    rebuild: unflattens leaves into the arguments of the call. bound: the `self` of a bound method, or None. dynamic:
+    whether extents stay symbolic. device: the GPU of the array arguments, or None for the host. same: leaves that share
+    the tracer of an earlier leaf. Raises TraceError for a generator or an async function, and any error of `function`.
     """
     name = getattr(function, "__name__", type(function).__name__)
     recorder = Recorder(Tracer, name)
     recorder.device, recorder.is_placed = device, any(leaf.kind == "array" for leaf in leaves)
     names = CodeNames()
-    found_before = list(captures.places(function, bound, names))
-    watch = RandomWatch(function, found_before, names)
-    inputs = _inputs(recorder, leaves, function, dynamic, same)
-    positional, keywords = rebuild(inputs.given)
-    protection = WriteProtection(found_before, _line_of(function))
+    places_before = list(captures.places(function, bound, names))
+    watch = RandomWatch(function, places_before, names)
+    inputs = _record_inputs(recorder, leaves, function, dynamic, same)
+    positional, keywords = rebuild(inputs.values)
+    protection = WriteProtection(places_before, _first_line(function))
     recorder.captured_paths = protection.paths
     outside = current.get()
     try:
-        # Inside, and undone first of all: an interrupt before or after leaves no recorder behind.
+        # Set inside the try and reset first in its finally, so that no interrupt leaves a recorder behind.
         current.set(recorder)
         traced = recording(function, names)
-        result = protection.run(lambda: _called(traced, positional, keywords, protection))
+        result = protection.run(lambda: _call_function(traced, positional, keywords, protection))
         if inspect.isgenerator(result) or inspect.iscoroutine(result) or inspect.isasyncgen(result):
             raise not_a_function(function, name)
-        found, structure = pytrees.flatten(result)
-        results = tuple(_result(recorder, leaf, inputs) for leaf in found)
+        result_leaves, structure = pytrees.flatten(result)
+        results = tuple(_record_result(recorder, leaf, inputs) for leaf in result_leaves)
         _update_arguments(recorder)
         prints = printed(recorder)
         closed_over = [capture.array for capture in recorder.captures.values()]
         state = captures.state_of(function, bound, closed_over, names)
-        captured, order = _captured(recorder, state)
+        captured, order = _collect_captures(recorder, state)
         fusion = recorder.build()
         watch.warn()
     finally:
@@ -187,21 +189,21 @@ def trace(
     )  # fmt: skip
 
 
-def _line_of(function: Any) -> str | None:
-    """The line where a function begins; None of what has no code."""
+def _first_line(function: Any) -> str | None:
+    """The line where a function begins; None for a callable without Python code."""
     code = getattr(function, "__code__", None)
     return None if code is None else source.line_of(code)
 
 
-def _called(
+def _call_function(
     function: Callable[..., Any], positional: Sequence[Any], keywords: dict[str, Any], protection: WriteProtection
 ) -> Any:
-    """The function's result; a function of CuPy that does not take traced arrays is named, with what to write."""
+    """Calls the function; explains errors of wrong arguments, read-only arrays and CuPy functions that do not trace."""
     try:
         return function(*positional, **keywords)
     except Exception as error:
-        if isinstance(error, TypeError) and not _takes(function, positional, keywords):
-            raise TraceError(str(error), hint=f"it is {_spelled(function)}") from None
+        if isinstance(error, TypeError) and not _accepts(function, positional, keywords):
+            raise TraceError(str(error), hint=f"it is {_signature_text(function)}") from None
         refusal: TracefuseError | None = protection.refusal(error)
         if refusal is None:
             refusal = replacements.of_cupy(error, lambda value: isinstance(value, Traced))
@@ -210,8 +212,8 @@ def _called(
         raise refusal.with_traceback(error.__traceback__) from None
 
 
-def _takes(function: Callable[..., Any], positional: Sequence[Any], keywords: dict[str, Any]) -> bool:
-    """Whether the arguments fit the function's parameters, as far as they are known."""
+def _accepts(function: Callable[..., Any], positional: Sequence[Any], keywords: dict[str, Any]) -> bool:
+    """Whether the arguments fit the function's parameters; True if it has no signature."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some functions written in C have none
@@ -223,29 +225,29 @@ def _takes(function: Callable[..., Any], positional: Sequence[Any], keywords: di
     return True
 
 
-def _spelled(function: Callable[..., Any]) -> str:
-    """The function with its parameters, as it is written."""
+def _signature_text(function: Callable[..., Any]) -> str:
+    """The function with its parameters, as Python source."""
     return f"{getattr(function, '__name__', type(function).__name__)}{inspect.signature(function)}"
 
 
 def not_a_function(function: Any, name: str) -> TraceError:
-    """The refusal of generators and coroutines."""
+    """The error for generators and async functions."""
     return TraceError(
         f"{name} is a generator or an async function", hint="return a tuple or a list of arrays instead of yielding"
     )
 
 
-def _inputs(
+def _record_inputs(
     recorder: Recorder, leaves: Sequence[Leaf], function: Any, dynamic: bool, same: Mapping[int, int]
 ) -> _Inputs:
-    where = _line_of(function)
+    where = _first_line(function)
     inputs = _Inputs()
     for position, leaf in enumerate(leaves):
         if leaf.kind == "static":
-            inputs.given.append(leaf.value)
+            inputs.values.append(leaf.value)
             continue
         if position in same:
-            inputs.given.append(inputs.given[same[position]])
+            inputs.values.append(inputs.values[same[position]])
             continue
         assert leaf.dtype is not None
         if leaf.kind == "array":
@@ -259,14 +261,14 @@ def _inputs(
             if leaf.of_array:
                 traced.memory = Memory(leaf.path)
         inputs.numbers[recorder.builder.inputs[-1]] = position
-        inputs.given.append(traced)
+        inputs.values.append(traced)
     return inputs
 
 
-def _result(recorder: Recorder, leaf: Any, inputs: _Inputs) -> ResultLeaf:
-    """Where one leaf of the result comes from."""
-    for position, given in enumerate(inputs.given):
-        if leaf is given and isinstance(leaf, (Traced, SymbolicSize)):
+def _record_result(recorder: Recorder, leaf: Any, inputs: _Inputs) -> ResultLeaf:
+    """Records a leaf of the result and returns its origin."""
+    for position, values in enumerate(inputs.values):
+        if leaf is values and isinstance(leaf, (Traced, SymbolicSize)):
             return ArgumentLeaf(position)
     if isinstance(leaf, SymbolicSize):
         extent = recorder.simplify(leaf.extent)
@@ -281,14 +283,14 @@ def _result(recorder: Recorder, leaf: Any, inputs: _Inputs) -> ResultLeaf:
     if leaf.on_host:
         leaf = traced_ops.as_tensor(leaf)
     if leaf.number in recorder.builder.inputs or leaf.number in recorder.builder.outputs:
-        # Results share memory with no argument and no other result.
+        # A result shares no memory with an argument or another result.
         leaf = recorder.movement("permute", [leaf], dims=tuple(range(len(leaf.extents))))
     recorder.builder.output(leaf.number)
     return OutputLeaf(len(recorder.builder.outputs) - 1)
 
 
 def _update_arguments(recorder: Recorder) -> None:
-    """Makes the arguments that were changed in place aliased outputs, after all others."""
+    """Adds an aliased output for each argument that was updated in place, after all other outputs."""
     builder = recorder.builder
     for argument, traced in recorder.updated.items():
         if traced.number in builder.inputs or traced.number in builder.outputs:
@@ -296,15 +298,15 @@ def _update_arguments(recorder: Recorder) -> None:
         builder.output(traced.number, argument)
 
 
-def _captured(recorder: Recorder, state: State) -> tuple[tuple[Captured, ...], dict[int, int]]:
-    """The captured arrays, with the nearest place of each, and their positions by the number of their input."""
-    found: list[Captured] = []
+def _collect_captures(recorder: Recorder, state: State) -> tuple[tuple[Captured, ...], dict[int, int]]:
+    """The captured arrays, each with its nearest place, and their positions by input number."""
+    captured: list[Captured] = []
     order: dict[int, int] = {}
     for capture in recorder.captures.values():
         place = next(iter(state.arrays.get(id(capture.array), ())), None)
-        order[capture.number] = len(found)
+        order[capture.number] = len(captured)
         key = array_key(capture.array, dtype_of(capture.array.dtype))
-        found.append(Captured(place, capture.array, key))
+        captured.append(Captured(place, capture.array, key))
         if place is not None:
             recorder.rename(capture.number, place.path)
-    return tuple(found), order
+    return tuple(captured), order

@@ -1,10 +1,10 @@
 """The array API namespace: records on tracers, compiles on arrays.
 
-Names and parameters are the array API's, which NumPy 2 spells alike. On traced values, and while a trace is in
-progress, a call records. On concrete arrays a call is a fusion of one op, keyed by rank and element type, not by shape.
-Creation functions outside of a trace make NumPy arrays.
+Names and parameters are those of the array API, as in NumPy 2. A call on traced values, or during a trace, records. A
+call on concrete arrays runs a fusion of one op, keyed by rank and element type, not by shape. Outside of a trace,
+creation functions return NumPy arrays, or CuPy arrays for a GPU `device`.
 
-Knows: the names of the array API. Must not know: how ops are recorded.
+Must not know: how ops are recorded.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tracefuse.frontend.tracer.traced_ops import apply, iota
 from tracefuse.ir.extents import ceildiv
 from tracefuse.runtime.devices import arrays, cuda_arrays
 
-_numpy: Any = np  # creation takes what NumPy takes, symbolic sizes as well
+_numpy: Any = np  # creation functions accept everything that NumPy's do, and symbolic sizes
 
 bool = np.bool_
 int8, int16, int32, int64 = np.int8, np.int16, np.int32, np.int64
@@ -53,14 +53,14 @@ tensordot tril triu zeros_like ones_like full_like empty_like astype result_type
 """
 
 
-def _has_traced(values: Sequence[Any]) -> Any:
+def _contains_traced(values: Sequence[Any]) -> Any:
     return builtins.any(
-        isinstance(v, (Traced, SymbolicSize)) or (isinstance(v, (list, tuple)) and _has_traced(v)) for v in values
+        isinstance(v, (Traced, SymbolicSize)) or (isinstance(v, (list, tuple)) and _contains_traced(v)) for v in values
     )
 
 
-def _operation(function: Callable[..., Any]) -> Callable[..., Any]:
-    """NumPy's function as one of this namespace."""
+def _record_or_run(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of this namespace: records NumPy's function during a trace, else runs it as a fused function."""
 
     def recorded(*arguments: Any, **keywords: Any) -> Any:
         return function(*arguments, **keywords)
@@ -70,25 +70,25 @@ def _operation(function: Callable[..., Any]) -> Callable[..., Any]:
     @source.hides_own_frames
     @functools.wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:
-        if current.get() is None and not _has_traced([*arguments, *keywords.values()]):
+        if current.get() is None and not _contains_traced([*arguments, *keywords.values()]):
             return fused(*arguments, **keywords)
-        return function(*[_lifted(a) for a in arguments], **keywords)
+        return function(*[_lift(a) for a in arguments], **keywords)
 
     return call
 
 
-def _lifted(value: Any) -> Any:
-    """An array that a trace meets here is captured, so that what is computed from it is recorded."""
+def _lift(value: Any) -> Any:
+    """Captures a concrete array during a trace, so that ops on it are recorded."""
     if arrays.kind_of(value) is not None:
         return traced_ops.as_traced(value)
     if isinstance(value, (list, tuple)) and builtins.any(arrays.kind_of(v) is not None for v in value):
-        return type(value)([_lifted(v) for v in value])
+        return type(value)([_lift(v) for v in value])
     return value
 
 
 for _name in _NAMES.split():
     if hasattr(np, _name):
-        globals()[_name] = _operation(getattr(np, _name))
+        globals()[_name] = _record_or_run(getattr(np, _name))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -97,13 +97,13 @@ for _name in _NAMES.split():
 
 def _recorder(*values: Any) -> Recorder | None:
     recorder = current.get()
-    if recorder is None and _has_traced(values):
+    if recorder is None and _contains_traced(values):
         recorder = traced_ops.recorder_of([v for v in values if isinstance(v, Traced)])
     return recorder
 
 
-def _made(device: Any, make: Callable[[Any], Any]) -> Any:
-    """make(numpy), or make(cupy) with the GPU that `device` names as the current one."""
+def _create(device: Any, make: Callable[[Any], Any]) -> Any:
+    """Returns make(numpy), or make(cupy) on the GPU `device`."""
     number = arrays.device_number(device)
     if number is None:
         return make(_numpy)
@@ -115,7 +115,7 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
     """An array of `shape` with every element `fill_value`."""
     recorder = _recorder(shape, fill_value)
     if recorder is None:
-        return _made(device, lambda m: m.full(shape, fill_value, dtype))
+        return _create(device, lambda m: m.full(shape, fill_value, dtype))
     recorder.require_device(device)
     target = None if dtype is None else dtype_of(dtype)
     return recorder.movement("full", [fill_value], shape=shaping.new_shape(shape, recorder), dtype=target)
@@ -141,7 +141,7 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None,
     recorder = _recorder(start, stop, step)
     if recorder is None:
         first, last = (0, start) if stop is None else (start, stop)
-        return _made(device, lambda m: m.arange(first, last, step, dtype))
+        return _create(device, lambda m: m.arange(first, last, step, dtype))
     recorder.require_device(device)
     start, stop = (0, start) if stop is None else (start, stop)
     whole = [isinstance(v, (int, SymbolicSize)) for v in (start, stop, step)]
@@ -162,7 +162,7 @@ def linspace(start: Any, stop: Any, /, num: Any, *, dtype: Any = None, device: A
     """`num` numbers from start to stop, evenly spaced."""
     recorder = _recorder(start, stop, num)
     if recorder is None:
-        return _made(device, lambda m: m.linspace(start, stop, num, dtype=dtype, endpoint=endpoint))
+        return _create(device, lambda m: m.linspace(start, stop, num, dtype=dtype, endpoint=endpoint))
     recorder.require_device(device)
     return grids.linspace(start, stop, num, builtins.bool(endpoint), dtype=dtype)
 
@@ -172,7 +172,7 @@ def eye(n_rows: Any, n_cols: Any = None, /, *, k: Any = 0, dtype: Any = None, de
     n_cols = n_rows if n_cols is None else n_cols
     recorder = _recorder(n_rows, n_cols, k)
     if recorder is None:
-        return _made(device, lambda m: m.eye(n_rows, n_cols, k, np.float64 if dtype is None else dtype))
+        return _create(device, lambda m: m.eye(n_rows, n_cols, k, np.float64 if dtype is None else dtype))
     recorder.require_device(device)
     rows = shaping.expand_dims(iota(recorder, 0, 1, n_rows, dtypes.int64), 1)
     columns = shaping.expand_dims(iota(recorder, 0, 1, n_cols, dtypes.int64), 0)
@@ -187,7 +187,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = N
             device = obj.device
         if arrays.device_number(device) is None:
             return np.asarray(obj, dtype, copy=copy)
-        return _made(device, lambda m: m.array(obj, dtype) if copy else m.asarray(obj, dtype))
+        return _create(device, lambda m: m.array(obj, dtype) if copy else m.asarray(obj, dtype))
     recorder.require_device(device)
     traced = traced_ops.as_tensor(obj)
     return traced_ops.astype(traced, dtype, copy=copy is True) if dtype is not None else traced

@@ -1,6 +1,6 @@
-"""A call of a fused function, taken apart: leaves, the key of its trace, the kind and the place of its arrays.
+"""The arguments of a call of a fused function, flattened: leaves, trace key, array kind and device.
 
-Knows: pytrees, static parameters, what each leaf is. Must not know: traces, compilation.
+Must not know: traces, compilation.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ from tracefuse.runtime.devices import arrays
 _ARGUMENT = re.compile(r"[.\[]")
 
 MOST_STRUCTURES = 256
-"""Structures of arguments whose paths are kept; the oldest goes first."""
+"""Argument structures whose leaf paths are cached; the oldest is evicted first."""
 register(Cache(
     "frontend.calls.call.Signature._paths", "paths of the leaves of the arguments", "structure of the arguments",
     f"{MOST_STRUCTURES}, the oldest go", "a fused function", "with the function",
 ))  # fmt: skip
 
 
-class Call(NamedTuple):
-    """One call, taken apart. structure: of its positional arguments and keywords, static ones left out; rebuild: the
-    arguments of the function from the leaves; device: the GPU, or None."""
+class CallArguments(NamedTuple):
+    """The flattened arguments of one call.
+
+    structure: the pytree of the positional and keyword arguments without the static ones. key: of the trace. kind: the
+    array library. device: the GPU, or None for the host. rebuild: unflattens leaves into (args, kwargs).
+    """
 
     leaves: list[Leaf]
     structure: Any
@@ -39,60 +42,66 @@ class Call(NamedTuple):
 
 
 class Signature:
-    """The parameters of a function: which are static, how the leaves of the others are called."""
+    """The parameters of a function: which are static, which are donated, and the paths of the leaves of the others."""
 
     def __init__(
         self, function: Callable[..., Any], static_argnums: int | Sequence[int], static_argnames: str | Sequence[str],
         donate_argnums: int | Sequence[int] = (), donate_argnames: str | Sequence[str] = (),
     ) -> None:  # fmt: skip
         self._function = function
-        self.static_argnums, self.static_argnames = _named(function, static_argnums, static_argnames, "static_argnames")
-        self.donated = _named(function, donate_argnums, donate_argnames, "donate_argnames")[1]
+        self.static_argnums, self.static_argnames = _selected_parameters(
+            function, static_argnums, static_argnames, "static_argnames"
+        )
+        self.donated = _selected_parameters(function, donate_argnums, donate_argnames, "donate_argnames")[1]
         both = self.donated & self.static_argnames
         if both:
             raise TraceError(f"{', '.join(sorted(both))}: a static argument has no memory to donate")
         self._paths: BoundedTable[Any, list[str]] = BoundedTable(MOST_STRUCTURES)
         self.leaves_out = not _takes(function, "out")
-        """Whether `out=` is none of the function's own keywords."""
+        """Whether the function has no parameter `out`, so that `out=` names output buffers."""
 
     def is_donated(self, path: str) -> bool:
-        """Whether the leaf of a path belongs to an argument that is donated."""
+        """Whether the leaf at `path` belongs to a donated argument."""
         return bool(self.donated) and _ARGUMENT.split(path, maxsplit=1)[0] in self.donated
 
     @property
     def has_static(self) -> bool:
         return bool(self.static_argnums or self.static_argnames)
 
-    def taken_apart(self, args: Sequence[Any], kwargs: dict[str, Any], bound: Any, is_bound: bool) -> Call:
-        """Leaves, key and kind of the arguments of one call."""
+    def flatten_call(self, args: Sequence[Any], kwargs: dict[str, Any], bound: Any, is_bound: bool) -> CallArguments:
+        """Flattens the arguments of one call and computes their trace key.
+
+        Raises DtypeError, DeviceError or TraceError for a leaf that no trace takes, and for a static value that cannot
+        be hashed.
+        """
         offset = int(is_bound)
-        held: dict[Any, Any] = {}
+        static_values: dict[Any, Any] = {}  # by position or keyword
         traced_args, traced_kwargs = list(args), dict(kwargs)
         for k in range(len(args)):
             if k + offset in self.static_argnums:
-                held[k], traced_args[k] = args[k], None
+                static_values[k], traced_args[k] = args[k], None
         for name in self.static_argnames.intersection(kwargs):
-            held[name] = traced_kwargs.pop(name)
-        found, structure = pytrees.flatten((traced_args, traced_kwargs))
+            static_values[name] = traced_kwargs.pop(name)
+        values, structure = pytrees.flatten((traced_args, traced_kwargs))
         paths = self._paths.get((structure, is_bound))
         if paths is None:
             names = pytrees.argument_names(self._function, len(args) + offset)[offset:]
             paths = self._paths[structure, is_bound] = _leaf_paths(structure, names)
-        leaves = [classify(value, path) for value, path in zip(found, paths, strict=True)]
-        statics = tuple((k, static_key(v, f"static argument {k}")) for k, v in held.items())
+        leaves = [classify(value, path) for value, path in zip(values, paths, strict=True)]
+        statics = tuple((k, static_key(v, f"static argument {k}")) for k, v in static_values.items())
         kind, device = arrays.place_of([(leaf.value, leaf.path) for leaf in leaves if leaf.kind == "array"])
         key = (structure, statics, tuple([leaf.key for leaf in leaves]), type(bound), kind, device)
 
-        def rebuild(given: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-            positional, keywords = pytrees.unflatten(structure, given)
-            for where, value in held.items():
+        def rebuild(leaf_values: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+            positional, keywords = pytrees.unflatten(structure, leaf_values)
+            for where, value in static_values.items():
                 if isinstance(where, int):
                     positional[where] = value
                 else:
                     keywords[where] = value
             return ((bound, *positional) if is_bound else tuple(positional)), keywords
 
-        return Call(leaves, structure, key, kind, device, rebuild)
+        return CallArguments(leaves, structure, key, kind, device, rebuild)
 
 
 def _takes(function: Any, keyword: str) -> bool:
@@ -114,38 +123,38 @@ def _leaf_paths(structure: Any, names: Sequence[str]) -> list[str]:
     return result
 
 
-def _listed(given: Any, kind: type, keyword: str, expected: str) -> tuple[Any, ...]:
-    """One entry, or several in a list, all of one kind."""
-    entries = tuple(given) if isinstance(given, list | tuple | range | set | frozenset) else (given,)
+def _as_tuple(argument: Any, kind: type, keyword: str, expected: str) -> tuple[Any, ...]:
+    """The entries of a list, or one entry, checked to be of one kind."""
+    entries = tuple(argument) if isinstance(argument, list | tuple | range | set | frozenset) else (argument,)
     for entry in entries:
         if not isinstance(entry, kind) or isinstance(entry, bool):
-            raise TraceError(f"{keyword} cannot be {shown(given)}", hint=f"give {expected}")
+            raise TraceError(f"{keyword} cannot be {shown(argument)}", hint=f"give {expected}")
     if len(set(entries)) < len(entries):
-        raise TraceError(f"{keyword} names a parameter twice: {shown(given)}", hint="name each once")
+        raise TraceError(f"{keyword} names a parameter twice: {shown(argument)}", hint="name each once")
     return entries
 
 
-def _named(function: Any, numbers: Any, names: Any, keyword: str) -> tuple[frozenset[int], frozenset[str]]:
-    """Both spellings of some parameters, each completed from the other.
+def _selected_parameters(
+    function: Any, numbers: Any, names: Any, keyword: str
+) -> tuple[frozenset[int], frozenset[str]]:
+    """The positions and the names of the parameters that either argument selects.
 
-    Raises TraceError for what is no position or no name, for one that the function does not have, and for one twice.
+    Raises TraceError for an entry of the wrong kind, a parameter that the function does not have, and a duplicate.
     """
     positions = keyword.replace("names", "nums")
-    numbers = _listed(numbers, int, positions, "a position, or a list of positions")
-    names = _listed(names, str, keyword, "the name of a parameter, or a list of names")
+    numbers = _as_tuple(numbers, int, positions, "a position, or a list of positions")
+    names = _as_tuple(names, str, keyword, "the name of a parameter, or a list of names")
     if not numbers and not names:
         return frozenset(), frozenset()
     try:
-        found = inspect.signature(function).parameters
+        parameters_by_name = inspect.signature(function).parameters
     except (TypeError, ValueError):  # some functions written in C have none
-        raise TraceError(
-            f"{positions}: {shown(function)} does not say its parameters", hint="wrap it in a def"
-        ) from None
-    parameters = list(found)
+        raise TraceError(f"{positions}: {shown(function)} has no signature", hint="wrap it in a def") from None
+    parameters = list(parameters_by_name)
     for name in names:
         if name not in parameters:
             raise TraceError(f"{keyword}: there is no parameter {name!r}", hint=f"there are {', '.join(parameters)}")
-    takes_more = any(p.kind is p.VAR_POSITIONAL for p in found.values())
+    takes_more = any(p.kind is p.VAR_POSITIONAL for p in parameters_by_name.values())
     for number in numbers:
         if number < -len(parameters) or (number >= len(parameters) and not takes_more):
             count = len(parameters)

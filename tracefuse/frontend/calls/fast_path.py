@@ -1,11 +1,11 @@
-"""Calls that run at once: for each form of a call one Python function, written for it, from arguments to result.
+"""The fast path: a Python function generated for a call signature, from arguments to result.
 
-A form is how the arguments, and the memory for results, are put together: positions, keywords, and trees of tuples,
-lists, dicts, NamedTuples and dataclasses. The function takes them apart, compares what is static or was read by the
-trace, tries the plans of the executable (which test the arrays themselves), and puts the result together. Where
-anything differs it gives MISSED, nothing has run, and the call is taken apart in full.
+A call signature is the types of the arguments and of `out`, and the names of the keywords. The generated function
+unpacks the pytrees (tuples, lists, dicts, NamedTuples and dataclasses), compares static values and the state that the
+trace read, tries the plans of the executable, which test the arrays themselves, and builds the result. If anything
+differs, it returns NOT_APPLICABLE before anything has run, and the call is flattened and looked up in full.
 
-Knows: trees, traces, executables. Must not know: how traces are found, options.
+Must not know: how traces are found, options.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tracefuse import pytrees
 from tracefuse.compiler.executable import Executable
 from tracefuse.compiler.plan_cache import PlanCache
 from tracefuse.errors import InternalError
-from tracefuse.frontend.calls.call import Call
-from tracefuse.frontend.calls.trace_entry import Entry, assembled
+from tracefuse.frontend.calls.call import CallArguments
+from tracefuse.frontend.calls.trace_entry import Entry, assemble_result
 from tracefuse.frontend.tracer.captures import is_equal
 from tracefuse.frontend.tracer.result_leaves import (
     ArgumentLeaf,
@@ -36,31 +36,35 @@ from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.donated_arrays import DONORS
 from tracefuse.runtime.memory.buffer_facts import OutputBufferUse
 
-MISSED = object()
-"""What a direct call gives where it does not fit."""
+NOT_APPLICABLE = object()
+"""What a fast path returns if it does not apply to a call."""
 
 
-class DirectCall(NamedTuple):
-    """What serves the calls of a form. run: called with the positional arguments, the keywords, the object that a
-    method belongs to, and `out`. use: of memory. alone: the plans, if the arguments are positional and go to them as
-    they are, with one output as the result, and nothing else is looked at.
+class FastPath(NamedTuple):
+    """The function for calls with one signature.
+
+    run: takes (args, kwargs, the `self` of a bound method, out). use: the output buffers and donated arguments of such
+    a call. plans_alone: the plans of the executable if they decide alone: the positional arguments go to them as they
+    are, their one output is the result, and nothing else has to be compared.
     """
 
     run: Callable[[Sequence[Any], Mapping[str, Any], Any, Any], Any]
     entry: Entry
     use: OutputBufferUse
-    alone: PlanCache[Any] | None
+    plans_alone: PlanCache[Any] | None
 
 
-MOST_HELD = 256
-"""Sizes and scalars of which a direct call remembers that they keep its guards."""
+MOST_PASSING = 256
+"""Sizes and scalars that a fast path remembers as passing its guards."""
 
 _OUT, _BOUND = object(), object()
 _NUMBERS = (bool, int, float, complex)
 
 
-def form_of(args: Sequence[Any], kwargs: Mapping[str, Any], bound: Any, is_bound: bool, out: Any) -> tuple[Any, ...]:
-    """What direct calls are looked up by: types, and names of keywords."""
+def call_signature(
+    args: Sequence[Any], kwargs: Mapping[str, Any], bound: Any, is_bound: bool, out: Any
+) -> tuple[Any, ...]:
+    """The key of fast paths: types of the arguments, names of keywords."""
     types: tuple[Any, ...] = tuple(map(type, args))
     if kwargs:
         types = (*types, *kwargs, *map(type, kwargs.values()))
@@ -69,54 +73,64 @@ def form_of(args: Sequence[Any], kwargs: Mapping[str, Any], bound: Any, is_bound
     return types if out is None else (_OUT, type(out), *types)
 
 
-def direct_call(entry: Entry, call: Call, use: OutputBufferUse, has_out: bool) -> DirectCall | None:
-    """The function for calls like this one, or None where they have to be taken apart.
+def write_fast_path(entry: Entry, call: CallArguments, use: OutputBufferUse, has_out: bool) -> FastPath | None:
+    """Generates the fast path for calls like this one; None if they have to be flattened in full.
 
-    use: of its memory; has_out: whether it has `out`, a tree like the result.
+    use: output buffers and donated arguments of the call. has_out: whether the call has `out`.
     """
     trace = entry.trace
     inputs = [k for k, leaf in enumerate(call.leaves) if leaf.kind != "static"]
     fits = sorted(origin for origin in trace.sources if origin >= 0) == inputs and not trace.prints
     fits = fits and isinstance(entry.executable, Executable) and entry.kind in ("numpy", "cupy")
     fits = fits and not any(capture.scalar for capture in trace.captured)
-    if not fits or not all(_is_own(leaf) for leaf in call.leaves):
+    if not fits or not all(_is_native(leaf) for leaf in call.leaves):
         return None
     writer = _Writer(entry, use)
     try:
         text = writer.write(call, has_out)
-    except _NotDirect:
+    except _NoFastPath:
         return None
     run = compile_function(text, "call", writer.names, "fast path")
     plans = None
-    if isinstance(entry.executable, Executable) and _is_alone(entry, call) and not has_out and use == OutputBufferUse():
+    if (
+        isinstance(entry.executable, Executable)
+        and _takes_plain_arrays(entry, call)
+        and not has_out
+        and use == OutputBufferUse()
+    ):
         plans = entry.executable.plans
-    return DirectCall(run, entry, use, plans)
+    return FastPath(run, entry, use, plans)
 
 
-def _is_alone(entry: Entry, call: Call) -> bool:
-    """See `DirectCall.alone`."""
+def _takes_plain_arrays(entry: Entry, call: CallArguments) -> bool:
+    """See `FastPath.plans_alone`."""
     trace, (positional, keywords) = entry.trace, call.structure.children()
     is_flat = not keywords.num_children and all(node.is_leaf() for node in positional.children())
-    looks = trace.statics or trace.captured or trace.pairs or trace.scalar_guards
-    return entry.single and is_flat and not looks and trace.sources == tuple(range(len(call.leaves)))
+    has_reads = trace.statics or trace.captured or trace.pairs or trace.scalar_guards
+    return entry.single and is_flat and not has_reads and trace.sources == tuple(range(len(call.leaves)))
 
 
-def _is_own(leaf: Leaf) -> bool:
-    """Whether a leaf is static, an array with axes of NumPy or CuPy itself, or a Python number."""
+def _is_native(leaf: Leaf) -> bool:
+    """Whether a leaf is static, a NumPy or CuPy array with at least one axis, or a Python number."""
     value = leaf.value
     return leaf.kind == "static" or type(value) in _NUMBERS or (arrays.is_own(value) and bool(value.shape))
 
 
-class _NotDirect(Exception):
-    """There is a node that only the library of trees can take apart."""
+class _NoFastPath(Exception):
+    """A pytree node that only optree can flatten."""
 
 
 class _Writer:
-    """names: what the text refers to. lines: what it does before the executable is tried."""
+    """Writes one fast path. names: globals of the function. lines: statements ahead of the call of the executable."""
 
     def __init__(self, entry: Entry, use: OutputBufferUse) -> None:
         self.entry, self.use = entry, use
-        self.names: dict[str, Any] = {"MISSED": MISSED, "DONORS": DONORS, "assembled": assembled, "entry": entry}
+        self.names: dict[str, Any] = {
+            "NOT_APPLICABLE": NOT_APPLICABLE,
+            "DONORS": DONORS,
+            "assemble_result": assemble_result,
+            "entry": entry,
+        }
         self.names |= {"CHANGED": CHANGED, "is_equal": is_equal}
         self.lines: list[str] = []
         self._followed: dict[Any, str] = {}
@@ -127,9 +141,9 @@ class _Writer:
         return name
 
     def _unless(self, condition: str) -> None:
-        self.lines += [f"if not ({condition}):", "    return MISSED"]
+        self.lines += [f"if not ({condition}):", "    return NOT_APPLICABLE"]
 
-    def write(self, call: Call, has_out: bool) -> str:
+    def write(self, call: CallArguments, has_out: bool) -> str:
         executable = self.entry.executable
         assert isinstance(executable, Executable)
         leaves = self._arguments(call)
@@ -143,36 +157,36 @@ class _Writer:
         before = (f"        {line}" for line in self.lines or ["pass"])
         lines = [
             "def call(args, kwargs, bound, out):", "    try:", *before,
-            "    except CHANGED:", "        return MISSED",
+            "    except CHANGED:", "        return NOT_APPLICABLE",
             f"    arguments = {_tuple(arguments)}", f"    r = attempt(arguments{more})",
-            "    if r is None:", "        return MISSED", f"    return {self._result(leaves)}", "",
+            "    if r is None:", "        return NOT_APPLICABLE", f"    return {self._result(leaves)}", "",
         ]  # fmt: skip
         return "\n".join(lines)
 
-    # -- what comes in ------------------------------------------------------------------------------------------------
+    # -- arguments ---------------------------------------------------------------------------------------------------
 
-    def _arguments(self, call: Call) -> list[str]:
-        """The variables of the leaves; static ones are compared, and donated ones that are in use are found."""
+    def _arguments(self, call: CallArguments) -> list[str]:
+        """The variables of the leaves, after code that compares static values and rejects arrays donated earlier."""
         positional, keywords = call.structure.children()
         tops = [f"a{k}" for k in range(positional.num_children)]
         if tops:
             self.lines.append(f"{', '.join(tops)}, = args")
-        found: list[str] = []
+        variables: list[str] = []
         for name, node in zip(tops, positional.children(), strict=True):
-            found += self._leaves(node, name, is_known=True)
+            variables += self._leaves(node, name, is_known=True)
         for key, node in zip(keywords.entries(), keywords.children(), strict=True):
-            found += self._leaves(node, f"kwargs[{key!r}]", is_known=True)
-        for variable, leaf in zip(found, call.leaves, strict=True):
+            variables += self._leaves(node, f"kwargs[{key!r}]", is_known=True)
+        for variable, leaf in zip(variables, call.leaves, strict=True):
             if leaf.kind == "static":
                 value, kind = self._name("s", leaf.value), self._name("t", type(leaf.value))
                 self._unless(f"{variable} is {value} or (type({variable}) is {kind} and {variable} == {value})")
-        held = [f"id({v}) in DONORS" for v, leaf in zip(found, call.leaves, strict=True) if leaf.kind == "array"]
-        if held:
-            self._unless(f"not DONORS or not ({' or '.join(held)})")
-        return found
+        taken = [f"id({v}) in DONORS" for v, leaf in zip(variables, call.leaves, strict=True) if leaf.kind == "array"]
+        if taken:
+            self._unless(f"not DONORS or not ({' or '.join(taken)})")
+        return variables
 
     def _leaves(self, node: Any, text: str, is_known: bool = False) -> Iterator[str]:
-        """Variables of the leaves of a tree. is_known: its type is that of the form."""
+        """Variables of the leaves of a pytree. is_known: the call signature implies its type."""
         variable = text if text.isidentifier() else self._name("v")
         if variable != text:
             self.lines.append(f"{variable} = {text}")
@@ -189,23 +203,23 @@ class _Writer:
         elif fields is not None:
             inner = [f"{variable}.{field}" for field in fields]
         else:
-            raise _NotDirect
+            raise _NoFastPath
         for text, child in zip(inner, node.children(), strict=True):
             yield from self._leaves(child, text)
 
     def _buffers(self) -> list[str]:
-        """The variables of the memory for results, in order; None stands where there is none."""
+        """The variables of the output buffers, in the order of the outputs that have one."""
         leaves = list(self._leaves(self.entry.trace.structure, "out", is_known=True))
-        found: dict[int, str] = {}
+        buffers: dict[int, str] = {}
         for variable, result in zip(leaves, self.entry.trace.results, strict=True):
             if isinstance(result, OutputLeaf) and result.position in self.use.outputs:
-                found[result.position] = variable
+                buffers[result.position] = variable
             else:
                 self._unless(f"{variable} is None")
-        return [found[position] for position in sorted(found)]
+        return [buffers[position] for position in sorted(buffers)]
 
     def _inputs(self, leaves: Sequence[str]) -> list[str]:
-        """The arguments of the fusion; what the trace read is compared, captured arrays are read again."""
+        """The arguments of the fusion, after code that compares the state the trace read and reads captured arrays."""
         trace = self.entry.trace
         for place in trace.statics:
             variable, value = self._read(place.route), self._name("s", place.value)
@@ -219,7 +233,7 @@ class _Writer:
         return [leaves[origin] if origin >= 0 else captured[-origin - 1] for origin in trace.sources]
 
     def _read(self, route: Route) -> str:
-        """The variable of what is at the end of a route; what routes have in common is followed once."""
+        """The variable for the object at the end of a route; a prefix that routes share is evaluated once."""
         steps: list[Route] = []
         step: Route | None = route
         while step is not None:
@@ -234,7 +248,7 @@ class _Writer:
         return text
 
     def _step(self, before: str, step: Route) -> str:
-        """The variable of what one step leads to."""
+        """The variable for the object that one step of a route leads to."""
         if step.kind == "self":
             return "bound"
         if step.kind == "object":
@@ -248,8 +262,8 @@ class _Writer:
         self.lines.append(f"{variable} = {texts[step.kind]}")
         return variable
 
-    def _guards(self, call: Call, arguments: Sequence[str]) -> None:
-        """What the function asked of scalars; sizes and scalars of which it is known are not asked again."""
+    def _guards(self, call: CallArguments, arguments: Sequence[str]) -> None:
+        """Guards on scalars and sizes, skipped for values that passed before."""
         trace, fusion = self.entry.trace, self.entry.trace.fusion
         if not trace.scalar_guards:
             return
@@ -264,30 +278,30 @@ class _Writer:
                 # Zeros are equal, whatever their sign.
                 parts = [".real", ".imag"] if kind is complex else [""] if kind is float else []
                 signs += [f"copysign(1.0, {by_value[number]}{part})" for part in parts]
-        held, asked = self._name("held", set()), [self._name("holds", guard.holds) for guard in trace.scalar_guards]
-        self.names |= {"copysign": math.copysign, "MOST_HELD": MOST_HELD}
+        passed, tests = self._name("passed", set()), [self._name("holds", guard.holds) for guard in trace.scalar_guards]
+        self.names |= {"copysign": math.copysign, "MOST_PASSING": MOST_PASSING}
         self.lines += [
-            f"key = {_tuple([*facts.values(), *signs])}", f"if key not in {held}:",
+            f"key = {_tuple([*facts.values(), *signs])}", f"if key not in {passed}:",
             f"    facts = {{{', '.join(f'{key}: {text}' for key, text in facts.items())}}}",
-            f"    if not ({' and '.join(f'{one}(facts)' for one in asked)}):", "        return MISSED",
-            f"    if len({held}) >= MOST_HELD:", f"        {held}.clear()", f"    {held}.add(key)",
+            f"    if not ({' and '.join(f'{one}(facts)' for one in tests)}):", "        return NOT_APPLICABLE",
+            f"    if len({passed}) >= MOST_PASSING:", f"        {passed}.clear()", f"    {passed}.add(key)",
         ]  # fmt: skip
 
-    # -- what goes out ------------------------------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------------------------
 
     def _result(self, leaves: Sequence[str]) -> str:
-        """The result from `r`, the outputs."""
+        """The expression of the result; `r` holds the outputs."""
         if self.entry.single:
             return "r[0]"
         trace = self.entry.trace
         has_facts = any(isinstance(leaf, SizeLeaf | NumberLeaf) for leaf in trace.results)
         if has_facts or not _is_of_plain_nodes(trace.structure):
-            return f"assembled(entry, {_tuple(leaves)}, arguments, r)"
+            return f"assemble_result(entry, {_tuple(leaves)}, arguments, r)"
         texts = [self._result_leaf(result, leaves) for result in trace.results]
         return self._built(pytrees.unflatten(trace.structure, range(len(texts))), texts)
 
     def _result_leaf(self, result: ResultLeaf, leaves: Sequence[str]) -> str:
-        """The text of one leaf of the result, which needs no facts of the call."""
+        """The expression of a leaf of the result that depends on no size or scalar."""
         match result:
             case OutputLeaf(position):
                 return f"r[{position}]"
@@ -298,7 +312,7 @@ class _Writer:
         raise InternalError(f"a fast path cannot compute {result}")
 
     def _built(self, tree: Any, texts: Sequence[str]) -> str:
-        """The text of a tree like this one, whose leaves are positions in `texts`."""
+        """The expression of a pytree whose leaves are positions in `texts`."""
         if isinstance(tree, int):
             return texts[tree]
         if isinstance(tree, dict):
@@ -309,7 +323,7 @@ class _Writer:
 
 
 def _is_of_plain_nodes(node: Any) -> bool:
-    """Whether a tree is of dicts, lists and tuples alone."""
+    """Whether every node of a pytree is a dict, a list or a tuple."""
     return node.is_leaf() or (node.type in (dict, list, tuple) and all(map(_is_of_plain_nodes, node.children())))
 
 

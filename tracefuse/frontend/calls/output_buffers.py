@@ -1,6 +1,6 @@
-"""`out=` of a fused function: an array, or a tree of them like the result.
+"""`out=` of a fused function: output buffers in a pytree with the structure of the result.
 
-Knows: pytrees, how the leaves of a result are made. Must not know: traces, executables.
+Must not know: traces, executables.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import as_tensor
 
 
-def given_leaves(structure: Any, results: Sequence[ResultLeaf], out: Any) -> list[Any]:
-    """For each output of a trace, the array that `out` has in its place, or None.
+def output_buffers(structure: Any, results: Sequence[ResultLeaf], out: Any) -> list[Any]:
+    """The output buffer of each output of a trace, or None.
 
-    structure, results: those of the trace. Raises TraceError for another structure, UnsupportedError for an array in
-    the place of something that is no computed array.
+    structure, results: of the trace. Raises TraceError if `out` has another structure, and UnsupportedError for a
+    buffer in the place of a leaf that the fusion does not compute.
     """
     leaves = _leaves(structure, out)
     buffers: list[Any] = [None] * count_outputs(results)
@@ -33,8 +33,8 @@ def given_leaves(structure: Any, results: Sequence[ResultLeaf], out: Any) -> lis
     return buffers
 
 
-def put_into(out: Any, result: Any) -> Any:
-    """Writes a result into `out`, arrays or traced values, and returns the tree of both."""
+def write_into(out: Any, result: Any) -> Any:
+    """Writes a result into `out`, whose leaves are arrays, traced values or None, and returns the filled pytree."""
     values, structure = pytrees.flatten(result)
     leaves = _leaves(structure, out)
     for position, (leaf, value) in enumerate(zip(leaves, values, strict=True)):
@@ -48,9 +48,10 @@ def put_into(out: Any, result: Any) -> Any:
 
 
 def _leaves(structure: Any, out: Any) -> list[Any]:
-    leaves, own = pytrees.flatten(out)
-    if own != structure:
+    leaves, out_structure = pytrees.flatten(out)
+    if out_structure != structure:
         raise TraceError(
-            f"out= is {own}, the result is {structure}", hint="give a tree like the result, with None leaves"
+            f"out= is {out_structure}, the result is {structure}",
+            hint="give a pytree with the structure of the result; None stands for an array to allocate",
         )
     return leaves

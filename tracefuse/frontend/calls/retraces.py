@@ -1,6 +1,6 @@
-"""Why a call was traced anew: what differs from the trace that is nearest to it.
+"""Explains why a call is traced again: how it differs from the nearest existing trace.
 
-Knows: traces, what they read and captured, the leaves of a call. Must not know: how traces are found, options.
+Must not know: how traces are found, options.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse.dynamic.guard_failures import GuardFailure
-from tracefuse.frontend.calls.call import Call
+from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.trace_entry import Entry, fits, fusion_arguments
 from tracefuse.frontend.tracer.captures import Place, is_array
 from tracefuse.frontend.tracer.routes import CHANGED
@@ -20,19 +20,19 @@ from tracefuse.runtime.argument_leaves import array_key
 from tracefuse.runtime.devices import arrays
 
 _LONGEST = 60
-"""Characters of a value in a message."""
+"""Most characters of a value in a message."""
 _GONE = object()
 
 
-def why_traced(entries: Sequence[Entry], call: Call, bound: Any) -> GuardFailure | None:
-    """What differs from the nearest of some traces, the newest first, none of which fits a call of their key."""
-    found = [changes for changes in (_changes(entry, call, bound) for entry in entries) if changes]
-    return _joined(min(found, key=len)) if found else None
+def explain_retrace(entries: Sequence[Entry], call: CallArguments, bound: Any) -> GuardFailure | None:
+    """How a call differs from the nearest of the traces with its key. entries: the newest first."""
+    differences = [changes for changes in (_changes(entry, call, bound) for entry in entries) if changes]
+    return _join(min(differences, key=len)) if differences else None
 
 
-def why_keyed(others: Sequence[Entry], call: Call) -> GuardFailure | None:
-    """What differs from the nearest trace with another key, where that is an argument of the same call."""
-    found = []
+def explain_new_key(others: Sequence[Entry], call: CallArguments) -> GuardFailure | None:
+    """How a call differs from the nearest trace with another key and the same argument paths."""
+    differences = []
     for entry in others:
         known = dict(entry.keys)
         changes = [
@@ -40,18 +40,18 @@ def why_keyed(others: Sequence[Entry], call: Call) -> GuardFailure | None:
             for path, key in keys_of(call) if known.get(path, key) != key
         ]  # fmt: skip
         if changes and known.keys() == dict(keys_of(call)).keys():
-            found.append(changes)
-    return _joined(min(found, key=len)) if found else None
+            differences.append(changes)
+    return _join(min(differences, key=len)) if differences else None
 
 
-def keys_of(call: Call) -> tuple[tuple[str, Any], ...]:
-    """What the key of a trace has of each argument, by path; static ones by the parameter."""
+def keys_of(call: CallArguments) -> tuple[tuple[str, Any], ...]:
+    """The part of the trace key that belongs to each argument, by path; for static arguments, by parameter."""
     statics = [(name if isinstance(name, str) else f"argument {name}", key) for name, key in call.key[1]]
     return (*((leaf.path, leaf.key) for leaf in call.leaves), *statics)
 
 
-def _joined(changes: Sequence[GuardFailure]) -> GuardFailure:
-    """The first, and how many there are beside it."""
+def _join(changes: Sequence[GuardFailure]) -> GuardFailure:
+    """The first guard failure, with the text of up to three."""
     first = changes[0]
     if len(changes) == 1:
         return first
@@ -59,24 +59,26 @@ def _joined(changes: Sequence[GuardFailure]) -> GuardFailure:
     return GuardFailure(first.guard, text, first.argument, first.where)
 
 
-def _changes(entry: Entry, call: Call, bound: Any) -> list[GuardFailure]:
-    """Everything that differs from a trace of the same key; guards only where all else is as it was."""
+def _changes(entry: Entry, call: CallArguments, bound: Any) -> list[GuardFailure]:
+    """How a call differs from a trace with its key: in state and captures, else in the guards that fail."""
     trace = entry.trace
-    found = [_of_place(place, bound) for place in trace.statics if not place.unchanged(bound)]
+    changes = [_place_change(place, bound) for place in trace.statics if not place.unchanged(bound)]
     for first, second in trace.pairs:
         if _now(first, bound) is not _now(second, bound):
             what = "array" if is_array(first.value) else type(first.value).__name__
             text = f"{first.path} and {second.path} were one {what}, now they are two"
-            found.append(_located(text, second))
-    found += [_of_capture(capture, bound) for capture in trace.captured if not fits(capture, _read(capture, bound))]
-    if found:
-        return found
+            changes.append(_located(text, second))
+    changes += [
+        _capture_change(capture, bound) for capture in trace.captured if not fits(capture, _read(capture, bound))
+    ]
+    if changes:
+        return changes
     arguments = fusion_arguments(entry, call, bound)
     if arguments is None:
         return []
-    miss = trace.miss(arguments, entry.before)
-    if miss is not None:
-        return [miss]
+    failure = trace.guard_failure(arguments, entry.before)
+    if failure is not None:
+        return [failure]
     facts = trace.facts(arguments)
     return [
         GuardFailure(None, _with_line(f"a number was {g.expected!r}, now {g.read(facts)!r}", g.where), "", g.where)
@@ -96,14 +98,14 @@ def _now(place: Place, bound: Any) -> Any:
         return _GONE
 
 
-def _of_place(place: Place, bound: Any) -> GuardFailure:
+def _place_change(place: Place, bound: Any) -> GuardFailure:
     now = _now(place, bound)
     if is_array(place.value) and is_array(now):
         return _located(f"{place.path} was another array, which the function computed with while it was traced", place)
     return _located(f"{place.path} was {_text(place.value)}, now {_text(now)}", place)
 
 
-def _of_capture(capture: Captured, bound: Any) -> GuardFailure:
+def _capture_change(capture: Captured, bound: Any) -> GuardFailure:
     now = _read(capture, bound)
     shown = _text(now) if arrays.kind_of(now) is None else _key_text(array_key(now, arrays.dtype_of_argument(now, "")))
     text = f"{capture.path} was {_key_text(capture.key)}, now {shown}"
@@ -126,7 +128,7 @@ def _text(value: Any) -> str:
 
 
 def _key_text(key: Any) -> str:
-    """What a part of a key says: an array's element type and axes, the value of a static argument."""
+    """A part of a trace key as text: the element type and axes of an array, the value of a static argument."""
     if isinstance(key, tuple) and len(key) == 2 and isinstance(key[1], tuple) and not isinstance(key[0], (str, type)):
         return f"{key[0]}[{', '.join('1' if is_one else '-1' for is_one in key[1])}]"
     if isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], (type, str)):

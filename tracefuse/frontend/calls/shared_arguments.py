@@ -1,9 +1,7 @@
-"""Arguments that share memory, where one of them is changed in place.
+"""Arguments that share memory with an argument that is updated in place.
 
-NumPy's statements see such a change through every argument. Arguments that are the same memory get one tracer, so that
-this is recorded; where only some bytes are shared the call is refused.
-
-Knows: traces, where arrays lie. Must not know: caches, how anything runs.
+In NumPy, the change is visible through every argument. Arguments with the same memory and type share one tracer, which
+records that. A call whose arguments overlap only in part raises UnsupportedError.
 """
 
 from __future__ import annotations
@@ -18,8 +16,8 @@ from tracefuse.runtime.memory.spans import Span, span
 from tracefuse.runtime.targets.array_device import ArrayDevice
 
 
-def same_leaves(traced: Trace, device: ArrayDevice, arguments: Sequence[Any]) -> dict[int, int]:
-    """The leaves that are the same memory and type as an earlier one, with that one."""
+def find_shared_leaves(traced: Trace, device: ArrayDevice, arguments: Sequence[Any]) -> dict[int, int]:
+    """Maps each leaf that has the memory and type of an earlier leaf to that leaf."""
     first: dict[Any, int] = {}
     same: dict[int, int] = {}
     for number, origin, array in zip(traced.fusion.inputs, traced.sources, arguments, strict=True):
@@ -30,8 +28,8 @@ def same_leaves(traced: Trace, device: ArrayDevice, arguments: Sequence[Any]) ->
     return same
 
 
-def check_apart(traced: Trace, device: ArrayDevice, arguments: Sequence[Any]) -> None:
-    """Raises UnsupportedError where an argument that is changed in place shares bytes with another input."""
+def check_no_overlap(traced: Trace, device: ArrayDevice, arguments: Sequence[Any]) -> None:
+    """Raises UnsupportedError if an argument that is updated in place shares bytes with another input."""
     spans: Mapping[int, Span] = {
         number: span(device, array)
         for number, array in zip(traced.fusion.inputs, arguments, strict=True)

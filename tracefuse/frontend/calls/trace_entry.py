@@ -1,6 +1,9 @@
-"""One trace of a fused function with what runs it: whether it fits a call, and the result as a tree.
+"""An entry of the trace cache: a trace with its executable.
 
-Knows: traces, executables, the leaves of a call. Must not know: how traces are found, options.
+It matches a call against the trace (state that the trace read, captured arrays, guards), and assembles the result from
+the outputs.
+
+Must not know: how traces are found, options.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from tracefuse import pytrees
 from tracefuse.compiler.executable import Executable
 from tracefuse.compiler.reference_executable import EvaluatedExecutable
 from tracefuse.dynamic.guard_failures import GuardFailure
-from tracefuse.frontend.calls.call import Call
+from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.tracer.printed_values import print_all, run_and_print
 from tracefuse.frontend.tracer.result_leaves import (
     ArgumentLeaf,
@@ -37,10 +40,11 @@ from tracefuse.runtime.targets.cpu.cpu_target import cpu_target
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A trace with its executable, or None where the result holds no array that is computed.
+    """A trace with its executable, which is None if the result contains no computed array.
 
-    single: the result is one output, not in a tree. device: the GPU, or None for the host. keys: of each argument, by
-    path. before, cause: the sizes of the call that it was made for, and why no trace before fitted that.
+    guard: tests the arguments, None if there is nothing to test. single: the result is one output, not in a pytree.
+    kind: the array library. device: the GPU, or None for the host. keys: the trace key of each argument, by path.
+    before, cause: the sizes of the call that was traced, and the guard failure that led to this trace.
     """
 
     trace: Trace
@@ -55,17 +59,17 @@ class Entry:
 
     @property
     def compiles(self) -> int:
-        """How many plans were built."""
+        """The number of plans built."""
         return 0 if self.executable is None else self.executable.compiles
 
     @property
     def array_device(self) -> ArrayDevice:
-        """What the arguments are arrays of."""
+        """The device that holds the arguments."""
         return (self.executable.target if isinstance(self.executable, Executable) else cpu_target()).device
 
 
-def assembled(entry: Entry, leaves: Sequence[Any], arguments: Sequence[Any], outputs: Sequence[Any]) -> Any:
-    """The result as a tree, from the leaves of the call, the arguments of the fusion and its outputs."""
+def assemble_result(entry: Entry, leaves: Sequence[Any], arguments: Sequence[Any], outputs: Sequence[Any]) -> Any:
+    """The result as a pytree. leaves: of the call. arguments, outputs: of the fusion."""
     facts: dict[int, Any] | None = None
     result: list[Any] = []
     for leaf in entry.trace.results:
@@ -85,8 +89,8 @@ def assembled(entry: Entry, leaves: Sequence[Any], arguments: Sequence[Any], out
     return pytrees.unflatten(entry.trace.structure, result)
 
 
-def arguments_of(entry: Entry, call: Call, bound: Any) -> list[Any] | None:
-    """The arguments of the fusion, or None where the trace does not fit this call."""
+def match_arguments(entry: Entry, call: CallArguments, bound: Any) -> list[Any] | None:
+    """The arguments of the fusion, or None if a guard of the trace fails for this call."""
     arguments = fusion_arguments(entry, call, bound)
     if arguments is None or (entry.guard is not None and not entry.guard(arguments)):
         return None
@@ -97,8 +101,8 @@ def arguments_of(entry: Entry, call: Call, bound: Any) -> list[Any] | None:
     return arguments
 
 
-def fusion_arguments(entry: Entry, call: Call, bound: Any) -> list[Any] | None:
-    """The arguments of the fusion, or None where what the trace read or captured has changed."""
+def fusion_arguments(entry: Entry, call: CallArguments, bound: Any) -> list[Any] | None:
+    """The arguments of the fusion, or None if state that the trace read or captured has changed."""
     traced = entry.trace
     if not all(place.unchanged(bound) for place in traced.statics):
         return None
@@ -119,7 +123,7 @@ def fusion_arguments(entry: Entry, call: Call, bound: Any) -> list[Any] | None:
 
 
 def fits(capture: Captured, array: Any) -> bool:
-    """Whether what is now at the place of a captured array can take part in its trace."""
+    """Whether `array`, now in the place of a captured array, has the type and rank that the trace assumed."""
     if array is capture.array:
         return True
     if arrays.kind_of(array) is None:
@@ -127,8 +131,8 @@ def fits(capture: Captured, array: Any) -> bool:
     return array_key(array, arrays.dtype_of_argument(array, capture.path)) == capture.key
 
 
-def printing(entry: Entry, arguments: Sequence[Any], given: Sequence[Any] | None) -> list[Any]:
-    """The outputs of the user's function, of a run that prints on its way. given: as for `Executable`."""
+def run_with_prints(entry: Entry, arguments: Sequence[Any], buffers: Sequence[Any] | None) -> list[Any]:
+    """Runs an entry whose trace prints values, and returns the outputs. buffers: as `outputs` of `Executable`."""
     executable, prints, facts = entry.executable, entry.trace.prints, entry.trace.facts(arguments)
     if executable is None:
         print_all(prints, {}, (), facts)
@@ -136,10 +140,10 @@ def printing(entry: Entry, arguments: Sequence[Any], given: Sequence[Any] | None
     fusion = executable.fusion
     numbers = returned(fusion)
     count = count_outputs(entry.trace.results)
-    room = None if given is None else [*given, *[None] * (len(numbers) - count)]
+    padded = None if buffers is None else [*buffers, *[None] * (len(numbers) - count)]
     if isinstance(executable, EvaluatedExecutable):
-        outputs = executable(arguments, room)
+        outputs = executable(arguments, padded)
         print_all(prints, dict(zip(numbers, outputs, strict=True)), fusion.outputs, facts)
     else:
-        outputs = run_and_print(prints, executable.steps(arguments, room), fusion.outputs, facts)
+        outputs = run_and_print(prints, executable.steps(arguments, padded), fusion.outputs, facts)
     return outputs[:count]
