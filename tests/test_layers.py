@@ -133,3 +133,8 @@ def test_heavy_libraries_are_imported_where_they_are_used() -> None:
             package = target.partition(".")[0]
             third_party = package not in sys.stdlib_module_names and package not in ("tracefuse", "segments")
             assert not (top and third_party) or package in LIGHT, f"{name} imports {target} at module level"
+
+
+def test_a_class_name_is_used_once() -> None:
+    names = Counter(node.name for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    assert [name for name, count in names.items() if count > 1] == []

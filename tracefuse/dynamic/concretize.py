@@ -37,7 +37,7 @@ def concretize(
     dynamic: the resized axes (see `ResizedAxis.place`) that stay dynamic, keyed by whether they have one element; None:
     all. Raises ShapeError if the fusion is not defined for the sizes.
     """
-    return _Walk(fusion, sizes, dynamic).run()
+    return _Concretizer(fusion, sizes, dynamic).run()
 
 
 def depends_on_sizes(fusion: Fusion) -> bool:
@@ -48,7 +48,7 @@ def depends_on_sizes(fusion: Fusion) -> bool:
     return not all(is_input_extent(extent) for value in fusion.values.values() for extent in value.shape)
 
 
-class _Walk:
+class _Concretizer:
     """Concretizes a fusion in two passes: the first keys the resizes, the second rebuilds the nodes."""
 
     def __init__(

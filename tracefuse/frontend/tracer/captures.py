@@ -101,7 +101,7 @@ class _Found:
         return _Found(path, self.route.then("entry", key), value, self.depth + 1, self.names, self.where)
 
 
-class _Walk:
+class _CaptureSearch:
     """One walk. first: for each object the place where it was found first."""
 
     def __init__(self, function: Any, bound: Any, names: CodeNames) -> None:
@@ -241,7 +241,7 @@ class _Walk:
 
 def places(function: Any, bound: Any, names: CodeNames) -> Iterator[Place]:
     """Every place that `function` can read by name, arrays and plain values and functions; nearest first."""
-    return _Walk(function, bound, names).places()
+    return _CaptureSearch(function, bound, names).places()
 
 
 def _defaults(function: FunctionType, depth: int, names: Names) -> Iterator[_Found]:
@@ -305,7 +305,7 @@ def state_of(function: Any, bound: Any, captured: Sequence[Any], names: CodeName
     object in its place is another trace. Those that were captured as inputs are left out. Of containers the length, the
     keys or the elements are compared as well. Raises TraceError for an iterator, which changes when it is read.
     """
-    inputs, state, walk = {id(array) for array in captured}, State(), _Walk(function, bound, names)
+    inputs, state, walk = {id(array) for array in captured}, State(), _CaptureSearch(function, bound, names)
     for place in list(walk.places())[1:]:
         value = place.value
         if is_array(value):

@@ -26,7 +26,7 @@ from tracefuse.ir.fusion import Shape
 
 
 @dataclass(slots=True)
-class Plan:
+class IndexPlan:
     """The steps of one indexing, in order: flip axes, slice every axis, drop axes, add axes.
 
     Axes of flips, bounds and drops are those of the operand; `new_axes` has one flag per axis of the result.
@@ -51,10 +51,10 @@ class Plan:
         )
 
 
-def plan_of(key: Any, shape: Shape, recorder: Recorder) -> Plan:
+def plan_of(key: Any, shape: Shape, recorder: Recorder) -> IndexPlan:
     """The steps of `x[key]` for an x of `shape`; raises OutOfRangeError, ShapeError or UnsupportedError."""
     parts = _expanded(key if isinstance(key, tuple) else (key,), len(shape))
-    plan = Plan()
+    plan = IndexPlan()
     for part in parts:
         if part is None:
             plan.new_axes.append(True)
@@ -129,13 +129,13 @@ def _integer(part: Any, recorder: Recorder) -> Extent:
         ) from None  # fmt: skip
 
 
-def _add_bounds(plan: Plan, start: Extent, end: Extent, step: Extent) -> None:
+def _add_bounds(plan: IndexPlan, start: Extent, end: Extent, step: Extent) -> None:
     plan.starts.append(start)
     plan.ends.append(end)
     plan.steps.append(step)
 
 
-def _add_integer(plan: Plan, index: Extent, extent: Extent, axis: int, recorder: Recorder) -> None:
+def _add_integer(plan: IndexPlan, index: Extent, extent: Extent, axis: int, recorder: Recorder) -> None:
     negative = not recorder.decide(0, "<=", index, "the sign of an index")
     start = extent + index if negative else index
     text = f"index {{left}} is out of bounds for axis {axis} with extent {{right}}"
@@ -150,7 +150,7 @@ def _add_integer(plan: Plan, index: Extent, extent: Extent, axis: int, recorder:
     plan.drops.append(axis)
 
 
-def _add_slice(plan: Plan, part: slice, extent: Extent, axis: int, recorder: Recorder) -> None:
+def _add_slice(plan: IndexPlan, part: slice, extent: Extent, axis: int, recorder: Recorder) -> None:
     step = 1 if part.step is None else operator.index(part.step)
     if step == 0:
         raise ShapeError("slice step cannot be zero", where=source.user_line())

@@ -18,7 +18,7 @@ from tracefuse import source
 from tracefuse.dtypes import dtype_of, int64, uint64
 from tracefuse.errors import DtypeError, ShapeError
 from tracefuse.frontend.tracer import views
-from tracefuse.frontend.tracer.index_keys import Plan, plan_of
+from tracefuse.frontend.tracer.index_keys import IndexPlan, plan_of
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
@@ -207,20 +207,20 @@ def getitem(x: Traced, key: Any) -> Any:
     return views.alias(traced) if result is traced else result
 
 
-def _is_element(key: Any, plan: Plan) -> bool:
+def _is_element(key: Any, plan: IndexPlan) -> bool:
     """Whether a key is an integer for each axis, so that NumPy gives a scalar."""
     parts = key if isinstance(key, tuple) else (key,)
     return not plan.new_axes and not any(part is Ellipsis for part in parts)
 
 
-def axes_of_arrays(plan: Plan, rank: int) -> dict[int, Any]:
+def axes_of_arrays(plan: IndexPlan, rank: int) -> dict[int, Any]:
     """The integer arrays of a key by the axis of what its basic part selects."""
     own = [axis for axis in range(rank) if axis not in plan.drops]
     place = dict(zip(own, (k for k, new in enumerate(plan.new_axes) if not new), strict=True))
     return {place[axis]: index for axis, index in plan.arrays.items()}
 
 
-def view_at(traced: Traced, plan: Plan) -> Traced:
+def view_at(traced: Traced, plan: IndexPlan) -> Traced:
     """What the basic part of a key selects, as a view; the name itself where that is all of it."""
     shape, result = traced.extents, traced
     if plan.flips:

@@ -45,7 +45,7 @@ MOST_CHUNKS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class _Split:
+class _ColumnSplit:
     """The loops of a region, and the chunks of its rows."""
 
     region: Region
@@ -87,7 +87,7 @@ def lower_column_chunks(
     rows = region.nest.reduced[0]
     width = product(loop.extent for loop in (*region.nest.reduced[1:], region.nest.loops[-1]))
     chunks = LoopChunks.of(rows.extent, width, CHUNK, MOST_CHUNKS)
-    split = _Split(region, chunks)
+    split = _ColumnSplit(region, chunks)
     states = [v.dtype for node in region.in_phase(0) for v in new_accumulator(new_body(region), node).variables]
     size = product(loop.extent for loop in region.nest.parallel) * chunks.count
     launches = (_chunks(split, f"{name}_0", contract), _results(split, f"{name}_1", contract))
@@ -103,7 +103,7 @@ def _partials(totals: Totals, *, written: bool) -> list[tuple[Buffer, ...]]:
     return result
 
 
-def _open(split: _Split, extra: Extent) -> tuple[Body, tuple[Extent, Extent], Extent, TileColumns, Totals]:
+def _open(split: _ColumnSplit, extra: Extent) -> tuple[Body, tuple[Extent, Extent], Extent, TileColumns, Totals]:
     """Opens a body over tiles and `extra` further iterations, with states initialized to their neutral elements."""
     body = new_body(split.region)
     grid, part = open_grid(body, split.outer, split.tiles * extra)
@@ -113,7 +113,7 @@ def _open(split: _Split, extra: Extent) -> tuple[Body, tuple[Extent, Extent], Ex
     return body, grid, part // split.tiles, columns, totals
 
 
-def _chunks(split: _Split, name: str, contract: bool) -> LaunchSpec:
+def _chunks(split: _ColumnSplit, name: str, contract: bool) -> LaunchSpec:
     body, grid, chunk, columns, totals = _open(split, split.chunks.count)
     start, stop = split.chunks.bounds(chunk)
     accumulate_rows(body, split.region, 0, totals, columns, start, stop)
@@ -129,7 +129,7 @@ def _chunks(split: _Split, name: str, contract: bool) -> LaunchSpec:
     return make_launch(body, name, "cpu", [grid], scratch=scratch, work=work(split.region), contract=contract)
 
 
-def _results(split: _Split, name: str, contract: bool) -> LaunchSpec:
+def _results(split: _ColumnSplit, name: str, contract: bool) -> LaunchSpec:
     body, grid, _, columns, totals = _open(split, 1)
     fill_states(body, totals, columns)
     partials = _partials(totals, written=False)

@@ -54,7 +54,7 @@ def _lower(problem: CpuProblem, decision: None) -> Lowered:
     """Emits one launch per phase, and a last launch if results or outputs remain."""
     region = problem.region
     inner = product(loop.extent for loop in region.nest.reduced[1:])
-    split = _Split(region, LoopChunks.of(region.nest.reduced[0].extent, inner, CHUNK, MOST_CHUNKS))
+    split = _RowSplit(region, LoopChunks.of(region.nest.reduced[0].extent, inner, CHUNK, MOST_CHUNKS))
     name = f"{problem.name}_split"
     launches = [_launch(split, phase, f"{name}_{phase}", problem.contract) for phase in range(len(region.full))]
     return problem.finish(launches, split.scratch, split.chunks.derived)
@@ -64,7 +64,7 @@ SPLIT = Template("split", _accepts, _lower)
 
 
 @dataclass(slots=True)
-class _Split:
+class _RowSplit:
     """The chunks, and the scratch buffers of the earlier phases: one for each part of a state."""
 
     region: Region
@@ -73,7 +73,7 @@ class _Split:
     states: list[tuple[Node, tuple[int, ...]]] = field(default_factory=list)
 
 
-def _launch(split: _Split, phase: int, name: str, contract: bool) -> LaunchSpec:
+def _launch(split: _RowSplit, phase: int, name: str, contract: bool) -> LaunchSpec:
     region = split.region
     body = new_body(region)
     last = phase + 1 == len(region.full)
@@ -97,11 +97,11 @@ def _once(body: Body, chunk: Extent) -> contextlib.AbstractContextManager[None]:
     return body.condition(body.index.compare("eq", chunk, 0))
 
 
-def _place(split: _Split, chunk: Extent) -> Extent:
+def _place(split: _RowSplit, chunk: Extent) -> Extent:
     return position_in(split.region.nest.parallel) * split.chunks.count + chunk
 
 
-def _combine(body: Body, split: _Split, node: Node, positions: Sequence[int]) -> list[tuple[int, Buffer]]:
+def _combine(body: Body, split: _RowSplit, node: Node, positions: Sequence[int]) -> list[tuple[int, Buffer]]:
     """Defines the result of an earlier phase: combines the states of its chunks in order."""
     state = declare(body, split.region, node)
     buffers = partial_buffers(state, positions[0], written=False)
@@ -113,13 +113,13 @@ def _combine(body: Body, split: _Split, node: Node, positions: Sequence[int]) ->
     return list(zip(positions, buffers, strict=True))
 
 
-def _chunk(body: Body, split: _Split, phase: int, states: Sequence[Accumulator], chunk: Extent) -> None:
+def _chunk(body: Body, split: _RowSplit, phase: int, states: Sequence[Accumulator], chunk: Extent) -> None:
     """Emits the phase's pass over one chunk of the outermost reduction loop."""
     start, stop = split.chunks.bounds(chunk)
     reduce_loops(body, split.region, phase, states, split.region.nest.reduced, first=start, last=stop)
 
 
-def _store_partial(body: Body, split: _Split, state: Accumulator, chunk: Extent) -> list[tuple[int, Buffer]]:
+def _store_partial(body: Body, split: _RowSplit, state: Accumulator, chunk: Extent) -> list[tuple[int, Buffer]]:
     positions = tuple(range(len(split.scratch), len(split.scratch) + len(state.variables)))
     rows = product(loop.extent for loop in split.region.nest.parallel)
     split.scratch += [Scratch(v.dtype, rows * split.chunks.count) for v in state.variables]
