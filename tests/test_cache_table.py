@@ -57,7 +57,7 @@ NOT_CACHES = {
     "kernel.interrupt_shield._running": "work that an interrupt waits for",
     # State of one trace or one compilation.
     "frontend.calls.fast_path._Writer": "the text in progress",
-    "frontend.tracer.captures._Walk": "the walk in progress",
+    "frontend.tracer.captures._CaptureSearch": "the walk in progress",
     "frontend.tracer.code_names.CodeNames": "the trace in progress",
     "frontend.tracer.write_protection.WriteProtection": "the trace in progress",
     "frontend.tracer.recorder.Recorder": "the trace in progress",
