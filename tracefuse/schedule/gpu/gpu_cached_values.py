@@ -1,6 +1,7 @@
 """Selects the values that a GPU kernel caches for later phases, instead of rereading or recomputing them.
 
-Knows: fusions, ops by kind. Must not know: regions, where values are cached.
+The criteria differ for registers, the ring of a row_column launch, and shared memory.
+Must not know: regions.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The row template for rows too long for one block: a cluster of blocks holds a row, so that memory is read once.
+"""The row template for rows too long for one block: a thread block cluster holds a row, so memory is read once.
 
-Each block of a cluster takes a share of the row. What later phases reread stays with its threads: the first steps
-in registers, the rest in shared memory, to where it is copied with no detour. A phase's states are joined within each
-block, then every block leaves its own in the shared memory of all, and combines what is there in the blocks' order.
+Each block of a cluster takes a contiguous share of the row. The values that later phases reread stay with the threads
+that loaded them: the first steps in registers, the rest in shared memory, into which they are copied directly. A
+phase's states are combined within each block. Every block then writes its states to the shared memory of all blocks of
+the cluster, and combines the states there in block order.
 
-Which rows go this way follows from sizes and the chip: those that would else be read from memory in each phase.
-
-Knows: phases, walks, kernel IR. Must not know: CUDA's notation, arrays.
+The template takes rows that the other templates would read from memory in each phase. The choice depends on the sizes
+and the chip. Must not know: CUDA C++ syntax.
 """
 
 from __future__ import annotations
@@ -55,23 +55,26 @@ from tracefuse.schedule.template import Template
 UNROLL = 4
 
 RESIDENT = {4: (256, 0), 3: (256, 32), 2: (512, 16), 1: (1024, 16)}
-"""By blocks on a multiprocessor: threads of a block, and registers of each for what it holds. More blocks overlap the
-reading of one row with the writing of another."""
+"""Threads per block, and registers per thread for cached values, by resident blocks per multiprocessor. More resident
+blocks overlap the reads of one row with the writes of another."""
 
 SMALL_CLUSTERS = (2, 4)
-"""Blocks of a cluster that come before the most there can be, where rows are short and many."""
+"""Cluster sizes, in blocks, to try before the largest one, for many short rows."""
 
 EXCHANGE_BYTES = 2048
-"""Of shared memory, for the states that threads and blocks exchange."""
+"""Shared memory reserved for the states that threads and blocks exchange."""
 
 LONG_ROW = 160 * 1024
-"""Where rows are many, one of more bytes is held: those in flight would push each other out of the L2 cache."""
+"""If there are many rows, only rows of more bytes use clusters: rows in flight would evict each other from L2."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How a row is shared: by `blocks` of `threads`, which hold `steps` positions each in registers and `capacity` in
-    shared memory together; `resident` such blocks fit a multiprocessor. least: positions that each block has."""
+    """The distribution of a row over a cluster of `blocks` blocks of `threads` threads.
+
+    Each thread holds `steps` positions in registers, and each block holds `capacity` positions in shared memory.
+    `resident` such blocks fit a multiprocessor. least: the least number of positions of a block.
+    """
 
     blocks: int
     threads: int
@@ -82,7 +85,7 @@ class Share:
 
     @property
     def most(self) -> int:
-        """The longest row, in positions."""
+        """The longest row that fits, in positions."""
         return self.blocks * (self.steps * self.threads + self.capacity)
 
 
@@ -108,7 +111,7 @@ CLUSTER = Template("cluster", _accepts, _lower)
 
 
 def _judge_share(region: Region, sizes: Sizes, setting: Setting) -> Verdict:
-    """How the blocks of a cluster share a row; no where another template serves better, or nothing can hold the row."""
+    """Chooses the Share of a row; no if another template is better, or if no cluster can hold the row."""
     cached = cached_keys(region, {})
     if setting.chip.cluster == 1:
         return no("the GPU has no clusters")
@@ -133,13 +136,13 @@ def _judge_share(region: Region, sizes: Sizes, setting: Setting) -> Verdict:
         small = share.blocks < setting.chip.cluster
         if small and sizes.at_most(rows * share.blocks, filled - 1, "larger clusters fill the GPU"):
             continue
-        # Shares are rounded up: the last block may have some fewer than the others.
+        # Shares are rounded up, so the last block may have fewer positions than the others.
         return yes(replace(share, least=max(0, longer // share.blocks - share.blocks)))
     return no("a cluster does not hold a row", positions=total)
 
 
 def _shares(chip: Chip, each: int) -> Iterator[Share]:
-    """Shares for longer and longer rows, of which a position is `each` bytes."""
+    """Yields shares for increasingly long rows. each: bytes per position."""
     for resident, (threads, registers) in RESIDENT.items():
         capacity = chip.shared_bytes // resident - BLOCK_BYTES - EXCHANGE_BYTES
         for blocks in SMALL_CLUSTERS if resident == max(RESIDENT) else ():
@@ -148,7 +151,7 @@ def _shares(chip: Chip, each: int) -> Iterator[Share]:
 
 
 def _launch(region: Region, setting: Setting, share: Share) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
-    """One launch for all phases, and what its integer parameters are."""
+    """Returns one launch for all phases, and the definitions of its integer parameters."""
     body, nest = new_body(region, setting), region.nest
     positions = Positions(nest.reduced, setting.lanes)
     rows, total, own = symbol("rows"), symbol("positions"), symbol("share")
@@ -196,7 +199,10 @@ def _launch(region: Region, setting: Setting, share: Share) -> tuple[LaunchSpec,
 
 
 def _exchange(body: Body, states: Sequence[State], blocks: int, thread: Extent, rank: Extent) -> None:
-    """Joins the states of the blocks of a cluster: thread k leaves its block's in block k, then all read their own."""
+    """Combines the states of the blocks of a cluster through distributed shared memory.
+
+    Thread k writes its block's states to the shared memory of block k. Then every block combines its own copy.
+    """
     own = []
     for accumulator in (a for state in states for a in state):
         buffers = [Buffer(body.fresh("states"), v.dtype, "shared", blocks) for v in accumulator.variables]

@@ -1,10 +1,10 @@
-"""The column template for the GPU: the innermost loop is kept, and neighbouring threads take neighbouring columns.
+"""The column template for the GPU: the innermost loop is parallel, and adjacent threads take adjacent columns.
 
-A block is a tile of columns times several rows of threads; each thread accumulates a group of columns over every so
-many positions of the reduction loops, and the rows of threads are combined through shared memory in a fixed order. If
+A block computes a tile of columns with several rows of threads. Each thread accumulates a group of columns over a
+strided subset of the reduction positions. The rows of threads are combined through shared memory in a fixed order. If
 the tiles do not fill the chip, the reduction loops are split into chunks over the grid (gpu_split.py).
 
-Knows: phases, walks, kernel IR. Must not know: CUDA's notation, arrays.
+Must not know: CUDA C++ syntax.
 """
 
 from __future__ import annotations
@@ -46,24 +46,24 @@ from tracefuse.schedule.template import Template
 THREADS = 256
 WARP = 32
 RESIDENT_THREADS = 1024
-"""Threads on a multiprocessor: fewer than fit, so that each has the registers for all its reads to be on their way."""
+"""Resident threads per multiprocessor: below the maximum, so that each has registers for all its loads in flight."""
 
 UNROLL = 4
 FEW_ROWS = 16
-"""Of at most this many rows a thread takes all: there is nothing to join."""
+"""One thread accumulates up to this many rows alone, without a combination through shared memory."""
 
 FEW_TILES = 4
 BLOCKS = 8
-"""With fewer tiles than FEW_TILES a multiprocessor R is split, into about BLOCKS blocks a multiprocessor."""
+"""The reduction loops are split below FEW_TILES tiles per multiprocessor, into about BLOCKS blocks each."""
 
 MOST_WORDS = 32
 MOST_STEPS = 16
-"""A thread holds its part of a column between phases in at most this many registers and steps."""
+"""A thread caches its part of a column between phases in at most this many registers and steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """`across` threads next to each other, `down` rows of them; steps: of a thread, if its part is held."""
+    """A block of `down` rows of `across` adjacent threads. steps: positions that each thread caches, if it does."""
 
     across: int
     down: int
@@ -72,7 +72,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """A thread's place: its group of columns among all, whether it exists, where it stands in its block, its chunk."""
+    """A thread's group of columns, whether that group exists, the thread's place in its block, and its chunk."""
 
     group: Extent
     inside: Expression
@@ -82,17 +82,17 @@ class Columns:
 
 
 def _column_positions(region: Region, lanes: int) -> Positions:
-    """The columns: groups of lanes over all parallel loops."""
+    """Returns the positions of the columns: groups of lanes over all parallel loops."""
     return Positions(region.nest.parallel, lanes)
 
 
 def threads_across(groups: Extent, sizes: Sizes, most: int) -> int:
-    """How many threads of a block go across the columns, by a guarded bucket of their groups."""
+    """Returns the number of threads across the columns, from a guarded bucket of the number of groups."""
     return sizes.bucket(groups, most, "the threads across the columns")
 
 
 def choose_tile(region: Region, sizes: Sizes, lanes: int) -> Tile:
-    """How many threads go across and down, by guarded buckets of the extents."""
+    """Chooses the threads across and down, from guarded buckets of the extents."""
     rows = product(loop.extent for loop in region.nest.reduced)
     if sizes.at_most(rows, FEW_ROWS, "a thread takes few rows alone"):
         return Tile(THREADS, 1)
@@ -116,7 +116,7 @@ def _accepts(problem: GpuProblem) -> Verdict:
 
 
 def _lower(problem: GpuProblem, decision: None) -> Lowered:
-    """One launch, or one a phase where R is split."""
+    """Emits one launch, or one launch per phase if the reduction loops are split."""
     region, setting, sizes = problem.region, problem.setting, problem.rewritten_sizes
     tile = choose_tile(region, sizes, setting.lanes)
     groups, tiles = _column_positions(region, setting.lanes).total, symbol("tiles", minimum=1)
@@ -159,7 +159,7 @@ def _place(
 
 
 def _join(body: Body, states: Sequence[State], tile: Tile, columns: Columns) -> None:
-    """Joins the states of the rows of threads: all leave theirs in shared memory, all read them in order."""
+    """Combines the states of the rows of threads through shared memory, in row order, in every thread."""
     if tile.down == 1 or not states:
         return
     shared = []
@@ -207,7 +207,7 @@ def _single(region: Region, setting: Setting, tile: Tile, tiles: Extent) -> Laun
 
 
 def _first(body: Body, columns: Columns, tile: Tile) -> list[Expression]:
-    """Whether a thread stores what a column has once."""
+    """Returns the tests that select one thread per column, which stores the parallel outputs."""
     tests = [columns.inside]
     if tile.down > 1:
         tests.append(body.index.compare("eq", columns.down, 0))
@@ -220,7 +220,7 @@ def _launch(
     region: Region, setting: Setting, tile: Tile, tiles: Extent, phase: int, chunks: Chunks, partials: Partials,
     unroll: int = 1,
 ) -> LaunchSpec:  # fmt: skip
-    """One phase of columns whose rows are split. unroll: chunks that are read at a time."""
+    """Emits one phase of a split column reduction. unroll: the number of chunks read at a time."""
     body = new_body(region, setting)
     last = phase + 1 == len(region.full)
     chunked = not last or bool(region.full[phase])
@@ -257,6 +257,6 @@ def _launch(
 def finish_columns(
     region: Region, setting: Setting, tile: Tile, tiles: Extent, chunks: Chunks, partials: Partials, unroll: int
 ) -> LaunchSpec:
-    """The launch that combines states in scratch memory, and stores what is made of the results."""
+    """Emits the launch that combines the states in scratch memory and stores the outputs computed from the results."""
     alone = replace(region, full=((), ()))
     return _launch(alone, setting, tile, tiles, 1, chunks, partials, unroll)

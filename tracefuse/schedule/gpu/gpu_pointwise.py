@@ -1,12 +1,12 @@
-"""The pointwise template for the GPU: a thread takes groups of neighbouring elements of the innermost loop.
+"""The pointwise template for the GPU: a thread takes groups of adjacent elements of the innermost loop.
 
-Flat: the groups are counted through all loops, and neighbouring threads take neighbouring groups. Tiled, where whole
-blocks fit into the innermost loop: a thread takes the same group of several rows, so that what the rows share is read
-once and the row is found once a block. A block whose groups all exist takes them without a test, all loads first.
-Where all arrays are read in order from their start, any number of elements has wide accesses: what is left over after
-the last whole group is done one by one.
+Flat grid: the groups are numbered through all loops, and adjacent threads take adjacent groups. Tiled grid, if whole
+tiles divide the innermost loop: a thread takes the same group of several rows, so values that the rows share are read
+once, and the row index is computed once per block. A block whose groups all exist needs no bounds test and issues all
+loads first. If all arrays are contiguous from their start, accesses are wide for any number of elements: the remainder
+after the last whole group is computed one element at a time.
 
-Knows: regions without a reduction, loops, kernel IR. Must not know: CUDA's notation, arrays.
+Must not know: CUDA C++ syntax.
 """
 
 from __future__ import annotations
@@ -39,32 +39,32 @@ from tracefuse.schedule.template import Template
 from tracefuse.schedule.transposed import is_known, read_offsets
 
 THREADS = 256
-"""Threads of a block: eight blocks fill a multiprocessor."""
+"""Threads per block: eight blocks fill a multiprocessor."""
 
 BLOCKS = 8
-"""Blocks that should fit on a multiprocessor also where a thread takes several groups."""
+"""Resident blocks per multiprocessor to aim for if a thread takes several groups."""
 
 LEAST_ACROSS = 8
-"""At least this many threads of a tiled block stand next to each other: 128 bytes in a row."""
+"""The least number of adjacent threads along a row of a tiled block: 128 contiguous bytes."""
 
 FLIGHT_BYTES = 32
-"""A thread asks for at least this much before it waits."""
+"""The least number of bytes that a thread has in flight."""
 
 ROWS_FLIGHT_BYTES = {1: 32, 2: 32, 4: 32, 8: 64}
-"""The same where the groups of a thread share a column, by lanes: more of them spread what they share."""
+"""The same for a tiled grid, by lanes: more groups per thread amortize the values that the rows share."""
 
 HELD_BYTES = 128
-"""What a thread asks for at once takes no more registers than these."""
+"""The most bytes of registers for the loads that a thread has in flight."""
 
 MOST_GROUPS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """Where a thread's groups are.
+    """The groups of a thread.
 
-    step: the symbol that numbers them, `steps` in all. bind: binds the loops for the current one: `place` of `total`.
-    end: the first place after the block's. moving: the loops whose indices change with the step.
+    step: the symbol that numbers the `steps` groups. bind: binds the loops for the current group, which is `place` of
+    `total`. end: the first place after the block. moving: the loops whose indices change with the step.
     """
 
     steps: int
@@ -89,7 +89,7 @@ POINTWISE = Template("pointwise", _accepts, _lower, writes_in_place=True)
 
 
 def _launch(region: Region, setting: Setting, sizes: Sizes) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
-    """The launch, and what its integer parameters are."""
+    """Returns the launch, and the definitions of its integer parameters."""
     body, lanes = new_body(region, setting), setting.lanes
     loops = region.nest.loops or (Loop(symbol("k", extent=1), 1, False),)
     positions = Positions(loops, lanes)
@@ -122,7 +122,7 @@ def _launch(region: Region, setting: Setting, sizes: Sizes) -> tuple[LaunchSpec,
 
 
 def _tile(positions: Positions, sizes: Sizes) -> int:
-    """How many threads stand next to each other on a row, or 0 where no such number divides rows."""
+    """Returns the number of adjacent threads along a row, or 0 if no allowed number divides a row."""
     if len(positions.loops) < 2:
         return 0
     across = THREADS
@@ -132,7 +132,7 @@ def _tile(positions: Positions, sizes: Sizes) -> int:
 
 
 def _groups_of_thread(region: Region, lanes: int, wanted: int) -> int:
-    """Groups that one thread takes, so that enough bytes are on their way."""
+    """Returns the number of groups per thread that keeps `wanted` bytes in flight."""
     loops = region.nest.loops
     if not loops:
         return 1
@@ -176,7 +176,7 @@ def _rows(
 
 
 def _emit(body: Body, region: Region, part: Region, positions: Positions, grid: _Grid) -> None:
-    """The groups of a thread: all at once where the whole block exists, else one by one."""
+    """Emits the groups of a thread: all loads first if the whole block exists, else one group at a time."""
     values = positions.values(body.lane)
     certain = [(n, tuple(substitute(c, values) for c in at)) for n, at in _certain_reads(region)]
 
@@ -202,7 +202,7 @@ def _emit(body: Body, region: Region, part: Region, positions: Positions, grid: 
 
 
 def _certain_reads(region: Region) -> list[Key]:
-    """What is read whatever conditions and data say."""
+    """Returns the unconditional reads at coordinates that do not depend on data."""
     return [
         (number, coordinates)
         for number, coordinates in region.probe.reads
@@ -211,7 +211,7 @@ def _certain_reads(region: Region) -> list[Key]:
 
 
 def _load_all(body: Body, region: Region, positions: Positions, grid: _Grid) -> None:
-    """Loads what every step reads in any case, before the first step works on it."""
+    """Loads the unconditional reads of all steps before the first step computes."""
     values = positions.values(body.lane)
     place = grid.step * body.lanes + (body.lane if body.lanes > 1 else 0)
     for number, coordinates in _certain_reads(region):
@@ -231,7 +231,7 @@ def _load_all(body: Body, region: Region, positions: Positions, grid: _Grid) -> 
 
 
 def _rest(body: Body, region: Region, loop: Loop, start: Extent, block: Extent, thread: Extent) -> None:
-    """The elements after the last whole group, one a thread of the first block."""
+    """Emits the elements after the last whole group, one per thread."""
     narrow = body.narrow()
     with narrow.condition(narrow.index.compare("lt", start + block * THREADS + thread, loop.extent)):
         bind_loops(narrow, [loop], start + thread)

@@ -1,9 +1,9 @@
-"""A segment as the GPU templates see it: its region, how many lanes a thread takes, and the type of its positions.
+"""A segment as the GPU templates see it: its region, the lanes per thread, and the dtype of its indices.
 
-Where wide accesses need it, symbols are rewritten as multiples of the lanes: templates work in the rewritten ones, and
-what they give is put into the fusion's own symbols again.
+Wide accesses may rewrite symbols as multiples of the lanes. Templates work in the rewritten symbols, and `finish`
+substitutes the fusion's own symbols in their results.
 
-Knows: regions, sizes, lanes. Must not know: which template, CUDA's notation, arrays.
+Must not know: the individual templates, CUDA C++ syntax.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Problem
 
 NARROW_INDEX = 2**31 - 2**17
-"""Positions below this are counted in 32 bits; what a block reaches beyond the end still fits."""
+"""Positions below this use 32-bit indices; the margin covers positions of a block beyond the end."""
 
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A region in rewritten symbols. whole: the segment's fusion, of which a row_column region holds one side."""
+    """A region in rewritten symbols. whole: the segment's fusion; a row_column region has only one side of it."""
 
     region: Region
     whole: Fusion
@@ -46,7 +46,7 @@ class _Prepared:
 
 @dataclass(frozen=True)
 class GpuProblem(Problem):
-    """A segment for a GPU; of a row_column region, the region is the row side with the column reductions."""
+    """A segment for a GPU. For a row_column region, `region` is the row side with the column reductions."""
 
     chip: Chip = field(kw_only=True)
 
@@ -76,7 +76,7 @@ class GpuProblem(Problem):
 
     @property
     def whole(self) -> Fusion:
-        """The fusion of the segment in rewritten symbols."""
+        """The segment's fusion in rewritten symbols."""
         return self._prepared.whole
 
     @property
@@ -89,19 +89,19 @@ class GpuProblem(Problem):
 
     @property
     def rewritten_sizes(self) -> Sizes:
-        """The sizes by rewritten symbols; the guards are those of `sizes`."""
+        """The sizes in rewritten symbols; they share their guards with `sizes`."""
         return self._prepared.widening.sizes
 
     @cached_property
     def setting(self) -> Setting:
-        """What holds for every template."""
+        """The settings that all templates share."""
         prepared = self._prepared
         lanes = 1 if self.narrow else prepared.lanes
         return Setting(lanes, prepared.index_dtype, self.contract, self.chip, self.name)
 
     @cached_property
     def one_pass(self) -> Region:
-        """The region with reductions merged that one pass over memory can make together, where there are such."""
+        """The region after merging the reductions that one pass over memory can compute together."""
         region, sizes = self.region, self.rewritten_sizes
         merged = run_passes(passes_at("for rows that a block cannot hold"), region.fusion, self.options)
         if merged is region.fusion:
@@ -125,28 +125,28 @@ class GpuProblem(Problem):
 
 
 def index_dtype(region: Region, sizes: Sizes) -> DType:
-    """int32 where every position in the loops and in each array's memory fits."""
+    """Returns int32 if every position in the loops and in each array's memory fits, else int64; guards the sizes."""
     spans: list[Extent] = [product(loop.extent for loop in region.nest.loops)]
     for number, strides in region.memory.strides.items():
         spans.append(_span(region.fusion.shape_of(number), strides, sizes))
     spans += [product(region.fusion.shape_of(output)) for output in every_output(region)]
     spans = [s for k, s in enumerate(spans) if not any(_covers(other, s) for other in spans[:k])]
-    # A complex number is two elements of the array that the kernel sees.
+    # The kernel sees a complex number as two elements.
     limit = NARROW_INDEX // 2 if has_complex(region.fusion) else NARROW_INDEX
     fits = [sizes.at_most(s, limit, "positions fit 32 bits") for s in spans]
     return int32 if all(fits) else int64
 
 
 def _covers(larger: Extent, span: Extent) -> bool:
-    """Whether span <= larger wherever no extent is 0; where one is, nothing runs."""
+    """Whether span <= larger if no extent is 0; if one is, no iteration runs."""
     difference = larger - span
-    if any(s.id is None for s in symbols(difference)):  # strides, which may be negative
+    if any(s.id is None for s in symbols(difference)):  # strides may be negative
         return False
     return is_nonnegative(substitute(difference, {s: Expression((((s,), 1),)) + 1 for s in symbols(difference)}))
 
 
 def _span(shape: Shape, strides: Shape, sizes: Sizes) -> Extent:
-    """Elements from the first to the last of an array in memory."""
+    """Returns the distance in elements from the first to the last element of an array; guards the signs of strides."""
     total: Extent = 1
     for extent, stride in zip(shape, strides, strict=True):
         if is_nonnegative(stride):

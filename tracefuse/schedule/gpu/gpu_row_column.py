@@ -1,12 +1,11 @@
-"""The row_column template for the GPU, where a row fits the registers: one launch over the rows, one for the columns.
+"""The row_column template for the GPU, for rows that fit in registers: one launch over the rows, one for the columns.
 
-The first launch reads everything once, and each of its blocks leaves one state a column in scratch memory
-(gpu_row_column_launch.py). The second combines these in the order of the rows, and stores what is made of the results.
+The first launch reads all inputs once, and each of its blocks writes one state per column to scratch memory
+(gpu_row_column_launch.py). The second launch combines these states in row order and stores the outputs computed from
+the results. The number of blocks depends on the number of rows and multiprocessors, so the bits of a result do not
+depend on other work on the GPU.
 
-How many blocks there are follows from the number of rows and of multiprocessors, so the bits of a result do not depend
-on what else the GPU does.
-
-Knows: phases, walks, kernel IR. Must not know: CUDA's notation, arrays.
+Must not know: CUDA C++ syntax.
 """
 
 from __future__ import annotations
@@ -34,36 +33,36 @@ from tracefuse.schedule.template import Template
 from tracefuse.schedule.transposed import is_known
 
 THREADS = 512
-"""Threads of a block that works on one row, at most."""
+"""The most threads of a block that processes one row."""
 
 RESIDENT = 1024
-"""Threads of a multiprocessor: 64 registers each."""
+"""Resident threads per multiprocessor, of 64 registers each."""
 
 MOST_WORDS = 40
-"""Registers of a thread for what it holds of a row and of its columns, where so many threads are resident."""
+"""The most registers per thread for cached row values and column states with RESIDENT threads."""
 
 RING_BYTES = 96 * 1024
-"""Shared memory of a block for rows on their way: every GPU that has such copies has as much, most have it twice."""
+"""Shared memory per block for prefetched rows: every GPU with asynchronous copies has it, most have twice as much."""
 
 MOST_SLOTS = 2
-"""Rows of a block in the ring: more brought nothing."""
+"""The most slots of a ring per block: more slots gave no speedup."""
 
 LEAST_ROWS = 4
-"""A block takes at least so many rows: what it leaves in scratch memory is then little beside what it reads."""
+"""The least number of turns per block, so that its writes to scratch memory are small compared to its reads."""
 
 MOST_RESIDENT_WORDS = 88
-"""The same with half as many threads; beyond that a row is too long for this template."""
+"""The same as MOST_WORDS with half as many threads; a row that needs more is too long for this template."""
 
 FIRST_STEPS = {1: 4, 2: 4, 4: 2, 8: 1}
-"""Steps of a thread before more threads are taken, by lanes."""
+"""Steps per thread, by lanes, before a row uses more threads."""
 
 FINISH = Tile(8, 32)
 FINISH_UNROLL = 4
-"""The second launch: few columns a block, so that there are many blocks, and loads on their way in each thread."""
+"""The tile of the second launch: few columns per block for many blocks, and several loads in flight per thread."""
 
 
 def _accepts(problem: GpuProblem) -> Verdict:
-    """How to work on a row; no where memory lies otherwise or the row is too long."""
+    """Chooses the RowsShape; no if the rows are not contiguous in order, or a row is too long."""
     region, sizes, lanes = problem.region, problem.rewritten_sizes, problem.setting.lanes
     loops = region.nest.loops
     if [loop.reduced for loop in loops] != sorted(loop.reduced for loop in loops) or not loops[-1].reduced:
@@ -86,7 +85,7 @@ def _accepts(problem: GpuProblem) -> Verdict:
 
 
 def _row_shape(total: Extent, sizes: Sizes, lanes: int, words: int) -> RowShape:
-    """Threads and steps of a row, of which a step takes `words` registers."""
+    """Returns the threads and steps of a row. words: registers per step."""
     steps = FIRST_STEPS[lanes]
     while steps > 1 and steps * words > MOST_WORDS:
         steps //= 2
@@ -94,7 +93,7 @@ def _row_shape(total: Extent, sizes: Sizes, lanes: int, words: int) -> RowShape:
 
 
 def _ring_of(region: Region, setting: Setting) -> Ring:
-    """The inputs that are read once along all loops, in accesses that can be started and awaited."""
+    """Returns the inputs that are read once along all loops, with accesses that asynchronous copies support."""
     body = new_body(region, setting)
     values, once = Positions(region.nest.reduced, setting.lanes).values(body.lane), read_once(region)
     found = []
@@ -107,13 +106,13 @@ def _ring_of(region: Region, setting: Setting) -> Ring:
 
 
 def _state_words(region: Region, lanes: int) -> int:
-    """Registers that the columns' states of one step take."""
+    """Returns the registers for the column states of one step."""
     nodes = (node for phase in region.columns for node in phase)
     return sum(-(-v.itemsize // 4) * lanes for node in nodes for v in state_types(node))
 
 
 def _lower(problem: GpuProblem, shape: RowsShape) -> Lowered:
-    """The launch over the rows, and the one that finishes the columns."""
+    """Emits the launch over the rows, and the launch that finishes the columns."""
     region, setting, sizes = problem.region, problem.setting, problem.rewritten_sizes
     nest, finishing = region.nest, _finishing(problem)
     rows, turns, blocks = symbol("rows", minimum=1), symbol("turns"), symbol("blocks", minimum=1)
@@ -136,7 +135,10 @@ ROW_COLUMN = Template("row_column", _accepts, _lower, takes=RowColumnFacts)
 
 
 def _finishing(problem: GpuProblem) -> Region:
-    """The region of the second launch: the reduction loops alone, over which it stores what is made of the columns."""
+    """Returns the region of the second launch, whose parallel loops are the reduction loops of the rows.
+
+    Its outputs are those computed from the column results.
+    """
     assert isinstance(problem.facts, RowColumnFacts)
     region, fusion = problem.region, problem.whole
     facts, nest, first = region.facts, region.nest, problem.columns[0]
@@ -154,6 +156,6 @@ def _finishing(problem: GpuProblem) -> Region:
 
 
 def _along(fusion: Fusion, value: int, loops: Sequence[int]) -> AxisMap:
-    """The map of a value whose axes of more than one element run along these loops, in order."""
+    """Returns the axis map of a value whose axes of extent other than 1 follow these loops in order."""
     own = iter(loops)
     return tuple(None if extent == 1 else next(own) for extent in fusion.shape_of(value))

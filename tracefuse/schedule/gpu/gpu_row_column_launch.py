@@ -1,11 +1,11 @@
-"""The launch of the row_column template that goes over the rows, and leaves states of the columns in scratch memory.
+"""The launch of the row_column template over the rows, which writes column states to scratch memory.
 
-A block goes on from row to row, and each thread keeps the states of its own columns in registers all the while. Rows
-come through a ring in shared memory, of which each thread fills and reads a part of its own: while a row is worked on,
-the next ones are on their way. What no such copy can fetch, what is expensive to recompute and what is the same for all
-rows, a thread holds in registers.
+A block iterates over rows, and each thread keeps the states of its own columns in registers across rows. Rows are
+prefetched through a ring in shared memory, of which each thread fills and reads its own part: while the block computes
+a row, the next rows are in flight. A thread keeps in registers the values that asynchronous copies cannot load, that
+are expensive to recompute, or that all rows share.
 
-Knows: phases, walks, kernel IR. Must not know: sizes, CUDA's notation, arrays.
+Must not know: sizes, CUDA C++ syntax.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from tracefuse.schedule.phases import Accumulator, Region, finish, lifted, new_a
 from tracefuse.schedule.scopes import Key
 
 Ring: TypeAlias = tuple[tuple[int, IndexShape], ...]
-"""The inputs, with their coordinates, that come through shared memory."""
+"""The inputs, with their coordinates, that are prefetched through shared memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowsShape:
-    """How rows are shared out: a group of threads works on one, and `resident` threads are on a multiprocessor.
+    """The distribution of rows: a group of threads per row, and `resident` threads per multiprocessor.
 
-    ring: what comes through shared memory; slots: of the ring, for a turn each.
+    ring: the inputs prefetched through shared memory; slots: the slots of the ring, one per turn.
     """
 
     row: RowShape
@@ -55,18 +55,19 @@ class RowsShape:
 
     @property
     def blocks(self) -> int:
-        """Blocks of a multiprocessor."""
+        """Resident blocks per multiprocessor."""
         return max(1, self.resident // self.row.threads)
 
 
 Columns: TypeAlias = Sequence[tuple[Accumulator, tuple[Buffer, ...]]]
-"""The columns' states of one thread: an array of registers for each part."""
+"""The column states of one thread: an array of registers for each part of a state."""
 
 
 class RowsLaunch:
-    """The launch over the rows while it is emitted.
+    """Emits the launch over the rows.
 
-    rows: how many there are; turns: how often a block's worth of them; blocks: how many blocks share the turns.
+    rows: the number of rows; turns: the number of groups of rows that a block computes at once; blocks: the number of
+    blocks that divide the turns.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class RowsLaunch:
         )  # fmt: skip
 
     def _turns(self, block: Extent) -> tuple[Extent, Extent]:
-        """The first turn of a block, and the one after its last: as many for each block, or one more."""
+        """Returns the first turn of a block and the one after its last; counts differ by at most one."""
         each, more = self.turns // self.blocks, self.turns % self.blocks
         limits = (block * each + minimum(block, more), (block + 1) * each + minimum(block + 1, more))
         first, stop = (
@@ -121,7 +122,7 @@ class RowsLaunch:
         return first, stop
 
     def _columns(self) -> Columns:
-        """Registers for the states of a thread's columns, at their neutral element."""
+        """Allocates registers for the states of a thread's columns, initialized to the neutral element."""
         body, size = self.body, self.shape.row.steps * self.body.lanes
         found = []
         for node in (node for phase in self.region.columns for node in phase):
@@ -138,7 +139,7 @@ class RowsLaunch:
         return found
 
     def _place(self, turn: Extent) -> tuple[Extent, Expression | None]:
-        """The row of a thread's group in a turn, and whether there is one."""
+        """Returns the row of a thread's group in a turn, and whether it exists (None if it always does)."""
         if self.shape.row.rows == 1:
             return turn, None
         body = self.body
@@ -151,7 +152,7 @@ class RowsLaunch:
         return Steps(self.step, row.steps, row.sure, row.group, self.slot, self.positions.total, inside)
 
     def _load_for_all(self, cached: dict[Key, int]) -> None:
-        """Loads what is the same for all rows once, and takes it out of what a row keeps."""
+        """Loads the values that all rows share once, and removes them from the values that a row caches."""
         body, rows = self.body, {loop.symbol for loop in self.region.nest.parallel}
         same = [key for key in cached if key[0] in self.region.fusion.inputs]
         same = [key for key in same if rows.isdisjoint(s for c in key[1] for s in symbols(c))]
@@ -169,7 +170,7 @@ class RowsLaunch:
     def _row(
         self, turn: Extent, first: Extent, stop: Extent, columns: Columns, ring: Fetched, cached: CachedKeys
     ) -> None:  # fmt: skip
-        """One turn: all phases of a row, after which its slot of the ring is free for another."""
+        """Emits one turn: all phases of a row, then the prefetch of a later row into the freed slot."""
         body, row, slots = self.body, self.shape.row, self.shape.slots
         at, inside = self._place(turn)
         bind_loops(body, self.region.nest.parallel, at)
@@ -197,17 +198,17 @@ class RowsLaunch:
         self._fetch(ring, turn + slots, stop, slot)
 
     def _absorb(self, part: Region, accumulator: Accumulator, buffers: tuple[Buffer, ...]) -> None:
-        """Combines the elements at a thread's position into the states of their columns."""
+        """Accumulates the elements at a thread's position into the states of their columns."""
         body = self.body
         for lane, element in enumerate(lifted(body, part, accumulator.node)):
             at = body.index.code(self.step * body.lanes + lane)
             earlier = tuple(Load(buffer, at) for buffer in buffers)
             _store(body, buffers, at, accumulator.combined(earlier, body.name("later", element)))
 
-    # --- the rows on their way --------------------------------------------------------------------------------------
+    # --- the prefetched rows ----------------------------------------------------------------------------------------
 
     def _ring(self, thread: Extent) -> Fetched:
-        """The ring: for each of its inputs the key, the buffer, and where a slot has the thread's elements."""
+        """Allocates the ring; returns each input's key, buffer, and the place of the thread's elements by slot."""
         body, row = self.body, self.shape.row
         values = self.positions.values(body.lane)
         lane = body.lane if body.lanes > 1 else 0
@@ -224,7 +225,7 @@ class RowsLaunch:
         return found
 
     def _fetch(self, ring: Fetched, turn: Extent, stop: Extent, slot: Extent) -> None:
-        """Starts the copies of a turn's row, where there is such a turn, to a slot of the ring."""
+        """Starts the copies of a turn's row to a slot of the ring, if the turn exists."""
         if not ring:
             return
         body, nest = self.body, self.region.nest
@@ -247,7 +248,7 @@ class RowsLaunch:
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def _join(self, columns: Columns) -> None:
-        """Combines the states of the rows of a block, in the order of the rows, in the threads of the first."""
+        """Combines the states of the rows of a block, in row order; the threads of the first row hold the result."""
         body, row = self.body, self.shape.row
         size, width = row.steps * body.lanes, row.group * row.steps * body.lanes
         element = symbol("element", extent=size)
@@ -270,7 +271,7 @@ class RowsLaunch:
                 _store(body, buffers, at, accumulator.combined(tuple(Load(b, at) for b in buffers), later))
 
     def _leave(self, columns: Columns, block: Extent) -> list[tuple[int, Buffer]]:
-        """Stores the states of a block in scratch memory; the scratch parameters of the launch."""
+        """Stores the states of a block in scratch memory; returns the scratch parameters of the launch."""
         body, partials = self.body, self.partials
         written, stores = [], []
         for accumulator, buffers in columns:
@@ -300,11 +301,11 @@ class RowsLaunch:
 
 
 Fetched: TypeAlias = Sequence[tuple[Key, Buffer, Callable[[Extent], Extent]]]
-"""What comes through the ring: key, buffer, and the place in it by the slot."""
+"""The prefetched inputs: the key, the buffer, and the place in the buffer by slot."""
 
 
 def _store(body: Body, buffers: Sequence[Buffer], at: Expression, state: Sequence[Expression]) -> None:
-    """Stores a state that may be computed from what the buffers hold."""
+    """Stores a state, which may be computed from the buffers themselves."""
     named = body.name("both", tuple(state)) if len(state) > 1 else state
     for buffer, value in zip(buffers, named, strict=True):
         body.append(Store(buffer, at, value))

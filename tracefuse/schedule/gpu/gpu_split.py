@@ -1,10 +1,10 @@
-"""Reductions shared by many blocks: chunks of R, partial states in scratch memory, and a launch that finishes them.
+"""Split reductions: chunks of the reduction loops over many blocks, with partial states in scratch memory.
 
-A launch computes the states of each chunk for one phase; the next one combines them in a fixed order, every block for
-itself, and goes on with the next phase; the last one stores what is left. The number of chunks follows from sizes and
-the number of multiprocessors, so the bits of a result do not depend on what else the GPU does.
+A launch computes the states of each chunk for one phase. Every block of the next launch combines them in a fixed order
+and runs the next phase. The last launch stores the remaining outputs. The number of chunks depends on the sizes and
+the number of multiprocessors, so the bits of a result do not depend on other work on the GPU.
 
-Knows: phases, walks, kernel IR. Must not know: CUDA's notation, arrays.
+Must not know: CUDA C++ syntax.
 """
 
 from __future__ import annotations
@@ -37,18 +37,20 @@ from tracefuse.schedule.template import Template
 THREADS = 512
 UNROLL = 4
 BLOCKS = 4
-"""Four blocks of 512 threads fill a multiprocessor; each thread has four loads on their way."""
+"""Four blocks of 512 threads fill a multiprocessor. Each thread has four loads in flight."""
 
 FEW_ROWS = 2
-"""Long rows are split while there are at most this many a multiprocessor: alone they would not fill the chip."""
+"""Long rows are split up to this many per multiprocessor, since unsplit they would not fill the chip."""
 
 SCRATCH_ALIGNMENT = 16
 
 
 @dataclass(slots=True)
 class Chunks:
-    """`total` positions of R in `count` chunks of equal length, a multiple of `multiple`; the last ones may be shorter,
-    or even empty. derived: what the symbols are."""
+    """`count` chunks of `total` reduction positions, of equal length, which is a multiple of `multiple`.
+
+    The last chunks may be shorter or empty. derived: the definitions of the symbols.
+    """
 
     total: Extent
     count: Extent
@@ -57,13 +59,13 @@ class Chunks:
 
     @classmethod
     def make(cls, total: Extent, wanted: Extent, multiple: int) -> Chunks:
-        """At most `wanted` chunks, and no more than there are multiples."""
+        """Makes at most `wanted` chunks, and at most one per `multiple` positions."""
         whole, count = symbol("positions"), symbol("chunks", minimum=1)
         counts = maximum(minimum(wanted, ceildiv(total, multiple)), 1)
         return cls(whole, count, multiple, {symbol_of(whole): total, symbol_of(count): counts})
 
     def bounds(self, body: Body, chunk: Extent) -> tuple[Extent, Extent]:
-        """The first position of a chunk, and the one after its last."""
+        """Returns the first position of a chunk, and the one after its last."""
         length = ceildiv(ceildiv(self.total, self.count), self.multiple) * self.multiple
         first = bind_position(body, "first", minimum(chunk * length, self.total), self.total + 1)
         return first, bind_position(body, "stop", minimum(first + length, self.total), self.total + 1)
@@ -71,9 +73,9 @@ class Chunks:
 
 @dataclass(slots=True)
 class Partials:
-    """The states that launches leave for the next: scratch buffers, and what each is of.
+    """The partial states that one launch passes to the next, in scratch buffers.
 
-    states: positions in `scratch` by reduction, phase after phase. count: states of one chunk.
+    states: each reduction with its positions in `scratch`, phase after phase. count: the number of states per chunk.
     """
 
     count: Extent
@@ -83,7 +85,10 @@ class Partials:
     def write(
         self, body: Body, states: Sequence[State], chunks: Extent, place: Extent, tests: Sequence[Expression]
     ) -> list[tuple[int, Buffer]]:
-        """Stores states of one of the chunks at `place` where the tests hold; the scratch parameters of the launch."""
+        """Stores the states of one of `chunks` chunks at `place` if the tests hold.
+
+        Returns the scratch parameters of the launch.
+        """
         written = []
         for state in states:
             first = len(self.scratch)
@@ -108,9 +113,10 @@ class Partials:
         width: int,
         unroll: int = 1,
     ) -> tuple[list[State], list[tuple[int, Buffer]]]:
-        """Accumulates chunks start, start + step, ... of all states so far; and the launch's scratch parameters.
+        """Accumulates chunks start, start + step, ... of all states so far.
 
-        place: of the state in its chunk; width: lanes of a state; unroll: chunks at a time.
+        Returns the accumulated states and the launch's scratch parameters. place: the index of a state in its chunk;
+        width: the lanes of a state; unroll: the number of chunks read at a time.
         """
         states = [tuple(declare(body, region, node) for _ in range(width)) for node, _ in self.states]
         buffers = [
@@ -139,7 +145,7 @@ class Partials:
 
 
 def _load(body: Body, buffer: Buffer, offset: Extent, width: int) -> tuple[Expression, ...]:
-    """Neighbouring states in one access."""
+    """Loads `width` adjacent states in one access."""
     start = substitute(offset, {symbol_of(body.lane): 0})
     if width == 1:
         return (Load(buffer, body.index.code(start)),)
@@ -160,7 +166,7 @@ def _accepts(problem: GpuProblem) -> Verdict:
 
 
 def _lower(problem: GpuProblem, decision: None) -> Lowered:
-    """One launch a phase, and a last one where results or outputs are left."""
+    """Emits one launch per phase, and a last launch if results or outputs remain."""
     region, setting = problem.one_pass, problem.setting
     positions = Positions(region.nest.reduced, setting.lanes)
     rows = product(loop.extent for loop in region.nest.parallel)

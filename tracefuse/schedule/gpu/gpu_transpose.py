@@ -1,10 +1,10 @@
-"""The pointwise template for the GPU where an input lies in another order than the output: tiles through shared memory.
+"""The pointwise template for the GPU with transposed inputs: reads them through tiles in shared memory.
 
-A block takes a square tile of two loops: the innermost one, along which the output lies in memory, and the one along
-which the input does. It reads the input's tile with neighbouring threads along the input's memory, leaves it in shared
-memory, and works with neighbouring threads along the output's.
+A block takes a square tile of two loops: the innermost loop, along which the output is contiguous, and the loop along
+which the input is contiguous. It loads the input tile with coalesced accesses along the input's memory, stores it in
+shared memory, and then computes with adjacent threads along the output's memory.
 
-Knows: regions without a reduction, loops, kernel IR. Must not know: CUDA's notation, arrays.
+Must not know: CUDA C++ syntax.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ from tracefuse.schedule.transposed import Transposed, judge_tiles
 
 THREADS = 256
 SIDE = {1: 32, 2: 64, 4: 64, 8: 64}
-"""Elements of a tile's side, by lanes."""
+"""The side of a tile in elements, by lanes."""
 
 
 def tile_lanes(transposed: Transposed, lanes: int) -> int:
-    """The lanes of both loops: those of the innermost where they divide the other one too, else 1."""
+    """Returns the lanes of both loops: those of the innermost loop if they divide the other extent too, else 1."""
     extent = transposed.loop.extent
     terms = extent.terms if isinstance(extent, Expression) else (((), extent),)
     return lanes if all(factor % lanes == 0 for _, factor in terms) else 1
 
 
 class _Square:
-    """A block's threads over a square tile: groups of lanes across, and several rows at once."""
+    """The threads of a block over a square tile: groups of lanes across, and several rows at once."""
 
     def __init__(self, body: Body, side: int, lanes: int, thread: Extent) -> None:
         self.body, self.side, self.lanes = body, side, lanes
         groups = side // lanes
         self.rows = THREADS // groups
-        self.pitch = side + 1  # an odd number of words, so that a column lies in different banks
+        self.pitch = side + 1  # an odd number of words, so that a column access has no bank conflicts
         self.across = bind_position(body, "across", thread % groups, groups)
         self.down = bind_position(body, "down", thread // groups, self.rows)
 
     def shared(self, number: int) -> Buffer:
-        """Shared memory for a tile of an input."""
+        """Allocates shared memory for a tile of an input."""
         dtype = self.body.fusion.values[number].dtype.compute
         buffer = Buffer(self.body.fresh(f"tile{number}"), dtype, "shared", self.side * self.pitch)
         self.body.append(Allocate(buffer))
@@ -68,12 +68,12 @@ class _Square:
         return symbol(f"{loop.symbol.name}g", extent=loop.extent // self.lanes)
 
     def values(self, loop: Loop) -> dict[Symbol, Extent]:
-        """What the index of the loop along which threads are neighbours is."""
+        """Returns the index of the loop along which threads are adjacent, in groups of lanes."""
         return {} if self.lanes == 1 else {loop.symbol: self._group(loop) * self.lanes + self.body.lane}
 
     @contextlib.contextmanager
     def each(self, along: Loop, rows: Loop, tile: Extent, tile_of_rows: Extent) -> Iterator[Extent]:
-        """Opens a loop over the tile with neighbouring threads along one loop; gives the row's place in the tile."""
+        """Opens a loop over the tile with adjacent threads along `along`; yields the row's place in the tile."""
         body = self.body
         step = symbol("step", extent=self.side // self.rows)
         place = self.down + step * self.rows
@@ -90,7 +90,7 @@ class _Square:
             yield place
 
     def fill(self, held: Sequence[tuple[Key, Buffer]], values: Mapping[Symbol, Extent], place: Extent) -> None:
-        """Stores what is read at the loops' `values` into the tiles."""
+        """Loads the inputs at the loops' `values` and stores them in the tiles."""
         for (number, coordinates), buffer in held:
             lanes = self.body.value(number, tuple(substitute(c, values) for c in coordinates))
             for lane, element in enumerate(self.body.spread(lanes)):
@@ -98,7 +98,7 @@ class _Square:
                 self.body.append(Store(buffer, self.body.index.code(at), element))
 
     def read(self, held: Sequence[tuple[Key, Buffer]], values: Mapping[Symbol, Extent], place: Extent) -> None:
-        """What is read at the loops' `values` comes from the tiles from here on."""
+        """Redirects later reads at the loops' `values` to the tiles."""
         for (number, coordinates), buffer in held:
             at = place * self.pitch + self.across * self.lanes + (self.body.lane if self.lanes > 1 else 0)
             self.body.cached[(number, tuple(substitute(c, values) for c in coordinates))] = (buffer, at)
@@ -117,7 +117,7 @@ TRANSPOSE = Template("transpose", _accepts, _lower)
 
 
 def _launch(region: Region, setting: Setting, transposed: Transposed) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
-    """The launch, and what its integer parameters are."""
+    """Returns the launch, and the definitions of its integer parameters."""
     lanes = tile_lanes(transposed, setting.lanes)
     body = new_body(region, replace(setting, lanes=lanes))
     other, inner = transposed.loop, region.nest.loops[-1]
