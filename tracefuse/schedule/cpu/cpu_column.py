@@ -3,7 +3,7 @@
 A worker computes tiles of adjacent columns, with one accumulator per column in local memory. If few tiles have many
 rows, the rows are split into chunks.
 
-Knows: phases, loops, kernel IR. Must not know: LLVM, arrays.
+Must not know: LLVM.
 """
 
 from __future__ import annotations

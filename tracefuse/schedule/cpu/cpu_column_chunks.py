@@ -1,9 +1,10 @@
 """Column sums of many rows on the CPU: chunks of rows, if tiles of columns alone would leave workers idle.
 
-A launch computes the states of each chunk of rows for each tile of columns; the next one combines them in order and
-stores what is left. The number of chunks depends on sizes alone, so the bits do not depend on the number of workers.
+The first launch computes the states of each chunk of rows for each tile of columns. The second launch combines them in
+order and stores the outputs. The number of chunks depends on sizes only, so the bits do not depend on the number of
+workers.
 
-Knows: regions of one phase, loops, kernel IR. Must not know: LLVM, arrays.
+Must not know: LLVM.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class _ColumnSplit:
 
 
 def is_worth_chunks(region: Region, sizes: Sizes) -> bool:
-    """Returns whether few tiles of columns have many rows and no full output; guards the sizes."""
+    """Whether few tiles of columns have many rows and no full output; guards the sizes."""
     if len(region.reductions) != 1 or any(region.full):
         return False
     inner = region.nest.loops[-1]

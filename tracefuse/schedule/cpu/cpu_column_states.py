@@ -1,9 +1,9 @@
 """The columns of a tile on the CPU: one accumulator per column in local memory, and the loops over the rows.
 
-Rows are read in the order of memory. Sums go through blocks of rows, since a plain running sum loses digits with every
-row.
+Rows are read in memory order. Sums accumulate blocks of rows first, since the rounding error of a plain running sum
+grows with every row.
 
-Knows: phases, loops, kernel IR. Must not know: LLVM, arrays.
+Must not know: LLVM.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ ROWS_IN_BLOCK = 128
 
 ROWS_AT_ONCE = 8
 LIGHT_NODES = 8
-"""Rows added in one pass over the accumulators, which are loaded and stored that much less often, and the largest
-region for which so many rows' values fit the registers. A power of two."""
+"""Rows added per pass over the accumulators, which divides their loads and stores by as much; a power of two.
+
+LIGHT_NODES: the most nodes of a region for which the values of so many rows fit in registers.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,7 @@ def _bands(
 
 
 def _is_light(region: Region) -> bool:
-    """Returns whether several rows fit in registers: the region has few ops, none of them expensive."""
+    """Whether several rows fit in registers: the region has few ops, none of them expensive."""
     return len(region.fusion.nodes) <= LIGHT_NODES and not any(weights(region.fusion).values())
 
 

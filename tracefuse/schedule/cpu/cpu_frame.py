@@ -1,6 +1,8 @@
-"""Shared by the CPU templates: the problem, an empty body, and the grid that the workers divide.
+"""Shared by the CPU templates: the problem, an empty body, and the grid.
 
-Knows: regions, loops, kernel IR. Must not know: the individual templates, LLVM, arrays.
+The grid is one parallel axis, whose iterations the workers divide among themselves.
+
+Must not know: the individual templates, LLVM.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A worker computes tiles of the innermost loop and of the loop around it. Loops are split where the conditions of
 concatenations and pads change, so that each part is free of conditions.
 
-Knows: regions without a reduction, loops, kernel IR. Must not know: LLVM, arrays.
+Must not know: LLVM.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from tracefuse.schedule.phases import Region, store_outputs
 from tracefuse.schedule.template import Template
 
 TILE = 4096
-"""Elements of the innermost loop in one tile of a pointwise kernel: 16 KiB of float32 a stream, half an L1 cache."""
+"""Elements of the innermost loop per tile: 16 KiB of float32 per array, half an L1 cache."""
 
 ROWS = 32
-"""Iterations of the next loop in one tile: short rows share the index arithmetic of a tile."""
+"""Iterations of the next outer loop per tile: short rows share the index arithmetic of a tile."""
 
 MOST_PARTS = 8
 """The most parts into which the loops are split at the boundaries of concatenations and pads."""
 
 MOST_OPS_IN_PARTS = 4096
-"""Ops in all parts of a loop together: parts times the ops of the region. Pads of pads have a part for each."""
+"""The most ops in all parts of a loop: the number of parts times the ops of the region. Each nested pad adds a part."""
 
 
 def _accepts(problem: CpuProblem) -> Verdict:
@@ -108,10 +108,10 @@ def _in_parts(body: Body, region: Region, loops: Sequence[Loop], most: int, emit
 
 
 def cut_points(region: Region, loop: Loop) -> list[Extent]:
-    """Where conditions change along `loop`, in proved order, both ends included.
+    """Returns the points along `loop` where conditions change, in provably ascending order, with both ends.
 
-    Between two neighbouring points every condition that is about this loop alone has one answer. There are only the
-    ends where the parts would be more code than a kernel should have: elements then choose one by one.
+    Between two adjacent points, every condition on this loop alone is constant. Returns only the two ends if the parts
+    would exceed MOST_OPS_IN_PARTS; then each element evaluates the conditions.
     """
     points: list[Extent] = [0, loop.extent]
     for test in region.probe.tests:

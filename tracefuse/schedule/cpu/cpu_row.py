@@ -2,7 +2,7 @@
 
 The values of a short row are cached between phases; a longer row is recomputed in each phase.
 
-Knows: phases, loops, kernel IR. Must not know: LLVM, arrays.
+Must not know: LLVM.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KEPT_ELEMENTS = 1 << 15
 
 
 def is_short(problem: CpuProblem) -> bool:
-    """Returns whether a row stays in cache between phases; guards its length."""
+    """Whether a row stays in cache between phases; guards its length."""
     length = product(loop.extent for loop in problem.region.nest.reduced)
     return problem.sizes.at_most(length, KEPT_ELEMENTS, "a row stays in cache between passes")
 

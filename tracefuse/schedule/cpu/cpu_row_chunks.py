@@ -3,7 +3,7 @@
 A launch computes the partial states of each chunk of the outermost reduction loop. Every chunk of the next launch
 combines them in order and runs the next phase. The last launch stores the remaining outputs.
 
-Knows: phases, loops, kernel IR. Must not know: LLVM, arrays.
+Must not know: LLVM.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Selects the outputs of a CPU kernel to write past the caches: in large kernels that write whole lines in order.
+"""Selects the outputs that a CPU kernel writes with nontemporal stores: whole lines, in order, in large kernels.
 
-A store past the caches needs the vector loop around it to start at a line of the cache. Results start at one (but for
-memory that the caller gave), so the elements from one row to the next have to be a multiple of a line's, which is
-guarded, and the loop has to start at one.
+Nontemporal stores require the vector loop to start at a cache line. Results start at a cache line, except in output
+buffers that the caller passes. So the row strides must be multiples of a cache line, which is guarded, and the loop
+must start at a multiple of one.
 
-Knows: regions, strides, sizes. Must not know: kernel IR, templates.
+Must not know: kernel IR, templates.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.transposed import is_linear
 
 LARGE_BYTES = 16 << 20
-"""Bytes that a kernel reads and writes from which its results do not stay in the caches along with what comes next:
-half of what the cores of one cluster share on common servers."""
+"""The least number of bytes read and written for which a kernel's results do not stay in cache until they are reused:
+half of the cache that the cores of one cluster share on common servers."""
 
 
 def streamed_outputs(region: Region, inner: Loop, sizes: Sizes, starts: Sequence[Extent] = ()) -> frozenset[int]:
-    """The outputs that go past the caches, by what is guarded.
+    """Returns the outputs to write with nontemporal stores; guards the sizes.
 
-    inner: the vector loop, from 0 or a multiple of a line's elements; starts: where it starts besides.
+    inner: the vector loop, which starts at 0 or a multiple of a cache line's elements; starts: its further start
+    indices.
     """
     fusion, memory = region.fusion, region.memory
     fresh = [o for o in dict.fromkeys(fusion.outputs) if o not in memory.placed | memory.given | memory.shared]
@@ -40,7 +41,7 @@ def streamed_outputs(region: Region, inner: Loop, sizes: Sizes, starts: Sequence
 
 
 def _is_contiguous(region: Region, output: int, inner: Loop) -> bool:
-    """Returns whether an output is contiguous along the innermost loop."""
+    """Whether an output is contiguous along the innermost loop."""
     offset = region.output_offset(output)
     return coefficient(offset, inner.symbol) == 1 and is_linear(offset, [loop.symbol for loop in region.nest.loops])
 

@@ -1,6 +1,6 @@
-"""The templates of the CPU, in the order in which they are asked. The docs of each are in its module.
+"""The templates for the CPU, in the order in which the chooser asks them.
 
-Knows: which templates there are. Must not know: how they choose and emit.
+The module of each template documents it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The pointwise template for the CPU with transposed inputs: reads them through tiles in local memory.
 
-A worker takes square tiles of two loops: the innermost one, along which the output lies in memory, and the one along
-which the input does. The input's tile is copied along its own memory, several lines of the cache a row, transposed
-between two buffers of local memory, and then the elements are computed along the output's. Rows of a matrix often lie
-a power of two apart, where few of them fit the cache at a time: so each line of memory is touched once, whole.
+A worker takes square tiles of two loops: the innermost loop, along which the output is contiguous, and the loop along
+which the input is contiguous. It copies the input tile along the input's memory, several cache lines per row,
+transposes it between two local buffers, and then computes along the output's memory. Rows of a matrix are often a
+power of two apart, so few of them fit in a set-associative cache at a time. With tiles, each line is read once, whole.
 
-Knows: regions without a reduction, loops, kernel IR. Must not know: LLVM, arrays.
+Must not know: LLVM.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tracefuse.schedule.template import Template
 from tracefuse.schedule.transposed import Transposed, judge_tiles
 
 ROW_BYTES = 256
-"""Bytes of a tile's row: four lines of the cache, of which the last may be shared with the next tile."""
+"""Bytes per tile row: four cache lines, the last of which may be shared with the next tile."""
 
 SIDES = (16, 128)
 """The least and the largest side of a tile, in elements."""
