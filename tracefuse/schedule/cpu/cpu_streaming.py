@@ -1,8 +1,8 @@
 """Selects the outputs that a CPU kernel writes with nontemporal stores: whole lines, in order, in large kernels.
 
 Nontemporal stores require the vector loop to start at a cache line. Results start at a cache line, except in output
-buffers that the caller passes. So the row strides must be multiples of a cache line, which is guarded, and the loop
-must start at a multiple of one.
+buffers that the caller passes. So the row strides must be multiples of a cache line, which is guarded, and so must the
+index at which the loop starts.
 
 Must not know: kernel IR, templates.
 """

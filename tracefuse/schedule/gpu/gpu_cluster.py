@@ -6,7 +6,8 @@ phase's states are combined within each block. Every block then writes its state
 the cluster, and combines the states there in block order.
 
 The template takes rows that the other templates would read from memory in each phase. The choice depends on the sizes
-and the chip. Must not know: CUDA C++ syntax.
+and the chip.
+Must not know: CUDA C++ syntax.
 """
 
 from __future__ import annotations
