@@ -1,1 +1,1 @@
-"""Targets: the templates, the kernel compiler, the device, the library and the texts of calls of each."""
+"""Targets: the templates, kernel compiler, device, array library and call texts of each."""

@@ -1,8 +1,8 @@
-"""What a device is: memory, the arrays in it, and the streams on which work runs.
+"""The interface of a device: its memory, the arrays in it, and the streams that run work.
 
-A device is also what a host program runs on.
+Host programs run on a device as well: it implements `segments.Device`.
 
-Knows: arrays, memory. Must not know: which targets there are, kernels, segments, plans, frontends.
+Must not know: which targets there are, kernels, segments, plans.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tracefuse.dtypes import DType
 from tracefuse.runtime.devices import cpu_memory
 
 SMALL_LOOP = 1 << 20
-"""Bytes of the arrays of a stream-parallel loop below which it starts no threads: what they do meanwhile."""
+"""Least total bytes of arrays for which a stream-parallel loop starts threads; starting one outlasts a smaller loop."""
 
 
 class ArrayDevice(ABC):
     """The memory of a target and the arrays in it (segments.Device).
 
-    array_type: what an argument is, exactly; `as_array` makes it so. uses_alignment: whether kernels are made for
-    arguments that start at a multiple of 16 bytes (`is_wide`).
+    array_type: the exact type of arguments, to which `as_array` converts. uses_alignment: whether kernels are
+    specialized for arguments that start at a multiple of 16 bytes (`is_wide`).
     """
 
     array_type: type
@@ -35,53 +35,53 @@ class ArrayDevice(ABC):
 
     @abstractmethod
     def as_array(self, value: Any) -> Any:
-        """An argument as an array of `array_type` that shares its memory. Raises DeviceError for what is none."""
+        """Returns an argument as an array of `array_type` that shares its memory, or raises DeviceError."""
 
     @abstractmethod
     def is_plain(self, array: Any) -> bool:
-        """Whether an argument is C-contiguous, with aligned elements."""
+        """Whether an argument is C-contiguous with aligned elements."""
 
     @abstractmethod
     def is_wide(self, array: Any) -> bool:
-        """Whether an argument starts at a multiple of 16 bytes, where that matters to the target."""
+        """Whether an argument starts at a multiple of 16 bytes; False if the target does not use alignment."""
 
     @abstractmethod
     def is_aligned(self, array: Any) -> bool:
-        """Whether an argument's elements are at multiples of their size."""
+        """Whether an argument's elements are aligned to their size."""
 
     @abstractmethod
     def is_writable(self, array: Any) -> bool:
-        """Whether an array may be written."""
+        """Whether an array is writable."""
 
     def may_share(self, one: Any, two: Any) -> bool:
-        """Whether two arrays may share bytes; it may say so of some that do not."""
+        """Whether two arrays may overlap in memory; a conservative test, with false positives."""
         return np.may_share_memory(one, two)
 
     @abstractmethod
     def address(self, array: Any) -> int:
-        """Where element 0 of an array is."""
+        """Returns the address of element 0 of an array."""
 
     def owner_of(self, array: Any) -> Any:
-        """What lives as long as the array or any view of it does, and can be referred to weakly."""
+        """Returns the object that lives as long as the array or any view of it, and supports weak references."""
         return cpu_memory.owner_of(array)
 
     def reuse_buffer(self, array: Any, shape: tuple[int, ...], dtype: DType) -> Any:
-        """A new array in the memory of another, which is contiguous and has as many bytes."""
+        """Returns a new array in the memory of a contiguous array of the same number of bytes."""
         return cpu_memory.reuse_buffer(array, shape, dtype)
 
     def standing_for(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Any:
-        """An array that nothing reads or writes, with strides in elements: it has one element's memory."""
+        """Returns a placeholder array with strides in elements and the memory of one element; it is never accessed."""
         return cpu_memory.standing_for(shape, strides, dtype)
 
     def on_host(self, array: Any) -> Any:
-        """The array as a NumPy array, when the work that makes it is done."""
+        """Returns the array as a NumPy array, after the work that computes it has finished."""
         return np.asarray(array)
 
-    # -- what host programs ask of a device (segments.Device) ----------------------------------------------------------
+    # -- the interface of host programs (segments.Device) --------------------------------------------------------------
 
     @abstractmethod
     def empty(self, shape: tuple[int, ...], dtype: DType) -> Any:
-        """A fresh array with unspecified content."""
+        """Returns a new array with uninitialized content."""
 
     def allocate(self, spec: Any, values: Mapping[int, Any]) -> Any:
         return self.empty(spec.shape(values), spec.dtype)
@@ -89,35 +89,35 @@ class ArrayDevice(ABC):
     def launch(self, step: int, label: Any, inputs: list[Any], outputs: list[Any]) -> Sequence[Any] | None:
         return label.run(inputs, outputs)  # type: ignore[no-any-return]
 
-    def release(self, buffer: Any) -> None:  # noqa: B027  (nothing to do is the right thing for both targets)
-        """Memory goes back when the last reference does."""
+    def release(self, buffer: Any) -> None:  # noqa: B027  (both targets have nothing to do)
+        """Does nothing: memory is freed with the last reference to it."""
 
     def copy(self, source: Any, target: Any) -> None:
-        """Writes the elements of `source` into `target`, of the same shape and type."""
+        """Copies the elements of `source` into `target`, which has the same shape and dtype."""
         target[...] = source
 
     def select(self, buffer: Any, axis: int, index: int, size: int | None) -> Any:
-        """A slice that shares memory: without the axis, or `size` elements of it from index * size on."""
+        """Returns a view: index `index` of the axis, or the `size` elements from index * size on."""
         where = index if size is None else slice(index * size, (index + 1) * size)
         return buffer[(*(slice(None),) * axis, where, ...)]
 
     def host_op(self, label: Any, inputs: list[Any], output: Any | None) -> Any:
-        """The result of an operation of the array library, in `output` or in a new array."""
+        """Returns the result of an operation of the array library, in `output` or in a new array."""
         written = self.empty(label.shape(inputs), label.dtype) if output is None else output
         label(inputs, written)
         return written
 
     @abstractmethod
     def open_streams(self) -> Streams:
-        """The streams of one run of a host program."""
+        """Returns the streams of one run of a host program."""
 
     # -- streams and graphs --------------------------------------------------------------------------------------------
 
-    def synchronize(self) -> None:  # noqa: B027  (on the CPU a launch returns when it is done)
-        """Waits for all launches. Raises DeviceError where one failed."""
+    def synchronize(self) -> None:  # noqa: B027  (on the CPU, launches are synchronous)
+        """Waits for all launches; raises DeviceError if one failed."""
 
     def on_device(self, call: Callable[[Any], Any], arguments: Any) -> Any:
-        """call(arguments) with this device as the current one."""
+        """Returns call(arguments), called with this device as the current device."""
         return call(arguments)
 
     def stream_worker_count(self, size: int, streams: int) -> int:
@@ -138,9 +138,9 @@ class ArrayDevice(ABC):
         run_on_threads([start_worker(None, k) for k in range(min(total, streams))], total)
 
     def copier(self, source: Any, target: Any) -> Callable[[Any], Callable[..., None]] | None:
-        """What copies memory like `source` into memory like `target`, from the address of a stream and both addresses.
+        """Returns a function from a stream's address to a function that copies memory laid out like these arrays.
 
-        None where arrays are copied as they are.
+        The copy function takes the addresses of source and target. Returns None if arrays are copied by `copy`.
         """
         return None
 

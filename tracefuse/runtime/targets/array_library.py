@@ -1,6 +1,8 @@
-"""The array library of a target: NumPy or CuPy, and what it calls for products of matrices.
+"""The array library of a target: NumPy or CuPy, with faster matrix products if the target has them.
 
-Knows: arrays. Must not know: which targets there are, ops, segments, plans.
+Library segments call it for ops that no kernel computes.
+
+Must not know: which targets there are, ops, segments, plans.
 """
 
 from __future__ import annotations
@@ -12,20 +14,21 @@ from tracefuse.dtypes import DType
 
 
 class ArrayLibrary:
-    """What computes library calls on the arrays of a target.
+    """Computes library calls on the arrays of a target.
 
-    has_halves: whether its products take float16 and bfloat16.
+    has_halves: whether its matrix products support float16 and bfloat16.
     """
 
     has_halves: bool = False
 
     def product(self, dtype: DType) -> Callable[[Any, Any, bool], Any] | None:
-        """A function of two matrices of a type, and whether the second is transposed, that beats NumPy's or CuPy's.
+        """Returns a matrix product for a dtype that is faster than NumPy's or CuPy's, or None if there is none.
 
-        It gives None where it cannot take them.
+        The function takes two matrices, and whether the second is transposed. It returns None for matrices that it does
+        not support.
         """
         return None
 
     def as_result(self, array: Any, dtype: DType) -> Any:
-        """What a library made as a result: C-contiguous, as aligned as the arrays of `ArrayDevice.empty`."""
+        """Returns an array of the library, or a copy, that is C-contiguous and aligned as by `ArrayDevice.empty`."""
         return array if not hasattr(array, "flags") or array.flags.c_contiguous else array.copy(order="C")

@@ -1,8 +1,9 @@
-"""What writes the parts of a call's Python text that differ between targets.
+"""The parts of a call's generated Python text that differ between targets.
 
-A plan becomes one Python function; how it tests an array, allocates one and passes it to a kernel is here.
+A plan becomes one Python function. This class writes the expressions that test an array, allocate one and pass one to
+a kernel. It receives the names of the variables that hold the arrays, not the arrays.
 
-Knows: the names of variables, a device. Must not know: which targets there are, plans, programs.
+Must not know: which targets there are, plans.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from tracefuse.runtime.targets.array_device import ArrayDevice
 
 
 class CallText:
-    """Python expressions about arrays by the names of their variables.
+    """Writes Python expressions about arrays, given the names of their variables.
 
-    addresses: whether kernels are given addresses, not arrays.
+    addresses: whether kernels take the addresses of arrays instead of the arrays.
     """
 
     addresses: bool = False
@@ -24,48 +25,49 @@ class CallText:
         self.device = device
 
     def names(self) -> dict[str, Any]:
-        """What the texts refer to."""
+        """Returns the globals that the expressions refer to."""
         device = self.device
         return {
             "is_plain": device.is_plain, "is_wide": device.is_wide, "array_type": device.array_type,
             "empty": device.empty, "copy": device.copy,
         }  # fmt: skip
 
-    # -- tests, which every call pays for -----------------------------------------------------------------------------
+    # -- tests, which run in every call --------------------------------------------------------------------------------
 
     def here_text(self, name: str) -> str | None:
-        """Whether the array called `name` is on this device; None where it must be."""
+        """Returns a test whether the array `name` is on this device, or None if it always is."""
         return None
 
     def elsewhere_text(self) -> str | None:
-        """Whether the current device of the thread is another one; None where there is one device."""
+        """Returns a test whether the thread's current device is another one, or None if there is only one device."""
         return None
 
     def plain_text(self, name: str, address: str, itemsize: int) -> str:
-        """`is_plain` of the array called `name`.
+        """Returns an expression for `ArrayDevice.is_plain` of the array `name`.
 
-        address: the name of its address; itemsize: 1 where that is known to be a multiple of all that matters.
+        address: the name of the variable of its address; itemsize: the alignment to test, or 1 if the address is known
+        to be aligned.
         """
         return f"is_plain({name})"
 
     def wide_text(self, name: str, address: str) -> str:
-        """`is_wide` likewise."""
+        """Returns an expression for `ArrayDevice.is_wide` of the array `name`."""
         return f"is_wide({name})"
 
     def writable_text(self, name: str) -> str | None:
-        """`is_writable` likewise; None where every array is."""
+        """Returns an expression for `ArrayDevice.is_writable` of the array `name`, or None if all arrays are."""
         return f"{name}.flags.writeable"
 
     # -- launches and memory ------------------------------------------------------------------------------------------
 
     def argument_text(self, name: str) -> str:
-        """What a kernel is given for the array called `name`."""
+        """Returns the expression for the kernel argument of the array `name`."""
         return name
 
     def stream_text(self) -> str | None:
-        """The stream of a call, where there are streams."""
+        """Returns the expression for the stream of a call, or None if the target has no streams."""
         return None
 
     def empty_text(self, shape: str, dtype: str, size: str) -> str:
-        """A fresh array, from texts of its shape, type and bytes."""
+        """Returns an expression for a new array, from expressions for its shape, dtype and size in bytes."""
         return f"empty({shape}, {dtype})"

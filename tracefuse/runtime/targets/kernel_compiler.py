@@ -1,6 +1,8 @@
-"""What compiles kernels of a target, and what launches them.
+"""The interface of a target's kernel compiler, which compiles kernels and makes their launch functions.
 
-Knows: kernels, the cache on disk. Must not know: arrays, which targets there are, segments, plans.
+Each target implements it: with LLVM on the CPU, and with NVRTC on GPUs.
+
+Must not know: arrays, which targets there are, segments, plans.
 """
 
 from __future__ import annotations
@@ -18,20 +20,20 @@ class KernelCompiler(ABC):
 
     @abstractmethod
     def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
-        """The compiled kernel; equal kernels are compiled once, or taken from `disk`. Several threads may call it."""
+        """Returns the compiled kernel; compiles equal kernels once, or loads them from `disk`. Thread-safe."""
 
     @abstractmethod
     def entry(self, function: Any) -> Callable[..., None]:
-        """What launches a compiled kernel.
+        """Returns the function that launches a compiled kernel.
 
-        It is called with the stream where there is one (`CallText.stream_text`), then tensors as
-        `CallText.argument_text` writes them and numbers in the order of the kernel's parameters.
+        The function takes the stream, if there is one (`CallText.stream_text`), and then the kernel's arguments in
+        parameter order: tensors as `CallText.argument_text` writes them, and numbers.
         """
 
     @abstractmethod
     def require_graphs(self) -> None:
-        """Raises UnsupportedError where kernels cannot be launched as a graph."""
+        """Raises UnsupportedError if the target cannot launch kernels as a CUDA graph."""
 
     def graph(self, functions: Sequence[Any]) -> Callable[..., None]:
-        """What launches several kernels at once: called with the stream and the arguments of each."""
+        """Returns a function of the stream and each kernel's arguments that launches the kernels as one graph."""
         raise NotImplementedError

@@ -1,9 +1,10 @@
 """Library segments: ops that BLAS or cuBLAS runs, through NumPy's functions on NumPy or CuPy arrays.
 
-Halves are computed in float32 where the op or the library has none. cuBLAS has its own; CuPy takes batches of bfloat16
-matrices to a kernel for integers that does not know the type, so those are computed in float32 too.
+Operands of half precision are converted to float32 if the op or the library does not support them. cuBLAS supports
+them. CuPy, however, passes batches of bfloat16 matrices to an integer kernel that does not support the type, so those
+are computed in float32 as well.
 
-Knows: op definitions of library calls, array libraries. Must not know: kernels, which targets there are.
+Must not know: kernels, which targets there are.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tracefuse.runtime.targets.array_library import ArrayLibrary
 def library_launch(
     fusion: Fusion, node: Node, library: ArrayLibrary
 ) -> Callable[[Sequence[Any], Sequence[Any]], Sequence[Any] | None]:
-    """A launch that calls the op definition's function on its operands and returns the fresh, contiguous result."""
+    """Returns a launch that calls the op definition's function on its operands and returns a new, contiguous result."""
     op = node.op
     assert isinstance(op, Library)
     places = [(fusion.inputs.index(o), k in op.indices) for k, o in enumerate(node.operands) if isinstance(o, int)]
@@ -52,7 +53,7 @@ def library_launch(
 def _library_product(
     fusion: Fusion, node: Node, kind: DType, library: ArrayLibrary
 ) -> Callable[[Any, Any], Any] | None:
-    """The library's own product of two matrices, where the node is one and the library has it."""
+    """Returns the library's own matrix product if the node is one and the library has it, else None."""
     op = node.op
     assert isinstance(op, Library)
     if op.product is None or [len(fusion.shape_of(o)) for o in node.operands] != [2, 2]:

@@ -1,6 +1,8 @@
-"""What is asked of NumPy arrays: the device of the CPU, and of kernels that are only written.
+"""The common parts of devices with NumPy arrays: the CPU, and a GPU target without a GPU.
 
-Knows: NumPy arrays. Must not know: which targets there are, kernels, segments, plans.
+They differ in how they allocate memory and run work.
+
+Must not know: which targets there are, kernels, segments, plans.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ PLAIN = 0x101
 
 
 class NumpyDevice(ArrayDevice):
-    """NumPy arrays."""
+    """Implements the tests and addresses of NumPy arrays."""
 
     array_type = np.ndarray
 

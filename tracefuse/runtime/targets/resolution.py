@@ -1,6 +1,8 @@
-"""Which target serves an option and the arrays of a call.
+"""Resolves the target and the device of a call, from the option `target` and the arrays of the call.
 
-Knows: which targets there are. Must not know: segments, plans, frontends.
+This is the only module that lists the targets.
+
+Must not know: segments, plans.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from tracefuse.runtime.targets.target import Target
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A kind of target. make: the target of a device. device: which one a call runs on, from that of its arrays."""
+    """A kind of target. make: returns the target of a device. device: maps the arrays' device to the call's device."""
 
     make: Callable[[int], Target]
     device: Callable[[int | None], int | None]
@@ -28,9 +30,9 @@ _KINDS: Mapping[str, _Kind] = {
 
 
 def resolve_target(option: str, device: int | None) -> tuple[str, int | None]:
-    """(target, GPU) for the option `target` and the GPU that holds the arrays, None for the host.
+    """Returns (target, GPU) for the option `target` and the GPU that holds the arrays, None for the host.
 
-    An option that names no target ("auto", "reference") follows the arrays.
+    An option that names no target ("auto", "reference") selects the target of the arrays.
     """
     if option not in _KINDS:
         return (CPU, None) if device is None else (CUDA, device)
@@ -38,5 +40,5 @@ def resolve_target(option: str, device: int | None) -> tuple[str, int | None]:
 
 
 def target_for(name: str, device: int = 0) -> Target:
-    """The target of a name, on one of its devices; CUDA kernels are only written where no GPU can be used."""
+    """Returns the target of a name and a device. Without a usable GPU, CUDA kernels are emitted but not compiled."""
     return _KINDS[name].make(device)

@@ -1,8 +1,8 @@
-"""A target: everything that running a segment on one kind of processor takes, as one object.
+"""A target: one object with everything needed to run segments on one kind of processor.
 
-docs/adding_a_target.md says what a further target has to bring.
+docs/adding_a_target.md describes how to add one.
 
-Knows: the parts of a target. Must not know: which targets there are, segments, plans, frontends.
+Must not know: which targets there are, segments, plans.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ from tracefuse.schedule.template import TemplateSet
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Target:
-    """What lowers segments (templates), compiles and launches kernels (compiler), holds arrays (device), computes what
-    no kernel does (library), and writes the Python text of a call (calls). name: as the option `target` has it."""
+    """The parts of a target. name: its value of the option `target`.
+
+    templates lower segments. compiler compiles and launches kernels. device holds arrays. library computes the ops
+    that no kernel computes. calls writes the Python text of a call.
+    """
 
     name: str
     templates: TemplateSet

@@ -1,1 +1,1 @@
-"""The CPU as a target: LLVM kernels on NumPy arrays."""
+"""The CPU target: LLVM kernels on NumPy arrays."""

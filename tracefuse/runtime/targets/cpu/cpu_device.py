@@ -1,6 +1,8 @@
-"""The memory of this machine: NumPy arrays.
+"""The CPU as a device: NumPy arrays in this machine's memory.
 
-Knows: NumPy arrays. Must not know: kernels, segments, plans, frontends.
+Launches are synchronous, and streams are threads.
+
+Must not know: kernels, segments, plans.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from tracefuse.runtime.targets.numpy_device import NumpyDevice
 
 
 class CpuDevice(NumpyDevice):
-    """NumPy arrays in this machine's memory; a launch returns when its work is done."""
+    """The memory of this machine, with NumPy arrays. A launch returns when its work has finished."""
 
     def as_array(self, value: Any) -> Any:
         if cuda_arrays.is_array(value):

@@ -1,6 +1,8 @@
-"""What compiles LLVM kernels for this machine's processor and launches them.
+"""The kernel compiler of the CPU target: compiles LLVM kernels for this machine's processor and launches them.
 
-Knows: the compiler for the CPU. Must not know: arrays, segments, plans, frontends.
+A launch returns when its work has finished.
+
+Must not know: arrays, segments, plans.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from tracefuse.runtime.targets.kernel_compiler import KernelCompiler
 
 
 class CpuKernelCompiler(KernelCompiler):
-    """LLVM kernels."""
+    """Compiles and launches LLVM kernels."""
 
     def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
         return compile_cpu(kernel, disk)

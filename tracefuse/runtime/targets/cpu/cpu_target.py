@@ -1,6 +1,8 @@
-"""The target of this machine's processor: LLVM kernels on NumPy arrays.
+"""The CPU target: LLVM kernels on NumPy arrays.
 
-Knows: the parts of the target. Must not know: segments, plans, frontends.
+Its array library is NumPy, with NumPy's BLAS for matrix products.
+
+Must not know: segments, plans.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ CPU = "cpu"
 
 
 class NumpyLibrary(ArrayLibrary):
-    """NumPy, and its BLAS for products."""
+    """NumPy, and its BLAS for matrix products."""
 
     def product(self, dtype: DType) -> Callable[[Any, Any, bool], Any] | None:
         return cpu_memory.product_of(dtype)
@@ -33,7 +35,7 @@ class NumpyLibrary(ArrayLibrary):
 
 
 class CpuCallText(CallText):
-    """Expressions about NumPy arrays."""
+    """Writes expressions about NumPy arrays."""
 
     def plain_text(self, name: str, address: str, itemsize: int) -> str:
         return f"{name}.flags.num & {PLAIN} == {PLAIN}"
@@ -41,6 +43,6 @@ class CpuCallText(CallText):
 
 @memoized("the target of the processor", key="none", most=1, clears=False)
 def cpu_target() -> Target:
-    """This machine's processor."""
+    """Returns the target of this machine's processor."""
     memory = CpuDevice()
     return Target(CPU, CPU_TEMPLATES, CpuKernelCompiler(), memory, NumpyLibrary(), CpuCallText(memory))

@@ -1,1 +1,1 @@
-"""GPUs as targets: CUDA kernels on CuPy arrays, and CUDA kernels that are only written."""
+"""CUDA targets: GPUs with CuPy arrays, and emitted kernels without a GPU."""

@@ -1,6 +1,8 @@
-"""The device of CUDA kernels that are only written: NumPy arrays are looked at, and nothing runs.
+"""The device of a CUDA target without a GPU: it inspects NumPy arrays, and nothing runs.
 
-Knows: NumPy arrays, why there is no GPU. Must not know: kernels, segments, plans, frontends.
+The target emits kernels for inspection (`CudaTextCompiler`).
+
+Must not know: kernels, segments, plans.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from tracefuse.runtime.targets.numpy_device import NumpyDevice
 
 
 def refuse_to_run(*arguments: Any) -> NoReturn:
-    """Raises DeviceError: there is no GPU."""
+    """Raises DeviceError, since there is no usable GPU."""
     raise DeviceError(
         f"CUDA kernels cannot run here: {str(cuda_arrays.unavailable()).splitlines()[0]}",
         hint="f.segments(*args) shows them; target='cpu' or 'auto' runs NumPy arrays on the CPU",
@@ -23,7 +25,7 @@ def refuse_to_run(*arguments: Any) -> NoReturn:
 
 
 class AbsentGpu(NumpyDevice):
-    """A GPU that is not there."""
+    """Stands in for a GPU: tests NumPy arrays, and refuses to allocate or run."""
 
     uses_alignment = True
 

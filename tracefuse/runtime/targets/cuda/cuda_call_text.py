@@ -1,6 +1,8 @@
-"""The texts of a call that launches CUDA kernels: addresses of CuPy arrays, and the current stream.
+"""The texts of a call that launches CUDA kernels.
 
-Knows: CuPy arrays. Must not know: plans, programs.
+Kernels take the addresses of CuPy arrays, and run on the current stream.
+
+Must not know: plans.
 """
 
 from __future__ import annotations
@@ -13,14 +15,14 @@ from tracefuse.runtime.targets.cuda.cuda_device import CudaDevice
 
 
 class CudaCallText(CallText):
-    """Expressions about CuPy arrays of one GPU."""
+    """Writes expressions about CuPy arrays of one GPU."""
 
     addresses = True
 
     def __init__(self, device: CudaDevice) -> None:
         super().__init__(device)
         self.number = device.number
-        # With one GPU every array is on it, and it is the current one.
+        # With one GPU, every array is on it and it is always current, so a call needs no test.
         self._several = cuda_arrays.device_count() > 1
 
     def names(self) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """One GPU: CuPy arrays in its memory, on the current stream.
 
-Knows: CuPy arrays. Must not know: kernels, segments, plans, frontends.
+Allocations, copies and streams are those of CuPy (runtime/devices/).
+
+Must not know: kernels, segments, plans.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from tracefuse.runtime.targets.array_device import ArrayDevice
 
 
 class CudaDevice(ArrayDevice):
-    """CuPy arrays of one GPU."""
+    """The memory of one GPU, with CuPy arrays."""
 
     uses_alignment = True
 

@@ -1,6 +1,8 @@
-"""What compiles CUDA kernels for a GPU and launches them, and what only writes them.
+"""The kernel compilers of CUDA targets.
 
-Knows: the compiler for CUDA. Must not know: segments, plans, frontends.
+One compiles kernels for a GPU and launches them. The other emits the source of kernels without a GPU.
+
+Must not know: segments, plans.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from tracefuse.runtime.targets.kernel_compiler import KernelCompiler
 
 
 class CudaKernelCompiler(KernelCompiler):
-    """CUDA kernels compiled for the architecture of one GPU."""
+    """Compiles CUDA kernels for the architecture of one GPU and launches them there."""
 
     def __init__(self, device: int, architecture: str) -> None:
         self.device = device
@@ -34,7 +36,7 @@ class CudaKernelCompiler(KernelCompiler):
             return function.launcher(self.device)  # type: ignore[no-any-return]
 
     def require_graphs(self) -> None:
-        """Every GPU has them."""
+        """Does nothing: every GPU supports CUDA graphs."""
 
     def graph(self, functions: Sequence[Any]) -> Callable[..., None]:
         with cuda_arrays.on_device(self.device):
@@ -43,14 +45,14 @@ class CudaKernelCompiler(KernelCompiler):
 
 @dataclass(frozen=True, slots=True)
 class EmittedKernel:
-    """A CUDA kernel that was written but not compiled."""
+    """A CUDA kernel that was emitted but not compiled."""
 
     kernel: Kernel
     source: str
 
 
 class CudaTextCompiler(KernelCompiler):
-    """CUDA kernels written and not compiled, for a machine with no GPU: to be read. Launching raises DeviceError."""
+    """Emits CUDA kernels as source text for inspection, without a GPU. Launching one raises DeviceError."""
 
     def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
         return EmittedKernel(kernel, emit_cuda(kernel))
@@ -59,7 +61,7 @@ class CudaTextCompiler(KernelCompiler):
         return refuse_to_run
 
     def require_graphs(self) -> None:
-        """They are shown as they are without."""
+        """Does nothing: the emitted kernels do not depend on graphs."""
 
     def graph(self, functions: Sequence[Any]) -> Callable[..., NoReturn]:
         return refuse_to_run

@@ -1,6 +1,8 @@
-"""The targets of GPUs: one for each GPU here, and one that writes kernels where there is none.
+"""The CUDA targets: one for each GPU, and one that emits kernels without a GPU.
 
-Knows: the parts of the targets. Must not know: segments, plans, frontends.
+A target without a GPU defaults to the architecture of an H100 or H200.
+
+Must not know: segments, plans.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ CUDA = "cuda"
 
 
 class CupyLibrary(ArrayLibrary):
-    """CuPy, and cuBLAS for products."""
+    """CuPy, and cuBLAS for matrix products."""
 
     has_halves = True
 
@@ -33,14 +35,14 @@ class CupyLibrary(ArrayLibrary):
 
 
 class AbsentLibrary(ArrayLibrary):
-    """CuPy where there is none: it is never called."""
+    """Stands in for CuPy without a GPU; it is never called."""
 
     has_halves = True
 
 
 @memoized("the target of a GPU", key="device", most=None, bound="GPUs", clears=False)
 def cuda_target(device: int) -> Target:
-    """One GPU. Raises DeviceError where there is none."""
+    """Returns the target of a GPU; raises DeviceError if there is none."""
     architecture = cuda_arrays.architecture(device)
     templates = gpu_templates(architecture, cuda_arrays.multiprocessor_count(device))
     gpu = CudaDevice(device)
@@ -49,17 +51,17 @@ def cuda_target(device: int) -> Target:
 
 @memoized("a target that writes CUDA kernels without a GPU", key="architecture, multiprocessors", most=16)
 def cuda_text_target(architecture: str = "sm_90", multiprocessors: int = 132) -> Target:
-    """CUDA kernels as texts; by default for an H100 or H200 (compute capability 9.0, 132 multiprocessors)."""
+    """Returns a target that emits CUDA source; by default for an H100 or H200 (compute capability 9.0, 132 SMs)."""
     gpu = AbsentGpu()
     templates = gpu_templates(architecture, multiprocessors)
     return Target(CUDA, templates, CudaTextCompiler(), gpu, AbsentLibrary(), CallText(gpu))
 
 
 def cuda_target_here(device: int) -> Target:
-    """One GPU; kernels are only written where no GPU can be used."""
+    """Returns the target of a GPU, or one that only emits kernels if no GPU is usable."""
     return cuda_target(device) if cuda_arrays.unavailable() is None else cuda_text_target()
 
 
 def cuda_device_here(device: int | None) -> int | None:
-    """The GPU that holds the arrays, else the current one; None where no GPU can be used."""
+    """Returns the GPU that holds the arrays, else the current GPU; None if no GPU is usable."""
     return cuda_arrays.current_device() if device is None and cuda_arrays.unavailable() is None else device
