@@ -74,7 +74,7 @@ def test_the_interpreter_refuses_a_tile_that_is_too_small() -> None:
     moved = kernel.body[3]
     assert isinstance(moved, Transpose)
     wrong = replace(moved, source=replace(moved.source, dtype=dtypes.int32))
-    with pytest.raises(InterpreterError, match="both must be local, of one type"):
+    with pytest.raises(InterpreterError, match="both must be local with equal dtypes"):
         interpret(
             replace(kernel, body=(*kernel.body[:3], wrong)),
             (np.ones((2, 2), np.float32), np.ones((2, 2), np.float32), 2, 2),

@@ -190,12 +190,12 @@ def test_a_pass_whose_option_is_off_does_not_run(caplog: pytest.LogCaptureFixtur
 
 
 def without_an_input(fusion: Fusion) -> Fusion:
-    return replace(fusion, inputs=(), nodes=(), outputs=(), values={}, _representatives={})
+    return replace(fusion, inputs=(), nodes=(), outputs=(), values={})
 
 
 def in_double(fusion: Fusion) -> Fusion:
     wide = definition(lambda fd, x: fd.ops.neg(x), DataType.Double)
-    return replace(fusion, values=wide.values, _representatives={})
+    return replace(fusion, values=wide.values)
 
 
 @pytest.mark.parametrize(
