@@ -1,6 +1,7 @@
 """Operators, powers, matrix products and parts of complex numbers, on traced values.
 
-Must not know: the NumPy protocol that called it."""
+Must not know: the NumPy protocol that called it.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def binary(name: str, a: Any, b: Any) -> Any:
 
 def _base_of_square(a: Any) -> Any:
     """Returns the base of `a ** 2`, which NumPy computes as a square. For truth values the square has another type
-    than other powers."""
+    than other powers.
+    """
     x = as_traced(a)
     return astype(x, _types_of(np.square, x)[0]) if x.value.dtype is dtypes.bool_ and x.weak is None else a
 
@@ -53,7 +55,8 @@ def _types_of(ufunc: np.ufunc, *operands: Any) -> list[DType]:
 
 def power(a: Any, b: Any) -> Any:
     """Returns a ** b. Small constant exponents become products, as in NumPy or with equal accuracy; 0.5 becomes a
-    square root."""
+    square root.
+    """
     x = as_traced(a)
     if x.value.dtype is dtypes.bool_ and x.weak is None:
         a = astype(x, _types_of(np.power, x, b)[0], copy=False)

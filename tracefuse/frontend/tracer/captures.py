@@ -4,7 +4,8 @@ The bytecode of a function gives the names that it can read. The search follows 
 globals, defaults and `self` into containers, classes and called functions. It locates every captured array and every
 plain value that the trace depends on.
 
-Must not know: tracing, fusions."""
+Must not know: tracing, fusions.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ _LIBRARIES = sys.stdlib_module_names | {"numpy", "cupy", "cupyx", "jax", "jaxlib
 @dataclass(frozen=True, slots=True, eq=False)
 class Place:
     """A place where a value was found: its `path` in Python syntax, the route to read it again, and the line that
-    names it."""
+    names it.
+    """
 
     path: str
     route: Route
@@ -74,7 +76,8 @@ class State:
     first.
 
     plain: values, functions and arrays that every call compares. pairs: two places that must hold one object at every
-    call, because its contents are compared at the first place only."""
+    call, because its contents are compared at the first place only.
+    """
 
     arrays: dict[int, list[Place]] = field(default_factory=dict)
     plain: list[Place] = field(default_factory=list)
@@ -303,7 +306,8 @@ def state_of(function: Any, bound: Any, captured: Sequence[Any], names: CodeName
 
     Arrays are compared by identity: NumPy itself may have computed with an array that met no tracer, so a different
     object requires a new trace. Arrays captured as inputs are left out. Containers are also compared by length, keys
-    or elements. Raises TraceError for an iterator, because reading it changes it."""
+    or elements. Raises TraceError for an iterator, because reading it changes it.
+    """
     inputs, state, walk = {id(array) for array in captured}, State(), _CaptureSearch(function, bound, names)
     for place in list(walk.places())[1:]:
         value = place.value

@@ -4,7 +4,8 @@ The recorder resolves operands, records ops through the builder with NumPy's pro
 sizes. It answers from a proof where one exists, else from the sizes of the current call. Each unproved answer becomes
 a guard: of an outcome (`decide`) or of a value (`pin`).
 
-Must not know: NumPy's functions and their signatures, pytrees, fused functions."""
+Must not know: NumPy's functions and their signatures, pytrees, fused functions.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ class Recorder(Assumptions):
     """One trace. `traced_type` is the class of the traced values that it creates.
 
     device: the GPU of the arguments, None for the host. is_placed: whether an array or a `device=` argument fixed
-    it."""
+    it.
+    """
 
     def __init__(self, traced_type: type[Traced], function: str = "the function") -> None:
         super().__init__()
@@ -81,7 +83,8 @@ class Recorder(Assumptions):
 
     def tensor_argument(self, array_shape: Sequence[int], dtype: DType, name: str, where: str | None) -> Traced:
         """Adds an array argument. Extents of 1 are static; all others are symbolic, with the current sizes as
-        hints."""
+        hints.
+        """
         for axis, extent in enumerate(array_shape):
             self.hints[-(self._axes + axis + 1)] = int(extent)
         self._axes += len(array_shape)
@@ -114,7 +117,8 @@ class Recorder(Assumptions):
 
     def require_device(self, device: Any) -> None:
         """Checks the `device=` of a creation function. It must match the arguments; without arguments, all such calls
-        must agree."""
+        must agree.
+        """
         if device is None:
             return
         number = arrays.device_number(device)
@@ -218,8 +222,7 @@ class Recorder(Assumptions):
             )  # fmt: skip
         return self.resolve(self.capture(value))
 
-    # -- recording ops
-    # -----------------------------------------------------------------------------------------------
+    # -- recording ops ---------------------------------------------------------------------------------------------
 
     def pointwise(
         self, row: Pointwise, operands: Sequence[Any], *, compute_in: DType | None = None, **attributes: Any
@@ -273,7 +276,8 @@ class Recorder(Assumptions):
     def _settled(self, resolved: Sequence[Resolved]) -> Sequence[Resolved]:
         """Decides whether each computed extent is 1 before it is compared with others, and guards the answer.
 
-        (For an axis of an argument the key of the trace holds that answer.)"""
+        (For an axis of an argument the key of the trace holds that answer.)
+        """
         rank = max((len(r.shape) for r in resolved), default=0)
         ones: dict[int, list[int]] = {}
         for axis in range(-rank, 0):
@@ -328,7 +332,8 @@ class Recorder(Assumptions):
 
     def library(self, row: Op, operands: Sequence[Any], *, dtype: DType | None = None, **attributes: Any) -> Any:
         """Records a library op. Data operands are promoted to their common type. dtype: the type that the user
-        chose."""
+        chose.
+        """
         where = source.user_line()
         resolved = [self.resolve(o) for o in operands]
         assert isinstance(row, Library)

@@ -2,7 +2,8 @@
 
 A result that is a view in NumPy is recorded as a view, so that in-place writes propagate.
 
-Must not know: the NumPy protocol that called it."""
+Must not know: the NumPy protocol that called it.
+"""
 
 from __future__ import annotations
 
@@ -250,7 +251,8 @@ def _at_arrays(x: Traced, arrays: Mapping[int, Any], together: bool) -> Any:
 
 def joined_positions(arrays: Sequence[Any], sizes: Sequence[Any]) -> Any:
     """Returns positions in the axis that several axes are joined into. If one position is out of range, so is the
-    joined position."""
+    joined position.
+    """
     inside: Any = True
     joined: Any = 0
     for array, size in zip(arrays, sizes, strict=True):

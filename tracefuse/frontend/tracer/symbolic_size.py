@@ -4,7 +4,8 @@ Integer arithmetic, `//`, `%`, min and max stay symbolic. A comparison guards it
 operation that needs the number itself (`int()`, `range`, `hash`, `math.*`) guards the value. Combined with a float or
 a tensor, a size becomes a weak scalar of the graph.
 
-Must not know: operations, tensors."""
+Must not know: operations, tensors.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +91,8 @@ class SymbolicSize:
 
     def _divided(self, dividend: Extent, divisor: Extent, operation: Any) -> Any:
         """Returns a quotient or remainder. The normal form requires a positive divisor; the value of any other
-        divisor is guarded."""
+        divisor is guarded.
+        """
         recorder = self._recorder
         if not is_nonnegative(divisor - 1) and not recorder.decide(1, "<=", divisor, "a positive divisor"):
             dividend = recorder.pin(dividend, "a division by a size below 1")
@@ -179,8 +181,7 @@ class SymbolicSize:
     def __invert__(self) -> Any:
         return wrap(-self.extent - 1, self._recorder)
 
-    # -- comparisons guard their outcome
-    # ----------------------------------------------------------------------------
+    # -- comparisons guard their outcome ---------------------------------------------------------------------------
 
     def _compare(self, other: object, relation: str, *, swap: bool = False, shift: int = 0) -> Any:
         extent = extent_of(other)
@@ -217,8 +218,7 @@ class SymbolicSize:
     def __bool__(self) -> bool:
         return not self._recorder.decide(self.extent, "==", 0, "bool() of a size")
 
-    # -- conversions to a number guard the value
-    # --------------------------------------------------------------------
+    # -- conversions to a number guard the value -------------------------------------------------------------------
 
     def __index__(self) -> int:
         return self._recorder.pin(

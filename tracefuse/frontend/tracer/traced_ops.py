@@ -2,7 +2,8 @@
 
 Each function takes traced values and NumPy's parameters, normalises them by NumPy's rules, and records ops.
 
-Must not know: the NumPy protocol that called it."""
+Must not know: the NumPy protocol that called it.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +107,8 @@ def as_array(value: Any) -> Any:
 def astype(x: Any, dtype: Any, *, copy: bool = True) -> Any:
     """Converts x to a type; returns the same value if it already has the type.
 
-    Converting complex numbers to a real type drops the imaginary part, with NumPy's ComplexWarning once per trace."""
+    Converting complex numbers to a real type drops the imaginary part, with NumPy's ComplexWarning once per trace.
+    """
     target = dtype_of(dtype)
     if x.value.dtype is target and x.weak is None:
         if not copy:
@@ -169,7 +171,8 @@ def reduce(
 
 def _reduced_axes(row: Reduction, axis: Any, rank: int) -> tuple[int, ...]:
     """Normalises the axes of a reduction. NumPy's ufuncs also reduce a 0-d array over axis 0 or -1; its functions
-    that divide by a count do not."""
+    that divide by a count do not.
+    """
     if rank == 0 and row.result != "float" and isinstance(axis, (int, np.integer)) and axis in (0, -1):
         return ()
     return axes_of(axis, rank)
