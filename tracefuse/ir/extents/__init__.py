@@ -2,7 +2,7 @@
 
 An extent is a Python int or an `Expression`: a polynomial over symbols, and over quotients, remainders, minima and
 maxima of expressions (`polynomial`). Division and comparison (`division`) simplify with facts that follow from the
-ranges of the symbols (`proofs`). `evaluation` computes an extent for given `values` of its symbols.
+ranges of the symbols (`proofs`). `evaluation` computes an extent for given values of its symbols.
 
 Must not know: tensors, operations, kernels.
 """
