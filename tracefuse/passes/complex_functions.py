@@ -231,7 +231,7 @@ def numbers(part: DType) -> dict[str, float]:
     """Returns the constants in capitals for parts of a type: float32 or float64.
 
     HUGE and SMALL: the range outside which a square may overflow or lose digits. DOWN and UP: powers of 4 that scale
-    back into this range; UNDO their inverses, HALF their square roots. FAR: the magnitude at which adding 1 has no
+    back into this range; UNDO their inverses, HALF the roots of these. FAR: the magnitude at which adding 1 has no
     effect. LIMIT: the largest whole number whose exponential does not overflow. FLAT: the argument from which tanh is
     1.
     """
