@@ -84,8 +84,7 @@ class Assumptions(ABC):
         return outcome
 
     def _never_one(self, left: Extent, right: Extent) -> bool:
-        """Whether one side is a symbolic axis of an input and the other is 1: the key of the trace excludes extent
-        1."""
+        """Whether a symbolic input axis is compared with 1, which the key of the trace excludes."""
         symbol = as_symbol(left) if right == 1 else as_symbol(right) if left == 1 else None
         return symbol is not None and symbol.id is not None and symbol.id < 0
 

@@ -72,11 +72,11 @@ def is_equal(now: Any, before: Any) -> bool:
 
 @dataclass(slots=True, eq=False)
 class State:
-    """The state that a trace of a function may have read. arrays: maps the id of each array to its places, nearest
-    first.
+    """The state that a trace of a function may have read.
 
-    plain: values, functions and arrays that every call compares. pairs: two places that must hold one object at every
-    call, because its contents are compared at the first place only.
+    arrays: maps the id of each array to its places, nearest first. plain: values, functions and arrays that every
+    call compares. pairs: two places that must hold one object at every call, because its contents are compared at the
+    first place only.
     """
 
     arrays: dict[int, list[Place]] = field(default_factory=dict)

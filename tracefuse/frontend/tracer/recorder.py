@@ -116,8 +116,9 @@ class Recorder(Assumptions):
         return self.traced_type(self, found.number)
 
     def require_device(self, device: Any) -> None:
-        """Checks the `device=` of a creation function. It must match the arguments; without arguments, all such calls
-        must agree.
+        """Checks the `device=` of a creation function against the arguments.
+
+        Without arguments the first such call sets the device, and all others must agree.
         """
         if device is None:
             return
