@@ -146,9 +146,7 @@ ReductionError: TypeAlias = Callable[[Reduced], Any]
 
 
 def sum_error(given: Reduced) -> Any:
-    """Bounds a sum of n terms in any order: (n - 1) u times the sum of magnitudes, plus 2 u for the rounding of the
-    terms.
-    """
+    """Bounds a sum of n terms in any order: (n - 1) u times the sum of magnitudes, plus 2 u for rounded terms."""
     return given.total(given.error) + (given.count + 1) * given.unit * given.total(np.abs(given.a) + given.error)
 
 
@@ -223,9 +221,7 @@ def matrix_product_error(
 def accumulation_error(
     numpy: NumPyFunction, operands: list[Bounded], attributes: Mapping[str, Any], unit: float
 ) -> Any:
-    """Bounds up to n added or multiplied terms of exact operands: 2 n u times the result of the magnitudes; else
-    unknown.
-    """
+    """Bounds up to n added or multiplied exact terms: 2 n u times the result of the magnitudes; else unknown."""
     value = numpy(*(a for a, _ in operands), **attributes)
     if any(np.any(error > 0) for _, error in operands):
         return np.full(value.shape, np.inf)

@@ -72,7 +72,7 @@ class _Printer:
         return f"{'T' if self.fusion.values[number].is_tensor else 'S'}{number}"
 
     def lines(self) -> Iterator[str]:
-        """Yields the lines. Inputs and vectors appear where they were defined: before the first node with a higher
+        """Yields the lines, with inputs and vectors where they were defined: before the first node with a higher
         number.
         """
         for node in self.fusion.nodes:
@@ -155,8 +155,7 @@ class _Printer:
         return [v for v in self.vectors.values() if v.number not in self.pending]
 
     def types(self, node: Node, compute: DType | None, result: DType | None, always: bool = False) -> list[str]:
-        """Returns `dtype=` and `compute=` if the node's types differ from the rules'; always: include dtype
-        anyway."""
+        """Returns `dtype=` and `compute=` if the node's types differ from the rules; always: include dtype anyway."""
         own = self.fusion.values[node.outputs[0]].dtype
         types = []
         if always or own is not result or (node.compute is not compute and node.compute is own):
@@ -182,8 +181,7 @@ def _tensor_line(value: Value) -> str:
 
 
 def _extent_text(extent: Extent, name_of: Callable[[Symbol], str]) -> str:
-    """Returns an integer expression as Python. Minima and maxima use the definition, because fd.extent has no
-    order."""
+    """Returns an integer expression as Python. Minima and maxima use the definition: fd.extent has no order."""
     if isinstance(extent, int):
         return str(extent)
     parts = []
@@ -284,8 +282,7 @@ def moved_types(op: Op, common: DType) -> tuple[DType, DType]:
 
 
 def movement_types(fusion: Fusion, node: Node) -> tuple[DType | None, DType | None]:
-    """Returns the (compute, result) types of a movement or library node by nvFuser's promotion of its data
-    operands."""
+    """Returns the (compute, result) types of a movement or library node by nvFuser's promotion of its data."""
     values = [fusion.values[o] for o in data_operands(node.op, node.operands) if isinstance(o, int)]
     if not values:
         return None, None

@@ -69,9 +69,7 @@ class StepGraph:
     requirements: tuple[Requirement, ...]
 
     def extents_of(self, value: int) -> tuple[int | None, ...]:
-        """Returns the id of each axis's extent (negative); None for a constant or an extent that is not a single
-        input extent.
-        """
+        """Returns the negative id of each axis's extent; None for any other extent than a single input extent."""
         return tuple(map(self._extent_id, self.fusion.values[value].shape))
 
     def _extent_id(self, extent: Extent) -> int | None:
@@ -174,8 +172,7 @@ class _Extraction:
 
     @staticmethod
     def _scalar_symbol(local: int, extent: Extent) -> Expression:
-        """Returns the symbol of a scalar. A scalar that holds an input extent is nonnegative, and has another
-        name."""
+        """Returns the symbol of a scalar; one that holds an input extent is nonnegative, and has another name."""
         known = as_symbol(extent)
         is_size = known is not None and known.id is not None and known.id < 0
         return symbol(f"e{local}", local) if is_size else scalar_extent(local)
@@ -286,9 +283,7 @@ class _Extraction:
 
 
 def _layout(value: Value, extents: Sequence[Extent], from_outside: bool) -> Layout:
-    """Returns the layout that the user declared for an input of the fusion; a value that a segment stores is
-    contiguous.
-    """
+    """Returns the layout that the user declared for a fusion input; values that segments store are contiguous."""
     if from_outside and value.layout is not None and value.layout.contiguity:
         pairs = zip(value.layout.contiguity, extents, strict=True)
         return replace(value.layout, contiguity=tuple(None if e == 1 else bool(flag) for flag, e in pairs))

@@ -14,9 +14,7 @@ from tracefuse.passes.rewriter import canonical_attribute, renamed, with_nodes
 
 
 def _bits(value: bool | int | float | complex) -> Hashable:
-    """Returns a key that distinguishes literals by type and bits, so that literals with different behaviour never
-    merge.
-    """
+    """Returns a key of type and bits, so that literals with different behaviour never merge."""
     if isinstance(value, float | complex):
         return (type(value).__name__, np.asarray(value).tobytes())
     return (type(value).__name__, value)
@@ -68,9 +66,8 @@ def merge_common(fusion: Fusion) -> Fusion:
 
 
 def _as_movement(fusion: Fusion, node: Node, seen: dict[Hashable, Node]) -> Node:
-    """Replaces a reduction whose twin with the other `keepdim` exists: adds axes to, or drops axes from, the twin's
-    result.
-    """
+    """Replaces a reduction by its twin with the other `keepdim`: adds axes to, or drops axes from, the twin's
+    result."""
     if not isinstance(node.op, Reduction):
         return node
     key = ("any keepdim", node_key(fusion, node, leave_out="keepdim"))

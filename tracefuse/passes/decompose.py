@@ -93,8 +93,7 @@ class _Steps:
         raise InternalError(f"the steps of {self.node.op.name} name {name}, which is neither a, n nor an attribute")
 
     def _is_count(self, expression: ast.expr) -> bool:
-        """Whether the expression is n, optionally minus an attribute that is 0, optionally clamped to be
-        nonnegative."""
+        """Whether the expression is n, optionally minus an attribute that is 0, optionally clamped to >= 0."""
         match expression:
             case ast.Name("n"):
                 return True

@@ -16,8 +16,7 @@ from tracefuse.rounding import round_to_half
 
 
 def _rounds(fusion: Fusion, node: Node) -> bool:
-    """Whether a node computes a half and must round it; a movement only forwards elements that are already
-    rounded."""
+    """Whether a node computes one half; a movement only forwards elements that are already rounded."""
     return len(node.outputs) == 1 and fusion.values[node.outputs[0]].dtype.is_half and not isinstance(node.op, Movement)
 
 

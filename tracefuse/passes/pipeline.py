@@ -138,11 +138,8 @@ _collector: ContextVar[_Collector | None] = ContextVar("tracefuse_pass_changes",
 
 @contextmanager
 def collect_changes(earlier: Sequence[PassChange] = ()) -> Iterator[list[PassChange]]:
-    """Yields a list that collects the changes of each pass inside the `with` block, if the option `dump` names
-    `passes`.
-
-    earlier: the changes that the list starts with.
-    """
+    """Yields a list that collects the changes of each pass in the `with` block, if the option `dump` names
+    `passes`."""
     collector = _Collector(list(earlier))
     token = _collector.set(collector)
     try:

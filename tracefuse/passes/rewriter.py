@@ -62,9 +62,7 @@ class Rewriter(FusionBuilder):
 
 
 def with_nodes(fusion: Fusion, nodes: Sequence[Node]) -> Fusion:
-    """Returns `fusion` with other nodes, and without values that no node computes; `fusion` itself if no node
-    differs.
-    """
+    """Returns `fusion` with other nodes, without values that no node computes; `fusion` itself if no node differs."""
     if len(nodes) == len(fusion.nodes) and all(new is old for new, old in zip(nodes, fusion.nodes, strict=True)):
         return fusion
     computed = {*fusion.inputs, *(o for node in nodes for o in node.outputs)}

@@ -98,9 +98,7 @@ def _variables(variable: Variable) -> tuple[Variable, ...]:
 
 
 def _parts_buffer(buffer: Buffer) -> Buffer:
-    """Returns the buffer as a buffer of reals. Complex numbers in memory are only known to be aligned like their
-    parts.
-    """
+    """Returns the buffer as reals. Complex numbers in memory are only known to be aligned like their parts."""
     if not buffer.dtype.is_complex:
         return buffer
     part, size = buffer.dtype.real, buffer.size
@@ -193,9 +191,7 @@ class _Splitter:
         )  # fmt: skip
 
     def _group_reduce(self, statement: GroupReduce) -> None:
-        """Splits a group reduction. A combiner has no statements, so its results are expressions of its variables'
-        parts.
-        """
+        """Splits a group reduction. A combiner has no statements: its results are expressions of the parts."""
         combiner, before = statement.combiner, len(self.statements)
         results = tuple(part for result in combiner.results for part in self._parts(result))
         if len(self.statements) > before:

@@ -41,8 +41,9 @@ def binary(name: str, a: Any, b: Any) -> Any:
 
 
 def _base_of_square(a: Any) -> Any:
-    """Returns the base of `a ** 2`, which NumPy computes as a square. For truth values the square has another type
-    than other powers.
+    """Returns the base of `a ** 2`, which NumPy computes as a square.
+
+    For truth values the square has another type than other powers.
     """
     x = as_traced(a)
     return astype(x, _types_of(np.square, x)[0]) if x.value.dtype is dtypes.bool_ and x.weak is None else a
@@ -54,8 +55,9 @@ def _types_of(ufunc: np.ufunc, *operands: Any) -> list[DType]:
 
 
 def power(a: Any, b: Any) -> Any:
-    """Returns a ** b. Small constant exponents become products, as in NumPy or with equal accuracy; 0.5 becomes a
-    square root.
+    """Returns a ** b.
+
+    Small constant exponents become products, as in NumPy or with equal accuracy; 0.5 becomes a square root.
     """
     x = as_traced(a)
     if x.value.dtype is dtypes.bool_ and x.weak is None:

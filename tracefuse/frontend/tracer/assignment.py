@@ -164,9 +164,7 @@ def _moved(x: Traced, order: Sequence[int] | None, shape: Shape | None = None) -
 
 
 def _at_mask(x: Traced, parts: Sequence[Any]) -> tuple[Traced, Traced, int]:
-    """Returns (the view that the rest of a key selects, the mask along its axes, the number of axes after the
-    mask's).
-    """
+    """Returns (the view that the rest of a key selects, the mask along its axes, the number of axes after them)."""
     (position, *more) = [k for k, part in enumerate(parts) if is_mask(part)]
     if more or any(is_array(part) for k, part in enumerate(parts) if k != position):
         raise UnsupportedError(

@@ -42,9 +42,7 @@ _LIBRARIES = sys.stdlib_module_names | {"numpy", "cupy", "cupyx", "jax", "jaxlib
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Place:
-    """A place where a value was found: its `path` in Python syntax, the route to read it again, and the line that
-    names it.
-    """
+    """A place of a value: its `path` in Python syntax, the route to read it again, and the line that names it."""
 
     path: str
     route: Route

@@ -68,9 +68,7 @@ def _diagonals(value: Traced, letters: str) -> Lettered:
 
 
 def diagonal(value: Traced, first: int, second: int) -> Traced:
-    """Returns the elements whose coordinates on two axes are equal, and drops axis `second`. The extents must be
-    equal.
-    """
+    """Returns the elements whose coordinates on two axes of equal extent are equal; drops axis `second`."""
     recorder, extents = value.recorder, value.extents
     message = f"the diagonal of axes {first} and {second}: extents {{left}} and {{right}} differ"
     hint = "slice the longer one first"

@@ -60,7 +60,7 @@ def _not_traced(target: Any, result: Traced) -> UnsupportedError:
 
 
 def check_writable(target: Traced) -> None:
-    """Raises if `target` is read-only, captured, an array's scalar element, or a view that may be a copy."""
+    """Raises if `target` is read-only, captured, a 0-d array read as a number, or a view that may be a copy."""
     if target.read_only is not None:
         raise ReadOnlyError(
             f"in-place change of {target.read_only}, which is read-only",

@@ -46,10 +46,9 @@ _OF_BOOLS = {"add": "logical_or", "mul": "logical_and", "maximum": "logical_or",
 
 
 def numpy_types(row: Pointwise, operands: Sequence[Resolved]) -> tuple[Pointwise, DType, DType]:
-    """Returns the op with its compute and result types: NumPy's types for the ufunc. Some arithmetic on bools becomes
-    logic.
+    """Returns the op with NumPy's compute and result types for the ufunc.
 
-    Raises DtypeError if NumPy, or the op, does not accept the types.
+    Some arithmetic on bools becomes logic. Raises DtypeError if NumPy, or the op, does not accept the types.
     """
     given = [(r.dtype, r.weak) for r in operands]
     if row.loops is not None and row.promotion != "bool" and any(r.weak is None for r in operands):

@@ -81,7 +81,7 @@ def _check(format: str, count: int) -> None:
 
 
 def _kept(recorder: Recorder, value: Any) -> Any:
-    """Returns the current value: a later in-place update does not change the returned traced value's number."""
+    """Returns the current value under a new name, which a later in-place update of `value` does not change."""
     if isinstance(value, Traced):
         recorder.resolve(value)
         return recorder.traced_type(recorder, value.number, value.weak, value.read, value.sized)

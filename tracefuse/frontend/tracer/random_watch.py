@@ -50,8 +50,7 @@ class RandomWatch:
         self._sources.append((path, state, repr(state())))
 
     def warn(self) -> None:
-        """Issues a UserWarning, located at the function, for each source of random numbers that the trace drew
-        from."""
+        """Issues a UserWarning, located at the function, for each random source that the trace drew from."""
         drawn = [name for name, state, before in self._sources if repr(state()) != before]
         for name in dict.fromkeys([*drawn, *self._named]):
             code = getattr(self._function, "__code__", None)

@@ -82,9 +82,7 @@ class Recorder(Assumptions):
     # -- inputs -----------------------------------------------------------------------------------------------------
 
     def tensor_argument(self, array_shape: Sequence[int], dtype: DType, name: str, where: str | None) -> Traced:
-        """Adds an array argument. Extents of 1 are static; all others are symbolic, with the current sizes as
-        hints.
-        """
+        """Adds an array argument. Extents of 1 are static; others are symbolic, with the current sizes as hints."""
         for axis, extent in enumerate(array_shape):
             self.hints[-(self._axes + axis + 1)] = int(extent)
         self._axes += len(array_shape)
@@ -332,9 +330,7 @@ class Recorder(Assumptions):
         return self._apply(row, resolved, extents, dtype, dtype, None, source.user_line())
 
     def library(self, row: Op, operands: Sequence[Any], *, dtype: DType | None = None, **attributes: Any) -> Any:
-        """Records a library op. Data operands are promoted to their common type. dtype: the type that the user
-        chose.
-        """
+        """Records a library op with data operands promoted to their common type. dtype: the user's result type."""
         where = source.user_line()
         resolved = [self.resolve(o) for o in operands]
         assert isinstance(row, Library)

@@ -250,8 +250,9 @@ def _at_arrays(x: Traced, arrays: Mapping[int, Any], together: bool) -> Any:
 
 
 def joined_positions(arrays: Sequence[Any], sizes: Sequence[Any]) -> Any:
-    """Returns positions in the axis that several axes are joined into. If one position is out of range, so is the
-    joined position.
+    """Returns positions in the axis that several axes are joined into.
+
+    If one position is out of range, so is the joined position.
     """
     inside: Any = True
     joined: Any = 0

@@ -90,8 +90,9 @@ class SymbolicSize:
         return self._scalar_with(other, "__rmul__") if found is NotImplemented else found
 
     def _divided(self, dividend: Extent, divisor: Extent, operation: Any) -> Any:
-        """Returns a quotient or remainder. The normal form requires a positive divisor; the value of any other
-        divisor is guarded.
+        """Returns a quotient or remainder.
+
+        The normal form requires a positive divisor. For any other divisor the values are guarded.
         """
         recorder = self._recorder
         if not is_nonnegative(divisor - 1) and not recorder.decide(1, "<=", divisor, "a positive divisor"):

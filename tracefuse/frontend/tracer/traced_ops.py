@@ -170,8 +170,9 @@ def reduce(
 
 
 def _reduced_axes(row: Reduction, axis: Any, rank: int) -> tuple[int, ...]:
-    """Normalises the axes of a reduction. NumPy's ufuncs also reduce a 0-d array over axis 0 or -1; its functions
-    that divide by a count do not.
+    """Normalises the axes of a reduction.
+
+    NumPy's ufuncs also reduce a 0-d array over axis 0 or -1; its functions that divide by a count do not.
     """
     if rank == 0 and row.result != "float" and isinstance(axis, (int, np.integer)) and axis in (0, -1):
         return ()

@@ -208,9 +208,7 @@ Groups: TypeAlias = list[tuple[list[int], list[int]]]
 
 
 def _groups_of(name: Traced, shape: Shape) -> Groups:
-    """Returns the finest groups of axes of a name and of its new shape with equal element counts; guarded for this
-    call.
-    """
+    """Returns the finest groups of old and new axes with equal element counts; guarded for this call."""
     recorder, own = name.recorder, name.extents
     known, new = [recorder.known(e) for e in own], [recorder.known(e) for e in shape]
     if 0 in known or math.prod(known) != math.prod(new):

@@ -141,8 +141,8 @@ def _of(dividend: int, divisor: Extent) -> tuple[Extent, Extent]:
 
 
 def _common_factors(rest: Extent, monomial: Monomial, coefficient: int) -> list[Extent]:
-    """Returns the common factors of a term of `rest` and the divisor's only term, larger ones first; never 1 or
-    negative.
+    """Returns the common factors, never 1 or negative, of a term of `rest` and the divisor's only term, largest
+    first.
     """
     found: dict[Extent, int] = {}
     for other, factor in terms_of(rest):
@@ -175,9 +175,7 @@ def _quotient_atom(rest: Extent, divisor: Extent) -> Extent:
 
 
 def _remainder_atom(rest: Extent, divisor: Extent) -> Extent:
-    """Returns rest % divisor as an atom. A factor that is a remainder by a multiple of the divisor becomes its
-    dividend.
-    """
+    """Returns rest % divisor as an atom; a factor y % (k * divisor) becomes y."""
     for monomial, coefficient in terms_of(rest):
         for position, atom in enumerate(monomial):
             if isinstance(atom, Binary) and atom.operation == "%" and divide_exactly(atom.right, divisor) is not None:

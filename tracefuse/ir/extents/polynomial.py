@@ -63,8 +63,7 @@ def _inner(extent: Extent) -> str:
 
 
 class Expression:
-    """A polynomial over atoms that is not a constant. Immutable; operators return an int if the result is
-    constant."""
+    """A polynomial over atoms that is not a constant. Immutable; operators return an int for a constant result."""
 
     __slots__ = ("_hash", "terms")
     terms: tuple[tuple[Monomial, int], ...]
@@ -239,8 +238,7 @@ def atom_of(operation: str, left: Extent, right: Extent) -> Extent:
 
 
 def symbols(extent: Extent) -> Iterator[Symbol]:
-    """Yields every symbol in `extent`, in order, with repetitions; excludes symbols in the extent of a loop
-    symbol."""
+    """Yields every symbol in `extent`, in order, with repetitions; not the symbols of a loop symbol's own extent."""
     for monomial, _ in terms_of(extent):
         for atom in monomial:
             if isinstance(atom, Symbol):

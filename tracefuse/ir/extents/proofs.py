@@ -165,9 +165,7 @@ def others_nonnegative(monomial: Monomial, position: int) -> bool:
 
 
 def _ends(atom: Binary, lowest: bool) -> list[tuple[Extent, Extent]]:
-    """Returns (scale, end) pairs with scale > 0 and scale * atom at least (or at most) end; no scale contains the
-    atom.
-    """
+    """Returns (scale, end) pairs: scale > 0, free of the atom, with scale * atom at least (or at most) end."""
     if not is_nonnegative(atom.right - 1):
         return []
     natural = is_nonnegative(atom.left)
