@@ -72,7 +72,7 @@ class _Printer:
         return f"{'T' if self.fusion.values[number].is_tensor else 'S'}{number}"
 
     def lines(self) -> Iterator[str]:
-        """Yields the lines, with inputs and vectors where they were defined: before the first node with a higher
+        """Yields the lines; inputs and vectors come where they were defined, before the first node with a higher
         number.
         """
         for node in self.fusion.nodes:

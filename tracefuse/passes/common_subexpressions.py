@@ -66,8 +66,7 @@ def merge_common(fusion: Fusion) -> Fusion:
 
 
 def _as_movement(fusion: Fusion, node: Node, seen: dict[Hashable, Node]) -> Node:
-    """Replaces a reduction by its twin with the other `keepdim`: adds axes to, or drops axes from, the twin's
-    result."""
+    """Replaces a reduction by its twin with the other `keepdim`, with axes added to or dropped from its result."""
     if not isinstance(node.op, Reduction):
         return node
     key = ("any keepdim", node_key(fusion, node, leave_out="keepdim"))

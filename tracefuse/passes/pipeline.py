@@ -138,8 +138,7 @@ _collector: ContextVar[_Collector | None] = ContextVar("tracefuse_pass_changes",
 
 @contextmanager
 def collect_changes(earlier: Sequence[PassChange] = ()) -> Iterator[list[PassChange]]:
-    """Yields a list that collects the changes of each pass in the `with` block, if the option `dump` names
-    `passes`."""
+    """Yields a list that grows with each pass's changes in the `with` block, if the option `dump` names `passes`."""
     collector = _Collector(list(earlier))
     token = _collector.set(collector)
     try:

@@ -69,8 +69,7 @@ def clone(function: Any, replacements: Replacements, modules: tuple[ModuleType, 
 
 
 def _reached(function: FunctionType, names: CodeNames) -> list[FunctionType]:
-    """Returns the user functions reachable by a global or a cell, `function` first, without those that bind a
-    global."""
+    """Returns the user functions reachable by a global or a cell, `function` first; none that binds a global."""
     reached: dict[int, FunctionType] = {}
     waiting = [function]
     while waiting:

@@ -141,8 +141,9 @@ def _of(dividend: int, divisor: Extent) -> tuple[Extent, Extent]:
 
 
 def _common_factors(rest: Extent, monomial: Monomial, coefficient: int) -> list[Extent]:
-    """Returns the common factors, never 1 or negative, of a term of `rest` and the divisor's only term, largest
-    first.
+    """Returns the common factors of a term of `rest` and the divisor's only term.
+
+    Larger factors come first; no factor is 1 or negative.
     """
     found: dict[Extent, int] = {}
     for other, factor in terms_of(rest):
