@@ -1,10 +1,10 @@
 """Error models: bounds on the difference between the result of an op and the exact result, for the field `error`.
 
-A model speaks of magnitudes in float64: of each operand its value and an absolute bound of its error, and of the op's
-own arithmetic how many units of rounding it adds. A unit is half the distance of 1 to the next number. The bounds are
-those of Higham, Accuracy and Stability of Numerical Algorithms, 2002, chapters 3 and 4. Check mode propagates them.
+A model computes with magnitudes in float64. Each operand has its value and an absolute error bound; the op's own
+arithmetic adds a number of rounding units. A unit is half the distance from 1 to the next number. The bounds follow
+Higham, Accuracy and Stability of Numerical Algorithms, 2002, chapters 3 and 4. Check mode propagates them.
 
-Knows: arithmetic on bounds, NumPy. Must not know: any single op, fusions, types.
+Must not know: any single op, fusions, types.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ NumPyFunction: TypeAlias = Callable[..., Any]
 class PointwiseError:
     """The error of a pointwise op.
 
-    carried: the bound of the exact function where its operands are off, called with the op's reference implementation
-    and then (value, error) of each operand in turn. units: what its own arithmetic adds; 0 for none. rounds_once: its
-    arithmetic rounds the exact result once, and so not at all where that is a number of the type. on_complex: whether
-    `carried` holds for complex numbers, whose error is the magnitude of a difference.
+    carried: the error bound that the exact function inherits from its operands, called with the op's reference
+    implementation and then (value, error) of each operand. units: the rounding units that its own arithmetic adds; 0
+    for none. rounds_once: its arithmetic rounds the exact result once, and is exact if that result is a number of the
+    type. on_complex: whether `carried` holds for complex numbers, whose error is the magnitude of a difference.
     """
 
     carried: Callable[..., Any]
@@ -112,7 +112,7 @@ SQUARE_ROOT = PointwiseError(_monotonic, units=2.0, rounds_once=True)
 
 
 def lipschitz(slope: float) -> PointwiseError:
-    """A function whose derivative is `slope` at most in magnitude."""
+    """Models a function whose derivative has a magnitude of at most `slope`."""
     return PointwiseError(lambda numpy, a, x: slope * x)
 
 
@@ -122,10 +122,10 @@ def lipschitz(slope: float) -> PointwiseError:
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """What the error of a reduction is made from.
+    """The inputs of a reduction's error model.
 
-    a, error: the elements and the bounds of their errors. value: the result. axes, keepdims: what is reduced, as NumPy
-    spells it. count: how many elements a result has. unit: half the distance of 1 to the next number.
+    a, error: the elements and their error bounds. value: the result. axes, keepdims: the reduced axes, in NumPy's
+    convention. count: the number of elements per result. unit: half the distance from 1 to the next number.
     """
 
     a: Any
@@ -146,17 +146,17 @@ ReductionError: TypeAlias = Callable[[Reduced], Any]
 
 
 def sum_error(given: Reduced) -> Any:
-    """A sum of n terms in any order: (n - 1) u times the sum of magnitudes, and 2 u for what the terms were rounded."""
+    """Bounds a sum of n terms in any order: (n - 1) u times the sum of magnitudes, plus 2 u for rounded terms."""
     return given.total(given.error) + (given.count + 1) * given.unit * given.total(np.abs(given.a) + given.error)
 
 
 def mean_error(given: Reduced) -> Any:
-    """A sum over n, rounded once more."""
+    """Bounds a mean: a sum over n, rounded once more."""
     return sum_error(given) / given.count + 2 * given.unit * np.abs(given.value)
 
 
 def product_error(given: Reduced) -> Any:
-    """A product of n terms in any order: the factor (1 + u) for each multiplication."""
+    """Bounds a product of n terms in any order: the factor (1 + u) for each multiplication."""
     magnitudes = np.abs(given.a)
     large = np.prod(magnitudes + given.error, axis=given.axes, keepdims=given.keepdims)
     exact = np.prod(magnitudes, axis=given.axes, keepdims=given.keepdims)
@@ -164,17 +164,17 @@ def product_error(given: Reduced) -> Any:
 
 
 def largest_error(given: Reduced) -> Any:
-    """The largest or smallest element moves no further than any element does."""
+    """Bounds a maximum or minimum: it moves no further than any element does."""
     return np.max(given.error, axis=given.axes, keepdims=given.keepdims)
 
 
 def exact_or_unknown(given: Reduced) -> Any:
-    """A truth value or a position: exact where every element is."""
+    """Bounds a truth value or a position: exact if every element is exact, else unknown."""
     return np.where(given.total(given.error) > 0, np.inf, 0.0)
 
 
 def exponentials_error(given: Reduced) -> Any:
-    """A sum of exponentials of what elements lie below the largest, each rescaled when a larger one comes."""
+    """Bounds a sum of exponentials of differences to the largest element, each rescaled when a larger one arrives."""
     a, x, unit = given.a, given.error, given.unit
     below = np.max(a, axis=given.axes, keepdims=True) - a
     error = x + np.max(x, axis=given.axes, keepdims=True) + 4 * unit * (below + x)
@@ -183,7 +183,7 @@ def exponentials_error(given: Reduced) -> Any:
 
 
 def deviations_error(given: Reduced) -> Any:
-    """A sum of squared deviations from the mean, over n - correction where the op has a correction."""
+    """Bounds a sum of squared deviations from the mean, over n - correction if the op has a correction."""
     a, x, unit, count = given.a, given.error, given.unit, given.count
     mean = np.mean(a, axis=given.axes, keepdims=True)
     off = np.mean(x + (count + 1) * unit * (np.abs(a) + x), axis=given.axes, keepdims=True) + 2 * unit * np.abs(mean)
@@ -207,7 +207,7 @@ LibraryError: TypeAlias = Callable[[NumPyFunction, list[Bounded], Mapping[str, A
 def matrix_product_error(
     numpy: NumPyFunction, operands: list[Bounded], attributes: Mapping[str, Any], unit: float
 ) -> Any:
-    """Inner products of n terms, to which further operands are added: n u times the product of magnitudes, and 2 u."""
+    """Bounds inner products of n terms plus further addends: n u times the product of magnitudes, plus 2 u."""
     (a, x), (b, y) = operands[:2]
     extent = a.shape[-1]
     a, b = np.abs(a), np.abs(b)
@@ -221,7 +221,7 @@ def matrix_product_error(
 def accumulation_error(
     numpy: NumPyFunction, operands: list[Bounded], attributes: Mapping[str, Any], unit: float
 ) -> Any:
-    """Up to n terms added or multiplied, of exact operands: 2 n u times what the magnitudes give; else unknown."""
+    """Bounds up to n added or multiplied exact terms: 2 n u times the result of the magnitudes; else unknown."""
     value = numpy(*(a for a, _ in operands), **attributes)
     if any(np.any(error > 0) for _, error in operands):
         return np.full(value.shape, np.inf)

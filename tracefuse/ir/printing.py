@@ -1,10 +1,11 @@
 """Prints definitions as Python text that rebuilds them, in the syntax of nvFuser's frontend.
 
-One line makes one number: T for tensors, S for host scalars, V for vectors. What the operation's own rules give is
-left out, so that only a type that nvFuser's promotion would not choose is printed (`dtype=`, `compute=`). Integers that
-depend on sizes are printed as a scalar that holds them, or as `fd.extent(id)` and arithmetic, which take no number.
+Each line defines one number: T for tensors, S for host scalars, V for vectors. The text omits everything that the
+op's own rules imply, so it prints a type (`dtype=`, `compute=`) only if nvFuser's promotion would choose another.
+Integers that depend on sizes are printed as a scalar that holds them, or as `fd.extent(id)` and arithmetic, which use
+no number.
 
-Knows: the kinds, attributes and promotion of ops. Must not know: how definitions are recorded or run.
+Must not know: how definitions are recorded or run.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from tracefuse.ir.parallel_types import ParallelType
 
 @dataclass(frozen=True, slots=True)
 class VectorValue:
-    """A vector of a definition: integers under one number, which the IR does not have.
+    """A vector of a definition: integers under one number. The IR has no such value.
 
-    elements: the integers. shape_of: the tensor whose shape it is, if it was made as one.
+    elements: the integers. shape_of: the tensor whose shape it is, if it was created as a shape.
     """
 
     number: int
@@ -35,7 +36,7 @@ class VectorValue:
 
 
 def definition_text(fusion: Fusion, name: str, vectors: Mapping[int, VectorValue]) -> str:
-    """The function `name(fd)` that records `fusion` again, number for number where the numbers have no gaps."""
+    """Returns the function `name(fd)` that records `fusion` again, with the same numbers if they have no gaps."""
     lines = [f"def {name}(fd : FusionDefinition) -> None :"]
     printer = _Printer(fusion, vectors)
     lines.extend(f"    {line}" for line in printer.lines())
@@ -49,7 +50,7 @@ def definition_text(fusion: Fusion, name: str, vectors: Mapping[int, VectorValue
 
 
 def literal_text(value: bool | int | float | complex) -> str:
-    """A Python constant as an expression that needs no import."""
+    """Returns a Python constant as an expression that needs no import."""
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
     if isinstance(value, complex) and not (math.isfinite(value.real) and math.isfinite(value.imag)):
@@ -71,7 +72,9 @@ class _Printer:
         return f"{'T' if self.fusion.values[number].is_tensor else 'S'}{number}"
 
     def lines(self) -> Iterator[str]:
-        """Inputs and vectors stand where they were defined: before the first node with a higher number."""
+        """Yields the lines; inputs and vectors come where they were defined, before the first node with a higher
+        number.
+        """
         for node in self.fusion.nodes:
             due = [n for n in self.pending if n < node.outputs[0] or n in node.inputs]
             yield from self._defined(due)
@@ -89,7 +92,7 @@ class _Printer:
                 yield from self._spread(number)
 
     def _spread(self, number: int) -> Iterator[str]:
-        """The lines that put an axis of a value on streams, and a value on devices."""
+        """Yields the lines that map an axis of a value to streams, and a value to devices."""
         value, name = self.fusion.values[number], self.name(number)
         stream, sharding = value.stream, value.sharding
         if sharding is not None:
@@ -152,7 +155,7 @@ class _Printer:
         return [v for v in self.vectors.values() if v.number not in self.pending]
 
     def types(self, node: Node, compute: DType | None, result: DType | None, always: bool = False) -> list[str]:
-        """`dtype=` and `compute=` where the node has other types than the rules give; always: include dtype anyway."""
+        """Returns `dtype=` and `compute=` if the node's types differ from the rules; always: include dtype anyway."""
         own = self.fusion.values[node.outputs[0]].dtype
         types = []
         if always or own is not result or (node.compute is not compute and node.compute is own):
@@ -178,7 +181,7 @@ def _tensor_line(value: Value) -> str:
 
 
 def _extent_text(extent: Extent, name_of: Callable[[Symbol], str]) -> str:
-    """An integer expression as Python; minima and maxima through the definition, since fd.extent has no order."""
+    """Returns an integer expression as Python. Minima and maxima use the definition: fd.extent has no order."""
     if isinstance(extent, int):
         return str(extent)
     parts = []
@@ -279,7 +282,7 @@ def moved_types(op: Op, common: DType) -> tuple[DType, DType]:
 
 
 def movement_types(fusion: Fusion, node: Node) -> tuple[DType | None, DType | None]:
-    """(compute, result) of a movement or library node by nvFuser's promotion of what carries data."""
+    """Returns the (compute, result) types of a movement or library node by nvFuser's promotion of its data."""
     values = [fusion.values[o] for o in data_operands(node.op, node.operands) if isinstance(o, int)]
     if not values:
         return None, None
@@ -323,14 +326,14 @@ def _pad(printer: _Printer, node: Node) -> str:
 
 
 def _reshape(printer: _Printer, node: Node) -> str:
-    """What may be -1 follows from the shape; groups are there only where a pass found them."""
+    """Prints a reshape. The shape determines which extent may be -1; only a pass adds groups."""
     left_out = ("inferable",) if node.attributes["groups"] else ("inferable", "groups")
     arguments = [printer.operand(node.operands[0]), *_attributes(printer, node, *left_out)]
     return _text(printer, node, arguments, printer.types(node, *movement_types(printer.fusion, node)))
 
 
 def clamped(shape: Sequence[Extent], starts: Sequence[Extent], ends: Sequence[Extent]) -> list[tuple[Extent, Extent]]:
-    """Slice bounds cut to the axis, as nvFuser does unless it is told not to."""
+    """Clamps slice bounds to the axis, as nvFuser does by default."""
     pairs = []
     for extent, start, end in zip(shape, starts, ends, strict=True):
         stop = minimum(end, extent)
@@ -371,7 +374,7 @@ def _extent(printer: _Printer, node: Node) -> str:
 
 
 def _div(printer: _Printer, node: Node) -> str:
-    """nvFuser's div truncates integers, so a true quotient of integers is printed under its other name."""
+    """Prints a division. nvFuser's div truncates integers, so a true quotient of integers has another name."""
     assert isinstance(node.op, Pointwise)
     text = _pointwise(printer, node, node.op)
     values = [o.value if isinstance(o, Literal) else printer.fusion.values[o].dtype.kind for o in node.operands]

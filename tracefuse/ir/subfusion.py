@@ -1,13 +1,14 @@
-"""Sub-fusions: the graph of steps to partition, and the extraction of each part as a separate Fusion.
+"""Sub-fusions: the step graph that `segments` partitions, and the extraction of each part as a separate Fusion.
 
-`step_graph` shows a fusion to `segments` as opaque steps: the tensor nodes in order. Host scalars are no steps, since
-they are computed before any launch; a part that reads one takes it as an input. `extract` builds the part: local
-numbers (those of `segments.index_map`), local extents, and every fact about extents that the part can express.
+`step_graph` shows a fusion to `segments` as opaque steps: its tensor nodes, in order. Host scalars are not steps,
+because they are computed before any launch; a part that reads one takes it as an input. `extract` builds the part
+with local numbers (those of `segments.index_map`), local extents, and every fact about extents that the part can
+express.
 
 Axes that the whole fusion proves equal share one local symbol, so the part can prove the same facts. The equality is
 also recorded as a requirement, so the part is correct when it runs alone.
 
-Knows: fusions and the interfaces of segments. Must not know: the partition rules, kernels, devices.
+Must not know: the partition rules.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class StepGraph:
     requirements: tuple[Requirement, ...]
 
     def extents_of(self, value: int) -> tuple[int | None, ...]:
-        """Per axis the id of its extent (negative); None where it is a constant or is no single input extent."""
+        """Returns the negative id of each axis's extent; None for any other extent than a single input extent."""
         return tuple(map(self._extent_id, self.fusion.values[value].shape))
 
     def _extent_id(self, extent: Extent) -> int | None:
@@ -77,7 +78,7 @@ class StepGraph:
         return None if literal or own is None or own.id is None or own.id >= 0 else own.id
 
     def needs_extents(self, steps: Sequence[int]) -> tuple[int, ...]:
-        """The ids of the extents that the steps' attributes need and that no axis of their inputs has."""
+        """Returns the ids of the extents that the steps' attributes use and that no axis of their inputs carries."""
         carried = {self.fusion.canonical(e) for value in self.inputs_of(steps) for e in self._extents(value)}
         needed: dict[int, None] = {}
         for step in steps:
@@ -104,18 +105,19 @@ class StepGraph:
         )
 
     def segments_of(self, split: segments.Partition) -> tuple[segments.Segment, ...]:
-        """The segments of a partition, in order."""
+        """Returns the segments of a partition, in order."""
         return tuple(self.segment(*group) for group in zip(split.groups, split.stored, strict=True))
 
     def extract(self, segment: segments.Segment) -> Fusion:
-        """The segment's part as a Fusion of its own."""
+        """Extracts the part of a segment as a separate Fusion."""
         return _Extraction(self, segment).run()
 
 
 def step_graph(fusion: Fusion) -> StepGraph:
-    """`fusion` as a graph for `segments.partition`: its tensor nodes are the steps, in order.
+    """Returns `fusion` as a graph for `segments.partition`, with its tensor nodes as steps, in order.
 
-    Every host scalar, also a computed one, is an input of the graph, and so is every extent (by its negative id).
+    Every host scalar, including a computed one, is an input of the graph, and so is every extent (by its negative
+    id).
     """
     nodes = tuple(n for n in fusion.nodes if any(fusion.values[o].is_tensor for o in n.outputs))
     steps = [segments.Step((*n.inputs, *_scalars_named(fusion, n)), n.outputs, n.op.name) for n in nodes]
@@ -127,17 +129,17 @@ def step_graph(fusion: Fusion) -> StepGraph:
 
 
 def _scalars_named(fusion: Fusion, node: Node) -> tuple[int, ...]:
-    """The host scalars that the node's attributes name and that are not among its operands."""
+    """Returns the host scalars that the node's attributes use and that are not among its operands."""
     extents = map(fusion.canonical, extents_in(node.attributes))
     named = dict.fromkeys(s.id for extent in extents for s in symbols(extent) if s.id is not None and s.id >= 0)
     return tuple(number for number in named if number is not None and number not in node.inputs)
 
 
 def extract(fusion: Fusion, steps: Sequence[int], segment: segments.Segment | None = None) -> Fusion:
-    """The sub-fusion of some steps of `step_graph(fusion)`, with the local numbers of `segment` (built if not given).
+    """Extracts some steps of `step_graph(fusion)`, with the local numbers of `segment` (built if not given).
 
-    Tensor inputs come first, then scalars and extents that no axis of the inputs carries; axes that the whole fusion
-    knows to be equal share a symbol. Raises FusionError when `segment` is that of other steps.
+    Tensor inputs come first, then scalars and extents that no axis of the inputs carries. Axes that the whole fusion
+    proves equal share a symbol. Raises FusionError if `segment` belongs to other steps.
     """
     graph = step_graph(fusion)
     interface = graph.segment(steps) if segment is None else segment
@@ -170,7 +172,7 @@ class _Extraction:
 
     @staticmethod
     def _scalar_symbol(local: int, extent: Extent) -> Expression:
-        """Returns the symbol of a scalar. One that is the extent of an input is nonnegative, and has another name."""
+        """Returns the symbol of a scalar; one that holds an input extent is nonnegative, and has another name."""
         known = as_symbol(extent)
         is_size = known is not None and known.id is not None and known.id < 0
         return symbol(f"e{local}", local) if is_size else scalar_extent(local)
@@ -248,7 +250,7 @@ class _Extraction:
             self._equal(extent, name, f"input {local} has {{right}} elements on axis {axis}, not {{left}}")
 
     def _equal(self, extent: Extent | None, name: Extent, message: str) -> None:
-        """Requires that the local symbol `name` equals `extent`, if that is an expression of other symbols."""
+        """Requires that the local symbol `name` equals `extent`, if `extent` is an expression of other symbols."""
         if isinstance(extent, Expression) and extent != name:
             hint = "these extents are equal in the fusion that this one is a part of"
             self.builder.require(extent, "==", name, message, hint)
@@ -281,7 +283,7 @@ class _Extraction:
 
 
 def _layout(value: Value, extents: Sequence[Extent], from_outside: bool) -> Layout:
-    """The user's own words for an input of the fusion; what a segment stores is contiguous."""
+    """Returns the layout that the user declared for a fusion input; values that segments store are contiguous."""
     if from_outside and value.layout is not None and value.layout.contiguity:
         pairs = zip(value.layout.contiguity, extents, strict=True)
         return replace(value.layout, contiguity=tuple(None if e == 1 else bool(flag) for flag, e in pairs))

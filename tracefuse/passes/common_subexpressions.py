@@ -1,7 +1,4 @@
-"""Common subexpression elimination.
-
-Knows: fusions, when two nodes compute one value. Must not know: segments, kernels.
-"""
+"""Common subexpression elimination."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from tracefuse.passes.rewriter import canonical_attribute, renamed, with_nodes
 
 
 def _bits(value: bool | int | float | complex) -> Hashable:
-    """What tells two literals apart: type and bits, so that no two that behave differently are equal."""
+    """Returns a key of type and bits, so that literals with different behaviour never merge."""
     if isinstance(value, float | complex):
         return (type(value).__name__, np.asarray(value).tobytes())
     return (type(value).__name__, value)
@@ -32,7 +29,7 @@ def _frozen(attribute: Any) -> Hashable:
 
 
 def node_key(fusion: Fusion, node: Node, leave_out: str | None = None) -> Hashable:
-    """Two nodes with one key compute one value. leave_out: an attribute that is not looked at."""
+    """Returns a key that is equal for nodes that compute the same value. leave_out: an attribute to ignore."""
     operands = tuple(_bits(o.value) if isinstance(o, Literal) else o for o in node.operands)
     attributes = tuple(
         (k, _frozen(canonical_attribute(fusion, v))) for k, v in node.attributes.items() if k != leave_out
@@ -44,10 +41,10 @@ def node_key(fusion: Fusion, node: Node, leave_out: str | None = None) -> Hashab
 def merge_common(fusion: Fusion) -> Fusion:
     """Merges nodes that compute one value.
 
-    A node equal to an earlier one goes, and its readers read the earlier one. Equal means the same op, operands,
-    attributes, compute and result types, where extents are compared as the fusion knows them. `distinct` ops and
-    values on streams are never merged, and a node that computes an output stays. A reduction that differs from an
-    earlier one in `keepdim` alone becomes a movement of that one's result.
+    A node equal to an earlier one is removed, and its readers read the earlier one. Two nodes are equal if they have
+    the same op, operands, attributes, compute type and result type; extents are compared with the equalities that the
+    fusion proves. `distinct` ops and values on streams are never merged, and a node that computes an output stays. A
+    reduction that differs from an earlier one only in `keepdim` becomes a movement of the earlier result.
     """
     names: dict[int, int] = {}
     seen: dict[Hashable, Node] = {}
@@ -69,7 +66,7 @@ def merge_common(fusion: Fusion) -> Fusion:
 
 
 def _as_movement(fusion: Fusion, node: Node, seen: dict[Hashable, Node]) -> Node:
-    """A reduction whose twin with the other `keepdim` is there becomes axes added to, or dropped from, its result."""
+    """Replaces a reduction by its twin with the other `keepdim`, with axes added to or dropped from its result."""
     if not isinstance(node.op, Reduction):
         return node
     key = ("any keepdim", node_key(fusion, node, leave_out="keepdim"))

@@ -1,14 +1,14 @@
-"""Functions of complex numbers, written with functions of real ones: small programs in the language of scalar code.
+"""Functions of complex numbers as programs of real functions, in the language of scalar code.
 
-A program is lines `name = expression`, and what it gives on its last line. It is in terms of the operands a and b and
-of their parts: a = x + i y, b = u + i v. Lines may use complex functions of this table. Names in capitals are numbers
-that depend on the type of the parts (`numbers`).
+A program consists of lines `name = expression`; its last line is the result. It uses the operands a and b and their
+parts: a = x + i y, b = u + i v. Lines may use complex functions of this table. Names in capitals are numbers that
+depend on the type of the parts (`numbers`).
 
-Branch cuts, and the values at infinities, NaN and signed zeros, are those of C99's annex G, which NumPy's functions
-follow as well; products are NumPy's, with no recovery of infinities. The forms of the inverse functions are Kahan's
-("Branch cuts for complex elementary functions", 1987): sums of terms with one sign, where nothing cancels.
+Branch cuts, and the values at infinities, NaN and signed zeros, follow C99's annex G, as NumPy's functions do.
+Products follow NumPy, without recovery of infinities. The inverse functions use Kahan's formulas ("Branch cuts for
+complex elementary functions", 1987): sums of terms with one sign, which avoid cancellation.
 
-Knows: formulas. Must not know: kernels, any single op.
+Must not know: any single op.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _ROOTS = """
 
 _TEXTS = {
     "mul": "complex(x * u - y * v, x * v + y * u)",
-    # Smith's method, as NumPy has it.
+    # Smith's method, as in NumPy.
     "div": """
         wide = abs(u) >= abs(v)
         top = v if wide else u
@@ -193,7 +193,7 @@ _TEXTS = {
         right = y if isnan(y) else (copysign(HALF_PI, y) if far else angle)
         complex(x if x == 0 else copysign(end if far else near, x), right)
         """,
-    # Small whole exponents are products, as in NumPy; of a constant exponent the compiler keeps one of the cases.
+    # Small whole exponents are products, as in NumPy. For a constant exponent the compiler keeps one of the cases.
     "pow": """
         square = a * a
         cube = a * square
@@ -228,11 +228,12 @@ FUNCTIONS = {name: "\n".join(line.strip() for line in text.splitlines()) for nam
 
 @memoized("constants of complex functions", key="type of a part", most=None, bound="2 types")
 def numbers(part: DType) -> dict[str, float]:
-    """What the capitals mean for parts of a type: float32 or float64.
+    """Returns the constants in capitals for parts of a type: float32 or float64.
 
-    HUGE and SMALL: beyond them a square may overflow or lose digits; DOWN and UP: powers of 4 that lead away from
-    there, UNDO their inverses, HALF the roots of these. FAR: beside it 1 is lost. LIMIT: the last whole number whose
-    exponential does not overflow. FLAT: from where tanh is 1.
+    HUGE and SMALL: the range outside which a square may overflow or lose digits. DOWN and UP: powers of 4 that scale
+    back into this range; UNDO their inverses, HALF the roots of these. FAR: the magnitude at which adding 1 has no
+    effect. LIMIT: the largest whole number whose exponential does not overflow. FLAT: the argument from which tanh is
+    1.
     """
     single = part.itemsize == 4
     down, up = (-66, 100) if single else (-514, 630)

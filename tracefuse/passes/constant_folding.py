@@ -1,9 +1,7 @@
 """Constant folding of host scalars.
 
-Folding gives the bits that the node would have given. Literals are told apart by type and bits: 1 from 1.0 from True,
-0.0 from -0.0, NaN from NaN.
-
-Knows: fusions, the reference. Must not know: any single op, segments, kernels.
+Folding produces the bits that the node would have produced. Literals are distinguished by type and bits: 1 from 1.0
+from True, 0.0 from -0.0, NaN from NaN.
 """
 
 from __future__ import annotations
@@ -21,8 +19,8 @@ from tracefuse.passes.rewriter import canonical_attribute, with_nodes
 def fold_constants(fusion: Fusion) -> Fusion:
     """Evaluates host scalars of literals alone, and puts literals where they are read.
 
-    The value is what the reference computes for the node. Halves stay, since no Python constant has their rounding. A
-    scalar that is an output keeps its node.
+    The reference implementation computes the value of the node. Halves are not folded, because no Python constant has
+    their rounding. A scalar that is an output keeps its node.
     """
     known: dict[int, Literal] = {}
     kept = []

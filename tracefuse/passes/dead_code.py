@@ -1,7 +1,4 @@
-"""Dead code elimination: nodes that no output depends on.
-
-Knows: fusions. Must not know: any single op, segments, kernels.
-"""
+"""Dead code elimination: removes nodes that no output depends on."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from tracefuse.passes.rewriter import needed_for, with_nodes
 def drop_dead(fusion: Fusion) -> Fusion:
     """Removes the nodes that no output depends on.
 
-    Inputs stay, also those that nothing reads.
+    Inputs stay, even if nothing reads them.
     """
     return with_nodes(fusion, needed_for(fusion, fusion.outputs))
 
@@ -22,7 +19,7 @@ def drop_dead(fusion: Fusion) -> Fusion:
 def drop_dead_tensors(fusion: Fusion) -> Fusion:
     """Removes the tensors that no output depends on.
 
-    Host scalars stay, since a call evaluates those of the fusion that was recorded.
+    Host scalars stay, because a call evaluates the scalars of the recorded fusion.
     """
     live = {number for node in needed_for(fusion, fusion.outputs) for number in node.outputs}
     kept = [n for n in fusion.nodes if n.outputs[0] in live or not fusion.values[n.outputs[0]].is_tensor]

@@ -1,10 +1,10 @@
 """Decomposition of composite reductions into other ops.
 
 The definition of an op such as var gives `steps`: a Python expression over `a` (the operand), `n` (the number of
-elements reduced), the op's own attributes, other ops by name, and operators. A kernel then makes several passes over a
-row that it holds, and what the fusion computes anyway (the mean of a layer norm) is computed once.
+elements reduced), the op's own attributes, other ops by name, and operators. A kernel then makes several passes over
+a row that it holds on chip, and a value that the fusion computes anyway (the mean of a layer norm) is computed once.
 
-Knows: the language of `steps`. Must not know: which ops are composite.
+Must not know: which ops are composite.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ OPERATORS: dict[type[ast.operator] | type[ast.unaryop], str] = {
 def decompose(fusion: Fusion) -> Fusion:
     """Replaces composite reductions by the steps that their definitions give.
 
-    The result keeps its number. Intermediates have the compute type of the node (float32 for halves), so that nothing
-    more is rounded than before. Nodes that are then equal are merged.
+    The result keeps its number. Intermediates have the compute type of the node (float32 for halves), so the
+    decomposition adds no rounding. Nodes that become equal are merged.
     """
     if not any(isinstance(node.op, Reduction) and node.op.steps for node in fusion.nodes):
         return fusion
@@ -70,7 +70,7 @@ class _Steps:
         self._emit(op, operands, keepdim, number=self.result)
 
     def _operand(self, expression: ast.expr, inner: bool) -> Operand:
-        """The value of a subexpression; `inner` where it is an operand of a reduction, which then keeps its axes."""
+        """Emits a subexpression. inner: it is an operand of a reduction, so its own reductions keep their axes."""
         if isinstance(expression, ast.Name):
             return self._name(expression.id)
         if isinstance(expression, ast.Constant) and isinstance(expression.value, bool | int | float | complex):
@@ -93,7 +93,7 @@ class _Steps:
         raise InternalError(f"the steps of {self.node.op.name} name {name}, which is neither a, n nor an attribute")
 
     def _is_count(self, expression: ast.expr) -> bool:
-        """Whether it is n, maybe less an attribute that is 0, maybe kept from being negative, which n is not."""
+        """Whether the expression is n, optionally minus an attribute that is 0, optionally clamped to >= 0."""
         match expression:
             case ast.Name("n"):
                 return True
@@ -118,7 +118,7 @@ class _Steps:
         return self.emitted[key]
 
     def _parts(self, expression: ast.expr, inner: bool) -> tuple[list[Operand], Pointwise | Reduction, bool]:
-        """(operands, op, keepdim) of an expression that is an operator or a call."""
+        """Returns (operands, op, keepdim) of an expression that is an operator or a call."""
         match expression:
             case ast.BinOp(left, operator, right):
                 op, arguments = REGISTRY[OPERATORS[type(operator)]], [left, right]

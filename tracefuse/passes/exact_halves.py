@@ -1,6 +1,6 @@
-"""Rounding of float16 and bfloat16 before and after every op, which the option `exact_half` asks for.
+"""Rounding of float16 and bfloat16 before and after every op, for the option `exact_half`.
 
-Knows: fusions, the op that casts. Must not know: options, segments, kernels.
+Must not know: options, segments, kernels.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from tracefuse.rounding import round_to_half
 
 
 def _rounds(fusion: Fusion, node: Node) -> bool:
-    """Whether a node computes one half; a movement only passes on elements that are rounded already."""
+    """Whether a node computes one half; a movement only forwards elements that are already rounded."""
     return len(node.outputs) == 1 and fusion.values[node.outputs[0]].dtype.is_half and not isinstance(node.op, Movement)
 
 
 def round_halves(fusion: Fusion) -> Fusion:
     """Rounds every computed half as if it were stored.
 
-    A cast to its own type follows the node, and its result takes over the number.
+    A cast to its own type follows the node, and the result of the cast takes over the number.
     """
     if not any(_rounds(fusion, node) for node in fusion.nodes):
         return fusion
@@ -44,7 +44,7 @@ def round_halves(fusion: Fusion) -> Fusion:
 def round_scalars(fusion: Fusion) -> Fusion:
     """Rounds numbers and host scalars to the half type of the arithmetic that reads them.
 
-    NumPy rounds them first, too. The operands of a comparison have their type from the trace.
+    NumPy also rounds them first. The trace already assigned the types of comparison operands.
     """
     rewriter, changed = Rewriter(fusion), False
     for node in fusion.nodes:
@@ -60,7 +60,7 @@ def round_scalars(fusion: Fusion) -> Fusion:
 
 
 def _round_scalar(rewriter: Rewriter, operand: Operand, dtype: DType) -> Operand:
-    """A literal or a host scalar in a half type; other operands as they are."""
+    """Rounds a literal or a host scalar to a half type; returns other operands unchanged."""
     if isinstance(operand, Literal):
         rounded = float(round_to_half(operand.value, dtype))
         is_rounded = isinstance(operand.value, float) and (operand.value == rounded or operand.value != operand.value)

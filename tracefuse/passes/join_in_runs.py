@@ -1,7 +1,4 @@
-"""Associative ops with more operands than a kernel takes, such as long concatenations.
-
-Knows: fusions, which ops are associative. Must not know: any single op, segments, kernels.
-"""
+"""Splits associative ops with more operands than a kernel takes, such as long concatenations."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ def _is_long(node: Node) -> bool:
 
 
 def _apply_to_run(rewriter: Rewriter, fusion: Fusion, node: Node, run: Sequence[Operand]) -> Operand:
-    """The result of a node's op on some of its operands."""
+    """Applies a node's op to some of its operands, and returns the result."""
     if len(run) == 1:
         return run[0]
     dtype = fusion.values[node.outputs[0]].dtype

@@ -1,6 +1,6 @@
-"""The names in a kernel: which it reads, which its statements introduce, and which nothing defines.
+"""The names in a kernel: names that it reads, names that its statements introduce, and undefined names.
 
-Knows: the kernel IR. Must not know: ops, templates, targets.
+Must not know: ops, templates, targets.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from tracefuse.kernel import kernel_ir as ir
 
 
 def names_of_parameters(kernel: ir.Kernel) -> set[str]:
-    """The names that a kernel's body finds defined: parameters, indices of the grid, the index of the thread."""
+    """Returns the names that are defined before a kernel's body: parameters, grid indices, the thread index."""
     names = {parameter.name for parameter in kernel.parameters} | {axis.variable.name for axis in kernel.grid}
     return names if kernel.thread is None else names | {kernel.thread.name}
 
 
 def undefined_names(kernel: ir.Kernel) -> list[str]:
-    """The names that the body reads and nothing defines."""
+    """Returns the names that the body reads and nothing defines."""
     defined = names_of_parameters(kernel) | set(names_introduced(kernel.body))
     return [name for name in dict.fromkeys(names_read(kernel.body)) if name not in defined]
 
 
 def names_read(body: tuple[ir.Statement, ...]) -> Iterator[str]:
-    """The name of each variable and buffer, once for each read; what is combined over threads is read."""
+    """Yields the name of each variable and buffer, once per read. Combining a value over threads counts as a read."""
     for statement in ir.walk_statements(body):
         match statement:
             case ir.Copy() | ir.StartCopy() | ir.Transpose():
@@ -36,7 +36,7 @@ def names_read(body: tuple[ir.Statement, ...]) -> Iterator[str]:
 
 
 def expressions_of(statement: ir.Statement) -> Iterator[ir.Expression]:
-    """The expressions of a statement itself, without those of the statements inside it."""
+    """Yields the expressions of a statement itself, without the expressions of nested statements."""
     match statement:
         case ir.Let(_, value) | ir.Declare(_, value) | ir.Assign(_, value) | ir.Accumulate(_, _, value):
             yield value
@@ -76,7 +76,7 @@ def _names(expression: ir.Expression) -> Iterator[str]:
 
 
 def names_introduced(body: tuple[ir.Statement, ...]) -> Iterator[str]:
-    """The names that the statements introduce, in order."""
+    """Yields the names that the statements introduce, in order."""
     for statement in ir.walk_statements(body):
         match statement:
             case ir.Let(variable) | ir.Declare(variable) | ir.For(variable):

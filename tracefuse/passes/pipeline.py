@@ -1,11 +1,11 @@
 """The passes of the compiler in three lists, and the runner that applies them.
 
-FUSION_PASSES run on a recorded fusion before it is partitioned, SEGMENT_PASSES on what becomes one segment, and
-KERNEL_PASSES on each kernel that a template emits. A `Pass` is a value: its name, its function, when it runs, which
-option it needs, and why it must run, if it must. `run_passes` names, times, logs, dumps, verifies and switches off each
-one; nothing else calls them.
+FUSION_PASSES run on a recorded fusion before it is partitioned, SEGMENT_PASSES on each segment, and KERNEL_PASSES on
+each kernel that a template emits. A `Pass` is a value: its name, its function, its stage, the option that it needs,
+and the reason if it is required. `run_passes` names, times, logs, dumps, verifies and disables each pass; nothing
+else calls them.
 
-Knows: passes, options, the log. Must not know: who runs a pass, where dumps are written.
+Must not know: who runs a pass, where dumps are written.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ Subject = TypeVar("Subject", Fusion, Kernel)
 class Pass(Generic[Subject]):
     """A rewrite of a fusion or of a kernel, as the compiler runs it.
 
-    name: what the option `disable`, the log and dumps call it; `config.PASSES` lists every name. function: the rewrite;
-    it returns its argument where it changes nothing. stage: when it runs. option: the option that must be on, or "" for
-    none. required: why the result would be wrong or could not be compiled without it, or "" where it only optimizes.
+    name: the name in the option `disable`, the log and dumps; `config.PASSES` lists every name. function: the
+    rewrite; it returns its argument if it changes nothing. stage: when it runs. option: the option that must be on,
+    or "" for none. required: why compilation would fail or the result would be wrong without it, or "" for a pure
+    optimization.
     """
 
     name: str
@@ -61,15 +62,15 @@ class Pass(Generic[Subject]):
 
     @property
     def doc(self) -> str:
-        """The first line of the function's docstring."""
+        """Returns the first line of the function's docstring."""
         return (self.function.__doc__ or "").partition("\n")[0]
 
     def is_needed(self, options: Options) -> bool:
-        """Whether the option that it needs, if any, is on."""
+        """Whether the option that the pass needs, if any, is on."""
         return not self.option or bool(getattr(options, self.option))
 
     def is_disabled(self, options: Options) -> bool:
-        """Whether `disable` names it, or all passes that only optimize."""
+        """Whether `disable` names the pass, or names all optimizations and the pass is one."""
         return options.disables(self.name) or (not self.required and options.disables("passes"))
 
 
@@ -107,7 +108,7 @@ KERNEL_PASSES: tuple[Pass[Kernel], ...] = (
 
 
 def passes_at(stage: str) -> tuple[Pass[Fusion], ...]:
-    """The passes over fusions and segments of one stage. Raises InternalError for a stage that no pass has."""
+    """Returns the passes of one stage over fusions and segments. Raises InternalError for a stage without passes."""
     chosen = tuple(one for one in (*FUSION_PASSES, *SEGMENT_PASSES) if one.stage == stage)
     if not chosen:
         raise InternalError(f"no pass over a fusion or a segment runs {stage!r}")
@@ -120,7 +121,7 @@ def passes_at(stage: str) -> tuple[Pass[Fusion], ...]:
 
 @dataclass(frozen=True, slots=True)
 class PassChange:
-    """What one pass changed: its name, the seconds that it took, and the text of its result."""
+    """The change that one pass made: its name, its duration in seconds, and the text of its result."""
 
     name: str
     seconds: float
@@ -137,10 +138,7 @@ _collector: ContextVar[_Collector | None] = ContextVar("tracefuse_pass_changes",
 
 @contextmanager
 def collect_changes(earlier: Sequence[PassChange] = ()) -> Iterator[list[PassChange]]:
-    """The list that grows with what each pass inside the `with` block changes, if the option `dump` names `passes`.
-
-    earlier: the changes that the list starts with.
-    """
+    """Yields a list that grows with each pass's changes in the `with` block, if the option `dump` names `passes`."""
     collector = _Collector(list(earlier))
     token = _collector.set(collector)
     try:
@@ -150,9 +148,9 @@ def collect_changes(earlier: Sequence[PassChange] = ()) -> Iterator[list[PassCha
 
 
 def run_passes(passes: Sequence[Pass[Subject]], subject: Subject, options: Options) -> Subject:
-    """`subject` after those of `passes` that the options neither leave out nor disable, in order.
+    """Applies `passes` to `subject` in order, without the passes that the options omit or disable.
 
-    Raises OptionError where `disable` names a pass that this subject cannot be compiled without.
+    Raises OptionError if `disable` names a pass that this subject requires to compile.
     """
     for one in passes:
         if not one.is_needed(options):
@@ -189,7 +187,7 @@ def _text(subject: Fusion | Kernel) -> str:
 
 
 def _verify(name: str, before: Any, after: Any) -> None:
-    """Raises InternalError where a pass broke what every pass keeps; building a fusion checks the rest."""
+    """Raises InternalError if a pass broke an invariant of all passes; building a fusion checks the rest."""
     problem = _kernel_problem(before, after) if isinstance(before, Kernel) else _fusion_problem(before, after)
     if problem:
         raise InternalError(f"pass {name}: {problem}", hint=f"options(disable={name!r}) may avoid it; please report it")

@@ -1,10 +1,10 @@
-"""What passes over a fusion are written with: `Rewriter`, and functions that replace nodes and their operands.
+"""Building blocks of passes over a fusion: `Rewriter`, and functions that replace nodes and their operands.
 
-A pass is a pure function. It keeps the numbers of the values that it keeps, never removes an input, and never renames
-an output. Requirements stay: the user's code imposed them, whether or not its result is used. A pass may change which
-values are computed, never what they are.
+A pass is a pure function. It preserves the numbers of the values that it keeps, never removes an input, and never
+renames an output. Requirements stay: the user's code imposed them, whether or not its result is used. A pass may
+change which values are computed, never their contents.
 
-Knows: fusions, their builder. Must not know: any single op, any single pass, segments, kernels.
+Must not know: any single op, any single pass.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tracefuse.ir.fusion import Fusion, Node
 class Rewriter(FusionBuilder):
     """A builder that starts with a fusion's inputs and values. New values get numbers above the last.
 
-    `keep(node)` takes a node over; `node(...)` adds a new one; `mark` gives its result an origin.
+    `keep(node)` copies a node of the original; `node(...)` adds a new one; `mark` gives its result an origin.
     """
 
     def __init__(self, fusion: Fusion) -> None:
@@ -36,7 +36,7 @@ class Rewriter(FusionBuilder):
         self._required = {(r.left, r.relation, r.right) for r in self.requirements}
 
     def keep(self, node: Node) -> None:
-        """Takes over a node of the original as it is."""
+        """Copies a node of the original unchanged."""
         self.nodes.append(node)
 
     def require(
@@ -57,12 +57,12 @@ class Rewriter(FusionBuilder):
         return (left, "==", right) in self._required or (right, "==", left) in self._required
 
     def mark(self, number: int, origin: int) -> None:
-        """Records which value of the original fusion a new value comes from."""
+        """Records the value of the original fusion that a new value comes from."""
         self.values[number] = replace(self.values[number], origin=origin)
 
 
 def with_nodes(fusion: Fusion, nodes: Sequence[Node]) -> Fusion:
-    """`fusion` with other nodes, without the values that no node computes any more; itself where no node differs."""
+    """Returns `fusion` with other nodes, without values that no node computes; `fusion` itself if no node differs."""
     if len(nodes) == len(fusion.nodes) and all(new is old for new, old in zip(nodes, fusion.nodes, strict=True)):
         return fusion
     computed = {*fusion.inputs, *(o for node in nodes for o in node.outputs)}
@@ -71,7 +71,7 @@ def with_nodes(fusion: Fusion, nodes: Sequence[Node]) -> Fusion:
 
 
 def needed_for(fusion: Fusion, outputs: Collection[int]) -> list[Node]:
-    """The nodes that `outputs` depend on, in order."""
+    """Returns the nodes that `outputs` depend on, in order."""
     live = set(outputs)
     needed = []
     for node in reversed(fusion.nodes):
@@ -82,7 +82,7 @@ def needed_for(fusion: Fusion, outputs: Collection[int]) -> list[Node]:
 
 
 def canonical_attribute(fusion: Fusion, attribute: Any) -> Any:
-    """An attribute with equal extents written alike."""
+    """Returns an attribute with equal extents in one canonical form."""
     if isinstance(attribute, Expression):
         return fusion.canonical(attribute)
     if isinstance(attribute, tuple):
@@ -91,7 +91,7 @@ def canonical_attribute(fusion: Fusion, attribute: Any) -> Any:
 
 
 def renamed(node: Node, names: Mapping[int, int]) -> Node:
-    """The node with operands replaced by others that are the same value."""
+    """Returns the node with operands replaced by equal values."""
     if not any(o in names for o in node.inputs):
         return node
     operands = tuple(names.get(o, o) if isinstance(o, int) else o for o in node.operands)

@@ -1,7 +1,4 @@
-"""A buffer for each output of a fusion.
-
-Knows: fusions, the op that copies. Must not know: segments, kernels.
-"""
+"""Gives each output of a fusion its own buffer."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from tracefuse.passes.rewriter import Rewriter
 def separate_outputs(fusion: Fusion) -> Fusion:
     """Copies a value that is an output twice, so that each output has a buffer of its own.
 
-    An input that is an output stays one; the frontends return the very object.
+    An input that is an output stays one; the frontends return the same object.
     """
     seen: dict[int, None] = {}
     if len(set(fusion.outputs)) == len(fusion.outputs):

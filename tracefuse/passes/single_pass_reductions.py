@@ -1,10 +1,10 @@
-"""Reductions that take a single pass over a row where the ops that the user wrote take several.
+"""Replaces several reductions over a row by one that takes a single pass.
 
-The definition of a reduction may give an equivalent in terms of other ops (`decomposed`). Where a region's rows are too
-long to be held, each pass reads memory again; the reduction then replaces its equivalent. Values keep their numbers;
-what is no longer read is dropped.
+The definition of a reduction may give an equivalent in terms of other ops (`decomposed`). If a region's rows are too
+long to stay on chip, each pass reads memory again, so the reduction replaces its equivalent. Values keep their
+numbers; values that are no longer read are dropped.
 
-Knows: the language of equivalents. Must not know: any single op, templates.
+Must not know: any single op, templates.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def reduce_in_one_pass(fusion: Fusion) -> Fusion:
 
 
 class _Match:
-    """Whether nodes compute an equivalent; `element` is then the operand that it calls `a`."""
+    """Matches nodes against an equivalent; after a match `element` is the operand that the equivalent calls `a`."""
 
     def __init__(self, fusion: Fusion, makers: Mapping[int, Node], last: Node) -> None:
         self.fusion, self.makers, self.last = fusion, makers, last
@@ -72,11 +72,11 @@ class _Match:
         if not isinstance(operand, int) or operand not in self.makers:
             return False
         if operand in self.fusion.outputs and self.fusion.values[operand].dtype.is_half:
-            return False  # later readers get its rounded form
+            return False  # later readers get its rounded value
         return self.node(self._kept(self.makers[operand]), equivalent)
 
     def _kept(self, node: Node) -> Node:
-        """The reduction behind a broadcast that gives it back the axes that it reduced; else the node."""
+        """Returns the reduction behind a broadcast that restores its reduced axes; else the node."""
         inner = (
             self.makers.get(node.operands[0]) if node.op is broadcast and isinstance(node.operands[0], int) else None
         )

@@ -1,10 +1,10 @@
-"""Kernels of complex numbers become kernels of real ones: every complex value is a pair of variables.
+"""Lowers kernels of complex numbers to kernels of real numbers: every complex value becomes a pair of variables.
 
-A template writes a kernel as if complex64 and complex128 were types like the others. `split_complex` then makes each
-variable two (`v3_re`, `v3_im`), each buffer one of twice as many reals, each access two neighbours, and each function
-the program that `complex_functions` has for it. The emitters and the interpreter so know real numbers alone.
+Templates treat complex64 and complex128 like other types. `split_complex` then splits each variable in two (`v3_re`,
+`v3_im`), turns each buffer into one of twice as many reals and each access into two adjacent ones, and expands each
+function to its program in `complex_functions`. The emitters and the interpreter therefore handle real numbers only.
 
-Knows: the kernel IR, programs of complex functions. Must not know: ops, templates, targets.
+Must not know: ops, templates, targets.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Pair: TypeAlias = tuple[Expression, Expression]
 
 
 def has_complex(fusion: Fusion) -> bool:
-    """Whether a fusion's kernels meet complex numbers."""
+    """Whether a kernel of the fusion uses complex numbers."""
     return any(value.dtype.is_complex for value in fusion.values.values()) or any(
         node.compute.is_complex for node in fusion.nodes
     )
@@ -68,7 +68,7 @@ def split_complex(kernel: Kernel) -> Kernel:
 
 
 def _has_complex_numbers(kernel: Kernel) -> bool:
-    """Whether a parameter or a part of an expression is complex; no local variable or array is without one of them."""
+    """Whether a parameter or an expression is complex. Every complex local variable or array implies one of them."""
     if any(parameter.dtype.is_complex for parameter in kernel.parameters):
         return True
     statements = walk_statements(kernel.body)
@@ -76,7 +76,7 @@ def _has_complex_numbers(kernel: Kernel) -> bool:
 
 
 def _is_complex_inside(expression: Expression) -> bool:
-    """Whether an expression or a part of it is complex."""
+    """Whether an expression or one of its subexpressions is complex."""
     if expression.dtype.is_complex:
         return True
     match expression:
@@ -90,7 +90,7 @@ def _is_complex_inside(expression: Expression) -> bool:
 
 
 def _variables(variable: Variable) -> tuple[Variable, ...]:
-    """A variable, or those of its parts."""
+    """Returns a real variable itself, or the variables of a complex variable's parts."""
     if not variable.dtype.is_complex:
         return (variable,)
     part = variable.dtype.real
@@ -98,7 +98,7 @@ def _variables(variable: Variable) -> tuple[Variable, ...]:
 
 
 def _parts_buffer(buffer: Buffer) -> Buffer:
-    """The buffer as one of reals. Complex numbers in memory are known to be aligned as their parts are, no more."""
+    """Returns the buffer as reals. Complex numbers in memory are only known to be aligned like their parts."""
     if not buffer.dtype.is_complex:
         return buffer
     part, size = buffer.dtype.real, buffer.size
@@ -117,7 +117,7 @@ def _doubled(index: Expression) -> Expression:
 
 
 class _Splitter:
-    """Rewrites statements; what an expression needs to compute only once is named before the statement."""
+    """Rewrites statements. A value that must be computed only once gets a name before the statement."""
 
     def __init__(self) -> None:
         self.statements: list[Statement] = []
@@ -163,7 +163,7 @@ class _Splitter:
                 self.statements.append(statement)
 
     def _accumulate(self, statement: Accumulate) -> None:
-        """Sums go part by part; a product changes both parts at once."""
+        """Splits an accumulation: sums are separate per part, while a product updates both parts at once."""
         variables = _variables(statement.variable)
         if len(variables) == 1 or statement.operation == "add":
             parts = self._parts(statement.value)
@@ -174,7 +174,7 @@ class _Splitter:
         self._assign(statement.variable, self.pair(call(statement.operation, statement.variable, statement.value)))
 
     def _assign(self, variable: Variable, parts: Sequence[Expression]) -> None:
-        """Both parts are known before one of them changes."""
+        """Assigns both parts; computes both before it changes either."""
         values = [self._let("new", part) for part in parts] if len(parts) > 1 else parts
         self.statements += [Assign(v, value) for v, value in zip(_variables(variable), values, strict=True)]
 
@@ -191,7 +191,7 @@ class _Splitter:
         )  # fmt: skip
 
     def _group_reduce(self, statement: GroupReduce) -> None:
-        """A combiner has no statements: its results are expressions of the parts of its variables."""
+        """Splits a group reduction. A combiner has no statements: its results are expressions of the parts."""
         combiner, before = statement.combiner, len(self.statements)
         results = tuple(part for result in combiner.results for part in self._parts(result))
         if len(self.statements) > before:
@@ -220,11 +220,11 @@ class _Splitter:
         return variable
 
     def _parts(self, expression: Expression) -> tuple[Expression, ...]:
-        """The expression, or its two parts."""
+        """Returns a real expression itself, or the two parts of a complex one."""
         return self.pair(expression) if expression.dtype.is_complex else (self.real(expression),)
 
     def _places(self, buffer: Buffer, index: Expression) -> tuple[Expression, ...]:
-        """Where an element of a buffer, or its two parts, lie in the buffer of reals."""
+        """Returns the indices of an element, or of its two parts, in the buffer of reals."""
         place = self.real(index)
         if not buffer.dtype.is_complex:
             return (place,)
@@ -234,7 +234,7 @@ class _Splitter:
         return first, call("add", first, Constant(1, first.dtype))
 
     def real(self, expression: Expression) -> Expression:
-        """An expression that is no complex number, with no complex number inside."""
+        """Rewrites a real expression, so that it contains no complex number."""
         match expression:
             case Load(buffer, index, cache):
                 return Load(buffer, self.real(index), cache)
@@ -254,7 +254,7 @@ class _Splitter:
         return expression
 
     def pair(self, expression: Expression) -> Pair:
-        """The two parts of a complex number."""
+        """Returns the two parts of a complex expression."""
         part = expression.dtype.real
         match expression:
             case Constant(value):
@@ -285,7 +285,7 @@ class _Splitter:
         raise InternalError(f"{expression} is no complex number")
 
     def _function(self, name: str, arguments: Sequence[Expression]) -> Expression:
-        """What the program of a primitive gives, after the statements that it needs."""
+        """Returns the result of a primitive's program, after emitting the statements that it needs."""
         program = FUNCTIONS.get(name)
         if program is None:
             raise InternalError(f"kernel IR: {name} is not defined on {arguments[0].dtype}")
@@ -297,6 +297,6 @@ class _Splitter:
         return apply(program, names, part, lambda step, value: self._kept(f"{name}_{step}", value))
 
     def _kept(self, stem: str, value: Expression) -> Expression:
-        """What a program computes on the way, under a name."""
+        """Names an intermediate value of a program."""
         parts = [self._named(stem, part) for part in self._parts(value)]
         return call("complex", *parts) if value.dtype.is_complex else parts[0]

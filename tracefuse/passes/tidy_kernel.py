@@ -1,10 +1,11 @@
 """Dead code elimination and short names, which make a finished kernel easier to read.
 
-Templates emit what they may need, under names that a counter makes unique. The pass removes lets, loops and local
-arrays that nothing reads. It then cuts each name to its stem where no other has it (`acc1`), and numbers the others of
-a stem from 1 (`v0_1`, `v0_2`). Parameters keep their names. The kernel's results stay the same, bit for bit.
+Templates emit everything that they may need, under names that a counter makes unique. The pass removes lets, loops
+and local arrays that nothing reads. It then shortens each name to its stem if the stem is unique (`acc1`), and
+numbers names that share a stem from 1 (`v0_1`, `v0_2`). Parameters keep their names. The kernel's results stay the
+same, bit for bit.
 
-Knows: the kernel IR. Must not know: ops, templates, targets.
+Must not know: ops, templates, targets.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def tidy(kernel: ir.Kernel) -> ir.Kernel:
 
 
 def _needed(body: Body) -> Body:
-    """The statements whose effects or values are needed; once around for each chain of what is read in vain."""
+    """Returns the statements whose effects or values are needed; iterates once per chain of unused values."""
     while True:
         read = Counter(names_read(body))
         kept = _kept(body, read)
@@ -87,7 +88,7 @@ def _with_short_names(kernel: ir.Kernel) -> ir.Kernel:
 
 
 def _short(introduced: list[str], fixed: set[str]) -> dict[str, str]:
-    """A new name for each that the body makes, all different."""
+    """Returns a unique new name for each name that the body introduces."""
     count = Counter(_COUNTED.sub("", name) for name in introduced)
     taken, next_of = set(fixed), Counter[str]()
     names: dict[str, str] = {}
@@ -108,7 +109,7 @@ def _numbered(stem: str, number: int) -> str:
 
 
 class _Renaming:
-    """Statements and expressions under other names."""
+    """Renames variables and buffers in statements and expressions."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self.names = names

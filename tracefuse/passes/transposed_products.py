@@ -1,6 +1,6 @@
-"""Products that read a matrix where they would read a transposed copy of it.
+"""Matrix products that read a matrix directly in place of its transposed copy.
 
-Knows: fusions, which movements transpose a matrix. Must not know: BLAS, segments, kernels.
+Must not know: BLAS, segments, kernels.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tracefuse.passes.rewriter import with_nodes
 def read_transposed(fusion: Fusion) -> Fusion:
     """Passes BLAS the matrix itself in place of a transposed copy.
 
-    The op whose product is "ab'" replaces the one whose product is "ab". The transpose stays where others read it.
+    The op for the product "ab'" replaces the op for "ab". The transpose stays if other nodes read it.
     """
     producers = fusion.producers
     return with_nodes(fusion, [_with_transposed(fusion, node, producers) for node in fusion.nodes])

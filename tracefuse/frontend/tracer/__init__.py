@@ -1,1 +1,1 @@
-"""Traced arrays: what operators and methods record, symbolic sizes, captured state."""
+"""Traced arrays: recording operators and methods, symbolic sizes, captured state."""

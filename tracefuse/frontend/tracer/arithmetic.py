@@ -1,6 +1,6 @@
-"""Operators and powers, products of matrices, parts of complex numbers, on traced values.
+"""Operators, powers, matrix products and parts of complex numbers, on traced values.
 
-Knows: pointwise and library rows, NumPy's special cases of `**`. Must not know: which protocol called it.
+Must not know: the NumPy protocol that called it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tracefuse.ops import REGISTRY
 
 
 def matmul(a: Any, b: Any) -> Any:
-    """Matrix product with NumPy's broadcasting of the leading axes."""
+    """Returns the matrix product; the leading axes broadcast as in NumPy."""
     row = REGISTRY["matmul"]
     recorder = recorder_of((a, b))
     return recorder.library(row, [as_tensor(a), as_tensor(b)])
 
 
 def binary(name: str, a: Any, b: Any) -> Any:
-    """A Python operator on two operands."""
+    """Applies a Python operator to two operands."""
     if name == "pow":
         return power(_base_of_square(a) if type(b) is int and b == 2 else a, b)
     if name == "matmul":
@@ -41,7 +41,10 @@ def binary(name: str, a: Any, b: Any) -> Any:
 
 
 def _base_of_square(a: Any) -> Any:
-    """The base of `a ** 2`, which NumPy computes as its square: of truth values in another type than their powers."""
+    """Returns the base of `a ** 2`, which NumPy computes as a square.
+
+    For truth values the square has another type than other powers.
+    """
     x = as_traced(a)
     return astype(x, _types_of(np.square, x)[0]) if x.value.dtype is dtypes.bool_ and x.weak is None else a
 
@@ -52,7 +55,10 @@ def _types_of(ufunc: np.ufunc, *operands: Any) -> list[DType]:
 
 
 def power(a: Any, b: Any) -> Any:
-    """a ** b. Small constant exponents are products, as in NumPy or as accurate; 0.5 is a square root."""
+    """Returns a ** b.
+
+    Small constant exponents become products, as in NumPy or with equal accuracy; 0.5 becomes a square root.
+    """
     x = as_traced(a)
     if x.value.dtype is dtypes.bool_ and x.weak is None:
         a = astype(x, _types_of(np.power, x, b)[0], copy=False)
@@ -101,7 +107,7 @@ def _constant_power(a: Any, b: float) -> Any:
 
 
 def _check_exponent(exponent: int, base: Traced) -> None:
-    """Of integers: one that their type holds, and not negative."""
+    """Raises if an integer exponent is negative or does not fit the type of the base."""
     check_range(literal(exponent), base.value.dtype, base.recorder)
     if exponent < 0:
         raise ScalarError(
@@ -111,7 +117,7 @@ def _check_exponent(exponent: int, base: Traced) -> None:
 
 
 def _repeated_product(x: Traced, exponent: int) -> Any:
-    """x ** exponent by squaring; integers wrap as NumPy's."""
+    """Returns x ** exponent by squaring; integers wrap as in NumPy."""
     result: Any = None
     square: Any = x
     while exponent:
@@ -124,7 +130,7 @@ def _repeated_product(x: Traced, exponent: int) -> Any:
 
 
 def conjugate(x: Any) -> Any:
-    """The complex conjugate; real arrays are their own."""
+    """Returns the complex conjugate; a real array is its own conjugate."""
     traced = as_traced(x)
     if traced.value.dtype.kind != "complex":
         return traced
@@ -146,7 +152,7 @@ def imag(x: Any) -> Any:
 
 
 def _part(x: Traced, name: str) -> Traced:
-    """The real or the imaginary parts of complex numbers, a view of them."""
+    """Returns the real or the imaginary parts of complex numbers, as a view."""
 
     def write(base: Traced, values: Traced) -> Traced:
         parts = (values, apply("imag", base)) if name == "real" else (apply("real", base), values)

@@ -1,9 +1,9 @@
-"""`x[key] = value`: slices, integers, new axes, integer arrays and masks of truth values, as NumPy assigns.
+"""`x[key] = value`: slices, integers, new axes, integer arrays and masks of truth values, with NumPy's semantics.
 
-The part of a key that selects a view is written through that view. Positions in arrays are scattered, and what a mask
-leaves out keeps its element.
+The part of a key that selects a view is written through that view. Integer arrays scatter, and elements that a mask
+excludes keep their values.
 
-Knows: keys, views, NumPy's broadcasting of an assigned value. Must not know: which protocol called it.
+Must not know: the NumPy protocol that called it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tracefuse.ops import REGISTRY
 
 @located
 def setitem(x: Traced, key: Any, value: Any) -> None:
-    """x[key] = value."""
+    """Assigns x[key] = value."""
     check_writable(x)
     parts = key if isinstance(key, tuple) else (key,)
     if any(is_mask(part) for part in parts):
@@ -47,12 +47,12 @@ def setitem(x: Traced, key: Any, value: Any) -> None:
     if plan.arrays:
         axes = shaping.axes_of_arrays(plan, len(x.extents))
         into(target, _scattered(target, axes, plan.together, value))
-    elif not (isinstance(value, Traced) and is_same_view(value, target)):  # what `x[key] += 1` wrote already
+    elif not (isinstance(value, Traced) and is_same_view(value, target)):  # `x[key] += 1` already wrote the view
         into(target, filling(value, target.extents, target.value.dtype, target))
 
 
 def getitem(x: Traced, key: Any) -> Any:
-    """x[key], also for masks."""
+    """Returns x[key], also for masks."""
     parts = key if isinstance(key, tuple) else (key,)
     if not any(is_mask(part) for part in parts):
         return shaping.getitem(x, key)
@@ -64,7 +64,7 @@ def getitem(x: Traced, key: Any) -> Any:
 
 
 def filling(value: Any, shape: Shape, dtype: DType, beside: Traced) -> Traced:
-    """A value as it is assigned to elements of a shape and a type: cast, and broadcast."""
+    """Casts and broadcasts a value for assignment to elements of a shape and a type."""
     recorder = beside.recorder
     if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
         number = _number_in(value, dtype, recorder)
@@ -91,7 +91,7 @@ def filling(value: Any, shape: Shape, dtype: DType, beside: Traced) -> Traced:
 
 
 def _number_in(value: complex, dtype: DType, recorder: Any) -> Any:
-    """A Python number as an element of a type: what NumPy's assignment makes of it."""
+    """Converts a Python number to an element of a type, as NumPy's assignment does."""
     if isinstance(value, complex) and not dtype.is_complex and dtype.kind != "bool":
         raise DtypeError(f"a complex number is assigned to an element of type {dtype}", hint="assign z.real")
     if dtype.is_integer and isinstance(value, float):
@@ -104,14 +104,14 @@ def _number_in(value: complex, dtype: DType, recorder: Any) -> Any:
 
 
 def array_of(values: Sequence[Any]) -> Any:
-    """A list as an array; one that holds traced values or sizes is stacked."""
+    """Returns a list as an array; stacks a list that holds traced values or sizes."""
     if not holds_traced(values):
         return np.asarray(values)
     return shaping.stack([array_of(v) if isinstance(v, (list, tuple)) else as_traced(v) for v in values])
 
 
 def holds_traced(values: Any) -> bool:
-    """Whether there are traced values or sizes in nested lists, tuples and dictionaries."""
+    """Whether nested lists, tuples and dictionaries contain traced values or sizes."""
     waiting = [values]
     while waiting:
         value = waiting.pop()
@@ -128,7 +128,7 @@ def holds_traced(values: Any) -> bool:
 
 
 def _scattered(target: Traced, arrays: Mapping[int, Any], together: bool, value: Any) -> Traced:
-    """`target` with elements written at integer positions along some axes; of one position the last write stays."""
+    """Scatters elements to integer positions along some axes of `target`; the last write to a position wins."""
     recorder, axes = target.recorder, list(arrays)
     sizes = recorder.sizes(target.extents)
     rest = [axis for axis in range(len(sizes)) if axis not in arrays]
@@ -153,7 +153,7 @@ def _scattered(target: Traced, arrays: Mapping[int, Any], together: bool, value:
 
 
 def _moved(x: Traced, order: Sequence[int] | None, shape: Shape | None = None) -> Traced:
-    """Elements in another order of axes, or of another shape; no view."""
+    """Permutes axes, or reshapes, without creating a view."""
     if shape is not None:
         return x if shape == x.extents else x.recorder.movement("reshape", [x], new_shape=shape)
     assert order is not None
@@ -164,7 +164,7 @@ def _moved(x: Traced, order: Sequence[int] | None, shape: Shape | None = None) -
 
 
 def _at_mask(x: Traced, parts: Sequence[Any]) -> tuple[Traced, Traced, int]:
-    """(what the rest of a key selects, the mask along its axes, how many axes follow the mask's)."""
+    """Returns (the view that the rest of a key selects, the mask along its axes, the number of axes after them)."""
     (position, *more) = [k for k, part in enumerate(parts) if is_mask(part)]
     if more or any(is_array(part) for k, part in enumerate(parts) if k != position):
         raise UnsupportedError(
@@ -192,14 +192,14 @@ def _at_mask(x: Traced, parts: Sequence[Any]) -> tuple[Traced, Traced, int]:
 
 
 def _has_axes(value: Any) -> bool:
-    """Whether an assigned value has an element for each of several positions."""
+    """Whether an assigned value may hold a separate element for each of several positions."""
     if isinstance(value, MaskedElements):
-        return False  # each goes to its own place
+        return False  # each element goes to its own position
     return isinstance(value, (list, tuple)) or bool(getattr(value, "shape", ()))
 
 
 def _with_known_positions(x: Traced, parts: Sequence[Any]) -> tuple[Any, ...] | None:
-    """A key with positions in place of its masks; None where the elements of one depend on arguments."""
+    """Returns a key with positions in place of its masks; None if the elements of a mask depend on arguments."""
     result: list[Any] = []
     axis = 0
     for part in parts:
@@ -239,7 +239,7 @@ def _assign_under_mask(x: Traced, parts: Sequence[Any], value: Any) -> None:
 
 
 def _under_mask(value: Any, view: Traced, after: int, dtype: DType) -> Traced:
-    """A value that is the same for every element that the mask selects."""
+    """Returns a value that is the same for every element that the mask selects."""
     if isinstance(value, (list, tuple)):
         value = array_of(value)
     if not isinstance(value, (bool, int, float, complex)) or isinstance(value, np.generic):

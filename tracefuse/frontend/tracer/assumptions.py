@@ -1,9 +1,9 @@
-"""What a trace took for granted about sizes: the answers that it gave to the function, each a guard.
+"""Assumptions of a trace about sizes: each answer that it gave to the function becomes a guard.
 
-A question about sizes is proved where it holds for all of them, and else answered from the sizes of the call at hand
-and written down: an outcome (`decide`) or a value (`pin`).
+A question about sizes is proved if the answer holds for all sizes. Otherwise the sizes of the current call answer it,
+and a guard records the outcome (`decide`) or the value (`pin`).
 
-Knows: extents, guards, the builder's requirements. Must not know: operands, rows, names.
+Must not know: operands, ops, names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tracefuse.ir.extents import Extent, as_symbol, evaluate, is_nonnegative, su
 
 @dataclass(frozen=True, slots=True)
 class ScalarGuard:
-    """A value computed from scalar arguments that the function asked for: `read(facts)` was `expected`."""
+    """A guard of a value that the function computed from scalar arguments and read: `read(facts)` was `expected`."""
 
     read: Callable[[Facts], Any]
     expected: Any
@@ -38,7 +38,7 @@ class ScalarGuard:
 
 
 class Assumptions(ABC):
-    """hints: the sizes and scalars of the call that is being traced."""
+    """The assumptions of one trace. hints: the sizes and scalars of the current call."""
 
     builder: FusionBuilder
 
@@ -49,18 +49,18 @@ class Assumptions(ABC):
 
     @abstractmethod
     def check_alive(self) -> None:
-        """TraceError once the trace is over."""
+        """Raises TraceError once the trace is over."""
 
     def simplify(self, extent: Extent) -> Extent:
-        """`extent` with every size whose value is guarded replaced by that value."""
+        """Returns `extent` with every guarded size replaced by its value."""
         return substitute(extent, self._pinned) if self._pinned and not isinstance(extent, int) else extent
 
     def known(self, extent: Extent) -> int:
-        """The value in the call at hand, with nothing recorded."""
+        """Returns the value in the current call, and records nothing."""
         return evaluate(extent, self.hints)
 
     def decide(self, left: Extent, relation: str, right: Extent, reason: str) -> bool:
-        """left == right or left <= right: proved, or as in the call at hand and guarded."""
+        """Decides left == right or left <= right: proved, or as in the current call and guarded."""
         self.check_alive()
         left, right = self.simplify(left), self.simplify(right)
         difference = right - left
@@ -84,7 +84,7 @@ class Assumptions(ABC):
         return outcome
 
     def _never_one(self, left: Extent, right: Extent) -> bool:
-        """An axis of an input that is symbolic is not of extent 1: that is in the key of the trace."""
+        """Whether a symbolic input axis is compared with 1, which the key of the trace excludes."""
         symbol = as_symbol(left) if right == 1 else as_symbol(right) if left == 1 else None
         return symbol is not None and symbol.id is not None and symbol.id < 0
 
@@ -92,7 +92,7 @@ class Assumptions(ABC):
         self.guards[Guard(left, relation, right, reason, source.user_line())] = None
 
     def pin(self, extent: Extent, reason: str) -> int:
-        """The value of an extent; guarded, and from here on a constant of the trace."""
+        """Returns the value of an extent and guards it; from then on it is a constant of the trace."""
         self.check_alive()
         extent = self.simplify(extent)
         if isinstance(extent, int):

@@ -1,10 +1,10 @@
-"""State that a function closes over: closure cells, globals and attributes, found by identity and read at every call.
+"""Captured state of a function: closure cells, globals and attributes, found by identity and read at every call.
 
-From the instructions of a function follow the names that it can read. Walking from its cells, its globals, its defaults
-and `self` along those names (and into containers, classes and the functions that it calls) finds where an array came
-from and which plain values the trace depends on.
+The bytecode of a function gives the names that it can read. The search follows these names from the function's cells,
+globals, defaults and `self` into containers, classes and called functions. It locates every captured array and every
+plain value that the trace depends on.
 
-Knows: functions, classes, attributes. Must not know: tracing, fusions.
+Must not know: tracing, fusions.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from tracefuse.frontend.tracer.routes import CHANGED, Route
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, enum.Enum, slice, range)
 _COMPARED = (*_PLAIN, tuple, frozenset)
 _DEPTH = 10
-# What no operator and no call of a trace runs, and of a class that is called.
+# Methods that neither an operator, a call nor a constructor runs during a trace.
 _NEVER_RUN = frozenset(
     ("__init__", "__new__", "__init_subclass__", "__post_init__", "__repr__", "__str__", "__format__", "__eq__",
      "__hash__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__del__")
 )  # fmt: skip
 _ENTRIES = 256
-# Libraries whose modules, classes and functions are no state of the user's.
+# Modules, classes and functions of these libraries are not user state.
 _LIBRARIES = sys.stdlib_module_names | {"numpy", "cupy", "cupyx", "jax", "jaxlib", "torch", "tracefuse", "scipy"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Place:
-    """Where a value was found: `path` as Python spells it, how to read it again, and the line that names it."""
+    """A place of a value: its `path` in Python syntax, the route to read it again, and the line that names it."""
 
     path: str
     route: Route
@@ -53,7 +53,7 @@ class Place:
         return self.route.follow(bound)
 
     def unchanged(self, bound: Any) -> bool:
-        """Whether the same plain value (or the same function) is there now."""
+        """Whether the place still holds the same plain value or the same function."""
         try:
             now = self.read(bound)
         except CHANGED:
@@ -62,7 +62,7 @@ class Place:
 
 
 def is_equal(now: Any, before: Any) -> bool:
-    """Whether two plain values are the same to a trace: equal, of one type, and zeros of one sign."""
+    """Whether two plain values are interchangeable in a trace: equal, of one type, with zeros of the same sign."""
     if type(now) is not type(before) or not isinstance(now, _COMPARED) or not bool(now == before):
         return False
     return not isinstance(now, (float, complex, np.inexact)) or bool(now) or str(now) == str(before)
@@ -70,10 +70,11 @@ def is_equal(now: Any, before: Any) -> bool:
 
 @dataclass(slots=True, eq=False)
 class State:
-    """What a trace of a function may have read. arrays: for the id of each array its places, nearest first.
+    """The state that a trace of a function may have read.
 
-    plain: values, functions and arrays that are compared at every call. pairs: two places that lead to one object, as
-    they have to at every call, since what is in it is read at the first alone.
+    arrays: maps the id of each array to its places, nearest first. plain: values, functions and arrays that every
+    call compares. pairs: two places that must hold one object at every call, because its contents are compared at the
+    first place only.
     """
 
     arrays: dict[int, list[Place]] = field(default_factory=dict)
@@ -83,7 +84,7 @@ class State:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Found:
-    """A place that is to be walked, under the names of the code that reads it."""
+    """A place to search, with the names that the reading code uses."""
 
     path: str
     route: Route
@@ -102,7 +103,7 @@ class _Found:
 
 
 class _CaptureSearch:
-    """One walk. first: for each object the place where it was found first."""
+    """One search. first: maps each object to the place where the search found it first."""
 
     def __init__(self, function: Any, bound: Any, names: CodeNames) -> None:
         name, code = getattr(function, "__name__", type(function).__name__), getattr(function, "__code__", None)
@@ -115,7 +116,7 @@ class _CaptureSearch:
         self.pairs: list[tuple[Place, Place]] = []
 
     def places(self) -> Iterator[Place]:
-        """Every place that the function can read by name, nearest first; one place for each path."""
+        """Yields every place that the function can read by name, nearest first, once per path."""
         walked: set[tuple[int, frozenset[str]]] = set()
         paths: set[tuple[str, int]] = set()
         while self.queue:
@@ -169,7 +170,7 @@ class _CaptureSearch:
             try:
                 contents = cell.cell_contents
             except ValueError:
-                continue  # a cell that is not filled yet
+                continue  # the cell is still empty
             yield _Found(name, routes.to(cell).then("cell"), contents, depth, names, names.line("cells", name))
         table = function.__globals__
         for name in sorted(names.globals.intersection(table)):
@@ -182,7 +183,7 @@ class _CaptureSearch:
         yield from _defaults(function, depth, names)
 
     def _of_method(self, found: _Found, method: Any) -> Iterator[_Found]:
-        """The function of a bound method, and its object under the names that the function reads."""
+        """Yields the function of a bound method, and its object with the names that the function reads."""
         function: Any = getattr(method.__func__, "__wrapped__", method.__func__)
         if isinstance(function, FunctionType):
             yield from self._of_function(function, found.depth + 1)
@@ -190,7 +191,7 @@ class _CaptureSearch:
             yield _Found(f"{found.path}.__self__", route, method.__self__, found.depth + 1, names, found.where)
 
     def _of_class(self, found: _Found, cls: type) -> Iterator[_Found]:
-        """What a class itself has: constants, and the functions that it runs when it is called."""
+        """Yields the attributes of a class itself: constants, and the methods that calling the class runs."""
         run = found.names.attributes | _special_methods(cls) | {"__init__", "__post_init__"}
         for name in sorted(run):
             owner = next((base for base in cls.__mro__ if name in vars(base)), None)
@@ -214,10 +215,10 @@ class _CaptureSearch:
                     inner = list(self._class_attribute(found, vars(base)[name], name))
                     yield from inner
                     if not any(isinstance(one.value, FunctionType) for one in inner):
-                        break  # a method may call the one of the class above
+                        break  # a method may call the overridden method of a base class
 
     def _class_attribute(self, found: _Found, kept: Any, name: str) -> Iterator[_Found]:
-        """A slot, a constant of the class, or a method or property, whose own names are read from the same object."""
+        """Yields a slot, a class constant, or a method or property together with the object that its code reads."""
         owner = found.value
         if isinstance(kept, MemberDescriptorType):
             if hasattr(owner, name):
@@ -233,19 +234,19 @@ class _CaptureSearch:
             yield found.attribute(name, kept)
 
     def _again(self, found: _Found, method: FunctionType) -> Iterator[_Found]:
-        """An object or a class once more, under the names that one of its methods reads."""
+        """Yields an object or a class again, with the names that one of its methods reads."""
         more = self.names_of(method.__code__).without(found.names.attributes)
         if more.attributes:
             yield _Found(found.path, found.route, found.value, found.depth + 1, more, found.where)
 
 
 def places(function: Any, bound: Any, names: CodeNames) -> Iterator[Place]:
-    """Every place that `function` can read by name, arrays and plain values and functions; nearest first."""
+    """Yields every place that `function` can read by name (arrays, plain values, functions), nearest first."""
     return _CaptureSearch(function, bound, names).places()
 
 
 def _defaults(function: FunctionType, depth: int, names: Names) -> Iterator[_Found]:
-    """The values of parameters that a caller need not give."""
+    """Yields the default values of parameters."""
     start, line, code = routes.to(function), source.line_of(function.__code__), function.__code__
     last = code.co_varnames[: code.co_argcount][-len(function.__defaults__ or ()) :]
     for k, (name, value) in enumerate(zip(last, function.__defaults__ or (), strict=False)):
@@ -268,7 +269,7 @@ def _has_attributes(value: Any) -> bool:
 
 
 def _special_methods(cls: type) -> frozenset[str]:
-    """Methods that operators and calls run without naming them, such as `__call__`."""
+    """Returns the methods that operators and calls run implicitly, such as `__call__`."""
     found = ((name, kept) for base in cls.__mro__[:-1] for name, kept in vars(base).items())
     return frozenset(
         name for name, kept in found
@@ -278,11 +279,11 @@ def _special_methods(cls: type) -> frozenset[str]:
 
 
 def is_array(value: Any) -> bool:
-    """Whether a value has what arrays have: a shape and a type of elements."""
+    """Whether a value has the attributes of an array: a shape and a dtype."""
     return hasattr(type(value), "shape") and hasattr(type(value), "dtype")
 
 
-# What of a container is compared beside its entries: how many there are, which keys, which elements.
+# Properties of a container that are compared in addition to its entries: length, keys or elements.
 _SNAPSHOTS: tuple[tuple[tuple[type, ...], str, Callable[[Any], Any]], ...] = (
     ((list, deque), "len({})", len), ((dict,), "tuple({})", tuple), ((set,), "frozenset({})", frozenset),
     ((bytearray,), "bytes({})", bytes),
@@ -290,7 +291,7 @@ _SNAPSHOTS: tuple[tuple[tuple[type, ...], str, Callable[[Any], Any]], ...] = (
 
 
 def _snapshot(place: Place) -> Place | None:
-    """The part of a container that its entries do not show; None for what is no container."""
+    """Returns the place of the container properties that its entries do not show; None for any other value."""
     for kinds, path, taken in _SNAPSHOTS:
         if isinstance(place.value, kinds):
             route = place.route.then("call", taken)
@@ -299,11 +300,11 @@ def _snapshot(place: Place) -> Place | None:
 
 
 def state_of(function: Any, bound: Any, captured: Sequence[Any], names: CodeNames) -> State:
-    """The plain values, functions and arrays that a trace of `function` may have read.
+    """Returns the plain values, functions and arrays that a trace of `function` may have read.
 
-    Arrays are compared by identity: one that met no tracer may have been computed with by NumPy itself, so another
-    object in its place is another trace. Those that were captured as inputs are left out. Of containers the length, the
-    keys or the elements are compared as well. Raises TraceError for an iterator, which changes when it is read.
+    Arrays are compared by identity: NumPy itself may have computed with an array that met no tracer, so a different
+    object requires a new trace. Arrays captured as inputs are left out. Containers are also compared by length, keys
+    or elements. Raises TraceError for an iterator, because reading it changes it.
     """
     inputs, state, walk = {id(array) for array in captured}, State(), _CaptureSearch(function, bound, names)
     for place in list(walk.places())[1:]:
@@ -311,19 +312,19 @@ def state_of(function: Any, bound: Any, captured: Sequence[Any], names: CodeName
         if is_array(value):
             state.arrays.setdefault(id(value), []).append(place)
         if walk.first.get(id(value), place) is not place and not _matters(value):
-            continue  # compared where it was found first; that both are one is compared, too
+            continue  # the contents are compared at the first place, the identity through the pair
         snapshot = _snapshot(place)
         if snapshot is not None:
             state.plain.append(snapshot)
         elif _matters(value) and id(value) not in inputs:
-            if place.route.before is not None:  # what begins a route is always there
+            if place.route.before is not None:  # the first step of a route always exists
                 state.plain.append(place)
         elif hasattr(type(value), "__next__") and not isinstance(value, io.IOBase):
             raise TraceError(
                 f"{place.path} is a {type(value).__name__}, whose state cannot be compared from call to call",
                 hint="pass what it gives as an argument",
             )
-    # Arrays and functions that are no inputs are compared at each place by themselves.
+    # Arrays and functions that are not inputs are compared separately at each place.
     state.pairs = [pair for pair in walk.pairs if id(pair[0].value) in inputs or not _matters(pair[0].value)]
     return state
 

@@ -1,9 +1,9 @@
-"""The names that code reads, by what they are names of: globals, attributes, imported modules; each with its line.
+"""The names that code reads, by kind: globals, attributes, imported modules; each with its line.
 
-`co_names` has them all in one tuple. The instructions tell them apart, so that `x.shape` says nothing of a global that
-is called `shape`.
+`co_names` stores all of them in one tuple. The instructions distinguish them, so that `x.shape` does not count as a
+read of a global called `shape`.
 
-Knows: code objects, instructions. Must not know: what the names lead to.
+Must not know: the objects behind the names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CELLS = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Names:
-    """The names that some code reads. lines: where each stands first, as `file.py:12`, by kind and name."""
+    """The names that some code reads. lines: the first line of each, as `file.py:12`, by kind and name."""
 
     globals: frozenset[str]
     attributes: frozenset[str]
@@ -31,11 +31,11 @@ class Names:
     lines: Mapping[tuple[str, str], str]
 
     def line(self, kind: str, name: str) -> str | None:
-        """The line of a name of a kind: "globals", "attributes", "modules" or "cells"."""
+        """Returns the line of a name of a kind: "globals", "attributes", "modules" or "cells"."""
         return self.lines.get((kind, name))
 
     def without(self, attributes: frozenset[str]) -> Names:
-        """The same with fewer attributes."""
+        """Returns the names without some attributes."""
         return Names(self.globals, self.attributes - attributes, self.modules, self.lines)
 
 
@@ -43,7 +43,7 @@ NO_NAMES = Names(frozenset(), frozenset(), frozenset(), {})
 
 
 def names_of(code: CodeType) -> Names:
-    """Every name that the code, or a function inside it, reads as a global, as an attribute or as a module."""
+    """Returns every name that the code, or a function inside it, reads as a global, an attribute or a module."""
     found: dict[str, set[str]] = {"globals": set(), "attributes": set(), "modules": set()}
     lines: dict[tuple[str, str], str] = {}
     waiting = [code]
@@ -64,7 +64,7 @@ def names_of(code: CodeType) -> Names:
 
 
 class CodeNames:
-    """The names of code objects, each looked for once; made for one trace."""
+    """The names of code objects, each computed once; one instance per trace."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[CodeType, Names]] = {}
@@ -77,7 +77,7 @@ class CodeNames:
 
 
 def names_at(code: CodeType, line: int) -> frozenset[str]:
-    """The names that stand in one line of the code: variables, globals and attributes."""
+    """Returns the names in one line of the code: variables, globals and attributes."""
     return frozenset(
         instruction.argval
         for instruction in dis.get_instructions(code)

@@ -1,10 +1,10 @@
-"""Sums of products over named axes, on traced values: what einsum, tensordot and their kin have in common.
+"""Sums of products over named axes, on traced values: the shared core of einsum, tensordot and similar functions.
 
-Each axis of an operand has a letter. Axes with equal letters go together, letters that are not in the result are summed
-over. Where two operands share a summed letter and each has a letter of its own it is a matrix product; everything else
-is multiplication and sum, which fuse with what is around them.
+Each axis of an operand has a letter. Axes with equal letters are aligned, and letters that are not in the result are
+summed. If two operands share a summed letter and each has a letter of its own, they become a matrix product.
+Everything else becomes multiplications and sums, which fuse with the ops around them.
 
-Knows: products, sums, reshapes, permutations. Must not know: NumPy's functions and how they spell axes.
+Must not know: NumPy's functions and their axis conventions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tracefuse.ir.extents import Extent, product
 
 @dataclass(frozen=True, slots=True)
 class Lettered:
-    """A value with a letter for each axis, no two alike."""
+    """A value with a distinct letter for each axis."""
 
     value: Traced
     letters: str
@@ -34,10 +34,10 @@ class Lettered:
 
 
 def contract(operands: Sequence[tuple[Any, str]], result: str) -> Any:
-    """The sum of the products of the operands over every letter that is not in `result`, whose order is the result's.
+    """Sums the product of the operands over every letter that is not in `result`, which gives the order of axes.
 
-    A letter twice in one operand takes its diagonal. Raises ShapeError where a letter of the result is in no operand or
-    the axes of a letter have different extents, neither of them 1.
+    A letter twice in one operand takes its diagonal. Raises ShapeError if a letter of the result is in no operand, or
+    if the axes of a letter have different extents, neither of them 1.
     """
     known = {letter for _, letters in operands for letter in letters}
     if missing := [letter for letter in result if letter not in known]:
@@ -68,7 +68,7 @@ def _diagonals(value: Traced, letters: str) -> Lettered:
 
 
 def diagonal(value: Traced, first: int, second: int) -> Traced:
-    """The elements whose coordinates on two axes are equal; axis `second` goes. The extents must be equal."""
+    """Returns the elements whose coordinates on two axes of equal extent are equal; drops axis `second`."""
     recorder, extents = value.recorder, value.extents
     message = f"the diagonal of axes {first} and {second}: extents {{left}} and {{right}} differ"
     hint = "slice the longer one first"
@@ -89,7 +89,7 @@ def diagonal(value: Traced, first: int, second: int) -> Traced:
 
 
 def _with_diagonal(base: Traced, values: Traced, first: int, second: int) -> Traced:
-    """`base` with other elements where its coordinates on two axes are equal."""
+    """Returns `base` with other elements on the diagonal of two axes."""
     rank = len(base.extents)
     places = iota(base.recorder, 0, 1, base.extents[first], int64)
     rows, columns = (
@@ -100,7 +100,7 @@ def _with_diagonal(base: Traced, values: Traced, first: int, second: int) -> Tra
 
 
 def _summed(part: Lettered, kept: set[str]) -> Lettered:
-    """Letters outside `kept` summed over."""
+    """Sums over the letters outside `kept`."""
     axes = tuple(axis for axis, letter in enumerate(part.letters) if letter not in kept)
     if not axes:
         return part
@@ -123,7 +123,7 @@ def _pair(left: Lettered, right: Lettered, kept: set[str]) -> Lettered:
 
 
 def _without_ones(part: Lettered, other: Lettered) -> Lettered:
-    """Axes of extent 1 that the other operand has longer are dropped: they broadcast."""
+    """Drops axes of extent 1 that are longer in the other operand: they broadcast."""
     shared = [letter for letter in part.letters if letter in other.letters]
     ones = [letter for letter in shared if part.extent(letter) == 1 and other.extent(letter) != 1]
     if not ones:
@@ -133,7 +133,7 @@ def _without_ones(part: Lettered, other: Lettered) -> Lettered:
 
 
 def _lined_up(part: Lettered, letters: str) -> Traced:
-    """The value with its axes in the order of `letters`, and an axis of extent 1 for each letter that it has not."""
+    """Returns the value with axes in the order of `letters`, and an axis of extent 1 for each missing letter."""
     own = [letter for letter in letters if letter in part.letters]
     ordered = shaping.transpose(part.value, tuple(part.letters.index(letter) for letter in own))
     absent = tuple(axis for axis, letter in enumerate(letters) if letter not in part.letters)
@@ -143,7 +143,7 @@ def _lined_up(part: Lettered, letters: str) -> Traced:
 def _matrices(
     left: Lettered, right: Lettered, batch: list[str], rows: list[str], columns: list[str], inner: list[str]
 ) -> Lettered:
-    """A matrix product: the axes of each group are joined, and taken apart again."""
+    """Computes a matrix product: joins the axes of each group, and splits them again in the result."""
     recorder = left.value.recorder
     for letter in inner:
         message = f"einsum: the extents of {letter!r} differ: {{left}} and {{right}}"
@@ -157,7 +157,7 @@ def _matrices(
 
 
 def _grouped(part: Lettered, batch: list[str], first: list[str], second: list[str]) -> Traced:
-    """A matrix for each element of the batch: the axes `first` joined, and the axes `second`."""
+    """Returns a matrix for each element of the batch: the joined axes `first` by the joined axes `second`."""
     order = [*batch, *first, *second]
     ordered = shaping.transpose(part.value, tuple(part.letters.index(letter) for letter in order))
     joined = [*map(part.extent, batch), product(map(part.extent, first)), product(map(part.extent, second))]

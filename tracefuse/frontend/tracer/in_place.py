@@ -1,9 +1,9 @@
-"""Changing a traced value in place: `y += x`, `np.add(x, y, out=t)`, and what `y[key] = v` writes.
+"""In-place updates of traced values: `y += x`, `np.add(x, y, out=t)`, and the writes of `y[key] = v`.
 
-Every name of the memory sees the change as in NumPy: views, and what they were taken from. An argument of the function
-is updated at every call: what its memory holds at the end is written into the caller's array.
+As in NumPy, every traced value that shares the memory sees the update: views and their bases. Every call copies the
+final contents of an updated argument into the caller's array.
 
-Knows: the recorder, names and views. Must not know: which operation made the result, keys.
+Must not know: the op that computed the result, keys.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tracefuse.ops import REGISTRY, Pointwise
 
 
 def into(target: Any, result: Traced) -> Any:
-    """Writes a result into the memory of `target`: every name of it sees the change."""
+    """Writes a result into the memory of `target`; every view and base of it sees the update."""
     if not isinstance(target, Traced):
         raise _not_traced(target, result)
     check_writable(target)
@@ -41,7 +41,7 @@ def into(target: Any, result: Traced) -> Any:
 
 
 def of_captured(name: str, where: str | None) -> ReadOnlyError:
-    """The refusal of a change of an array that the function captures."""
+    """Returns the error for an in-place update of a captured array."""
     return ReadOnlyError(
         f"in-place change of {name}, an array that the function captures: it is an input that is only read",
         hint="make it a parameter of the function; an argument is changed at every call", where=where,
@@ -49,7 +49,7 @@ def of_captured(name: str, where: str | None) -> ReadOnlyError:
 
 
 def _not_traced(target: Any, result: Traced) -> UnsupportedError:
-    """The refusal of a change of what is no traced value."""
+    """Returns the error for an in-place update of a value that is not traced."""
     name = result.recorder.captured_paths.get(id(target))
     if name is not None:
         return of_captured(name, source.user_line())
@@ -60,7 +60,7 @@ def _not_traced(target: Any, result: Traced) -> UnsupportedError:
 
 
 def check_writable(target: Traced) -> None:
-    """No read-only or captured array, no number that an array holds, and no view that could be a copy."""
+    """Raises if `target` is read-only, captured, a 0-d array read as a number, or a view that may be a copy."""
     if target.read_only is not None:
         raise ReadOnlyError(
             f"in-place change of {target.read_only}, which is read-only",
@@ -81,7 +81,7 @@ def check_writable(target: Traced) -> None:
 
 
 def _check_result(target: Traced, result: Traced) -> None:
-    """The result goes into the type and the shape of the target."""
+    """Raises unless the result fits the type and the shape of the target."""
     recorder, dtype = target.recorder, target.value.dtype
     if result.weak is None and not np.can_cast(result.value.dtype.numpy, dtype.numpy, "same_kind"):
         raise DtypeError(

@@ -1,10 +1,10 @@
-"""What `x[key]` means: NumPy's basic indexing as flips, slices, dropped and new axes, with symbolic bounds.
+"""Parses `x[key]`: lowers NumPy's basic indexing to flips, slices, dropped and new axes, with symbolic bounds.
 
-NumPy clamps slice bounds into the axis. Where a bound or an extent is symbolic, which case holds is decided by the call
-at hand and guarded (`3 <= n`), so that the bounds stay simple expressions. An integer index must lie inside its axis:
-that is the user's error, recorded as a requirement by the slice row.
+NumPy clamps slice bounds to the axis. If a bound or an extent is symbolic, the current call decides the case and a
+guard records it (`3 <= n`), so that the bounds stay simple expressions. An integer index must lie inside its axis. An
+index outside is the user's error, so the slice op records a requirement.
 
-Knows: extents, the recorder's decisions. Must not know: how the steps are recorded.
+Must not know: how the steps are recorded.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tracefuse.ir.fusion import Shape
 
 @dataclass(slots=True)
 class IndexPlan:
-    """The steps of one indexing, in order: flip axes, slice every axis, drop axes, add axes.
+    """The steps of one indexing operation, in order: flip axes, slice every axis, drop axes, add axes.
 
-    Axes of flips, bounds and drops are those of the operand; `new_axes` has one flag per axis of the result.
-    arrays: integer arrays by axis of the operand, applied last. together: whether these, and integers, follow one
-    another in the key; else the axes of the arrays come first, as in NumPy.
+    Axes of flips, bounds and drops are axes of the operand; `new_axes` has one flag per axis of the result. arrays:
+    integer arrays by axis of the operand, applied last. together: whether these arrays and integers are adjacent in
+    the key; else the axes of the arrays come first, as in NumPy.
     """
 
     flips: list[int] = field(default_factory=list)
@@ -44,7 +44,7 @@ class IndexPlan:
     together: bool = True
 
     def whole(self, shape: Shape) -> bool:
-        """Whether the slices take everything."""
+        """Whether the slices select everything."""
         return all(
             start == 0 and end == extent and step == 1
             for start, end, step, extent in zip(self.starts, self.ends, self.steps, shape, strict=True)
@@ -52,7 +52,7 @@ class IndexPlan:
 
 
 def plan_of(key: Any, shape: Shape, recorder: Recorder) -> IndexPlan:
-    """The steps of `x[key]` for an x of `shape`; raises OutOfRangeError, ShapeError or UnsupportedError."""
+    """Returns the steps of `x[key]` for an x of `shape`. Raises OutOfRangeError, ShapeError or UnsupportedError."""
     parts = _expanded(key if isinstance(key, tuple) else (key,), len(shape))
     plan = IndexPlan()
     for part in parts:
@@ -94,7 +94,7 @@ def _dtype_kind(part: Any) -> str:
 
 
 def _expanded(parts: Sequence[Any], rank: int) -> list[Any]:
-    """The parts with the ellipsis written out, one for each axis, and None for new axes."""
+    """Expands the ellipsis: returns one part for each axis, and None for new axes."""
     for part in parts:
         if isinstance(part, (bool, np.bool_)) or is_mask(part):
             raise UnsupportedError(
@@ -171,7 +171,7 @@ def _add_slice(plan: IndexPlan, part: slice, extent: Extent, axis: int, recorder
 
 
 def _clamped(bound: Extent, extent: Extent, recorder: Recorder) -> Extent:
-    """A slice bound as NumPy takes it: negative ones count from the end, then 0 <= bound <= extent."""
+    """Normalises a slice bound as NumPy does: negative bounds count from the end, then 0 <= bound <= extent."""
     if not recorder.decide(0, "<=", bound, "the sign of a slice bound"):
         bound = bound + extent
         if not recorder.decide(0, "<=", bound, "slice bounds"):
@@ -181,7 +181,7 @@ def _clamped(bound: Extent, extent: Extent, recorder: Recorder) -> Extent:
 
 
 def _clamped_plus_one(bound: Extent, extent: Extent, recorder: Recorder) -> Extent:
-    """The same for a negative step, where -1 <= bound <= extent - 1, plus 1."""
+    """Normalises a bound for a negative step, where -1 <= bound <= extent - 1, and adds 1."""
     if not recorder.decide(0, "<=", bound, "the sign of a slice bound"):
         bound = bound + extent
         if not recorder.decide(-1, "<=", bound, "slice bounds"):

@@ -1,9 +1,9 @@
-"""Elements that are known while tracing: those of a value that depends on no argument.
+"""Elements that are known while tracing: the elements of values that depend on no argument.
 
-`np.arange(4)` inside a fused function is a traced array, so that it can be written and fused; where Python asks for its
+`np.arange(4)` inside a fused function is a traced array, so that it can be written and fused. If Python asks for its
 elements, as a loop over it does, the reference implementation computes them.
 
-Knows: the nodes of a trace, the reference implementation. Must not know: names, views, who asks.
+Must not know: names, views, callers.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ class KnownContents:
         self._contents: dict[int, Any] = {}
 
     def of(self, number: int, pin: str | None) -> Any:
-        """The elements of a value as a NumPy array; None where they depend on arguments.
+        """Returns the elements of a value as a NumPy array; None if they depend on arguments.
 
-        pin: why sizes that it depends on are asked for, which guards them; None: it is not known where there are any.
+        pin: the reason to read and guard the sizes that the value depends on. With None, a value that depends on
+        sizes is unknown.
         """
         if number in self._contents:
             return self._contents[number]
@@ -51,7 +52,7 @@ class KnownContents:
         return self._contents[number]
 
     def _nodes_behind(self, number: int) -> list[Node]:
-        """The nodes that make a value, in order, from the contents that are there."""
+        """Returns the nodes that compute a value from the known contents, in order."""
         builder = self._recorder.builder
         made: dict[int, Node] = {}
         waiting = [number]

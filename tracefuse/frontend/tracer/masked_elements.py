@@ -1,10 +1,10 @@
-"""`x[mask]` for a mask of truth values: elements that no array can hold while tracing, since data decide how many.
+"""`x[mask]` for a mask of truth values: its length depends on data, so no traced array can hold the elements.
 
-What can be done with them keeps them where they are: elementwise operations with scalars and with elements under the
-same mask, and writing them back under that mask, as in `x[mask] *= 2` and `x[mask] = y[mask] + 1`. Everything else is
-refused with the line that selected them.
+The supported operations keep the elements in place: elementwise operations with scalars and with elements under the
+same mask, and assignments under that mask, as in `x[mask] *= 2` and `x[mask] = y[mask] + 1`. Everything else raises
+an error with the line that selected them.
 
-Knows: ufuncs, names. Must not know: keys, how an assignment is recorded.
+Must not know: keys, how an assignment is recorded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tracefuse.frontend.tracer.traced import Traced
 
 
 class MaskedElements(NDArrayOperatorsMixin):
-    """The elements of `values` where `mask`, of the same rank, is true."""
+    """The elements of `values` at which `mask`, of the same rank, is true."""
 
     def __init__(self, values: Traced, mask: Traced) -> None:
         self.values, self.mask = values, mask
@@ -33,7 +33,7 @@ class MaskedElements(NDArrayOperatorsMixin):
         )  # fmt: skip
 
     def has_mask(self, mask: Traced) -> bool:
-        """Whether these were selected by the same mask."""
+        """Whether the same mask selected these elements."""
         return self.mask.recorder.builder.is_same_value(self.mask.number, mask.number)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
@@ -57,7 +57,7 @@ class MaskedElements(NDArrayOperatorsMixin):
         return self
 
     def _beside(self, value: Any) -> Any:
-        """An operand at every position, selected or not."""
+        """Returns an operand at every position, selected or not."""
         if isinstance(value, MaskedElements):
             if self.has_mask(value.mask):
                 return value.values

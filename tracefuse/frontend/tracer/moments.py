@@ -1,8 +1,8 @@
 """Mean, variance and standard deviation of traced values, with NumPy's parameters.
 
-Without a mask each is one reduction. With one, or with a mean that is given, they are written with sums.
+Without a mask each is one reduction. With a mask or a given mean they are built from sums.
 
-Knows: NumPy's functions and rows by name. Must not know: which protocol called it, how values are recorded.
+Must not know: the NumPy protocol that called it, how values are recorded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tracefuse.ops import REGISTRY, Reduction
 def mean(
     x: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = None
 ) -> Any:
-    """Arithmetic mean, of the elements that `where` is true for."""
+    """Returns the arithmetic mean of the elements for which `where` is true."""
     mask = _mask(where)
     if mask is None:
         return reduce("mean", x, axis, dtype, out, keepdims)
@@ -40,9 +40,9 @@ def var(
     x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, *,
     correction: Any = None, mean: Any = None, where: Any = None,
 ) -> Any:  # fmt: skip
-    """Variance: the sum of squared deviations over n - ddof. mean: the mean, with the reduced axes kept.
+    """Returns the variance: the sum of squared deviations over n - ddof. mean: the mean, with the reduced axes kept.
 
-    Of complex numbers it is real: the sum of the variances of their parts.
+    For complex numbers it is real: the sum of the variances of their parts.
     """
     _check_type(as_tensor(x).value.dtype, dtype)
     taken = as_tensor(x) if dtype is None else astype(as_tensor(x), dtype, copy=False)
@@ -71,13 +71,13 @@ def var(
 def std(
     x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, **more: Any
 ) -> Any:
-    """Standard deviation: the square root of var."""
+    """Returns the standard deviation: the square root of var."""
     result = apply("sqrt", var(x, axis, dtype, None, ddof, keepdims, **more))
     return result if out is None else into(out, result)
 
 
 def _check_type(own: DType, dtype: Any) -> None:
-    """UnsupportedError for a type that NumPy cuts mean and deviations off to."""
+    """Raises UnsupportedError for a type to which NumPy truncates mean and deviations."""
     kind = None if dtype is None else dtype_of(dtype)
     if kind is not None and not (kind.is_complex or (kind.is_floating and not own.is_complex)):
         raise missing(f"a variance of {own} with dtype={kind}", "give a float type that holds the elements")
@@ -88,7 +88,7 @@ def _mean_of(x: Traced, axis: Any, mask: Any) -> Any:
 
 
 def _given(parameter: Any) -> Any:
-    """A parameter of NumPy's, None where it is left out."""
+    """Returns a parameter of a NumPy function; None if it is left out."""
     return None if parameter is np._NoValue else parameter
 
 
@@ -97,7 +97,7 @@ def _mask(where: Any) -> Any:
 
 
 def _as_floats(x: Any, dtype: Any) -> Traced:
-    """x in the type that means are computed in: its own, or float64 for integers."""
+    """Converts x to the type in which means are computed: its own, or float64 for integers."""
     tensor = as_tensor(x)
     row = REGISTRY["mean"]
     assert isinstance(row, Reduction)
@@ -106,7 +106,7 @@ def _as_floats(x: Any, dtype: Any) -> Traced:
 
 
 def _count(x: Traced, axis: Any, keepdims: Any, mask: Any, kind: DType) -> Any:
-    """How many elements are taken: a size, or for each result how often the mask is true."""
+    """Returns the number of elements: a size, or for each result the number of true mask elements."""
     if mask is None:
         return x.recorder.sizes((product(x.extents[k] for k in axes_of(axis, len(x.extents))),))[0]
     spread = broadcast_to(apply("ne", mask, False), x.recorder.sizes(x.extents))

@@ -1,6 +1,6 @@
-"""Operands of a row and NumPy's promotion of them.
+"""Operands of an op and NumPy's promotion of them.
 
-Knows: rows, promotion, Python's and NumPy's scalars. Must not know: what records.
+Must not know: the recorder.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Facts: TypeAlias = Mapping[int, Any]
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What an operand is.
+    """A resolved operand.
 
-    traced: the name, where it is a traced value. read: a host scalar as a function of a call's facts. sized: made of
-    sizes alone.
+    traced: the traced value, if the operand is one. read: a host scalar as a function of a call's facts. sized:
+    computed from sizes alone.
     """
 
     operand: Operand
@@ -46,9 +46,9 @@ _OF_BOOLS = {"add": "logical_or", "mul": "logical_and", "maximum": "logical_or",
 
 
 def numpy_types(row: Pointwise, operands: Sequence[Resolved]) -> tuple[Pointwise, DType, DType]:
-    """The row, and its compute and result types: NumPy's for the ufunc that it is; of bools, some arithmetic is logic.
+    """Returns the op with NumPy's compute and result types for the ufunc.
 
-    Raises DtypeError where NumPy, or the row, does not take the types.
+    Some arithmetic on bools becomes logic. Raises DtypeError if NumPy, or the op, does not accept the types.
     """
     given = [(r.dtype, r.weak) for r in operands]
     if row.loops is not None and row.promotion != "bool" and any(r.weak is None for r in operands):
@@ -65,23 +65,25 @@ def numpy_types(row: Pointwise, operands: Sequence[Resolved]) -> tuple[Pointwise
 RANGE = "whether an integer type holds the number"
 """Why the range of a Python integer is guarded."""
 
-# A comparison with an integer above, or below, all that the other operand's type holds is one with its last, or first.
+# A comparison with an integer above (or below) the range of the other operand's type equals a comparison with the
+# range's last (or first) value.
 _ABOVE = {"lt": "le", "le": "le", "ne": "le", "gt": "gt", "ge": "gt", "eq": "gt"}
 _BELOW = {"lt": "lt", "le": "lt", "eq": "lt", "gt": "ge", "ge": "ge", "ne": "ge"}
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
 def literal(value: bool | int | float | complex) -> Resolved:
-    """A Python number as an operand."""
+    """Returns a Python number as an operand."""
     return Resolved(Literal(value), None, dtypes.python_kind(value), (), None, lambda facts: value, True)
 
 
 def fitted(
     row: Pointwise, resolved: Sequence[Resolved], compute: DType, facts: Decisions
 ) -> tuple[Pointwise, Sequence[Resolved]]:
-    """The row and operands for Python integers that the type of the others may not hold; guarded where they vary.
+    """Adapts the op and operands for Python integers that may not fit the type of the others; guards varying ones.
 
-    As in NumPy a comparison with one is exact, `where` wraps it, and anything else refuses it: IntegerRangeError.
+    As in NumPy, a comparison with such an integer is exact, `where` wraps it, and any other op raises
+    IntegerRangeError.
     """
     is_free = row.result == "dtype" or row.promotion == "where" or all(r.weak is not None for r in resolved)
     if is_free or not compute.is_integer:
@@ -105,7 +107,7 @@ def fitted(
 
 
 def compared(operand: Resolved, compute: DType, cast: Callable[[Any, DType], Resolved]) -> Resolved:
-    """A Python number as a comparison of halves takes it: rounded to float16 first, to bfloat16 if it is an integer.
+    """Rounds a Python number for a comparison of halves: to float16, or to bfloat16 if it is an integer.
 
     cast: records the conversion of a traced number. (ml_dtypes compares bfloat16 with Python's floats in float32.)
     """
@@ -119,7 +121,7 @@ def compared(operand: Resolved, compute: DType, cast: Callable[[Any, DType], Res
 
 
 def check_range(operand: Resolved, dtype: DType, facts: Decisions) -> None:
-    """IntegerRangeError for a Python integer that an integer type does not hold."""
+    """Raises IntegerRangeError for a Python integer that does not fit an integer type."""
     number = _integer_of(operand) if dtype.is_integer else None
     if number is None:
         return
@@ -136,7 +138,7 @@ def _out_of_bounds(number: Extent, dtype: DType, facts: Decisions) -> IntegerRan
 
 
 def _integer_of(operand: Resolved) -> Extent | None:
-    """The integer that a Python integer or a size is; None for anything else."""
+    """Returns the integer of a Python integer or a size; None for any other operand."""
     if isinstance(operand.operand, Literal):
         return operand.operand.value if type(operand.operand.value) is int and operand.dtype is None else None
     return operand.traced.value.extent if operand.weak == "int" and operand.traced is not None else None
@@ -145,7 +147,7 @@ def _integer_of(operand: Resolved) -> Extent | None:
 def located_error(
     error: TracefuseError, describe: Callable[[int, Any], str], resolved: Sequence[Resolved], where: str | None
 ) -> Exception:
-    """The error with the operands that it is about and the user's line. describe: names a value."""
+    """Returns the error with its operands and the user's line. describe: names a value."""
     kinds = []
     for operand in resolved:
         if isinstance(operand.operand, int):
@@ -159,7 +161,7 @@ def located_error(
 def reader_of(
     row: Pointwise, reads: Sequence[Callable[[Facts], Any] | None], compute: DType, result: DType, weak: str | None
 ) -> Callable[[Facts], Any] | None:
-    """The value of a host scalar as a function of a call's facts: the row's NumPy meaning."""
+    """Returns a host scalar as a function of a call's facts, computed by the op's NumPy reference implementation."""
     if any(r is None for r in reads):
         return None
     known = [r for r in reads if r is not None]

@@ -1,9 +1,9 @@
-"""`debug_print`: values of a call, printed while it runs.
+"""`debug_print`: prints values of a call while it runs.
 
-While a function is recorded, what is to be printed becomes one more output that the caller does not see. A call of such
-a function goes segment by segment, and prints each line as soon as its values are there, in the order of the source.
+During recording, each printed value becomes an additional output that the caller does not see. A call of such a
+function runs segment by segment, and prints each line as soon as its values are available, in source order.
 
-Knows: the recorder, live values by number. Must not know: how a function is compiled or called.
+Must not know: how a function is compiled or called.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Facts = Mapping[int, Any]
 
 @dataclass(frozen=True, slots=True)
 class Print:
-    """One line. structures: of each value, a tree; parts: where the leaves of all come from, in order."""
+    """One printed line. structures: the tree of each value; parts: the sources of all leaves, in order."""
 
     format: str
     structures: tuple[Any, ...]
@@ -41,10 +41,10 @@ class Print:
 def debug_print(format: str, *values: Any) -> None:
     """Prints `format.format(*values)` to standard output when the call runs, as soon as the values are computed.
 
-    values: arrays of any kind, numbers, tuples and other trees of them, anything that prints. Arrays are printed as
-    NumPy arrays, those without axes as numbers. Outside of a fused function, and with `options(eager=True)`, it prints
-    at once. A function that prints goes segment by segment and waits for each, so it is slower. Raises TraceError where
-    `format` does not take the values.
+    values: arrays of any library, numbers, tuples and other trees of them, and any printable object. Arrays print as
+    NumPy arrays, 0-d arrays as numbers. Outside a fused function, and with `options(eager=True)`, it prints at once.
+    A function that prints runs segment by segment and waits for each segment, so it is slower. Raises TraceError if
+    `format` does not accept the values.
     """
     _check(format, len(values))
     recorder = current.get()
@@ -57,13 +57,13 @@ def debug_print(format: str, *values: Any) -> None:
 
 
 def _leaves(values: Sequence[Any]) -> tuple[list[Any], tuple[Any, ...]]:
-    """The leaves of all values, and the structure of each."""
+    """Returns the leaves of all values, and the structure of each."""
     found = [pytrees.flatten(value) for value in values]
     return [leaf for leaves, _ in found for leaf in leaves], tuple(structure for _, structure in found)
 
 
 def _check(format: str, count: int) -> None:
-    """Raises TraceError for a format that does not parse, or names other values than there are."""
+    """Raises TraceError if a format does not parse, or refers to other values than the given ones."""
     hint = "write one {} for each value, as in debug_print('x is {}', x)"
     try:
         fields = [name for _, name, _, _ in string.Formatter().parse(format) if name is not None]
@@ -81,7 +81,7 @@ def _check(format: str, count: int) -> None:
 
 
 def _kept(recorder: Recorder, value: Any) -> Any:
-    """The value as it is now: a name that is changed in place later keeps another number."""
+    """Returns the current value under a new name, which a later in-place update of `value` does not change."""
     if isinstance(value, Traced):
         recorder.resolve(value)
         return recorder.traced_type(recorder, value.number, value.weak, value.read, value.sized)
@@ -90,7 +90,7 @@ def _kept(recorder: Recorder, value: Any) -> Any:
 
 
 def printed(recorder: Recorder) -> tuple[Print, ...]:
-    """What a finished trace prints, its values being outputs after all others."""
+    """Returns the lines of a finished trace. Their values follow all other outputs."""
     return tuple(
         Print(format, structures, tuple(_part(recorder, leaf) for leaf in leaves))
         for format, structures, leaves in recorder.prints
@@ -117,7 +117,7 @@ def _part(recorder: Recorder, value: Any) -> PrintedLeaf:
 def run_and_print(
     prints: Sequence[Print], steps: Generator[Mapping[int, Any], None, list[Any]], outputs: Sequence[int], facts: Facts
 ) -> list[Any]:
-    """Goes through the states of a run, prints each line when its values are live, and returns what the run does.
+    """Advances a run through its states, prints each line when its values are live, and returns the run's result.
 
     outputs: the numbers of the outputs, by position. facts: extents and scalars of the call, by id.
     """
@@ -136,7 +136,7 @@ def run_and_print(
 
 
 def print_all(prints: Sequence[Print], made: Mapping[int, Any], outputs: Sequence[int], facts: Facts) -> None:
-    """Prints every line, of a run that is over. made: what it made, by number."""
+    """Prints every line of a finished run. made: the computed values, by number."""
     for line in prints:
         _emit_line(line, [_value(part, lambda k: made[outputs[k]], facts) for part in line.parts])
 
@@ -163,7 +163,7 @@ def _emit_line(line: Print, leaves: Sequence[Any]) -> None:
 
 
 def _shown(value: Any) -> Any:
-    """An array of any library as a NumPy array; without axes as a number."""
+    """Converts an array of any library to a NumPy array, and a 0-d array to a number."""
     if not (hasattr(value, "shape") and hasattr(value, "dtype")):
         return value
     array = value if isinstance(value, np.ndarray) else on_host(value)

@@ -1,9 +1,9 @@
-"""Random numbers drawn while a function is traced: they would be constants of every later call, so the trace warns.
+"""Detects random numbers drawn while a function is traced: they would be constants of every later call.
 
-NumPy's global generator and the generators that the function can reach are compared before and after. What leaves no
-such mark (a generator made inside the function, CuPy's random functions) is found by the names that the code reads.
+It compares NumPy's global generator and the generators that the function can reach before and after the trace. Other
+sources (a generator created inside the function, CuPy's random functions) are found by the names that the code reads.
 
-Knows: generators, names in code. Must not know: tracing.
+Must not know: tracing.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _MAKERS = frozenset({"default_rng", "RandomState"})
 
 
 class RandomWatch:
-    """Made before a trace; `warn` after it."""
+    """Detects random draws during a trace: create it before the trace, call `warn` after it."""
 
     def __init__(self, function: Callable[..., Any], found: Sequence[Place], code_names: CodeNames) -> None:
-        """found: what the function can read."""
+        """Records the generator states. found: the places that the function can read."""
         self._function = function
         self._sources: list[tuple[str, Callable[[], Any], str]] = [("np.random", _global_state, repr(_global_state()))]
         self._named: list[str] = []
@@ -50,7 +50,7 @@ class RandomWatch:
         self._sources.append((path, state, repr(state())))
 
     def warn(self) -> None:
-        """UserWarning, placed at the function, for each source of random numbers that the trace drew from."""
+        """Issues a UserWarning, located at the function, for each random source that the trace drew from."""
         drawn = [name for name, state, before in self._sources if repr(state()) != before]
         for name in dict.fromkeys([*drawn, *self._named]):
             code = getattr(self._function, "__code__", None)
@@ -76,7 +76,7 @@ def _state_of(generator: Any) -> Any:
 
 
 def _summary(state: Any) -> Any:
-    """A state with its arrays as bytes, which `repr` does not abridge."""
+    """Returns a state with its arrays as bytes, which `repr` does not abbreviate."""
     if isinstance(state, dict):
         return {key: _summary(value) for key, value in state.items()}
     return state.tobytes() if isinstance(state, np.ndarray) else state

@@ -1,11 +1,10 @@
-"""The recorder: one trace's values, the facts that it used, and what it captured.
+"""The recorder: the values of one trace, the facts that it used, and the arrays that it captured.
 
-The recorder resolves operands, applies rows through the builder with NumPy's promotion, and answers questions about
-sizes from the sizes of the call at hand, writing down each answer that was not proved: an outcome (`decide`) or a value
-(`pin`), as guards.
+The recorder resolves operands, records ops through the builder with NumPy's promotion, and answers questions about
+sizes. It answers from a proof where one exists, else from the sizes of the current call. Each unproved answer becomes
+a guard: of an outcome (`decide`) or of a value (`pin`).
 
-Knows: the IR, rows, promotion, guards, how operands are named in messages. Must not know: NumPy's functions and their
-signatures, pytrees, what a fused function is.
+Must not know: NumPy's functions and their signatures, pytrees, fused functions.
 """
 
 from __future__ import annotations
@@ -46,16 +45,17 @@ current: ContextVar[Recorder | None] = ContextVar("tracefuse_recorder", default=
 
 @dataclass(slots=True)
 class Capture:
-    """An array that the function closed over. array: the object; number: its input."""
+    """An array that the function closes over. array: the object; number: its input."""
 
     array: Any
     number: int
 
 
 class Recorder(Assumptions):
-    """One trace. `traced_type` is the class of the names that it hands out.
+    """One trace. `traced_type` is the class of the traced values that it creates.
 
-    device: the GPU of the arguments, None for the host. is_placed: whether an array or a `device=` has said so.
+    device: the GPU of the arguments, None for the host. is_placed: whether an array or a `device=` argument fixed
+    it.
     """
 
     def __init__(self, traced_type: type[Traced], function: str = "the function") -> None:
@@ -66,11 +66,12 @@ class Recorder(Assumptions):
         self.scalar_guards: list[ScalarGuard] = []
         self.contents = KnownContents(self)
         self.captures: dict[int, Capture] = {}
-        # Arrays that the function can reach by name, by id: their paths.
+        # Paths of the arrays that the function can reach by name, by array id.
         self.captured_paths: dict[int, str] = {}
-        # What `debug_print` was given: (format, structures of the values, their leaves).
+        # Arguments of each `debug_print`: (format, structures of the values, their leaves).
         self.prints: list[tuple[str, tuple[Any, ...], tuple[Any, ...]]] = []
-        # Arguments that the function changes in place, by the number of their input: the name of what they become.
+        # Arguments that the function updates in place: maps the number of the input to the traced value that
+        # replaces it.
         self.updated: dict[int, Traced] = {}
         self.device: int | None = None
         self.is_placed = False
@@ -81,7 +82,7 @@ class Recorder(Assumptions):
     # -- inputs -----------------------------------------------------------------------------------------------------
 
     def tensor_argument(self, array_shape: Sequence[int], dtype: DType, name: str, where: str | None) -> Traced:
-        """An array argument: extents of 1 are known, the others symbolic, with the sizes at hand as hints."""
+        """Adds an array argument. Extents of 1 are static; others are symbolic, with the current sizes as hints."""
         for axis, extent in enumerate(array_shape):
             self.hints[-(self._axes + axis + 1)] = int(extent)
         self._axes += len(array_shape)
@@ -92,7 +93,7 @@ class Recorder(Assumptions):
         return traced
 
     def scalar_argument(self, value: Any, dtype: DType, weak: str | None, name: str, where: str | None) -> Any:
-        """A host scalar: a size for Python's ints, else a traced scalar."""
+        """Adds a host scalar: a size for a Python int, else a traced scalar."""
         number = self.builder.scalar_input(dtype, name=name, where=where)
         self.hints[number] = value
         extent = self.builder.values[number].extent
@@ -102,7 +103,7 @@ class Recorder(Assumptions):
         return self.traced_type(self, number, weak, lambda facts: facts[number])
 
     def capture(self, array: Any) -> Traced:
-        """An array that the trace did not get as an argument; the same object is the same input."""
+        """Adds an array that is not an argument as an input; the same object maps to the same input."""
         found = self.captures.get(id(array))
         if found is None:
             traced = self.tensor_argument(array.shape, dtype_of(array.dtype), f"captured{len(self.captures)}", None)
@@ -113,7 +114,10 @@ class Recorder(Assumptions):
         return self.traced_type(self, found.number)
 
     def require_device(self, device: Any) -> None:
-        """The `device=` of a function that makes an array: that of the arguments, or the one for all where none is."""
+        """Checks the `device=` of a creation function against the arguments.
+
+        Without arguments the first such call sets the device, and all others must agree.
+        """
         if device is None:
             return
         number = arrays.device_number(device)
@@ -135,7 +139,7 @@ class Recorder(Assumptions):
             )  # fmt: skip
 
     def scalar(self, extent: Extent) -> Traced:
-        """An extent as a weak scalar of the graph."""
+        """Returns an extent as a weak scalar of the graph."""
         self.check_alive()
         extent = self.simplify(extent)
         number = self._scalars.get(extent)
@@ -145,12 +149,12 @@ class Recorder(Assumptions):
                 row, (), {"value": extent}, dtypes.int64, (dtypes.int64,), where=source.user_line(), extents=(extent,)
             )
             self._scalars[extent] = number
-        # An argument of the function keeps NumPy's promotion under NumPy's functions; a size stays weak.
+        # Under NumPy's functions an argument keeps NumPy's promotion, while a size stays weak.
         sized = any(s.id is not None and s.id < 0 for s in symbols(extent)) or isinstance(extent, int)
         return self.traced_type(self, number, "int", lambda facts: evaluate(extent, facts), sized)
 
     def value_of(self, traced: Traced, reason: str) -> Any:
-        """The Python value of a host scalar, which from here on is guarded."""
+        """Returns the Python value of a host scalar and guards it."""
         self.check_alive()
         assert traced.read is not None
         extent = traced.value.extent
@@ -163,13 +167,13 @@ class Recorder(Assumptions):
     # -- messages ---------------------------------------------------------------------------------------------------
 
     def describe(self, number: int, named: Any = None) -> str:
-        """What a message calls a value: its name, if it has one, and its line."""
+        """Describes a value for a message: its name, if it has one, and its line."""
         value = self.builder.values[number]
         name = value.name or (None if named is None else source.local_name(named))
         return ", ".join(part for part in (name, value.where) if part) or f"value {number}"
 
     def depends_on(self, number: int) -> list[str]:
-        """The names of the arguments that a value is computed from."""
+        """Returns the names of the arguments that a value depends on."""
         reached, names = {number}, []
         for node in reversed(self.builder.nodes):
             if reached.intersection(node.outputs):
@@ -182,7 +186,7 @@ class Recorder(Assumptions):
     # -- operands ---------------------------------------------------------------------------------------------------
 
     def resolve(self, value: Any) -> Resolved:
-        """What an operand is: a value of the fusion or a literal, with its part in promotion."""
+        """Resolves an operand to a value of the fusion or a literal, with its role in promotion."""
         if isinstance(value, Traced):
             if value.recorder is not self:
                 value.recorder.check_alive()
@@ -217,12 +221,12 @@ class Recorder(Assumptions):
             )  # fmt: skip
         return self.resolve(self.capture(value))
 
-    # -- applying rows ----------------------------------------------------------------------------------------------
+    # -- recording ops ---------------------------------------------------------------------------------------------
 
     def pointwise(
         self, row: Pointwise, operands: Sequence[Any], *, compute_in: DType | None = None, **attributes: Any
     ) -> Any:
-        """Applies a pointwise row with NumPy's promotion and broadcasting."""
+        """Records a pointwise op with NumPy's promotion and broadcasting."""
         where = source.user_line()
         resolved = [self.resolve(o) for o in operands]
         promoted = resolved[1:] if row.promotion == "where" else resolved
@@ -263,15 +267,15 @@ class Recorder(Assumptions):
             self.builder.reading, self.builder.named = (), ()
         read = None
         if self.builder.values[number].is_tensor:
-            weak = None  # an array promotes by its type, also one that is made of Python's numbers
+            weak = None  # an array promotes by its dtype, even one created from Python numbers
         elif isinstance(row, Pointwise):
             read = reader_of(row, [r.read for r in resolved], compute, result, weak)
         return self.traced_type(self, number, weak, read, weak is not None and all(r.sized for r in resolved))
 
     def _settled(self, resolved: Sequence[Resolved]) -> Sequence[Resolved]:
-        """Operands whose computed extents are compared with others: whether such an extent is 1 is guarded.
+        """Decides whether each computed extent is 1 before it is compared with others, and guards the answer.
 
-        (For an axis of an argument that is in the key of the trace.)
+        (For an axis of an argument the key of the trace holds that answer.)
         """
         rank = max((len(r.shape) for r in resolved), default=0)
         ones: dict[int, list[int]] = {}
@@ -290,7 +294,7 @@ class Recorder(Assumptions):
         return result
 
     def with_ones(self, traced: Any, axes: Sequence[int]) -> Traced:
-        """The same value with extents that were decided to be 1 spelled so."""
+        """Returns the same value with static extents for axes that were decided to have extent 1."""
         flags = tuple(k in axes for k in range(len(traced.extents)))
         dropped = self.movement("squeeze", [traced], dims=tuple(axes))
         return self.movement("broadcast", [dropped], is_broadcast_dim=flags)  # type: ignore[no-any-return]
@@ -299,7 +303,7 @@ class Recorder(Assumptions):
         self, row: Reduction, operand: Any, axes: Sequence[int], keepdims: bool, dtype: DType | None = None,
         **attributes: Any,
     ) -> Any:  # fmt: skip
-        """Applies a reduction row. dtype: the user's own choice of the result type."""
+        """Records a reduction op. dtype: the result type that the user chose."""
         where = source.user_line()
         resolved = self.resolve(operand)
         own = resolved.dtype or promote_numpy((), (resolved.weak or "float",))
@@ -312,7 +316,7 @@ class Recorder(Assumptions):
         return self._apply(row, [resolved], attributes, compute, result, None, where)
 
     def movement(self, name: str, operands: Sequence[Any], *, dtype: DType | None = None, **attributes: Any) -> Any:
-        """Applies a movement by name."""
+        """Records a movement op by name."""
         row = REGISTRY[name]
         assert isinstance(row, Movement)
         resolved = [self.resolve(o) for o in operands]
@@ -326,7 +330,7 @@ class Recorder(Assumptions):
         return self._apply(row, resolved, extents, dtype, dtype, None, source.user_line())
 
     def library(self, row: Op, operands: Sequence[Any], *, dtype: DType | None = None, **attributes: Any) -> Any:
-        """Applies a library row; operands that hold data are promoted to their common type. dtype: the user's own."""
+        """Records a library op with data operands promoted to their common type. dtype: the user's result type."""
         where = source.user_line()
         resolved = [self.resolve(o) for o in operands]
         assert isinstance(row, Library)
@@ -341,13 +345,13 @@ class Recorder(Assumptions):
         return self._apply(row, settled, attributes, compute, result, None, where)
 
     def _settled_batch(self, resolved: Sequence[Resolved]) -> Sequence[Resolved]:
-        """As _settled for the leading axes of a matrix product."""
+        """Applies _settled to the leading axes of a matrix product."""
         batch = [replace(r, shape=r.shape[:-2]) for r in resolved]
         settled = self._settled(batch)
         return [old if new is lead else new for old, lead, new in zip(resolved, batch, settled, strict=True)]
 
     def plain(self, attribute: Any) -> Any:
-        """An attribute with every size replaced by its extent."""
+        """Returns an attribute with every size replaced by its extent."""
         if isinstance(attribute, SymbolicSize):
             return self.simplify(attribute.extent)
         if isinstance(attribute, Expression):
@@ -357,15 +361,15 @@ class Recorder(Assumptions):
         return attribute
 
     def sizes(self, extents: Sequence[Extent]) -> tuple[Any, ...]:
-        """Extents as what the user sees."""
+        """Converts extents to sizes for the user."""
         return tuple(wrap(self.simplify(e), self) for e in extents)
 
     def rename(self, number: int, name: str) -> None:
-        """Gives a value the name that messages and listings use."""
+        """Sets the name of a value for messages and listings."""
         self.builder.values[number] = replace(self.builder.values[number], name=name)
 
     def build(self) -> Fusion:
-        """The recorded fusion; afterwards nothing more can be recorded."""
+        """Returns the recorded fusion; nothing can be recorded afterwards."""
         fusion = self.builder.build()
         self.alive = False
         return fusion

@@ -1,10 +1,10 @@
-"""The function that a trace runs: the user's own code, with recording functions in place of NumPy's.
+"""Clones the user's function for a trace, with recording functions in place of NumPy's.
 
-NumPy's creation functions do not ask a traced size whether they should record, and what they make could not be written
-with traced elements. The clone has the user's code and an overlay of its globals and cells in which NumPy's modules and
-those functions are replaced; every other name is looked up where it is. Neither NumPy nor the user's modules change.
+NumPy's creation functions do not dispatch on a traced size, and traced elements cannot be written into their results.
+The clone has the user's code and an overlay of its globals and cells that replaces NumPy's modules and those
+functions. Every other name is looked up in its original scope. Neither NumPy nor the user's modules change.
 
-Knows: functions, cells, modules. Must not know: what the replacements record.
+Must not know: what the replacements record.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Replacements = Mapping[int, Callable[..., Any]]
 
 
 class RecordingModule(ModuleType):
-    """A module in which some functions are replaced by recording ones."""
+    """A module in which recording functions replace some functions."""
 
     def __init__(self, module: ModuleType, replacements: Replacements) -> None:
         super().__init__(module.__name__)
@@ -35,7 +35,7 @@ class RecordingModule(ModuleType):
 
 
 class _Overlay(dict[str, Any]):
-    """Globals in which some names are replaced; the others are those of the module, as they are at each lookup."""
+    """Globals with some names replaced; lookups of all other names read the module's current globals."""
 
     def __init__(self, names: dict[str, Any]) -> None:
         super().__init__(__builtins__=names.get("__builtins__", builtins))
@@ -55,7 +55,7 @@ class _Overlay(dict[str, Any]):
 
 
 def clone(function: Any, replacements: Replacements, modules: tuple[ModuleType, ...], names: CodeNames) -> Any:
-    """`function` with recording functions, or itself where its code reads none of them."""
+    """Returns `function` with recording functions, or `function` itself if its code reads none of them."""
     if isinstance(function, MethodType):
         inner = clone(function.__func__, replacements, modules, names)
         return function if inner is function.__func__ else MethodType(inner, function.__self__)
@@ -69,7 +69,7 @@ def clone(function: Any, replacements: Replacements, modules: tuple[ModuleType, 
 
 
 def _reached(function: FunctionType, names: CodeNames) -> list[FunctionType]:
-    """The functions of the user's that it can call by a global or a cell, itself first; none that binds a global."""
+    """Returns the user functions reachable by a global or a cell, `function` first; none that binds a global."""
     reached: dict[int, FunctionType] = {}
     waiting = [function]
     while waiting:
@@ -82,14 +82,14 @@ def _reached(function: FunctionType, names: CodeNames) -> list[FunctionType]:
 
 
 def _named(function: FunctionType, names: CodeNames) -> Iterator[tuple[str, Any]]:
-    """What a function reads by a global or a cell."""
+    """Yields the names and values that a function reads by a global or a cell."""
     table = function.__globals__
     yield from ((name, table[name]) for name in names.of(function.__code__).globals if name in table)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents
         except ValueError:
-            continue  # a cell that is not filled yet
+            continue  # the cell is still empty
 
 
 def _reads(
@@ -105,7 +105,7 @@ def _reads(
 
 
 class _Cloning:
-    """Clones of functions that call one another, each made once."""
+    """Clones functions that call one another, each once."""
 
     def __init__(
         self, replacements: Replacements, modules: tuple[ModuleType, ...], names: CodeNames,
@@ -147,7 +147,7 @@ class _Cloning:
         try:
             value = cell.cell_contents
         except ValueError:
-            return False  # not filled yet
+            return False  # the cell is still empty
         return id(value) in self.cloned or id(value) in self.modules or id(value) in self.replacements
 
     def _instead(self, value: Any) -> Any:
@@ -163,14 +163,14 @@ def _is_of_library(module: str | None) -> bool:
 
 
 def _binds_globals(code: CodeType) -> bool:
-    """Whether the code, or a function inside it, binds a global name: that must reach the module itself."""
+    """Whether the code, or a function inside it, binds a global name: such a binding must reach the module itself."""
     return any(
         i.opname in ("STORE_GLOBAL", "DELETE_GLOBAL") for inner in _codes(code) for i in dis.get_instructions(inner)
     )
 
 
 def _rebound(code: CodeType) -> set[str]:
-    """The names of cells that the code, or a function inside it, binds."""
+    """Returns the names of cells that the code, or a function inside it, binds."""
     stores = ("STORE_DEREF", "DELETE_DEREF")
     return {i.argval for inner in _codes(code) for i in dis.get_instructions(inner) if i.opname in stores}
 

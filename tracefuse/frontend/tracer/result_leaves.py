@@ -1,6 +1,6 @@
-"""Where each leaf of a result comes from at every call.
+"""The source of each leaf of a result at every call.
 
-Knows: positions, extents, the facts of a call. Must not know: traces, how anything runs.
+Must not know: traces, how anything runs.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from tracefuse.ir.extents import Extent
 
 @dataclass(frozen=True, slots=True)
 class OutputLeaf:
-    """An output of the fusion. position: among all outputs."""
+    """An output of the fusion. position: its index among all outputs."""
 
     position: int
 
 
 @dataclass(frozen=True, slots=True)
 class ArgumentLeaf:
-    """An argument, returned as it is. position: among the leaves of the call."""
+    """An argument, returned unchanged. position: its index among the leaves of the call."""
 
     position: int
 
@@ -35,14 +35,14 @@ class ConstantLeaf:
 
 @dataclass(frozen=True, slots=True)
 class SizeLeaf:
-    """A size, which is a Python integer."""
+    """A size, returned as a Python integer."""
 
     extent: Extent
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NumberLeaf:
-    """A number that the host computes. read: from the extents and scalars of the call, by id."""
+    """A number that the host computes. read: computes it from the extents and scalars of the call, by id."""
 
     read: Callable[[Mapping[int, Any]], Any]
 
@@ -52,5 +52,5 @@ PrintedLeaf: TypeAlias = OutputLeaf | ConstantLeaf | NumberLeaf
 
 
 def count_outputs(leaves: Iterable[ResultLeaf]) -> int:
-    """How many leaves are outputs of the fusion."""
+    """Returns the number of leaves that are outputs of the fusion."""
     return sum(isinstance(leaf, OutputLeaf) for leaf in leaves)

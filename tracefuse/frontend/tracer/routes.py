@@ -1,9 +1,9 @@
-"""Routes: how a value that a function reads is found again at a later call, as data.
+"""Routes: data that describes how a later call reads a captured value again.
 
-A route begins at an object or at the `self` of the call, and goes on by attributes, entries, cells and calls. As data
-it is followed here, one step after another, or written into the code of a call, where routes share their beginnings.
+A route begins at an object or at the `self` of the call, and continues through attributes, entries, cells and calls.
+This module follows a route step by step. Generated call code can also inline routes and share their common prefixes.
 
-Knows: attributes, entries, cells. Must not know: functions, names, arrays.
+Must not know: functions, names, arrays.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _FOLLOW: dict[str, Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Route:
-    """One step of a route. before: the step that it goes on from, or None at the beginning.
+    """One step of a route. before: the previous step, or None for the first.
 
-    kind: "object" (key is it), "self", or after another step "attribute" (key: its name), "entry" (key: its index),
-    "cell" (what it holds) or "call" (key: the function of what was found).
+    kind: "object" (key is the object), "self", or after another step "attribute" (key: its name), "entry" (key: its
+    index), "cell" (the cell's contents) or "call" (key: the function to apply to the current object).
     """
 
     before: Route | None
@@ -40,14 +40,14 @@ class Route:
 
     @property
     def beginning(self) -> Route:
-        """Its first step."""
+        """Returns the first step."""
         step = self
         while step.before is not None:
             step = step.before
         return step
 
     def follow(self, bound: Any) -> Any:
-        """What is there now. bound: the object that a method is bound to, or None."""
+        """Returns the current value at the route. bound: the object that a method is bound to, or None."""
         steps: list[Route] = []
         step = self
         while step.before is not None:
@@ -60,7 +60,7 @@ class Route:
 
 
 def to(value: Any) -> Route:
-    """The route to this very object."""
+    """Returns the route to this object itself."""
     return Route(None, "object", value)
 
 

@@ -1,8 +1,8 @@
-"""Shapes, indices and several arrays, on traced values: reshape, transpose, broadcast, index, concatenate.
+"""Shape operations on traced values: reshape, transpose, broadcast, index, concatenate.
 
-A result that NumPy would make as a view is recorded as one, so that a change in place can tell.
+A result that is a view in NumPy is recorded as a view, so that in-place writes propagate.
 
-Knows: the recorder, movement rows, NumPy's rules for shapes and keys. Must not know: which protocol called it.
+Must not know: the NumPy protocol that called it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tracefuse.ir.fusion import Shape
 
 
 def _extents(shape: Any, recorder: Recorder) -> tuple[Extent, ...]:
-    """A shape parameter: an integer or a sequence of integers and sizes."""
+    """Converts a shape parameter, an integer or a sequence of integers and sizes, to extents."""
     entries = shape if isinstance(shape, (tuple, list)) else (shape,)
     result = []
     for entry in entries:
@@ -45,7 +45,7 @@ def _extents(shape: Any, recorder: Recorder) -> tuple[Extent, ...]:
 
 
 def new_shape(shape: Any, recorder: Recorder) -> tuple[Extent, ...]:
-    """The shape of an array to be made: no entry may be negative."""
+    """Converts the shape of a new array to extents; no entry may be negative."""
     extents = _extents(shape, recorder)
     for extent in extents:
         message, hint = "negative dimensions are not allowed: {right}", "sizes are at least 0"
@@ -55,7 +55,7 @@ def new_shape(shape: Any, recorder: Recorder) -> tuple[Extent, ...]:
 
 @located
 def reshape(x: Any, shape: Any, order: str | None = "C") -> Any:
-    """The same elements in row-major order; one entry of `shape` may be -1."""
+    """Returns the same elements in row-major order; one entry of `shape` may be -1."""
     if order not in ("C", None):
         if order == "F":
             entries = shape if isinstance(shape, (tuple, list)) else (shape,)
@@ -81,7 +81,7 @@ def _is_minus_one(extent: Extent, recorder: Recorder) -> bool:
 
 
 def _quotient(total: Extent, others: Extent, recorder: Recorder) -> Extent:
-    """What -1 stands for: total / others, which must divide."""
+    """Returns the extent that -1 stands for: total / others, which must divide."""
     exact = divide_exactly(total, others)
     if exact is not None:
         return exact
@@ -96,7 +96,7 @@ def _quotient(total: Extent, others: Extent, recorder: Recorder) -> Extent:
 
 @located
 def transpose(x: Any, axes: Any = None) -> Any:
-    """Axis k of the result is axis axes[k] of x; without axes they are reversed."""
+    """Permutes axes: axis k of the result is axis axes[k] of x. Without axes it reverses them."""
     traced = as_tensor(x)
     rank = len(traced.extents)
     if axes is None:
@@ -146,7 +146,7 @@ def squeeze(x: Any, axis: Any = None) -> Any:
     else:
         dims = axes_of(axis, len(extents))
         for dim in dims:
-            # For an axis of an argument this is in the key of the trace, so that it is known here.
+            # For an axis of an argument the answer is in the key of the trace, so it is known here.
             if not traced.recorder.decide(extents[dim], "==", 1, "squeeze"):
                 size = traced.recorder.known(extents[dim])
                 message = f"squeeze: axis {dim} has extent {size}"
@@ -158,7 +158,7 @@ def squeeze(x: Any, axis: Any = None) -> Any:
 
 @located
 def expand_dims(x: Any, axis: Any) -> Any:
-    """Adds axes of extent 1 at the positions `axis` of the result."""
+    """Inserts axes of extent 1 at the positions `axis` of the result."""
     traced = as_tensor(x)
     places = axis if isinstance(axis, (tuple, list)) else (axis,)
     rank = len(traced.extents) + len(places)
@@ -169,7 +169,7 @@ def expand_dims(x: Any, axis: Any) -> Any:
 
 @located
 def broadcast_to(x: Any, shape: Any) -> Any:
-    """Repeats axes of extent 1 up to `shape`."""
+    """Repeats axes of extent 1 to match `shape`."""
     traced = as_tensor(x)
     recorder = traced.recorder
     target = new_shape(shape, recorder)
@@ -195,7 +195,7 @@ def broadcast_to(x: Any, shape: Any) -> Any:
 
 @located
 def getitem(x: Traced, key: Any) -> Any:
-    """x[key] for integers, slices, None, `...` and integer arrays."""
+    """Returns x[key] for integers, slices, None, `...` and integer arrays."""
     traced = as_tensor(x)
     recorder, shape = traced.recorder, traced.extents
     plan = plan_of(key, shape, recorder)
@@ -203,25 +203,25 @@ def getitem(x: Traced, key: Any) -> Any:
     if plan.arrays:
         return _at_arrays(result, axes_of_arrays(plan, len(shape)), plan.together)
     if recorder.device is None and _is_element(key, plan):
-        return recorder.traced_type(recorder, result.number)  # a NumPy scalar: no view
+        return recorder.traced_type(recorder, result.number)  # a NumPy scalar is not a view
     return views.alias(traced) if result is traced else result
 
 
 def _is_element(key: Any, plan: IndexPlan) -> bool:
-    """Whether a key is an integer for each axis, so that NumPy gives a scalar."""
+    """Whether a key has an integer for each axis, so that NumPy returns a scalar."""
     parts = key if isinstance(key, tuple) else (key,)
     return not plan.new_axes and not any(part is Ellipsis for part in parts)
 
 
 def axes_of_arrays(plan: IndexPlan, rank: int) -> dict[int, Any]:
-    """The integer arrays of a key by the axis of what its basic part selects."""
+    """Maps each axis of the view that a key's basic part selects to the integer array that indexes it."""
     own = [axis for axis in range(rank) if axis not in plan.drops]
     place = dict(zip(own, (k for k, new in enumerate(plan.new_axes) if not new), strict=True))
     return {place[axis]: index for axis, index in plan.arrays.items()}
 
 
 def view_at(traced: Traced, plan: IndexPlan) -> Traced:
-    """What the basic part of a key selects, as a view; the name itself where that is all of it."""
+    """Returns the view that the basic part of a key selects; the traced value itself if that is all of it."""
     shape, result = traced.extents, traced
     if plan.flips:
         result = views.take_view("flip", result, dims=tuple(plan.flips))
@@ -236,7 +236,7 @@ def view_at(traced: Traced, plan: IndexPlan) -> Traced:
 
 
 def _at_arrays(x: Traced, arrays: Mapping[int, Any], together: bool) -> Any:
-    """The elements at integer positions along several axes at once; the arrays broadcast with one another."""
+    """Gathers elements at integer positions along several axes at once; the arrays broadcast against each other."""
     axes = list(arrays)
     first = axes[0] if together else 0
     if not together:
@@ -250,7 +250,10 @@ def _at_arrays(x: Traced, arrays: Mapping[int, Any], together: bool) -> Any:
 
 
 def joined_positions(arrays: Sequence[Any], sizes: Sequence[Any]) -> Any:
-    """Positions in the axis that several are joined to; where one is outside, a position outside of that."""
+    """Returns positions in the axis that several axes are joined into.
+
+    If one position is out of range, so is the joined position.
+    """
     inside: Any = True
     joined: Any = 0
     for array, size in zip(arrays, sizes, strict=True):
@@ -269,7 +272,7 @@ def joined_positions(arrays: Sequence[Any], sizes: Sequence[Any]) -> Any:
 
 @located
 def take(x: Any, indices: Any, axis: Any = None) -> Any:
-    """The elements at integer positions along an axis; the axes of `indices` take its place."""
+    """Returns the elements at integer positions along an axis; the axes of `indices` replace it."""
     if axis is None:
         return take(reshape(x, -1), indices, 0)
     traced = as_tensor(x)
@@ -291,7 +294,7 @@ def take(x: Any, indices: Any, axis: Any = None) -> Any:
 
 @located
 def concatenate(arrays: Sequence[Any], axis: Any = 0, dtype: Any = None) -> Any:
-    """Arrays one after another along an axis; None flattens them first."""
+    """Joins arrays along an axis; axis None flattens them first."""
     parts = [as_tensor(a) for a in arrays]
     if not parts:
         raise ShapeError("need at least one array to concatenate")
@@ -308,7 +311,7 @@ def concatenate(arrays: Sequence[Any], axis: Any = 0, dtype: Any = None) -> Any:
 
 
 def stack(arrays: Sequence[Any], axis: Any = 0, dtype: Any = None) -> Any:
-    """Arrays along a new axis."""
+    """Joins arrays along a new axis."""
     parts = [as_tensor(a) for a in arrays]
     if not parts:
         raise ShapeError("need at least one array to stack", where=source.user_line())
@@ -318,7 +321,7 @@ def stack(arrays: Sequence[Any], axis: Any = 0, dtype: Any = None) -> Any:
 
 
 def broadcast_shape(shapes: Sequence[Shape], recorder: Recorder) -> Shape:
-    """The shape that `shapes` broadcast to; what must be equal becomes a requirement."""
+    """Returns the shape that `shapes` broadcast to, and requires the extents to match."""
 
     def require(left: Extent, relation: str, right: Extent, message: str, hint: str) -> None:
         recorder.builder.require(left, relation, right, f"broadcast: {message}", hint, source.user_line())
@@ -327,5 +330,5 @@ def broadcast_shape(shapes: Sequence[Shape], recorder: Recorder) -> Shape:
 
 
 def new_shape_entries(entries: Sequence[Any], recorder: Recorder) -> tuple[Extent, ...]:
-    """Integers and sizes as extents, of any sign."""
+    """Converts integers and sizes of any sign to extents."""
     return _extents(tuple(entries), recorder)

@@ -1,6 +1,6 @@
-"""`stream_parallel`: in a fused function, a value that is computed slice by slice on streams.
+"""`stream_parallel`: computes a value of a fused function slice by slice on streams.
 
-Knows: the recorder, marks of values. Must not know: how slices are made or run.
+Must not know: how slices are made or run.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tracefuse.ir.parallel_types import StreamAxis
 
 @located
 def stream_parallel(x: Any, axis: int = 0, pieces: int | None = None) -> Any:
-    """`x`, whose slices along `axis` are computed on streams when the fused function runs.
+    """Returns `x`, with the slices along `axis` computed on streams when the fused function runs.
 
-    pieces: into how many parts the axis is cut; None is one slice an index. Values that follow each other and are cut
-    alike share a loop. An argument is copied. Outside of a fused function `x` comes back as it is. Raises ShapeError
-    for an axis that there is not or for no pieces; UnsupportedError, when the function is compiled, where slices of `x`
-    are not independent.
+    pieces: the number of chunks of the axis; None makes one slice per index. Consecutive values with equal chunks
+    share a stream-parallel loop. An argument is copied. Outside a fused function it returns `x` unchanged. Raises
+    ShapeError if the axis does not exist or `pieces` is not positive. Compilation raises UnsupportedError if slices
+    of `x` are not independent.
     """
     if not isinstance(x, Traced):
         return x
@@ -33,7 +33,7 @@ def stream_parallel(x: Any, axis: int = 0, pieces: int | None = None) -> Any:
     if pieces is not None and (isinstance(pieces, bool) or operator.index(pieces) < 1):
         raise ShapeError(f"stream_parallel: {pieces!r} pieces", hint="give 1 or more", where=source.user_line())
     if traced.extents[place] == 1:
-        return x  # one slice is the whole
+        return x  # a single slice is the whole array
     builder = traced.recorder.builder
     if traced.number in builder.inputs or traced.value.stream is not None:
         traced = copy(traced)

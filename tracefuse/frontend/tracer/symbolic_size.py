@@ -1,10 +1,10 @@
-"""Symbolic sizes: what `x.shape[0]` and a Python int argument are while a function is traced.
+"""Symbolic sizes: the values of `x.shape[0]` and of a Python int argument while a function is traced.
 
-Integer arithmetic, `//`, `%`, min and max stay symbolic. A comparison guards its outcome, never the values. What needs
-the number itself (`int()`, `range`, `hash`, `math.*`) guards the value. Beside a float or a tensor a size becomes a
-weak scalar of the graph.
+Integer arithmetic, `//`, `%`, min and max stay symbolic. A comparison guards its outcome, never the values. An
+operation that needs the number itself (`int()`, `range`, `hash`, `math.*`) guards the value. Combined with a float or
+a tensor, a size becomes a weak scalar of the graph.
 
-Knows: extents and what a recorder can be asked. Must not know: operations, tensors.
+Must not know: operations, tensors.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from tracefuse.ir.extents import Expression, Extent, evaluate, floordiv, is_nonn
 
 
 class Decisions(Protocol):
-    """What a size asks of the recorder that it belongs to."""
+    """The part of the recorder's interface that a size uses."""
 
     hints: dict[int, int]
 
     def decide(self, left: Extent, relation: str, right: Extent, reason: str) -> bool:
-        """The outcome of a comparison; guarded where it is not proved."""
+        """Returns the outcome of a comparison, and guards it unless it is proved."""
 
     def pin(self, extent: Extent, reason: str) -> int:
-        """The value of an extent, which from here on is guarded."""
+        """Returns the value of an extent and guards it."""
 
     def scalar(self, extent: Extent) -> Any:
-        """The extent as a weak scalar of the graph."""
+        """Returns the extent as a weak scalar of the graph."""
 
     def check_alive(self) -> None:
-        """TraceError once the trace is over."""
+        """Raises TraceError once the trace is over."""
 
 
 class SymbolicSize:
-    """An integer that is known only at the call: an extent of an argument, or arithmetic of such."""
+    """An integer that is known only at the call: an extent of an argument, or integer arithmetic on extents."""
 
     __slots__ = ("_recorder", "extent")
     __array_priority__ = 1000
@@ -55,7 +55,7 @@ class SymbolicSize:
         return wrap(operation(self.extent, extent), self._recorder)
 
     def _scalar_with(self, other: object, name: str) -> Any:
-        """The same operation on the weak scalar that this size is; NotImplemented for what is no operand."""
+        """Applies the operation to this size as a weak scalar; NotImplemented if `other` is not an operand."""
         if not isinstance(other, (float, complex, SymbolicSize, int)):
             return NotImplemented
         right = other._recorder.scalar(other.extent) if isinstance(other, SymbolicSize) else other
@@ -90,7 +90,10 @@ class SymbolicSize:
         return self._scalar_with(other, "__rmul__") if found is NotImplemented else found
 
     def _divided(self, dividend: Extent, divisor: Extent, operation: Any) -> Any:
-        """Quotient or remainder: the normal form holds for positive divisors, others are taken by value."""
+        """Returns a quotient or remainder.
+
+        The normal form requires a positive divisor. For any other divisor the values are guarded.
+        """
         recorder = self._recorder
         if not is_nonnegative(divisor - 1) and not recorder.decide(1, "<=", divisor, "a positive divisor"):
             dividend = recorder.pin(dividend, "a division by a size below 1")
@@ -179,7 +182,7 @@ class SymbolicSize:
     def __invert__(self) -> Any:
         return wrap(-self.extent - 1, self._recorder)
 
-    # -- comparisons: the outcome is guarded -----------------------------------------------------------------------
+    # -- comparisons guard their outcome ---------------------------------------------------------------------------
 
     def _compare(self, other: object, relation: str, *, swap: bool = False, shift: int = 0) -> Any:
         extent = extent_of(other)
@@ -216,7 +219,7 @@ class SymbolicSize:
     def __bool__(self) -> bool:
         return not self._recorder.decide(self.extent, "==", 0, "bool() of a size")
 
-    # -- the value itself is asked for: it is guarded --------------------------------------------------------------
+    # -- conversions to a number guard the value -------------------------------------------------------------------
 
     def __index__(self) -> int:
         return self._recorder.pin(
@@ -250,7 +253,7 @@ class SymbolicSize:
 
     @property
     def hint(self) -> int:
-        """The value in the call that is being traced; using it records nothing."""
+        """The value in the current call; reading it records nothing."""
         return evaluate(self.extent, self._recorder.hints)
 
     @property
@@ -276,24 +279,24 @@ class SymbolicSize:
 
 
 def wrap(extent: Extent, recorder: Decisions) -> Any:
-    """A size, or the int that it is."""
+    """Returns an extent as a size, or as an int if it is constant."""
     return extent if isinstance(extent, int) else SymbolicSize(extent, recorder)
 
 
 def extent_of(value: object) -> Extent | None:
-    """The extent that a size or an int is; None for anything else."""
+    """Returns the extent of a size or an int; None for any other value."""
     if isinstance(value, SymbolicSize):
         return value.extent
     return int(value) if isinstance(value, int) else None
 
 
 def smallest(a: Any, b: Any, recorder: Decisions) -> Any:
-    """min(a, b) of sizes, symbolic."""
+    """Returns min(a, b) of sizes, symbolic."""
     return wrap(minimum(_known(a), _known(b)), recorder)
 
 
 def largest(a: Any, b: Any, recorder: Decisions) -> Any:
-    """max(a, b) of sizes, symbolic."""
+    """Returns max(a, b) of sizes, symbolic."""
     return wrap(maximum(_known(a), _known(b)), recorder)
 
 

@@ -1,6 +1,6 @@
-"""The builder of a trace: what is required of extents names the operands that have them.
+"""The builder of a trace: adds the names of operands to requirements on extents.
 
-Knows: the IR's builder, requirements. Must not know: rows, NumPy's functions.
+Must not know: ops, NumPy's functions.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class TraceBuilder(FusionBuilder):
-    """Names the operands in what is required of them, and knows how values were made.
+    """Adds operand names to requirements, and knows the node that computes each value.
 
-    reading, named (to be set): the operands of the op at hand, and the traced values that they are. makers: the node of
-    each value. constants: arrays made during the trace, by their input. independent: values that depend on no argument.
+    reading, named (to be set): the operands of the current op, and their traced values. makers: the node of each
+    value. constants: arrays created during the trace, by their input. independent: values that depend on no argument.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -44,12 +44,12 @@ class TraceBuilder(FusionBuilder):
         return numbers
 
     def add_constant(self, number: int, array: Any) -> None:
-        """Says that an input is an array that was made during the trace."""
+        """Records that an input is an array created during the trace."""
         self.constants[number] = array
         self.independent.add(number)
 
     def is_same_value(self, one: int, other: int, most: int = 8) -> bool:
-        """Whether two values are made by the same operations of the same values, at most `most` of them."""
+        """Whether the same operations on the same values compute two values; compares at most `most` operations."""
         pairs = [(one, other)]
         while pairs:
             left, right = pairs.pop()
@@ -80,7 +80,7 @@ class TraceBuilder(FusionBuilder):
         super().require(left, relation, right, message, hint, where, kind)
 
     def _whose(self, extent: Extent, start: int) -> tuple[int, str]:
-        """The first operand from `start` on that has this extent, and what to say of it."""
+        """Returns the first operand from `start` on that has this extent, and its description."""
         for position in range(start, len(self.reading)):
             operand = self.reading[position]
             if isinstance(operand, int) and extent in [self._recorder.simplify(e) for e in self.values[operand].shape]:

@@ -1,10 +1,10 @@
 """Traced values: names for values of the fusion that is being recorded.
 
-A name stands for an array of NumPy's. Names that share memory there form a tree: a view knows the name it was taken
-from and the step that leads to it, and the name at the root owns the memory. A write through any of them advances the
-version of the memory, and a name that is behind reads its elements from the name it was taken from again.
+A name stands for a NumPy array. Names that share memory form a tree: a view knows its base name and the step that
+leads from the base to the view, and the root name owns the memory. A write through any name advances the version of
+the memory. A name with an older version reads its elements from its base again.
 
-Knows: values of the IR, versions of memory. Must not know: how operations are recorded, NumPy's functions.
+Must not know: how operations are recorded, NumPy's functions.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class Memory:
-    """What a name and its views share.
+    """The memory that a name and its views share.
 
-    version: how many writes there were. written_at: the line of the last one. argument: the path of the argument whose
-    memory it is, or None. input: the number of that argument's input.
+    version: the number of writes. written_at: the line of the last write. argument: the path of the argument that
+    owns the memory, or None. input: the number of that argument's input.
     """
 
     __slots__ = ("argument", "input", "version", "written_at")
@@ -39,11 +39,11 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ViewStep:
-    """How a view follows from the name it was taken from.
+    """The step from a base name to its view.
 
-    read: the view's elements from those of that name. write: that name's elements, from them and the view's.
-    key: equal for steps that do the same. depends_on_layout: whether NumPy makes a view or a copy, by the memory layout
-    of an argument; asked where it matters, since the answer may be guarded.
+    read: computes the view's elements from the base's. write: computes the base's elements from its own and the
+    view's. key: equal for equivalent steps. depends_on_layout: whether the memory layout of an argument decides
+    between a view and a copy in NumPy; evaluated on demand, since the answer may be guarded.
     """
 
     key: tuple[Any, ...]
@@ -55,11 +55,11 @@ class ViewStep:
 class Traced:
     """A name for a value of the fusion that is being recorded.
 
-    weak: the kind of Python scalar that it is in promotion, or None. sized: made from sizes, so weak also under NumPy's
-    functions. read: for host scalars, the value as a function of the facts of a call. read_only: what NumPy makes
-    without leave to write, as in "the result of np.diagonal", or None. parent, step: what a view was taken from, and
-    how. memory: None for a value that has no views and was not written. strides: in elements, where they are not those
-    of a C-contiguous array.
+    weak: the kind of Python scalar in promotion, or None. sized: computed from sizes, so weak also under NumPy's
+    functions. read: for host scalars, the value as a function of the facts of a call. read_only: the source of an
+    array that NumPy returns read-only, as in "the result of np.diagonal", or None. parent, step: the base of a view,
+    and the step from it. memory: None for a value without views that was never written. strides: in elements, if they
+    differ from those of a C-contiguous array.
     """
 
     __slots__ = (
@@ -81,7 +81,7 @@ class Traced:
 
     @property
     def number(self) -> int:
-        """The number of the value that the name stands for now."""
+        """The number of the current value of the name."""
         if self.memory is not None and self._version != self.memory.version and self.recorder.alive:
             self._read_again()
         return self._number
@@ -92,7 +92,7 @@ class Traced:
 
     @property
     def extents(self) -> Shape:
-        # A write changes no shape, so the shape is that of any value the name ever stood for.
+        # A write changes no shape, so every value of the name has the same shape.
         return tuple(self.recorder.simplify(e) for e in self.recorder.builder.values[self._number].shape)
 
     @property
@@ -101,29 +101,29 @@ class Traced:
 
     @property
     def is_immutable(self) -> bool:
-        """Whether it is a NumPy scalar, as NumPy's full reductions and elements are; CuPy gives arrays."""
+        """Whether it is a NumPy scalar, as NumPy's full reductions and elements are; CuPy returns arrays."""
         is_scalar = not self.recorder.builder.values[self._number].shape
         return is_scalar and self.memory is None and self.recorder.device is None
 
     def own_memory(self) -> Memory:
-        """Its memory, which from here on it can share."""
+        """Returns its memory, and creates it on first use so that views can share it."""
         if self.memory is None:
             self.memory = Memory()
         return self.memory
 
     def become_view(self, parent: Traced, step: ViewStep) -> None:
-        """Makes this name, whose elements were just read from `parent`, a view of it."""
+        """Makes this name, whose elements were just read from `parent`, a view of `parent`."""
         self.parent, self.step, self.memory = parent, step, parent.own_memory()
         self.read_only = self.read_only or parent.read_only
         self._version = self.memory.version
 
     def bind(self, number: int) -> None:
-        """Makes the name stand for a value that was written to its memory."""
+        """Sets the value of the name after a write to its memory."""
         assert self.memory is not None
         self._number, self._version = number, self.memory.version
 
     def _read_again(self) -> None:
-        """Reads the elements of views that are behind, from the one nearest to the root on."""
+        """Reads the elements of outdated views again, from the one nearest to the root on."""
         assert self.memory is not None
         behind: list[Traced] = []
         name: Traced | None = self
@@ -139,7 +139,7 @@ class Traced:
 
 
 def view_or_copy(view: Traced, what: str) -> UnsupportedError:
-    """The refusal of a view that NumPy makes for some layouts of an argument, and a copy for others."""
+    """Returns the error for a result that is a view for some layouts of an argument, and a copy for others."""
     assert view.memory is not None
     return UnsupportedError(
         f"a reshaped view of {view.memory.argument} is {what}: whether NumPy made a view or a copy depends on the "

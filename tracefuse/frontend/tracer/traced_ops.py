@@ -1,8 +1,8 @@
-"""Values, rows and reductions on traced values: what the meaning of every method and function is written with.
+"""Ops, reductions and conversions on traced values: the building blocks of every traced method and function.
 
-Each function takes traced values and NumPy's parameters, normalised by NumPy's own rules, and records rows.
+Each function takes traced values and NumPy's parameters, normalises them by NumPy's rules, and records ops.
 
-Knows: the recorder, rows, NumPy's rules for axes. Must not know: which protocol called it.
+Must not know: the NumPy protocol that called it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tracefuse.ops import REGISTRY, Pointwise, Reduction
 
 
 def recorder_of(values: Sequence[Any]) -> Recorder:
-    """The recorder of the first traced value among `values`, or the trace in progress."""
+    """Returns the recorder of the first traced value among `values`, or the trace in progress."""
     for value in values:
         if isinstance(value, Traced):
             value.recorder.check_alive()
@@ -45,7 +45,7 @@ def recorder_of(values: Sequence[Any]) -> Recorder:
 
 
 def apply(name: str, *operands: Any, compute_in: Any = None, **attributes: Any) -> Any:
-    """A pointwise row by name. compute_in: the type to compute in instead of the promoted one."""
+    """Records a pointwise op by name. compute_in: the compute type in place of the promoted one."""
     row = REGISTRY[name]
     assert isinstance(row, Pointwise)
     chosen = None if compute_in is None else dtype_of(compute_in)
@@ -53,12 +53,12 @@ def apply(name: str, *operands: Any, compute_in: Any = None, **attributes: Any) 
 
 
 def missing(what: str, instead: str) -> UnsupportedError:
-    """The refusal of something that no row expresses."""
+    """Returns the error for an operation that no op expresses."""
     return UnsupportedError(f"{what} cannot be fused yet", hint=instead, where=source.user_line())
 
 
 def refuse(function: str, **given: Any) -> None:
-    """UnsupportedError for the first parameter that is set to something else than its default."""
+    """Raises UnsupportedError for the first parameter that differs from its default."""
     for name, value in given.items():
         if value is not None and value is not np._NoValue:
             raise UnsupportedError(
@@ -68,7 +68,7 @@ def refuse(function: str, **given: Any) -> None:
 
 
 def located(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Errors of axes and shapes get the user's line where the layer below did not know it."""
+    """Adds the user's line to axis and shape errors from lower layers that do not know it."""
 
     def call(*arguments: Any, **keywords: Any) -> Any:
         try:
@@ -83,7 +83,7 @@ def located(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def as_traced(value: Any) -> Traced:
-    """`value` as a traced value: itself, a captured array, or a literal filled into a 0-d array."""
+    """Returns `value` as a traced value: itself, a captured array, or a literal filled into a 0-d array."""
     if isinstance(value, Traced):
         return value
     recorder = recorder_of((value,))
@@ -94,20 +94,20 @@ def as_traced(value: Any) -> Traced:
 
 
 def as_tensor(value: Any) -> Traced:
-    """`value` as a traced tensor: a host scalar becomes a 0-d array."""
+    """Returns `value` as a traced tensor; a host scalar becomes a 0-d array."""
     traced = as_traced(value)
     return traced.recorder.movement("full", [traced], shape=()) if traced.on_host else traced
 
 
 def as_array(value: Any) -> Any:
-    """As as_tensor, for code that goes on with NumPy's functions and operators."""
+    """Returns as_tensor(value), typed for callers that continue with NumPy's functions and operators."""
     return as_tensor(value)
 
 
 def astype(x: Any, dtype: Any, *, copy: bool = True) -> Any:
-    """x converted; the same value where it has the type already.
+    """Converts x to a type; returns the same value if it already has the type.
 
-    Of complex numbers the real part goes to a real type, with NumPy's ComplexWarning, once a trace.
+    Converting complex numbers to a real type drops the imaginary part, with NumPy's ComplexWarning once per trace.
     """
     target = dtype_of(dtype)
     if x.value.dtype is target and x.weak is None:
@@ -125,12 +125,12 @@ def astype(x: Any, dtype: Any, *, copy: bool = True) -> Any:
 
 
 def copy(x: Any) -> Any:
-    """A copy: a value of its own."""
+    """Returns a copy: a new value."""
     return apply("set", as_traced(x))
 
 
 def axes_of(axis: Any, rank: int) -> tuple[int, ...]:
-    """NumPy's axis parameter (None, an integer, a tuple) as sorted non-negative axes."""
+    """Normalises NumPy's axis parameter (None, an integer, a tuple) to sorted non-negative axes."""
     if axis is None:
         return tuple(range(rank))
     if isinstance(axis, (tuple, list)):
@@ -143,7 +143,7 @@ def reduce(
     name: str, x: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *,
     initial: Any = None, where: Any = None, **attributes: Any,
 ) -> Any:  # fmt: skip
-    """A reduction row by name, with the parameters of NumPy's reductions."""
+    """Records a reduction op by name, with the parameters of NumPy's reductions."""
     row = REGISTRY[name]
     assert isinstance(row, Reduction)
     keepdims = bool(keepdims) if keepdims is not np._NoValue else False
@@ -170,14 +170,17 @@ def reduce(
 
 
 def _reduced_axes(row: Reduction, axis: Any, rank: int) -> tuple[int, ...]:
-    """NumPy's ufuncs reduce a 0-d array over axis 0 or -1, too; its functions that divide by a count do not."""
+    """Normalises the axes of a reduction.
+
+    NumPy's ufuncs also reduce a 0-d array over axis 0 or -1; its functions that divide by a count do not.
+    """
     if rank == 0 and row.result != "float" and isinstance(axis, (int, np.integer)) and axis in (0, -1):
         return ()
     return axes_of(axis, rank)
 
 
 def _initial(row: Reduction, x: Traced, chosen: DType | None, initial: Any) -> Any:
-    """The value that a reduction starts with, in the type of its result."""
+    """Returns the initial value of a reduction, in the type of its result."""
     dtype = row.result_type(x.value.dtype, "numpy", chosen)
     if not isinstance(initial, (bool, int, float, complex, np.generic)):
         return astype(as_traced(initial), dtype, copy=False)
@@ -196,19 +199,19 @@ def _is_empty(x: Traced, axes: tuple[int, ...]) -> bool:
 
 
 def _filled(x: Traced, axes: tuple[int, ...], keepdims: bool, value: Any) -> Any:
-    """What a reduction of no elements gives: the value that it starts with."""
+    """Returns the result of an empty reduction: its initial value."""
     shape = [1 if k in axes else e for k, e in enumerate(x.extents) if keepdims or k not in axes]
     return x.recorder.movement("full", [value], shape=tuple(shape))
 
 
 def sum_of_products(x: Any, axes: tuple[int, ...]) -> Any:
-    """The sum over axes in the type of x itself, as matrix products have it; of truth values, whether any is true."""
+    """Sums over axes in the type of x itself, as matrix products do; for truth values, whether any is true."""
     dtype = as_tensor(x).value.dtype
     return reduce("any", x, axes) if dtype.kind == "bool" else reduce("sum", x, axes, dtype)
 
 
 def as_number(value: Any) -> Any:
-    """A parameter that must be a number: a host scalar's value is asked for."""
+    """Returns a parameter that must be a number; reads and guards the value of a host scalar."""
     if isinstance(value, SymbolicSize):
         return int(value)
     if isinstance(value, Traced):
@@ -217,7 +220,7 @@ def as_number(value: Any) -> Any:
 
 
 def iota(recorder: Recorder, start: Any, step: Any, length: Any, dtype: Any) -> Any:
-    """start, start + step, ... : `length` elements of `dtype`."""
+    """Returns start, start + step, ... : `length` elements of `dtype`."""
     row = REGISTRY["iota"]
     assert isinstance(row, Pointwise)
     return recorder.pointwise(row, (start, step), compute_in=dtype, length=recorder.plain(length))

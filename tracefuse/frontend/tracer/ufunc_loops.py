@@ -1,8 +1,8 @@
-"""The types that NumPy computes a ufunc in, and what it refuses: NumPy's own resolution says both.
+"""The types in which NumPy computes a ufunc, and the types that it rejects, by NumPy's own resolution.
 
-bfloat16, which NumPy does not know, has float16's place in it, so that Python numbers leave it as they leave float16.
+NumPy does not know bfloat16, so float16 takes its place in the resolution: Python numbers promote both alike.
 
-Knows: ufuncs and their resolution of types. Must not know: rows, how values are recorded.
+Must not know: ops, how values are recorded.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def loop_types(
     ufunc: np.ufunc, operands: Sequence[tuple[DType | None, str | None]], outputs: Sequence[DType | None] = (), *,
     signature: Sequence[DType | None] | None = None, casting: str = "same_kind",
 ) -> list[DType]:  # fmt: skip
-    """The types of operands and results in the loop that NumPy chooses.
+    """Returns the types of operands and results in the loop that NumPy selects.
 
-    operands: the type and, for a Python number, its kind. outputs: the types of the arrays of `out=`. signature: types
-    that the caller names, of operands and results. Raises DtypeError where NumPy raises a TypeError.
+    operands: the type and, for a Python number, its kind. outputs: the types of the arrays of `out=`. signature:
+    types that the caller specifies, of operands and results. Raises DtypeError if NumPy raises a TypeError.
     """
     outputs = [*outputs, *[None] * (ufunc.nout - len(outputs))]
     named = [*(d for d, weak in operands if weak is None), *outputs, *(signature or ())]

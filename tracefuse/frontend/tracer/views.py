@@ -1,10 +1,10 @@
-"""Views: how a movement is read from the memory that it shares, and how a write through it goes there.
+"""Views: reading a movement from the memory that it shares, and writing through it.
 
-Every view is a chain of steps from the name that owns the memory. A step is a movement; writing through it is the
-movement's inverse, or, for a slice, a scatter of the slice. Strides follow the chain, since NumPy's reshape makes a
-view of some layouts and a copy of others.
+Every view is a chain of steps from the name that owns the memory. A step is a movement. Writing through it applies
+the inverse movement, or, for a slice, a scatter of the slice. The chain determines the strides, because NumPy's
+reshape returns a view for some layouts and a copy for others.
 
-Knows: movements, strides, NumPy's rule for reshapes. Must not know: NumPy's functions, keys, arithmetic.
+Must not know: NumPy's functions, keys, arithmetic.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Strides: TypeAlias = Callable[[Shape, Shape, Mapping[str, Any]], Shape]
 
 
 def take_view(name: str, parent: Traced, **attributes: Any) -> Traced:
-    """The result of a movement of `parent`, which is a view of it in NumPy."""
+    """Applies a movement to `parent`; the result is a view of it, as in NumPy."""
     recorder = parent.recorder
     result: Traced = recorder.movement(name, [parent], **attributes)
     write = _WRITES[name]
@@ -45,7 +45,7 @@ def attach(result: Traced, parent: Traced, step: ViewStep, strides: Shape) -> Tr
 
 
 def alias(name: Traced) -> Traced:
-    """A second name for the same memory."""
+    """Returns a second name for the same memory."""
     second = name.recorder.traced_type(name.recorder, name.number, name.weak, name.read, name.sized)
     second.become_view(name, ViewStep(("alias",), lambda base: base, lambda base, values: values))
     second.strides = name.strides
@@ -53,7 +53,7 @@ def alias(name: Traced) -> Traced:
 
 
 def reshape(parent: Traced, shape: Shape) -> Traced:
-    """A view of another shape, or a copy where NumPy makes one."""
+    """Returns a view with another shape, or a copy if NumPy returns one."""
     recorder, own = parent.recorder, parent.extents
     result: Traced = recorder.movement("reshape", [parent], new_shape=shape)
     owner = parent.own_memory()
@@ -76,12 +76,12 @@ def reshape(parent: Traced, shape: Shape) -> Traced:
 
 
 def _joins_axes(name: Traced, groups: Iterable[tuple[Iterable[int], Iterable[int]]]) -> bool:
-    """Whether a reshape joins axes, for which an array must be contiguous along them."""
+    """Whether a reshape joins axes, which requires an array that is contiguous along them."""
     return any(sum(name.extents[axis] != 1 for axis in old) > 1 for old, _ in groups)
 
 
 def is_same_view(one: Traced, other: Traced) -> bool:
-    """Whether two names were taken from one name by the same steps."""
+    """Whether two names follow from one name by the same steps."""
     while one is not other:
         if one.step is None or other.step is None or one.step.key != other.step.key:
             return False
@@ -92,14 +92,14 @@ def is_same_view(one: Traced, other: Traced) -> bool:
 
 
 def owner_of(name: Traced) -> Traced:
-    """The name that owns the memory."""
+    """Returns the name that owns the memory."""
     while name.parent is not None:
         name = name.parent
     return name
 
 
 def chain_of(name: Traced) -> list[Traced]:
-    """The name, what it was taken from, and so on to the owner of the memory."""
+    """Returns the name, its base, and so on to the owner of the memory."""
     chain = [name]
     while chain[-1].parent is not None:
         chain.append(chain[-1].parent)
@@ -107,14 +107,14 @@ def chain_of(name: Traced) -> list[Traced]:
 
 
 def write_through(name: Traced, values: Traced, line: str) -> None:
-    """Makes `values` the elements of a name: of its memory, and so of every view of that."""
+    """Writes `values` to the memory of a name; every view of that memory sees them."""
     chain = chain_of(name)
     written = [values]
     for view in chain[:-1]:
         assert view.step is not None
         assert view.parent is not None
         written.append(view.step.write(view.parent, written[-1]))
-    numbers = [value.number for value in written]  # a value may be a view of the memory itself
+    numbers = [value.number for value in written]  # a value may itself be a view of the memory
     memory: Memory = chain[-1].own_memory()
     memory.version += 1
     memory.written_at = line
@@ -163,7 +163,7 @@ _WRITES: dict[str, Write] = {
 
 
 def contiguous(extents: Shape) -> Shape:
-    """The strides of a C-contiguous array, in elements."""
+    """Returns the strides of a C-contiguous array, in elements."""
     return tuple(product(extents[axis + 1 :]) for axis in range(len(extents)))
 
 
@@ -208,7 +208,7 @@ Groups: TypeAlias = list[tuple[list[int], list[int]]]
 
 
 def _groups_of(name: Traced, shape: Shape) -> Groups:
-    """The finest groups of axes, of a name and of its new shape, that hold as many elements; guarded for this call."""
+    """Returns the finest groups of old and new axes with equal element counts; guarded for this call."""
     recorder, own = name.recorder, name.extents
     known, new = [recorder.known(e) for e in own], [recorder.known(e) for e in shape]
     if 0 in known or math.prod(known) != math.prod(new):
@@ -229,7 +229,7 @@ def _groups_of(name: Traced, shape: Shape) -> Groups:
 
 
 def _follow_in_memory(name: Traced, groups: Groups) -> bool:
-    """Whether the axes of each group follow one another in memory, as NumPy's reshape asks of a view."""
+    """Whether the axes of each group are contiguous in memory, as NumPy's reshape requires for a view."""
     recorder, strides = name.recorder, strides_of(name)
     for old, _ in groups:
         axes = [axis for axis in old if not recorder.decide(name.extents[axis], "==", 1, "the axes of a reshape")]

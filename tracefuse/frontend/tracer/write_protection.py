@@ -1,10 +1,10 @@
-"""Captured arrays while a function is traced: NumPy may read them, and a statement that would change one is refused.
+"""Write protection of captured arrays during a trace: NumPy may read them, and a write raises an error.
 
-Such a statement would run at the trace alone. Arrays of NumPy are made read-only until the trace is over, so that NumPy
-itself stops before anything is changed; where that cannot be undone, as with memory of another library, contents are
-compared, and put back.
+Such a write would run only at the trace. NumPy arrays are read-only until the trace is over, so that NumPy itself
+stops before it changes anything. If the flag could not be restored, as for memory of another library, contents are
+compared and restored.
 
-Knows: NumPy's arrays, frames, what an error of NumPy says. Must not know: tracing, fusions.
+Must not know: tracing, fusions.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from tracefuse.frontend.tracer.in_place import of_captured
 Result = TypeVar("Result")
 
 _LOCK = threading.RLock()
-# The traces, of any thread, that keep an array from being written: by its id, the ids of their WriteProtections.
+# The traces, of any thread, that protect an array: maps its id to the ids of their WriteProtections.
 _HOLDERS: dict[int, set[int]] = {}
 
 
 class WriteProtection:
     """Makes captured arrays read-only while a function runs.
 
-    places: where the arrays were found. where: the line of the function that is traced. paths: how the function spells
-    each array, by the array's id.
+    places: the places of the arrays. where: the line of the traced function. paths: the path of each array in the
+    function, by array id.
     """
 
     def __init__(self, places: Iterable[Place], where: str | None) -> None:
@@ -51,10 +51,10 @@ class WriteProtection:
                     self._arrays.append(array)
 
     def run(self, call: Callable[[], Result]) -> Result:
-        """The result of `call()`, made while the arrays are read-only.
+        """Returns the result of `call()`, which runs while the arrays are read-only.
 
-        Raises ReadOnlyError for an array that the call changed in spite of that; its contents are restored. An
-        interrupt at any point leaves every array as writable as it was.
+        Raises ReadOnlyError for an array that the call changed nevertheless; its contents are restored. An interrupt
+        at any point leaves every array as writable as it was.
         """
         try:
             try:
@@ -63,7 +63,7 @@ class WriteProtection:
             finally:
                 self._release()
         except BaseException:
-            self._release()  # again, since an interrupt may have stopped the first
+            self._release()  # a second time, since an interrupt may have stopped the first
             self._restore_contents()
             raise
         changed = self._restore_contents()
@@ -72,7 +72,7 @@ class WriteProtection:
         return result
 
     def _hold(self) -> None:
-        """Makes the arrays read-only; copies those whose flag could not be restored."""
+        """Makes the arrays read-only; copies arrays whose flag could not be restored."""
         with _LOCK:
             for array in self._arrays:
                 is_held = id(array) in _HOLDERS
@@ -86,9 +86,9 @@ class WriteProtection:
                     self._copies.append((array, array.copy()))
 
     def _release(self) -> None:
-        """Makes the arrays writable again that no other trace holds."""
+        """Makes the arrays writable again, except arrays that another trace protects."""
         with _LOCK:
-            # What owns its memory first: NumPy makes a view writable only if its base is.
+            # Owners of memory first: NumPy makes a view writable only if its base is.
             for array in sorted(self._held, key=lambda array: len(list(_bases(array)))):
                 holders = _HOLDERS.get(id(array), set())
                 holders.discard(id(self))
@@ -98,7 +98,7 @@ class WriteProtection:
             self._held.clear()
 
     def _restore_contents(self) -> Any | None:
-        """Restores the contents of copied arrays; the first that was changed."""
+        """Restores the contents of copied arrays; returns the first changed array."""
         changed = [(array, before) for array, before in self._copies if array.tobytes() != before.tobytes()]
         self._copies.clear()
         for array, before in changed:
@@ -106,7 +106,7 @@ class WriteProtection:
         return changed[0][0] if changed else None
 
     def refusal(self, error: Exception) -> ReadOnlyError | None:
-        """The refusal to raise for an error of NumPy that says that a protected array cannot be written."""
+        """Returns the error to raise if a NumPy error says that a protected array cannot be written."""
         if not isinstance(error, ValueError) or isinstance(error, ReadOnlyError) or "read-only" not in str(error):
             return None
         entries = []
@@ -122,7 +122,7 @@ class WriteProtection:
         return None if path is None else of_captured(path, source.line_in(frame.f_code, line))
 
     def _path_at(self, frame: FrameType, names: frozenset[str]) -> str | None:
-        """The path of the protected array that a line with these names is about."""
+        """Returns the path of the protected array that a line with these names refers to."""
         for name in sorted(names):
             value = frame.f_locals.get(name, frame.f_globals.get(name))
             if isinstance(value, np.ndarray):
@@ -136,7 +136,7 @@ _WORD = re.compile(r"\w+")
 
 
 def _can_be_undone(array: Any) -> bool:
-    """Whether NumPy lets the array be written again: what has its memory says that it may be."""
+    """Whether NumPy allows the array to become writable again: the owner of its memory decides."""
     owner = [array, *_bases(array)][-1]
     if owner.base is None or owner.flags.owndata:
         return True
@@ -147,7 +147,7 @@ def _can_be_undone(array: Any) -> bool:
 
 
 def _bases(array: Any) -> Iterator[Any]:
-    """What an array is a view of, and so on."""
+    """Yields the bases of an array, from the nearest to the owner of its memory."""
     base = array.base
     while isinstance(base, np.ndarray):
         yield base

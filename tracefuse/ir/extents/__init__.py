@@ -1,10 +1,10 @@
 """Symbolic integers: the extents of axes, and index expressions over them.
 
 An extent is a Python int or an `Expression`: a polynomial over symbols, and over quotients, remainders, minima and
-maxima of expressions (`polynomial`). It is divided and compared (`division`) by what follows from the ranges of its
-symbols (`proofs`), until they get their `values`.
+maxima of expressions (`polynomial`). Division and comparison (`division`) simplify with facts that follow from the
+ranges of the symbols (`proofs`). `evaluation` computes an extent for given values of its symbols.
 
-Knows: integers. Must not know: tensors, operations, kernels.
+Must not know: tensors, operations, kernels.
 """
 
 from tracefuse.ir.extents.division import ceildiv, floordiv, maximum, minimum, mod

@@ -1,6 +1,6 @@
-"""Quotients, remainders, minima and maxima of symbolic integers, simplified with the proved facts.
+"""Quotients, remainders, minima and maxima of symbolic integers, simplified with proved facts.
 
-Knows: polynomials, proofs. Must not know: tensors, operations, kernels.
+Must not know: tensors, operations, kernels.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from tracefuse.ir.extents.proofs import is_nonnegative, others_nonnegative
 
 
 def floordiv(dividend: Extent, divisor: Extent) -> Extent:
-    """dividend // divisor, rounding to minus infinity; the divisor must be positive where it is symbolic."""
+    """Returns dividend // divisor, rounded toward minus infinity. A symbolic divisor must be positive."""
     if isinstance(dividend, int) and isinstance(divisor, int):
         return dividend // divisor
     return _divided(dividend, divisor)[0]
 
 
 def mod(dividend: Extent, divisor: Extent) -> Extent:
-    """dividend % divisor with the sign of the divisor, which must be positive where it is symbolic."""
+    """Returns dividend % divisor with the sign of the divisor. A symbolic divisor must be positive."""
     if isinstance(dividend, int) and isinstance(divisor, int):
         return dividend % divisor
     return _divided(dividend, divisor)[1]
 
 
 def ceildiv(dividend: Extent, divisor: Extent) -> Extent:
-    """dividend / divisor rounded up, for a positive divisor."""
+    """Returns dividend / divisor rounded up, for a positive divisor."""
     return floordiv(dividend + divisor - 1, divisor)
 
 
 def minimum(a: Extent, b: Extent) -> Extent:
-    """min(a, b)."""
+    """Returns min(a, b)."""
     return _bound("min", a, b, lambda left, right: is_nonnegative(right - left))
 
 
 def maximum(a: Extent, b: Extent) -> Extent:
-    """max(a, b)."""
+    """Returns max(a, b)."""
     return _bound("max", a, b, lambda left, right: is_nonnegative(left - right))
 
 
@@ -70,7 +70,7 @@ def _bound(operation: str, a: Extent, b: Extent, wins: Callable[[Extent, Extent]
 
 @memoized("quotients and remainders of extents", key="dividend, divisor", most=4096)
 def _split(dividend: Extent, divisor: Extent) -> tuple[Extent, Extent]:
-    """(q, r) with dividend = q * divisor + r, q taking every term that divides exactly."""
+    """Returns (q, r) with dividend = q * divisor + r, where q holds every term that divides exactly."""
     whole = divide_exactly(dividend, divisor)
     if whole is not None:
         return whole, 0
@@ -92,11 +92,11 @@ def _split(dividend: Extent, divisor: Extent) -> tuple[Extent, Extent]:
 
 @memoized("simplified quotients and remainders", key="dividend, divisor", most=4096)
 def _divided(dividend: Extent, divisor: Extent) -> tuple[Extent, Extent]:
-    """(dividend // divisor, dividend % divisor)."""
+    """Returns (dividend // divisor, dividend % divisor)."""
     if divisor == 1:
         return dividend, 0
     if isinstance(divisor, int) and divisor < 1:
-        if divisor == 0:  # the index of a loop with no iteration, divided by its extent
+        if divisor == 0:  # the index of a loop without iterations, divided by its extent
             return atom_of("//", dividend, 0), atom_of("%", dividend, 0)
         quotient, rest = _divided(-dividend, -divisor)
         return quotient, -rest
@@ -112,7 +112,7 @@ def _divided(dividend: Extent, divisor: Extent) -> tuple[Extent, Extent]:
 
 
 def _reduced(rest: Extent, divisor: Extent) -> tuple[Extent, Extent] | None:
-    """Quotient and remainder with a common factor taken out: (f * x + r) // (f * d) is x // d for 0 <= r < f."""
+    """Cancels a common factor of quotient and remainder: (f * x + r) // (f * d) is x // d for 0 <= r < f."""
     terms = terms_of(divisor)
     if len(terms) != 1:
         return None
@@ -141,7 +141,10 @@ def _of(dividend: int, divisor: Extent) -> tuple[Extent, Extent]:
 
 
 def _common_factors(rest: Extent, monomial: Monomial, coefficient: int) -> list[Extent]:
-    """What a term of `rest` and the divisor's only term have in common, larger ones first; never 1 or negative."""
+    """Returns the common factors of a term of `rest` and the divisor's only term.
+
+    Larger factors come first; no factor is 1 or negative.
+    """
     found: dict[Extent, int] = {}
     for other, factor in terms_of(rest):
         shared = list(other)
@@ -157,7 +160,7 @@ def _common_factors(rest: Extent, monomial: Monomial, coefficient: int) -> list[
 
 
 def _quotient_atom(rest: Extent, divisor: Extent) -> Extent:
-    """rest // divisor as an atom; what is divided by a positive number twice is divided by the product."""
+    """Returns rest // divisor as an atom; two successive divisions by positive numbers become one by the product."""
     inner = as_atom(rest)
     if isinstance(inner, Binary) and inner.operation == "//" and is_nonnegative(inner.right - 1):
         return floordiv(inner.left, inner.right * divisor)
@@ -173,7 +176,7 @@ def _quotient_atom(rest: Extent, divisor: Extent) -> Extent:
 
 
 def _remainder_atom(rest: Extent, divisor: Extent) -> Extent:
-    """rest % divisor as an atom; a factor that is itself a remainder, by a multiple of the divisor, is its dividend."""
+    """Returns rest % divisor as an atom; a factor y % (k * divisor) becomes y."""
     for monomial, coefficient in terms_of(rest):
         for position, atom in enumerate(monomial):
             if isinstance(atom, Binary) and atom.operation == "%" and divide_exactly(atom.right, divisor) is not None:

@@ -1,6 +1,6 @@
 """Evaluates symbolic integers: to integers, for values of their symbols, or to Python text.
 
-Knows: polynomials. Must not know: where the values come from.
+Must not know: where the values come from.
 """
 
 from __future__ import annotations

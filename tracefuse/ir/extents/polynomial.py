@@ -1,10 +1,10 @@
 """Polynomials with integer coefficients over atoms, in a normal form.
 
 Two expressions that are equal as polynomials are equal as objects (`n * 4 == 2 * n + 2 * n`). Atoms are symbols (an
-extent of an input, a host scalar, a loop index), and quotients, remainders, minima and maxima of expressions. A symbol
-knows its range: an extent is at least `minimum`, a loop index lies in [0, extent).
+extent of an input, a host scalar, a loop index), and quotients, remainders, minima and maxima of expressions. A
+symbol knows its range: an extent is at least `minimum`, a loop index lies in [0, extent).
 
-Knows: integers. Must not know: what can be proved of them, tensors, operations, kernels.
+Must not know: proofs, tensors, operations, kernels.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any, TypeAlias, cast
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """A named integer. Two are equal where their names and their ranges are: proofs depend on both.
+    """A named integer. Two symbols are equal if their names and their ranges are: proofs depend on both.
 
-    id: the extent's (negative: -1 is the first axis of the first input) or the scalar value's number; None for a loop.
-    extent: for a loop index, the number that it stays below. minimum: the smallest value.
+    id: the negative id of an extent (-1 is the first axis of the first input) or the number of a scalar value; None
+    for a loop index. extent: the exclusive upper bound of a loop index. minimum: the smallest value.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """An atom of two expressions: "//", "%" (both round to minus infinity), "min" or "max"."""
+    """An atom of two expressions: "//", "%" (both round toward minus infinity), "min" or "max"."""
 
     operation: str
     left: Extent
@@ -63,7 +63,7 @@ def _inner(extent: Extent) -> str:
 
 
 class Expression:
-    """A polynomial over atoms that is not a constant. Immutable; the operators return ints where they can."""
+    """A polynomial over atoms that is not a constant. Immutable; operators return an int for a constant result."""
 
     __slots__ = ("_hash", "terms")
     terms: tuple[tuple[Monomial, int], ...]
@@ -147,12 +147,12 @@ def _atom_key(atom: Atom) -> tuple[str, str]:
 
 
 def _monomial_key(term: tuple[Monomial, int]) -> tuple[int, list[tuple[str, str]]]:
-    # Higher degree first, constants last: the order that people write.
+    # Higher degree first, constants last: the conventional order.
     return (-len(term[0]), [a.key for a in term[0]])
 
 
 def terms_of(extent: Extent) -> tuple[tuple[Monomial, int], ...]:
-    """The terms of an extent, none of 0: monomials with their coefficients."""
+    """Returns the nonzero terms of an extent: monomials with their coefficients."""
     return extent.terms if isinstance(extent, Expression) else (((), extent),) if extent else ()
 
 
@@ -163,7 +163,7 @@ def _added(result: dict[Monomial, int], terms: Iterable[tuple[Monomial, int]]) -
 
 
 def from_terms(terms: Mapping[Monomial, int], *, recombine: bool = True) -> Extent:
-    """The extent with these terms. recombine: quotients and remainders that belong together become their dividend."""
+    """Returns the extent with these terms. recombine: merge matching quotients and remainders into their dividend."""
     kept = [(m, c) for m, c in terms.items() if c]
     if not kept:
         return 0
@@ -180,7 +180,7 @@ def from_terms(terms: Mapping[Monomial, int], *, recombine: bool = True) -> Exte
 
 
 def _recombined(terms: dict[Monomial, int], monomial: Monomial, coefficient: int, position: int) -> Extent | None:
-    """k * (x % d) + k * d * (x // d) is k * x: found where every term of the second summand is present."""
+    """Rewrites k * (x % d) + k * d * (x // d) to k * x if every term of the second summand is present."""
     atom = cast("Binary", monomial[position])
     rest = from_terms({monomial[:position] + monomial[position + 1 :]: coefficient}, recombine=False)
     quotient = rest * atom.right * OPERATIONS["//"](atom.left, atom.right)
@@ -194,22 +194,22 @@ def _recombined(terms: dict[Monomial, int], monomial: Monomial, coefficient: int
 
 
 def symbol(name: str, id: int | None = None, *, extent: Extent | None = None, minimum: int = 0) -> Expression:
-    """The expression that is one symbol."""
+    """Returns the expression of a single new symbol."""
     return Expression((((Symbol(name, id, extent, minimum),), 1),))
 
 
 def input_extent(position: int) -> Expression:
-    """The extent with id -(position + 1): input axes are counted in the order of tensor and axis, from i0."""
+    """Returns the extent with id -(position + 1): input axes are counted in the order of tensor and axis, from i0."""
     return symbol(f"i{position}", -(position + 1))
 
 
 def scalar_extent(number: int) -> Expression:
-    """The integer that the host scalar with this value number holds."""
+    """Returns the integer that the host scalar with this value number holds."""
     return symbol(f"s{number}", number, minimum=-(2**63))
 
 
 def as_symbol(extent: Extent) -> Symbol | None:
-    """The symbol that `extent` is, or None."""
+    """Returns the symbol if `extent` is a single symbol, else None."""
     if isinstance(extent, Expression) and len(extent.terms) == 1:
         (monomial, coefficient) = extent.terms[0]
         if coefficient == 1 and len(monomial) == 1 and isinstance(monomial[0], Symbol):
@@ -218,14 +218,14 @@ def as_symbol(extent: Extent) -> Symbol | None:
 
 
 def symbol_of(extent: Extent) -> Symbol:
-    """The symbol that `extent` is known to be, as the index of a loop is."""
+    """Returns the symbol of an extent that must be a single symbol, such as a loop index."""
     found = as_symbol(extent)
     assert found is not None
     return found
 
 
 def as_atom(extent: Extent) -> Atom | None:
-    """The atom that `extent` is, if it is one."""
+    """Returns the atom if `extent` is a single atom, else None."""
     if isinstance(extent, Expression) and len(extent.terms) == 1 and extent.terms[0][1] == 1:
         monomial = extent.terms[0][0]
         return monomial[0] if len(monomial) == 1 else None
@@ -233,12 +233,12 @@ def as_atom(extent: Extent) -> Atom | None:
 
 
 def atom_of(operation: str, left: Extent, right: Extent) -> Extent:
-    """The expression that is one quotient, remainder, minimum or maximum, as it stands."""
+    """Returns the expression of one quotient, remainder, minimum or maximum, without simplification."""
     return Expression((((Binary(operation, left, right),), 1),))
 
 
 def symbols(extent: Extent) -> Iterator[Symbol]:
-    """Every symbol in `extent`, in order, with repetitions; not those of a loop symbol's own extent."""
+    """Yields every symbol in `extent`, in order, with repetitions; not the symbols of a loop symbol's own extent."""
     for monomial, _ in terms_of(extent):
         for atom in monomial:
             if isinstance(atom, Symbol):
@@ -249,7 +249,7 @@ def symbols(extent: Extent) -> Iterator[Symbol]:
 
 
 def product(extents: Iterable[Extent]) -> Extent:
-    """The product; 1 of none."""
+    """Returns the product; 1 if there are no factors."""
     result: Extent = 1
     for extent in extents:
         result = result * extent
@@ -257,7 +257,7 @@ def product(extents: Iterable[Extent]) -> Extent:
 
 
 def divide_exactly(dividend: Extent, divisor: Extent) -> Extent | None:
-    """dividend / divisor where that is a polynomial with integer coefficients, else None."""
+    """Returns dividend / divisor if it is a polynomial with integer coefficients, else None."""
     divisor_terms = terms_of(divisor)
     if not divisor_terms:
         return None
@@ -288,7 +288,7 @@ def _monomial_quotient(dividend: Monomial, divisor: Monomial) -> Monomial | None
 
 
 def substitute(extent: Extent, values: Mapping[Any, Extent]) -> Extent:
-    """`extent` with atoms replaced; everything is simplified again."""
+    """Replaces atoms of `extent` and simplifies the result."""
     if isinstance(extent, int):
         return extent
     table = cast("Mapping[Atom, Extent]", values)

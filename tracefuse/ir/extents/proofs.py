@@ -1,8 +1,9 @@
 """Proofs about symbolic integers from the ranges of their symbols.
 
-That `0 <= i < m` holds of a loop index is what lets `(k * m + i) // m` become `k`, and a comparison in a kernel go.
+A loop index satisfies `0 <= i < m`. This fact simplifies `(k * m + i) // m` to `k`, and removes comparisons from
+kernels.
 
-Knows: polynomials, ranges. Must not know: tensors, operations, kernels.
+Must not know: tensors, operations, kernels.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def is_nonnegative(extent: Extent) -> bool:
 def _is_nonnegative(extent: Expression) -> bool:
     lowered: Extent = extent
     ranges: list[Symbol] = []
-    # Loop indices first (their extents may be symbols): each is linear in practice, so its worst case is an end.
+    # Loop indices first (their extents may be symbols): each is linear in practice, so its worst case is an end of
+    # its range.
     for _ in range(16):
         loop = next((s for s in symbols_outside(lowered) if s.extent is not None), None)
         if loop is None:
@@ -54,13 +56,13 @@ def _is_nonnegative(extent: Expression) -> bool:
         else:
             return False
     if ranges and all(s.extent is None for s in symbols(lowered)):
-        # Where there is an index, its loop has an iteration: read the extent as one more than itself.
+        # An index implies that its loop has an iteration, so its extent is at least 1: substitute extent + 1.
         lowered = substitute(lowered, {s: Expression((((s,), 1),)) + 1 for s in ranges})
     return _all_terms_nonnegative(lowered)
 
 
 def symbols_outside(extent: Extent) -> Iterator[Symbol]:
-    """The symbols that are factors of a term, not inside a quotient, remainder, minimum or maximum."""
+    """Yields the symbols that are factors of a term, not inside a quotient, remainder, minimum or maximum."""
     for monomial, _ in terms_of(extent):
         for atom in monomial:
             if isinstance(atom, Symbol):
@@ -95,7 +97,7 @@ def _lower_bound(atom: Atom) -> int | None:
 
 
 def _all_terms_nonnegative(extent: Extent) -> bool:
-    """Replaces each atom by its bound plus something >= 0 and looks whether all coefficients are >= 0."""
+    """Replaces each atom by its bound plus a nonnegative term, and checks that all coefficients are >= 0."""
     shifted: Extent = 0
     for monomial, coefficient in terms_of(extent):
         term: Extent = coefficient
@@ -132,12 +134,12 @@ def _without_an_atom(extent: Extent) -> bool:
 
 
 def _both_sides(extent: Extent, atom: Binary) -> bool:
-    """A minimum or maximum is one of its sides: whichever it is, or the one that is the worse of the two."""
+    """Proves both cases of a minimum or maximum, or only the worse side."""
     sides = [is_nonnegative(substitute(extent, {atom: side})) for side in (atom.left, atom.right)]
     if all(sides) or not any(sides):
         return all(sides)
-    # min(a, b) with a minus sign is at most either side below zero; max(a, b) with a plus sign at least either side.
-    # Inside another atom the sign says nothing, and what was proved of a side is not the worst case.
+    # With a minus sign, -min(a, b) is at least both -a and -b; with a plus sign, max(a, b) is at least both a and
+    # b. Inside another atom the sign implies nothing, so a proof for one side does not cover the worst case.
     wanted = -1 if atom.operation == "min" else 1
     for monomial, coefficient in terms_of(extent):
         if any(isinstance(a, Binary) and a != atom and _contains(a, atom) for a in monomial):
@@ -150,20 +152,20 @@ def _both_sides(extent: Extent, atom: Binary) -> bool:
 
 
 def _contains(outer: Atom, inner: Atom) -> bool:
-    """Whether `inner` is `outer` or stands somewhere inside it."""
+    """Whether `inner` equals `outer` or occurs inside it."""
     if outer == inner or isinstance(outer, Symbol):
         return outer == inner
     return any(_contains(a, inner) for side in (outer.left, outer.right) for m, _ in terms_of(side) for a in m)
 
 
 def others_nonnegative(monomial: Monomial, position: int) -> bool:
-    """Whether every atom of a monomial but the one at `position` is proved to be >= 0."""
+    """Whether every other atom of a monomial than `position` is proved to be >= 0."""
     bounds = [_lower_bound(atom) for k, atom in enumerate(monomial) if k != position]
     return all(bound is not None and bound >= 0 for bound in bounds)
 
 
 def _ends(atom: Binary, lowest: bool) -> list[tuple[Extent, Extent]]:
-    """(scale, end) with scale > 0 such that scale * atom is at least (or at most) end; a scale has no such atom."""
+    """Returns (scale, end) pairs: scale > 0, free of the atom, with scale * atom at least (or at most) end."""
     if not is_nonnegative(atom.right - 1):
         return []
     natural = is_nonnegative(atom.left)
