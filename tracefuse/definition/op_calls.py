@@ -28,6 +28,7 @@ from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Op, Operand, Shape
 from tracefuse.ir.op_kinds import check_domain
 from tracefuse.ir.printing import data_operands, moved_types, predicted_types
+from tracefuse.ir.whole_array_op import ARRAYS, WholeArrayOp
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
 
 # nvFuser's name -> the name of the op definition.
@@ -67,6 +68,8 @@ class RegisteredOperations:
                 function: Callable[..., Any] = self._pointwise
             case Reduction():
                 function = self._reduction
+            case WholeArrayOp():
+                function = self._whole
             case Movement() | Library():
                 function = self._movement
             case _:
@@ -139,6 +142,14 @@ class RegisteredOperations:
         operands = [self.recording.operand_of(o) for o in handles]
         return self._record_moved(op, operands, full, dtype, compute)
 
+    def _whole(self, op: WholeArrayOp, *arguments: Any, **attributes: Any) -> Any:
+        """Records a library op on whole arrays: operands, then attributes by name. Returns a handle for each result."""
+        attributes = {name: tuple(v) if isinstance(v, list) else v for name, v in attributes.items()}
+        operands = [self.recording.operand_of(o) for o in arguments]
+        types = op.dtypes(list(map(self.recording.operand_dtype, operands)), {**dict(op.attributes), **attributes})
+        handles = self.recording.record_node(op, operands, attributes, types[0], types)
+        return handles[0] if len(handles) == 1 else handles
+
     def _record_moved(
         self, op: Op, operands: Sequence[Operand], attributes: Mapping[str, Any], dtype: Any = None, compute: Any = None
     ) -> Any:
@@ -200,12 +211,20 @@ def _make_signature(name: str) -> CallSignature:
         return CallSignature(name, Signature([*operands, *types, *attributes]))
     operands = [Parameter(n, by_either) for n in _operand_names(op)]
     attributes = [_attribute(n, v, by_either) for n, v in op.attributes]
+    if isinstance(op, WholeArrayOp):
+        arrays = [Parameter("arrays", Parameter.VAR_POSITIONAL)] if op.arity is None else operands
+        attributes = [_attribute(n, v, Parameter.KEYWORD_ONLY) for n, v in _whole_attributes(op)]
+        return CallSignature(name, Signature([*arrays, *attributes]))
     positions = {"index": INTEGER_OPERAND} if isinstance(op, Movement) else {}
     return CallSignature(name, Signature([*operands, *attributes, *types]), positions)
 
 
 def _attribute(name: str, default: Any, how: Any) -> Parameter:
     return Parameter(name, how, default=default)
+
+
+def _whole_attributes(op: WholeArrayOp) -> list[tuple[str, Any]]:
+    return [*op.attributes, *([(ARRAYS, None)] if op.optional else [])]
 
 
 def _operand_names(op: Op) -> list[str]:

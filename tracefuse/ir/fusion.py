@@ -126,7 +126,7 @@ class Op(ABC):
     arity: the number of operands; None for any number. attributes: the names of the attributes, with their defaults.
     distinct: equal nodes are different values, and are never merged. broadcasts: axes of extent 1 are broadcast to the
     result's extent. into: computes the op into an output buffer with the array library, without a kernel; see
-    ops/array_functions.py.
+    ops/array_functions.py. effect: running it changes more than its results, so that its nodes are never dropped.
     """
 
     name: str
@@ -136,6 +136,7 @@ class Op(ABC):
     distinct: bool = False
     broadcasts: bool = False
     into: Into | None = None
+    effect: bool = False
 
     kind: str = field(default="", init=False)
 

@@ -21,6 +21,7 @@ from tracefuse.ir.extents import Binary, Expression, Extent, Symbol, as_symbol, 
 from tracefuse.ir.fusion import Fusion, Literal, Node, Op, Operand, Value
 from tracefuse.ir.op_kinds import Library, Movement, Pointwise, Reduction
 from tracefuse.ir.parallel_types import ParallelType
+from tracefuse.ir.whole_array_op import WholeArrayOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +216,8 @@ def _call(printer: _Printer, node: Node) -> str:
             return _pointwise(printer, node, node.op)
         case Reduction():
             return _reduction(printer, node, node.op)
+        case WholeArrayOp():
+            return _text(printer, node, [*map(printer.operand, node.operands), *_attributes(printer, node)])
         case Movement() | Library():
             return _movement(printer, node)
     raise UnsupportedError(f"{node.op.name} cannot be printed as a definition", hint="print str(fusion)")

@@ -2,7 +2,9 @@
 
 from tracefuse.ir.op_kinds import Library, Movement, Pointwise, Reduction, Source, Within
 from tracefuse.ops import (
+    fourier,
     library,
+    linear_algebra,
     movement,
     movement_positions,
     movement_resizes,
@@ -10,6 +12,8 @@ from tracefuse.ops import (
     pointwise,
     random_bits,
     reduction,
+    searching,
+    statistics,
 )
 from tracefuse.ops.families import REGISTRY
 
@@ -21,7 +25,9 @@ __all__ = [
     "Reduction",
     "Source",
     "Within",
+    "fourier",
     "library",
+    "linear_algebra",
     "movement",
     "movement_positions",
     "movement_resizes",
@@ -29,4 +35,6 @@ __all__ = [
     "pointwise",
     "random_bits",
     "reduction",
+    "searching",
+    "statistics",
 ]

@@ -16,7 +16,6 @@ from tracefuse.frontend.numpy_api import (
     elementwise,
     grids,
     moving_elements,
-    order_statistics,
     products,
     reductions,
     selection,
@@ -141,19 +140,19 @@ class ArrayMethods(Traced):
         return reductions.scan("cumprod", self, axis, dtype, out)
 
     def argsort(self, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
-        return reductions.argsort(self, axis, kind, order)
+        return reductions.argsort(self, axis, kind, order, stable=stable)
 
     def argpartition(self, kth: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> Any:
-        return reductions.argsort(self, axis, None, order)
+        return np.argpartition(self, kth, axis, order=order)  # type: ignore[call-overload]
 
     def sort(self, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> None:
         into(self, reductions.sort(self, axis, kind, order))
 
     def partition(self, kth: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> None:
-        into(self, reductions.sort(self, axis, None, order))
+        into(self, np.partition(self, kth, axis, order=order))  # type: ignore[call-overload]
 
     def searchsorted(self, v: Any, side: str = "left", sorter: Any = None) -> Any:
-        return order_statistics.searchsorted(self, v, side, sorter)
+        return np.searchsorted(self, v, side, sorter)  # type: ignore[call-overload]
 
     def choose(self, choices: Any, out: Any = None, mode: str = "raise") -> Any:
         return selection.choose(self, choices, out, mode)
