@@ -13,6 +13,7 @@ from tracefuse.ops import (
     random_bits,
     random_draws,
     reduction,
+    scipy_functions,
     searching,
     statistics,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "random_bits",
     "random_draws",
     "reduction",
+    "scipy_functions",
     "searching",
     "statistics",
 ]

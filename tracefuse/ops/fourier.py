@@ -20,15 +20,15 @@ from tracefuse.ops.families import register
 from tracefuse.ops.result_types import of_sample
 
 
-def _same(length: Extent) -> Extent:
+def same_length(length: Extent) -> Extent:
     return length
 
 
-def _half(length: Extent) -> Extent:
+def half_length(length: Extent) -> Extent:
     return floordiv(length, 2) + 1
 
 
-def _along_axis(default: Callable[[Extent], Extent], of_length: Callable[[Extent], Extent]) -> Any:
+def along_axis(default: Callable[[Extent], Extent], of_length: Callable[[Extent], Extent]) -> Any:
     """The shape rule of a transform along one axis.
 
     default: the transformed length for the extent of the axis. of_length: the extent of the result for that length.
@@ -55,7 +55,7 @@ def transformed_axes(rank: int, attributes: Attributes) -> list[int]:
     return [normalize_axis(axis, rank) for axis in axes]
 
 
-def _along_axes(default: Callable[[Extent], Extent], of_length: Callable[[Extent], Extent]) -> Any:
+def along_axes(default: Callable[[Extent], Extent], of_length: Callable[[Extent], Extent]) -> Any:
     """The shape rule of a transform along several axes. default, of_length: as above, for the last of them."""
 
     def shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
@@ -73,7 +73,7 @@ def _along_axes(default: Callable[[Extent], Extent], of_length: Callable[[Extent
     return shape
 
 
-def _error(
+def fourier_error(
     numpy: Callable[..., Any], operands: list[tuple[Any, Any]], attributes: Mapping[str, Any], unit: float
 ) -> Any:
     """Bounds each element by the sum of magnitudes, times the depth of the transform."""
@@ -92,12 +92,12 @@ def _transform(name: str, shape: Any, attributes: tuple[tuple[str, Any], ...], d
 
     op = WholeArrayOp(
         name=name, doc=doc, numpy=function, function=function, attributes=(*attributes, ("norm", None)), shape=shape,
-        dtypes=of_sample(sample), raises=False, error=_error,
+        dtypes=of_sample(sample), raises=False, error=fourier_error,
     )  # fmt: skip
     return register(op)  # type: ignore[no-any-return]
 
 
-def _double(extent: Extent) -> Extent:
+def double_length(extent: Extent) -> Extent:
     return 2 * (extent - 1)
 
 
@@ -106,20 +106,20 @@ _ALL = (("s", None), ("axes", None))
 _TWO = (("s", None), ("axes", (-2, -1)))
 
 for _name, _default, _of_length, _doc in (
-    ("fft", _same, _same, "The discrete Fourier transform"),
-    ("ifft", _same, _same, "The inverse of `fft`"),
-    ("rfft", _same, _half, "The Fourier transform of real numbers, its nonnegative frequencies only"),
-    ("irfft", _double, _same, "The inverse of `rfft`"),
-    ("hfft", _double, _same, "The Fourier transform of a signal that is Hermitian, from half of it"),
-    ("ihfft", _same, _half, "The inverse of `hfft`"),
+    ("fft", same_length, same_length, "The discrete Fourier transform"),
+    ("ifft", same_length, same_length, "The inverse of `fft`"),
+    ("rfft", same_length, half_length, "The Fourier transform of real numbers, its nonnegative frequencies only"),
+    ("irfft", double_length, same_length, "The inverse of `rfft`"),
+    ("hfft", double_length, same_length, "The Fourier transform of a signal that is Hermitian, from half of it"),
+    ("ihfft", same_length, half_length, "The inverse of `hfft`"),
 ):  # fmt: skip
-    _transform(_name, _along_axis(_default, _of_length), _ONE, f"{_doc}, along `axis`, of length `n`.")
+    _transform(_name, along_axis(_default, _of_length), _ONE, f"{_doc}, along `axis`, of length `n`.")
 for _name, _default, _of_length, _doc in (
-    ("fftn", _same, _same, "The Fourier transform along `axes`"),
-    ("ifftn", _same, _same, "The inverse of `fftn`"),
-    ("rfftn", _same, _half, "The Fourier transform of real numbers along `axes`, half of the last one"),
-    ("irfftn", _double, _same, "The inverse of `rfftn`"),
+    ("fftn", same_length, same_length, "The Fourier transform along `axes`"),
+    ("ifftn", same_length, same_length, "The inverse of `fftn`"),
+    ("rfftn", same_length, half_length, "The Fourier transform of real numbers along `axes`, half of the last one"),
+    ("irfftn", double_length, same_length, "The inverse of `rfftn`"),
 ):  # fmt: skip
-    _transform(_name, _along_axes(_default, _of_length), _ALL, f"{_doc}, of lengths `s`.")
-    _transform(_name.replace("n", "2") if _name != "irfftn" else "irfft2", _along_axes(_default, _of_length), _TWO,
+    _transform(_name, along_axes(_default, _of_length), _ALL, f"{_doc}, of lengths `s`.")
+    _transform(_name.replace("n", "2") if _name != "irfftn" else "irfft2", along_axes(_default, _of_length), _TWO,
                f"{_doc}, of lengths `s`, by default the last two axes.")  # fmt: skip

@@ -31,7 +31,7 @@ def matrix(shape: Shape) -> tuple[Shape, Extent, Extent]:
     return shape[:-2], shape[-2], shape[-1]
 
 
-def _square(shape: Shape, require: Require) -> tuple[Shape, Extent]:
+def square(shape: Shape, require: Require) -> tuple[Shape, Extent]:
     stack, rows, columns = matrix(shape)
     require(rows, "==", columns, "{left} rows and {right} columns", "the matrices must be square")
     return stack, rows
@@ -54,17 +54,17 @@ def _linalg(
 # square matrices
 
 
-def _same_square(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
-    _square(shapes[0], require)
+def same_square(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
+    square(shapes[0], require)
     return (shapes[0],)
 
 
-def _determinant_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
-    return (_square(shapes[0], require)[0],)
+def stack_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
+    return (square(shapes[0], require)[0],)
 
 
-def _solve_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
-    stack, rows = _square(shapes[0], require)
+def solve_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
+    stack, rows = square(shapes[0], require)
     other = shapes[1]
     if not other:
         raise ShapeError("0-dimensional array given. Array must be at least one-dimensional", hint="give a vector")
@@ -75,18 +75,18 @@ def _solve_shape(shapes: Sequence[Shape], attributes: Attributes, require: Requi
     return ((*batch, rows, *(() if is_vector else other[-1:])),)
 
 
-_linalg("inv", _same_square, "The inverse of each matrix.")
-_linalg("det", _determinant_shape, "The determinant of each matrix.", raises=False)
+_linalg("inv", same_square, "The inverse of each matrix.")
+_linalg("det", stack_shape, "The determinant of each matrix.", raises=False)
 _linalg(
-    "slogdet", lambda *a: _determinant_shape(*a) * 2, "The sign of each determinant, and the logarithm of its size.",
+    "slogdet", lambda *a: stack_shape(*a) * 2, "The sign of each determinant, and the logarithm of its size.",
     types=lambda t: (t, t.real), raises=False,
 )  # fmt: skip
 _linalg(
-    "cholesky", _same_square, "The triangular factor of positive definite matrices: the lower one, or the upper one.",
+    "cholesky", same_square, "The triangular factor of positive definite matrices: the lower one, or the upper one.",
     attributes=(("upper", False),),
 )  # fmt: skip
 _linalg(
-    "solve", _solve_shape, "The solutions of linear equations a @ x = b. A `b` with one axis is one right side.",
+    "solve", solve_shape, "The solutions of linear equations a @ x = b. A `b` with one axis is one right side.",
     parameters=("a", "b"),
 )  # fmt: skip
 
@@ -126,13 +126,13 @@ _linalg(
 # eigenvalues
 
 
-def _values_and_vectors(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
-    stack, rows = _square(shapes[0], require)
+def values_and_vectors(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
+    stack, rows = square(shapes[0], require)
     return (*stack, rows), shapes[0]
 
 
-def _values(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
-    return _values_and_vectors(shapes, attributes, require)[:1]
+def eigenvalues_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
+    return values_and_vectors(shapes, attributes, require)[:1]
 
 
 def _of_complex(count: int) -> Callable[[DType], tuple[DType, ...]]:
@@ -150,10 +150,10 @@ def _of_complex(count: int) -> Callable[[DType], tuple[DType, ...]]:
 
 
 _UPLO = (("UPLO", "L"),)
-_linalg("eigh", _values_and_vectors, "Eigenvalues in ascending order, and eigenvectors, of Hermitian matrices.", types=lambda t: (t.real, t), attributes=_UPLO)  # fmt: skip
-_linalg("eigvalsh", _values, "Eigenvalues of Hermitian matrices, in ascending order.", types=lambda t: (t.real,), attributes=_UPLO)  # fmt: skip
-_linalg("eig", _values_and_vectors, "Eigenvalues and eigenvectors of complex matrices.", types=_of_complex(2))
-_linalg("eigvals", _values, "Eigenvalues of complex matrices.", types=_of_complex(1))
+_linalg("eigh", values_and_vectors, "Eigenvalues in ascending order, and eigenvectors, of Hermitian matrices.", types=lambda t: (t.real, t), attributes=_UPLO)  # fmt: skip
+_linalg("eigvalsh", eigenvalues_shape, "Eigenvalues of Hermitian matrices, in ascending order.", types=lambda t: (t.real,), attributes=_UPLO)  # fmt: skip
+_linalg("eig", values_and_vectors, "Eigenvalues and eigenvectors of complex matrices.", types=_of_complex(2))
+_linalg("eigvals", eigenvalues_shape, "Eigenvalues of complex matrices.", types=_of_complex(1))
 
 # ---------------------------------------------------------------------------------------------------------------------
 # factors of any matrix
@@ -173,7 +173,7 @@ def _qr_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require)
     return (*stack, rows, least), (*stack, least, columns)
 
 
-def _svd_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
+def svd_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
     stack, rows, columns = matrix(shapes[0])
     least = minimum(rows, columns)
     if not attributes["compute_uv"]:
@@ -184,7 +184,7 @@ def _svd_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require
     )  # fmt: skip
 
 
-def _svd_types(operands: Sequence[DType], attributes: Attributes) -> tuple[DType, ...]:
+def svd_types(operands: Sequence[DType], attributes: Attributes) -> tuple[DType, ...]:
     t = linear_algebra(operands)
     return (t, t.real, t) if attributes["compute_uv"] else (t.real,)
 
@@ -195,20 +195,20 @@ def _qr_types(operands: Sequence[DType], attributes: Attributes) -> tuple[DType,
 
 _linalg("qr", _qr_shape, "The orthogonal and the triangular factor.", dtypes=_qr_types, attributes=(("mode", "reduced"),), raises=False)  # fmt: skip
 _linalg(
-    "svd", _svd_shape, "The singular value decomposition.", dtypes=_svd_types,
+    "svd", svd_shape, "The singular value decomposition.", dtypes=svd_types,
     attributes=(("full_matrices", True), ("compute_uv", True), ("hermitian", False)),
 )  # fmt: skip
 
 
-def _singular_values(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
+def singular_values_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
     stack, rows, columns = matrix(shapes[0])
     return ((*stack, minimum(rows, columns)),)
 
 
-_linalg("svdvals", _singular_values, "The singular values, largest first.", types=lambda t: (t.real,), parameters=("x",))  # fmt: skip
+_linalg("svdvals", singular_values_shape, "The singular values, largest first.", types=lambda t: (t.real,), parameters=("x",))  # fmt: skip
 
 
-def _pinv_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
+def pinv_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
     stack, rows, columns = matrix(shapes[0])
     return ((*stack, columns, rows),)
 
@@ -218,7 +218,7 @@ def _pinv(a: Any, **more: Any) -> Any:
 
 
 _linalg(
-    "pinv", _pinv_shape, "The pseudo-inverse of each matrix.", numpy=_pinv,
+    "pinv", pinv_shape, "The pseudo-inverse of each matrix.", numpy=_pinv,
     attributes=(("rcond", None), ("hermitian", False), ("rtol", None)),
 )  # fmt: skip
 
@@ -253,7 +253,7 @@ _linalg(
 
 def _cond_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
     if attributes["p"] not in (None, 2, -2):
-        return (_square(shapes[0], require)[0],)
+        return (square(shapes[0], require)[0],)
     return (matrix(shapes[0])[0],)
 
 
