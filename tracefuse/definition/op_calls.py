@@ -22,9 +22,9 @@ from tracefuse.definition.parameters import AXES_OR_TYPE, INTEGER_OPERAND, LARGE
 from tracefuse.definition.recording import Recording
 from tracefuse.definition.signatures import CallSignature, make_operation
 from tracefuse.dtypes import DataType, DType, dtype_of, promote_nvfuser
-from tracefuse.errors import DtypeError, ShapeError, UnsupportedError, shown
+from tracefuse.errors import DtypeError, ShapeError, TraceError, UnsupportedError, shown
 from tracefuse.ir.axes import normalize_axes, normalize_axis
-from tracefuse.ir.extents import Extent
+from tracefuse.ir.extents import Expression, Extent
 from tracefuse.ir.fusion import Op, Operand, Shape
 from tracefuse.ir.op_kinds import check_domain
 from tracefuse.ir.printing import data_operands, moved_types, predicted_types
@@ -52,12 +52,13 @@ class RegisteredOperations:
         self.recording = recording
 
     def __dir__(self) -> list[str]:
-        return sorted({*dir(type(self)), *REGISTRY, *ALIASES})  # operations only, no instance attributes
+        recorded = (name for name, op in REGISTRY.items() if not op.effect)
+        return sorted({*dir(type(self)), *recorded, *ALIASES})  # operations only, no instance attributes
 
     @source.hides_own_frames
     def __getattr__(self, name: str) -> Callable[..., Any]:
         op = REGISTRY.get(ALIASES.get(name, name))
-        if op is None or name.startswith("_"):
+        if op is None or op.effect or name.startswith("_"):
             close = difflib.get_close_matches(name, dir(self), n=3)
             raise UnknownOperation(
                 f"fd.ops has no operation {name!r}",
@@ -144,6 +145,9 @@ class RegisteredOperations:
 
     def _whole(self, op: WholeArrayOp, *arguments: Any, **attributes: Any) -> Any:
         """Records a library op on whole arrays: operands, then attributes by name. Returns a handle for each result."""
+        for name, value in attributes.items():
+            if not _is_like(value, dict(op.attributes).get(name)):
+                raise TraceError(f"{op.name}: {name} cannot be {shown(value)}", hint="give what NumPy takes there")
         attributes = {name: tuple(v) if isinstance(v, list) else v for name, v in attributes.items()}
         operands = [self.recording.operand_of(o) for o in arguments]
         types = op.dtypes(list(map(self.recording.operand_dtype, operands)), {**dict(op.attributes), **attributes})
@@ -221,6 +225,17 @@ def _make_signature(name: str) -> CallSignature:
 
 def _attribute(name: str, default: Any, how: Any) -> Parameter:
     return Parameter(name, how, default=default)
+
+
+def _is_like(value: Any, default: Any) -> bool:
+    """Whether a value can stand for an attribute with this default."""
+    if isinstance(value, (list, tuple)):
+        return not isinstance(default, (bool, str)) and all(_is_like(one, 0.0) or _is_like(one, ()) for one in value)
+    if isinstance(default, (bool, str)):
+        return type(value) is type(default)
+    if type(value) in (bool, str):
+        return default is None
+    return value is default or type(value) in (int, float) or isinstance(value, (Expression, DType))
 
 
 def _whole_attributes(op: WholeArrayOp) -> list[tuple[str, Any]]:

@@ -301,7 +301,8 @@ def _polyfit_shape(shapes: Sequence[Shape], attributes: Attributes, require: Req
 def _polyfit_sample(types: Sequence[Any], attributes: Attributes) -> Any:
     arrays = [np.arange(1, 5).astype(kind) for kind in types]
     names = ("x", "y", "w") if len(arrays) == 3 else ("x", "y")
-    return np.polyfit(**dict(zip(names, arrays, strict=True)), deg=1)
+    named: dict[str, Any] = dict(zip(names, arrays, strict=True))
+    return np.polyfit(**named, deg=1)
 
 
 register(

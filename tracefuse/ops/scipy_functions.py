@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -22,10 +22,12 @@ from tracefuse.ops import fourier, linear_algebra
 from tracefuse.ops.families import register
 from tracefuse.ops.result_types import first, fixed, of_sample
 
+Attributed: TypeAlias = tuple[tuple[str, Any], ...]
+
 BY_PATH: dict[str, WholeArrayOp] = {}
 """The op of each function of SciPy, by its path without "scipy."."""
 
-ResultShapes = Callable[[Sequence[Shape], Attributes, Require], tuple[Shape, ...]]
+ResultShapes: TypeAlias = Callable[[Sequence[Shape], Attributes, Require], tuple[Shape, ...]]
 
 
 def function_at(path: str, array: Any) -> Any:
@@ -36,7 +38,7 @@ def function_at(path: str, array: Any) -> Any:
 
 
 def _define(
-    path: str, parameters: str, shape: ResultShapes, dtypes: ResultTypes | Sequence[Any], doc: str, attributes: Any = (),
+    path: str, parameters: str, shape: ResultShapes, dtypes: ResultTypes | Sequence[Any], doc: str, attributes: Attributed = (),
     *, call: Callable[..., Any] | None = None, optional: bool = False,
 ) -> None:  # fmt: skip
     """Defines the op of a function. dtypes: the rule, or sample arrays for a call that shows the types."""
@@ -79,7 +81,7 @@ def _like_last(shapes: Sequence[Shape], attributes: Attributes, require: Require
 # ---------------------------------------------------------------------------------------------------------------------
 # scipy.fft
 
-_ONE_AXIS = (("n", None), ("axis", -1), ("norm", None))
+_ONE_AXIS: Attributed = (("n", None), ("axis", -1), ("norm", None))
 _VECTOR, _SQUARE = np.arange(1, 9), np.eye(2) * 2
 
 for _name, _default, _length in (
@@ -219,11 +221,11 @@ def _resized(name: str) -> ResultShapes:
 
 
 _TWO = [np.ones(4), np.ones(3)]
-_BY = (("mode", "full"), ("method", "auto"))
-for _name, _attributes in (
+_BY: Attributed = (("mode", "full"), ("method", "auto"))
+for _name, _signal_attributes in (
     ("convolve", _BY), ("correlate", _BY), ("fftconvolve", (("mode", "full"),)), ("oaconvolve", (("mode", "full"),)),
 ):  # fmt: skip
-    _define(f"signal.{_name}", "in1 in2", _convolved_shape, _TWO, "A convolution or a correlation.", _attributes)
+    _define(f"signal.{_name}", "in1 in2", _convolved_shape, _TWO, "A convolution or a correlation.", _signal_attributes)
 for _name in ("convolve2d", "correlate2d"):
     _define(
         f"signal.{_name}", "in1 in2", _convolved_shape, [np.ones((3, 3))] * 2, "A convolution of matrices.",
@@ -244,9 +246,9 @@ _define("signal.resample", "x", _resized("num"), [_VECTOR], "The signal with `nu
 # ---------------------------------------------------------------------------------------------------------------------
 # scipy.ndimage
 
-_EDGE = (("mode", "reflect"), ("cval", 0.0))
-_WINDOW = (("size", None), *_EDGE, ("origin", 0), ("axes", None))
-_SPLINE = (("order", 3), ("mode", "constant"), ("cval", 0.0), ("prefilter", True))
+_EDGE: Attributed = (("mode", "reflect"), ("cval", 0.0))
+_WINDOW: Attributed = (("size", None), *_EDGE, ("origin", 0), ("axes", None))
+_SPLINE: Attributed = (("order", 3), ("mode", "constant"), ("cval", 0.0), ("prefilter", True))
 for _name, _parameters, _attributes, _doc in (
     ("gaussian_filter", "input", (("sigma", 1.0), ("order", 0), *_EDGE, ("truncate", 4.0), ("radius", None), ("axes", None)), "A Gaussian filter."),
     ("gaussian_filter1d", "input", (("sigma", 1.0), ("axis", -1), ("order", 0), *_EDGE, ("truncate", 4.0), ("radius", None)), "A Gaussian filter along `axis`."),
@@ -267,14 +269,14 @@ for _name, _parameters, _attributes, _doc in (
     ("rotate", "input", (("angle", 0.0), ("axes", (1, 0)), ("reshape", False), *_SPLINE), "The array rotated, by splines."),
 ):  # fmt: skip
     _define(f"ndimage.{_name}", _parameters, _like_first, first, _doc, _attributes)
-for _name, _attributes, _doc in (
+for _name, _window_attributes, _doc in (
     ("median_filter", _WINDOW, "Medians of windows."), ("maximum_filter", _WINDOW, "Maxima of windows."),
     ("minimum_filter", _WINDOW, "Minima of windows."), ("rank_filter", (("rank", 0), *_WINDOW), "Elements of a rank."),
     ("percentile_filter", (("percentile", 50), *_WINDOW), "Percentiles of windows."),
     *((name, _WINDOW[:-1], "A grey-scale morphological filter.") for name in
       ("grey_erosion", "grey_dilation", "grey_opening", "grey_closing")),
 ):  # fmt: skip
-    _define(f"ndimage.{_name}", "input footprint", _like_first, first, _doc, _attributes, optional=True)
+    _define(f"ndimage.{_name}", "input footprint", _like_first, first, _doc, _window_attributes, optional=True)
 for _name in ("binary_erosion", "binary_dilation", "binary_opening", "binary_closing"):
     _more = (("border_value", 0), ("origin", 0)) if _name.endswith(("erosion", "dilation")) else (("origin", 0),)
     _define(

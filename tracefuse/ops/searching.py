@@ -94,7 +94,7 @@ def _like_second(shapes: Sequence[Shape], attributes: Attributes, require: Requi
     return (shapes[1],)
 
 
-def _searchsorted(a: Any, v: Any, side: str, sorter: Any = None) -> Any:
+def _searchsorted(a: Any, v: Any, side: Any, sorter: Any = None) -> Any:
     return np.searchsorted(a, v, side, sorter)
 
 

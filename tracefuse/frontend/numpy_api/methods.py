@@ -23,6 +23,7 @@ from tracefuse.frontend.numpy_api import (
 from tracefuse.frontend.tracer import arithmetic, moments, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced_ops import as_array
 
 
 @source.methods_hide_own_frames
@@ -143,16 +144,16 @@ class ArrayMethods(Traced):
         return reductions.argsort(self, axis, kind, order, stable=stable)
 
     def argpartition(self, kth: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> Any:
-        return np.argpartition(self, kth, axis, order=order)  # type: ignore[call-overload]
+        return np.argpartition(as_array(self), kth, axis, order=order)
 
     def sort(self, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> None:
         into(self, reductions.sort(self, axis, kind, order))
 
     def partition(self, kth: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> None:
-        into(self, np.partition(self, kth, axis, order=order))  # type: ignore[call-overload]
+        into(self, np.partition(as_array(self), kth, axis, order=order))
 
     def searchsorted(self, v: Any, side: str = "left", sorter: Any = None) -> Any:
-        return np.searchsorted(self, v, side, sorter)  # type: ignore[call-overload]
+        return np.searchsorted(as_array(self), v, side, sorter)  # type: ignore[call-overload]
 
     def choose(self, choices: Any, out: Any = None, mode: str = "raise") -> Any:
         return selection.choose(self, choices, out, mode)

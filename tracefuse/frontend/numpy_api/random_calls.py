@@ -54,7 +54,7 @@ class RecordingGenerator:
     def __init__(self, original: Any, random_source: RandomSource) -> None:
         self.original, self._source = original, random_source
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:
         return type(self.original)
 
@@ -256,7 +256,7 @@ def functions_of_cupy() -> dict[int, Callable[..., Any]]:
 
 def recording_functions() -> dict[int, Callable[..., Any]]:
     """Returns the twins of the functions of `np.random`, by the id of each."""
-    everything = SharedSource(np.random.mtrand._rand)  # type: ignore[attr-defined]
+    everything = SharedSource(np.random.mtrand._rand)
     twins = {
         id(method): recording_method(method, name, everything)
         for name in drawing_methods(np.random)

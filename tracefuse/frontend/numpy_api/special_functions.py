@@ -6,6 +6,7 @@ Formulas compute in the type of SciPy's loop, within a few units in the last pla
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -106,11 +107,7 @@ def call_special(ufunc: np.ufunc, inputs: Sequence[Any]) -> Any:
 
 def _is_of_scipy(ufunc: np.ufunc) -> bool:
     """Whether scipy.special has this ufunc under its name."""
-    try:
-        import scipy.special
-    except ImportError:
-        return False
-    return getattr(scipy.special, ufunc.__name__, None) is ufunc
+    return getattr(sys.modules.get("scipy.special"), ufunc.__name__, None) is ufunc
 
 
 # ---------------------------------------------------------------------------------------------------------------------
