@@ -118,13 +118,13 @@ def test_slices_on_streams_are_compared_too(monkeypatch: pytest.MonkeyPatch) -> 
         fuse(sliced, check=True, cache_limit=0)(X)
 
 
-@pytest.mark.parametrize("pieces", [None, 3])
+@pytest.mark.parametrize("chunks", [None, 3])
 def test_what_the_array_library_computes_on_streams_is_compared_too(
-    pieces: int | None, monkeypatch: pytest.MonkeyPatch
+    chunks: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def sliced(x: Any, y: Any) -> Any:
-        whole = tracefuse.stream_parallel(x - y, 0, pieces) - y
-        return tracefuse.stream_parallel(y * whole, 0, pieces)  # by the array library
+        whole = tracefuse.stream_parallel(x - y, 0, chunks) - y
+        return tracefuse.stream_parallel(y * whole, 0, chunks)  # by the array library
 
     with tracefuse.options(disable="fusion"):
         fused = fuse(sliced, check=True)

@@ -103,8 +103,8 @@ def test_a_copy_into_a_half_type_rounds_two_elements_by_one_instruction(dtype, k
 def test_a_copy_that_neither_keeps_nor_rounds_the_type_is_refused(dtype):
     kernel = cases.rounded_copy(dtypes.bfloat16, 8)
     *first, last = kernel.body
-    wrong = replace(last, source=ir.Buffer("piece", dtype, "local", 8))
-    with pytest.raises(InternalError, match="copy between piece and y"):
+    wrong = replace(last, source=ir.Buffer("chunk", dtype, "local", 8))
+    with pytest.raises(InternalError, match="copy between chunk and y"):
         emit_cuda(replace(kernel, body=(*first, wrong)))
 
 

@@ -102,10 +102,10 @@ def _read_wide(name: str, access: str) -> str:
       #pragma unroll
       for (int i = 0; i < count; ++i) to[k + i] = bit_cast<T>((unsigned short)(words.values[i / 2] >> i % 2 * 16));
     }} else {{
-      struct Piece {{ T values[count]; }};
-      const Piece piece = bit_cast<Piece>(whole);
+      struct Packed {{ T values[count]; }};
+      const Packed packed = bit_cast<Packed>(whole);
       #pragma unroll
-      for (int i = 0; i < count; ++i) to[k + i] = piece.values[i];
+      for (int i = 0; i < count; ++i) to[k + i] = packed.values[i];
     }}
   }}
 }}"""
@@ -117,13 +117,13 @@ def _write_wide(name: str, access: str) -> str:
 {_INLINE} void {name}(T* to, const T* from) {{
   constexpr int bytes = width * sizeof(T) < 16 ? width * sizeof(T) : 16;
   constexpr int count = bytes / sizeof(T);
-  struct Piece {{ T values[count]; }};
+  struct Packed {{ T values[count]; }};
   typedef typename Raw<bytes>::type raw;
   #pragma unroll
   for (int k = 0; k < width; k += count) {{
-    Piece piece;
+    Packed packed;
     #pragma unroll
-    for (int i = 0; i < count; ++i) piece.values[i] = from[k + i];
+    for (int i = 0; i < count; ++i) packed.values[i] = from[k + i];
     {access};
   }}
 }}"""
@@ -134,13 +134,13 @@ def _round_wide(name: str, access: str) -> str:
     return f"""template <int width, typename T>
 {_INLINE} void {name}(T* to, const float* from) {{
   constexpr int bytes = width * sizeof(T) < 16 ? width * sizeof(T) : 16;
-  struct Piece {{ unsigned int pairs[bytes / 4]; }};
+  struct Packed {{ unsigned int pairs[bytes / 4]; }};
   typedef typename Raw<bytes>::type raw;
   #pragma unroll
   for (int k = 0; k < width; k += bytes / 2) {{
-    Piece piece;
+    Packed packed;
     #pragma unroll
-    for (int i = 0; i < bytes / 4; ++i) piece.pairs[i] = rounded_pair<T>(from[k + 2 * i], from[k + 2 * i + 1]);
+    for (int i = 0; i < bytes / 4; ++i) packed.pairs[i] = rounded_pair<T>(from[k + 2 * i], from[k + 2 * i + 1]);
     {access};
   }}
 }}"""
@@ -155,7 +155,7 @@ def _rounded_pair(half: str, kind: str) -> str:
 
 
 _READ, _WRITE = "(const raw*)(from + k)", "(raw*)(to + k)"
-_BITS = "bit_cast<raw>(piece)"
+_BITS = "bit_cast<raw>(packed)"
 
 DEVICE_FUNCTIONS: dict[str, DeviceFunction] = {
     "int8": DeviceFunction("typedef signed char int8;"),
