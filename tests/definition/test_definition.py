@@ -188,7 +188,7 @@ def test_the_three_phases_give_what_segment_gives() -> None:
 def test_finalize_drops_the_temporary_state() -> None:
     fd = worked_example()
     fd.setup_segmentation()
-    state = weakref.ref(fd._state)  # type: ignore[arg-type]
+    state = weakref.ref(fd._phases)  # type: ignore[arg-type]
     assert state() is not None
     fd.finalize_segmentation()
     gc.collect()

@@ -13,8 +13,9 @@ from tracefuse import dtypes
 from tracefuse.dtypes import bool_, float32, float64, int32, int64
 from tracefuse.errors import CompileError, InternalError
 from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.cuda.cuda_compiler import CudaCompiler, compile_kernel, compile_many
 from tracefuse.kernel.cuda.cuda_expressions import Printer, float_text
-from tracefuse.kernel.cuda.cuda_functions import CudaCompiler, compile_kernel, compile_many, grid_texts
+from tracefuse.kernel.cuda.cuda_functions import grid_texts
 from tracefuse.kernel.cuda.emit_cuda import canonical_cuda, emit_cuda, entry_name, shared_bytes
 from tracefuse.kernel.cuda.nvrtc import compile_source, compile_to_ptx, compile_with_log
 

@@ -12,7 +12,7 @@ from cuda_lowering import case, numbers
 from tracefuse.dtypes import complex64, complex128, float32, int64
 from tracefuse.errors import InternalError
 from tracefuse.kernel import kernel_ir as ir
-from tracefuse.kernel.cuda.cuda_functions import compile_many
+from tracefuse.kernel.cuda.cuda_compiler import compile_many
 from tracefuse.ops import REGISTRY, Pointwise
 from tracefuse.passes.complex_functions import FUNCTIONS
 from tracefuse.passes.split_complex import split_complex
