@@ -152,14 +152,14 @@ def test_a_scalar_that_is_an_output_keeps_its_node() -> None:
     assert evaluate(result, [])[0] == 3
 
 
-def test_every_composite_reduction_is_written_with_simple_rows() -> None:
-    composites = [row for row in REGISTRY.values() if isinstance(row, Reduction) and row.steps]
+def test_every_composite_reduction_is_decomposed_into_simple_ops() -> None:
+    composites = [op for op in REGISTRY.values() if isinstance(op, Reduction) and op.steps]
     assert composites
-    for row in composites:
+    for op in composites:
         for keepdim in (False, True):
             builder = FusionBuilder()
             x = builder.tensor_input(float32, [-1, -1, 4])
-            made = builder.node(row, [x], {"dims": (0, 2), "keepdim": keepdim}, float32, [float32])
+            made = builder.node(op, [x], {"dims": (0, 2), "keepdim": keepdim}, float32, [float32])
             builder.output(made[0])
             fusion = builder.build()
             result = decompose(fusion)
