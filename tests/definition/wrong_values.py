@@ -162,7 +162,7 @@ def targets() -> Iterator[Target]:
 
 
 def _has_calls_of_its_own(name: str) -> bool:
-    """Whether an operation is not one of many that are recorded alike: of the ops on whole arrays, two stand for all."""
+    """Whether an operation is tested by itself. Ops on whole arrays are recorded alike, and two stand for all."""
     return not isinstance(REGISTRY.get(name), WholeArrayOp) or name in ("det", "solve")
 
 

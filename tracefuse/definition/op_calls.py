@@ -18,13 +18,13 @@ from tracefuse import source
 from tracefuse.caches import memoized
 from tracefuse.definition.handles import Tensor
 from tracefuse.definition.host_scalars import compare_extents, compute_extent
-from tracefuse.definition.parameters import AXES_OR_TYPE, INTEGER_OPERAND, LARGEST
+from tracefuse.definition.parameters import AXES_OR_TYPE, FLAG, INTEGER_OPERAND, LARGEST, SIZE, TENSOR, Kind, Refused
 from tracefuse.definition.recording import Recording
 from tracefuse.definition.signatures import CallSignature, make_operation
 from tracefuse.dtypes import DataType, DType, dtype_of, promote_nvfuser
-from tracefuse.errors import DtypeError, ShapeError, TraceError, UnsupportedError, shown
+from tracefuse.errors import DtypeError, ShapeError, UnsupportedError, shown
 from tracefuse.ir.axes import normalize_axes, normalize_axis
-from tracefuse.ir.extents import Expression, Extent
+from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Op, Operand, Shape
 from tracefuse.ir.op_kinds import check_domain
 from tracefuse.ir.printing import data_operands, moved_types, predicted_types
@@ -145,10 +145,6 @@ class RegisteredOperations:
 
     def _whole(self, op: WholeArrayOp, *arguments: Any, **attributes: Any) -> Any:
         """Records a library op on whole arrays: operands, then attributes by name. Returns a handle for each result."""
-        for name, value in attributes.items():
-            if not _is_like(value, dict(op.attributes).get(name)):
-                raise TraceError(f"{op.name}: {name} cannot be {shown(value)}", hint="give what NumPy takes there")
-        attributes = {name: tuple(v) if isinstance(v, list) else v for name, v in attributes.items()}
         operands = [self.recording.operand_of(o) for o in arguments]
         types = op.dtypes(list(map(self.recording.operand_dtype, operands)), {**dict(op.attributes), **attributes})
         handles = self.recording.record_node(op, operands, attributes, types[0], types)
@@ -216,9 +212,7 @@ def _make_signature(name: str) -> CallSignature:
     operands = [Parameter(n, by_either) for n in _operand_names(op)]
     attributes = [_attribute(n, v, by_either) for n, v in op.attributes]
     if isinstance(op, WholeArrayOp):
-        arrays = [Parameter("arrays", Parameter.VAR_POSITIONAL)] if op.arity is None else operands
-        attributes = [_attribute(n, v, Parameter.KEYWORD_ONLY) for n, v in _whole_attributes(op)]
-        return CallSignature(name, Signature([*arrays, *attributes]))
+        return _make_whole_signature(op)
     positions = {"index": INTEGER_OPERAND} if isinstance(op, Movement) else {}
     return CallSignature(name, Signature([*operands, *attributes, *types]), positions)
 
@@ -227,19 +221,36 @@ def _attribute(name: str, default: Any, how: Any) -> Parameter:
     return Parameter(name, how, default=default)
 
 
-def _is_like(value: Any, default: Any) -> bool:
-    """Whether a value can stand for an attribute with this default."""
-    if isinstance(value, (list, tuple)):
-        return not isinstance(default, (bool, str)) and all(_is_like(one, 0.0) or _is_like(one, ()) for one in value)
-    if isinstance(default, (bool, str)):
-        return type(value) is type(default)
-    if type(value) in (bool, str):
-        return default is None
-    return value is default or type(value) in (int, float) or isinstance(value, (Expression, DType))
+def _kind_like(default: Any) -> Kind:
+    """Returns the kind of an attribute of an op on whole arrays: the values that can stand for its default."""
+
+    def read(recording: Any, value: Any) -> Any:
+        if isinstance(default, bool):
+            return FLAG.read(recording, value)
+        if value is None or (isinstance(value, str) and (default is None or isinstance(default, str))):
+            return value
+        if isinstance(default, str):
+            raise Refused(value)
+        if isinstance(value, (list, tuple)):
+            return tuple(read(recording, one) for one in value)
+        if isinstance(value, DataType):
+            return dtype_of(value)
+        return value if isinstance(value, (bool, float, complex)) else SIZE.read(recording, value)
+
+    return Kind("what NumPy's function takes there", read)
 
 
-def _whole_attributes(op: WholeArrayOp) -> list[tuple[str, Any]]:
-    return [*op.attributes, *([(ARRAYS, None)] if op.optional else [])]
+def _make_whole_signature(op: WholeArrayOp) -> CallSignature:
+    """The signature of an op on whole arrays: its operands by position, its attributes by keyword."""
+    named = [*op.attributes, *([(ARRAYS, None)] if op.optional else [])]
+    attributes = [_attribute(name, default, Parameter.KEYWORD_ONLY) for name, default in named]
+    kinds = {name: _kind_like(default) for name, default in named}
+    if op.arity is None:
+        operands = [Parameter("operands", Parameter.VAR_POSITIONAL)]
+    else:
+        operands = [Parameter(name, Parameter.POSITIONAL_ONLY) for name in op.parameters]
+    kinds.update((operand.name, TENSOR) for operand in operands)
+    return CallSignature(op.name, Signature([*operands, *attributes]), kinds)
 
 
 def _operand_names(op: Op) -> list[str]:

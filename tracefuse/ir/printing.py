@@ -217,7 +217,8 @@ def _call(printer: _Printer, node: Node) -> str:
         case Reduction():
             return _reduction(printer, node, node.op)
         case WholeArrayOp():
-            return _text(printer, node, [*map(printer.operand, node.operands), *_attributes(printer, node)])
+            usual = [n for n, v in node.op.attributes if _is_default(node.attributes[n], v)]
+            return _text(printer, node, [*map(printer.operand, node.operands), *_attributes(printer, node, *usual)])
         case Movement() | Library():
             return _movement(printer, node)
     raise UnsupportedError(f"{node.op.name} cannot be printed as a definition", hint="print str(fusion)")
@@ -225,6 +226,10 @@ def _call(printer: _Printer, node: Node) -> str:
 
 def _text(printer: _Printer, node: Node, arguments: Sequence[str], more: Sequence[str] = ()) -> str:
     return f"fd.ops.{node.op.name}({', '.join([*arguments, *more])})"
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    return type(value) is type(default) and bool(value == default)
 
 
 def _attributes(printer: _Printer, node: Node, *left_out: str) -> list[str]:

@@ -178,17 +178,9 @@ _define("linalg.eigh", "a", _eigh_shape, _OF_SQUARE, "Eigenvalues and eigenvecto
 _define("linalg.eigvalsh", "a", linear_algebra.eigenvalues_shape, _OF_SQUARE, "Eigenvalues of Hermitian matrices.", (("lower", True),))  # fmt: skip
 _define("linalg.qr", "a", _qr_shape, of_sample(_qr_sample), "The orthogonal and the triangular factor.", (("mode", "full"), ("pivoting", False)))  # fmt: skip
 _define("linalg.pinv", "a", linear_algebra.pinv_shape, _OF_SQUARE, "The pseudo-inverse.", (("atol", None), ("rtol", None)))  # fmt: skip
-_define("linalg.solve_banded", "ab b", _like_last, lambda types, given: linear_algebra_type(types), "The solutions of banded equations.", (("l_and_u", (0, 0)),), call=lambda f, ab, b, l_and_u: f(l_and_u, ab, b))  # fmt: skip
-_define("linalg.solveh_banded", "ab b", _like_last, lambda types, given: linear_algebra_type(types), "The solutions of Hermitian banded equations.", (("lower", False),))  # fmt: skip
+_define("linalg.solve_banded", "ab b", _like_last, [np.ones((1, 2)), np.ones(2)], "The solutions of banded equations.", (("l_and_u", (0, 0)),), call=lambda f, ab, b, l_and_u=(0, 0): f(l_and_u, ab, b))  # fmt: skip
+_define("linalg.solveh_banded", "ab b", _like_last, [np.ones((1, 2)), np.ones(2)], "The solutions of Hermitian banded equations.", (("lower", False),))  # fmt: skip
 _define("linalg.toeplitz", "c r", _toeplitz_shape, [np.ones(2), np.ones(2)], "The matrix with constant diagonals.", optional=True, call=lambda f, c, r=None: f(c, r))  # fmt: skip
-
-
-def linear_algebra_type(types: Sequence[Any]) -> tuple[Any, ...]:
-    """The type in which LAPACK computes for SciPy."""
-    function = function_at("linalg.solve", _SQUARE)
-    result = function(_SQUARE.astype(types[0].numpy), np.ones(2, types[1].numpy)).dtype
-    return tuple(one for one in types if one.numpy == result)[:1] or (float64,)
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # scipy.signal
