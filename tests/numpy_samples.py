@@ -194,7 +194,8 @@ copy: X
 corrcoef: Z | D | D, rowvar=False | W, W * W
 correlate: W, V | W, V, 'full' | W, V, 'same' | V, W, 'full' | S, S[1:], 'same' | Z[0], C, 'full'
 count_nonzero: I, axis=0
-cov: D, fweights=[1, 2, 0, 3] | D, aweights=V * V | D, ddof=2, fweights=[1, 2, 1, 3], aweights=V * V | D | X | D, rowvar=False, bias=True | W | V, V * V | Z
+cov: D, fweights=[1, 2, 0, 3] | D, aweights=V * V | D, ddof=2, fweights=[1, 2, 1, 3], aweights=V * V | D | X
+cov: D, rowvar=False, bias=True | W | V, V * V | Z
 cross: Q, Q[::-1] + 1 | Q, Q[0] | Q, Q * Q, axis=0
 cumprod: X, 1
 cumsum: X | Z, 1
@@ -232,7 +233,8 @@ hstack: (X, X)
 imag: X | Z
 inner: V, V
 insert: W, 1, 5.0 | X, 1, V, axis=0 | X, [0, 2], 9.0, axis=1 | X, 2, 7.0, axis=1 | W, [1, 1, 3], [7.0, 8.0, 9.0]
-interp: X, S, S * S | V, S, S * 1j, period=5.0 | W, [0.0, 1.0, 3.0], [1.0, 4.0, 2.0], left=-5.0 | N, np.array([0.0, 2.0]), np.array([3.0, 5.0])
+interp: X, S, S * S | V, S, S * 1j, period=5.0 | W, [0.0, 1.0, 3.0], [1.0, 4.0, 2.0], left=-5.0
+interp: N, np.array([0.0, 2.0]), np.array([3.0, 5.0])
 isclose: X, X + 1e-9 | Z, Z + 1e-9
 i0: V | X
 iscomplex: X | Z | C
@@ -291,7 +293,8 @@ polysub: S, V
 polyval: V, X | [1.0, 2.0, 3.0], X | V, 2.0 | C, Z
 prod: X, 0 | Z, 0
 ptp: X
-quantile: W, 0.3, weights=W * W, method="inverted_cdf" | W, np.array([0.25, 0.5]) | X, 0.4 | D, [0.25, 0.5], axis=1 | D, 0.6, method='lower' | D, 0.6, method='higher', axis=0
+quantile: W, 0.3, weights=W * W, method="inverted_cdf" | W, np.array([0.25, 0.5]) | X, 0.4 | D, [0.25, 0.5], axis=1
+quantile: D, 0.6, method='lower' | D, 0.6, method='higher', axis=0
 quantile: W, 0.35, method='nearest' | W, 0.35, method='midpoint' | D, 0.6, method='hazen'
 quantile: D, 0.2, method='median_unbiased' | N, 0.5, axis=0
 ravel: X
@@ -364,7 +367,8 @@ matrix_power: P, -2 | Q, 5 | Q, 0 | Q, 1 | Z[:, :3], 3
 matrix_rank: D | Q
 matrix_transpose: A
 multi_dot: [X, X.T, X, V] | [V, X.T, X, X.T, Q]
-norm: D, 2 | A, "nuc", axis=(1, 2) | X | D, axis=1 | V, 1 | D, np.inf | D, -1, axis=(0, 1) | D, 3, axis=0 | V, 0 | W, -np.inf | Z | Z, 1 | C
+norm: D, 2 | A, "nuc", axis=(1, 2) | X | D, axis=1 | V, 1 | D, np.inf | D, -1, axis=(0, 1) | D, 3, axis=0 | V, 0
+norm: W, -np.inf | Z | Z, 1 | C
 norm: X, 'fro', keepdims=True | I
 outer: V, V
 pinv: D | X
@@ -374,7 +378,7 @@ solve: P, D | P, D[:, 0]
 svd: D | X, compute_uv=False | Z, full_matrices=False
 svdvals: D
 tensordot: X, X.T, axes=1
-tensorinv: (P[:2, :2] + 1).reshape(1, 2, 2), ind=1
+tensorinv: (X @ X.T + P).reshape(3, 3), ind=1
 tensorsolve: P, D[:, 0]
 trace: A
 vecdot: X, X
