@@ -102,7 +102,7 @@ def record_draw(
         return _effect(recorder, "random_draw", [], source=random_source, method=name, shape=(), dtype=dtypes.bool_,
                        arguments=tuple(as_attribute("np.random.seed", "seed", v) for v in given.values()))  # fmt: skip
     out = given.pop("out", None)
-    shape, dtype = _drawn_shape(recorder, name, given, out), _drawn_type(name, given)
+    shape, dtype = _drawn_shape(recorder, name, given, out), _drawn_type(recorder, name, given)
     operands: list[Traced] = []
     values = tuple(_argument(name, key, value, operands) for key, value in given.items())
     (drawn, *_) = _effect(
@@ -110,7 +110,7 @@ def record_draw(
         names=() if name in ("rand", "randn") else tuple(given), shape=shape, dtype=dtype,
     )  # fmt: skip
     if not shape and given.get("size") is None:
-        drawn.weak = _kind_of_number(random_source.generator, name, given, dtype)
+        drawn.weak = _kind_of_number(recorder, name, given, dtype)
     return drawn if out is None else into(out, drawn)
 
 
@@ -191,21 +191,21 @@ def _shape_from_array(recorder: Recorder, name: str, given: Mapping[str, Any], s
     return (*own[:axis], *sized, *own[axis + 1 :]) if own else sized
 
 
-def _drawn_type(name: str, given: Mapping[str, Any]) -> DType:
+def _drawn_type(recorder: Recorder, name: str, given: Mapping[str, Any]) -> DType:
     if name in _OF_AN_ARRAY:
         array = given["a" if name == "choice" else "x"]
-        if isinstance(array, Traced) and array.extents:
-            return array.value.dtype
-        return dtype_of(np.asarray(array).dtype) if np.ndim(array) and not holds_traced(array) else dtypes.int64
+        if not _shape_of(recorder, array):
+            return dtypes.int64
+        return array.value.dtype if isinstance(array, Traced) else dtype_of(np.asarray(array).dtype)
     dtype = given.get("dtype")
     if dtype is not None:
         return dtype_of(np.dtype(dtype))
     return dtypes.int64 if name in _INTEGERS else dtypes.float64
 
 
-def _kind_of_number(generator: Any, name: str, given: Mapping[str, Any], dtype: DType) -> str | None:
+def _kind_of_number(recorder: Recorder, name: str, given: Mapping[str, Any], dtype: DType) -> str | None:
     """Returns the kind of Python number that a draw of one number is; None for NumPy's scalars."""
-    is_strong = name == "integers" or (name in _OF_AN_ARRAY and np.ndim(given.get("a", 0)) > 0)
+    is_strong = name == "integers" or (name in _OF_AN_ARRAY and bool(_shape_of(recorder, given.get("a", 0))))
     if is_strong or (name == "randint" and given.get("dtype", int) is not int):
         return None
     return "int" if dtype.is_integer else dtype.kind
