@@ -21,7 +21,7 @@ from tracefuse.ir.fusion import Fusion
 from tracefuse.partition.segmentation import segment_fusion
 from tracefuse.passes.pipeline import FUSION_PASSES, run_passes
 
-EXAMPLES = {"cpu": 50, "interpreter": 120, "interpreter-cuda": 120, "cuda": 50}
+EXAMPLES = {"cpu": 30, "interpreter": 80, "interpreter-cuda": 80, "cuda": 50}
 """Per mode and kind of extents. The interpreter compiles nothing."""
 
 
