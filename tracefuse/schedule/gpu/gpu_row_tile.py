@@ -19,6 +19,7 @@ from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Load
 from tracefuse.kernel.scalar_code import convert
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.gpu.gpu_frame import (
+    WIDE_BYTES,
     Positions,
     Setting,
     Strides,
@@ -29,7 +30,7 @@ from tracefuse.schedule.gpu.gpu_frame import (
     open_threads,
     when,
 )
-from tracefuse.schedule.gpu.gpu_lanes import WIDE_BYTES, every_output
+from tracefuse.schedule.gpu.gpu_lanes import every_output
 from tracefuse.schedule.gpu.gpu_phase import State, run_phases, store_parallel_outputs
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
@@ -44,6 +45,9 @@ THREADS = 128
 
 LONGEST_ROW = 64
 """Longer rows are contiguous enough for a group of threads each."""
+
+SHORTEST_STORED, SHORTEST_READ = 5, 9
+"""The shortest rows that are staged with and without outputs over all loops; caches serve shorter ones. (H200)"""
 
 MOST_BYTES = 40 * 1024
 """The shared memory of a block, so that at least five blocks are resident on a multiprocessor."""
@@ -73,6 +77,9 @@ def _accepts(problem: GpuProblem) -> Verdict:
     sizes = problem.rewritten_sizes
     if not sizes.at_most(extent, LONGEST_ROW, "a thread computes a row"):
         return no("a row is too long for one thread")
+    shortest = SHORTEST_STORED if outputs else SHORTEST_READ
+    if sizes.at_most(extent, shortest - 1, "a thread accesses the row in memory"):
+        return no("a row is so short that a thread accesses it in memory")
     columns, _ = sizes.power_of_two_above(extent, "a row fills its place", "rows of a block in shared memory")
     if columns * THREADS * sum(itemsizes) > MOST_BYTES:
         return no("the rows of a block do not fit in shared memory")
