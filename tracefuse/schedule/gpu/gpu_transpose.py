@@ -49,7 +49,7 @@ def tile_lanes(transposed: Transposed, lanes: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _TileSide:
+class _Span:
     """Loops whose positions a side of a tile counts, the innermost last, in groups of `lanes`; one loop with lanes."""
 
     loops: tuple[Loop, ...]
@@ -101,7 +101,7 @@ class _Square:
         return buffer
 
     @contextlib.contextmanager
-    def each(self, along: _TileSide, rows: _TileSide, tile: Extent, tile_of_rows: Extent) -> Iterator[Extent]:
+    def each(self, along: _Span, rows: _Span, tile: Extent, tile_of_rows: Extent) -> Iterator[Extent]:
         """Opens a loop over the tile with adjacent threads along `along`; yields the row's place in the tile."""
         body = self.body
         step = symbol("step", extent=self.side // self.rows)
@@ -149,7 +149,7 @@ def _launch(region: Region, setting: Setting, transposed: Transposed) -> tuple[L
     """Returns the launch, and the definitions of its integer parameters."""
     lanes = tile_lanes(transposed, setting.lanes)
     body = new_body(region, replace(setting, lanes=lanes))
-    other, inner = _TileSide((transposed.loop,), lanes), _TileSide(transposed.inner, lanes)
+    other, inner = _Span((transposed.loop,), lanes), _Span(transposed.inner, lanes)
     inside = {loop.symbol for loop in (*other.loops, *inner.loops)}
     outside = [loop for loop in region.nest.loops if loop.symbol not in inside]
     side = SIDE[lanes]
