@@ -204,3 +204,22 @@ def test_half_intermediates_are_in_float32_so_that_nothing_more_is_rounded() -> 
     assert {value.dtype.name for value in made} <= {"float32", "int64"}
     array = np.random.default_rng(2).standard_normal(64).astype(np.float16)
     assert evaluate(result, [array])[0] == evaluate(fusion, [array])[0]
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((0, 1, 2), (0, 2, 1)), ((1, 0, 2), (0, 1, 2)), ((1, 2, 0), (2, 0, 1)), ((0, 1, 2), (0, 1, 2))],
+)
+def test_a_product_of_stacks_reads_permuted_operands_without_a_copy(
+    left: tuple[int, ...], right: tuple[int, ...]
+) -> None:
+    random = np.random.default_rng(0)
+    a = random.normal(size=[(2, 3, 4)[left.index(k)] for k in range(3)])
+    b = random.normal(size=[(2, 4, 5)[right.index(k)] for k in range(3)])
+    with FusionDefinition() as fd:
+        x, y = (fd.define_tensor([-1, -1, -1], dtype=DataType.Double) for _ in range(2))
+        fd.add_output(fd.ops.matmul(fd.ops.permute(x, list(left)), fd.ops.permute(y, list(right))))
+    result = drop_dead(read_transposed(fd.fusion))
+    assert len(result.nodes) == 1
+    np.testing.assert_allclose(evaluate(result, [a, b])[0], a.transpose(left) @ b.transpose(right))
+    np.testing.assert_allclose(fd.execute([a, b])[0], a.transpose(left) @ b.transpose(right))
