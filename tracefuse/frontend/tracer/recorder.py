@@ -66,6 +66,7 @@ class Recorder(Assumptions):
         self.scalar_guards: list[ScalarGuard] = []
         self.contents = KnownContents(self)
         self.captures: dict[int, Capture] = {}
+        self.captures_by_number: dict[int, Capture] = {}
         # Paths of the arrays that the function can reach by name, by array id.
         self.captured_paths: dict[int, str] = {}
         # Arguments of each `debug_print`: (format, structures of the values, their leaves).
@@ -106,12 +107,37 @@ class Recorder(Assumptions):
         """Adds an array that is not an argument as an input; the same object maps to the same input."""
         found = self.captures.get(id(array))
         if found is None:
-            traced = self.tensor_argument(array.shape, dtype_of(array.dtype), f"captured{len(self.captures)}", None)
-            self.captures[id(array)] = Capture(array, traced.number)
-            if isinstance(array, np.ndarray) and id(array) not in self.captured_paths:
+            dtype = arrays.dtype_of_array(array)
+            name = self.captured_paths.get(id(array), f"captured{len(self.captures)}")
+            traced = self.tensor_argument(array.shape, dtype, name, None)
+            found = self.captures[id(array)] = self.captures_by_number[traced.number] = Capture(array, traced.number)
+            self.contents.add_axes(traced.number)
+            if id(array) in self.captured_paths:
+                self.builder.add_state(traced.number)
+            else:
                 self.builder.add_constant(traced.number, array)
             return traced
         return self.traced_type(self, found.number)
+
+    def prologue_result(self, value: Any, known: int | None, name: str) -> Any:
+        """Adds a result of the prologue as an input: an array, a NumPy scalar or a Python number.
+
+        known: the value of the prologue that it is; None for a new one.
+        """
+        where = source.user_line()
+        if type(value) in (int, float, complex):
+            kind = type(value).__name__
+            number_type = {"int": dtypes.int64, "float": dtypes.float64, "complex": dtypes.complex128}[kind]
+            result = self.scalar_argument(value, number_type, kind, name, where)
+        else:
+            result = self.tensor_argument(value.shape, arrays.dtype_of_array(value), name, where)
+            result.memory = None
+        number = self.builder.inputs[-1]
+        if self.builder.values[number].is_tensor:
+            self.contents.add_axes(number)
+        self.builder.add_state(number)
+        self.contents.add_result(number, number if known is None else known, value)
+        return result
 
     def require_device(self, device: Any) -> None:
         """Checks the `device=` of a creation function against the arguments.
