@@ -299,6 +299,8 @@ class Tracer(ArrayMethods):
             return result
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:
+        if MaskedElements in types:
+            return NotImplemented
         return dispatch.call(function, arguments, keywords)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:

@@ -282,7 +282,7 @@ def _record_result(recorder: Recorder, leaf: Any, inputs: _Inputs) -> ResultLeaf
         extent = recorder.simplify(leaf.extent)
         return ConstantLeaf(extent) if isinstance(extent, int) else SizeLeaf(extent)
     if isinstance(leaf, MaskedElements):
-        raise leaf.refusal()
+        leaf = leaf.elements()
     if not isinstance(leaf, Traced):
         return ConstantLeaf(leaf)
     recorder.resolve(leaf)

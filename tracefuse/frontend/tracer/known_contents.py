@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracefuse import source
-from tracefuse.frontend.tracer.prologue import Evaluation, Prologue, Question, Step, on_host
+from tracefuse.frontend.tracer.prologue import Evaluation, Prologue, PrologueStep, Question, on_host
 from tracefuse.frontend.tracer.snapshots import Snapshot, as_own
 from tracefuse.ir.builder import FusionBuilder
 from tracefuse.ir.extents import Extent, Symbol, as_symbol, input_extent, substitute, symbols
@@ -32,13 +32,13 @@ class KnownContents:
     """The contents of values of one trace, each computed once, and the steps of the prologue.
 
     axes: value and axis of each extent of an array that the trace created, captured or computed in the prologue, by
-    the extent's id. inputs: the value of the prologue that each of its inputs in the fusion holds.
+    the extent's id. inputs: the results of the prologue that are inputs of the fusion.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         self.axes: dict[int, tuple[int, int]] = {}
-        self.inputs: dict[int, int] = {}
-        self.steps: list[Step] = []
+        self.inputs: list[int] = []
+        self.steps: list[PrologueStep] = []
         self._recorder = recorder
         self._contents: dict[int, Any] = {}
         self._snapshots: dict[int, Snapshot] = {}
@@ -51,10 +51,10 @@ class KnownContents:
         rank = len(builder.values[number].shape)
         self.axes.update({-(builder.axes - rank + axis + 1): (number, axis) for axis in range(rank)})
 
-    def add_result(self, number: int, known: int, contents: Any) -> None:
-        """Adds an input of the fusion that holds the value `known` of the prologue."""
-        self.inputs[number] = known
-        self._contents[number] = self._contents[known] = contents
+    def add_result(self, number: int, contents: Any) -> None:
+        """Adds an input of the fusion that a step of the prologue computes."""
+        self.inputs.append(number)
+        self._contents[number] = contents
 
     def of(self, number: int, pin: str | None) -> Any:
         """Returns the elements of a value as an array; None if they depend on arguments.
@@ -86,12 +86,8 @@ class KnownContents:
         if number in self._recorder.builder.of_state:
             if isinstance(answer, np.ndarray):
                 answer = answer.copy()
-            self.steps.append(Question((self.known(number),), (), source.user_line(), what, ask, answer))
+            self.steps.append(Question((number,), (), source.user_line(), what, ask, answer))
         return answer
-
-    def known(self, number: int) -> int:
-        """Returns the value of the prologue that an input holds; any other value as it is."""
-        return self.inputs.get(number, number)
 
     def _add_contents_of_input(self, number: int) -> None:
         """Adds the elements of an array that the trace created or captured; takes a snapshot of the latter."""
@@ -137,7 +133,6 @@ class KnownContents:
         step = _Part(recorder, self.axes, nodes).evaluation(recorder.device)
         for number in step.reads:
             self._add_contents_of_input(number)
-        step = replace(step, reads=tuple(map(self.known, step.reads)))
         self._contents.update(zip(step.writes, step.run(self._contents), strict=True))
         if not recorder.builder.of_state.isdisjoint(step.writes):
             self.steps.append(step)
@@ -154,14 +149,14 @@ class KnownContents:
         written = {number for step in kept for number in step.writes}
         constants = {number: self._contents[number] for number in reads.difference(written, captured)}
         return Prologue(
-            kept, [positions[number] for number in captured], captured, list(self.inputs.values()), constants,
+            kept, [positions[number] for number in captured], captured, self.inputs, constants,
             [self._snapshots[number] for number in captured], self._contents,
         )  # fmt: skip
 
-    def _steps_that_matter(self) -> list[Step]:
+    def _steps_that_matter(self) -> list[PrologueStep]:
         """Returns the steps, without results of evaluations that nothing reads."""
-        read = set(self.inputs.values())
-        kept: list[Step] = []
+        read = set(self.inputs)
+        kept: list[PrologueStep] = []
         for step in reversed(self.steps):
             if isinstance(step, Evaluation):
                 outputs = tuple(number for number in step.writes if number in read)

@@ -61,7 +61,7 @@ class SizeOf:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Step(ABC):
+class PrologueStep(ABC):
     """One step. reads, writes: value numbers. where: the user's line."""
 
     reads: tuple[int, ...]
@@ -82,7 +82,7 @@ class Step(ABC):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Evaluation(Step):
+class Evaluation(PrologueStep):
     """Recorded ops, evaluated by the reference implementation. device: the GPU of the results, None for the host."""
 
     fusion: Fusion
@@ -97,7 +97,7 @@ class Evaluation(Step):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Call(Step):
+class StateCall(PrologueStep):
     """A call of a function that is not recorded.
 
     name: the function in the user's words. arguments: (args, kwargs) flattened, with placeholders. call_structure:
@@ -134,7 +134,7 @@ class Call(Step):
 
     def returning(
         self, writes: tuple[int, ...], structure: Any, leaves: tuple[ResultKey, ...], raised: type[Exception] | None
-    ) -> Call:
+    ) -> StateCall:
         """This call with what it returned or raised."""
         return replace(self, writes=writes, structure=structure, leaves=leaves, raised=raised)
 
@@ -154,12 +154,12 @@ class ResultKey:
 
     def fits(self, leaf: Any) -> bool:
         if self.is_input:
-            return key_of(leaf) == self.key
+            return bool(key_of(leaf) == self.key)
         return bool(leaf is self.key) or is_equal(leaf, self.key)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Question(Step):
+class Question(PrologueStep):
     """A question about a value, and the answer that the trace assumed. asked: the question in words."""
 
     asked: str
@@ -193,7 +193,8 @@ def is_same_answer(now: Any, before: Any) -> bool:
     if isinstance(before, np.ndarray):
         same_type = isinstance(now, np.ndarray) and now.dtype == before.dtype and now.shape == before.shape
         return bool(same_type and now.tobytes() == before.tobytes())
-    return is_equal(now, before) or bool(now != now and before != before and type(now) is type(before))
+    are_nan = now != now and before != before and type(now) is type(before)
+    return bool(are_nan) or is_equal(now, before)
 
 
 def key_of(leaf: Any) -> Any:
@@ -229,7 +230,7 @@ def _replaced(argument: Any, values: Values) -> Any:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _State:
+class _PrologueState:
     """The captured arrays at one time. kept: the results of calls. results: the inputs of the fusion."""
 
     snapshots: tuple[Snapshot, ...]
@@ -242,7 +243,7 @@ class _Rejected:
     """The captured arrays at a time when the trace did not hold, and the step that showed it."""
 
     snapshots: tuple[Snapshot, ...]
-    step: Step | None
+    step: PrologueStep | None
 
     def holds(self, arrays: Sequence[Any]) -> bool:
         return all(snapshot.holds(array) for snapshot, array in zip(self.snapshots, arrays, strict=True))
@@ -257,7 +258,7 @@ class Prologue:
     """
 
     def __init__(
-        self, steps: Sequence[Step], captured: Sequence[int], numbers: Sequence[int], inputs: Sequence[int],
+        self, steps: Sequence[PrologueStep], captured: Sequence[int], numbers: Sequence[int], inputs: Sequence[int],
         constants: Values, snapshots: Sequence[Snapshot], values: Values,
     ) -> None:  # fmt: skip
         self.steps, self.captured, self.inputs = tuple(steps), tuple(captured), tuple(inputs)
@@ -265,7 +266,9 @@ class Prologue:
         self._keys = tuple(key_of(snapshot.array) for snapshot in snapshots)
         self._lock = threading.RLock()
         self._rejected: _Rejected | None = None
-        self._state = _State(tuple(snapshots), self._kept(values), tuple(values[number] for number in self.inputs))
+        self._state = _PrologueState(
+            tuple(snapshots), self._kept(values), tuple(values[number] for number in self.inputs)
+        )
 
     def results(self, arrays: Sequence[Any]) -> tuple[Any, ...] | None:
         """The inputs that the prologue computes from the captured arrays; None if the trace does not hold for them."""
@@ -288,10 +291,10 @@ class Prologue:
     def _kept(self, values: Values) -> Values:
         """The values that a later run needs although nothing they depend on has changed."""
         read = {*self.inputs, *(number for step in self.steps for number in step.reads)}
-        calls = {number for step in self.steps if isinstance(step, Call) for number in step.writes}
+        calls = {number for step in self.steps if isinstance(step, StateCall) for number in step.writes}
         return {number: values[number] for number in {*self.inputs, *(read & calls)}}
 
-    def first_change(self, arrays: Sequence[Any]) -> Step | None:
+    def first_change(self, arrays: Sequence[Any]) -> PrologueStep | None:
         """The step for which the trace does not hold, after `results` returned None for these arrays."""
         with self._lock:
             rejected = self._rejected
@@ -312,10 +315,10 @@ class Prologue:
             if kept is None:
                 self._rejected = _Rejected(snapshots, failed)
                 return None
-            self._state = _State(snapshots, kept, tuple(kept[number] for number in self.inputs))
+            self._state = _PrologueState(snapshots, kept, tuple(kept[number] for number in self.inputs))
             return self._state.results
 
-    def _run(self, state: _State, snapshots: Sequence[Snapshot]) -> tuple[Values | None, Step | None]:
+    def _run(self, state: _PrologueState, snapshots: Sequence[Snapshot]) -> tuple[Values | None, PrologueStep | None]:
         """Runs the steps that changed snapshots affect. Returns the values to keep, or None and the step that failed.
 
         An exception of the user's fails a step too: the function is traced again, and raises it at the user's line.
@@ -335,7 +338,7 @@ class Prologue:
             values.update(zip(step.writes, results, strict=True))
         return self._kept(values), None
 
-    def _steps_to_run(self, changed: set[int], values: Values) -> list[Step]:
+    def _steps_to_run(self, changed: set[int], values: Values) -> list[PrologueStep]:
         """The steps that depend on changed values, and the evaluations whose results these read, in order."""
         affected: list[bool] = []
         for step in self.steps:
@@ -343,7 +346,7 @@ class Prologue:
             if affected[-1]:
                 changed.update(step.writes)
         needed = changed.intersection(self.inputs)
-        run: list[Step] = []
+        run: list[PrologueStep] = []
         for step, is_affected in zip(reversed(self.steps), reversed(affected), strict=True):
             is_read = not needed.isdisjoint(step.writes)
             is_kept = all(number in values for number in step.writes)

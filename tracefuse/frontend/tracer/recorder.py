@@ -119,11 +119,8 @@ class Recorder(Assumptions):
             return traced
         return self.traced_type(self, found.number)
 
-    def prologue_result(self, value: Any, known: int | None, name: str) -> Any:
-        """Adds a result of the prologue as an input: an array, a NumPy scalar or a Python number.
-
-        known: the value of the prologue that it is; None for a new one.
-        """
+    def prologue_result(self, value: Any, name: str) -> Any:
+        """Adds a result of the prologue as an input: an array, a NumPy scalar or a Python number."""
         where = source.user_line()
         if type(value) in (int, float, complex):
             kind = type(value).__name__
@@ -136,7 +133,7 @@ class Recorder(Assumptions):
         if self.builder.values[number].is_tensor:
             self.contents.add_axes(number)
         self.builder.add_state(number)
-        self.contents.add_result(number, number if known is None else known, value)
+        self.contents.add_result(number, value)
         return result
 
     def require_device(self, device: Any) -> None:

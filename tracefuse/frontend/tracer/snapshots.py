@@ -71,7 +71,7 @@ def checksum(array: np.ndarray[Any, Any]) -> int:
     for start in range(0, lead, step):
         part = array if lead == 1 else array[start : start + step]
         for words in _words(np.ascontiguousarray(part)):
-            result = zlib.crc32(memoryview(words), result)
+            result = zlib.crc32(words.data, result)
     return result
 
 

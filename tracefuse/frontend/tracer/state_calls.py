@@ -17,7 +17,7 @@ import numpy as np
 
 from tracefuse import pytrees, source
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
-from tracefuse.frontend.tracer.prologue import Call, ResultKey, SizeOf, ValueOf, key_of, own_result
+from tracefuse.frontend.tracer.prologue import ResultKey, SizeOf, StateCall, ValueOf, key_of, own_result
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
@@ -51,11 +51,11 @@ def call_on_state(
     if any(placeholder is NOT_OF_STATE for placeholder in placeholders):
         return NOT_OF_STATE
     reads = dict.fromkeys(number for one in placeholders for number in _reads(one))
-    step = Call(tuple(reads), (), source.user_line(), name, function, tuple(placeholders), call_structure)
+    step = StateCall(tuple(reads), (), source.user_line(), name, function, tuple(placeholders), call_structure)
     return _run(recorder, step)
 
 
-def _run(recorder: Recorder, step: Call) -> Any:
+def _run(recorder: Recorder, step: StateCall) -> Any:
     """Runs a call and adds it to the prologue with what it returned or raised."""
     values = {number: recorder.contents.of(number, None) for number in step.reads}
     enclosing = current.set(None)  # the function computes with arrays; it records nothing
@@ -74,7 +74,7 @@ def _run(recorder: Recorder, step: Call) -> Any:
         if key is None:
             new_leaves.append(leaf)
             continue
-        traced = recorder.prologue_result(own_result(leaf), None, f"{step.name}()")
+        traced = recorder.prologue_result(own_result(leaf), f"{step.name}()")
         writes.append(recorder.builder.inputs[-1])
         if isinstance(traced, Traced) and not isinstance(leaf, (np.generic, int, float, complex)):
             traced.own_memory()
@@ -94,9 +94,7 @@ def _placeholder(recorder: Recorder, leaf: Any, reason: str) -> Any:
         extent = recorder.simplify(leaf.extent)
         axes = recorder.contents.axes
         if not isinstance(extent, int) and all(one.id in axes for one in symbols(extent)):
-            known = recorder.contents.known
-            places = {one.id: axes[one.id] for one in symbols(extent) if one.id is not None}
-            return SizeOf(extent, {key: (known(number), axis) for key, (number, axis) in places.items()})
+            return SizeOf(extent, {one.id: axes[one.id] for one in symbols(extent) if one.id is not None})
         return recorder.pin(extent, reason)
     if not isinstance(leaf, Traced):
         return leaf
@@ -104,7 +102,7 @@ def _placeholder(recorder: Recorder, leaf: Any, reason: str) -> Any:
         return recorder.value_of(leaf, reason)
     if recorder.contents.of(leaf.number, reason) is None:
         return NOT_OF_STATE
-    return ValueOf(recorder.contents.known(leaf.number), leaf.is_immutable)
+    return ValueOf(leaf.number, leaf.is_immutable)
 
 
 def _reads(placeholder: Any) -> tuple[int, ...]:
