@@ -30,6 +30,9 @@ from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ir.extents import product
 from tracefuse.runtime.devices import arrays
 
+MOST_TRACED_ELEMENTS = 64
+"""Most captured floats that an iteration records one by one."""
+
 _KEEP = "keep it an array; np.where chooses elements"
 _OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.ndarray)
 
@@ -274,11 +277,21 @@ class Tracer(ArrayMethods):
     def __iter__(self) -> Iterator[Any]:
         if not self.value.shape:
             raise TraceError("iteration over a traced array without axes", where=source.user_line())
-        if len(self.value.shape) == 1 and not depends_on_state(self):
-            known = self.recorder.contents.of(self.number, "iteration over an axis")
+        if len(self.value.shape) == 1 and not self._gives_traced_elements():
+            known = self.recorder.contents.ask(self.number, "iteration over an axis")
             if known is not None:
                 return iter(known)
         return (self[k] for k in range(self.recorder.pin(self.extents[0], "iteration over an axis")))
+
+    def _gives_traced_elements(self) -> bool:
+        """Whether iteration gives traced elements although their values are known.
+
+        Captured floats are mostly coefficients: recorded, they may change without a new trace. Integers and truth
+        values are mostly positions and choices, which Python asks for.
+        """
+        if not depends_on_state(self) or self.value.dtype.kind not in ("float", "complex"):
+            return False
+        return self.recorder.known(self.extents[0]) <= MOST_TRACED_ELEMENTS
 
     def __contains__(self, value: Any) -> bool:
         if self.number in self.recorder.builder.independent:

@@ -119,7 +119,7 @@ def _prologue_change(entry: Entry, bound: Any) -> list[GuardFailure]:
     if prologue is None:
         return []
     step = prologue.first_change([_read(captured[position], bound) for position in prologue.captured])
-    return [] if step is None else [GuardFailure(None, f"not so now: {step.text()}", "", step.where)]
+    return [] if step is None else [GuardFailure(None, f"no longer so: {prologue.text_of(step)}", "", step.where)]
 
 
 def _capture_change(capture: Captured, bound: Any) -> GuardFailure:

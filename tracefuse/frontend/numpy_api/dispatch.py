@@ -43,14 +43,18 @@ def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> A
     """
     try:
         return _recorded(function, arguments, keywords)
-    except UnsupportedError:
-        result = call_on_state(function, arguments, keywords)
-        if result is not NOT_OF_STATE:
-            return result
-        known = _with_known_elements([arguments, keywords])
-        if known is None:
-            raise
+    except UnsupportedError as error:
+        refusal = error
+    result = call_on_state(function, arguments, keywords)
+    if result is not NOT_OF_STATE:
+        return result
+    known = _with_known_elements([arguments, keywords])
+    if known is None:
+        raise refusal
+    try:
         return function(*known[0], **known[1])
+    except UnsupportedError:
+        raise refusal from None
 
 
 def _with_known_elements(values: Any) -> Any:

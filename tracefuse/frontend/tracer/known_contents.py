@@ -91,14 +91,14 @@ class KnownContents:
 
     def _add_contents_of_input(self, number: int) -> None:
         """Adds the elements of an array that the trace created or captured; takes a snapshot of the latter."""
-        recorder = self._recorder
-        if number in self._contents or number in recorder.builder.makers:
+        builder = self._recorder.builder
+        if number in self._contents or number not in builder.constants:
             return
-        if number in recorder.builder.constants:
-            self._contents[number] = as_own(recorder.builder.constants[number])
-        elif (capture := recorder.captures_by_number.get(number)) is not None:
-            self._snapshots[number] = Snapshot(capture.array)
-            self._contents[number] = self._snapshots[number].array
+        array = builder.constants[number]
+        if number in builder.of_state:
+            self._snapshots[number] = Snapshot(array)
+            array = self._snapshots[number].array
+        self._contents[number] = as_own(array)
 
     def _nodes_behind(self, number: int) -> list[Node]:
         """Returns the nodes that compute a value from the known contents, in order."""
@@ -146,10 +146,11 @@ class KnownContents:
             return None
         reads = {number for step in kept for number in step.reads}
         captured = [number for number in self._snapshots if number in reads]
+        names = {number: self._recorder.describe(number) for number in captured}
         written = {number for step in kept for number in step.writes}
         constants = {number: self._contents[number] for number in reads.difference(written, captured)}
         return Prologue(
-            kept, [positions[number] for number in captured], captured, self.inputs, constants,
+            kept, [positions[number] for number in captured], names, self.inputs, constants,
             [self._snapshots[number] for number in captured], self._contents,
         )  # fmt: skip
 

@@ -73,12 +73,8 @@ class PrologueStep(ABC):
         """Returns the values of `writes`. Raises Changed if the trace does not hold for them."""
 
     @abstractmethod
-    def what(self) -> str:
-        """What the step computes."""
-
-    def text(self) -> str:
-        """What the step computes, with the user's line."""
-        return self.what() if self.where is None else f"{self.what()} ({self.where})"
+    def what(self, names: str) -> str:
+        """What the step computes. names: the captured arrays that it depends on."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,8 +88,8 @@ class Evaluation(PrologueStep):
         results = evaluate_fusion(self.fusion, [on_host(values[number]) for number in self.reads])
         return [on_device(result, self.device) for result in results]
 
-    def what(self) -> str:
-        return f"{len(self.fusion.nodes)} ops"
+    def what(self, names: str) -> str:
+        return f"{len(self.fusion.nodes)} ops on {names}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,8 +125,8 @@ class StateCall(PrologueStep):
             raise Changed
         return [own_result(leaf) for key, leaf in zip(self.leaves, leaves, strict=True) if key.is_input]
 
-    def what(self) -> str:
-        return f"{self.name}()" if self.raised is None else f"{self.name}() raises {self.raised.__name__}"
+    def what(self, names: str) -> str:
+        return f"{self.name}() of {names}" + ("" if self.raised is None else f" raises {self.raised.__name__}")
 
     def returning(
         self, writes: tuple[int, ...], structure: Any, leaves: tuple[ResultKey, ...], raised: type[Exception] | None
@@ -171,8 +167,8 @@ class Question(PrologueStep):
             raise Changed
         return ()
 
-    def what(self) -> str:
-        return f"{self.asked} is {shown(self.answer)}"
+    def what(self, names: str) -> str:
+        return f"{self.asked} of {names} is {shown(self.answer)}"
 
 
 def on_host(value: Any) -> Any:
@@ -252,17 +248,17 @@ class _Rejected:
 class Prologue:
     """The prologue of one trace.
 
-    captured: the positions, among the trace's captured arrays, of those that it reads. numbers, keys: their value
-    numbers, types and ranks. inputs: the values that are inputs of the fusion. constants: arrays created during the
-    trace.
+    captured: the positions, among the trace's captured arrays, of those that it reads. names: their paths by value
+    number. inputs: the values that are inputs of the fusion. constants: arrays created during the trace. snapshots: of
+    the captured arrays. values: all values that the trace computed.
     """
 
     def __init__(
-        self, steps: Sequence[PrologueStep], captured: Sequence[int], numbers: Sequence[int], inputs: Sequence[int],
+        self, steps: Sequence[PrologueStep], captured: Sequence[int], names: Mapping[int, str], inputs: Sequence[int],
         constants: Values, snapshots: Sequence[Snapshot], values: Values,
     ) -> None:  # fmt: skip
         self.steps, self.captured, self.inputs = tuple(steps), tuple(captured), tuple(inputs)
-        self._numbers, self._constants = tuple(numbers), constants
+        self._names, self._constants = names, constants
         self._keys = tuple(key_of(snapshot.array) for snapshot in snapshots)
         self._lock = threading.RLock()
         self._rejected: _Rejected | None = None
@@ -285,8 +281,20 @@ class Prologue:
 
     def listing(self) -> tuple[str, ...]:
         """The calls and questions as text, with their lines, and the bytes that each call compares."""
-        texts = [step.text() for step in self.steps if not isinstance(step, Evaluation)]
-        return (*texts, f"{self.compared_bytes} bytes of captured arrays are compared at every call")
+        texts = [self.text_of(step) for step in self.steps if not isinstance(step, Evaluation)]
+        sizes = zip(self._names.values(), self._state.snapshots, strict=True)
+        return (*texts, "compared at every call: " + ", ".join(f"{name} ({one.nbytes} B)" for name, one in sizes))
+
+    def text_of(self, step: PrologueStep) -> str:
+        """What a step computes of which captured arrays, with the user's line."""
+        behind: dict[int, dict[str, None]] = {number: {name: None} for number, name in self._names.items()}
+        for one in self.steps:
+            names = {name: None for number in one.reads for name in behind.get(number, ())}
+            if one is step:
+                break
+            behind.update(dict.fromkeys(one.writes, names))
+        text = step.what(" and ".join(names) or "a constant")
+        return text if step.where is None else f"{text} ({step.where})"
 
     def _kept(self, values: Values) -> Values:
         """The values that a later run needs although nothing they depend on has changed."""
@@ -326,10 +334,10 @@ class Prologue:
         for key, snapshot in zip(self._keys, snapshots, strict=True):
             if key_of(snapshot.array) != key:
                 return None, None
-        before = zip(self._numbers, snapshots, state.snapshots, strict=True)
+        before = zip(self._names, snapshots, state.snapshots, strict=True)
         changed = {number for number, now, old in before if now is not old}
         values = {**self._constants, **state.kept}
-        values.update((number, one.array) for number, one in zip(self._numbers, snapshots, strict=True))
+        values.update((number, one.array) for number, one in zip(self._names, snapshots, strict=True))
         for step in self._steps_to_run(changed, values):
             try:
                 results = step.run(values)

@@ -66,7 +66,6 @@ class Recorder(Assumptions):
         self.scalar_guards: list[ScalarGuard] = []
         self.contents = KnownContents(self)
         self.captures: dict[int, Capture] = {}
-        self.captures_by_number: dict[int, Capture] = {}
         # Paths of the arrays that the function can reach by name, by array id.
         self.captured_paths: dict[int, str] = {}
         # Arguments of each `debug_print`: (format, structures of the values, their leaves).
@@ -110,12 +109,9 @@ class Recorder(Assumptions):
             dtype = arrays.dtype_of_array(array)
             name = self.captured_paths.get(id(array), f"captured{len(self.captures)}")
             traced = self.tensor_argument(array.shape, dtype, name, None)
-            found = self.captures[id(array)] = self.captures_by_number[traced.number] = Capture(array, traced.number)
+            self.captures[id(array)] = Capture(array, traced.number)
             self.contents.add_axes(traced.number)
-            if id(array) in self.captured_paths:
-                self.builder.add_state(traced.number)
-            else:
-                self.builder.add_constant(traced.number, array)
+            self.builder.add_constant(traced.number, array, is_state=id(array) in self.captured_paths)
             return traced
         return self.traced_type(self, found.number)
 
@@ -132,7 +128,7 @@ class Recorder(Assumptions):
         number = self.builder.inputs[-1]
         if self.builder.values[number].is_tensor:
             self.contents.add_axes(number)
-        self.builder.add_state(number)
+        self.builder.add_constant(number, value, is_state=True)
         self.contents.add_result(number, value)
         return result
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from tracefuse.errors import TracefuseError
 from tracefuse.frontend.tracer.code_names import CodeNames
+from tracefuse.frontend.tracer.library_functions import twin
 from tracefuse.frontend.tracer.recorder import current
 
 Replacements = Mapping[int, Callable[..., Any]]
@@ -170,7 +171,8 @@ class _Cloning:
 
 
 def captured_or_same(value: Any) -> Any:
-    """A captured array as a traced value; any other value as it is."""
+    """A captured array as a traced value, a library as its twin; any other value as it is."""
+    value = twin(value)
     recorder = current.get()
     if recorder is None or not isinstance(value, np.ndarray) or id(value) not in recorder.captured_paths:
         return value

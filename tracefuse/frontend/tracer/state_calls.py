@@ -114,5 +114,6 @@ def _reads(placeholder: Any) -> tuple[int, ...]:
 def _name_of(function: Any) -> str:
     """The function as the user writes it, as in `np.linalg.cholesky`."""
     module = getattr(function, "__module__", None) or ""
-    name = getattr(function, "__name__", type(function).__name__)
-    return f"{module}.{name}".replace("numpy.", "np.", 1) if module and module != "builtins" else name
+    public = [part for part in module.split(".") if not part.startswith("_") and part != "builtins"]
+    path = ".".join([*public, getattr(function, "__name__", type(function).__name__)])
+    return f"np.{path[6:]}" if path.startswith("numpy.") else path

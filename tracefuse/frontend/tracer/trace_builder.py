@@ -23,8 +23,8 @@ class TraceBuilder(FusionBuilder):
     """Adds operand names to requirements, and knows the node that computes each value.
 
     reading, named (to be set): the operands of the current op, and their traced values. makers: the node of each
-    value. constants: arrays created during the trace, by their input. independent: values that depend on no argument.
-    of_state: those of them that depend on captured arrays.
+    value. constants: arrays that are known, by their input. independent: values that depend on no argument. of_state:
+    those among them that depend on captured state.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -57,15 +57,12 @@ class TraceBuilder(FusionBuilder):
             for one in symbols(extent)
         )
 
-    def add_constant(self, number: int, array: Any) -> None:
-        """Records that an input is an array created during the trace."""
+    def add_constant(self, number: int, array: Any, is_state: bool = False) -> None:
+        """Records that an input is an array that is known: created during the trace, or of the captured state."""
         self.constants[number] = array
         self.independent.add(number)
-
-    def add_state(self, number: int) -> None:
-        """Records that an input depends on captured arrays alone."""
-        self.independent.add(number)
-        self.of_state.add(number)
+        if is_state:
+            self.of_state.add(number)
 
     def is_same_value(self, one: int, other: int, most: int = 8) -> bool:
         """Whether the same operations on the same values compute two values; compares at most `most` operations."""
