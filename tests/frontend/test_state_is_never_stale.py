@@ -40,6 +40,18 @@ TERMS = {
     ),
 }  # fmt: skip
 
+PROGRAM = """
+def make(cell):
+    def function(x):
+        y = x * 1.0
+{}
+        return y
+    def bind(array):
+        nonlocal cell
+        cell = array
+    return function, bind, lambda: cell
+"""
+
 
 def make_array(kind: str, rng: random.Random) -> Any:
     """An array of a kind, so that every term has a value for it."""
@@ -67,12 +79,10 @@ class State:
         self.function = self._function(make_array(self.kinds["cell"], rng))
 
     def _function(self, cell: Any) -> Callable[[Any], Any]:
-        places = [self.rng.choice(('G', 'cell')) for _ in range(3)]
+        places = [self.rng.choice(("G", "cell")) for _ in range(3)]
         lines = [f"        y = {self.rng.choice(TERMS[self.kinds[place]]).format(place)}" for place in places]
-        text = "\n".join(["def make(cell):", "    def function(x):", "        y = x * 1.0", *lines, "        return y"])
-        text += "\n    def bind(array):\n        nonlocal cell\n        cell = array\n    return function, bind, lambda: cell"
-        self.text = text
-        exec(text, self.names)
+        self.text = PROGRAM.format("\n".join(lines))
+        exec(self.text, self.names)
         function, self.bind, self.read = self.names["make"](cell)
         self.used = sorted(set(places))
         return function  # type: ignore[no-any-return]
@@ -135,4 +145,3 @@ def test_every_call_gives_the_value_for_the_state_at_that_call(seed: int) -> Non
         state.put(place, array)
     check_call(state, fused, x)
     assert fused.cache_info().traces == traces, "the first trace serves the first contents"
-

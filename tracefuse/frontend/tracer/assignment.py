@@ -40,7 +40,7 @@ def setitem(x: Traced, key: Any, value: Any) -> None:
     if any(is_mask(part) for part in parts):
         positions = _with_known_positions(x, parts) if _has_axes(value) else None
         if positions is None:
-            _assign_under_mask(x, parts, value)
+            _assign_under_mask(x, key, value)
             return
         key = positions
     plan = plan_of(key, x.extents, x.recorder)
@@ -252,11 +252,14 @@ def _require_extents(x: Traced, first: int, extents: Shape) -> None:
         x.recorder.builder.require(extent, "==", x.extents[axis], message, hint, source.user_line(), OutOfRangeError)
 
 
-def _assign_under_mask(x: Traced, parts: Sequence[Any], value: Any) -> None:
-    view, mask, after = _at_mask(x, parts)
+def _assign_under_mask(x: Traced, key: Any, value: Any) -> None:
+    view, mask, after = _at_mask(x, key if isinstance(key, tuple) else (key,))
     dtype = view.value.dtype
     if isinstance(value, MaskedElements):
         if not value.has_mask(mask):
+            if value.take is not None:
+                setitem(x, key, value.elements())
+                return
             raise UnsupportedError(
                 "elements under one boolean mask are assigned under another: which goes where depends on the data",
                 hint="use one mask for both, or np.where(mask, value, x) on whole arrays", where=source.user_line(),

@@ -86,6 +86,8 @@ class Evaluation(PrologueStep):
 
     def run(self, values: Values) -> Sequence[Any]:
         results = evaluate_fusion(self.fusion, [on_host(values[number]) for number in self.reads])
+        for result in results:
+            result.setflags(write=False)  # a call that writes to its arguments raises
         return [on_device(result, self.device) for result in results]
 
     def what(self, names: str) -> str:

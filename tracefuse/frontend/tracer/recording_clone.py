@@ -157,6 +157,7 @@ class _Cloning:
             return False  # the cell is still empty
         return (
             isinstance(value, np.ndarray)
+            or twin(value) is not value
             or id(value) in self.cloned
             or id(value) in self.modules
             or id(value) in self.replacements
@@ -166,7 +167,7 @@ class _Cloning:
         if isinstance(value, FunctionType) and id(value) in self.clones:
             return self.clones[id(value)]
         if isinstance(value, ModuleType):
-            return self.modules.get(id(value), value)
+            return self.modules.get(id(value)) or twin(value)
         return captured_or_same(self.replacements.get(id(value), value))
 
 
