@@ -75,8 +75,10 @@ def _taking(parts: Sequence[Any], end: int) -> Callable[[Traced], Traced] | None
     if not depends_on_state(mask):
         return None
 
+    where = source.user_line()
+
     def take(values: Traced) -> Traced:
-        positions = call_on_state(np.ndarray.nonzero, (mask,), {}, name="ndarray.nonzero")
+        positions = call_on_state(np.ndarray.nonzero, (mask,), {}, name="ndarray.nonzero", where=where)
         return shaping.getitem(values, (*[slice(None)] * (end - len(positions)), *positions))  # type: ignore[no-any-return]
 
     return take

@@ -62,12 +62,9 @@ class ContentsBefore:
     """The contents of the arrays that a function can reach by name, before its trace, as checksums."""
 
     def __init__(self, places: Iterable[Place]) -> None:
-        self._checksums: dict[int, int] = {}
-        for place in places:
-            if is_array(place.value) and id(place.value) not in self._checksums and _is_compared(place.value):
-                own = as_own(place.value)
-                if isinstance(own, np.ndarray):
-                    self._checksums[id(place.value)] = checksum(own)
+        reached = {id(place.value): place.value for place in places if is_array(place.value)}
+        own = {key: as_own(array) for key, array in reached.items() if _is_compared(array)}
+        self._checksums = {key: checksum(array) for key, array in own.items() if isinstance(array, np.ndarray)}
 
     def compared(self, places: Iterable[Place]) -> tuple[BypassedArray, ...]:
         """The arrays at these places, to be compared by every call, each with its contents now."""

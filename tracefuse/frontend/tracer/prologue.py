@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tracefuse import pytrees
+from tracefuse.caches import Cache, register
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import TracefuseError, shown
 from tracefuse.frontend.tracer.captures import is_equal
@@ -245,6 +246,13 @@ class _Rejected:
 
     def holds(self, arrays: Sequence[Any]) -> bool:
         return all(snapshot.holds(array) for snapshot, array in zip(self.snapshots, arrays, strict=True))
+
+
+register(Cache(
+    "frontend.tracer.prologue.Prologue._state", "results of the prologue, and copies of the captured arrays it reads",
+    "contents of these arrays", "the last contents for which the trace holds, and the last for which it does not",
+    "a trace", "with the trace",
+))  # fmt: skip
 
 
 class Prologue:

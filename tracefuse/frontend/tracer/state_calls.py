@@ -33,11 +33,12 @@ def depends_on_state(value: Any) -> bool:
 
 
 def call_on_state(
-    function: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any], name: str | None = None
-) -> Any:
+    function: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any], *, name: str | None = None,
+    where: str | None = None,
+) -> Any:  # fmt: skip
     """Calls a function now, and in later calls of the traced function if the contents of what it reads differ.
 
-    name: of the function, for listings. Returns its result with traced values in place of arrays and numbers, or
+    name, where: the function and the user's line, for listings. Returns its result with traced values in place of arrays and numbers, or
     NOT_OF_STATE. Raises what the function raises.
     """
     leaves, call_structure = pytrees.flatten((tuple(arguments), dict(keywords)))
@@ -51,7 +52,8 @@ def call_on_state(
     if any(placeholder is NOT_OF_STATE for placeholder in placeholders):
         return NOT_OF_STATE
     reads = dict.fromkeys(number for one in placeholders for number in _reads(one))
-    step = StateCall(tuple(reads), (), source.user_line(), name, function, tuple(placeholders), call_structure)
+    where = where or source.user_line()
+    step = StateCall(tuple(reads), (), where, name, function, tuple(placeholders), call_structure)
     return _run(recorder, step)
 
 
