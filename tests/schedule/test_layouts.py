@@ -1,7 +1,7 @@
-"""Arrays as they lie in memory: what a whole function reads in place, and sizes that need 64-bit positions.
+"""Memory layouts that whole functions read in place, and sizes that need 64-bit positions.
 
-Each row in every layout is in test_rows.py; here are templates (rows, columns, gathers, conditions on positions) over
-views, what is compiled again for a layout and what is not, and which positions are counted in how many bits.
+`test_op_results.py` tests each op in every layout. This module tests templates (rows, columns, gathers, conditions on
+positions) on views, which layouts need another compilation, and how many bits the positions have.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_rows import LAYOUTS, laid_out
+from test_op_results import LAYOUTS, laid_out
 from ways import backend_of, check
 
 from tracefuse import ShapeDtype, fuse
@@ -68,6 +68,8 @@ BODIES: dict[str, Any] = {f.__name__: f for f in (softmax, columns, halves, gath
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", BODIES)
 def test_functions_read_views_where_they_are(backend: str, name: str, layout: str) -> None:
+    if backend == ("interpreter", "interpreter-cuda")[(list(BODIES).index(name) + list(LAYOUTS).index(layout)) % 2]:
+        pytest.skip("interpreted kernels take long: the other interpreter reads this layout in this function")
     random = np.random.default_rng(8)
     arguments = [random.uniform(-4, 4, (6, 9)).astype(np.float32).round(2), random.integers(-20, 20, (6, 9))]
     check(whole_functions()[name], laid_out([a.astype(np.float32) for a in arguments], layout), backend)

@@ -102,7 +102,7 @@ class Explanation:
         return tuple(map(str, self.plan.guards))
 
     @property
-    def missed(self) -> str:
+    def guard_failures(self) -> str:
         """The guard failure, and what changed, if the call caused a new trace or plan; "" at the first call."""
         return self.plan.cause or self.retraced
 
@@ -142,14 +142,14 @@ class Explanation:
         return slice_plans(self.plan, self.sizes)
 
     @cached_property
-    def computed_again(self) -> tuple[Mapping[int, int], ...]:
+    def recomputed(self) -> tuple[Mapping[int, int], ...]:
         """For each segment, the results of expensive ops that it recomputes, and at how many places."""
         return tuple(_count_recomputations(segment.part) for segment in self.plan.segments)
 
     def _recomputation_text(self) -> tuple[str, ...]:
         return tuple(
             f"segment {position}: T{value} at {count} places"
-            for position, counts in enumerate(self.computed_again)
+            for position, counts in enumerate(self.recomputed)
             for value, count in counts.items()
         )
 
@@ -189,7 +189,7 @@ class Explanation:
             ("arrays that bypassed recording (compared at every call):", self.compared),
             ("guards of the trace (it is reused while these hold):", self.traced),
             ("guards (the plan is reused while these hold):", self.guards),
-            ("compiled again because:", (self.missed,) if self.missed else ()),
+            ("compiled again because:", (self.guard_failures,) if self.guard_failures else ()),
         ):
             if entries:
                 lines += ["", title, *(f"  {entry}" for entry in entries)]

@@ -222,7 +222,7 @@ class FusedFunction(Generic[P, R]):
         )
         if options.debug:
             say_trace(options, self.__qualname__, call.leaves, time.perf_counter() - start)
-        named = [(leaf.value, leaf.path) for leaf in call.leaves if leaf.kind == "array"]
+        named = [(leaf.value, leaf.path) for leaf in call.leaves if leaf.is_array]
         named += [(capture.array, capture.path) for capture in traced.captured]
         kind, device = arrays.place_of(named)
         if not named and traced.device is not None:
@@ -269,9 +269,7 @@ class FusedFunction(Generic[P, R]):
         """Which outputs of a call have a buffer, and which of its arguments are donated."""
         if not self._signature.donated or entry.executable is None:
             return OutputBufferUse.of(buffers)
-        leaves = {
-            k for k, leaf in enumerate(call.leaves) if leaf.kind == "array" and self._signature.is_donated(leaf.path)
-        }
+        leaves = {k for k, leaf in enumerate(call.leaves) if leaf.is_array and self._signature.is_donated(leaf.path)}
         if leaves:
             arrays.check_can_donate(entry.kind)
         numbers = {origin: n for n, origin in zip(entry.trace.fusion.inputs, entry.trace.sources, strict=True)}

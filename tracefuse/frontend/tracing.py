@@ -157,7 +157,7 @@ def trace(
     """
     name = getattr(function, "__name__", type(function).__name__)
     recorder = Recorder(Tracer, name)
-    recorder.device, recorder.is_placed = device, any(leaf.kind == "array" for leaf in leaves)
+    recorder.device, recorder.is_placed = device, any(leaf.is_array for leaf in leaves)
     names = CodeNames()
     places_before = list(captures.places(function, bound, names))
     before = ContentsBefore(places_before)
@@ -251,14 +251,14 @@ def _record_inputs(
     where = _first_line(function)
     inputs = _Inputs()
     for position, leaf in enumerate(leaves):
-        if leaf.kind == "static":
+        if leaf.is_static:
             inputs.values.append(leaf.value)
             continue
         if position in same:
             inputs.values.append(inputs.values[same[position]])
             continue
         assert leaf.dtype is not None
-        if leaf.kind == "array":
+        if leaf.is_array:
             traced = recorder.tensor_argument(leaf.value.shape, leaf.dtype, leaf.path, where)
             if not dynamic:
                 for extent in traced.extents:

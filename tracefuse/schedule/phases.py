@@ -34,8 +34,8 @@ class MemoryFacts:
 
     strides: in elements, of the tensor inputs and of the outputs in `placed`. aligned: inputs that start at a multiple
     of 16 bytes. misaligned: inputs whose elements are not aligned to their own size. placed: outputs whose buffers have
-    strides of their own or are not aligned to 16 bytes; all other outputs are contiguous and aligned. given: outputs
-    that the caller supplies buffers for, of any alignment. shared: tensors that may alias another tensor, because of an
+    strides of their own or are not aligned to 16 bytes; all other outputs are contiguous and aligned. supplied: outputs
+    in buffers of the caller, of any alignment. shared: tensors that may alias another tensor, because of an
     update in place.
     """
 
@@ -44,7 +44,7 @@ class MemoryFacts:
     misaligned: frozenset[int] = frozenset()
     placed: frozenset[int] = frozenset()
     shared: frozenset[int] = frozenset()
-    given: frozenset[int] = frozenset()
+    supplied: frozenset[int] = frozenset()
 
     def output_strides(self, fusion: Fusion, output: int) -> Shape:
         """Returns the strides of an output, in elements."""
@@ -381,8 +381,11 @@ def store_outputs(body: Body, region: Region, outputs: Sequence[int]) -> None:
 
 
 def store_output(body: Body, region: Region, output: int, *, aligned: bool = False) -> None:
-    """Stores the element of an output at the current loop indices."""
-    buffer = body.buffer_of(output, written=True)
+    """Stores the element of an output at the current loop indices, in shared memory if it is staged there."""
     lanes = body.value(output, region.coordinates(output))
+    if output in body.staged:
+        body.store(*body.staged[output], lanes)
+        return
+    buffer = body.buffer_of(output, written=True)
     cache = "streaming" if output in body.streamed else "default"
     body.store(buffer, region.output_offset(output), lanes, aligned=aligned or output in body.aligned, cache=cache)

@@ -79,7 +79,7 @@ def write_fast_path(entry: Entry, call: CallArguments, use: OutputBufferUse, has
     use: output buffers and donated arguments of the call. has_out: whether the call has `out`.
     """
     trace = entry.trace
-    inputs = [k for k, leaf in enumerate(call.leaves) if leaf.kind != "static"]
+    inputs = [k for k, leaf in enumerate(call.leaves) if not leaf.is_static]
     fits = sorted(origin for origin in trace.sources if origin >= 0) == inputs and not trace.prints
     fits = fits and isinstance(entry.executable, Executable) and entry.kind in ("numpy", "cupy")
     if not fits or not all(_is_native(leaf) for leaf in call.leaves):
@@ -112,7 +112,7 @@ def _takes_plain_arrays(entry: Entry, call: CallArguments) -> bool:
 def _is_native(leaf: Leaf) -> bool:
     """Whether a leaf is static, a NumPy or CuPy array with at least one axis, or a Python number."""
     value = leaf.value
-    return leaf.kind == "static" or type(value) in _NUMBERS or (arrays.is_own(value) and bool(value.shape))
+    return leaf.is_static or type(value) in _NUMBERS or (arrays.is_own(value) and bool(value.shape))
 
 
 class _NoFastPath(Exception):
@@ -176,10 +176,10 @@ class _Writer:
         for key, node in zip(keywords.entries(), keywords.children(), strict=True):
             variables += self._leaves(node, f"kwargs[{key!r}]", is_known=True)
         for variable, leaf in zip(variables, call.leaves, strict=True):
-            if leaf.kind == "static":
+            if leaf.is_static:
                 value, kind = self._name("s", leaf.value), self._name("t", type(leaf.value))
                 self._unless(f"{variable} is {value} or (type({variable}) is {kind} and {variable} == {value})")
-        taken = [f"id({v}) in DONORS" for v, leaf in zip(variables, call.leaves, strict=True) if leaf.kind == "array"]
+        taken = [f"id({v}) in DONORS" for v, leaf in zip(variables, call.leaves, strict=True) if leaf.is_array]
         if taken:
             self._unless(f"not DONORS or not ({' or '.join(taken)})")
         return variables

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tracefuse.ir.fusion import Op
 from tracefuse.partition.slicing import Sliced
 from tracefuse.runtime.host_ops import HostCall
 
@@ -79,6 +80,11 @@ class HostCallOnSlices:
     read: tuple[int | None, ...]
     written: int | None
 
+    @property
+    def op(self) -> Op:
+        """The op that each call computes for one slice."""
+        return self.call.op
+
     def __call__(self, inputs: list[Any], output: Any) -> None:
         """Writes the slice `output`."""
         (target,) = restore_axes([output], [self.written])
@@ -90,6 +96,6 @@ class HostCallOnSlices:
 
 def cut_axes(sliced: Sliced) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
     """Returns the axes to restore, of each input and of each output."""
-    if sliced.pieces is not None:
+    if sliced.chunks is not None:
         return (None,) * len(sliced.fusion.inputs), (None,) * len(sliced.fusion.outputs)
     return tuple(map(sliced.axes.get, sliced.fusion.inputs)), tuple(map(sliced.axes.get, sliced.fusion.outputs))
