@@ -217,7 +217,8 @@ def _call(printer: DefinitionPrinter, node: Node) -> str:
             return _reduction(printer, node, node.op)
         case WholeArrayOp():
             usual = [n for n, v in node.op.attributes if _is_default(node.attributes[n], v)]
-            return call_text(printer, node, [*map(printer.operand, node.operands), *attribute_texts(printer, node, *usual)])
+            operands = map(printer.operand, node.operands)
+            return call_text(printer, node, [*operands, *attribute_texts(printer, node, *usual)])
         case Movement() | Library():
             return _movement(printer, node)
     raise UnsupportedError(f"{node.op.name} cannot be printed as a definition", hint="print str(fusion)")

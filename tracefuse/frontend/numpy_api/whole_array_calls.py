@@ -129,3 +129,9 @@ for _op in list(REGISTRY.values()):
 def qr(a: Any, mode: str = "reduced") -> Any:
     result = call_whole(op_named("qr"), "np.linalg.qr", {"a": a, "mode": mode})
     return _NAMED[np.linalg.qr](*result) if mode in ("reduced", "complete") else result
+
+
+LIBRARY_FUNCTIONS = {
+    *FUNCTIONS, np.bincount, np.histogramdd, np.lexsort, np.polyfit, np.linalg.lstsq, np.convolve, np.correlate,
+}  # fmt: skip
+"""Functions that record library ops on whole arrays."""
