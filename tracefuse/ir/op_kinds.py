@@ -287,6 +287,14 @@ class Reduction(Op):
         element = dtypes.bool_ if self.result == "bool" else compute.compute
         return tuple(part.dtype or element for part in self.state_parts)
 
+    def adds_floats(self, compute: DType) -> bool:
+        """Whether it is a sum of floats, which loses digits where many small terms meet a large sum."""
+        return self.combine == "add" and compute.is_floating
+
+    def total(self, compute: DType) -> tuple[DType, ...]:
+        """Returns the dtypes of a state that joins many partial states: sums of floats meet in float64."""
+        return (dtypes.float64,) if self.adds_floats(compute) else self.state(compute)
+
     def neutral(self, part: StatePart, dtype: DType) -> bool | int | float:
         """Returns the neutral element of a part of the state, in `dtype`."""
         if part.initial in ("lowest", "highest"):
