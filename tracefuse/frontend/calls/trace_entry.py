@@ -117,8 +117,12 @@ def fusion_arguments(entry: Entry, call: CallArguments, bound: Any) -> list[Any]
     enter = arrays.entering(entry.kind)
     arguments: list[Any] = []
     for origin in traced.sources:
-        value = captured[-origin - 1] if origin < 0 else call.leaves[origin].value
-        arguments.append(value.item() if isinstance(value, np.generic) else enter(value))
+        leaf = None if origin < 0 else call.leaves[origin]
+        if leaf is None:
+            value = captured[-origin - 1]
+            arguments.append(value.item() if isinstance(value, np.generic) else enter(value))
+        else:
+            arguments.append(leaf.number if leaf.kind == "scalar" else enter(leaf.value))
     return arguments
 
 
