@@ -17,7 +17,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.errors import TraceError, UnsupportedError
-from tracefuse.frontend.numpy_api import cupy_hook, dispatch, replacements, ufuncs
+from tracefuse.frontend.numpy_api import cupy_hook, dispatch, elementwise, replacements, ufuncs
 from tracefuse.frontend.numpy_api.methods import ArrayMethods
 from tracefuse.frontend.tracer import arithmetic, assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
@@ -27,7 +27,7 @@ from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ir.extents import product
 from tracefuse.runtime.devices import arrays
 
-_OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.ndarray)
+_OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.ndarray, list, tuple)
 
 
 def _is_operand(value: Any) -> bool:
@@ -172,6 +172,13 @@ class Tracer(ArrayMethods):
 
     def __pos__(self) -> Any:
         return traced_ops.copy(self) if self.weak is not None else ufuncs.call_loop(np.positive, (self,))
+
+    def __round__(self, digits: int | None = None) -> Any:
+        if not (self.is_immutable or self.weak is not None):
+            raise TypeError("type numpy.ndarray doesn't define __round__ method")
+        if digits is None:
+            return round(self._scalar_or_raise("round()", "write np.round(x), which stays an array"))
+        return elementwise.round_(self, digits)
 
     def __abs__(self) -> Any:
         return traced_ops.apply("abs", self)

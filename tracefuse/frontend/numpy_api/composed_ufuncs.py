@@ -70,9 +70,9 @@ def _isinf(x: Any) -> Any:
 def _fmax(name: str) -> Callable[[Any, Any], Any]:
     def call(a: Any, b: Any) -> Any:
         chosen = apply(name, a, b)
-        if not chosen.value.dtype.is_floating:
+        if chosen.value.dtype.kind not in ("float", "complex"):
             return chosen
-        return apply("where", apply("isnan", a), b, apply("where", apply("isnan", b), a, chosen))
+        return apply("where", apply("isnan", b), a, apply("where", apply("isnan", a), b, chosen))
 
     return call
 
@@ -115,7 +115,7 @@ def _hypot(a: Any, b: Any) -> Any:
     if not _wide(a):
         dtype = a.value.dtype
         a, b = traced_ops.astype(a, dtypes.float64), traced_ops.astype(b, dtypes.float64)
-        return traced_ops.astype(np.sqrt(a * a + b * b), dtype)
+        return traced_ops.astype(np.where(np.isinf(a) | np.isinf(b), np.inf, np.sqrt(a * a + b * b)), dtype)
     a, b = abs(a), abs(b)
     large, small = np.maximum(a, b), np.minimum(a, b)
     ratio = small / np.where(large == 0, 1, large)

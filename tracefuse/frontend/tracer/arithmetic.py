@@ -5,7 +5,6 @@ Must not know: the NumPy protocol that called it.
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
@@ -59,19 +58,28 @@ def power(a: Any, b: Any) -> Any:
 
     Small constant exponents become products, as in NumPy or with equal accuracy; 0.5 becomes a square root.
     """
-    x = as_traced(a)
-    if x.value.dtype is dtypes.bool_ and x.weak is None:
-        a = astype(x, _types_of(np.power, x, b)[0], copy=False)
+    compute = _types_of(np.power, a, b)[0]
+    if compute.is_integer:
+        strong = recorder_of((a, b)).resolve(a).weak is None
+        return _integer_power(astype(as_traced(a), compute, copy=False) if strong else a, b)
     if isinstance(b, (bool, np.bool_)):
         b = int(b)
-    if isinstance(b, SymbolicSize) or (isinstance(b, Traced) and b.on_host and b.value.dtype.is_integer):
-        kind = as_traced(a).value.dtype
-        b = operator.index(b) if kind.is_integer else b  # type: ignore[arg-type]
     if isinstance(b, (int, float)) and not isinstance(b, np.generic):
         special = _constant_power(a, b)
         if special is not None:
             return special
     return apply("pow", a, b)
+
+
+def _integer_power(a: Any, b: Any) -> Any:
+    """Returns a ** b of integers. Exponents that are known while tracing are checked there, others by the kernel."""
+    if isinstance(b, SymbolicSize) or (isinstance(b, Traced) and b.on_host):
+        b = int(b)  # type: ignore[arg-type]
+    if isinstance(b, (bool, int, np.bool_, np.integer)):
+        special = _constant_power(a, int(b))
+        if special is not None:
+            return special
+    return apply("integer_power", a, b)
 
 
 _ACCURATE_FACTORS = (3, 4)
