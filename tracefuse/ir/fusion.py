@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from tracefuse.caches import Cache, register
 from tracefuse.dtypes import DType
 from tracefuse.errors import ConcretizationError, FusionError, ShapeError, TracefuseError
-from tracefuse.ir.extents import Extent, Symbol, as_symbol, substitute, symbols
+from tracefuse.ir.extents import Expression, Extent, Symbol, as_symbol, substitute, symbols
 from tracefuse.ir.parallel_types import Sharding, StreamAxis
 
 Shape: TypeAlias = tuple[Extent, ...]
@@ -217,7 +217,7 @@ class Fusion:
 
     @property
     def representatives(self) -> Mapping[Symbol, Extent]:
-        """The representative of each symbol that equals another symbol or a constant."""
+        """The representative of each symbol that equals an expression of older symbols."""
         return self._representatives
 
     @property
@@ -254,7 +254,7 @@ class Fusion:
 
 
 def _union(requirements: Sequence[Requirement]) -> dict[Symbol, Extent]:
-    """Returns the representative of each symbol that must equal another or a constant: the oldest equal symbol."""
+    """Returns the representative of each symbol that must equal an expression of others: the oldest equal symbols."""
     table: dict[Symbol, Extent] = {}
     users: dict[Symbol, set[Symbol]] = {}  # for each symbol, the symbols whose entry in the table contains it
     for requirement in requirements:
@@ -263,21 +263,33 @@ def _union(requirements: Sequence[Requirement]) -> dict[Symbol, Extent]:
         left, right = (substitute(e, table) for e in (requirement.left, requirement.right))
         if left == right:
             continue
-        a, b = as_symbol(left), as_symbol(right)
-        if a is not None and (isinstance(right, int) or (b is not None and _age(b) < _age(a))):
-            old, new = a, right
-        elif b is not None and (isinstance(left, int) or a is not None):
-            old, new = b, left
-        else:
+        solved = _solved(left, right)
+        if solved is None:
             continue
-        if old in symbols(new):
-            continue
+        old, new = solved
         changed = users.pop(old, set())
         table.update((s, substitute(table[s], {old: new})) for s in changed)
         table[old] = new
         for symbol in symbols(new):
             users.setdefault(symbol, set()).update(changed, (old,))
     return table
+
+
+def _solved(left: Extent, right: Extent) -> tuple[Symbol, Extent] | None:
+    """Solves left == right for its youngest symbol with factor 1 or -1; None if an extent is not a sum of symbols."""
+    difference = right - left
+    if isinstance(difference, int):
+        return None
+    factors: dict[Symbol, int] = {}
+    for monomial, factor in difference.terms:
+        if len(monomial) > 1 or not all(isinstance(atom, Symbol) for atom in monomial):
+            return None
+        if abs(factor) == 1:
+            factors.update((atom, factor) for atom in monomial if isinstance(atom, Symbol))
+    if not factors:
+        return None
+    youngest = max(factors, key=_age)
+    return youngest, -factors[youngest] * substitute(difference, {youngest: 0})
 
 
 def _age(symbol: Symbol) -> tuple[bool, int]:

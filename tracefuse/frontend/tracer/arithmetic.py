@@ -31,7 +31,7 @@ def matmul(a: Any, b: Any) -> Any:
 def binary(name: str, a: Any, b: Any) -> Any:
     """Applies a Python operator to two operands."""
     if name == "pow":
-        return power(_base_of_square(a) if type(b) is int and b == 2 else a, b)
+        return _operator_power(a, b)
     if name == "matmul":
         return matmul(a, b)
     if name not in REGISTRY:
@@ -39,13 +39,13 @@ def binary(name: str, a: Any, b: Any) -> Any:
     return apply(name, a, b)
 
 
-def _base_of_square(a: Any) -> Any:
-    """Returns the base of `a ** 2`, which NumPy computes as a square.
-
-    For truth values the square has another type than other powers.
-    """
-    x = as_traced(a)
-    return astype(x, _types_of(np.square, x)[0]) if x.value.dtype is dtypes.bool_ and x.weak is None else a
+def _operator_power(a: Any, b: Any) -> Any:
+    """Returns `a ** b`. NumPy computes `a ** 2` as a square, which for truth values has another type."""
+    if isinstance(a, Traced) and a.value.dtype is dtypes.bool_ and a.weak is None:
+        b = int(b) if isinstance(b, SymbolicSize) else b
+        if type(b) is int and b == 2:
+            a = astype(a, _types_of(np.square, a)[0])
+    return power(a, b)
 
 
 def _types_of(ufunc: np.ufunc, *operands: Any) -> list[DType]:
