@@ -38,7 +38,6 @@ OPERATORS: tuple[Callable[[Any, Any], Any], ...] = (
     operator.le, operator.eq, operator.ne, operator.gt, operator.ge,
 )  # fmt: skip
 NUMBERS = (True, 2, -1, 0.1, 300, 1e5, 2 - 1j, 2049.0000001)
-NOT_RECORDED = ("frexp", "ldexp", "isnat")
 ORDER = ("less", "lt", "greater", "gt", "le", "ge", "max", "min", "arg", "fmax", "fmin")
 """Names of functions that need an order, which complex numbers have in NumPy alone."""
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from tracefuse import source
-from tracefuse.errors import TraceError, UnsupportedError
+from tracefuse.errors import DtypeError, TraceError, UnsupportedError
 from tracefuse.frontend.numpy_api import cupy_hook, dispatch, elementwise, replacements, ufuncs
 from tracefuse.frontend.numpy_api.methods import ArrayMethods
 from tracefuse.frontend.tracer import arithmetic, assignment, shaping, traced_ops
@@ -40,17 +40,31 @@ def _binary(name: str, *, swap: bool = False) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         if not _is_operand(other):
             return NotImplemented
+        if name == "mul" and isinstance(other, (list, tuple)) and (self.is_immutable or self.weak is not None):
+            return _repeated(self, other)
         return arithmetic.binary(name, other, self) if swap else arithmetic.binary(name, self, other)
 
     return method
 
 
+def _repeated(self: Any, values: Any) -> Any:
+    """A list repeated by a scalar, which is what `*` of Python's and NumPy's scalars with a list does."""
+    if not self.value.dtype.is_integer:
+        raise DtypeError(
+            f"a list cannot be repeated by a {self.value.dtype}", hint="write x * np.asarray(values)",
+            where=source.user_line(),
+        )  # fmt: skip
+    return values * self.__index__()
+
+
 def _in_place(name: str) -> Callable[[Any, Any], Any]:
+    plain = _binary(name)
+
     def method(self: Any, other: Any) -> Any:
         if not _is_operand(other):
             return NotImplemented
         if self.is_immutable or (self.on_host and self.weak is not None):
-            return arithmetic.binary(name, self, other)  # NumPy scalars and Python numbers are immutable
+            return plain(self, other)  # NumPy scalars and Python numbers are immutable
         return into(self, arithmetic.binary(name, self, other))
 
     return method

@@ -14,6 +14,7 @@ import numpy as np
 
 from tracefuse import dtypes
 from tracefuse.dtypes import dtype_of
+from tracefuse.frontend.numpy_api import exponents
 from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops
 from tracefuse.frontend.tracer.operands import check_range
 from tracefuse.frontend.tracer.traced_ops import apply, as_traced, missing, recorder_of
@@ -200,6 +201,7 @@ COMPOSED: dict[np.ufunc, Callable[..., Any]] = {
     np.deg2rad: _degrees(np.pi / 180), np.isinf: _isinf, np.fmax: _fmax("maximum"), np.fmin: _fmax("minimum"),
     np.hypot: _hypot, np.heaviside: _heaviside, np.logaddexp: _logaddexp, np.logaddexp2: _logaddexp2, np.cbrt: _cbrt,
     np.lcm: _lcm, np.divmod: _divmod, np.modf: _modf, np.spacing: _spacing,
+    np.frexp: exponents.frexp, np.ldexp: exponents.ldexp,
 }  # fmt: skip
 """The decomposition of each ufunc that has no op definition."""
 

@@ -41,7 +41,7 @@ def binary(name: str, a: Any, b: Any) -> Any:
 
 def _operator_power(a: Any, b: Any) -> Any:
     """Returns `a ** b`. NumPy computes `a ** 2` as a square, which for truth values has another type."""
-    if isinstance(a, Traced) and a.value.dtype is dtypes.bool_ and a.weak is None:
+    if isinstance(a, Traced) and a.value.dtype is dtypes.bool_ and a.weak is None and not a.is_immutable:
         b = int(b) if isinstance(b, SymbolicSize) else b
         if type(b) is int and b == 2:
             a = astype(a, _types_of(np.square, a)[0])
@@ -60,8 +60,11 @@ def power(a: Any, b: Any) -> Any:
     """
     compute = _types_of(np.power, a, b)[0]
     if compute.is_integer:
-        strong = recorder_of((a, b)).resolve(a).weak is None
-        return _integer_power(astype(as_traced(a), compute, copy=False) if strong else a, b)
+        recorder = recorder_of((a, b))
+        base, exponent = recorder.resolve(a), recorder.resolve(b)
+        check_range(base, compute, recorder)
+        is_strong = base.weak is None or exponent.weak is None
+        return _integer_power(astype(as_traced(a), compute, copy=False) if is_strong else a, b)
     if isinstance(b, (bool, np.bool_)):
         b = int(b)
     if isinstance(b, (int, float)) and not isinstance(b, np.generic):
