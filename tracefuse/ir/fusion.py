@@ -225,7 +225,7 @@ class Fusion:
 
     @property
     def representatives(self) -> Mapping[Symbol, Extent]:
-        """The representative of each symbol that equals another symbol or a constant."""
+        """The representative of each symbol that equals an expression of older symbols."""
         return self._representatives
 
     @property

@@ -69,8 +69,8 @@ def _scan(name: str, numpy: Callable[..., Any], doc: str, **more: Any) -> Librar
 
 cumsum = _scan("cumsum", lambda x, dim: np.cumsum(x, axis=dim), "Sums of the elements so far along `dim`.", result="sum")  # fmt: skip
 cumprod = _scan("cumprod", lambda x, dim: np.cumprod(x, axis=dim), "Products of the elements so far along `dim`.", result="sum")  # fmt: skip
-cummax = _scan("cummax", _running(np.maximum), "Largest of the elements so far along `dim`; NaN from the first one on.", domain=ORDERED, exact=True)  # fmt: skip
-cummin = _scan("cummin", _running(np.minimum), "Smallest of the elements so far along `dim`; NaN from the first one on.", domain=ORDERED, exact=True)  # fmt: skip
+cummax = _scan("cummax", _running(np.maximum), "Largest of the elements so far along `dim`; NaN from the first one on.", domain=ALL, exact=True)  # fmt: skip
+cummin = _scan("cummin", _running(np.minimum), "Smallest of the elements so far along `dim`; NaN from the first one on.", domain=ALL, exact=True)  # fmt: skip
 
 # ---------------------------------------------------------------------------------------------------------------------
 # order
