@@ -1,6 +1,6 @@
 """Explains why a call is traced again: how it differs from the nearest existing trace.
 
-Must not know: how traces are found, options.
+Must not know: options.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 `np.arange(4)` inside a fused function is a traced array, so that it can be written and fused. If Python asks for its
 elements, as a loop over it does, the reference implementation computes them.
-
-Must not know: names, views, callers.
 """
 
 from __future__ import annotations

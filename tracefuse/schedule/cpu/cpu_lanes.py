@@ -4,7 +4,7 @@ LLVM vectorizes a reduction with one variable, such as a sum or a maximum. It do
 variables, such as an argmax. For those, local arrays hold LANES states, each for every LANES-th element, which are
 combined after the loops. The remainder of the innermost loop is accumulated into a single state.
 
-Must not know: templates, sizes.
+Must not know: sizes.
 """
 
 from __future__ import annotations
