@@ -63,7 +63,9 @@ class Explanation:
     """How one call is compiled. str() is a report; the fields are for programs.
 
     sizes: extent values by id. captured: captured arrays, as Python expressions. traced: the guards of the trace.
-    retraced: the guard failure that caused a new trace, or "".
+    retraced: the guard failure that caused a new trace, or "". prologue: the steps that depend on captured arrays
+    alone, and the bytes that decide whether they run. compared: the arrays that bypassed recording, with the bytes that
+    each call compares.
     """
 
     plan: Plan
@@ -71,6 +73,8 @@ class Explanation:
     captured: tuple[str, ...] = ()
     traced: tuple[str, ...] = ()
     retraced: str = ""
+    prologue: tuple[str, ...] = ()
+    compared: tuple[str, ...] = ()
 
     @property
     def segmentation(self) -> Segmentation:
@@ -181,6 +185,8 @@ class Explanation:
         for title, entries in (
             ("recomputed rather than stored:", self._recomputation_text()),
             ("captured (read at every call):", self.captured),
+            ("prologue (run again when captured contents differ):", self.prologue),
+            ("arrays that bypassed recording (compared at every call):", self.compared),
             ("guards of the trace (it is reused while these hold):", self.traced),
             ("guards (the plan is reused while these hold):", self.guards),
             ("compiled again because:", (self.guard_failures,) if self.guard_failures else ()),
