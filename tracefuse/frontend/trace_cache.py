@@ -1,7 +1,4 @@
-"""The traces of one fused function, and the fast paths that lead to them.
-
-Must not know: how a function is traced or called.
-"""
+"""The traces of one fused function, and the fast paths that lead to them."""
 
 from __future__ import annotations
 

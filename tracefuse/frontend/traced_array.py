@@ -3,8 +3,6 @@
 It has ndarray's operators, methods (`frontend/numpy_api/methods.py`) and attributes, and implements the protocols of
 NumPy, CuPy and the array API; each of them records ops. An operation that needs the elements themselves (`bool()`,
 `float()`, `np.asarray`) raises with the user's line.
-
-Must not know: how a fused function is compiled or called.
 """
 
 from __future__ import annotations

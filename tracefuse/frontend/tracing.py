@@ -1,6 +1,6 @@
 """Traces a function: calls it with tracers and returns the recorded Fusion, with what a later call needs to run it.
 
-Must not know: caches, compilation.
+Must not know: compilation.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A negative index wraps once. CPU kernels set an error flag for an out-of-range index and for a refused element, and the
 call raises before it returns a result; GPU kernels clamp the index, compute the element and report nothing.
 
-Knows: nodes and their index operands. Must not know: kernels, how a node runs.
+Must not know: kernels.
 """
 
 from __future__ import annotations

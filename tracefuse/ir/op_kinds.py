@@ -6,7 +6,7 @@ emitters are derived from it. Scalar code is a Python expression over the operan
 name, optionally after lines that assign named steps. It may use Python's operators, the kernel primitives and
 `x if c else y`. It is parsed once, for every target.
 
-Knows: the structure of op definitions. Must not know: the individual ops, how kernels run them.
+Must not know: single ops.
 """
 
 from __future__ import annotations

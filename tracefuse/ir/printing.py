@@ -4,8 +4,6 @@ Each line defines one number: T for tensors, S for host scalars, V for vectors. 
 op's own rules imply, so it prints a type (`dtype=`, `compute=`) only if nvFuser's promotion would choose another.
 Integers that depend on sizes are printed as a scalar that holds them, or as `fd.extent(id)` and arithmetic, which use
 no number.
-
-Must not know: how definitions are recorded or run.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Their results depend on all elements before or around each one, which no kernel template here computes; NumPy's or
 CuPy's functions do. A sort is stable, and NaN comes after all numbers (first where the order is descending).
 
-Knows: NumPy's functions, on NumPy and CuPy arrays. Must not know: kernels.
+Must not know: kernels.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A reduction that depends on the result of another belongs to a later phase. Full
 that can compute them; outputs over the parallel loops are stored at the end. Templates share the phases and differ in
 how they run them.
 
-Knows: regions, nests, ops by kind. Must not know: targets, loop layouts.
+Must not know: targets.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ unpacks the pytrees (tuples, lists, dicts, NamedTuples and dataclasses), compare
 trace read, tries the plans of the executable, which test the arrays themselves, and builds the result. If anything
 differs, it returns NOT_APPLICABLE before anything has run, and the call is flattened and looked up in full.
 
-Must not know: how traces are found, options.
+Must not know: options.
 """
 
 from __future__ import annotations

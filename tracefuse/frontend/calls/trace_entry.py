@@ -3,7 +3,7 @@
 It matches a call against the trace (state that the trace read, captured arrays, guards), and assembles the result from
 the outputs.
 
-Must not know: how traces are found, options.
+Must not know: options.
 """
 
 from __future__ import annotations

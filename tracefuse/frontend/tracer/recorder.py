@@ -3,8 +3,6 @@
 The recorder resolves operands, records ops through the builder with NumPy's promotion, and answers questions about
 sizes. It answers from a proof where one exists, else from the sizes of the current call. Each unproved answer becomes
 a guard: of an outcome (`decide`) or of a value (`pin`).
-
-Must not know: NumPy's functions and their signatures, pytrees, fused functions.
 """
 
 from __future__ import annotations

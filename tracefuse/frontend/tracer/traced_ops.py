@@ -1,8 +1,6 @@
 """Ops, reductions and conversions on traced values: the building blocks of every traced method and function.
 
 Each function takes traced values and NumPy's parameters, normalises them by NumPy's rules, and records ops.
-
-Must not know: the NumPy protocol that called it.
 """
 
 from __future__ import annotations

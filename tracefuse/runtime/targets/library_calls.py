@@ -4,7 +4,7 @@ Operands of half precision are converted to float32 if the op or the library doe
 them. CuPy, however, passes batches of bfloat16 matrices to an integer kernel that does not support the type, so where
 CuPy multiplies them, they are computed in float32 as well.
 
-Must not know: kernels, which targets there are.
+Must not know: kernels.
 """
 
 from __future__ import annotations
