@@ -410,5 +410,19 @@ class Library(Op):
         result = widened_sum(operand, table) if self.result == "sum" else operand
         return result, result
 
+    def keeps_type(self, position: int) -> bool:
+        """Whether the operand is passed in its own type, not in the compute type."""
+        return position in self.indices
+
+    @property
+    def may_raise(self) -> bool:
+        """Whether the data of a call may make it raise."""
+        return bool(self.indices)
+
+    def call(self, operands: Sequence[Any], attributes: Attributes) -> tuple[Any, ...]:
+        """Calls the function and returns its results."""
+        result = self.numpy(*operands, **attributes)
+        return result if isinstance(result, tuple) else (result,)
+
     def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
         return (self.shape(shapes, attributes, require),)

@@ -103,7 +103,10 @@ _PYTHON = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64, complex
 _NUMPY_FLOATS = (np.float64, np.complex128)
 
 
-_STATIC = (str, bytes, type(None), np.dtype, enum.Enum, type, type(Ellipsis), range, DataType, DType)
+_STATIC = (
+    str, bytes, type(None), np.dtype, enum.Enum, type, type(Ellipsis), range, DataType, DType, np.random.Generator,
+    np.random.RandomState,
+)  # fmt: skip
 
 
 def static_key(value: Any, path: str) -> Any:

@@ -84,6 +84,9 @@ class Recorder(Assumptions):
         # Arguments that the function updates in place: maps the number of the input to the traced value that
         # replaces it.
         self.updated: dict[int, Traced] = {}
+        # The token of the last effect, which the next one takes; whether a call makes random generators.
+        self.last_effect: Traced | None = None
+        self.makes_generators = False
         self.device: int | None = None
         self.is_placed = False
         self.alive = True
