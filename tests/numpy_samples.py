@@ -67,7 +67,8 @@ atanh: V / 4
 bitwise_and: I, 3
 bitwise_count: I | U | I.astype(np.int8) | -I
 bitwise_invert: I
-bitwise_left_shift: I, 2
+bitwise_ldexp: X, I | D, 3 | R, -1060
+left_shift: I, 2
 bitwise_not: I
 bitwise_or: I, 8
 bitwise_right_shift: I, 1
@@ -94,6 +95,7 @@ floor_divide: I, 4 | X, 0.7
 fmax: N, 1.0
 fmin: N, 1.0
 fmod: X, 0.7
+frexp: X | D | R | I
 gcd: I, 4
 greater: X, V
 greater_equal: X, V

@@ -37,8 +37,8 @@ from tracefuse.dtypes import (
 from tracefuse.errors import DtypeError
 from tracefuse.frontend.fuse import fuse
 from tracefuse.ir.fusion import Op
+from tracefuse.ir.library_kinds import WholeArrayOp
 from tracefuse.ir.reference import evaluate
-from tracefuse.ir.whole_array_op import WholeArrayOp
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
 
 PRINTED = (bool_, int32, bfloat16, float32)

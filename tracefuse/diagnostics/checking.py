@@ -4,7 +4,7 @@ A checked segment copies its inputs, runs, synchronizes, and compares every elem
 differs, check mode compiles and runs growing prefixes of the segment to find the first op that differs. It also checks
 that the segment changes no input that it only reads.
 
-Must not know: frontends, how a plan is chosen.
+Must not know: frontends.
 """
 
 from __future__ import annotations

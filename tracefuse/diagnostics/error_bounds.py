@@ -8,7 +8,7 @@ The bound of a complex number is on the magnitude of its error.
 The error of an op's own arithmetic is a field of its definition, see ir/error_models.py. This module propagates bounds
 from value to value.
 
-Must not know: any single op, kernels, segments.
+Must not know: single ops, kernels, segments.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Traces a function: calls it with tracers and returns the recorded Fusion, with what a later call needs to run it.
 
-Must not know: caches, compilation.
+Must not know: compilation.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeAlias
-
-import numpy as np
 
 from tracefuse import pytrees, source
 from tracefuse.dynamic.guard_failures import GuardFailure, first_failure
@@ -266,8 +264,7 @@ def _record_inputs(
                 for extent in traced.extents:
                     recorder.pin(extent, "option dynamic=False")
         else:
-            value = leaf.value.item() if isinstance(leaf.value, np.generic) else leaf.value
-            traced = recorder.scalar_argument(value, leaf.dtype, leaf.weak, leaf.path, where)
+            traced = recorder.scalar_argument(leaf.number, leaf.dtype, leaf.weak, leaf.path, where)
             if leaf.of_array:
                 traced.memory = Memory(leaf.path)
         inputs.numbers[recorder.builder.inputs[-1]] = position

@@ -5,7 +5,7 @@ Python constant is a `Literal` operand and has no number. Extents are symbolic: 
 tensor inputs, is the symbol with id -(k + 1). Requirements record the relations between extents that tracing relied on;
 they are checked before anything runs.
 
-Knows: values, types, nodes, the interface of every op. Must not know: any single op, kernels, devices.
+Must not know: single ops, kernels, devices.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ class Fusion:
 
     @property
     def representatives(self) -> Mapping[Symbol, Extent]:
-        """The representative of each symbol that equals another symbol or a constant."""
+        """The representative of each symbol that equals an expression of older symbols."""
         return self._representatives
 
     @property

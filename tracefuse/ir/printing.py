@@ -4,8 +4,6 @@ Each line defines one number: T for tensors, S for host scalars, V for vectors. 
 op's own rules imply, so it prints a type (`dtype=`, `compute=`) only if nvFuser's promotion would choose another.
 Integers that depend on sizes are printed as a scalar that holds them, or as `fd.extent(id)` and arithmetic, which use
 no number.
-
-Must not know: how definitions are recorded or run.
 """
 
 from __future__ import annotations
@@ -19,9 +17,9 @@ from tracefuse.dtypes import DType, bool_, data_type_of, promote_nvfuser, python
 from tracefuse.errors import DtypeError, UnsupportedError
 from tracefuse.ir.extents import Binary, Expression, Extent, Symbol, minimum
 from tracefuse.ir.fusion import Fusion, Literal, Node, Op, Operand, Value
-from tracefuse.ir.op_kinds import Library, Movement, Pointwise, Reduction
+from tracefuse.ir.library_kinds import Library, WholeArrayOp
+from tracefuse.ir.op_kinds import Movement, Pointwise, Reduction
 from tracefuse.ir.parallel_types import ParallelType
-from tracefuse.ir.whole_array_op import WholeArrayOp
 
 
 @dataclass(frozen=True, slots=True)

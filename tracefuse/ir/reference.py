@@ -17,11 +17,12 @@ import numpy as np
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
 from tracefuse.errors import FusionError
-from tracefuse.ir.data_positions import check_positions, located_errors, takes_positions
+from tracefuse.ir.data_positions import check_positions, element_error, located_errors, takes_positions
 from tracefuse.ir.extents import Expression
 from tracefuse.ir.extents import evaluate as evaluate_extent
 from tracefuse.ir.fusion import Fusion, Literal, Node, Operand
-from tracefuse.ir.op_kinds import Library, Movement, Pointwise, Reduction
+from tracefuse.ir.library_kinds import Library
+from tracefuse.ir.op_kinds import Movement, Pointwise, Reduction
 from tracefuse.rounding import round_to_half
 
 
@@ -146,7 +147,12 @@ def _apply(
     match node.op:
         case Pointwise():
             attributes.pop("dtype", None)
-            return (node.op.numpy(*operands, **attributes),)
+            try:
+                return (node.op.numpy(*operands, **attributes),)
+            except ValueError:
+                if node.op.refused is None:
+                    raise
+                raise element_error(node) from None
         case Reduction():
             return (_reduce(node.op, operands[0], attributes),)
         case Movement() if takes_positions(node):

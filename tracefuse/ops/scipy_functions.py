@@ -17,7 +17,7 @@ from tracefuse.errors import ScalarError, ShapeError
 from tracefuse.ir.axes import broadcast_shapes, normalize_axis
 from tracefuse.ir.extents import maximum, minimum
 from tracefuse.ir.fusion import Attributes, Require, Shape
-from tracefuse.ir.whole_array_op import ResultTypes, WholeArrayOp
+from tracefuse.ir.library_kinds import ResultTypes, WholeArrayOp
 from tracefuse.ops import fourier, linear_algebra
 from tracefuse.ops.families import REGISTRY, register
 from tracefuse.ops.result_types import first, fixed, of_sample

@@ -4,7 +4,7 @@ A pass is a pure function. It preserves the numbers of the values that it keeps,
 renames an output. Requirements stay: the user's code imposed them, whether or not its result is used. A pass may
 change which values are computed, never their contents.
 
-Must not know: any single op, any single pass.
+Must not know: single ops.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 They are called in the clone that a trace runs. Sizes may be symbolic. What depends on no argument keeps its elements
 known, where Python asks for them. Types that are not traced, and calls outside of a trace, are left to NumPy.
-
-Knows: NumPy's creation functions and parameters. Must not know: how a fused function is compiled or called.
 """
 
 from __future__ import annotations

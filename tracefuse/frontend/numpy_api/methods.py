@@ -150,7 +150,8 @@ class ArrayMethods(Traced):
         into(self, reductions.sort(self, axis, kind, order))
 
     def partition(self, kth: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> None:
-        into(self, np.partition(as_array(self), kth, axis, order=order))
+        result: Any = np.partition(as_array(self), kth, axis, order=order)
+        into(self, result)
 
     def searchsorted(self, v: Any, side: str = "left", sorter: Any = None) -> Any:
         return np.searchsorted(as_array(self), v, side, sorter)  # type: ignore[call-overload]

@@ -20,7 +20,7 @@ from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import as_array, as_number, as_tensor, missing, recorder_of, refuse
 from tracefuse.frontend.tracer.whole_arrays import record_whole
-from tracefuse.ir.whole_array_op import ARRAYS, WholeArrayOp
+from tracefuse.ir.library_kinds import ARRAYS, WholeArrayOp
 from tracefuse.ops import REGISTRY
 
 IGNORED = frozenset(("overwrite_input", "overwrite_x", "overwrite_a", "overwrite_b", "check_finite", "workers", "plan"))

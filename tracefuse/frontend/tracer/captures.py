@@ -4,7 +4,7 @@ The bytecode of a function gives the names that it can read. The search follows 
 globals, defaults and `self` into containers, classes and called functions. It locates every captured array and every
 plain value that the trace depends on.
 
-Must not know: tracing, fusions.
+Must not know: fusions.
 """
 
 from __future__ import annotations

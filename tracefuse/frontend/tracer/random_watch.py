@@ -2,8 +2,6 @@
 
 It compares NumPy's global generator and the generators that the function can reach before and after the trace. Other
 sources (a generator created inside the function, CuPy's random functions) are found by the names that the code reads.
-
-Must not know: tracing.
 """
 
 from __future__ import annotations

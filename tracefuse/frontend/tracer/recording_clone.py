@@ -3,8 +3,6 @@
 NumPy's creation functions do not dispatch on a traced size, and traced elements cannot be written into their results.
 The clone has the user's code and an overlay of its globals and cells that replaces NumPy's modules and those
 functions. Every other name is looked up in its original scope. Neither NumPy nor the user's modules change.
-
-Must not know: what the replacements record.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The builder of a trace: adds the names of operands to requirements on extents.
-
-Must not know: ops, NumPy's functions.
-"""
+"""The builder of a trace: adds the names of operands to requirements on extents."""
 
 from __future__ import annotations
 

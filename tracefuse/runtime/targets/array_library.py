@@ -2,7 +2,7 @@
 
 Library segments call it for ops that no kernel computes.
 
-Must not know: which targets there are, ops, segments, plans.
+Must not know: ops, segments, plans.
 """
 
 from __future__ import annotations

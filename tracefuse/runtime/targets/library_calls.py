@@ -1,10 +1,10 @@
 """Library segments: ops that a library runs, through NumPy's functions on NumPy or CuPy arrays.
 
 Operands of half precision are converted to float32 if the op or the library does not support them. cuBLAS supports
-them. CuPy, however, passes batches of bfloat16 matrices to an integer kernel that does not support the type, so those
-are computed in float32 as well.
+them. CuPy, however, passes batches of bfloat16 matrices to an integer kernel that does not support the type, so where
+CuPy multiplies them, they are computed in float32 as well.
 
-Must not know: kernels, which targets there are.
+Must not know: kernels.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from tracefuse.dtypes import DType, bfloat16
+from tracefuse.dtypes import DType, bfloat16, float32
 from tracefuse.errors import InternalError, UnsupportedError
 from tracefuse.generated_code import compile_expression
 from tracefuse.ir.data_positions import located_errors
 from tracefuse.ir.extents import Expression, Extent, Symbol, python_text
 from tracefuse.ir.fusion import Fusion, Node
-from tracefuse.ir.op_kinds import Library
+from tracefuse.ir.library_kinds import Library, WholeArrayOp
 from tracefuse.ir.subfusion import extents_in
-from tracefuse.ir.whole_array_op import WholeArrayOp
 from tracefuse.runtime.targets.array_library import ArrayLibrary
 
 LibraryLaunch: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], "Sequence[Any] | None"]
@@ -39,17 +38,21 @@ def library_launch(fusion: Fusion, node: Node, library: ArrayLibrary) -> Library
     attributes = dict(node.attributes)
     result = fusion.values[node.outputs[0]].dtype
     batched = any(len(fusion.shape_of(o)) > 2 for o in node.operands)
-    has_halves = op.in_halves and library.has_halves and not (batched and node.compute is bfloat16)
-    in_float32 = node.compute.is_half and not has_halves
-    kind = node.compute.compute if in_float32 else node.compute
+    has_halves = op.in_halves and library.has_halves
+    kind = node.compute.compute if node.compute.is_half and not has_halves else node.compute
     compute = kind.numpy
     product = _library_product(fusion, node, kind, library)
+    needs_float32 = batched and kind is bfloat16
 
     def run(inputs: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any]:
         given = [(inputs[place], position) for place, position in places]
         operands = [o if position or o.dtype == compute else o.astype(compute) for o, position in given]
         made = None if product is None else product(*operands)
         if made is None:
+            if needs_float32:
+                operands = [
+                    o if position else o.astype(float32.numpy) for o, (_, position) in zip(operands, given, strict=True)
+                ]
             with located_errors(node):
                 (made,) = op.call(operands, attributes)
         made = made if made.dtype == result.numpy else made.astype(result.numpy)
@@ -64,10 +67,15 @@ def _library_product(
     """Returns the library's own matrix product if the node is one and the library has it, else None."""
     op = node.op
     assert isinstance(op, Library)
-    if op.product is None or [len(fusion.shape_of(o)) for o in node.operands] != [2, 2]:
+    if op.product is None or len(node.operands) != 2 or any(len(fusion.shape_of(o)) < 2 for o in node.operands):
         return None
-    found, transposed = library.product(kind), op.product == "ab'"
-    return None if found is None else lambda a, b: found(a, b, transposed)
+    multiply, transposed = library.product(kind), op.product == "ab'"
+    if multiply is None:
+        return None
+    if op.orders:
+        left_order, right_order = (node.attributes[name] for name in op.orders)
+        return lambda a, b: multiply(a.transpose(left_order), b.transpose(right_order), transposed)
+    return lambda a, b: multiply(a, b, transposed)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
