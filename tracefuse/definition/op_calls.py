@@ -36,7 +36,6 @@ ALIASES = {
     "mod": "fmod",
     "bitwise_left_shift": "left_shift",
     "bitwise_right_shift": "right_shift",
-    "index_select": "take",
 }
 
 
