@@ -38,8 +38,8 @@ def call_on_state(
 ) -> Any:  # fmt: skip
     """Calls a function now, and in later calls of the traced function if the contents of what it reads differ.
 
-    name, where: the function and the user's line, for listings. Returns its result with traced values in place of arrays and numbers, or
-    NOT_OF_STATE. Raises what the function raises.
+    name, where: the function and the user's line, for listings. Returns its result with traced values in place of
+    arrays and numbers, or NOT_OF_STATE. Raises what the function raises.
     """
     leaves, call_structure = pytrees.flatten((tuple(arguments), dict(keywords)))
     traced = [leaf for leaf in leaves if isinstance(leaf, Traced)]
