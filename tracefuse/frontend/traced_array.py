@@ -43,6 +43,10 @@ def _is_operand(value: Any) -> bool:
     return isinstance(value, _OPERANDS) or (hasattr(value, "shape") and hasattr(value, "dtype"))
 
 
+def _call_named(array: Any, method: str, *arguments: Any, **keywords: Any) -> Any:
+    return getattr(array, method)(*arguments, **keywords)
+
+
 def _binary(name: str, *, swap: bool = False) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         if not _is_operand(other):
@@ -142,9 +146,8 @@ class Tracer(ArrayMethods):
 
     def __getattr__(self, name: str) -> Any:
         if hasattr(np.ndarray, name) and not name.startswith("__"):
-            method = getattr(np.ndarray, name)
-            if callable(method) and depends_on_state(self):
-                return functools.partial(self._call_method, name, method)
+            if callable(getattr(np.ndarray, name)) and depends_on_state(self):
+                return functools.partial(self._call_method, name)
             raise UnsupportedError(
                 f"x.{name} cannot be fused", hint="compute it outside the fused function", where=source.user_line()
             )
@@ -189,8 +192,8 @@ class Tracer(ArrayMethods):
     def __invert__(self) -> Any:
         return traced_ops.apply("bitwise_not", self)
 
-    def _call_method(self, name: str, method: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        result = call_on_state(method, (self, *arguments), keywords, name=f"ndarray.{name}")
+    def _call_method(self, name: str, *arguments: Any, **keywords: Any) -> Any:
+        result = call_on_state(_call_named, (self, name, *arguments), keywords, name=f"ndarray.{name}")
         if result is NOT_OF_STATE:
             raise traced_ops.missing(f"x.{name}", "compute it outside the fused function")
         return result
