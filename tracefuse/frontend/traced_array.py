@@ -43,7 +43,7 @@ def _is_operand(value: Any) -> bool:
     return isinstance(value, _OPERANDS) or (hasattr(value, "shape") and hasattr(value, "dtype"))
 
 
-def _call_named(array: Any, method: str, *arguments: Any, **keywords: Any) -> Any:
+def _call_named(array: Any, method: str, /, *arguments: Any, **keywords: Any) -> Any:
     return getattr(array, method)(*arguments, **keywords)
 
 
