@@ -33,7 +33,7 @@ from tracefuse.frontend.bound_function import BoundFusedFunction, by_name, name_
 from tracefuse.frontend.calls.call import CallArguments, Signature
 from tracefuse.frontend.calls.fast_path import NOT_APPLICABLE, call_signature, write_fast_path
 from tracefuse.frontend.calls.output_buffers import output_buffers, write_into
-from tracefuse.frontend.calls.retraces import explain_new_key, explain_retrace, keys_of
+from tracefuse.frontend.calls.retraces import explain_new_key, explain_retrace, keys_of, unstable_state
 from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves
 from tracefuse.frontend.calls.trace_entry import Entry, assemble_result, match_arguments, run_with_prints
 from tracefuse.frontend.numpy_api.creation import recording
@@ -199,21 +199,12 @@ class FusedFunction(Generic[P, R]):
             if arguments is not None:
                 break
         else:
-            raise self._unstable(entry, call, bound)
+            raise unstable_state(self.__qualname__, entry, call, bound)
         entry.before = entry.trace.facts(arguments)
         self._cache.add(key, entry)
         if cause is not None:
             self._cache.guard_failures.add(cause, warn=options.dynamic)
         return entry, arguments
-
-    def _unstable(self, entry: Entry, call: CallArguments, bound: Any) -> TraceError:
-        """The error for state that changes between two reads in a row."""
-        change = explain_retrace([entry], call, bound)
-        return TraceError(
-            f"state that {self.__qualname__} reads changes between two reads"
-            + ("" if change is None else f": {change}"),
-            hint="pass it as an argument",
-        )
 
     def _trace(self, call: CallArguments, options: Options, bound: Any, same: Mapping[int, int]) -> Entry:
         start = time.perf_counter()

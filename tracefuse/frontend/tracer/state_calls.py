@@ -3,8 +3,6 @@
 The function runs at the trace, on the elements of the captured arrays. What it returns becomes inputs of the fusion,
 or, if it is neither an array nor a number, a value that the trace assumes. An exception that the function raises is
 the user's, who may catch it, and is a result of the step like others.
-
-Must not know: the protocol that called it.
 """
 
 from __future__ import annotations
