@@ -15,7 +15,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import DType, dtype_of
 from tracefuse.errors import DtypeError
-from tracefuse.frontend.numpy_api import composed_ufuncs, reductions
+from tracefuse.frontend.numpy_api import composed_ufuncs, reductions, replacements
 from tracefuse.frontend.tracer import shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.operands import Resolved
@@ -184,7 +184,7 @@ def call_loop(
     name = ufunc.__name__
     if ufunc is not getattr(np, name, None):
         if _SPECIAL.get(name) not in REGISTRY:
-            raise missing(f"the ufunc {name}", "write it with functions of np, on whole arrays")
+            raise missing(f"the ufunc {name}", replacements.of_ufunc(name))
         return _make_strong(apply(_SPECIAL[name], *inputs))
     compose, op = COMPOSED.get(ufunc), UFUNC_OPS.get(ufunc)
     if compose is None and op is None:
