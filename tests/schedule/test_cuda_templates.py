@@ -341,10 +341,11 @@ def test_another_length_of_row_is_another_plan_only_where_the_schedule_changes()
     assert not any(row.guards_hold(i1=length) for length in (2048, 4096, 3001))
 
 
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
-def test_all_kernels_compile(architecture: str) -> None:
-    cases = [case(f, *a) for f, a in (POINTWISE | TRANSPOSED).values()]
-    cases += [case(f, *a) for f, a, _ in REDUCTIONS.values()]
+@pytest.mark.parametrize(("architecture", "step"), [("sm_80", 4), ("sm_90", 1)])
+def test_all_kernels_compile(architecture: str, step: int) -> None:
+    # The device functions of both architectures compile in test_cuda_emit; the templates' texts are the same for both.
+    cases = [case(f, *a) for f, a in [*(POINTWISE | TRANSPOSED).values()][::step]]
+    cases += [case(f, *a) for f, a, _ in [*REDUCTIONS.values()][::step]]
     kernels = [kernel for one in cases for kernel in one.kernels]
     assert len(kernels) > len(cases)
     assert all(compile_many(kernels, architecture=architecture))

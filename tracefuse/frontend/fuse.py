@@ -50,6 +50,9 @@ from tracefuse.runtime.host_text import HostProgram
 from tracefuse.runtime.memory.buffer_facts import OutputBufferUse
 from tracefuse.runtime.targets.resolution import resolve_target
 
+MOST_ATTEMPTS = 3
+"""Traces of one call: another thread may change captured state while the function is traced."""
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -189,10 +192,13 @@ class FusedFunction(Generic[P, R]):
         )
         if cause is not None:
             say(options, 1, lambda: str(cause))
-        entry = self._trace(call, options, bound, same)
-        entry.cause = cause
-        arguments = match_arguments(entry, call, bound)
-        if arguments is None:
+        for _ in range(MOST_ATTEMPTS):
+            entry = self._trace(call, options, bound, same)
+            entry.cause = cause
+            arguments = match_arguments(entry, call, bound)
+            if arguments is not None:
+                break
+        else:
             raise self._unstable(entry, call, bound)
         entry.before = entry.trace.facts(arguments)
         self._cache.add(key, entry)
@@ -216,7 +222,7 @@ class FusedFunction(Generic[P, R]):
         )
         if options.debug:
             say_trace(options, self.__qualname__, call.leaves, time.perf_counter() - start)
-        named = [(leaf.value, leaf.path) for leaf in call.leaves if leaf.kind == "array"]
+        named = [(leaf.value, leaf.path) for leaf in call.leaves if leaf.is_array]
         named += [(capture.array, capture.path) for capture in traced.captured]
         kind, device = arrays.place_of(named)
         if not named and traced.device is not None:
@@ -263,9 +269,7 @@ class FusedFunction(Generic[P, R]):
         """Which outputs of a call have a buffer, and which of its arguments are donated."""
         if not self._signature.donated or entry.executable is None:
             return OutputBufferUse.of(buffers)
-        leaves = {
-            k for k, leaf in enumerate(call.leaves) if leaf.kind == "array" and self._signature.is_donated(leaf.path)
-        }
+        leaves = {k for k, leaf in enumerate(call.leaves) if leaf.is_array and self._signature.is_donated(leaf.path)}
         if leaves:
             arrays.check_can_donate(entry.kind)
         numbers = {origin: n for n, origin in zip(entry.trace.fusion.inputs, entry.trace.sources, strict=True)}
@@ -315,9 +319,13 @@ class FusedFunction(Generic[P, R]):
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """The segments and the reasons for their boundaries, captured arrays, guards and memory; nothing runs."""
         entry, arguments = self._entry_for_inspection(args, kwargs)
-        captured = tuple(capture.path for capture in entry.trace.captured)
-        traced = tuple(map(str, (*entry.trace.guards, *entry.trace.scalar_guards)))
-        return Explanation(*self._place(entry).plan_for(arguments), captured, traced, str(entry.cause or ""))
+        trace = entry.trace
+        captured = tuple(capture.path for capture in trace.captured)
+        traced = tuple(map(str, (*trace.guards, *trace.scalar_guards)))
+        steps = () if trace.prologue is None else trace.prologue.listing()
+        compared = tuple(f"{array.place.path}: {array.nbytes} bytes" for array in trace.bypassed)
+        plan, sizes = self._place(entry).plan_for(arguments)
+        return Explanation(plan, sizes, captured, traced, str(entry.cause or ""), steps, compared)
 
     @source.hides_own_frames
     def concretization(self, *args: Any, **kwargs: Any) -> Concretization:

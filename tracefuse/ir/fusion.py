@@ -117,6 +117,8 @@ class Requirement:
 Require: TypeAlias = Callable[[Extent, str, Extent, str, str], None]
 Into: TypeAlias = Callable[..., None]
 """Called with the array library, the output buffer, the operands, and the op's attributes by name."""
+PrintRule: TypeAlias = Callable[[Any, "Node"], str]
+"""Called with the `DefinitionPrinter` of ir/printing.py and the node."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -126,7 +128,7 @@ class Op(ABC):
     arity: the number of operands; None for any number. attributes: the names of the attributes, with their defaults.
     distinct: equal nodes are different values, and are never merged. broadcasts: axes of extent 1 are broadcast to the
     result's extent. into: computes the op into an output buffer with the array library, without a kernel; see
-    ops/array_functions.py.
+    ops/array_functions.py. printed: prints the call that records a node; None: a call with the node's attributes.
     """
 
     name: str
@@ -136,12 +138,18 @@ class Op(ABC):
     distinct: bool = False
     broadcasts: bool = False
     into: Into | None = None
+    printed: PrintRule | None = None
 
     kind: str = field(default="", init=False)
 
     @abstractmethod
     def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
         """Returns the result shapes. `require` records relations between extents; raises ShapeError if one is false."""
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the op copies its operand: the result has the operand's dtype and bits."""
+        return False
 
     def __repr__(self) -> str:
         return self.name

@@ -83,10 +83,10 @@ def is_linear(offset: Extent, indices: Sequence[Symbol]) -> bool:
     return not any(s in indices for s in symbols(rest))
 
 
-def judge_tiles(region: Region, sizes: Sizes, *, joins: bool = False) -> Verdict:
+def judge_tiles(region: Region, sizes: Sizes, *, joined: int = 0) -> Verdict:
     """Judges whether to read inputs through tiles; guards the sizes. The facts of a yes are a `Transposed`.
 
-    joins: whether a tile may extend over several loops of the output.
+    joined: a tile extends over several loops of the output if the innermost has fewer elements.
     """
     if region.nest.reduced:
         return no("the segment reduces")
@@ -98,9 +98,11 @@ def judge_tiles(region: Region, sizes: Sizes, *, joins: bool = False) -> Verdict
         return no("a loop is too short for tiles", extent=transposed.loop.extent)
     *outer, innermost = region.nest.loops
     inner, extent = [innermost], innermost.extent
-    while sizes.at_most(extent, LEAST_EXTENT - 1, short):
-        if not joins or not outer or outer[-1].symbol == transposed.loop.symbol:
-            return no("a loop is too short for tiles", extent=extent)
+    while outer and outer[-1].symbol != transposed.loop.symbol and joined:
+        if not sizes.at_most(extent, joined - 1, "a tile extends over several loops"):
+            break
         inner.insert(0, outer.pop())
         extent = extent * inner[0].extent
+    if sizes.at_most(extent, LEAST_EXTENT - 1, short):
+        return no("a loop is too short for tiles", extent=extent)
     return yes(replace(transposed, inner=tuple(inner)))

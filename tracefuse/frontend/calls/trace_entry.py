@@ -106,6 +106,8 @@ def fusion_arguments(entry: Entry, call: CallArguments, bound: Any) -> list[Any]
     traced = entry.trace
     if not all(place.unchanged(bound) for place in traced.statics):
         return None
+    if not all(array.unchanged(bound) for array in traced.bypassed):
+        return None
     try:
         if any(first.read(bound) is not second.read(bound) for first, second in traced.pairs):
             return None
@@ -114,6 +116,11 @@ def fusion_arguments(entry: Entry, call: CallArguments, bound: Any) -> list[Any]
         return None
     if not all(map(fits, traced.captured, captured)):
         return None
+    if traced.prologue is not None:
+        results = traced.prologue.results([captured[position] for position in traced.prologue.captured])
+        if results is None:
+            return None
+        captured += results
     enter = arrays.entering(entry.kind)
     arguments: list[Any] = []
     for origin in traced.sources:

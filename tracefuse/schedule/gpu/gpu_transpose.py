@@ -32,11 +32,14 @@ from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.phases import Region, store_output
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.template import Template
-from tracefuse.schedule.transposed import Transposed, judge_tiles
+from tracefuse.schedule.transposed import LEAST_EXTENT, Transposed, judge_tiles
 
 THREADS = 256
 SIDE = {1: 32, 2: 64, 4: 64, 8: 64}
 """The side of a tile in elements, by lanes."""
+
+JOINED = 256
+"""Loops of the output are joined up to this extent, so that few tiles reach past the end of one."""
 
 
 def tile_lanes(transposed: Transposed, lanes: int) -> int:
@@ -134,7 +137,8 @@ class _Square:
 
 
 def _accepts(problem: GpuProblem) -> Verdict:
-    return judge_tiles(problem.region, problem.rewritten_sizes, joins=True)
+    joined = JOINED if problem.setting.lanes == 1 else LEAST_EXTENT
+    return judge_tiles(problem.region, problem.rewritten_sizes, joined=joined)
 
 
 def _lower(problem: GpuProblem, transposed: Transposed) -> Lowered:
