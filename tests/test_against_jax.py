@@ -1,4 +1,4 @@
-"""tracefuse against jax.jit on the CPU: every row that jax.numpy has, functions of models, arrays in and out."""
+"""tracefuse against jax.jit on the CPU: every op that jax.numpy has, functions of models, arrays in and out."""
 
 from __future__ import annotations
 

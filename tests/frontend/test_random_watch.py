@@ -1,4 +1,4 @@
-"""Random numbers drawn while a function is traced are constants from then on, and the trace says so."""
+"""Tests random numbers drawn while tracing: they become constants, with a warning."""
 
 from __future__ import annotations
 

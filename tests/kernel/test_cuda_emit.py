@@ -1,4 +1,4 @@
-"""CUDA sources: what they look like, and that NVRTC takes all of them for two architectures."""
+"""Tests CUDA sources: golden texts, and compilation of all of them by NVRTC."""
 
 from __future__ import annotations
 
