@@ -1,4 +1,4 @@
-"""Every error that a user can meet, word for word: what, the user's own line, what to do, and no foreign frames."""
+"""Tests every error that a user can meet, word for word: message, line, hint, and a traceback of user frames."""
 
 # A case is one line, so that the line of its lambda is the line of the error.
 # ruff: noqa: E501

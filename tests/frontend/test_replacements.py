@@ -1,4 +1,4 @@
-"""What a traced array cannot take part in says what to write, from the user's own source line."""
+"""Tests the errors for unsupported uses of a traced array: each names a replacement and the user's line."""
 
 from __future__ import annotations
 
