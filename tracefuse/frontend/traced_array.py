@@ -16,8 +16,8 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from tracefuse import source
-from tracefuse.errors import TraceError, UnsupportedError
-from tracefuse.frontend.numpy_api import cupy_hook, dispatch, replacements, ufuncs
+from tracefuse.errors import DtypeError, TraceError, UnsupportedError
+from tracefuse.frontend.numpy_api import cupy_hook, dispatch, elementwise, replacements, ufuncs
 from tracefuse.frontend.numpy_api.methods import ArrayMethods
 from tracefuse.frontend.tracer import arithmetic, assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
@@ -32,7 +32,7 @@ MOST_TRACED_ELEMENTS = 64
 """Most captured floats that an iteration records one by one."""
 
 _KEEP = "keep it an array; np.where chooses elements"
-_OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.ndarray)
+_OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.ndarray, list, tuple)
 
 
 def _is_operand(value: Any) -> bool:
@@ -45,17 +45,31 @@ def _binary(name: str, *, swap: bool = False) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         if not _is_operand(other):
             return NotImplemented
+        if name == "mul" and isinstance(other, (list, tuple)) and (self.is_immutable or self.weak is not None):
+            return _repeated(self, other)
         return arithmetic.binary(name, other, self) if swap else arithmetic.binary(name, self, other)
 
     return method
 
 
+def _repeated(self: Any, values: Any) -> Any:
+    """A list repeated by a scalar, which is what `*` of Python's and NumPy's scalars with a list does."""
+    if not self.value.dtype.is_integer:
+        raise DtypeError(
+            f"a list cannot be repeated by a {self.value.dtype}", hint="write x * np.asarray(values)",
+            where=source.user_line(),
+        )  # fmt: skip
+    return values * self.__index__()
+
+
 def _in_place(name: str) -> Callable[[Any, Any], Any]:
+    plain = _binary(name)
+
     def method(self: Any, other: Any) -> Any:
         if not _is_operand(other):
             return NotImplemented
         if self.is_immutable or (self.on_host and self.weak is not None):
-            return arithmetic.binary(name, self, other)  # NumPy scalars and Python numbers are immutable
+            return plain(self, other)  # NumPy scalars and Python numbers are immutable
         return into(self, arithmetic.binary(name, self, other))
 
     return method
@@ -180,6 +194,13 @@ class Tracer(ArrayMethods):
 
     def __pos__(self) -> Any:
         return traced_ops.copy(self) if self.weak is not None else ufuncs.call_loop(np.positive, (self,))
+
+    def __round__(self, digits: int | None = None) -> Any:
+        if not (self.is_immutable or self.weak is not None):
+            raise TypeError("type numpy.ndarray doesn't define __round__ method")
+        if digits is None:
+            return round(self._scalar_or_raise("round()", "write np.round(x), which stays an array"))
+        return elementwise.round_(self, digits)
 
     def __abs__(self) -> Any:
         return traced_ops.apply("abs", self)

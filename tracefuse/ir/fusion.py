@@ -129,6 +129,7 @@ class Op(ABC):
     distinct: equal nodes are different values, and are never merged. broadcasts: axes of extent 1 are broadcast to the
     result's extent. into: computes the op into an output buffer with the array library, without a kernel; see
     ops/array_functions.py. printed: prints the call that records a node; None: a call with the node's attributes.
+    effect: running it changes more than its results, so that its nodes are never dropped.
     """
 
     name: str
@@ -139,6 +140,7 @@ class Op(ABC):
     broadcasts: bool = False
     into: Into | None = None
     printed: PrintRule | None = None
+    effect: bool = False
 
     kind: str = field(default="", init=False)
 
@@ -225,7 +227,7 @@ class Fusion:
 
     @property
     def representatives(self) -> Mapping[Symbol, Extent]:
-        """The representative of each symbol that equals another symbol or a constant."""
+        """The representative of each symbol that equals an expression of older symbols."""
         return self._representatives
 
     @property

@@ -103,6 +103,11 @@ def remainder(x: Any, y: Any) -> Any:
     return np.where(y == 0, 0, np.remainder(x, np.where(y == 0, 1, y))) if is_integer(x) else np.remainder(x, y)
 
 
+def integer_power(x: Any, y: Any) -> Any:
+    """Integers wrap. Raises ValueError for a negative exponent."""
+    return np.power(x, y)
+
+
 def power(x: Any, y: Any) -> Any:
     """Integers wrap; a negative exponent gives the reciprocal cut off, of 0 too: 0."""
     if not is_integer(x):

@@ -19,6 +19,7 @@ from tracefuse.dtypes import DType, dtype_of, promote_numpy
 from tracefuse.errors import DeviceError, DtypeError, ShapeError, TraceError
 from tracefuse.frontend.tracer.assumptions import Assumptions, ScalarGuard
 from tracefuse.frontend.tracer.known_contents import KnownContents
+from tracefuse.frontend.tracer.mixed_signs import compare_mixed_signs, mixes_signs
 from tracefuse.frontend.tracer.operands import (
     Resolved,
     check_range,
@@ -39,6 +40,18 @@ from tracefuse.runtime.devices import arrays
 
 current: ContextVar[Recorder | None] = ContextVar("tracefuse_recorder", default=None)
 """The trace in progress, for functions that are given no traced value (`xp.zeros`)."""
+
+
+def _holds_traced(values: Sequence[Any]) -> bool:
+    """Whether nested lists hold traced values or sizes."""
+    waiting = [*values]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, (Traced, SymbolicSize)):
+            return True
+        if isinstance(value, (list, tuple)):
+            waiting += value
+    return False
 
 
 @dataclass(slots=True)
@@ -71,6 +84,9 @@ class Recorder(Assumptions):
         # Arguments that the function updates in place: maps the number of the input to the traced value that
         # replaces it.
         self.updated: dict[int, Traced] = {}
+        # The token of the last effect, which the next one takes; whether a call makes random generators.
+        self.last_effect: Traced | None = None
+        self.makes_generators = False
         self.device: int | None = None
         self.is_placed = False
         self.alive = True
@@ -225,11 +241,8 @@ class Recorder(Assumptions):
 
     def _resolve_array(self, value: Any) -> Resolved:
         if isinstance(value, (list, tuple)):
-            if any(isinstance(v, Traced) for v in value):
-                raise TraceError(
-                    f"a {type(value).__name__} that holds traced values is no array",
-                    hint="put them together with np.stack", where=source.user_line(),
-                )  # fmt: skip
+            if any(isinstance(v, (Traced, SymbolicSize, list, tuple)) for v in value) and _holds_traced(value):
+                return self.resolve(self._stacked(value))
             value = np.asarray(value)
         if not hasattr(value, "shape") or not hasattr(value, "dtype"):
             raise TraceError(
@@ -237,6 +250,18 @@ class Recorder(Assumptions):
                 hint="give an array, a NumPy scalar or a Python number", where=source.user_line(),
             )  # fmt: skip
         return self.resolve(self.capture(value))
+
+    def _stacked(self, values: Sequence[Any]) -> Any:
+        """Stacks the entries of a list that holds traced values, as np.asarray does."""
+        parts = []
+        for value in values:
+            resolved = self.resolve(value)
+            traced = resolved.traced
+            if traced is None or traced.on_host:
+                traced = self.movement("full", [value if traced is None else traced], shape=())
+            flags = (True, *[False] * len(traced.extents))
+            parts.append(self.movement("broadcast", [traced], is_broadcast_dim=flags))
+        return self.movement("cat", parts, dim=0)
 
     # -- recording ops ---------------------------------------------------------------------------------------------
 
@@ -246,6 +271,8 @@ class Recorder(Assumptions):
         """Records a pointwise op with NumPy's promotion and broadcasting."""
         where = source.user_line()
         resolved = [self.resolve(o) for o in operands]
+        if mixes_signs(op, resolved):
+            return compare_mixed_signs(op, operands, resolved, self.pointwise)
         promoted = resolved[1:] if op.promotion == "where" else resolved
         try:
             op, compute, result = numpy_types(op, promoted)

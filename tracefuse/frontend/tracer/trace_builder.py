@@ -38,7 +38,7 @@ class TraceBuilder(FusionBuilder):
         numbers = super().node(*arguments, **keywords)
         node = self.nodes[-1]
         self.makers.update(dict.fromkeys(numbers, node))
-        is_random = isinstance(node.op, Pointwise) and node.op.varies
+        is_random = node.op.effect or (isinstance(node.op, Pointwise) and node.op.varies)
         if not is_random and all(value in self.independent for value in node.inputs):
             self.independent.update(numbers)
             if self.of_state and self._reads_state(node):

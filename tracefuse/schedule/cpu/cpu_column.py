@@ -52,7 +52,7 @@ def _launch(region: Region, name: str, contract: bool) -> LaunchSpec:
     grid, tile = open_grid(body, outer, ceildiv(inner.extent, COLUMNS))
     columns = open_columns(body, inner, tile)
     for phase in range(len(region.full)):
-        states = [new_accumulator(body, node) for node in region.in_phase(phase)]
+        states = [new_accumulator(body, node, joins=True) for node in region.in_phase(phase)]
         totals = [(accumulator, state_arrays(body, accumulator, "total")) for accumulator in states]
         accumulate_rows(body, region, phase, totals, columns)
         for accumulator, buffers in totals:

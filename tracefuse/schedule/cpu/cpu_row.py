@@ -52,7 +52,7 @@ def _launch(region: Region, name: str, contract: bool, keep: bool) -> LaunchSpec
     if keep:
         _keep_rows(body, region)
     for phase in range(len(region.full)):
-        states = [declare(body, region, node) for node in region.in_phase(phase)]
+        states = [declare(body, node, joins=True) for node in region.in_phase(phase)]
         _run_phase(body, region, phase, states, nest.reduced)
         for state in states:
             finish(body, region, state)

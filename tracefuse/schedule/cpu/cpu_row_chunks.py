@@ -91,7 +91,7 @@ def _launch(split: _RowSplit, phase: int, name: str, contract: bool) -> LaunchSp
     read = [pair for node, positions in split.states for pair in _combine(body, split, node, positions)]
     written: list[tuple[int, Buffer]] = []
     if chunked:
-        states = [declare(body, region, node) for node in region.in_phase(phase)]
+        states = [declare(body, node, joins=True) for node in region.in_phase(phase)]
         _chunk(body, split, phase, states, chunk)
         written = [pair for state in states for pair in _store_partial(body, split, state, chunk)]
     if last:
@@ -112,7 +112,7 @@ def _place(split: _RowSplit, chunk: Extent) -> Extent:
 
 def _combine(body: Body, split: _RowSplit, node: Node, positions: Sequence[int]) -> list[tuple[int, Buffer]]:
     """Defines the result of an earlier phase: combines the states of its chunks in order."""
-    state = declare(body, split.region, node)
+    state = declare(body, node, joins=True)
     buffers = partial_buffers(state, positions[0], written=False)
     chunk = symbol("c", extent=split.chunks.count)
     with body.loop(chunk, split.chunks.count):

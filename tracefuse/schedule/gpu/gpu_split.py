@@ -125,7 +125,7 @@ class Partials:
         Returns the accumulated states and the launch's scratch parameters. place: the index of a state in its chunk;
         width: the lanes of a state; unroll: the number of chunks read at a time.
         """
-        states = [tuple(declare(body, region, node) for _ in range(width)) for node, _ in self.states]
+        states = [tuple(declare(body, node) for _ in range(width)) for node, _ in self.states]
         buffers = [
             (position, Buffer(f"partial{position}", dtype, alignment=SCRATCH_ALIGNMENT))
             for node, positions in self.states
