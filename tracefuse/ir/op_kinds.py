@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -34,27 +34,14 @@ from tracefuse.ir.error_models import (
 )
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Attributes, Op, Require, Shape
-
-ReferenceFunction: TypeAlias = Callable[..., Any]
-IndexOf: TypeAlias = Callable[[int, Shape], Extent]
-
-
-@dataclass(frozen=True, slots=True)
-class Within:
-    """low <= index < high."""
-
-    index: Extent
-    low: Extent
-    high: Extent
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """The source of an element: `operand` at `coordinates`, if all conditions hold."""
-
-    operand: int
-    coordinates: Shape
-    conditions: tuple[Within, ...] = ()
+from tracefuse.ir.op_parts import (
+    PullRule,
+    ReferenceFunction,
+    ResizeRule,
+    ShapeRule,
+    SliceRule,
+    StatePart,
+)
 
 
 def check_domain(name: str, operand: DType, domain: Sequence[DType]) -> None:
@@ -183,22 +170,6 @@ def widened_sum(operand: DType, table: str) -> DType:
     return dtypes.uint64 if operand.kind == "uint" and table == "numpy" else operand
 
 
-@dataclass(frozen=True, slots=True)
-class StatePart:
-    """One variable of a reduction's state.
-
-    lift: its value for one element `a` at the row-major position `index` in the reduced axes. combine: scalar code over
-    the parts of the earlier state by name, and the parts of the later state with the prefix `later_`. initial: as for
-    `Reduction`. dtype: None for the type of the elements.
-    """
-
-    name: str
-    lift: str
-    combine: str
-    initial: bool | int | float | str
-    dtype: DType | None = None
-
-
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Reduction(Op):
     """A reduction over the axes `dims`; `keepdim` keeps them with extent 1.
@@ -324,29 +295,6 @@ _ERRORS = {"add": sum_error, "mul": product_error, "maximum": largest_error, "mi
 
 # ---------------------------------------------------------------------------------------------------------------------
 # movement and library
-
-SliceRule: TypeAlias = Callable[[int, Sequence[Shape], Attributes], "dict[int, int | None] | None"]
-ShapeRule: TypeAlias = Callable[[Sequence[Shape], Attributes, Require], Shape]
-PullRule: TypeAlias = Callable[[Shape, Sequence[Shape], Shape, Attributes, IndexOf], tuple[Source, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Resize:
-    """How an op resizes one axis of one operand.
-
-    left, right: the elements added at the two ends; negative values remove elements. step: the stride. moves: elements
-    that leave at one end enter at the other, so the extent does not change.
-    """
-
-    operand: int
-    axis: int
-    left: Extent
-    right: Extent
-    step: Extent = 1
-    moves: bool = False
-
-
-ResizeRule: TypeAlias = Callable[[Sequence[Shape], Attributes], tuple[Resize, ...]]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

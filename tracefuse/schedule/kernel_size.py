@@ -19,7 +19,8 @@ from typing import TypeAlias
 from tracefuse.ir.extents import Extent, symbol
 from tracefuse.ir.fusion import Fusion, Literal, Node, Shape
 from tracefuse.ir.indexing import reduces, sources
-from tracefuse.ir.op_kinds import Movement, Source
+from tracefuse.ir.op_kinds import Movement
+from tracefuse.ir.op_parts import Source
 
 Places: TypeAlias = frozenset[int]
 
