@@ -13,8 +13,7 @@ from tracefuse.dynamic.concretization import ResizedAxis
 from tracefuse.dynamic.guards import Guard
 from tracefuse.ir.extents import Expression, Extent, Symbol, evaluate, floordiv, substitute, symbols
 from tracefuse.ir.fusion import Fusion, Node
-from tracefuse.ir.op_kinds import Movement
-from tracefuse.ir.op_parts import Resize
+from tracefuse.ir.op_kinds import Movement, Resize
 from tracefuse.ir.subfusion import map_extents
 
 

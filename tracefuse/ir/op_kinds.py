@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -23,10 +23,8 @@ from tracefuse.dtypes import DType
 from tracefuse.errors import DtypeError
 from tracefuse.ir.axes import broadcast_shapes, normalize_axes
 from tracefuse.ir.error_models import (
-    LibraryError,
     PointwiseError,
     ReductionError,
-    accumulation_error,
     exact_or_unknown,
     largest_error,
     product_error,
@@ -34,14 +32,27 @@ from tracefuse.ir.error_models import (
 )
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Attributes, Op, Require, Shape
-from tracefuse.ir.op_parts import (
-    PullRule,
-    ReferenceFunction,
-    ResizeRule,
-    ShapeRule,
-    SliceRule,
-    StatePart,
-)
+
+ReferenceFunction: TypeAlias = Callable[..., Any]
+IndexOf: TypeAlias = Callable[[int, Shape], Extent]
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """low <= index < high."""
+
+    index: Extent
+    low: Extent
+    high: Extent
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The source of an element: `operand` at `coordinates`, if all conditions hold."""
+
+    operand: int
+    coordinates: Shape
+    conditions: tuple[Within, ...] = ()
 
 
 def check_domain(name: str, operand: DType, domain: Sequence[DType]) -> None:
@@ -170,6 +181,22 @@ def widened_sum(operand: DType, table: str) -> DType:
     return dtypes.uint64 if operand.kind == "uint" and table == "numpy" else operand
 
 
+@dataclass(frozen=True, slots=True)
+class StatePart:
+    """One variable of a reduction's state.
+
+    lift: its value for one element `a` at the row-major position `index` in the reduced axes. combine: scalar code over
+    the parts of the earlier state by name, and the parts of the later state with the prefix `later_`. initial: as for
+    `Reduction`. dtype: None for the type of the elements.
+    """
+
+    name: str
+    lift: str
+    combine: str
+    initial: bool | int | float | str
+    dtype: DType | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Reduction(Op):
     """A reduction over the axes `dims`; `keepdim` keeps them with extent 1.
@@ -294,7 +321,29 @@ _ERRORS = {"add": sum_error, "mul": product_error, "maximum": largest_error, "mi
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# movement and library
+# movement
+
+ShapeRule: TypeAlias = Callable[[Sequence[Shape], Attributes, Require], Shape]
+PullRule: TypeAlias = Callable[[Shape, Sequence[Shape], Shape, Attributes, IndexOf], tuple[Source, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """How an op resizes one axis of one operand.
+
+    left, right: the elements added at the two ends; negative values remove elements. step: the stride. moves: elements
+    that leave at one end enter at the other, so the extent does not change.
+    """
+
+    operand: int
+    axis: int
+    left: Extent
+    right: Extent
+    step: Extent = 1
+    moves: bool = False
+
+
+ResizeRule: TypeAlias = Callable[[Sequence[Shape], Attributes], tuple[Resize, ...]]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -318,59 +367,6 @@ class Movement(Op):
     regroups: bool = False
     associative: bool = False
     kind: str = field(default="movement", init=False)
-
-    def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
-        return (self.shape(shapes, attributes, require),)
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Library(Op):
-    """An op that a library runs: BLAS through NumPy, cuBLAS through CuPy.
-
-    numpy(*arrays, **attributes) is called with NumPy or CuPy arrays. Halves without hardware support are computed in
-    float32. slices(axis of the result, operand shapes, attributes) returns for each operand the axis to slice for a
-    slice of the result, or None for the whole operand; it returns None if a slice of the result needs more. Without
-    it, the op is not sliced. indices: the operands that hold indices; they are not promoted. result: "same", "sum"
-    (small integers widen) or "index" (int64). exact: the result consists of elements of its operands, unrounded.
-    in_halves: CuPy's function computes halves with a float32 accumulator; other ops get halves converted to float32.
-    product: the op is the product of (stacks of) matrices, "ab", or the product with the second transposed, "ab'".
-    orders: the attributes that permute each operand first. error: bounds the error of a result that is not `exact`.
-    """
-
-    shape: ShapeRule
-    numpy: ReferenceFunction
-    domain: tuple[DType, ...]
-    indices: tuple[int, ...] = ()
-    result: str = "same"
-    exact: bool = False
-    in_halves: bool = False
-    product: str | None = None
-    orders: tuple[str, ...] = ()
-    slices: SliceRule | None = None
-    error: LibraryError = accumulation_error
-    kind: str = field(default="library", init=False)
-
-    def types(self, operand: DType, table: str) -> tuple[DType, DType]:
-        """Returns the (compute, result) types for data of the common type `operand`."""
-        check_domain(self.name, operand, self.domain)
-        if self.result == "index":
-            return operand, dtypes.int64
-        result = widened_sum(operand, table) if self.result == "sum" else operand
-        return result, result
-
-    def keeps_type(self, position: int) -> bool:
-        """Whether the operand is passed in its own type, not in the compute type."""
-        return position in self.indices
-
-    @property
-    def may_raise(self) -> bool:
-        """Whether the data of a call may make it raise."""
-        return bool(self.indices)
-
-    def call(self, operands: Sequence[Any], attributes: Attributes) -> tuple[Any, ...]:
-        """Calls the function and returns its results."""
-        result = self.numpy(*operands, **attributes)
-        return result if isinstance(result, tuple) else (result,)
 
     def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
         return (self.shape(shapes, attributes, require),)

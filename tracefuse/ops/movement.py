@@ -18,7 +18,7 @@ from tracefuse.errors import ShapeError
 from tracefuse.ir.axes import normalize_axes
 from tracefuse.ir.extents import Extent, maximum, product
 from tracefuse.ir.fusion import Attributes, Require, Shape
-from tracefuse.ir.op_parts import IndexOf, Source
+from tracefuse.ir.op_kinds import IndexOf, Source
 from tracefuse.ir.row_major import axis_groups, delinearize, linearize
 from tracefuse.ops import printed_calls
 from tracefuse.ops.families import movement

@@ -10,7 +10,7 @@ from tracefuse.errors import ShapeError
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.extents import minimum, product
 from tracefuse.ir.fusion import Attributes, Require, Shape
-from tracefuse.ir.op_parts import IndexOf, Source
+from tracefuse.ir.op_kinds import IndexOf, Source
 from tracefuse.ops.families import movement
 
 

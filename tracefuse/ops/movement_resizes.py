@@ -16,7 +16,7 @@ from tracefuse.errors import ShapeError
 from tracefuse.ir.axes import normalize_axes, normalize_axis
 from tracefuse.ir.extents import Extent, ceildiv, floordiv, maximum, mod
 from tracefuse.ir.fusion import Attributes, Require, Shape
-from tracefuse.ir.op_parts import IndexOf, Resize, Source, Within
+from tracefuse.ir.op_kinds import IndexOf, Resize, Source, Within
 from tracefuse.ops import printed_calls
 from tracefuse.ops.families import movement
 

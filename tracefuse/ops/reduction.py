@@ -9,8 +9,7 @@ import numpy as np
 
 from tracefuse.dtypes import COMPLEXES, FLOATS, NUMBERS, int64
 from tracefuse.ir.error_models import deviations_error, exponentials_error, mean_error
-from tracefuse.ir.op_kinds import Reduction
-from tracefuse.ir.op_parts import StatePart
+from tracefuse.ir.op_kinds import Reduction, StatePart
 from tracefuse.ops.array_functions import min_into, reduction_into
 from tracefuse.ops.families import reduction
 

@@ -21,8 +21,7 @@ from tracefuse.ir.extents import Expression as IndexExpression
 from tracefuse.ir.extents import Extent, symbol
 from tracefuse.ir.fusion import Fusion, Literal, Node, Shape
 from tracefuse.ir.indexing import position_of, reduces, sources
-from tracefuse.ir.op_kinds import Movement, Pointwise, Reduction
-from tracefuse.ir.op_parts import Source
+from tracefuse.ir.op_kinds import Movement, Pointwise, Reduction, Source
 from tracefuse.kernel.kernel_ir import Accumulate, Comment, Constant, Expression, Variable, call
 from tracefuse.kernel.scalar_code import Term, apply, constant, convert
 from tracefuse.rounding import round_to_half

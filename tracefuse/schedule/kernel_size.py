@@ -19,8 +19,7 @@ from typing import TypeAlias
 from tracefuse.ir.extents import Extent, symbol
 from tracefuse.ir.fusion import Fusion, Literal, Node, Shape
 from tracefuse.ir.indexing import reduces, sources
-from tracefuse.ir.op_kinds import Movement
-from tracefuse.ir.op_parts import Source
+from tracefuse.ir.op_kinds import Movement, Source
 
 Places: TypeAlias = frozenset[int]
 

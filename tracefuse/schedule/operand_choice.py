@@ -18,7 +18,7 @@ from typing import TypeAlias
 from tracefuse.dtypes import DType
 from tracefuse.ir.extents import Extent, is_nonnegative, symbols
 from tracefuse.ir.fusion import Node, Shape
-from tracefuse.ir.op_parts import Source, Within
+from tracefuse.ir.op_kinds import Source, Within
 from tracefuse.kernel.kernel_ir import Assign, Declare, Expression, Variable, call
 from tracefuse.kernel.scalar_code import constant, convert
 from tracefuse.schedule.scopes import Emitter, Key, Lanes, Scopes

@@ -16,8 +16,7 @@ from typing import TypeAlias
 from tracefuse.dtypes import DType
 from tracefuse.ir.extents import Extent, Symbol, product, substitute, symbols
 from tracefuse.ir.fusion import Fusion, Literal, Node, Shape
-from tracefuse.ir.op_kinds import Reduction
-from tracefuse.ir.op_parts import StatePart
+from tracefuse.ir.op_kinds import Reduction, StatePart
 from tracefuse.ir.row_major import linearize
 from tracefuse.kernel.kernel_ir import Accumulate, Assign, Declare, Expression, Variable, call
 from tracefuse.kernel.scalar_code import Term, apply, constant, convert

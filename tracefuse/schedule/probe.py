@@ -17,8 +17,7 @@ from tracefuse.errors import InternalError
 from tracefuse.ir.extents import Extent, Symbol, symbol, symbols
 from tracefuse.ir.fusion import Fusion, Literal, Node, Shape
 from tracefuse.ir.indexing import position_of, reduced_coordinates, reduces, sources
-from tracefuse.ir.op_kinds import Pointwise
-from tracefuse.ir.op_parts import Within
+from tracefuse.ir.op_kinds import Pointwise, Within
 
 Read: TypeAlias = tuple[int, Shape, bool]
 """A value that another reads, its coordinates, and whether the read is conditional."""
