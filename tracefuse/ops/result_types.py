@@ -1,6 +1,6 @@
 """Result types of functions on whole arrays: those that NumPy itself returns for a sample, and those of linear algebra.
 
-Must not know: ops, shapes of calls.
+Must not know: ops.
 """
 
 from __future__ import annotations
