@@ -17,6 +17,7 @@ import numpy as np
 
 from tracefuse.diagnostics.error_bounds import bounded_outputs
 from tracefuse.errors import DeviceError, InternalError
+from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.error_models import Bounded
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.reference import evaluate
@@ -180,5 +181,7 @@ class CheckedSegment:
 
 def checked(segment: CompiledSegment, position: int, target: Target, run_alone: RunAlone) -> CompiledSegment:
     """The segment with every run checked."""
+    if segment.part.library is not None and isinstance(segment.part.library.op, ControlFlow):
+        return segment  # each segment of its sub-fusions is checked, at every step
     check = CheckedSegment(segment, position, target, run_alone)
     return replace(segment, run=check, inputs=check.inputs, code=None)

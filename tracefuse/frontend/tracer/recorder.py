@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,6 +38,9 @@ from tracefuse.ir.extents import Expression, Extent, evaluate, symbols
 from tracefuse.ir.fusion import Fusion, Literal, Op
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
 from tracefuse.runtime.devices import arrays
+
+if TYPE_CHECKING:
+    from tracefuse.frontend.tracer.sub_recording import SubRecording
 
 current: ContextVar[Recorder | None] = ContextVar("tracefuse_recorder", default=None)
 """The trace in progress, for functions that are given no traced value (`xp.zeros`)."""
@@ -76,6 +79,10 @@ class Recorder(Assumptions):
         self.device: int | None = None
         self.is_placed = False
         self.alive = True
+        # The body of a loop or a branch that is being recorded, see `sub_recording.py`.
+        self.body: SubRecording | None = None
+        # The numbers of the values inside of recorded bodies.
+        self.inside_bodies: set[int] = set()
         self._scalars: dict[Extent, int] = {}
         self._axes = 0
 
@@ -194,6 +201,11 @@ class Recorder(Assumptions):
                     f"a traced value of {value.recorder.function} is used inside {self.function}",
                     hint="pass it as an argument", where=source.user_line(),
                 )  # fmt: skip
+            if value.number in self.inside_bodies:
+                raise TraceError(
+                    "a value of the body of a loop or a branch is used outside of it",
+                    hint="return it from the body", where=source.user_line(),
+                )  # fmt: skip
             found = value.value
             return Resolved(value.number, found.dtype, value.weak, value.extents, value, value.read, value.sized)
         if isinstance(value, SymbolicSize):
@@ -267,7 +279,9 @@ class Recorder(Assumptions):
             self.builder.reading, self.builder.named = (), ()
         read = None
         if self.builder.values[number].is_tensor:
-            weak = None  # an array promotes by its dtype, even one created from Python numbers
+            # An array promotes by its dtype, even one created from Python numbers; a number that a loop carries is weak.
+            is_carried = any(r.weak is not None and r.traced is not None and not r.traced.on_host for r in resolved)
+            weak = weak if is_carried else None
         elif isinstance(row, Pointwise):
             read = reader_of(row, [r.read for r in resolved], compute, result, weak)
         return self.traced_type(self, number, weak, read, weak is not None and all(r.sized for r in resolved))
@@ -370,6 +384,8 @@ class Recorder(Assumptions):
 
     def build(self) -> Fusion:
         """Returns the recorded fusion; nothing can be recorded afterwards."""
+        for number in self.inside_bodies:
+            del self.builder.values[number]
         fusion = self.builder.build()
         self.alive = False
         return fusion

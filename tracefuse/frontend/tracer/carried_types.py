@@ -1,0 +1,133 @@
+"""The types of the values that a loop carries or that a branch returns, leaf by leaf of a pytree.
+
+A Python number is weak, as in NumPy's promotion: it takes the type of the arrays that it is combined with.
+
+Must not know: how a body is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tracefuse import source
+from tracefuse.dtypes import DType, promote_numpy
+from tracefuse.errors import DtypeError, ShapeError, TraceError, shown
+from tracefuse.frontend.tracer import traced_ops
+from tracefuse.frontend.tracer.masked_elements import MaskedElements
+from tracefuse.frontend.tracer.recorder import Recorder
+from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.ir.fusion import Shape, Type
+from tracefuse.runtime.devices import arrays
+
+_NUMBERS = (bool, int, float, complex, np.generic, SymbolicSize)
+
+
+@dataclass(frozen=True, slots=True)
+class LeafType:
+    """The type of a leaf. weak: the kind of Python number that it promotes as, or None."""
+
+    dtype: DType
+    shape: Shape
+    weak: str | None
+
+    def __str__(self) -> str:
+        text = str(Type(self.dtype, self.shape))
+        return f"{text}, a Python {self.weak}" if self.weak is not None else text
+
+
+def is_value(leaf: Any) -> bool:
+    """Whether a leaf is an array or a number; other leaves are Python objects that stay as they are."""
+    return isinstance(leaf, (Traced, MaskedElements, *_NUMBERS)) or arrays.kind_of(leaf) not in (None, "refused")
+
+
+def as_leaf(recorder: Recorder, leaf: Any) -> Traced:
+    """Returns an array or a number as a traced tensor; a number without a type of its own is weak."""
+    if isinstance(leaf, MaskedElements):
+        raise leaf.refusal()
+    resolved = recorder.resolve(leaf)
+    if resolved.traced is not None and not resolved.traced.on_host:
+        return resolved.traced  # type: ignore[no-any-return]
+    operand = leaf if resolved.traced is None else resolved.traced
+    tensor: Traced = recorder.movement("full", [operand], shape=())
+    tensor.weak = resolved.weak
+    return tensor
+
+
+def type_of(traced: Traced) -> LeafType:
+    return LeafType(traced.value.dtype, traced.extents, traced.weak)
+
+
+def joined(name: str, first: LeafType, second: LeafType, what: str) -> LeafType:
+    """Returns the type that two values both have or can take. Raises DtypeError if they have two types.
+
+    what: describes the two types, with {first} and {second}.
+    """
+    if first.weak is not None and second.weak is not None:
+        dtype = promote_numpy((), (first.weak, second.weak))
+        weak = first.weak if dtype is first.dtype else second.weak
+        return LeafType(dtype, first.shape, weak)
+    strong = [t.dtype for t in (first, second) if t.weak is None]
+    weak_kinds = [t.weak for t in (first, second) if t.weak is not None]
+    dtype = promote_numpy(strong, weak_kinds)
+    if len(strong) == 2 and strong[0] is not strong[1]:
+        raise DtypeError(
+            f"{name}: {what.format(first=first, second=second)}",
+            hint=f"convert one of them, as in x.astype('{strong[0].name}')", where=source.user_line(),
+        )  # fmt: skip
+    return LeafType(dtype, first.shape, None)
+
+
+def converted(traced: Traced, target: LeafType) -> Traced:
+    """Returns a value in the dtype of `target`."""
+    if traced.value.dtype is target.dtype:
+        return traced
+    result: Traced = traced_ops.apply("cast", traced, dtype=target.dtype)
+    return result
+
+
+def require_same_shape(recorder: Recorder, name: str, first: LeafType, second: LeafType, what: str) -> None:
+    """Requires that two values have one shape at every call. Raises ShapeError if they differ in this one."""
+    error = ShapeError(
+        f"{name}: {what.format(first=first, second=second)}",
+        hint="the shape must be the same before and after a step, and in both branches", where=source.user_line(),
+    )  # fmt: skip
+    if len(first.shape) != len(second.shape):
+        raise error
+    for axis, (one, two) in enumerate(zip(first.shape, second.shape, strict=True)):
+        if recorder.known(one) != recorder.known(two):
+            raise error
+        message = f"{name}: axis {axis} has {{left}} elements, then {{right}}"
+        recorder.builder.require(one, "==", two, message, error.hint or "", source.user_line())
+
+
+def require_same_structure(name: str, first: Any, second: Any, what: str) -> None:
+    """Raises TraceError if two pytrees differ in structure. what: describes them, with {first} and {second}."""
+    if first != second:
+        texts = {"first": _structure_text(first), "second": _structure_text(second)}
+        raise TraceError(
+            f"{name}: {what.format(**texts)}", hint="return the same structure with the same keys",
+            where=source.user_line(),
+        )  # fmt: skip
+
+
+def _structure_text(structure: Any) -> str:
+    return str(structure).replace("PyTreeSpec(", "").replace(", NoneIsLeaf, namespace='tracefuse')", "")
+
+
+def require_same_objects(name: str, first: Sequence[Any], second: Sequence[Any]) -> None:
+    """Raises TraceError if a leaf that is no array and no number differs."""
+    for one, two in zip(first, second, strict=True):
+        if is_value(one) or is_value(two):
+            if is_value(one) and is_value(two):
+                continue
+        elif one is two or one == two:
+            continue
+        raise TraceError(
+            f"{name}: a value is {shown(one)}, then {shown(two)}",
+            hint="carry arrays and numbers; another object must stay the same", where=source.user_line(),
+        )  # fmt: skip

@@ -1,0 +1,183 @@
+"""Records the body of a loop or a branch as a fusion of its own.
+
+The body is recorded by the recorder of the enclosing function, so it may use every value and size of that function, and
+what it assumes about sizes is guarded there. Afterwards its tensor ops are cut out: the values that they read become
+inputs of the sub-fusion, and operands of the op that runs it. Host scalars do not depend on what a step computes, so
+they stay outside.
+
+Must not know: the public functions for loops and branches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tracefuse import source
+from tracefuse.dtypes import DType
+from tracefuse.errors import UnsupportedError
+from tracefuse.frontend.tracer import traced_ops
+from tracefuse.frontend.tracer.recorder import Recorder
+from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.ir.control_flow import ControlFlow, SubFusion
+from tracefuse.ir.extents import Expression, symbol, symbols
+from tracefuse.ir.fusion import Fusion, Node, Shape, Type, Value
+from tracefuse.ir.subfusion import extents_in, map_extents, step_graph
+
+
+@dataclass(frozen=True, slots=True)
+class CutBody:
+    """A sub-fusion cut out of a recording. read: for each of its inputs the value that it reads, or an extent's id."""
+
+    fusion: Fusion
+    read: tuple[int, ...]
+
+
+class SubRecording:
+    """One body, while it is recorded: `with SubRecording(recorder, "while_loop") as body`.
+
+    what: names the body in messages.
+    """
+
+    def __init__(self, recorder: Recorder, what: str) -> None:
+        self.recorder, self.builder, self.what = recorder, recorder.builder, what
+        self.outside: SubRecording | None = None
+        self.first_number = self.builder.next_number
+        self.first_node = len(self.builder.nodes)
+        self.prints = len(recorder.prints)
+        self._placeholders: list[int] = []
+        self._before: dict[int, tuple[Traced, tuple[int, int]]] = {}
+
+    def __enter__(self) -> SubRecording:
+        self.outside, self.recorder.body = self.recorder.body, self
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.recorder.body = self.outside
+        for traced, state in self._before.values():
+            traced.restore(state)
+        self.recorder.inside_bodies.update(self._placeholders)
+        kept: list[Node] = []
+        for node in self.builder.nodes[self.first_node :]:
+            if self.builder.values[node.outputs[0]].is_tensor:
+                self.recorder.inside_bodies.update(node.outputs)
+            else:
+                kept.append(node)
+        self.builder.nodes[self.first_node :] = kept
+
+    def placeholder(self, dtype: DType, shape: Shape, weak: str | None, name: str, where: str | None) -> Traced:
+        """Returns a traced value that stands for another value at every step, or in every branch."""
+        number = self.builder.new_number()
+        self.builder.values[number] = Value(number, Type(dtype, shape), "tensor", None, None, name, where)
+        self._placeholders.append(number)
+        return self.recorder.traced_type(self.recorder, number, weak)
+
+    # -- names of the enclosing function ------------------------------------------------------------------------------
+
+    def check_inside(self, owner: Traced) -> None:
+        """Raises UnsupportedError for an in-place change of an array that the body does not own."""
+        if owner.state()[0] < self.first_number:
+            name = self.recorder.describe(owner.number, owner)
+            raise UnsupportedError(
+                f"in-place change of {name} inside the body of {self.what}, which it does not belong to",
+                hint="carry it: pass it to the body and return the new array", where=source.user_line(),
+            )  # fmt: skip
+
+    def before_bind(self, traced: Traced) -> None:
+        """Remembers the value of a name of the enclosing function that the body is about to read anew."""
+        state = traced.state()
+        if state[0] < self.first_number:
+            self._before.setdefault(id(traced), (traced, state))
+
+    # -- cutting ------------------------------------------------------------------------------------------------------
+
+    def cut(self, outputs: Sequence[Traced]) -> CutBody:
+        """Cuts out the ops that compute `outputs`, which are tensors."""
+        if len(self.recorder.prints) > self.prints:
+            raise UnsupportedError(
+                f"debug_print inside the body of {self.what}", hint="return the value and print it after the loop",
+                where=source.user_line(),
+            )  # fmt: skip
+        numbers = self._computed(outputs)
+        nodes = self._needed(numbers)
+        fusion = self._fusion(nodes, numbers)
+        graph = step_graph(fusion)
+        segment = graph.segment(range(len(nodes)), numbers)
+        cut = graph.extract(segment)
+        ordered = replace(cut, outputs=tuple(segment.inverse[number] for number in numbers))
+        return CutBody(ordered, tuple(segment.index_map[local] for local in segment.inputs))
+
+    def _computed(self, outputs: Sequence[Traced]) -> list[int]:
+        """Returns the numbers of the outputs, each computed by a node of the body and by no other output's."""
+        made = {n for node in self.builder.nodes[self.first_node :] for n in node.outputs}
+        numbers: list[int] = []
+        for output in outputs:
+            number = output.number
+            if number not in made or number in numbers:
+                number = traced_ops.copy(output).number
+            numbers.append(number)
+        return numbers
+
+    def _needed(self, numbers: Sequence[int]) -> list[Node]:
+        live, needed = set(numbers), []
+        for node in reversed(self.builder.nodes[self.first_node :]):
+            if not live.isdisjoint(node.outputs) and self.builder.values[node.outputs[0]].is_tensor:
+                live.update(node.inputs)
+                needed.append(node)
+        return needed[::-1]
+
+    def _fusion(self, nodes: Sequence[Node], numbers: Sequence[int]) -> Fusion:
+        """Returns the nodes as a fusion in the extents of the enclosing function."""
+        simplify, values = self.recorder.simplify, self.builder.values
+        simplified = [
+            replace(node, attributes={k: map_extents(v, simplify) for k, v in node.attributes.items()})
+            for node in nodes
+        ]
+        made = {n for node in nodes for n in node.outputs}
+        read = {n for node in nodes for n in node.inputs} - made
+        extents = [e for node in simplified for e in extents_in(node.attributes)]
+        extents += [e for n in (*read, *made) for e in values[n].shape if isinstance(e, Expression)]
+        read |= {s.id for e in extents for s in symbols(simplify(e)) if s.id is not None and s.id >= 0}
+        known = {n: values[n] for n in (*sorted(read), *made)}
+        typed = {
+            n: replace(v, type=Type(v.dtype, tuple(map(simplify, v.shape))), layout=None) for n, v in known.items()
+        }
+        inputs = tuple(sorted(read))
+        return Fusion(typed, inputs, tuple(simplified), tuple(numbers))
+
+
+def operands_of(
+    recorder: Recorder, before: Sequence[Any], bodies: Mapping[str, CutBody], placeholders: Sequence[int],
+    after: Sequence[Any], counter: int | None = None,
+) -> tuple[list[Any], dict[str, SubFusion]]:  # fmt: skip
+    """Returns the operands of an op that runs bodies, and its sub-fusions by name.
+
+    before: the first operands. placeholders: the numbers for which `after`, the last operands, stand. counter: the
+    number for which operand 0 stands.
+    """
+    replaced = {*placeholders, *(() if counter is None else (counter,))}
+    captured: dict[int, Any] = {}
+    for body in bodies.values():
+        for number in body.read:
+            if number not in replaced and number not in captured:
+                extent = None if number >= 0 else symbol(f"i{-number - 1}", number)
+                captured[number] = number if extent is None else recorder.scalar(extent).number
+    operands = [*before, *captured.values(), *after]
+    position = {number: len(before) + k for k, number in enumerate(captured)}
+    position |= {number: len(operands) - len(after) + k for k, number in enumerate(placeholders)}
+    if counter is not None:
+        position[counter] = 0
+    parts = {name: SubFusion(body.fusion, tuple(position[n] for n in body.read)) for name, body in bodies.items()}
+    return operands, parts
+
+
+def record_op(
+    recorder: Recorder, op: ControlFlow, operands: Sequence[Any], attributes: Mapping[str, Any],
+    types: Sequence[tuple[DType, str | None]], names: Sequence[str],
+) -> list[Traced]:  # fmt: skip
+    """Records a control-flow op and returns its results. types: dtype and weak kind of each result."""
+    numbers = recorder.builder.node(
+        op, operands, attributes, types[0][0], [dtype for dtype, _ in types], where=source.user_line(), names=names
+    )
+    return [recorder.traced_type(recorder, n, weak) for n, (_, weak) in zip(numbers, types, strict=True)]

@@ -1,0 +1,33 @@
+"""The ops that run sub-fusions, by name.
+
+They are not in the registry: their operands, attributes and results depend on the sub-fusions, so none of what is
+derived from an op definition (NumPy's functions, samples for tests, error bounds) applies to them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracefuse.dtypes import ALL
+from tracefuse.errors import InternalError
+from tracefuse.ir.control_flow import Branch, ControlFlow, CountedLoop, WhileLoop
+
+
+def _needs_sub_fusions(*arguments: Any, **keywords: Any) -> Any:
+    raise InternalError("an op that runs sub-fusions has no function of arrays")
+
+
+_COMMON: dict[str, Any] = {"domain": ALL, "shape": _needs_sub_fusions, "numpy": _needs_sub_fusions}
+
+while_loop = WhileLoop(
+    name="while_loop", parts=("condition", "body"), doc="Runs body while condition holds; carries values.", **_COMMON
+)
+counted_loop = CountedLoop(
+    name="counted_loop", parts=("body",), doc="Runs body for each integer of a range; carries, slices and stacks.",
+    **_COMMON,
+)  # fmt: skip
+branch = Branch(
+    name="branch", parts=("on_true", "on_false"), doc="Runs on_true if operand 0 is true, else on_false.", **_COMMON
+)
+
+CONTROL_FLOW: dict[str, ControlFlow] = {op.name: op for op in (while_loop, counted_loop, branch)}
