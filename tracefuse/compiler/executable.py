@@ -26,8 +26,7 @@ from tracefuse.dynamic.concretization import Concretization
 from tracefuse.dynamic.guard_failures import FailureCounts, GuardFailure, first_failure
 from tracefuse.dynamic.guards import Guard, compile_guards
 from tracefuse.errors import InternalError
-from tracefuse.ir.control_flow import SubFusion
-from tracefuse.ir.fusion import Fusion
+from tracefuse.ir.fusion import Fusion, SubFusion
 from tracefuse.ir.reference import check_requirements, evaluate_scalars
 from tracefuse.kernel.cache import disk_cache
 from tracefuse.kernel.cache.disk_cache import DiskCache

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tracefuse.caches import BoundedTable, Cache, register
-from tracefuse.ir.control_flow import SubFusion
+from tracefuse.ir.fusion import SubFusion
 from tracefuse.partition.slicing import Sliced
 from tracefuse.runtime.call_code import Call
 from tracefuse.runtime.donated_arrays import record_donated_results

@@ -12,7 +12,7 @@ that records the same definition:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -77,6 +77,13 @@ class SegmentationState:
     built: dict[int, DefinitionSegment[FusionDefinition]] = field(default_factory=dict)
 
 
+def _record_part(function: Callable[[FusionDefinition], None]) -> Fusion:
+    """Records `function` as a definition of its own and returns its fusion."""
+    with FusionDefinition(ids=itertools.count(1)) as part:
+        function(part)
+    return part.fusion
+
+
 @source.methods_hide_own_frames
 class FusionDefinition:
     """A definition: record it inside `with`, then execute, segment or print it.
@@ -88,6 +95,7 @@ class FusionDefinition:
     def __init__(self, *, ids: Iterator[int] | None = None) -> None:
         self.recording = Recording()
         self.ops = self.recording.ops = Operations(self.recording)
+        self.recording.record_part = _record_part
         self._ids = _PROCESS_IDS if ids is None else ids
         self.id = next(self._ids)
         self._state: SegmentationState | None = None

@@ -30,6 +30,13 @@ from tracefuse.runtime.devices import arrays
 _OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.ndarray)
 
 
+IN_BODY = (
+    "a body is recorded once, for all steps: choose with tracefuse.cond(c, f, g, *operands) or np.where(c, a, b), "
+    "and repeat with tracefuse.while_loop(cond_fun, body_fun, init_val)"
+)
+"""The hint for a question about a value inside the body of a loop or a branch."""
+
+
 def _is_operand(value: Any) -> bool:
     if isinstance(value, MaskedElements):
         return False
@@ -199,6 +206,8 @@ class Tracer(ArrayMethods):
         known = self.recorder.contents.of(self.number, operation)
         if known is not None:
             return known.item()
+        if self.recorder.body is not None:
+            raise self._needs_elements(operation, IN_BODY)
         raise self._needs_elements(*replacements.of_number(operation, instead))
 
     def __bool__(self) -> bool:

@@ -16,24 +16,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tracefuse.ir.fusion import Attributes, Fusion, Require, Shape
+from tracefuse.ir.fusion import Attributes, Require, Shape, SubFusion
 from tracefuse.ir.op_kinds import Library
-
-
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class SubFusion:
-    """A fusion that an op runs. inputs: for each input of the fusion, the position of the op's operand that it reads."""
-
-    fusion: Fusion
-    inputs: tuple[int, ...]
-
-    def select(self, operands: Sequence[Any]) -> list[Any]:
-        """Returns the arguments of the fusion among the operands of the op."""
-        return [operands[position] for position in self.inputs]
-
-    def __str__(self) -> str:
-        return f"<{len(self.fusion.nodes)} ops>"
-
 
 Evaluate: TypeAlias = Callable[[SubFusion, Sequence[Any]], Sequence[Any]]
 """Computes the outputs of a sub-fusion from the operands of the op."""
@@ -43,10 +27,11 @@ Evaluate: TypeAlias = Callable[[SubFusion, Sequence[Any]], Sequence[Any]]
 class ControlFlow(Library):
     """An op that runs sub-fusions. Its attribute `shapes` holds the shapes of its results.
 
-    parts: the names of the attributes that are sub-fusions.
+    parts: the names of the attributes that are sub-fusions. on_host: what the host does, for `explain`.
     """
 
     parts: tuple[str, ...]
+    on_host: str
     arity: int | None = None
     distinct: bool = True
     kind: str = field(default="control flow", init=False)

@@ -253,6 +253,21 @@ class Fusion:
         return _typed_view(self)
 
 
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class SubFusion:
+    """A fusion that an op runs. inputs: for each of its inputs, the position of the op's operand that it reads."""
+
+    fusion: Fusion
+    inputs: tuple[int, ...]
+
+    def select(self, operands: Sequence[Any]) -> list[Any]:
+        """Returns the arguments of the fusion among the operands of the op."""
+        return [operands[position] for position in self.inputs]
+
+    def __str__(self) -> str:
+        return f"fusion of {len(self.fusion.nodes)}"
+
+
 def _union(requirements: Sequence[Requirement]) -> dict[Symbol, Extent]:
     """Returns the representative of each symbol that must equal another or a constant: the oldest equal symbol."""
     table: dict[Symbol, Extent] = {}
@@ -346,6 +361,11 @@ def _typed_view(fusion: Fusion) -> str:
         left = ", ".join(typed_name(v) for v in node.outputs)
         text = f"  {left} = {node.op.name}({', '.join(operands)})"
         lines.append(f"{text:<60}  # {node.where}" if node.where else text)
+        for key, value in node.attributes.items():
+            if isinstance(value, SubFusion):
+                operands_read = ", ".join(operands[position] for position in value.inputs)
+                lines.append(f"    {key}({operands_read}):")
+                lines += [f"    {line}" for line in str(value.fusion).splitlines()]
     lines.append(f"  return {', '.join(f'v{v}' for v in fusion.outputs)}")
     return "\n".join(lines)
 

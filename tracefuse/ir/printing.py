@@ -17,6 +17,7 @@ from typing import Any
 
 from tracefuse.dtypes import DType, bool_, data_type_of, promote_nvfuser, python_kind
 from tracefuse.errors import DtypeError, UnsupportedError
+from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.extents import Binary, Expression, Extent, Symbol, as_symbol, minimum
 from tracefuse.ir.fusion import Fusion, Literal, Node, Op, Operand, Value
 from tracefuse.ir.op_kinds import Library, Movement, Pointwise, Reduction
@@ -78,6 +79,7 @@ class _Printer:
         for node in self.fusion.nodes:
             due = [n for n in self.pending if n < node.outputs[0] or n in node.inputs]
             yield from self._defined(due)
+            yield from self._sub_definitions(node)
             yield f"{', '.join(map(self.name, node.outputs))} = {_call(self, node)}"
             for output in node.outputs:
                 self._hold(output)
@@ -90,6 +92,12 @@ class _Printer:
             if number in self.fusion.values:
                 self._hold(number)
                 yield from self._spread(number)
+
+    def _sub_definitions(self, node: Node) -> Iterator[str]:
+        """Yields the lines that define the functions of a control-flow op's sub-fusions."""
+        if isinstance(node.op, ControlFlow):
+            for name, part in node.op.sub_fusions(node.attributes):
+                yield from definition_text(part.fusion, f"{name}{node.outputs[0]}", {}).splitlines()
 
     def _spread(self, number: int) -> Iterator[str]:
         """Yields the lines that map an axis of a value to streams, and a value to devices."""
@@ -211,6 +219,8 @@ def _call(printer: _Printer, node: Node) -> str:
     if special is not None:
         return special(printer, node)
     match node.op:
+        case ControlFlow():
+            return _control_flow(printer, node, node.op)
         case Pointwise():
             return _pointwise(printer, node, node.op)
         case Reduction():
@@ -300,6 +310,14 @@ def _movement(printer: _Printer, node: Node) -> str:
     if node.op.arity is None and isinstance(node.op, Movement):
         operands = [f"[{', '.join(operands)}]"]
     return _text(printer, node, [*operands, *_attributes(printer, node)], printer.types(node, compute, result))
+
+
+def _control_flow(printer: _Printer, node: Node, op: ControlFlow) -> str:
+    """Prints a control-flow op; a sub-fusion is its function and the positions of the operands that it reads."""
+    parts = [f"{name}=({name}{node.outputs[0]}, {list(p.inputs)})" for name, p in op.sub_fusions(node.attributes)]
+    types = ", ".join(repr(data_type_of(printer.fusion.values[number].dtype)) for number in node.outputs)
+    arguments = [*map(printer.operand, node.operands), *parts, *_attributes(printer, node, *op.parts)]
+    return _text(printer, node, arguments, [f"dtypes=[{types}]"])
 
 
 def _full(printer: _Printer, node: Node) -> str:

@@ -17,11 +17,11 @@ import numpy as np
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
 from tracefuse.errors import FusionError, OutOfRangeError
-from tracefuse.ir.control_flow import ControlFlow, SubFusion
+from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.data_positions import check_positions, takes_positions
 from tracefuse.ir.extents import Expression
 from tracefuse.ir.extents import evaluate as evaluate_extent
-from tracefuse.ir.fusion import Fusion, Literal, Node, Operand
+from tracefuse.ir.fusion import Fusion, Literal, Node, Operand, SubFusion
 from tracefuse.ir.op_kinds import Library, Movement, Pointwise, Reduction
 from tracefuse.rounding import round_to_half
 

@@ -20,14 +20,16 @@ def _needs_sub_fusions(*arguments: Any, **keywords: Any) -> Any:
 _COMMON: dict[str, Any] = {"domain": ALL, "shape": _needs_sub_fusions, "numpy": _needs_sub_fusions}
 
 while_loop = WhileLoop(
-    name="while_loop", parts=("condition", "body"), doc="Runs body while condition holds; carries values.", **_COMMON
-)
+    name="while_loop", parts=("condition", "body"), doc="Runs body while condition holds; carries values.",
+    on_host="the host reads the condition before every step; on a GPU it waits for it", **_COMMON,
+)  # fmt: skip
 counted_loop = CountedLoop(
     name="counted_loop", parts=("body",), doc="Runs body for each integer of a range; carries, slices and stacks.",
-    **_COMMON,
+    on_host="the host counts the steps and waits for none", **_COMMON,
 )  # fmt: skip
 branch = Branch(
-    name="branch", parts=("on_true", "on_false"), doc="Runs on_true if operand 0 is true, else on_false.", **_COMMON
-)
+    name="branch", parts=("on_true", "on_false"), doc="Runs on_true if operand 0 is true, else on_false.",
+    on_host="the host reads operand 0; on a GPU it waits for it, unless it is a number", **_COMMON,
+)  # fmt: skip
 
 CONTROL_FLOW: dict[str, ControlFlow] = {op.name: op for op in (while_loop, counted_loop, branch)}

@@ -60,7 +60,9 @@ class CompiledSegment:
     def template(self) -> str:
         if self.part.slices is not None:
             return "stream"
-        return "library" if self.lowered is None else self.lowered.template
+        if self.lowered is not None:
+            return self.lowered.template
+        return "library" if self.part.library is None else self.part.template
 
     def __str__(self) -> str:
         return self.name
@@ -113,8 +115,8 @@ def called_segment(
 ) -> CompiledSegment:  # fmt: skip
     """Builds a segment without kernels: stream-parallel slices, one operation of the array library, or a library call.
 
-    slices_of: compiles the computation of one slice. computation_of: compiles a sub-fusion. watch: wraps the segments of slices that the array library
-    computes.
+    slices_of: compiles the computation of one slice. computation_of: compiles a sub-fusion. watch: wraps the segments
+    of slices that the array library computes.
     """
     inputs = part.segment.original_inputs
     if part.library is not None and isinstance(part.library.op, ControlFlow) and part.segment.outputs:

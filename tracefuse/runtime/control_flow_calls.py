@@ -7,6 +7,7 @@ A condition is computed on the device and read by the host: on a GPU the host wa
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
@@ -15,9 +16,9 @@ import numpy as np
 from tracefuse.caches import BoundedTable, Cache, register
 from tracefuse.dtypes import bool_, int64
 from tracefuse.generated_code import compile_function
-from tracefuse.ir.control_flow import Branch, ControlFlow, CountedLoop, SubFusion, WhileLoop
+from tracefuse.ir.control_flow import Branch, ControlFlow, CountedLoop, WhileLoop
 from tracefuse.ir.extents import evaluate
-from tracefuse.ir.fusion import Fusion, Literal, Node
+from tracefuse.ir.fusion import Fusion, Literal, Node, SubFusion
 from tracefuse.ir.reference import extent_values
 from tracefuse.runtime.streams.slices import Computation, StreamWorker
 from tracefuse.runtime.targets.target import Target
@@ -69,7 +70,9 @@ class BoundPart:
         values = [part.fusion.values[number] for number in part.fusion.inputs]
         positions = dict(enumerate(part.inputs))
         self.tensors = [positions[k] for k, value in enumerate(values) if value.is_tensor]
-        self.integers = [positions[k] for k, value in enumerate(values) if not value.is_tensor and value.dtype.is_integer]
+        self.integers = [
+            positions[k] for k, value in enumerate(values) if not value.is_tensor and value.dtype.is_integer
+        ]
         self.floats = [
             positions[k] for k, value in enumerate(values) if not value.is_tensor and not value.dtype.is_integer
         ]
@@ -152,9 +155,7 @@ def _run_counted(
 class _CountedRun:
     """One run of a counted loop."""
 
-    def __init__(
-        self, fusion: Fusion, node: Node, body: BoundPart, operands: list[Any], inputs: Sequence[Any]
-    ) -> None:
+    def __init__(self, fusion: Fusion, node: Node, body: BoundPart, operands: list[Any], inputs: Sequence[Any]) -> None:
         self.body, self.device = body, body.device
         self.start, self.stop = int(operands[0]), int(operands[1])
         self.length = max(self.stop - self.start, 0)
@@ -167,8 +168,8 @@ class _CountedRun:
         shapes = [tuple(evaluate(e, sizes) for e in shape[1:]) for shape in node.attributes["shapes"][count:]]
         self.stacked = [self.device.empty((self.length, *s), d) for s, d in zip(shapes, dtypes, strict=True)]
         self.counter = self.device.empty((), int64)
-        steps = range(self.length)
-        self.steps = reversed(steps) if node.attributes["reverse"] else steps
+        self.reverse: bool = node.attributes["reverse"]
+        self.steps = range(self.length)[::-1] if self.reverse else range(self.length)
 
     def run(self) -> Sequence[Any]:
         if self.length == 0:
@@ -193,28 +194,34 @@ class _CountedRun:
         operands = [self.counter, *self.captured, *read, *slices]
         return operands, [*written, *(array[(step, ...)] for array in self.stacked)]
 
-    def _by_array(self) -> Iterator[tuple[Any, ...]]:
+    def _by_array(self) -> Iterator[Sequence[Any]]:
         """Yields the arguments of each step as arrays."""
-        counter, start = self.counter, self.start
-        ways = self._ways(False)
-        sliced = [array for _, array in self._moving()]
+        counter = self.counter if 0 in self.body.tensors else None
+        ways, places = self._ways(False)
+        moving = [self._slices(array) for _, array in self._moving()]
+        slices: Iterator[tuple[Any, ...]] = zip(*moving, strict=True) if moving else itertools.repeat(())
         for position, k in enumerate(self.steps):
-            counter[()] = start + k
-            arguments, places = ways[position & 1]
-            if places:
-                for place, array in zip(places, sliced, strict=True):
-                    arguments[place] = array[k, ...]
-            yield tuple(arguments) if places else arguments
+            arguments = ways[position & 1]
+            if counter is not None:
+                counter[()] = self.start + k
+            for place, array in zip(places, next(slices), strict=True):
+                arguments[place] = array
+            yield arguments
 
-    def _by_address(self) -> Iterator[tuple[Any, ...]]:
+    def _slices(self, array: Any) -> Iterator[Any]:
+        """Yields the slice of each step; iteration over an array is the fastest, but gives scalars for one axis."""
+        if array.ndim > 1:
+            return iter(array[::-1] if self.reverse else array)
+        return (array[k, ...] for k in self.steps)
+
+    def _by_address(self) -> Iterator[Sequence[Any]]:
         """Yields the arguments of each step as addresses. Kernels read the counter from an array of its values."""
-        ways = self._ways(True)
+        ways, places = self._ways(True)
         moving = [(self.device.address(array), array.strides[0]) for _, array in self._moving()]
         counters = [k for k, position in enumerate(self.body.tensors) if position == 0]
-        chunk, base, numbers = -1, 0, None
+        chunk, base = -1, 0
         for position, k in enumerate(self.steps):
-            arguments, places = ways[position & 1]
-            arguments = list(arguments)
+            arguments = ways[position & 1]
             if counters:
                 if k // COUNTERS != chunk:
                     chunk = k // COUNTERS
@@ -224,7 +231,7 @@ class _CountedRun:
                     arguments[place] = base + 8 * k
             for place, (address, stride) in zip(places, moving, strict=True):
                 arguments[place] = address + k * stride
-            yield tuple(arguments)
+            yield arguments
 
     def _moving(self) -> list[tuple[int, Any]]:
         """Returns the arrays of which each step uses another slice, with their places among a step's arguments."""
@@ -233,15 +240,13 @@ class _CountedRun:
         written = len(self.body.tensors) + len(self.current)
         return [*read, *((written + k, array) for k, array in enumerate(self.stacked))]
 
-    def _ways(self, by_address: bool) -> list[tuple[Any, list[int]]]:
-        """Returns the arguments of the steps that read the first buffers, and of those that read the second."""
-        places = [place for place, _ in self._moving()]
-        both = ((self.current, self.other), (self.other, self.current))
-        return [
-            (list(a) if places else a, places)
-            for read, written in both
-            for a in [self.body.arguments(by_address, *self._operands(read, written, 0))]
-        ]
+    def _ways(self, by_address: bool) -> tuple[tuple[list[Any], list[Any]], list[int]]:
+        """Returns the arguments of steps that read the first buffers, those of the others, and the places that move."""
+        first, second = (
+            list(self.body.arguments(by_address, *self._operands(read, written, 0)))
+            for read, written in ((self.current, self.other), (self.other, self.current))
+        )
+        return (first, second), [place for place, _ in self._moving()]
 
 
 def _run_branch(parts: dict[str, BoundPart], operands: list[Any]) -> Sequence[Any]:

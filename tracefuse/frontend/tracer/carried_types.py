@@ -8,12 +8,12 @@ Must not know: how a body is recorded.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from tracefuse import source
+from tracefuse import pytrees, source
 from tracefuse.dtypes import DType, promote_numpy
 from tracefuse.errors import DtypeError, ShapeError, TraceError, shown
 from tracefuse.frontend.tracer import traced_ops
@@ -35,8 +35,9 @@ class LeafType:
     shape: Shape
     weak: str | None
 
-    def __str__(self) -> str:
-        text = str(Type(self.dtype, self.shape))
+    def text(self, recorder: Recorder) -> str:
+        """Returns the type with the sizes of the current call."""
+        text = str(Type(self.dtype, tuple(map(recorder.known, self.shape))))
         return f"{text}, a Python {self.weak}" if self.weak is not None else text
 
 
@@ -62,24 +63,23 @@ def type_of(traced: Traced) -> LeafType:
     return LeafType(traced.value.dtype, traced.extents, traced.weak)
 
 
-def joined(name: str, first: LeafType, second: LeafType, what: str) -> LeafType:
-    """Returns the type that two values both have or can take. Raises DtypeError if they have two types.
+def join_types(recorder: Recorder, name: str, first: LeafType, second: LeafType, what: str) -> LeafType:
+    """Returns the type that two values both have, or that the one that is a Python number can take.
 
-    what: describes the two types, with {first} and {second}.
+    what: describes the two types, with {first} and {second}. Raises DtypeError for two other types.
     """
     if first.weak is not None and second.weak is not None:
         dtype = promote_numpy((), (first.weak, second.weak))
-        weak = first.weak if dtype is first.dtype else second.weak
-        return LeafType(dtype, first.shape, weak)
-    strong = [t.dtype for t in (first, second) if t.weak is None]
-    weak_kinds = [t.weak for t in (first, second) if t.weak is not None]
-    dtype = promote_numpy(strong, weak_kinds)
-    if len(strong) == 2 and strong[0] is not strong[1]:
+        return replace(first, dtype=dtype, weak=first.weak if dtype is first.dtype else second.weak)
+    strong = [leaf.dtype for leaf in (first, second) if leaf.weak is None]
+    dtype = promote_numpy(strong, [leaf.weak for leaf in (first, second) if leaf.weak is not None])
+    if any(known is not dtype for known in strong):
+        texts = {"first": first.text(recorder), "second": second.text(recorder)}
         raise DtypeError(
-            f"{name}: {what.format(first=first, second=second)}",
-            hint=f"convert one of them, as in x.astype('{strong[0].name}')", where=source.user_line(),
+            f"{name}: {what.format(**texts)}", hint=f"convert one of them, as in x.astype('{strong[0].name}')",
+            where=source.user_line(),
         )  # fmt: skip
-    return LeafType(dtype, first.shape, None)
+    return replace(first, dtype=dtype, weak=None)
 
 
 def converted(traced: Traced, target: LeafType) -> Traced:
@@ -92,17 +92,16 @@ def converted(traced: Traced, target: LeafType) -> Traced:
 
 def require_same_shape(recorder: Recorder, name: str, first: LeafType, second: LeafType, what: str) -> None:
     """Requires that two values have one shape at every call. Raises ShapeError if they differ in this one."""
-    error = ShapeError(
-        f"{name}: {what.format(first=first, second=second)}",
-        hint="the shape must be the same before and after a step, and in both branches", where=source.user_line(),
-    )  # fmt: skip
+    texts = {"first": first.text(recorder), "second": second.text(recorder)}
+    hint = "both functions must return the same shape" if name == "cond" else "a step must keep the shape"
+    error = ShapeError(f"{name}: {what.format(**texts)}", hint=hint, where=source.user_line())
     if len(first.shape) != len(second.shape):
         raise error
     for axis, (one, two) in enumerate(zip(first.shape, second.shape, strict=True)):
         if recorder.known(one) != recorder.known(two):
             raise error
         message = f"{name}: axis {axis} has {{left}} elements, then {{right}}"
-        recorder.builder.require(one, "==", two, message, error.hint or "", source.user_line())
+        recorder.builder.require(one, "==", two, message, hint, source.user_line())
 
 
 def require_same_structure(name: str, first: Any, second: Any, what: str) -> None:
@@ -115,8 +114,15 @@ def require_same_structure(name: str, first: Any, second: Any, what: str) -> Non
         )  # fmt: skip
 
 
+class _Leaf:
+    """Prints as a star, for the leaves of a structure in a message."""
+
+    def __repr__(self) -> str:
+        return "*"
+
+
 def _structure_text(structure: Any) -> str:
-    return str(structure).replace("PyTreeSpec(", "").replace(", NoneIsLeaf, namespace='tracefuse')", "")
+    return repr(pytrees.unflatten(structure, [_Leaf()] * structure.num_leaves))
 
 
 def require_same_objects(name: str, first: Sequence[Any], second: Sequence[Any]) -> None:

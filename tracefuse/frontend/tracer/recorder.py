@@ -279,7 +279,7 @@ class Recorder(Assumptions):
             self.builder.reading, self.builder.named = (), ()
         read = None
         if self.builder.values[number].is_tensor:
-            # An array promotes by its dtype, even one created from Python numbers; a number that a loop carries is weak.
+            # An array promotes by its dtype, even one created from Python numbers; a carried number is weak.
             is_carried = any(r.weak is not None and r.traced is not None and not r.traced.on_host for r in resolved)
             weak = weak if is_carried else None
         elif isinstance(row, Pointwise):

@@ -18,11 +18,12 @@ from tracefuse import source
 from tracefuse.dtypes import DType
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.tracer import traced_ops
+from tracefuse.frontend.tracer.carried_types import LeafType
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.ir.control_flow import ControlFlow, SubFusion
+from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.extents import Expression, symbol, symbols
-from tracefuse.ir.fusion import Fusion, Node, Shape, Type, Value
+from tracefuse.ir.fusion import Fusion, Node, Shape, SubFusion, Type, Value
 from tracefuse.ir.subfusion import extents_in, map_extents, step_graph
 
 
@@ -37,7 +38,7 @@ class CutBody:
 class SubRecording:
     """One body, while it is recorded: `with SubRecording(recorder, "while_loop") as body`.
 
-    what: names the body in messages.
+    what: names the body in messages. placeholders: the numbers of its placeholders, in order.
     """
 
     def __init__(self, recorder: Recorder, what: str) -> None:
@@ -46,7 +47,7 @@ class SubRecording:
         self.first_number = self.builder.next_number
         self.first_node = len(self.builder.nodes)
         self.prints = len(recorder.prints)
-        self._placeholders: list[int] = []
+        self.placeholders: list[int] = []
         self._before: dict[int, tuple[Traced, tuple[int, int]]] = {}
 
     def __enter__(self) -> SubRecording:
@@ -57,7 +58,7 @@ class SubRecording:
         self.recorder.body = self.outside
         for traced, state in self._before.values():
             traced.restore(state)
-        self.recorder.inside_bodies.update(self._placeholders)
+        self.recorder.inside_bodies.update(self.placeholders)
         kept: list[Node] = []
         for node in self.builder.nodes[self.first_node :]:
             if self.builder.values[node.outputs[0]].is_tensor:
@@ -70,7 +71,7 @@ class SubRecording:
         """Returns a traced value that stands for another value at every step, or in every branch."""
         number = self.builder.new_number()
         self.builder.values[number] = Value(number, Type(dtype, shape), "tensor", None, None, name, where)
-        self._placeholders.append(number)
+        self.placeholders.append(number)
         return self.recorder.traced_type(self.recorder, number, weak)
 
     # -- names of the enclosing function ------------------------------------------------------------------------------
@@ -174,10 +175,10 @@ def operands_of(
 
 def record_op(
     recorder: Recorder, op: ControlFlow, operands: Sequence[Any], attributes: Mapping[str, Any],
-    types: Sequence[tuple[DType, str | None]], names: Sequence[str],
+    types: Sequence[LeafType], names: Sequence[str | None],
 ) -> list[Traced]:  # fmt: skip
-    """Records a control-flow op and returns its results. types: dtype and weak kind of each result."""
+    """Records a control-flow op and returns its results."""
     numbers = recorder.builder.node(
-        op, operands, attributes, types[0][0], [dtype for dtype, _ in types], where=source.user_line(), names=names
+        op, operands, attributes, types[0].dtype, [leaf.dtype for leaf in types], where=source.user_line(), names=names
     )
-    return [recorder.traced_type(recorder, n, weak) for n, (_, weak) in zip(numbers, types, strict=True)]
+    return [recorder.traced_type(recorder, n, leaf.weak) for n, leaf in zip(numbers, types, strict=True)]
