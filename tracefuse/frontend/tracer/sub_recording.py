@@ -48,7 +48,7 @@ class SubRecording:
         self.first_node = len(self.builder.nodes)
         self.prints = len(recorder.prints)
         self.placeholders: list[int] = []
-        self._before: dict[int, tuple[Traced, tuple[int, int]]] = {}
+        self._rebound: list[tuple[Traced, tuple[int, int]]] = []
 
     def __enter__(self) -> SubRecording:
         self.outside, self.recorder.body = self.recorder.body, self
@@ -56,7 +56,7 @@ class SubRecording:
 
     def __exit__(self, *error: object) -> None:
         self.recorder.body = self.outside
-        for traced, state in self._before.values():
+        for traced, state in reversed(self._rebound):
             traced.restore(state)
         self.recorder.inside_bodies.update(self.placeholders)
         kept: list[Node] = []
@@ -89,7 +89,7 @@ class SubRecording:
         """Remembers the value of a name of the enclosing function that the body is about to read anew."""
         state = traced.state()
         if state[0] < self.first_number:
-            self._before.setdefault(id(traced), (traced, state))
+            self._rebound.append((traced, state))
 
     # -- cutting ------------------------------------------------------------------------------------------------------
 
