@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tracefuse import dtypes
 from tracefuse.kernel import kernel_ir as ir
-from tracefuse.kernel.cuda.cuda_functions import compile_many
+from tracefuse.kernel.cuda.cuda_compiler import compile_many
 from tracefuse.kernel.cuda.emit_cuda import emit_cuda
 from tracefuse.kernel.cuda.nvrtc import compile_with_log
 from tracefuse.schedule.gpu import gpu_problem
@@ -110,10 +110,10 @@ REDUCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "any, all, integers": (
         lambda i: ((i > 2).any(1), (i > -9).all(1), i.sum(1), i.min(1), i.prod(1)),
         (np.arange(-6, 6, dtype=np.int8).reshape(3, 4),),
-        "row",
+        "row tile",
     ),
     "row of two axes": (normalized(0, 2), (numbers(3, 4, 16),), "row"),
-    "cross entropy": (cross_entropy, (numbers(5, 17), np.array([3, -1, 0, 16, 5])), "row"),
+    "cross entropy": (cross_entropy, (numbers(5, 17), np.array([3, -1, 0, 16, 5])), "row tile"),
     "row of strided memory": (softmax(1), (numbers(20, 64)[:, :32],), "row"),
     "row backwards": (softmax(1), (numbers(20, 64)[:, ::-1],), "row"),
     "broadcast along the row": (
@@ -123,8 +123,22 @@ REDUCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     ),
     "transposed input, reduced in order": (softmax(0), (numbers(5, 64).T,), "row"),
     "empty row": (lambda x: x.sum(1), (numbers(3, 0),), "column"),
-    "empty rows": (softmax(1), (numbers(0, 3),), "row"),
+    "empty rows": (softmax(1), (numbers(0, 3),), "row tile"),
     "full": (lambda x: (x.sum(), x / np.abs(x).max()), (numbers(5, 7),), "row"),
+    "short rows": (
+        lambda x, y: (softmax(1)(x * y), x.sum(1), (x - y).max(1)),
+        (numbers(300, 7), numbers(300, 7, seed=1)),
+        "row tile",
+    ),
+    "short rows of halves": (softmax(1), (numbers(129, 31, dtype=F16),), "row tile"),
+    "short rows of doubles": (softmax(1), (numbers(128, 5, dtype=np.float64),), "row tile"),
+    "short rows, and what they share": (
+        lambda x, w, b: (x * w).sum(2, keepdims=True) * x + b,
+        (numbers(3, 100, 3), numbers(3), numbers(3, 100, 1)),
+        "row tile",
+    ),
+    "sums of pairs": (lambda x: x.sum(1), (numbers(1000, 2),), "row tile"),
+    "short rows of strided memory": (softmax(1), (numbers(40, 14)[:, :7],), "row tile"),
     "few long rows": (softmax(1), (numbers(2, 20000),), "split"),
     "a long full reduction": (lambda x: (x.sum(), x - x.mean()), (numbers(301, 100),), "split"),
     "long rows of two axes": (normalized(0, 2), (numbers(5, 4, 5000),), "split"),
