@@ -29,8 +29,9 @@ from tracefuse.frontend.tracer.carried_types import (
     type_of,
 )
 from tracefuse.frontend.tracer.code_names import CodeNames
+from tracefuse.frontend.tracer.cut_fusions import CutFusion
 from tracefuse.frontend.tracer.recorder import Recorder
-from tracefuse.frontend.tracer.sub_recording import CutBody, SubRecording, operands_of, record_op
+from tracefuse.frontend.tracer.sub_recording import SubRecording, operands_of, record_op
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ir.fusion import Literal
 from tracefuse.ops.loop_ops import branch, counted_loop, while_loop
@@ -121,7 +122,7 @@ class _Split:
         return [next(rest) if k in self.changed else traced_ops.copy(value) for k, value in enumerate(start)]
 
 
-def _renamed(body: CutBody, names: dict[int, int]) -> CutBody:
+def _renamed(body: CutFusion, names: dict[int, int]) -> CutFusion:
     return replace(body, read=tuple(names.get(number, number) for number in body.read))
 
 
@@ -157,7 +158,7 @@ def record_while(
     return carry.tree(split.results(after, start))
 
 
-def _record_condition(recorder: Recorder, cond_fun: Callable[..., Any], carry: _Carry) -> tuple[CutBody, list[int]]:
+def _record_condition(recorder: Recorder, cond_fun: Callable[..., Any], carry: _Carry) -> tuple[CutFusion, list[int]]:
     """Returns the condition, and the numbers that stand for the carried values in it."""
     with SubRecording(recorder, carry.loop) as body:
         answer = as_leaf(recorder, _call(cond_fun, carry.tree(carry.placeholders(body))))
@@ -252,7 +253,7 @@ def is_on_host(recorder: Recorder, bound: Any) -> bool:
 class _RecordedBranch:
     """A recorded branch with its result. types: of the arrays and numbers among `objects`, the leaves."""
 
-    body: CutBody
+    body: CutFusion
     structure: Any
     objects: list[Any]
     types: list[LeafType]

@@ -11,7 +11,6 @@ Must not know: the public functions for loops and branches.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from tracefuse import source
@@ -19,20 +18,12 @@ from tracefuse.dtypes import DType
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.tracer import traced_ops
 from tracefuse.frontend.tracer.carried_types import LeafType
+from tracefuse.frontend.tracer.cut_fusions import CutFusion, cut_fusion
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ir.control_flow import ControlFlow
-from tracefuse.ir.extents import Expression, symbol, symbols
-from tracefuse.ir.fusion import Fusion, Node, Shape, SubFusion, Type, Value
-from tracefuse.ir.subfusion import extents_in, map_extents, step_graph
-
-
-@dataclass(frozen=True, slots=True)
-class CutBody:
-    """A sub-fusion cut out of a recording. read: for each of its inputs the value that it reads, or an extent's id."""
-
-    fusion: Fusion
-    read: tuple[int, ...]
+from tracefuse.ir.extents import symbol
+from tracefuse.ir.fusion import Node, Shape, SubFusion, Type, Value
 
 
 class SubRecording:
@@ -93,7 +84,7 @@ class SubRecording:
 
     # -- cutting ------------------------------------------------------------------------------------------------------
 
-    def cut(self, outputs: Sequence[Traced]) -> CutBody:
+    def cut(self, outputs: Sequence[Traced]) -> CutFusion:
         """Cuts out the ops that compute `outputs`, which are tensors."""
         if len(self.recorder.prints) > self.prints:
             raise UnsupportedError(
@@ -101,13 +92,7 @@ class SubRecording:
                 where=source.user_line(),
             )  # fmt: skip
         numbers = self._computed(outputs)
-        nodes = self._needed(numbers)
-        fusion = self._fusion(nodes, numbers)
-        graph = step_graph(fusion)
-        segment = graph.segment(range(len(nodes)), numbers)
-        cut = graph.extract(segment)
-        ordered = replace(cut, outputs=tuple(segment.inverse[number] for number in numbers))
-        return CutBody(ordered, tuple(segment.index_map[local] for local in segment.inputs))
+        return cut_fusion(self.builder.values, self._needed(numbers), numbers, self.recorder.simplify)
 
     def _computed(self, outputs: Sequence[Traced]) -> list[int]:
         """Returns the numbers of the outputs, each computed by a node of the body and by no other output's."""
@@ -128,28 +113,9 @@ class SubRecording:
                 needed.append(node)
         return needed[::-1]
 
-    def _fusion(self, nodes: Sequence[Node], numbers: Sequence[int]) -> Fusion:
-        """Returns the nodes as a fusion in the extents of the enclosing function."""
-        simplify, values = self.recorder.simplify, self.builder.values
-        simplified = [
-            replace(node, attributes={k: map_extents(v, simplify) for k, v in node.attributes.items()})
-            for node in nodes
-        ]
-        made = {n for node in nodes for n in node.outputs}
-        read = {n for node in nodes for n in node.inputs} - made
-        extents = [e for node in simplified for e in extents_in(node.attributes)]
-        extents += [e for n in (*read, *made) for e in values[n].shape if isinstance(e, Expression)]
-        read |= {s.id for e in extents for s in symbols(simplify(e)) if s.id is not None and s.id >= 0}
-        known = {n: values[n] for n in (*sorted(read), *made)}
-        typed = {
-            n: replace(v, type=Type(v.dtype, tuple(map(simplify, v.shape))), layout=None) for n, v in known.items()
-        }
-        inputs = tuple(sorted(read))
-        return Fusion(typed, inputs, tuple(simplified), tuple(numbers))
-
 
 def operands_of(
-    recorder: Recorder, before: Sequence[Any], bodies: Mapping[str, CutBody], placeholders: Sequence[int],
+    recorder: Recorder, before: Sequence[Any], bodies: Mapping[str, CutFusion], placeholders: Sequence[int],
     after: Sequence[Any], counter: int | None = None,
 ) -> tuple[list[Any], dict[str, SubFusion]]:  # fmt: skip
     """Returns the operands of an op that runs bodies, and its sub-fusions by name.
