@@ -27,12 +27,15 @@ from tracefuse.definition.segment import Segments
 from tracefuse.diagnostics.explain import Explanation
 from tracefuse.diagnostics.progress import say_trace
 from tracefuse.dynamic.concretization import Concretization
+from tracefuse.dynamic.guards import Guard
 from tracefuse.dynamic.index_classes import Indexing, index_classes
 from tracefuse.errors import TraceError, UnsupportedError, shown
 from tracefuse.frontend.bound_function import BoundFusedFunction, by_name, name_of, owns
 from tracefuse.frontend.calls.call import CallArguments, Signature
+from tracefuse.frontend.calls.compiled_stages import StageCompiler
 from tracefuse.frontend.calls.fast_path import NOT_APPLICABLE, call_signature, write_fast_path
 from tracefuse.frontend.calls.output_buffers import output_buffers, write_into
+from tracefuse.frontend.calls.question_tree import Discovery, QuestionTree, finish
 from tracefuse.frontend.calls.retraces import explain_new_key, explain_retrace, keys_of
 from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves
 from tracefuse.frontend.calls.trace_entry import Entry, assemble_result, match_arguments, run_with_prints
@@ -41,7 +44,8 @@ from tracefuse.frontend.trace_cache import TraceCache
 from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.recorder import current
 from tracefuse.frontend.tracer.result_leaves import ArgumentLeaf, OutputLeaf
-from tracefuse.frontend.tracing import Trace, not_a_function, trace
+from tracefuse.frontend.tracing import not_a_function, trace
+from tracefuse.ir.fusion import Fusion
 from tracefuse.logs import say
 from tracefuse.passes.pipeline import passes_at, run_passes
 from tracefuse.runtime.devices import arrays
@@ -143,7 +147,14 @@ class FusedFunction(Generic[P, R]):
         call = self._signature.flatten_call(args, kwargs, bound, is_bound)
         if DONORS:
             check_not_donated((leaf.value, leaf.path) for leaf in call.leaves)
-        entry, arguments = self._find_entry(call, options, bound)
+        walked = self._follow_tree(call, options, bound) if out is None else None
+        if walked is not None:
+            return walked
+        entry, arguments = self._find_entry(
+            call, options, bound, None if out is not None else self._tree(call, options)
+        )
+        if entry.values is not None:
+            return finish(entry, entry.values, call)
         buffers = None if out is None else output_buffers(entry.trace.structure, entry.trace.results, out)
         use = self._output_buffer_use(entry, call, buffers)
         result = self._run(entry, arguments, call, buffers, use)
@@ -160,10 +171,44 @@ class FusedFunction(Generic[P, R]):
             if fast_path is not None:
                 self._cache.add_fast_path(signature, fast_path)
 
-    def _find_entry(self, call: CallArguments, options: Options, bound: Any) -> tuple[Entry, list[Any]]:
-        """The entry whose guards hold, traced now if there is none, and the arguments of its fusion."""
+    def _tree(self, call: CallArguments, options: Options) -> QuestionTree:
+        """An empty tree for calls like this one."""
+        return QuestionTree(StageCompiler(lambda fusion: self._compile(fusion, options, call.device)), call.kind)
+
+    def _follow_tree(self, call: CallArguments, options: Options, bound: Any) -> Any:
+        """The result of a call of a function that asks questions about computed values.
+
+        None if it is not known to ask any, or if the state that its traces read has changed.
+        """
+        key = (options, (call.key,))
+        tree = self._cache.trees.get(key)
+        if tree is None:
+            return None
+        if not tree.is_current(bound):
+            self._cache.trees.drop(key)
+            return None
+        walk = tree.follow(call, bound)
+        if walk.leaf is None:
+            with self._cache.lock:
+                entry = self._trace(call, options, bound, {}, Discovery(tree, walk))
+            assert entry.values is not None
+            return finish(entry, entry.values, call)
+        self._cache.hits += 1
+        assert walk.leaf.entry is not None
+        return finish(walk.leaf.entry, walk.environment, call)
+
+    def _find_entry(
+        self, call: CallArguments, options: Options, bound: Any, tree: QuestionTree | None = None
+    ) -> tuple[Entry, list[Any]]:
+        """The entry whose guards hold, traced now if there is none, and the arguments of its fusion.
+
+        tree: what answers questions about computed values. If the function asks one, the call has run; its entry has
+        `values`, and is in the tree.
+        """
         with self._cache.lock:
-            entry, arguments = self._find_or_trace(call, options, bound, {})
+            entry, arguments = self._find_or_trace(call, options, bound, {}, tree)
+            if entry.values is not None:
+                return entry, arguments
             if entry.trace.fusion.aliases:
                 same = find_shared_leaves(entry.trace, entry.array_device, arguments)
                 if same:
@@ -172,8 +217,9 @@ class FusedFunction(Generic[P, R]):
             return entry, arguments
 
     def _find_or_trace(
-        self, call: CallArguments, options: Options, bound: Any, same: Mapping[int, int]
-    ) -> tuple[Entry, list[Any]]:
+        self, call: CallArguments, options: Options, bound: Any, same: Mapping[int, int],
+        tree: QuestionTree | None = None,
+    ) -> tuple[Entry, list[Any]]:  # fmt: skip
         """See `_find_entry`. same: maps each leaf that shares the memory of an earlier, updated leaf to that leaf."""
         key = (options, (call.key, *same.items()))
         entries = self._cache.entries(key)
@@ -189,8 +235,12 @@ class FusedFunction(Generic[P, R]):
         )
         if cause is not None:
             say(options, 1, lambda: str(cause))
-        entry = self._trace(call, options, bound, same)
+        discovery = None if tree is None else Discovery.at_start(tree, call)
+        entry = self._trace(call, options, bound, same, discovery)
         entry.cause = cause
+        if tree is not None and entry.values is not None:
+            self._cache.trees[key] = tree
+            return entry, []
         arguments = match_arguments(entry, call, bound)
         if arguments is None:
             raise self._unstable(entry, call, bound)
@@ -209,10 +259,20 @@ class FusedFunction(Generic[P, R]):
             hint="pass it as an argument",
         )
 
-    def _trace(self, call: CallArguments, options: Options, bound: Any, same: Mapping[int, int]) -> Entry:
+    def _trace(
+        self, call: CallArguments, options: Options, bound: Any, same: Mapping[int, int],
+        discovery: Discovery | None = None,
+    ) -> Entry:  # fmt: skip
         start = time.perf_counter()
         traced = trace(
-            self._function, call.leaves, call.rebuild, bound, dynamic=options.dynamic, device=call.device, same=same
+            self._function,
+            call.leaves,
+            call.rebuild,
+            bound,
+            dynamic=options.dynamic,
+            device=call.device,
+            same=same,
+            answers=discovery,
         )
         if options.debug:
             say_trace(options, self.__qualname__, call.leaves, time.perf_counter() - start)
@@ -223,18 +283,24 @@ class FusedFunction(Generic[P, R]):
             kind, device = "cupy", traced.device
         if traced.fusion.aliases:
             arrays.check_can_change(kind, "in-place change of an argument")
-        executable = self._compile(traced, options, device) if traced.fusion.outputs else None
         single = traced.structure.num_nodes == 1 and traced.results == (OutputLeaf(0),)
+        if discovery is not None and discovery.stages:
+            return discovery.complete(Entry(traced, None, None, single, kind, device, keys_of(call)))
+        facts = (*traced.guards, *traced.never_one())
+        sizes = None if self._merge is None else traced.sizes
+        executable = self._compile(traced.fusion, options, device, facts, sizes) if traced.fusion.outputs else None
         return Entry(traced, executable, traced.guard_function(), single, kind, device, keys_of(call))
 
-    def _compile(self, traced: Trace, options: Options, device: int | None) -> Executable | EvaluatedExecutable:
+    def _compile(
+        self, fusion: Fusion, options: Options, device: int | None, facts: Sequence[Guard] = (),
+        sizes: Mapping[int, Any] | None = None,
+    ) -> Executable | EvaluatedExecutable:  # fmt: skip
         if options.target == "reference":
-            return EvaluatedExecutable(run_passes(passes_at("after tracing"), traced.fusion, options))
+            return EvaluatedExecutable(run_passes(passes_at("after tracing"), fusion, options))
         target, device = resolve_target(options.target, device)
-        facts = (*traced.guards, *traced.never_one())
         return compile_fusion(
-            traced.fusion, target=target, device=device or 0, options=options, facts=facts, name=self.__qualname__,
-            merge=self._merge, sizes=None if self._merge is None else traced.sizes,
+            fusion, target=target, device=device or 0, options=options, facts=facts, name=self.__qualname__,
+            merge=self._merge, sizes=sizes,
         )  # fmt: skip
 
     def _run(

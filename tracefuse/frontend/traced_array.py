@@ -208,7 +208,11 @@ class Tracer(ArrayMethods):
             return known.item()
         if self.recorder.body is not None:
             raise self._needs_elements(operation, IN_BODY)
-        raise self._needs_elements(*replacements.of_number(operation, instead))
+        what, hint = replacements.of_number(operation, instead)
+        answers = self.recorder.answers
+        if answers is not None and what == operation and not self.value.shape and not self.recorder.prints:
+            return answers.ask(self.recorder, self, operation, source.user_line())
+        raise self._needs_elements(what, hint)
 
     def __bool__(self) -> bool:
         return bool(self._scalar_or_raise("bool()", "choose elements with np.where(condition, a, b)"))

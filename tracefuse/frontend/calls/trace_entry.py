@@ -19,6 +19,7 @@ from tracefuse.compiler.executable import Executable
 from tracefuse.compiler.reference_executable import EvaluatedExecutable
 from tracefuse.dynamic.guard_failures import GuardFailure
 from tracefuse.frontend.calls.call import CallArguments
+from tracefuse.frontend.calls.compiled_stages import Environment
 from tracefuse.frontend.tracer.printed_values import print_all, run_and_print
 from tracefuse.frontend.tracer.result_leaves import (
     ArgumentLeaf,
@@ -44,7 +45,8 @@ class Entry:
 
     guard: tests the arguments, None if there is nothing to test. single: the result is one output, not in a pytree.
     kind: the array library. device: the GPU, or None for the host. keys: the trace key of each argument, by path.
-    before, cause: the sizes of the call that was traced, and the guard failure that led to this trace.
+    before, cause: the sizes of the call that was traced, and the guard failure that led to this trace. values: of the
+    call that was traced, if the function asked questions about computed values; such a call has run.
     """
 
     trace: Trace
@@ -56,6 +58,7 @@ class Entry:
     keys: tuple[tuple[str, Any], ...] = ()
     before: Mapping[int, Any] = field(default_factory=dict)
     cause: GuardFailure | None = None
+    values: Environment | None = None
 
     @property
     def compiles(self) -> int:

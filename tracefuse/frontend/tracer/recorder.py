@@ -9,6 +9,7 @@ Must not know: NumPy's functions and their signatures, pytrees, fused functions.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -40,6 +41,7 @@ from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
 from tracefuse.runtime.devices import arrays
 
 if TYPE_CHECKING:
+    from tracefuse.frontend.tracer.questions import Answers
     from tracefuse.frontend.tracer.sub_recording import SubRecording
 
 current: ContextVar[Recorder | None] = ContextVar("tracefuse_recorder", default=None)
@@ -83,6 +85,9 @@ class Recorder(Assumptions):
         self.body: SubRecording | None = None
         # The numbers of the values inside of recorded bodies.
         self.inside_bodies: set[int] = set()
+        # What answers questions about computed values, None if nothing does; then `names` is every name in use.
+        self.answers: Answers | None = None
+        self.names: list[weakref.ref[Traced]] = []
         self._scalars: dict[Extent, int] = {}
         self._axes = 0
 

@@ -1,0 +1,334 @@
+"""The tree of a function that asks questions: stages of compiled work, and the answers between them.
+
+A call follows the tree along known answers and runs compiled stages only. At an answer, a size or a scalar that the
+tree does not know, the function is traced from its start: the answers so far come from the call, stages that ran do not
+run again, and each new stage is compiled and run when its question is asked. Arguments that the function updates are
+written once, at the end.
+
+Must not know: how a function is traced, the user's function.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tracefuse.dynamic.guards import compile_guards
+from tracefuse.errors import UnsupportedError
+from tracefuse.frontend.calls.call import CallArguments
+from tracefuse.frontend.calls.compiled_stages import CompiledStage, Environment, StageCompiler, check_stage
+from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves
+from tracefuse.frontend.calls.trace_entry import Entry, assemble_result, fits
+from tracefuse.frontend.tracer.captures import Place
+from tracefuse.frontend.tracer.questions import Answers, Question, Stage, live_numbers
+from tracefuse.frontend.tracer.recorder import Recorder
+from tracefuse.frontend.tracer.routes import CHANGED
+from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracing import Captured, Trace
+from tracefuse.runtime.devices import arrays
+from tracefuse.runtime.memory.buffer_facts import returned
+
+MOST_ANSWERS = 64
+"""Answers that the tree keeps for one line of a call. What follows runs without the tree."""
+
+MOST_NUMBERS = 4
+"""Distinct numbers that the tree keeps as answers to one question. What follows another one runs without the tree."""
+
+
+@dataclass(slots=True, eq=False)
+class TreeNode:
+    """A stage in the tree.
+
+    children: the next stages by answer; several for one answer have different guards. reads: the values of this stage
+    that known later stages read. captured: the captured arrays that it reads, by number. axes: of all inputs so far.
+    entry: of the last stage, the trace and how its result is built. compiled: for `reads`, made when it is needed.
+    """
+
+    stage: Stage
+    captured: Mapping[int, Captured]
+    axes: Mapping[int, tuple[int, int]]
+    entry: Entry | None = None
+    children: dict[Any, list[TreeNode]] = field(default_factory=dict)
+    reads: set[int] = field(default_factory=set)
+    compiled: CompiledStage | None = None
+    _holds: Callable[[Mapping[Any, int]], bool] | None = None
+
+    @property
+    def wanted(self) -> list[int]:
+        """The values that the stage computes."""
+        question = self.stage.question
+        return [*(() if question is None else (question.number,)), *sorted(self.reads)]
+
+    def accepts(self, environment: Environment) -> bool:
+        """Whether the guards of the stage hold for a call."""
+        if not self.stage.guards and not self.stage.scalar_guards:
+            return True
+        if self._holds is None:
+            self._holds = compile_guards(self.stage.guards)
+        facts = environment.facts()
+        return self._holds(facts) and all(guard.holds(facts) for guard in self.stage.scalar_guards)
+
+
+class QuestionTree:
+    """The tree of one function for one trace key.
+
+    places: the state that traces of the function read, which must be unchanged. traces: how often it was traced.
+    """
+
+    def __init__(self, compiler: StageCompiler, kind: str) -> None:
+        self.compiler, self.kind = compiler, kind
+        self.roots: list[TreeNode] = []
+        self.places: dict[int, Place] = {}
+        self.pairs: list[tuple[Place, Place]] = []
+        self.traces = 0
+        self.warned: set[str | None] = set()
+
+    def is_current(self, bound: Any) -> bool:
+        """Whether the state that the traces read is as it was."""
+        try:
+            same = all(first.read(bound) is second.read(bound) for first, second in self.pairs)
+        except CHANGED:
+            return False
+        return same and all(place.unchanged(bound) for place in self.places.values())
+
+    def follow(self, call: CallArguments, bound: Any) -> Walk:
+        """Runs a call along known answers, as far as the tree knows them."""
+        walk = Walk(Environment(arguments_by_number(call, self.kind), {}), [], [], None)
+        level: Sequence[TreeNode] = self.roots
+        while True:
+            node = next((n for n in level if self._enter(n, walk.environment, bound)), None)
+            if node is None:
+                return walk
+            check_stage(node.stage, walk.environment.facts()) if node.stage.requirements else None
+            if node.entry is not None:
+                self._compiled(node).run(walk.environment)
+                walk.leaf = node
+                return walk
+            self._compiled(node).run(walk.environment)
+            question = node.stage.question
+            assert question is not None
+            answer = question.read(walk.environment.values[question.number])
+            walk.path.append(node)
+            walk.answers.append(answer)
+            level = node.children.get(key_of(answer), ())
+
+    def _enter(self, node: TreeNode, environment: Environment, bound: Any) -> bool:
+        """Whether a call goes on with this stage; adds the captured arrays that it reads."""
+        environment.axes = node.axes
+        try:
+            captured = {n: c.read(bound) for n, c in node.captured.items() if n not in environment.values}
+        except CHANGED:
+            return False
+        if not all(fits(node.captured[n], array) for n, array in captured.items()):
+            return False
+        enter = arrays.entering(self.kind)
+        environment.values.update((n, enter(array)) for n, array in captured.items())
+        return node.accepts(environment)
+
+    def _compiled(self, node: TreeNode) -> CompiledStage:
+        if node.compiled is None:
+            earlier = range(node.stage.first)
+            node.compiled = self.compiler.compile(node.stage, node.wanted, earlier)
+        return node.compiled
+
+    # -- growing ------------------------------------------------------------------------------------------------------
+
+    def add(self, path: Sequence[TreeNode], stages: Sequence[Stage], entry: Entry) -> None:
+        """Adds the stages of a trace after those of `path`, which the tree has."""
+        self.traces += 1
+        traced = entry.trace
+        self.places.update((id(place), place) for place in traced.statics)
+        self.pairs += traced.pairs
+        whole = [*path]
+        captured = {
+            n: traced.captured[-s - 1] for n, s in zip(traced.fusion.inputs, traced.sources, strict=True) if s < 0
+        }
+        axes = {key: (number, axis) for key, number, axis in traced.fusion.axis_ids()}
+        counts = Counter(node.stage.question.where for node in path if node.stage.question is not None)
+        for stage in stages[len(path) :]:
+            above = whole[-1] if whole else None
+            if above is not None and self._is_full(above, counts):
+                break
+            here = {n: c for n, c in captured.items() if n < stage.end}
+            ends = {key: place for key, place in axes.items() if place[0] < stage.end}
+            node = TreeNode(stage, here, ends, entry if stage.question is None else None)
+            siblings = self.roots if above is None else above.children.setdefault(_answer_key(above, stages, whole), [])
+            siblings.insert(0, node)
+            whole.append(node)
+            if stage.question is not None:
+                counts[stage.question.where] += 1
+        self._spread_reads(whole)
+
+    def _is_full(self, node: TreeNode, counts: Counter[str | None]) -> bool:
+        """Whether no other answer to a question is kept; warns once for each line."""
+        question = node.stage.question
+        assert question is not None
+        if counts[question.where] >= MOST_ANSWERS:
+            self._warn(
+                question,
+                f"asked more than {MOST_ANSWERS} times in one call: from there on, every call runs the function; "
+                "write tracefuse.while_loop(cond_fun, body_fun, init_val)",
+            )
+            return True
+        if not question.is_choice and len(node.children) >= MOST_NUMBERS:
+            self._warn(
+                question,
+                f"had more than {MOST_NUMBERS} values: from there on, every call runs the function; keep it an array",
+            )
+            return True
+        return False
+
+    def _warn(self, question: Question, what: str) -> None:
+        if question.where not in self.warned:
+            self.warned.add(question.where)
+            warnings.warn(
+                f"{question.operation} of a computed value {what} ({question.where})", UserWarning, stacklevel=2
+            )
+
+    def _spread_reads(self, path: Sequence[TreeNode]) -> None:
+        """Makes each stage compute what the later stages of a path read from it."""
+        for position in reversed(range(len(path))):
+            node = path[position]
+            if node.entry is not None:
+                node.reads = set(_result_numbers(node.entry.trace))
+            node.compiled = None if node.compiled is None else node.compiled
+            compiled = self._compiled(node)
+            read = {n for n in compiled.read if n >= 0}
+            read |= {n for n in node.wanted if n < node.stage.first}
+            for earlier in path[:position]:
+                new = {n for n in read if earlier.stage.first <= n < earlier.stage.end and _is_computed(node.stage, n)}
+                if not new <= earlier.reads:
+                    earlier.reads |= new
+                    earlier.compiled = None
+
+
+@dataclass(slots=True, eq=False)
+class Walk:
+    """How far a call came: its values, the stages that ran with their answers, and the last stage if it ended."""
+
+    environment: Environment
+    path: list[TreeNode]
+    answers: list[Any]
+    leaf: TreeNode | None
+
+
+class Discovery(Answers):
+    """Answers the questions of a trace: first as the call was answered so far, then by running each new stage."""
+
+    def __init__(self, tree: QuestionTree, walk: Walk) -> None:
+        super().__init__()
+        self.tree, self.walk = tree, walk
+
+    @classmethod
+    def at_start(cls, tree: QuestionTree, call: CallArguments) -> Discovery:
+        """The discovery of a call of which nothing has run."""
+        return cls(tree, Walk(Environment(arguments_by_number(call, tree.kind), {}), [], [], None))
+
+    def complete(self, entry: Entry) -> Entry:
+        """Runs the last stage of a trace and adds its stages to the tree; returns the entry with the values."""
+        traced, environment = entry.trace, self.walk.environment
+        if traced.prints:
+            raise UnsupportedError(
+                "debug_print in a function that asks questions about computed values",
+                hint="return the value and print it outside", where=self.stages[0].where,
+            )  # fmt: skip
+        enter = arrays.entering(entry.kind)
+        for number, origin in zip(traced.fusion.inputs, traced.sources, strict=True):
+            if number not in environment.values:
+                environment.values[number] = enter(traced.captured[-origin - 1].array)
+        environment.axes = {key: (number, axis) for key, number, axis in traced.fusion.axis_ids()}
+        self.run(self.stages[-1], traced.fusion.outputs)
+        self.tree.add(self.walk.path, self.stages, entry)
+        entry.values = environment
+        return entry
+
+    def answer(self, recorder: Recorder, stage: Callable[[Any], Stage], traced: Traced, operation: str) -> Any:
+        position = len(self.stages)
+        if position < len(self.walk.answers):
+            return self.walk.answers[position]
+        unanswered = stage(None)
+        self.bind(recorder)
+        number = traced.number
+        live = {n for n in live_numbers(recorder) if n in unanswered.makers and unanswered.values[n].is_tensor}
+        environment = self.walk.environment
+        self.run(unanswered, [number, *sorted(live - {number})])
+        answer = Question(operation, number, None, None).read(environment.values[number])
+        inputs = recorder.builder.inputs
+        environment.values = {n: v for n, v in environment.values.items() if n in live or n in inputs}
+        return answer
+
+    def run(self, stage: Stage, wanted: Sequence[int]) -> None:
+        """Runs a stage for the current call."""
+        environment = self.walk.environment
+        check_stage(stage, environment.facts()) if stage.requirements else None
+        self.tree.compiler.compile(stage, wanted, environment.values.keys()).run(environment)
+
+    def bind(self, recorder: Recorder) -> None:
+        """Adds the captured arrays of a trace to the values of the call."""
+        environment = self.walk.environment
+        enter = arrays.entering(self.tree.kind)
+        for capture in recorder.captures.values():
+            if capture.number not in environment.values:
+                environment.values[capture.number] = enter(capture.array)
+        builder, axes, position = recorder.builder, {}, 0
+        for number in builder.inputs:
+            value = builder.values[number]
+            for axis in range(len(value.shape) if value.is_tensor else 0):
+                position += 1
+                axes[-position] = (number, axis)
+        environment.axes = axes
+
+
+def arguments_by_number(call: CallArguments, kind: str) -> dict[int, Any]:
+    """The arguments of a call by the numbers that a trace gives them."""
+    enter = arrays.entering(kind)
+    values = [leaf.value for leaf in call.leaves if leaf.kind != "static"]
+    return {k: v.item() if isinstance(v, np.generic) else enter(v) for k, v in enumerate(values)}
+
+
+def key_of(answer: Any) -> Any:
+    """The key of an answer in the tree: NaN equals itself, and numbers of two types differ."""
+    return (type(answer), repr(answer) if answer != answer else answer)
+
+
+def finish(entry: Entry, environment: Environment, call: CallArguments) -> Any:
+    """Writes the arguments that a call updates, and returns its result."""
+    traced, values = entry.trace, environment.values
+    arguments = [values[number] for number in traced.fusion.inputs]
+    if traced.fusion.aliases:
+        _write_arguments(entry, values, arguments)
+    leave = arrays.leaving(entry.kind)
+    outputs = [leave(values[number]) for number in returned(traced.fusion)]
+    arrays.hold(entry.kind, arguments)
+    return assemble_result(entry, [leaf.value for leaf in call.leaves], arguments, outputs)
+
+
+def _write_arguments(entry: Entry, values: Mapping[int, Any], arguments: Sequence[Any]) -> None:
+    device = entry.array_device
+    if find_shared_leaves(entry.trace, device, arguments):
+        raise UnsupportedError(
+            "two arguments share memory, and the function updates one and asks a question", hint="pass a copy of one"
+        )
+    check_no_overlap(entry.trace, device, arguments)
+    for number, owner in entry.trace.fusion.aliases.items():
+        device.copy(values[number], values[owner])
+
+
+def _answer_key(above: TreeNode, stages: Sequence[Stage], whole: Sequence[TreeNode]) -> Any:
+    """The key of the answer that the trace got to the question of the last stage that the tree has."""
+    question = stages[len(whole) - 1].question
+    assert question is not None
+    return key_of(question.answer)
+
+
+def _result_numbers(traced: Trace) -> Iterable[int]:
+    return traced.fusion.outputs
+
+
+def _is_computed(stage: Stage, number: int) -> bool:
+    return number in stage.makers and stage.values[number].is_tensor
