@@ -12,7 +12,7 @@ that records the same definition:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -23,6 +23,7 @@ from tracefuse.compiler.placed_fusion import CacheInfo, PlacedFusion
 from tracefuse.definition.handles import Scalar, Tensor, Vector
 from tracefuse.definition.operations import Operations
 from tracefuse.definition.output_checks import aliased_input, check_outputs, check_values
+from tracefuse.definition.part_recorder import part_recorder
 from tracefuse.definition.recording import Recording
 from tracefuse.definition.segment import DefinitionSegment, Segments
 from tracefuse.definition.segmentation_phases import SegmentationPhases
@@ -59,13 +60,6 @@ _SCALAR_DEFAULTS = {
 }
 
 
-def _record_part(function: Callable[[FusionDefinition], None]) -> Fusion:
-    """Records `function` as a definition of its own and returns its fusion."""
-    with FusionDefinition(ids=itertools.count(1)) as part:
-        function(part)
-    return part.fusion
-
-
 @source.methods_hide_own_frames
 class FusionDefinition:
     """A definition: record it inside `with`, then execute, segment or print it.
@@ -77,7 +71,7 @@ class FusionDefinition:
     def __init__(self, *, ids: Iterator[int] | None = None) -> None:
         self.recording = Recording()
         self.ops = self.recording.ops = Operations(self.recording)
-        self.recording.record_part = _record_part
+        self.recording.record_part = part_recorder(type(self))
         self._ids = _PROCESS_IDS if ids is None else ids
         self.id = next(self._ids)
         self._phases: SegmentationPhases[FusionDefinition] | None = None

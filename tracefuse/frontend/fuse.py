@@ -22,23 +22,19 @@ from tracefuse.compiler.executable import Executable, compile_fusion
 from tracefuse.compiler.placed_fusion import CacheInfo, PlacedFusion
 from tracefuse.compiler.reference_executable import EvaluatedExecutable
 from tracefuse.config import Options, overrides
-from tracefuse.definition.fusion_definition import FusionDefinition
-from tracefuse.definition.segment import Segments
-from tracefuse.diagnostics.explain import Explanation
 from tracefuse.diagnostics.progress import say_trace
-from tracefuse.dynamic.concretization import Concretization
 from tracefuse.dynamic.guards import Guard
-from tracefuse.dynamic.index_classes import Indexing, index_classes
 from tracefuse.errors import TraceError, UnsupportedError, shown
 from tracefuse.frontend.bound_function import BoundFusedFunction, by_name, name_of, owns
 from tracefuse.frontend.calls.call import CallArguments, Signature
-from tracefuse.frontend.calls.compiled_stages import StageCompiler
+from tracefuse.frontend.calls.compiled_stages import Environment, StageCompiler
 from tracefuse.frontend.calls.fast_path import NOT_APPLICABLE, call_signature, write_fast_path
 from tracefuse.frontend.calls.output_buffers import output_buffers, write_into
 from tracefuse.frontend.calls.question_tree import Discovery, QuestionTree, finish
 from tracefuse.frontend.calls.retraces import explain_new_key, explain_retrace, keys_of
 from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves
 from tracefuse.frontend.calls.trace_entry import Entry, assemble_result, match_arguments, run_with_prints
+from tracefuse.frontend.inspection import Inspected
 from tracefuse.frontend.numpy_api.creation import recording
 from tracefuse.frontend.trace_cache import TraceCache
 from tracefuse.frontend.tracer.code_names import CodeNames
@@ -50,7 +46,6 @@ from tracefuse.logs import say
 from tracefuse.passes.pipeline import passes_at, run_passes
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.donated_arrays import DONORS, check_not_donated
-from tracefuse.runtime.host_text import HostProgram
 from tracefuse.runtime.memory.buffer_facts import OutputBufferUse
 from tracefuse.runtime.targets.resolution import resolve_target
 
@@ -58,7 +53,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class FusedFunction(Generic[P, R]):
+class FusedFunction(Inspected, Generic[P, R]):
     """A function wrapped by `@fuse`: has the same parameters, and is compiled once for each trace key."""
 
     def __init__(
@@ -147,12 +142,11 @@ class FusedFunction(Generic[P, R]):
         call = self._signature.flatten_call(args, kwargs, bound, is_bound)
         if DONORS:
             check_not_donated((leaf.value, leaf.path) for leaf in call.leaves)
-        walked = self._follow_tree(call, options, bound) if out is None else None
-        if walked is not None:
-            return walked
-        entry, arguments = self._find_entry(
-            call, options, bound, None if out is not None else self._tree(call, options)
-        )
+        answered = self._follow_tree(call, options, bound) if out is None else None
+        if answered is not None:
+            return finish(*answered, call)
+        tree = self._tree(call, options) if out is None else None
+        entry, arguments = self._find_entry(call, options, bound, tree)
         if entry.values is not None:
             return finish(entry, entry.values, call)
         buffers = None if out is None else output_buffers(entry.trace.structure, entry.trace.results, out)
@@ -175,8 +169,8 @@ class FusedFunction(Generic[P, R]):
         """An empty tree for calls like this one."""
         return QuestionTree(StageCompiler(lambda fusion: self._compile(fusion, options, call.device)), call.kind)
 
-    def _follow_tree(self, call: CallArguments, options: Options, bound: Any) -> Any:
-        """The result of a call of a function that asks questions about computed values.
+    def _follow_tree(self, call: CallArguments, options: Options, bound: Any) -> tuple[Entry, Environment] | None:
+        """Runs a call of a function that asks questions about computed values; returns its last stage and its values.
 
         None if it is not known to ask any, or if the state that its traces read has changed.
         """
@@ -187,15 +181,15 @@ class FusedFunction(Generic[P, R]):
         if not tree.is_current(bound):
             self._cache.trees.drop(key)
             return None
-        walk = tree.follow(call, bound)
-        if walk.leaf is None:
+        progress = tree.follow(call, bound)
+        if progress.leaf is None:
             with self._cache.lock:
-                entry = self._trace(call, options, bound, {}, Discovery(tree, walk))
+                entry = self._trace(call, options, bound, {}, Discovery(tree, progress))
             assert entry.values is not None
-            return finish(entry, entry.values, call)
+            return entry, entry.values
         self._cache.hits += 1
-        assert walk.leaf.entry is not None
-        return finish(walk.leaf.entry, walk.environment, call)
+        assert progress.leaf.entry is not None
+        return progress.leaf.entry, progress.environment
 
     def _find_entry(
         self, call: CallArguments, options: Options, bound: Any, tree: QuestionTree | None = None
@@ -355,47 +349,6 @@ class FusedFunction(Generic[P, R]):
         if executable is None:
             executable = compile_fusion(entry.trace.fusion, options=config.resolve(self._options))
         return PlacedFusion.from_executable(executable, entry.device, self._options)
-
-    @source.hides_own_frames
-    def definition(self, *args: Any, **kwargs: Any) -> FusionDefinition:
-        """The FusionDefinition that a call with these arguments (arrays or ShapeDtypes) runs; nothing runs."""
-        entry, _ = self._entry_for_inspection(args, kwargs)
-        if isinstance(entry.executable, EvaluatedExecutable):
-            return FusionDefinition.from_fusion(entry.trace.fusion)
-        return FusionDefinition.from_placed(self._place(entry))
-
-    @source.hides_own_frames
-    def segments(self, *args: Any, **kwargs: Any) -> Segments[FusionDefinition]:
-        """The segments in execution order, with their kernels, for arrays or ShapeDtypes; nothing runs."""
-        entry, arguments = self._entry_for_inspection(args, kwargs)
-        placed = self._place(entry)
-        return FusionDefinition.from_placed(placed).segment(arguments, merge=placed.segmentation.merge)
-
-    @source.hides_own_frames
-    def host_program(self, *args: Any, **kwargs: Any) -> HostProgram:
-        """The host program (allocations, launches, releases) for arrays or ShapeDtypes, as text and data."""
-        entry, arguments = self._entry_for_inspection(args, kwargs)
-        return HostProgram.of(self._place(entry).plan_for(arguments)[0])
-
-    @source.hides_own_frames
-    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """The segments and the reasons for their boundaries, captured arrays, guards and memory; nothing runs."""
-        entry, arguments = self._entry_for_inspection(args, kwargs)
-        captured = tuple(capture.path for capture in entry.trace.captured)
-        traced = tuple(map(str, (*entry.trace.guards, *entry.trace.scalar_guards)))
-        return Explanation(*self._place(entry).plan_for(arguments), captured, traced, str(entry.cause or ""))
-
-    @source.hides_own_frames
-    def concretization(self, *args: Any, **kwargs: Any) -> Concretization:
-        """The concretized fusion for these arguments: static extents, splits and merges; nothing compiles or runs."""
-        entry, arguments = self._entry_for_inspection(args, kwargs)
-        return self._place(entry).concretization(arguments)
-
-    @source.hides_own_frames
-    def indexing(self, *args: Any, **kwargs: Any) -> Indexing:
-        """Which axes share an index in which use, for arrays or ShapeDtypes; nothing runs."""
-        entry, arguments = self._entry_for_inspection(args, kwargs)
-        return index_classes(self._place(entry).plan_for(arguments)[0].segmentation.fusion)
 
     def cache_info(self) -> CacheInfo:
         """Counts of traces, of compiled plans (one for each set of guards), and of calls that hit the cache."""

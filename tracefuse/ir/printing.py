@@ -18,7 +18,8 @@ from typing import Any
 from tracefuse.dtypes import DType, bool_, data_type_of, promote_nvfuser, python_kind
 from tracefuse.errors import DtypeError, UnsupportedError
 from tracefuse.ir.control_flow import ControlFlow
-from tracefuse.ir.extents import Binary, Expression, Extent, Symbol, as_symbol, minimum
+from tracefuse.ir.extents import Expression, Extent, Symbol, as_symbol, minimum
+from tracefuse.ir.extents_as_python import extent_as_python
 from tracefuse.ir.fusion import Fusion, Literal, Node, Op, Operand, Value
 from tracefuse.ir.op_kinds import Library, Movement, Pointwise, Reduction
 from tracefuse.ir.parallel_types import ParallelType
@@ -137,7 +138,7 @@ class _Printer:
         if isinstance(extent, int):
             return str(extent)
         holder = self.holders.get(extent)
-        return self.name(holder) if holder is not None else _extent_text(extent, self._symbol)
+        return self.name(holder) if holder is not None else extent_as_python(extent, self._symbol)
 
     def _symbol(self, symbol: Symbol) -> str:
         return f"fd.extent({symbol.id})"
@@ -186,28 +187,6 @@ def _tensor_line(value: Value) -> str:
         f"fd.define_tensor(shape={shape}, contiguity={list(flags)}, dtype={data_type_of(value.dtype)}, "
         f"is_cpu={is_cpu}{order})"
     )
-
-
-def _extent_text(extent: Extent, name_of: Callable[[Symbol], str]) -> str:
-    """Returns an integer expression as Python. Minima and maxima use the definition: fd.extent has no order."""
-    if isinstance(extent, int):
-        return str(extent)
-    parts = []
-    for monomial, coefficient in extent.terms:
-        factors = [_atom_text(atom, name_of) for atom in monomial]
-        if coefficient != 1 or not factors:
-            factors.append(str(coefficient) if coefficient >= 0 else f"({coefficient})")
-        parts.append(" * ".join(factors))
-    return " + ".join(parts)
-
-
-def _atom_text(atom: Symbol | Binary, name_of: Callable[[Symbol], str]) -> str:
-    if isinstance(atom, Symbol):
-        return name_of(atom)
-    left, right = (_extent_text(side, name_of) for side in (atom.left, atom.right))
-    if atom.operation in ("min", "max"):
-        return f"fd.extent_{atom.operation}({left}, {right})"
-    return f"(({left}) {atom.operation} ({right}))"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -386,7 +365,7 @@ def _extent(printer: _Printer, node: Node) -> str:
         tensor, axis = printer.axis_of[symbol.id]
         if printer.fusion.values[tensor].shape[axis] == extent:
             return f"fd.ops.size({printer.name(tensor)}, dim={axis})"
-    text = str(extent) if isinstance(extent, int) else _extent_text(extent, printer._symbol)
+    text = str(extent) if isinstance(extent, int) else extent_as_python(extent, printer._symbol)
     own = printer.fusion.values[node.outputs[0]].dtype
     return _text(printer, node, [text], [] if own.name == "int64" else [f"dtype={data_type_of(own)}"])
 

@@ -146,8 +146,9 @@ def _host_scalars(stage: Stage, numbers: Sequence[int]) -> Callable[[Mapping[int
     return compute
 
 
-def check_stage(stage: Stage, facts: Mapping[int, Any]) -> None:
+def check_stage(stage: Stage, environment: Environment) -> None:
     """Raises the error of the first requirement of the stage that a call violates."""
+    facts = environment.facts() if stage.requirements else {}
     for requirement in stage.requirements:
         left, right = (evaluate(extent, facts) for extent in (requirement.left, requirement.right))
         if not requirement.holds(left, right):

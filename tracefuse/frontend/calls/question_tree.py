@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +29,7 @@ from tracefuse.frontend.tracer.questions import Answers, Question, Stage, live_n
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.routes import CHANGED
 from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracing import Captured, Trace
+from tracefuse.frontend.tracing import Captured
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.memory.buffer_facts import returned
 
@@ -46,6 +46,7 @@ class TreeNode:
 
     children: the next stages by answer; several for one answer have different guards. reads: the values of this stage
     that known later stages read. captured: the captured arrays that it reads, by number. axes: of all inputs so far.
+    kept: the values that later stages read. drops: the values that no later stage reads, released after this one.
     entry: of the last stage, the trace and how its result is built. compiled: for `reads`, made when it is needed.
     """
 
@@ -55,6 +56,8 @@ class TreeNode:
     entry: Entry | None = None
     children: dict[Any, list[TreeNode]] = field(default_factory=dict)
     reads: set[int] = field(default_factory=set)
+    kept: set[int] = field(default_factory=set)
+    drops: tuple[int, ...] = ()
     compiled: CompiledStage | None = None
     _holds: Callable[[Mapping[Any, int]], bool] | None = None
 
@@ -77,49 +80,51 @@ class TreeNode:
 class QuestionTree:
     """The tree of one function for one trace key.
 
-    places: the state that traces of the function read, which must be unchanged. traces: how often it was traced.
+    places, pairs: the state that traces of the function read, which must be unchanged, by path. traces: how often it was traced.
     """
 
     def __init__(self, compiler: StageCompiler, kind: str) -> None:
         self.compiler, self.kind = compiler, kind
         self.roots: list[TreeNode] = []
-        self.places: dict[int, Place] = {}
-        self.pairs: list[tuple[Place, Place]] = []
+        self.places: dict[str, Place] = {}
+        self.pairs: dict[tuple[str, str], tuple[Place, Place]] = {}
         self.traces = 0
         self.warned: set[str | None] = set()
 
     def is_current(self, bound: Any) -> bool:
         """Whether the state that the traces read is as it was."""
         try:
-            same = all(first.read(bound) is second.read(bound) for first, second in self.pairs)
+            same = all(first.read(bound) is second.read(bound) for first, second in self.pairs.values())
         except CHANGED:
             return False
         return same and all(place.unchanged(bound) for place in self.places.values())
 
-    def follow(self, call: CallArguments, bound: Any) -> Walk:
+    def follow(self, call: CallArguments, bound: Any) -> CallProgress:
         """Runs a call along known answers, as far as the tree knows them."""
-        walk = Walk(Environment(arguments_by_number(call, self.kind), {}), [], [], None)
+        progress = CallProgress(Environment(arguments_by_number(call, self.kind), {}), [], [], None)
         level: Sequence[TreeNode] = self.roots
         while True:
-            node = next((n for n in level if self._enter(n, walk.environment, bound)), None)
+            node = next((n for n in level if self._enter(n, progress.environment, bound)), None)
             if node is None:
-                return walk
-            check_stage(node.stage, walk.environment.facts()) if node.stage.requirements else None
-            if node.entry is not None:
-                self._compiled(node).run(walk.environment)
-                walk.leaf = node
-                return walk
-            self._compiled(node).run(walk.environment)
+                return progress
+            check_stage(node.stage, progress.environment)
+            self._compiled(node).run(progress.environment)
             question = node.stage.question
-            assert question is not None
-            answer = question.read(walk.environment.values[question.number])
-            walk.path.append(node)
-            walk.answers.append(answer)
+            if question is None:
+                progress.leaf = node
+                return progress
+            answer = question.read(progress.environment.values[question.number])
+            progress.path.append(node)
+            progress.answers.append(answer)
+            for number in node.drops:
+                progress.environment.values.pop(number, None)
             level = node.children.get(key_of(answer), ())
 
     def _enter(self, node: TreeNode, environment: Environment, bound: Any) -> bool:
         """Whether a call goes on with this stage; adds the captured arrays that it reads."""
         environment.axes = node.axes
+        if not node.captured:
+            return node.accepts(environment)
         try:
             captured = {n: c.read(bound) for n, c in node.captured.items() if n not in environment.values}
         except CHANGED:
@@ -142,8 +147,8 @@ class QuestionTree:
         """Adds the stages of a trace after those of `path`, which the tree has."""
         self.traces += 1
         traced = entry.trace
-        self.places.update((id(place), place) for place in traced.statics)
-        self.pairs += traced.pairs
+        self.places.update((place.path, place) for place in traced.statics)
+        self.pairs.update(((first.path, second.path), (first, second)) for first, second in traced.pairs)
         whole = [*path]
         captured = {
             n: traced.captured[-s - 1] for n, s in zip(traced.fusion.inputs, traced.sources, strict=True) if s < 0
@@ -195,20 +200,24 @@ class QuestionTree:
         for position in reversed(range(len(path))):
             node = path[position]
             if node.entry is not None:
-                node.reads = set(_result_numbers(node.entry.trace))
-            node.compiled = None if node.compiled is None else node.compiled
+                node.reads = set(node.entry.trace.fusion.outputs)
             compiled = self._compiled(node)
             read = {n for n in compiled.read if n >= 0}
             read |= {n for n in node.wanted if n < node.stage.first}
             for earlier in path[:position]:
+                earlier.kept |= read
                 new = {n for n in read if earlier.stage.first <= n < earlier.stage.end and _is_computed(node.stage, n)}
                 if not new <= earlier.reads:
                     earlier.reads |= new
                     earlier.compiled = None
+        computed: set[int] = set()
+        for node in path:
+            computed.update(node.wanted)
+            node.drops = tuple(computed - node.kept)
 
 
 @dataclass(slots=True, eq=False)
-class Walk:
+class CallProgress:
     """How far a call came: its values, the stages that ran with their answers, and the last stage if it ended."""
 
     environment: Environment
@@ -220,18 +229,18 @@ class Walk:
 class Discovery(Answers):
     """Answers the questions of a trace: first as the call was answered so far, then by running each new stage."""
 
-    def __init__(self, tree: QuestionTree, walk: Walk) -> None:
+    def __init__(self, tree: QuestionTree, progress: CallProgress) -> None:
         super().__init__()
-        self.tree, self.walk = tree, walk
+        self.tree, self.progress = tree, progress
 
     @classmethod
     def at_start(cls, tree: QuestionTree, call: CallArguments) -> Discovery:
         """The discovery of a call of which nothing has run."""
-        return cls(tree, Walk(Environment(arguments_by_number(call, tree.kind), {}), [], [], None))
+        return cls(tree, CallProgress(Environment(arguments_by_number(call, tree.kind), {}), [], [], None))
 
     def complete(self, entry: Entry) -> Entry:
         """Runs the last stage of a trace and adds its stages to the tree; returns the entry with the values."""
-        traced, environment = entry.trace, self.walk.environment
+        traced, environment = entry.trace, self.progress.environment
         if traced.prints:
             raise UnsupportedError(
                 "debug_print in a function that asks questions about computed values",
@@ -243,19 +252,19 @@ class Discovery(Answers):
                 environment.values[number] = enter(traced.captured[-origin - 1].array)
         environment.axes = {key: (number, axis) for key, number, axis in traced.fusion.axis_ids()}
         self.run(self.stages[-1], traced.fusion.outputs)
-        self.tree.add(self.walk.path, self.stages, entry)
+        self.tree.add(self.progress.path, self.stages, entry)
         entry.values = environment
         return entry
 
     def answer(self, recorder: Recorder, stage: Callable[[Any], Stage], traced: Traced, operation: str) -> Any:
         position = len(self.stages)
-        if position < len(self.walk.answers):
-            return self.walk.answers[position]
+        if position < len(self.progress.answers):
+            return self.progress.answers[position]
         unanswered = stage(None)
         self.bind(recorder)
         number = traced.number
         live = {n for n in live_numbers(recorder) if n in unanswered.makers and unanswered.values[n].is_tensor}
-        environment = self.walk.environment
+        environment = self.progress.environment
         self.run(unanswered, [number, *sorted(live - {number})])
         answer = Question(operation, number, None, None).read(environment.values[number])
         inputs = recorder.builder.inputs
@@ -264,13 +273,13 @@ class Discovery(Answers):
 
     def run(self, stage: Stage, wanted: Sequence[int]) -> None:
         """Runs a stage for the current call."""
-        environment = self.walk.environment
-        check_stage(stage, environment.facts()) if stage.requirements else None
+        environment = self.progress.environment
+        check_stage(stage, environment)
         self.tree.compiler.compile(stage, wanted, environment.values.keys()).run(environment)
 
     def bind(self, recorder: Recorder) -> None:
         """Adds the captured arrays of a trace to the values of the call."""
-        environment = self.walk.environment
+        environment = self.progress.environment
         enter = arrays.entering(self.tree.kind)
         for capture in recorder.captures.values():
             if capture.number not in environment.values:
@@ -324,10 +333,6 @@ def _answer_key(above: TreeNode, stages: Sequence[Stage], whole: Sequence[TreeNo
     question = stages[len(whole) - 1].question
     assert question is not None
     return key_of(question.answer)
-
-
-def _result_numbers(traced: Trace) -> Iterable[int]:
-    return traced.fusion.outputs
 
 
 def _is_computed(stage: Stage, number: int) -> bool:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from tracefuse.frontend.tracer.traced import Traced
 
 READERS: dict[str, Callable[[Any], Any]] = {
-    "bool()": bool, "int()": int, "float()": float, "complex()": complex, "the value": int, "item()": lambda x: x.item(),
+    "bool()": bool, "int()": int, "float()": float, "complex()": complex, "the value": int,
+    "item()": lambda array: array.item(),
 }  # fmt: skip
 """How Python reads an array of one element, by the operation that asks."""
 
