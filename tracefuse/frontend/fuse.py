@@ -336,10 +336,17 @@ class FusedFunction(Inspected, Generic[P, R]):
 
     # -- inspection ----------------------------------------------------------------------------------------------------
 
-    def _entry_for_inspection(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
+    def _inspected_call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[CallArguments, Any]:
         is_bound = bool(args) and owns(self, args[0])
         bound = args[0] if is_bound else None
-        call = self._signature.flatten_call(args[1:] if is_bound else args, kwargs, bound, is_bound)
+        return self._signature.flatten_call(args[1:] if is_bound else args, kwargs, bound, is_bound), bound
+
+    def _tree_for_inspection(self, args: Sequence[Any], kwargs: dict[str, Any]) -> QuestionTree | None:
+        call, _ = self._inspected_call(args, kwargs)
+        return self._cache.trees.get((config.resolve(self._options), (call.key,)))
+
+    def _entry_for_inspection(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
+        call, bound = self._inspected_call(args, kwargs)
         return self._find_entry(call, config.resolve(self._options), bound)
 
     def _place(self, entry: Entry) -> PlacedFusion:

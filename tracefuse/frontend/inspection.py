@@ -19,7 +19,9 @@ from tracefuse.definition.segment import Segments
 from tracefuse.diagnostics.explain import Explanation
 from tracefuse.dynamic.concretization import Concretization
 from tracefuse.dynamic.index_classes import Indexing, index_classes
+from tracefuse.frontend.calls.question_tree import QuestionTree
 from tracefuse.frontend.calls.trace_entry import Entry
+from tracefuse.frontend.calls.tree_text import TreeExplanation
 from tracefuse.runtime.host_text import HostProgram
 
 
@@ -29,6 +31,10 @@ class Inspected(ABC):
     @abstractmethod
     def _entry_for_inspection(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
         """The entry of a call and the arguments of its fusion."""
+
+    @abstractmethod
+    def _tree_for_inspection(self, args: Sequence[Any], kwargs: dict[str, Any]) -> QuestionTree | None:
+        """The tree of a call, if the function is known to ask questions about computed values."""
 
     @abstractmethod
     def _place(self, entry: Entry) -> PlacedFusion:
@@ -56,8 +62,11 @@ class Inspected(ABC):
         return HostProgram.of(self._place(entry).plan_for(arguments)[0])
 
     @source.hides_own_frames
-    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation | TreeExplanation:
         """The segments and the reasons for their boundaries, captured arrays, guards and memory; nothing runs."""
+        tree = self._tree_for_inspection(args, kwargs)
+        if tree is not None:
+            return TreeExplanation(tree)
         entry, arguments = self._entry_for_inspection(args, kwargs)
         captured = tuple(capture.path for capture in entry.trace.captured)
         traced = tuple(map(str, (*entry.trace.guards, *entry.trace.scalar_guards)))

@@ -80,7 +80,8 @@ class TreeNode:
 class QuestionTree:
     """The tree of one function for one trace key.
 
-    places, pairs: the state that traces of the function read, which must be unchanged, by path. traces: how often it was traced.
+    places, pairs: the state that traces of the function read, which must be unchanged, by path. traces: how often it
+    was traced.
     """
 
     def __init__(self, compiler: StageCompiler, kind: str) -> None:
