@@ -1,4 +1,4 @@
-"""A function that asks about computed values goes on after the answer: values, which calls run Python, limits, errors."""
+"""A function that asks about computed values goes on after the answer: values, traces, limits, errors."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def leaves() -> st.SearchStrategy[Any]:
 
 TREES = st.recursive(
     leaves(),
-    lambda inner: st.tuples(inner, inner) | st.dictionaries(st.sampled_from("abc"), inner) | st.lists(inner, max_size=2),
+    lambda tree: st.tuples(tree, tree) | st.dictionaries(st.sampled_from("ab"), tree) | st.lists(tree, max_size=2),
     max_leaves=6,
 )
 

@@ -55,7 +55,7 @@ def convert_several(x: Any) -> Any:
         ),
         (lambda x: math.sqrt(x.sum()), "math.sqrt() @\n  hint: write np.sqrt"),
         (lambda x: math.pow(x.sum(), 2), "math.pow() @\n  hint: write np.power"),
-        (lambda x: float(x.sum()), "float() @\n  hint: keep it an array; np.where chooses elements"),
+        (lambda x: float(x), "float() @\n  hint: keep it an array; np.where chooses elements"),
         (lambda x: TABLE.dot(x), "TABLE.dot() @\n  hint: write np.dot(TABLE, ...)"),
         (
             lambda x: np.vectorize(abs)(x),

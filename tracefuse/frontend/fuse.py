@@ -25,7 +25,7 @@ from tracefuse.config import Options, overrides
 from tracefuse.diagnostics.progress import say_trace
 from tracefuse.dynamic.guards import Guard
 from tracefuse.errors import TraceError, UnsupportedError, shown
-from tracefuse.frontend.bound_function import BoundFusedFunction, by_name, name_of, owns
+from tracefuse.frontend.bound_function import BoundFusedFunction, PickledByName, owns
 from tracefuse.frontend.calls.call import CallArguments, Signature
 from tracefuse.frontend.calls.compiled_stages import Environment, StageCompiler
 from tracefuse.frontend.calls.fast_path import NOT_APPLICABLE, call_signature, write_fast_path
@@ -33,13 +33,19 @@ from tracefuse.frontend.calls.output_buffers import output_buffers, write_into
 from tracefuse.frontend.calls.question_tree import Discovery, QuestionTree, finish
 from tracefuse.frontend.calls.retraces import explain_new_key, explain_retrace, keys_of
 from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves
-from tracefuse.frontend.calls.trace_entry import Entry, assemble_result, match_arguments, run_with_prints
+from tracefuse.frontend.calls.trace_entry import (
+    Entry,
+    assemble_result,
+    match_arguments,
+    output_buffer_use,
+    run_with_prints,
+)
 from tracefuse.frontend.inspection import Inspected
 from tracefuse.frontend.numpy_api.creation import recording
 from tracefuse.frontend.trace_cache import TraceCache
 from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.recorder import current
-from tracefuse.frontend.tracer.result_leaves import ArgumentLeaf, OutputLeaf
+from tracefuse.frontend.tracer.result_leaves import OutputLeaf
 from tracefuse.frontend.tracing import not_a_function, trace
 from tracefuse.ir.fusion import Fusion
 from tracefuse.logs import say
@@ -53,7 +59,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class FusedFunction(Inspected, Generic[P, R]):
+class FusedFunction(Inspected, PickledByName, Generic[P, R]):
     """A function wrapped by `@fuse`: has the same parameters, and is compiled once for each trace key."""
 
     def __init__(
@@ -150,7 +156,7 @@ class FusedFunction(Inspected, Generic[P, R]):
         if entry.values is not None:
             return finish(entry, entry.values, call)
         buffers = None if out is None else output_buffers(entry.trace.structure, entry.trace.results, out)
-        use = self._output_buffer_use(entry, call, buffers)
+        use = output_buffer_use(entry, call, self._signature, buffers)
         result = self._run(entry, arguments, call, buffers, use)
         if self._has_fast_path and overrides() is None and config.resolve(self._options) is self._default_options:
             self._add_fast_path(call_signature(args, kwargs, bound, is_bound, out), entry, call, use, out is not None)
@@ -185,8 +191,7 @@ class FusedFunction(Inspected, Generic[P, R]):
         if progress.leaf is None:
             with self._cache.lock:
                 entry = self._trace(call, options, bound, {}, Discovery(tree, progress))
-            assert entry.values is not None
-            return entry, entry.values
+            return entry, progress.environment
         self._cache.hits += 1
         assert progress.leaf.entry is not None
         return progress.leaf.entry, progress.environment
@@ -319,21 +324,6 @@ class FusedFunction(Inspected, Generic[P, R]):
             return outputs[0]
         return assemble_result(entry, [leaf.value for leaf in call.leaves], arguments, outputs)
 
-    def _output_buffer_use(self, entry: Entry, call: CallArguments, buffers: list[Any] | None) -> OutputBufferUse:
-        """Which outputs of a call have a buffer, and which of its arguments are donated."""
-        if not self._signature.donated or entry.executable is None:
-            return OutputBufferUse.of(buffers)
-        leaves = {
-            k for k, leaf in enumerate(call.leaves) if leaf.kind == "array" and self._signature.is_donated(leaf.path)
-        }
-        if leaves:
-            arrays.check_can_donate(entry.kind)
-        numbers = {origin: n for n, origin in zip(entry.trace.fusion.inputs, entry.trace.sources, strict=True)}
-        returned = {leaf.position for leaf in entry.trace.results if isinstance(leaf, ArgumentLeaf)}
-        donated = [leaf for leaf in sorted(leaves) if leaf in numbers]
-        kept = (numbers[leaf] for leaf in donated if leaf in returned)
-        return OutputBufferUse.of(buffers, (numbers[leaf] for leaf in donated), kept)
-
     # -- inspection ----------------------------------------------------------------------------------------------------
 
     def _inspected_call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[CallArguments, Any]:
@@ -375,20 +365,6 @@ class FusedFunction(Inspected, Generic[P, R]):
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else BoundFusedFunction(self, instance)
-
-    def __reduce__(self) -> Any:
-        """Pickles by name, as for functions. Raises PicklingError if the name does not lead to this function."""
-        return by_name, (self.__module__, name_of(self))
-
-    def __copy__(self) -> FusedFunction[P, R]:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> FusedFunction[P, R]:
-        """Returns the function itself, as for Python's functions."""
-        return self
-
-    def __repr__(self) -> str:
-        return f"<fused {self.__qualname__}>"
 
 
 @overload
