@@ -55,6 +55,9 @@ from tracefuse.runtime.donated_arrays import DONORS, check_not_donated
 from tracefuse.runtime.memory.buffer_facts import OutputBufferUse
 from tracefuse.runtime.targets.resolution import resolve_target
 
+MOST_ATTEMPTS = 3
+"""Traces of one call: another thread may change captured state while the function is traced."""
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -178,23 +181,18 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
     def _follow_tree(self, call: CallArguments, options: Options, bound: Any) -> tuple[Entry, Environment] | None:
         """Runs a call of a function that asks questions about computed values; returns its last stage and its values.
 
-        None if it is not known to ask any, or if the state that its traces read has changed.
+        None if it is not known to ask any.
         """
         key = (options, (call.key,))
         tree = self._cache.trees.get(key)
         if tree is None:
             return None
-        if not tree.is_current(bound):
-            self._cache.trees.drop(key)
-            return None
         progress = tree.follow(call, bound)
-        if progress.leaf is None:
-            with self._cache.lock:
-                entry = self._trace(call, options, bound, {}, Discovery(tree, progress))
-            return entry, progress.environment
-        self._cache.hits += 1
-        assert progress.leaf.entry is not None
-        return progress.leaf.entry, progress.environment
+        if progress.entry is not None:
+            self._cache.hits += 1
+            return progress.entry, progress.environment
+        with self._cache.lock:
+            return self._trace(call, options, bound, {}, Discovery(tree, progress, call, bound)), progress.environment
 
     def _find_entry(
         self, call: CallArguments, options: Options, bound: Any, tree: QuestionTree | None = None
@@ -234,14 +232,17 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         )
         if cause is not None:
             say(options, 1, lambda: str(cause))
-        discovery = None if tree is None else Discovery.at_start(tree, call)
-        entry = self._trace(call, options, bound, same, discovery)
-        entry.cause = cause
-        if tree is not None and entry.values is not None:
-            self._cache.trees[key] = tree
-            return entry, []
-        arguments = match_arguments(entry, call, bound)
-        if arguments is None:
+        for _ in range(MOST_ATTEMPTS):
+            discovery = None if tree is None else Discovery.at_start(tree, call, bound)
+            entry = self._trace(call, options, bound, same, discovery)
+            entry.cause = cause
+            if tree is not None and entry.values is not None:
+                self._cache.trees[key] = tree
+                return entry, []
+            arguments = match_arguments(entry, call, bound)
+            if arguments is not None:
+                break
+        else:
             raise self._unstable(entry, call, bound)
         entry.before = entry.trace.facts(arguments)
         self._cache.add(key, entry)
@@ -275,7 +276,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         )
         if options.debug:
             say_trace(options, self.__qualname__, call.leaves, time.perf_counter() - start)
-        named = [(leaf.value, leaf.path) for leaf in call.leaves if leaf.kind == "array"]
+        named = [(leaf.value, leaf.path) for leaf in call.leaves if leaf.is_array]
         named += [(capture.array, capture.path) for capture in traced.captured]
         kind, device = arrays.place_of(named)
         if not named and traced.device is not None:

@@ -9,6 +9,8 @@ Must not know: how a fused function is compiled or called.
 
 from __future__ import annotations
 
+import functools
+import operator
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NoReturn
@@ -22,11 +24,16 @@ from tracefuse.frontend.numpy_api.methods import ArrayMethods
 from tracefuse.frontend.tracer import arithmetic, assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
+from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state, depends_on_state
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, wrap
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ir.extents import product
 from tracefuse.runtime.devices import arrays
 
+MOST_TRACED_ELEMENTS = 64
+"""Most captured floats that an iteration records one by one."""
+
+_KEEP = "keep it an array; np.where chooses elements"
 _OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.ndarray)
 
 
@@ -140,8 +147,11 @@ class Tracer(ArrayMethods):
     def device(self) -> str:
         return arrays.device_name(self.recorder.device)
 
-    def __getattr__(self, name: str) -> NoReturn:
+    def __getattr__(self, name: str) -> Any:
         if hasattr(np.ndarray, name) and not name.startswith("__"):
+            method = getattr(np.ndarray, name)
+            if callable(method) and depends_on_state(self):
+                return functools.partial(self._call_method, name, method)
             raise UnsupportedError(
                 f"x.{name} cannot be fused", hint="compute it outside the fused function", where=source.user_line()
             )
@@ -186,6 +196,12 @@ class Tracer(ArrayMethods):
     def __invert__(self) -> Any:
         return traced_ops.apply("bitwise_not", self)
 
+    def _call_method(self, name: str, method: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        result = call_on_state(method, (self, *arguments), keywords, name=f"ndarray.{name}")
+        if result is NOT_OF_STATE:
+            raise traced_ops.missing(f"x.{name}", "compute it outside the fused function")
+        return result
+
     def __getitem__(self, key: Any) -> Any:
         return assignment.getitem(self, key)
 
@@ -195,17 +211,18 @@ class Tracer(ArrayMethods):
     # -- operations that need elements --------------------------------------------------------------------------------
 
     def _needs_elements(self, operation: str, instead: str) -> TraceError:
-        names = self.recorder.depends_on(self.number)
+        names = self.recorder.builder.depends_on(self.number)
         depends = f", which depends on {', '.join(names)}" if names else ""
         return TraceError(f"{operation} of a traced array{depends}", hint=instead, where=source.user_line())
 
-    def _scalar_or_raise(self, operation: str, instead: str) -> Any:
+    def _number_or_raise(self, operation: str, convert: Callable[[Any], Any], instead: str) -> Any:
+        """Returns `convert(elements)`, guarded; raises if the elements depend on array arguments."""
         self.recorder.check_alive()
         if self.read is not None:
-            return self.recorder.value_of(self, operation)
-        known = self.recorder.contents.of(self.number, operation)
-        if known is not None:
-            return known.item()
+            return convert(self.recorder.value_of(self, operation))
+        answer = self.recorder.contents.ask(self.number, operation, convert)
+        if answer is not None:
+            return answer
         if self.recorder.body is not None:
             raise self._needs_elements(operation, IN_BODY)
         what, hint = replacements.of_number(operation, instead)
@@ -215,33 +232,33 @@ class Tracer(ArrayMethods):
         raise self._needs_elements(what, hint)
 
     def __bool__(self) -> bool:
-        return bool(self._scalar_or_raise("bool()", "choose elements with np.where(condition, a, b)"))
+        return bool(self._number_or_raise("bool()", bool, "choose elements with np.where(condition, a, b)"))
 
     def __int__(self) -> int:
-        return int(self._scalar_or_raise("int()", "keep it an array; np.where chooses elements"))
+        return int(self._number_or_raise("int()", int, _KEEP))
 
     def __float__(self) -> float:
-        return float(self._scalar_or_raise("float()", "keep it an array; np.where chooses elements"))
+        return float(self._number_or_raise("float()", float, _KEEP))
 
     def __complex__(self) -> complex:
-        return complex(self._scalar_or_raise("complex()", "keep it an array; np.where chooses elements"))
+        return complex(self._number_or_raise("complex()", complex, _KEEP))
 
     def __index__(self) -> int:
         if not self.value.dtype.is_integer:
             raise TraceError(f"a traced {self.value.dtype} is no index", where=source.user_line())
-        return int(self._scalar_or_raise("the value", "index with np.take_along_axis or np.take"))
+        return int(self._number_or_raise("the value", operator.index, "index with np.take_along_axis or np.take"))
 
     def item(self, *arguments: Any) -> Any:
-        return self._scalar_or_raise("item()", "keep it an array; np.where chooses elements")
+        return self._number_or_raise("item()", lambda known: np.asarray(known).item(*arguments), _KEEP)
 
     def tolist(self) -> Any:
-        known = self.recorder.contents.of(self.number, "tolist()")
+        known = self.recorder.contents.ask(self.number, "tolist()")
         if known is not None:
             return known.tolist()
         raise self._needs_elements("tolist()", "return the array and convert it outside")
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        known = self.recorder.contents.of(self.number, "the elements of an array")
+        known = self.recorder.contents.ask(self.number, "the elements of an array")
         if known is not None:
             return np.array(known, dtype)
         raise self._needs_elements(*replacements.of_elements())
@@ -273,16 +290,25 @@ class Tracer(ArrayMethods):
     def __iter__(self) -> Iterator[Any]:
         if not self.value.shape:
             raise TraceError("iteration over a traced array without axes", where=source.user_line())
-        if len(self.value.shape) == 1:
-            known = self.recorder.contents.of(self.number, "iteration over an axis")
+        if len(self.value.shape) == 1 and not self._gives_traced_elements():
+            known = self.recorder.contents.ask(self.number, "iteration over an axis")
             if known is not None:
                 return iter(known)
         return (self[k] for k in range(self.recorder.pin(self.extents[0], "iteration over an axis")))
 
+    def _gives_traced_elements(self) -> bool:
+        """Whether iteration gives traced elements although their values are known.
+
+        Captured floats are mostly coefficients: recorded, they may change without a new trace. Integers and truth
+        values are mostly positions and choices, which Python asks for.
+        """
+        if not depends_on_state(self) or self.value.dtype.kind not in ("float", "complex"):
+            return False
+        return self.recorder.known(self.extents[0]) <= MOST_TRACED_ELEMENTS
+
     def __contains__(self, value: Any) -> bool:
-        known = self.recorder.contents.of(self.number, "'in'")
-        if known is not None:
-            return value in known
+        if self.number in self.recorder.builder.independent:
+            return bool((self == value).any())
         raise self._needs_elements("'in'", "write np.any(x == value)")
 
     # -- protocols ----------------------------------------------------------------------------------------------------
@@ -290,9 +316,17 @@ class Tracer(ArrayMethods):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
         if any(isinstance(value, MaskedElements) for value in inputs):
             return NotImplemented
-        return ufuncs.call_ufunc(ufunc, method, inputs, keywords)
+        try:
+            return ufuncs.call_ufunc(ufunc, method, inputs, dict(keywords))
+        except UnsupportedError:
+            result = call_on_state(getattr(ufunc, method), inputs, keywords)
+            if result is NOT_OF_STATE:
+                raise
+            return result
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:
+        if MaskedElements in types:
+            return NotImplemented
         return dispatch.call(function, arguments, keywords)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:

@@ -11,13 +11,16 @@ from typing import Any
 from tracefuse.dtypes import ALL
 from tracefuse.errors import InternalError
 from tracefuse.ir.control_flow import Branch, ControlFlow, CountedLoop, WhileLoop
+from tracefuse.ops.printed_calls import print_control_flow
 
 
 def _needs_sub_fusions(*arguments: Any, **keywords: Any) -> Any:
     raise InternalError("an op that runs sub-fusions has no function of arrays")
 
 
-_COMMON: dict[str, Any] = {"domain": ALL, "shape": _needs_sub_fusions, "numpy": _needs_sub_fusions}
+_COMMON: dict[str, Any] = {
+    "domain": ALL, "shape": _needs_sub_fusions, "numpy": _needs_sub_fusions, "printed": print_control_flow,
+}  # fmt: skip
 
 while_loop = WhileLoop(
     name="while_loop", parts=("condition", "body"), doc="Runs body while condition holds; carries values.",

@@ -34,8 +34,8 @@ class MemoryFacts:
 
     strides: in elements, of the tensor inputs and of the outputs in `placed`. aligned: inputs that start at a multiple
     of 16 bytes. misaligned: inputs whose elements are not aligned to their own size. placed: outputs whose buffers have
-    strides of their own or are not aligned to 16 bytes; all other outputs are contiguous and aligned. given: outputs
-    that the caller supplies buffers for, of any alignment. shared: tensors that may alias another tensor, because of an
+    strides of their own or are not aligned to 16 bytes; all other outputs are contiguous and aligned. supplied: outputs
+    in buffers of the caller, of any alignment. shared: tensors that may alias another tensor, because of an
     update in place.
     """
 
@@ -44,7 +44,7 @@ class MemoryFacts:
     misaligned: frozenset[int] = frozenset()
     placed: frozenset[int] = frozenset()
     shared: frozenset[int] = frozenset()
-    given: frozenset[int] = frozenset()
+    supplied: frozenset[int] = frozenset()
 
     def output_strides(self, fusion: Fusion, output: int) -> Shape:
         """Returns the strides of an output, in elements."""

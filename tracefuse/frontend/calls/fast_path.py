@@ -79,10 +79,9 @@ def write_fast_path(entry: Entry, call: CallArguments, use: OutputBufferUse, has
     use: output buffers and donated arguments of the call. has_out: whether the call has `out`.
     """
     trace = entry.trace
-    inputs = [k for k, leaf in enumerate(call.leaves) if leaf.kind != "static"]
+    inputs = [k for k, leaf in enumerate(call.leaves) if not leaf.is_static]
     fits = sorted(origin for origin in trace.sources if origin >= 0) == inputs and not trace.prints
     fits = fits and isinstance(entry.executable, Executable) and entry.kind in ("numpy", "cupy")
-    fits = fits and not any(capture.scalar for capture in trace.captured)
     if not fits or not all(_is_native(leaf) for leaf in call.leaves):
         return None
     writer = _Writer(entry, use)
@@ -106,14 +105,14 @@ def _takes_plain_arrays(entry: Entry, call: CallArguments) -> bool:
     """See `FastPath.plans_alone`."""
     trace, (positional, keywords) = entry.trace, call.structure.children()
     is_flat = not keywords.num_children and all(node.is_leaf() for node in positional.children())
-    has_reads = trace.statics or trace.captured or trace.pairs or trace.scalar_guards
+    has_reads = trace.statics or trace.bypassed or trace.captured or trace.pairs or trace.scalar_guards
     return entry.single and is_flat and not has_reads and trace.sources == tuple(range(len(call.leaves)))
 
 
 def _is_native(leaf: Leaf) -> bool:
     """Whether a leaf is static, a NumPy or CuPy array with at least one axis, or a Python number."""
     value = leaf.value
-    return leaf.kind == "static" or type(value) in _NUMBERS or (arrays.is_own(value) and bool(value.shape))
+    return leaf.is_static or type(value) in _NUMBERS or (arrays.is_own(value) and bool(value.shape))
 
 
 class _NoFastPath(Exception):
@@ -177,10 +176,10 @@ class _Writer:
         for key, node in zip(keywords.entries(), keywords.children(), strict=True):
             variables += self._leaves(node, f"kwargs[{key!r}]", is_known=True)
         for variable, leaf in zip(variables, call.leaves, strict=True):
-            if leaf.kind == "static":
+            if leaf.is_static:
                 value, kind = self._name("s", leaf.value), self._name("t", type(leaf.value))
                 self._unless(f"{variable} is {value} or (type({variable}) is {kind} and {variable} == {value})")
-        taken = [f"id({v}) in DONORS" for v, leaf in zip(variables, call.leaves, strict=True) if leaf.kind == "array"]
+        taken = [f"id({v}) in DONORS" for v, leaf in zip(variables, call.leaves, strict=True) if leaf.is_array]
         if taken:
             self._unless(f"not DONORS or not ({' or '.join(taken)})")
         return variables
@@ -224,12 +223,19 @@ class _Writer:
         for place in trace.statics:
             variable, value = self._read(place.route), self._name("s", place.value)
             self._unless(f"{variable} is {value} or is_equal({variable}, {value})")
+        for array in trace.bypassed:
+            self._unless(f"{self._name('holds', array.holds)}({self._read(array.place.route)})")
         for first, second in trace.pairs:
             self._unless(f"{self._read(first.route)} is {self._read(second.route)}")
         captured = [
             self._name("c", capture.array) if capture.place is None else self._read(capture.place.route)
             for capture in trace.captured
         ]
+        if trace.prologue is not None:
+            run, results = self._name("prologue", trace.prologue.results), self._name("results")
+            self.lines.append(f"{results} = {run}({_tuple([captured[k] for k in trace.prologue.captured])})")
+            self._unless(f"{results} is not None")
+            captured += [f"{results}[{k}]" for k in range(len(trace.prologue.inputs))]
         return [leaves[origin] if origin >= 0 else captured[-origin - 1] for origin in trace.sources]
 
     def _read(self, route: Route) -> str:
@@ -272,8 +278,9 @@ class _Writer:
         signs: list[str] = []
         for number, origin in zip(fusion.inputs, trace.sources, strict=True):
             if number in fusion.scalar_inputs:
-                kind = type(call.leaves[origin].value)
-                self._unless(f"type({by_value[number]}) is {self._name('t', kind)}")
+                kind = type(call.leaves[origin].value) if origin >= 0 else fusion.values[number].dtype.numpy.type
+                if origin >= 0:
+                    self._unless(f"type({by_value[number]}) is {self._name('t', kind)}")
                 facts[number] = by_value[number]
                 # Zeros are equal, whatever their sign.
                 parts = [".real", ".imag"] if kind is complex else [""] if kind is float else []

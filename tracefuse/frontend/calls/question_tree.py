@@ -19,22 +19,22 @@ from typing import Any
 import numpy as np
 
 from tracefuse.dynamic.guards import compile_guards
-from tracefuse.errors import UnsupportedError
+from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.compiled_stages import CompiledStage, Environment, StageCompiler, check_stage
 from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves
-from tracefuse.frontend.calls.trace_entry import Entry, assemble_result, fits
-from tracefuse.frontend.tracer.captures import Place
-from tracefuse.frontend.tracer.questions import Answers, Question, Stage, live_numbers
+from tracefuse.frontend.calls.trace_entry import Entry, assemble_result, fusion_arguments
+from tracefuse.frontend.tracer.questions import Answers, Stage, ValueQuestion, live_numbers
 from tracefuse.frontend.tracer.recorder import Recorder
-from tracefuse.frontend.tracer.routes import CHANGED
 from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracing import Captured
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.memory.buffer_facts import returned
 
 MOST_ANSWERS = 64
 """Answers that the tree keeps for one line of a call. What follows runs without the tree."""
+
+MOST_SIBLINGS = 64
+"""Stages that the tree keeps after one answer, for different state, sizes and scalars; the oldest is dropped first."""
 
 MOST_NUMBERS = 4
 """Distinct numbers that the tree keeps as answers to one question. What follows another one runs without the tree."""
@@ -45,14 +45,15 @@ class TreeNode:
     """A stage in the tree.
 
     children: the next stages by answer; several for one answer have different guards. reads: the values of this stage
-    that known later stages read. captured: the captured arrays that it reads, by number. axes: of all inputs so far.
+    that known later stages read. axes: of all inputs so far. origin: of the
+    first stage that a trace added, that trace, whose state a call must have.
     kept: the values that later stages read. drops: the values that no later stage reads, released after this one.
     entry: of the last stage, the trace and how its result is built. compiled: for `reads`, made when it is needed.
     """
 
     stage: Stage
-    captured: Mapping[int, Captured]
     axes: Mapping[int, tuple[int, int]]
+    origin: Entry | None = None
     entry: Entry | None = None
     children: dict[Any, list[TreeNode]] = field(default_factory=dict)
     reads: set[int] = field(default_factory=set)
@@ -80,39 +81,28 @@ class TreeNode:
 class QuestionTree:
     """The tree of one function for one trace key.
 
-    places, pairs: the state that traces of the function read, which must be unchanged, by path. traces: how often it
-    was traced.
+    traces: how often it was traced.
     """
 
     def __init__(self, compiler: StageCompiler, kind: str) -> None:
         self.compiler, self.kind = compiler, kind
         self.roots: list[TreeNode] = []
-        self.places: dict[str, Place] = {}
-        self.pairs: dict[tuple[str, str], tuple[Place, Place]] = {}
         self.traces = 0
         self.warned: set[str | None] = set()
 
-    def is_current(self, bound: Any) -> bool:
-        """Whether the state that the traces read is as it was."""
-        try:
-            same = all(first.read(bound) is second.read(bound) for first, second in self.pairs.values())
-        except CHANGED:
-            return False
-        return same and all(place.unchanged(bound) for place in self.places.values())
-
     def follow(self, call: CallArguments, bound: Any) -> CallProgress:
         """Runs a call along known answers, as far as the tree knows them."""
-        progress = CallProgress(Environment(arguments_by_number(call, self.kind), {}), [], [], None)
+        progress = CallProgress(Environment(arguments_by_number(call, self.kind), {}), [], [])
         level: Sequence[TreeNode] = self.roots
         while True:
-            node = next((n for n in level if self._enter(n, progress.environment, bound)), None)
+            node = next((n for n in level if self._enter(n, progress.environment, call, bound)), None)
             if node is None:
                 return progress
             check_stage(node.stage, progress.environment)
             self._compiled(node).run(progress.environment)
             question = node.stage.question
             if question is None:
-                progress.leaf = node
+                progress.entry = node.entry
                 return progress
             answer = question.read(progress.environment.values[question.number])
             progress.path.append(node)
@@ -121,19 +111,15 @@ class QuestionTree:
                 progress.environment.values.pop(number, None)
             level = node.children.get(key_of(answer), ())
 
-    def _enter(self, node: TreeNode, environment: Environment, bound: Any) -> bool:
-        """Whether a call goes on with this stage; adds the captured arrays that it reads."""
+    def _enter(self, node: TreeNode, environment: Environment, call: CallArguments, bound: Any) -> bool:
+        """Whether a call goes on with this stage; adds the captured arrays and the results of the prologue."""
         environment.axes = node.axes
-        if not node.captured:
-            return node.accepts(environment)
-        try:
-            captured = {n: c.read(bound) for n, c in node.captured.items() if n not in environment.values}
-        except CHANGED:
-            return False
-        if not all(fits(node.captured[n], array) for n, array in captured.items()):
-            return False
-        enter = arrays.entering(self.kind)
-        environment.values.update((n, enter(array)) for n, array in captured.items())
+        if node.origin is not None:
+            arguments = fusion_arguments(node.origin, call, bound)
+            if arguments is None:
+                return False
+            numbered = zip(node.origin.trace.fusion.inputs, arguments, strict=True)
+            environment.values.update((n, value) for n, value in numbered if n >= node.stage.first)
         return node.accepts(environment)
 
     def _compiled(self, node: TreeNode) -> CompiledStage:
@@ -148,23 +134,19 @@ class QuestionTree:
         """Adds the stages of a trace after those of `path`, which the tree has."""
         self.traces += 1
         traced = entry.trace
-        self.places.update((place.path, place) for place in traced.statics)
-        self.pairs.update(((first.path, second.path), (first, second)) for first, second in traced.pairs)
         whole = [*path]
-        captured = {
-            n: traced.captured[-s - 1] for n, s in zip(traced.fusion.inputs, traced.sources, strict=True) if s < 0
-        }
         axes = {key: (number, axis) for key, number, axis in traced.fusion.axis_ids()}
         counts = Counter(node.stage.question.where for node in path if node.stage.question is not None)
         for stage in stages[len(path) :]:
             above = whole[-1] if whole else None
             if above is not None and self._is_full(above, counts):
                 break
-            here = {n: c for n, c in captured.items() if n < stage.end}
             ends = {key: place for key, place in axes.items() if place[0] < stage.end}
-            node = TreeNode(stage, here, ends, entry if stage.question is None else None)
+            origin = entry if len(whole) == len(path) else None
+            node = TreeNode(stage, ends, origin, entry if stage.question is None else None)
             siblings = self.roots if above is None else above.children.setdefault(_answer_key(above, stages, whole), [])
             siblings.insert(0, node)
+            del siblings[MOST_SIBLINGS:]
             whole.append(node)
             if stage.question is not None:
                 counts[stage.question.where] += 1
@@ -189,7 +171,7 @@ class QuestionTree:
             return True
         return False
 
-    def _warn(self, question: Question, what: str) -> None:
+    def _warn(self, question: ValueQuestion, what: str) -> None:
         if question.where not in self.warned:
             self.warned.add(question.where)
             warnings.warn(
@@ -219,25 +201,25 @@ class QuestionTree:
 
 @dataclass(slots=True, eq=False)
 class CallProgress:
-    """How far a call came: its values, the stages that ran with their answers, and the last stage if it ended."""
+    """How far a call came: its values, the stages that ran with their answers, and the entry of its result if it ended."""
 
     environment: Environment
     path: list[TreeNode]
     answers: list[Any]
-    leaf: TreeNode | None
+    entry: Entry | None = None
 
 
 class Discovery(Answers):
     """Answers the questions of a trace: first as the call was answered so far, then by running each new stage."""
 
-    def __init__(self, tree: QuestionTree, progress: CallProgress) -> None:
+    def __init__(self, tree: QuestionTree, progress: CallProgress, call: CallArguments, bound: Any) -> None:
         super().__init__()
-        self.tree, self.progress = tree, progress
+        self.tree, self.progress, self.call, self.bound = tree, progress, call, bound
 
     @classmethod
-    def at_start(cls, tree: QuestionTree, call: CallArguments) -> Discovery:
+    def at_start(cls, tree: QuestionTree, call: CallArguments, bound: Any) -> Discovery:
         """The discovery of a call of which nothing has run."""
-        return cls(tree, CallProgress(Environment(arguments_by_number(call, tree.kind), {}), [], [], None))
+        return cls(tree, CallProgress(Environment(arguments_by_number(call, tree.kind), {}), [], []), call, bound)
 
     def complete(self, entry: Entry) -> Entry:
         """Runs the last stage of a trace and adds its stages to the tree; returns the entry with the values."""
@@ -247,10 +229,12 @@ class Discovery(Answers):
                 "debug_print in a function that asks questions about computed values",
                 hint="return the value and print it outside", where=self.stages[0].where,
             )  # fmt: skip
-        enter = arrays.entering(entry.kind)
-        for number, origin in zip(traced.fusion.inputs, traced.sources, strict=True):
-            if number not in environment.values:
-                environment.values[number] = enter(traced.captured[-origin - 1].array)
+        self._forget_later_numbers()
+        arguments = fusion_arguments(entry, self.call, self.bound)
+        if arguments is None:
+            raise TraceError("state that the function reads changes while it runs", hint="pass it as an argument")
+        for number, value in zip(traced.fusion.inputs, arguments, strict=True):
+            environment.values.setdefault(number, value)
         environment.axes = {key: (number, axis) for key, number, axis in traced.fusion.axis_ids()}
         self.run(self.stages[-1], traced.fusion.outputs)
         self.tree.add(self.progress.path, self.stages, entry)
@@ -262,15 +246,23 @@ class Discovery(Answers):
         if position < len(self.progress.answers):
             return self.progress.answers[position]
         unanswered = stage(None)
+        self._forget_later_numbers()
         self.bind(recorder)
         number = traced.number
         live = {n for n in live_numbers(recorder) if n in unanswered.makers and unanswered.values[n].is_tensor}
         environment = self.progress.environment
         self.run(unanswered, [number, *sorted(live - {number})])
-        answer = Question(operation, number, None, None).read(environment.values[number])
+        answer = ValueQuestion(operation, number, None, None).read(environment.values[number])
         inputs = recorder.builder.inputs
         environment.values = {n: v for n, v in environment.values.items() if n in live or n in inputs}
         return answer
+
+    def _forget_later_numbers(self) -> None:
+        """Drops values of the stages after the known ones, which another trace numbered."""
+        values = self.progress.environment.values
+        if len(self.stages) == len(self.progress.path):
+            end = self.progress.path[-1].stage.end if self.progress.path else count_arguments(self.call)
+            self.progress.environment.values = {n: value for n, value in values.items() if n < end}
 
     def run(self, stage: Stage, wanted: Sequence[int]) -> None:
         """Runs a stage for the current call."""
@@ -279,12 +271,12 @@ class Discovery(Answers):
         self.tree.compiler.compile(stage, wanted, environment.values.keys()).run(environment)
 
     def bind(self, recorder: Recorder) -> None:
-        """Adds the captured arrays of a trace to the values of the call."""
-        environment = self.progress.environment
+        """Adds the captured arrays and the results of the prologue of a trace to the values of the call."""
+        environment, constants = self.progress.environment, recorder.builder.constants
         enter = arrays.entering(self.tree.kind)
-        for capture in recorder.captures.values():
-            if capture.number not in environment.values:
-                environment.values[capture.number] = enter(capture.array)
+        for number in recorder.builder.inputs:
+            if number not in environment.values:
+                environment.values[number] = entered(constants[number], enter)
         builder, axes, position = recorder.builder, {}, 0
         for number in builder.inputs:
             value = builder.values[number]
@@ -297,8 +289,20 @@ class Discovery(Answers):
 def arguments_by_number(call: CallArguments, kind: str) -> dict[int, Any]:
     """The arguments of a call by the numbers that a trace gives them."""
     enter = arrays.entering(kind)
-    values = [leaf.value for leaf in call.leaves if leaf.kind != "static"]
-    return {k: v.item() if isinstance(v, np.generic) else enter(v) for k, v in enumerate(values)}
+    values = [leaf.value for leaf in call.leaves if not leaf.is_static]
+    return {number: entered(value, enter) for number, value in enumerate(values)}
+
+
+def entered(value: Any, enter: Callable[[Any], Any]) -> Any:
+    """An array as one of NumPy or CuPy, and a number as one of Python."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return enter(value) if hasattr(value, "shape") else value
+
+
+def count_arguments(call: CallArguments) -> int:
+    """The number of arguments that are inputs of a trace."""
+    return sum(not leaf.is_static for leaf in call.leaves)
 
 
 def key_of(answer: Any) -> Any:

@@ -109,6 +109,8 @@ def fusion_arguments(entry: Entry, call: CallArguments, bound: Any) -> list[Any]
     traced = entry.trace
     if not all(place.unchanged(bound) for place in traced.statics):
         return None
+    if not all(array.unchanged(bound) for array in traced.bypassed):
+        return None
     try:
         if any(first.read(bound) is not second.read(bound) for first, second in traced.pairs):
             return None
@@ -117,6 +119,11 @@ def fusion_arguments(entry: Entry, call: CallArguments, bound: Any) -> list[Any]
         return None
     if not all(map(fits, traced.captured, captured)):
         return None
+    if traced.prologue is not None:
+        results = traced.prologue.results([captured[position] for position in traced.prologue.captured])
+        if results is None:
+            return None
+        captured += results
     enter = arrays.entering(entry.kind)
     arguments: list[Any] = []
     for origin in traced.sources:
@@ -158,7 +165,7 @@ def output_buffer_use(
     """Which outputs of a call have a buffer, and which of its arguments are donated."""
     if not signature.donated or entry.executable is None:
         return OutputBufferUse.of(buffers)
-    leaves = {k for k, leaf in enumerate(call.leaves) if leaf.kind == "array" and signature.is_donated(leaf.path)}
+    leaves = {k for k, leaf in enumerate(call.leaves) if leaf.is_array and signature.is_donated(leaf.path)}
     if leaves:
         arrays.check_can_donate(entry.kind)
     numbers = {origin: n for n, origin in zip(entry.trace.fusion.inputs, entry.trace.sources, strict=True)}

@@ -30,7 +30,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Question:
+class ValueQuestion:
     """One question of a function.
 
     operation: as `READERS` has it. number: the value that is read. answer: in the traced call. where: the line.
@@ -60,7 +60,7 @@ class Stage:
     trace, as they were at the end of the stage.
     """
 
-    question: Question | None
+    question: ValueQuestion | None
     first: int
     end: int
     guards: tuple[Guard, ...]
@@ -95,13 +95,13 @@ class Answers(ABC):
         number = traced.number
 
         def end(answer: Any) -> Stage:
-            return self.stage(recorder, Question(operation, number, answer, where))
+            return self.stage(recorder, ValueQuestion(operation, number, answer, where))
 
         answer = self.answer(recorder, end, traced, operation)
         self.stages.append(end(answer))
         return answer
 
-    def stage(self, recorder: Recorder, question: Question | None) -> Stage:
+    def stage(self, recorder: Recorder, question: ValueQuestion | None) -> Stage:
         """Returns the stage of a recording that has not ended yet."""
         before = self.stages
         builder = recorder.builder

@@ -118,12 +118,31 @@ class Recorder(Assumptions):
         """Adds an array that is not an argument as an input; the same object maps to the same input."""
         found = self.captures.get(id(array))
         if found is None:
-            traced = self.tensor_argument(array.shape, dtype_of(array.dtype), f"captured{len(self.captures)}", None)
+            dtype = arrays.dtype_of_array(array)
+            name = self.captured_paths.get(id(array), f"captured{len(self.captures)}")
+            traced = self.tensor_argument(array.shape, dtype, name, None)
             self.captures[id(array)] = Capture(array, traced.number)
-            if isinstance(array, np.ndarray) and id(array) not in self.captured_paths:
-                self.builder.add_constant(traced.number, array)
+            self.contents.add_axes(traced.number)
+            self.builder.add_constant(traced.number, array, is_state=id(array) in self.captured_paths)
             return traced
         return self.traced_type(self, found.number)
+
+    def prologue_result(self, value: Any, name: str) -> Any:
+        """Adds a result of the prologue as an input: an array, a NumPy scalar or a Python number."""
+        where = source.user_line()
+        if type(value) in (int, float, complex):
+            kind = type(value).__name__
+            number_type = {"int": dtypes.int64, "float": dtypes.float64, "complex": dtypes.complex128}[kind]
+            result = self.scalar_argument(value, number_type, kind, name, where)
+        else:
+            result = self.tensor_argument(value.shape, arrays.dtype_of_array(value), name, where)
+            result.memory = None
+        number = self.builder.inputs[-1]
+        if self.builder.values[number].is_tensor:
+            self.contents.add_axes(number)
+        self.builder.add_constant(number, value, is_state=True)
+        self.contents.add_result(number, value)
+        return result
 
     def require_device(self, device: Any) -> None:
         """Checks the `device=` of a creation function against the arguments.
@@ -184,17 +203,6 @@ class Recorder(Assumptions):
         name = value.name or (None if named is None else source.local_name(named))
         return ", ".join(part for part in (name, value.where) if part) or f"value {number}"
 
-    def depends_on(self, number: int) -> list[str]:
-        """Returns the names of the arguments that a value depends on."""
-        reached, names = {number}, []
-        for node in reversed(self.builder.nodes):
-            if reached.intersection(node.outputs):
-                reached.update(node.inputs)
-        for value in self.builder.inputs:
-            if value in reached:
-                names.append(self.builder.values[value].name or f"value {value}")
-        return names
-
     # -- operands ---------------------------------------------------------------------------------------------------
 
     def resolve(self, value: Any) -> Resolved:
@@ -207,10 +215,11 @@ class Recorder(Assumptions):
                     hint="pass it as an argument", where=source.user_line(),
                 )  # fmt: skip
             if value.number in self.inside_bodies:
-                raise TraceError(
+                what, hint = (
                     "a value of the body of a loop or a branch is used outside of it",
-                    hint="return it from the body", where=source.user_line(),
-                )  # fmt: skip
+                    "return it from the body",
+                )
+                raise TraceError(what, hint=hint, where=source.user_line())
             found = value.value
             return Resolved(value.number, found.dtype, value.weak, value.extents, value, value.read, value.sized)
         if isinstance(value, SymbolicSize):

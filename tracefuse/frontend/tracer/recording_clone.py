@@ -15,7 +15,12 @@ from collections.abc import Callable, Iterator, Mapping
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+import numpy as np
+
+from tracefuse.errors import TracefuseError
 from tracefuse.frontend.tracer.code_names import CodeNames
+from tracefuse.frontend.tracer.library_functions import twin
+from tracefuse.frontend.tracer.recorder import current
 
 Replacements = Mapping[int, Callable[..., Any]]
 """Recording functions by the id of the function that each replaces."""
@@ -42,7 +47,7 @@ class _Overlay(dict[str, Any]):
         self.names = names
 
     def __missing__(self, name: str) -> Any:
-        return self.names[name]
+        return captured_or_same(self.names[name])
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or name in self.names
@@ -98,9 +103,11 @@ def _reads(
 ) -> bool:  # fmt: skip
     attributes = names.of(function.__code__).attributes
     return any(
-        id(value) in replacements or (value in modules and not attributes.isdisjoint(spelled))
+        id(value) in replacements
+        or isinstance(value, np.ndarray)
+        or (value in modules and not attributes.isdisjoint(spelled))
         for _, value in _named(function, names)
-        if callable(value) or isinstance(value, ModuleType)
+        if callable(value) or isinstance(value, (ModuleType, np.ndarray))
     )
 
 
@@ -148,14 +155,32 @@ class _Cloning:
             value = cell.cell_contents
         except ValueError:
             return False  # the cell is still empty
-        return id(value) in self.cloned or id(value) in self.modules or id(value) in self.replacements
+        return (
+            isinstance(value, np.ndarray)
+            or twin(value) is not value
+            or id(value) in self.cloned
+            or id(value) in self.modules
+            or id(value) in self.replacements
+        )
 
     def _instead(self, value: Any) -> Any:
         if isinstance(value, FunctionType) and id(value) in self.clones:
             return self.clones[id(value)]
         if isinstance(value, ModuleType):
-            return self.modules.get(id(value), value)
-        return self.replacements.get(id(value), value)
+            return self.modules.get(id(value)) or twin(value)
+        return captured_or_same(self.replacements.get(id(value), value))
+
+
+def captured_or_same(value: Any) -> Any:
+    """A captured array as a traced value, a library as its twin; any other value as it is."""
+    value = twin(value)
+    recorder = current.get()
+    if recorder is None or not isinstance(value, np.ndarray) or id(value) not in recorder.captured_paths:
+        return value
+    try:
+        return recorder.capture(value)
+    except TracefuseError:  # a type that is not traced
+        return value
 
 
 def _is_of_library(module: str | None) -> bool:

@@ -30,7 +30,7 @@ def streamed_outputs(region: Region, inner: Loop, sizes: Sizes, starts: Sequence
     indices.
     """
     fusion, memory = region.fusion, region.memory
-    fresh = [o for o in dict.fromkeys(fusion.outputs) if o not in memory.placed | memory.given | memory.shared]
+    fresh = [o for o in dict.fromkeys(fusion.outputs) if o not in memory.placed | memory.supplied | memory.shared]
     possible = [o for o in fresh if _is_contiguous(region, o, inner)]
     moved: Extent = 0
     for number in {*fusion.tensor_inputs, *fusion.outputs}:

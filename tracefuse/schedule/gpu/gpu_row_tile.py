@@ -19,6 +19,7 @@ from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Load
 from tracefuse.kernel.scalar_code import convert
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.gpu.gpu_frame import (
+    WIDE_BYTES,
     Positions,
     Setting,
     Strides,
@@ -29,7 +30,7 @@ from tracefuse.schedule.gpu.gpu_frame import (
     open_threads,
     when,
 )
-from tracefuse.schedule.gpu.gpu_lanes import WIDE_BYTES, every_output
+from tracefuse.schedule.gpu.gpu_lanes import every_output
 from tracefuse.schedule.gpu.gpu_phase import State, run_phases, store_parallel_outputs
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
@@ -45,6 +46,9 @@ THREADS = 128
 LONGEST_ROW = 64
 """Longer rows are contiguous enough for a group of threads each."""
 
+SHORTEST_STORED, SHORTEST_READ = 5, 9
+"""The shortest rows that are staged with and without outputs over all loops; caches serve shorter ones. (H200)"""
+
 MOST_BYTES = 40 * 1024
 """The shared memory of a block, so that at least five blocks are resident on a multiprocessor."""
 
@@ -53,7 +57,7 @@ UNROLL = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class RowTile:
     """What passes through shared memory: input elements and outputs. columns: the most elements of a row."""
 
     reads: tuple[Key, ...]
@@ -73,10 +77,13 @@ def _accepts(problem: GpuProblem) -> Verdict:
     sizes = problem.rewritten_sizes
     if not sizes.at_most(extent, LONGEST_ROW, "a thread computes a row"):
         return no("a row is too long for one thread")
+    shortest = SHORTEST_STORED if outputs else SHORTEST_READ
+    if sizes.at_most(extent, shortest - 1, "a thread accesses the row in memory"):
+        return no("a row is so short that a thread accesses it in memory")
     columns, _ = sizes.power_of_two_above(extent, "a row fills its place", "rows of a block in shared memory")
     if columns * THREADS * sum(itemsizes) > MOST_BYTES:
         return no("the rows of a block do not fit in shared memory")
-    return yes(Tile(reads, outputs, columns))
+    return yes(RowTile(reads, outputs, columns))
 
 
 def _contiguous_reads(region: Region) -> tuple[Key, ...]:
@@ -112,7 +119,7 @@ def _is_contiguous(region: Region, offset: Extent) -> bool:
     return True
 
 
-def _lower(problem: GpuProblem, tile: Tile) -> Lowered:
+def _lower(problem: GpuProblem, tile: RowTile) -> Lowered:
     launch, derived = _launch(problem.region, replace(problem.setting, lanes=1), tile)
     return problem.finish([launch], (), derived)
 
@@ -120,10 +127,12 @@ def _lower(problem: GpuProblem, tile: Tile) -> Lowered:
 ROW_TILE = Template("row tile", _accepts, _lower)
 
 
-class _Copies:
+class _RowCopies:
     """The copies between memory and shared memory: the elements of a block's rows, with adjacent threads."""
 
-    def __init__(self, body: Body, region: Region, tile: Tile, first: Extent, elements: Extent, thread: Extent) -> None:
+    def __init__(
+        self, body: Body, region: Region, tile: RowTile, first: Extent, elements: Extent, thread: Extent
+    ) -> None:
         self.body, self.region, self.tile = body, region, tile
         self.first, self.elements, self.thread = first, elements, thread
         self.position = symbol("element", extent=tile.columns * THREADS)
@@ -186,7 +195,7 @@ class _Copies:
         self.body.staged.update(zip(self.tile.outputs, places[len(self.tile.reads) :], strict=True))
 
 
-def _launch(region: Region, setting: Setting, tile: Tile) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
+def _launch(region: Region, setting: Setting, tile: RowTile) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
     """Returns the launch, and the definitions of its integer parameters."""
     body, nest = new_body(region, setting), region.nest
     body.streaming = frozenset()
@@ -197,7 +206,7 @@ def _launch(region: Region, setting: Setting, tile: Tile) -> tuple[LaunchSpec, d
     thread, variable = open_threads(body, THREADS)
     first = bind_position(body, "first", block * THREADS, blocks * THREADS)
     present = bind_position(body, "present", minimum(rows - first, THREADS), THREADS + 1)
-    copies = _Copies(body, region, tile, first, present * inner.extent, thread)
+    copies = _RowCopies(body, region, tile, first, present * inner.extent, thread)
     copies.fill()
     # Threads past the last row compute the last row too, and store nothing.
     slot = bind_position(body, "slot", minimum(thread, present - 1), THREADS)
