@@ -31,7 +31,7 @@ from tracefuse.frontend.calls.compiled_stages import Environment, StageCompiler
 from tracefuse.frontend.calls.fast_path import NOT_APPLICABLE, call_signature, write_fast_path
 from tracefuse.frontend.calls.output_buffers import output_buffers, write_into
 from tracefuse.frontend.calls.question_tree import Discovery, QuestionTree, finish
-from tracefuse.frontend.calls.retraces import explain_new_key, explain_retrace, keys_of
+from tracefuse.frontend.calls.retraces import explain_new_key, explain_retrace, keys_of, unstable_state
 from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves
 from tracefuse.frontend.calls.trace_entry import (
     Entry,
@@ -243,21 +243,12 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             if arguments is not None:
                 break
         else:
-            raise self._unstable(entry, call, bound)
+            raise unstable_state(self.__qualname__, entry, call, bound)
         entry.before = entry.trace.facts(arguments)
         self._cache.add(key, entry)
         if cause is not None:
             self._cache.guard_failures.add(cause, warn=options.dynamic)
         return entry, arguments
-
-    def _unstable(self, entry: Entry, call: CallArguments, bound: Any) -> TraceError:
-        """The error for state that changes between two reads in a row."""
-        change = explain_retrace([entry], call, bound)
-        return TraceError(
-            f"state that {self.__qualname__} reads changes between two reads"
-            + ("" if change is None else f": {change}"),
-            hint="pass it as an argument",
-        )
 
     def _trace(
         self, call: CallArguments, options: Options, bound: Any, same: Mapping[int, int],

@@ -1,8 +1,6 @@
 """The methods of a fused function that show how a call is compiled: its definition, segments, program and guards.
 
 They take the arguments of a call, arrays or ShapeDtypes. They compile as the call would, and run nothing.
-
-Must not know: how a function is traced.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 The types of carried values come from their initial values. A carried Python number takes the type that a step gives it;
 the body is then recorded once more with that type. A carried value that no step changes becomes an input of the body.
-
-Must not know: what runs outside of a trace.
 """
 
 from __future__ import annotations

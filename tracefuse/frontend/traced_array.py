@@ -3,8 +3,6 @@
 It has ndarray's operators, methods (`frontend/numpy_api/methods.py`) and attributes, and implements the protocols of
 NumPy, CuPy and the array API; each of them records ops. An operation that needs the elements themselves (`bool()`,
 `float()`, `np.asarray`) raises with the user's line.
-
-Must not know: how a fused function is compiled or called.
 """
 
 from __future__ import annotations
@@ -18,8 +16,8 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from tracefuse import source
-from tracefuse.errors import TraceError, UnsupportedError
-from tracefuse.frontend.numpy_api import cupy_hook, dispatch, replacements, ufuncs
+from tracefuse.errors import DtypeError, TraceError, UnsupportedError
+from tracefuse.frontend.numpy_api import cupy_hook, dispatch, elementwise, replacements, ufuncs
 from tracefuse.frontend.numpy_api.methods import ArrayMethods
 from tracefuse.frontend.tracer import arithmetic, assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
@@ -34,7 +32,7 @@ MOST_TRACED_ELEMENTS = 64
 """Most captured floats that an iteration records one by one."""
 
 _KEEP = "keep it an array; np.where chooses elements"
-_OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.ndarray)
+_OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.ndarray, list, tuple)
 
 
 IN_BODY = (
@@ -54,17 +52,31 @@ def _binary(name: str, *, swap: bool = False) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         if not _is_operand(other):
             return NotImplemented
+        if name == "mul" and isinstance(other, (list, tuple)) and (self.is_immutable or self.weak is not None):
+            return _repeated(self, other)
         return arithmetic.binary(name, other, self) if swap else arithmetic.binary(name, self, other)
 
     return method
 
 
+def _repeated(self: Any, values: Any) -> Any:
+    """A list repeated by a scalar, which is what `*` of Python's and NumPy's scalars with a list does."""
+    if not self.value.dtype.is_integer:
+        raise DtypeError(
+            f"a list cannot be repeated by a {self.value.dtype}", hint="write x * np.asarray(values)",
+            where=source.user_line(),
+        )  # fmt: skip
+    return values * self.__index__()
+
+
 def _in_place(name: str) -> Callable[[Any, Any], Any]:
+    plain = _binary(name)
+
     def method(self: Any, other: Any) -> Any:
         if not _is_operand(other):
             return NotImplemented
         if self.is_immutable or (self.on_host and self.weak is not None):
-            return arithmetic.binary(name, self, other)  # NumPy scalars and Python numbers are immutable
+            return plain(self, other)  # NumPy scalars and Python numbers are immutable
         return into(self, arithmetic.binary(name, self, other))
 
     return method
@@ -190,6 +202,13 @@ class Tracer(ArrayMethods):
     def __pos__(self) -> Any:
         return traced_ops.copy(self) if self.weak is not None else ufuncs.call_loop(np.positive, (self,))
 
+    def __round__(self, digits: int | None = None) -> Any:
+        if not (self.is_immutable or self.weak is not None):
+            raise TypeError("type numpy.ndarray doesn't define __round__ method")
+        if digits is None:
+            return round(self._scalar_or_raise("round()", "write np.round(x), which stays an array"))
+        return elementwise.round_(self, digits)
+
     def __abs__(self) -> Any:
         return traced_ops.apply("abs", self)
 
@@ -227,7 +246,7 @@ class Tracer(ArrayMethods):
             raise self._needs_elements(operation, IN_BODY)
         what, hint = replacements.of_number(operation, instead)
         answers = self.recorder.answers
-        if answers is not None and what == operation and not self.value.shape and not self.recorder.prints:
+        if answers is not None and what == operation and not self.value.shape and answers.accepts(self.recorder):
             return answers.ask(self.recorder, self, operation, source.user_line())
         raise self._needs_elements(what, hint)
 

@@ -1,6 +1,6 @@
 """Traces a function: calls it with tracers and returns the recorded Fusion, with what a later call needs to run it.
 
-Must not know: caches, compilation.
+Must not know: compilation.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from tracefuse import pytrees, source
 from tracefuse.dynamic.guard_failures import GuardFailure, first_failure
 from tracefuse.dynamic.guards import Guard
 from tracefuse.errors import TraceError, TracefuseError
 from tracefuse.frontend.numpy_api import replacements
 from tracefuse.frontend.numpy_api.creation import recording
+from tracefuse.frontend.numpy_api.random_calls import RecordingGenerator, twin_of
 from tracefuse.frontend.traced_array import Tracer
 from tracefuse.frontend.tracer import captures, traced_ops
 from tracefuse.frontend.tracer.assumptions import ScalarGuard
@@ -174,7 +173,8 @@ def trace(
     try:
         # Set inside the try and reset first in its finally, so that no interrupt leaves a recorder behind.
         current.set(recorder)
-        traced = recording(function, names)
+        generators = [place.value for place in places_before if isinstance(place.value, captures.GENERATORS)]
+        traced = recording(function, names, generators)
         result = protection.run(lambda: _call_function(traced, positional, keywords, protection))
         if inspect.isgenerator(result) or inspect.iscoroutine(result) or inspect.isasyncgen(result):
             raise not_a_function(function, name)
@@ -190,7 +190,7 @@ def trace(
         prologue = recorder.contents.prologue(order)
         bypassed = before.compared(state.arrays_outside)
         fusion = recorder.build()
-        watch.warn()
+        watch.warn(recorder.makes_generators)
         warn_of_cost(name, getattr(function, "__code__", None), bypassed)
     finally:
         current.set(outside)
@@ -258,7 +258,7 @@ def _record_inputs(
     inputs = _Inputs()
     for position, leaf in enumerate(leaves):
         if leaf.is_static:
-            inputs.values.append(leaf.value)
+            inputs.values.append(twin_of(leaf.value) if isinstance(leaf.value, captures.GENERATORS) else leaf.value)
             continue
         if position in same:
             inputs.values.append(inputs.values[same[position]])
@@ -270,8 +270,7 @@ def _record_inputs(
                 for extent in traced.extents:
                     recorder.pin(extent, "option dynamic=False")
         else:
-            value = leaf.value.item() if isinstance(leaf.value, np.generic) else leaf.value
-            traced = recorder.scalar_argument(value, leaf.dtype, leaf.weak, leaf.path, where)
+            traced = recorder.scalar_argument(leaf.number, leaf.dtype, leaf.weak, leaf.path, where)
             if leaf.of_array:
                 traced.memory = Memory(leaf.path)
         inputs.numbers[recorder.builder.inputs[-1]] = position
@@ -290,7 +289,7 @@ def _record_result(recorder: Recorder, leaf: Any, inputs: _Inputs) -> ResultLeaf
     if isinstance(leaf, MaskedElements):
         leaf = leaf.elements()
     if not isinstance(leaf, Traced):
-        return ConstantLeaf(leaf)
+        return ConstantLeaf(leaf.original if isinstance(leaf, RecordingGenerator) else leaf)
     recorder.resolve(leaf)
     if leaf.on_host and leaf.weak is not None and leaf.read is not None:
         return NumberLeaf(leaf.read)

@@ -3,8 +3,6 @@
 Such an op has sub-fusions among its attributes, and is a segment by itself. A sub-fusion reads operands of the op by
 position; in a loop, the positions of the carried operands stand for their values in the current step. All operands are
 tensors or host scalars, and all results are tensors.
-
-Knows: fusions. Must not know: how a sub-fusion runs.
 """
 
 from __future__ import annotations

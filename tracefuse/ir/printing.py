@@ -4,8 +4,6 @@ Each line defines one number: T for tensors, S for host scalars, V for vectors. 
 op's own rules imply, so it prints a type (`dtype=`, `compute=`) only if nvFuser's promotion would choose another.
 Integers that depend on sizes are printed as a scalar that holds them, or as `fd.extent(id)` and arithmetic, which use
 no number.
-
-Must not know: how definitions are recorded or run.
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ from tracefuse.ir.extents import Binary, Expression, Extent, Symbol, minimum
 from tracefuse.ir.fusion import Fusion, Literal, Node, Op, Operand, SubFusion, Value
 from tracefuse.ir.op_kinds import Library, Movement, Pointwise, Reduction
 from tracefuse.ir.parallel_types import ParallelType
+from tracefuse.ir.whole_array_op import WholeArrayOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +220,11 @@ def _call(printer: DefinitionPrinter, node: Node) -> str:
             return pointwise_text(printer, node, node.op)
         case Reduction():
             return _reduction(printer, node, node.op)
+        case WholeArrayOp():
+            usual = [n for n, v in node.op.attributes if _is_default(node.attributes[n], v)]
+            return call_text(
+                printer, node, [*map(printer.operand, node.operands), *attribute_texts(printer, node, *usual)]
+            )
         case Movement() | Library():
             return _movement(printer, node)
     raise UnsupportedError(f"{node.op.name} cannot be printed as a definition", hint="print str(fusion)")
@@ -228,6 +232,10 @@ def _call(printer: DefinitionPrinter, node: Node) -> str:
 
 def call_text(printer: DefinitionPrinter, node: Node, arguments: Sequence[str], more: Sequence[str] = ()) -> str:
     return f"fd.ops.{node.op.name}({', '.join([*arguments, *more])})"
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    return type(value) is type(default) and bool(value == default)
 
 
 def attribute_texts(printer: DefinitionPrinter, node: Node, *left_out: str) -> list[str]:

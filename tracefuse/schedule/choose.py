@@ -3,7 +3,7 @@
 The templates are tried in order and the first that accepts is used. Every size that a template inspected is guarded,
 so a plan is reused exactly for the calls on which every template gives the same answer.
 
-Knows: templates as values. Must not know: the individual templates, targets, how kernels run.
+Must not know: targets.
 """
 
 from __future__ import annotations

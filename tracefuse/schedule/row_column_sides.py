@@ -3,7 +3,7 @@
 The column side reads the outputs of the row side and, from scratch buffers, its reduction results and expensive values.
 Scratch buffers hold half values in their arithmetic type, so they are not rounded.
 
-Knows: fusions, facts. Must not know: templates, launches, targets, sizes.
+Must not know: targets, sizes.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 A stage is cut out of the recording as a fusion of its own. Equal stages, such as the steps of a loop that runs until an
 error is small, have one executable.
-
-Must not know: trees of questions, the user's function.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ A call follows the tree along known answers and runs compiled stages only. At an
 tree does not know, the function is traced from its start: the answers so far come from the call, stages that ran do not
 run again, and each new stage is compiled and run when its question is asked. Arguments that the function updates are
 written once, at the end.
-
-Must not know: how a function is traced, the user's function.
 """
 
 from __future__ import annotations
@@ -201,7 +199,7 @@ class QuestionTree:
 
 @dataclass(slots=True, eq=False)
 class CallProgress:
-    """How far a call came: its values, the stages that ran with their answers, and the entry of its result if it ended."""
+    """How far a call came: its values, the stages that ran with their answers, and the entry of its result, if any."""
 
     environment: Environment
     path: list[TreeNode]
@@ -224,10 +222,11 @@ class Discovery(Answers):
     def complete(self, entry: Entry) -> Entry:
         """Runs the last stage of a trace and adds its stages to the tree; returns the entry with the values."""
         traced, environment = entry.trace, self.progress.environment
-        if traced.prints:
+        if traced.prints or any(node.op.effect for node in traced.fusion.nodes):
+            what = "debug_print" if traced.prints else "a random draw"
             raise UnsupportedError(
-                "debug_print in a function that asks questions about computed values",
-                hint="return the value and print it outside", where=self.stages[0].where,
+                f"{what} in a function that asks questions about computed values",
+                hint="do it outside of the fused function", where=self.stages[0].where,
             )  # fmt: skip
         self._forget_later_numbers()
         arguments = fusion_arguments(entry, self.call, self.bound)

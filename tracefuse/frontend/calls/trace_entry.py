@@ -3,7 +3,7 @@
 It matches a call against the trace (state that the trace read, captured arrays, guards), and assembles the result from
 the outputs.
 
-Must not know: how traces are found, options.
+Must not know: options.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tracefuse.frontend.tracer.result_leaves import (
 from tracefuse.frontend.tracer.routes import CHANGED
 from tracefuse.frontend.tracing import Captured, Trace
 from tracefuse.ir.extents import evaluate
-from tracefuse.runtime.argument_leaves import array_key
+from tracefuse.runtime.argument_leaves import LeafKind, array_key
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.memory.buffer_facts import OutputBufferUse, returned
 from tracefuse.runtime.targets.array_device import ArrayDevice
@@ -127,8 +127,12 @@ def fusion_arguments(entry: Entry, call: CallArguments, bound: Any) -> list[Any]
     enter = arrays.entering(entry.kind)
     arguments: list[Any] = []
     for origin in traced.sources:
-        value = captured[-origin - 1] if origin < 0 else call.leaves[origin].value
-        arguments.append(value.item() if isinstance(value, np.generic) else enter(value))
+        leaf = None if origin < 0 else call.leaves[origin]
+        if leaf is None:
+            value = captured[-origin - 1]
+            arguments.append(value.item() if isinstance(value, np.generic) else enter(value))
+        else:
+            arguments.append(leaf.number if leaf.kind is LeafKind.SCALAR else enter(leaf.value))
     return arguments
 
 

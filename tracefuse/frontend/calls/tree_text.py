@@ -1,7 +1,4 @@
-"""`explain` of a function that asks questions about computed values: the tree that its calls have met so far.
-
-Must not know: how a tree is followed.
-"""
+"""`explain` of a function that asks questions about computed values: the tree that its calls have met so far."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from typing import Any
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.numpy_api import (
     calculus,
+    counting,
     elementwise,
     grids,
     moving_elements,
@@ -19,14 +20,15 @@ from tracefuse.frontend.numpy_api import (
     refusals,
     selection,
     shapes,
+    whole_array_calls,
 )
 from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import missing
 
 _MODULES = (
-    elementwise, reductions, shapes, moving_elements, products, nan_reductions, order_statistics,
-    calculus, grids, selection, norms,
+    whole_array_calls, elementwise, reductions, shapes, moving_elements, products, nan_reductions, order_statistics,
+    calculus, grids, selection, norms, counting,
 )  # fmt: skip
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {

@@ -2,8 +2,6 @@
 
 The part of a key that selects a view is written through that view. Integer arrays scatter, and elements that a mask
 excludes keep their values.
-
-Must not know: the NumPy protocol that called it.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A question about sizes is proved if the answer holds for all sizes. Otherwise the sizes of the current call answer it,
 and a guard records the outcome (`decide`) or the value (`pin`).
 
-Must not know: operands, ops, names.
+Must not know: ops.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The types of the values that a loop carries or that a branch returns, leaf by leaf of a pytree.
 
 A Python number is weak, as in NumPy's promotion: it takes the type of the arrays that it is combined with.
-
-Must not know: how a body is recorded.
 """
 
 from __future__ import annotations

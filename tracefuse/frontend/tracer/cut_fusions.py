@@ -2,8 +2,6 @@
 
 The nodes are written in the numbers and extents of the recording. What they read from outside becomes inputs: values,
 and extents that no axis of an input carries.
-
-Must not know: why nodes are cut out.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 array. If Python asks for elements, as `if mask.any()` does, the reference implementation computes them from the arrays
 that the trace created and captured. What captured arrays decide is a step of the prologue: later calls ask again if
 the contents differ.
-
-Must not know: names, views, callers.
 """
 
 from __future__ import annotations

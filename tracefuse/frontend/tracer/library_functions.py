@@ -3,8 +3,6 @@
 `scipy.linalg.cholesky(K)` asks for the elements of `K`, so that a traced array would be constant in the trace. A twin
 of the function records the call instead. With arguments that depend on arguments of the traced function, and for
 packages whose functions dispatch on traced arrays, the function runs as it is.
-
-Must not know: which packages there are.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 The interface between a trace and what answers its questions. A question ends a stage of the recording: its answer is a
 value of the current call, and what the function does next depends on it.
-
-Must not know: how a stage is compiled or run.
 """
 
 from __future__ import annotations
@@ -89,6 +87,10 @@ class Answers(ABC):
     @abstractmethod
     def answer(self, recorder: Recorder, stage: Callable[[Any], Stage], traced: Traced, operation: str) -> Any:
         """Returns the answer. stage: makes the stage that ends here, from the answer."""
+
+    def accepts(self, recorder: Recorder) -> bool:
+        """Whether a trace may ask: running the recorded ops once more would change nothing."""
+        return not recorder.prints and not any(node.op.effect for node in recorder.builder.nodes)
 
     def ask(self, recorder: Recorder, traced: Traced, operation: str, where: str | None) -> Any:
         """Returns the answer to a question about a tensor without axes, and ends the stage."""

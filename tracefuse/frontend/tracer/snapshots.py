@@ -2,8 +2,6 @@
 
 The comparison is of bytes, so that it tells zeros of different sign and different NaNs apart. Small arrays compare as
 `bytes`, which takes 0.1 us. Larger arrays compare as integers, block by block, at the speed of memory.
-
-Must not know: traces, routes.
 """
 
 from __future__ import annotations

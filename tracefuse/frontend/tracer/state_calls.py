@@ -3,8 +3,6 @@
 The function runs at the trace, on the elements of the captured arrays. What it returns becomes inputs of the fusion,
 or, if it is neither an array nor a number, a value that the trace assumes. An exception that the function raises is
 the user's, who may catch it, and is a result of the step like others.
-
-Must not know: the protocol that called it.
 """
 
 from __future__ import annotations
@@ -38,8 +36,8 @@ def call_on_state(
 ) -> Any:  # fmt: skip
     """Calls a function now, and in later calls of the traced function if the contents of what it reads differ.
 
-    name, where: the function and the user's line, for listings. Returns its result with traced values in place of arrays and numbers, or
-    NOT_OF_STATE. Raises what the function raises.
+    name, where: the function and the user's line, for listings. Returns its result with traced values in place of
+    arrays and numbers, or NOT_OF_STATE. Raises what the function raises.
     """
     leaves, call_structure = pytrees.flatten((tuple(arguments), dict(keywords)))
     traced = [leaf for leaf in leaves if isinstance(leaf, Traced)]

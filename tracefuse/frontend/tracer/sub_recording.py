@@ -4,8 +4,6 @@ The body is recorded by the recorder of the enclosing function, so it may use ev
 what it assumes about sizes is guarded there. Afterwards its tensor ops are cut out: the values that they read become
 inputs of the sub-fusion, and operands of the op that runs it. Host scalars do not depend on what a step computes, so
 they stay outside.
-
-Must not know: the public functions for loops and branches.
 """
 
 from __future__ import annotations
@@ -91,6 +89,12 @@ class SubRecording:
                 f"debug_print inside the body of {self.what}", hint="return the value and print it after the loop",
                 where=source.user_line(),
             )  # fmt: skip
+        for node in self.builder.nodes[self.first_node :]:
+            if node.op.effect:
+                raise UnsupportedError(
+                    f"a random draw inside the body of {self.what}", hint="draw before it, for all steps at once",
+                    where=node.where,
+                )  # fmt: skip
         numbers = self._computed(outputs)
         return cut_fusion(self.builder.values, self._needed(numbers), numbers, self.recorder.simplify)
 

@@ -1,7 +1,4 @@
-"""The builder of a trace: adds the names of operands to requirements on extents.
-
-Must not know: ops, NumPy's functions.
-"""
+"""The builder of a trace: adds the names of operands to requirements on extents."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ class TraceBuilder(FusionBuilder):
         numbers = super().node(*arguments, **keywords)
         node = self.nodes[-1]
         self.makers.update(dict.fromkeys(numbers, node))
-        is_random = isinstance(node.op, Pointwise) and node.op.varies
+        is_random = node.op.effect or (isinstance(node.op, Pointwise) and node.op.varies)
         if not is_random and all(value in self.independent for value in node.inputs):
             self.independent.update(numbers)
             if self.of_state and self._reads_state(node):

@@ -3,8 +3,6 @@
 A name stands for a NumPy array. Names that share memory form a tree: a view knows its base name and the step that
 leads from the base to the view, and the root name owns the memory. A write through any name advances the version of
 the memory. A name with an older version reads its elements from its base again.
-
-Must not know: how operations are recorded, NumPy's functions.
 """
 
 from __future__ import annotations
