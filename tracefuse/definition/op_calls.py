@@ -27,9 +27,9 @@ from tracefuse.ir.axes import normalize_axes, normalize_axis
 from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.extents import Expression, Extent
 from tracefuse.ir.fusion import Op, Operand, Shape, SubFusion
+from tracefuse.ir.library_kinds import ARRAYS, WholeArrayOp
 from tracefuse.ir.op_kinds import check_domain
 from tracefuse.ir.printing import data_operands, moved_types, predicted_types
-from tracefuse.ir.whole_array_op import ARRAYS, WholeArrayOp
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
 from tracefuse.ops.loop_ops import CONTROL_FLOW
 
@@ -39,7 +39,6 @@ ALIASES = {
     "mod": "fmod",
     "bitwise_left_shift": "left_shift",
     "bitwise_right_shift": "right_shift",
-    "index_select": "take",
 }
 
 

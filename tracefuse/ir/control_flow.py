@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tracefuse.ir.fusion import Attributes, Require, Shape, SubFusion
-from tracefuse.ir.op_kinds import Library
+from tracefuse.ir.library_kinds import Library
 
 Evaluate: TypeAlias = Callable[[SubFusion, Sequence[Any]], Sequence[Any]]
 """Computes the outputs of a sub-fusion from the operands of the op."""
