@@ -40,9 +40,14 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
 def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
     """Records a call of a NumPy function that is not a ufunc. Raises UnsupportedError with a hint for others.
 
-    A call that cannot be recorded is a step of the prologue if it depends on captured state alone. Else it is repeated
-    with the elements of those operands that depend on no argument.
+    A call that cannot be recorded is a step of the prologue if it depends on captured state alone, and so is a call of
+    a function on whole arrays, as of np.linalg: it costs more than to compare what it reads. Else a call that cannot
+    be recorded is repeated with the elements of those operands that depend on no argument.
     """
+    if function in whole_array_calls.FUNCTIONS:
+        result = call_on_state(function, arguments, keywords)
+        if result is not NOT_OF_STATE:
+            return result
     try:
         return _recorded(function, arguments, keywords)
     except (UnsupportedError, TypeError) as error:
@@ -62,8 +67,6 @@ def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> A
 def _with_known_elements(values: Any) -> Any:
     """Nested values with traced ones replaced by their elements where these are known; None where none is."""
     if isinstance(values, Traced):
-        if values.number in values.recorder.builder.of_state:
-            return values.recorder.contents.ask(values.number, "the elements of an array")
         return values.recorder.contents.of(values.number, None)
     if isinstance(values, dict):
         inner = _with_known_elements(list(values.values()))

@@ -13,6 +13,7 @@ from typing import Any
 from tracefuse.frontend.numpy_api import norms, special_functions
 from tracefuse.frontend.numpy_api.whole_array_calls import call_whole, implementation_of
 from tracefuse.frontend.tracer.assignment import holds_traced
+from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced_ops import located, missing
 from tracefuse.ops.scipy_functions import BY_PATH
@@ -76,6 +77,9 @@ def _twin(path: str, function: Any) -> Callable[..., Any]:
     def call(*arguments: Any, **keywords: Any) -> Any:
         if not (holds_traced((arguments, keywords)) or any(isinstance(v, SymbolicSize) for v in keywords.values())):
             return function(*arguments, **keywords)
+        result = call_on_state(function, arguments, keywords)
+        if result is not NOT_OF_STATE:
+            return result
         if not made:
             made.append(located(_OWN[path] if path in _OWN else implementation_of(BY_PATH[path], function)))
         return made[0](*arguments, **keywords)

@@ -129,23 +129,6 @@ class Recorder(Assumptions):
             return traced
         return self.traced_type(self, found.number)
 
-    def prologue_result(self, value: Any, name: str) -> Any:
-        """Adds a result of the prologue as an input: an array, a NumPy scalar or a Python number."""
-        where = source.user_line()
-        if type(value) in (int, float, complex):
-            kind = type(value).__name__
-            number_type = {"int": dtypes.int64, "float": dtypes.float64, "complex": dtypes.complex128}[kind]
-            result = self.scalar_argument(value, number_type, kind, name, where)
-        else:
-            result = self.tensor_argument(value.shape, arrays.dtype_of_array(value), name, where)
-            result.memory = None
-        number = self.builder.inputs[-1]
-        if self.builder.values[number].is_tensor:
-            self.contents.add_axes(number)
-        self.builder.add_constant(number, value, is_state=True)
-        self.contents.add_result(number, value)
-        return result
-
     def require_device(self, device: Any) -> None:
         """Checks the `device=` of a creation function against the arguments.
 
