@@ -155,7 +155,7 @@ class Tracer(ArrayMethods):
 
     @property
     def at(self) -> NoReturn:
-        raise traced_ops.missing("x.at[...]", "write np.where(condition, value, x)")
+        raise traced_ops.missing("x.at[...]", "copy the array and assign: y = x.copy(); y[index] = value")
 
     @property
     def device(self) -> str:
@@ -241,10 +241,10 @@ class Tracer(ArrayMethods):
 
     # -- operations that need elements --------------------------------------------------------------------------------
 
-    def _needs_elements(self, operation: str, instead: str) -> TraceError:
+    def _needs_elements(self, operation: str, instead: str, of: str = replacements.ONE_ARRAY) -> TraceError:
         names = self.recorder.depends_on(self.number)
         depends = f", which depends on {', '.join(names)}" if names else ""
-        return TraceError(f"{operation} of a traced array{depends}", hint=instead, where=source.user_line())
+        return TraceError(f"{operation} of {of}{depends}", hint=instead, where=source.user_line())
 
     def _number_or_raise(self, operation: str, convert: Callable[[Any], Any], instead: str) -> Any:
         """Returns `convert(elements)`, guarded; raises if the elements depend on array arguments."""
@@ -300,7 +300,7 @@ class Tracer(ArrayMethods):
         caller = sys._getframe(1).f_code
         if caller.co_name == "deferring_binary_op" or caller.co_filename.endswith("array_methods.py"):
             raise AttributeError("__jax_array__")
-        error = self._needs_elements("a jax.numpy function", "use the function of np or of tracefuse.xp")
+        error = self._needs_elements(*replacements.of_jax())
         # Not a TypeError, which JAX would replace.
         raise UnsupportedError(error.message, hint=error.hint, where=error.where)
 

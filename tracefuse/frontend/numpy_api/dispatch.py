@@ -40,11 +40,11 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
 def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
     """Records a call of a NumPy function that is not a ufunc. Raises UnsupportedError with a hint for others.
 
-    A call that cannot be recorded is a step of the prologue if it depends on captured state alone, and so is a call of
-    a function on whole arrays, as of np.linalg: it costs more than to compare what it reads. Else a call that cannot
-    be recorded is repeated with the elements of those operands that depend on no argument.
+    A library function of captured state alone is a step of the prologue: it runs again only when that state changes.
+    A call that cannot be recorded is a step of the prologue if it depends on captured state alone. Else it is repeated
+    with the elements of those operands that depend on no argument.
     """
-    if function in whole_array_calls.FUNCTIONS:
+    if function in whole_array_calls.LIBRARY_FUNCTIONS:
         result = call_on_state(function, arguments, keywords)
         if result is not NOT_OF_STATE:
             return result
