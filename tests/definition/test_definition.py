@@ -1,3 +1,5 @@
+"""Tests FusionDefinition: recording, printing, execution, segments and repro scripts."""
+
 from __future__ import annotations
 
 import gc

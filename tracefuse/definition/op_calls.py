@@ -37,7 +37,6 @@ ALIASES = {
     "mod": "fmod",
     "bitwise_left_shift": "left_shift",
     "bitwise_right_shift": "right_shift",
-    "index_select": "take",
 }
 
 

@@ -50,7 +50,7 @@ def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> A
             return result
     try:
         return _recorded(function, arguments, keywords)
-    except UnsupportedError as error:
+    except (UnsupportedError, TypeError) as error:
         refusal = error
     result = call_on_state(function, arguments, keywords)
     if result is not NOT_OF_STATE:
@@ -60,7 +60,7 @@ def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> A
         raise refusal
     try:
         return function(*known[0], **known[1])
-    except UnsupportedError:
+    except (UnsupportedError, TypeError):
         raise refusal from None
 
 
