@@ -1,4 +1,6 @@
-"""Compares every function with NumPy over types, kinds of operand and parameters: `python tests/soak_types.py [name ...]`.
+"""Compares every function with NumPy over types, kinds of operand and parameters.
+
+Run it as `python tests/soak_types.py [name ...]`.
 
 Prints the differences by class, the largest first: the function, what differs, how many cases, one of them. Names
 select generators of tests/type_cases.py, as `of_methods`; `cpu` runs the covering sample as compiled kernels. All of
@@ -35,7 +37,9 @@ def main(names: Sequence[str]) -> None:
     for key, count in counts.most_common():
         reason, name, what = key
         print(f"{count:6} {reason or name + ': ' + what}   as {samples[key].name}{samples[key].told}")
-    print(f"{sum(counts.values())} of {total} cases differ; {sum(c for k, c in counts.items() if not k[0])} unexplained")
+    print(
+        f"{sum(counts.values())} of {total} cases differ; {sum(c for k, c in counts.items() if not k[0])} unexplained"
+    )
 
 
 if __name__ == "__main__":

@@ -32,6 +32,8 @@ OPERATORS: tuple[Callable[[Any, Any], Any], ...] = (
     operator.le, operator.eq, operator.ne, operator.gt, operator.ge,
 )  # fmt: skip
 NUMBERS = (True, 2, -1, 0.1, 300, 1e5, 2 - 1j, 2049.0000001)
+
+
 def first(dtype: str) -> Any:
     kind, values = np.dtype(dtype).kind, [True, False, True, False, True, True]
     if kind in "iu":
@@ -195,7 +197,9 @@ def with_kinds() -> Iterator[Case]:
         if isinstance(function, np.ufunc) and (function.nin != 2 or function.signature):
             continue
         for (one, make_one), (two, make_two) in itertools.product(KINDS.items(), repeat=2):
-            if {one, two} <= {"number", "list"} or (function is operator.matmul and not {one, two} <= {"array", "list"}):
+            if {one, two} <= {"number", "list"} or (
+                function is operator.matmul and not {one, two} <= {"array", "list"}
+            ):
                 continue
             for a, b in itertools.product(FEW_TYPES, repeat=2):
                 told = (a, one, b, two)
@@ -229,7 +233,14 @@ def of_methods() -> Iterator[Case]:
         for dtype in TYPES:
             for shape in ((6,), (2, 3), (0, 3)):
                 x = np.resize(SECOND[dtype], shape)
-                for more in ({}, {"axis": -1}, {"axis": None}, {"keepdims": True}, {"dtype": "float32"}, {"initial": 1}):
+                for more in (
+                    {},
+                    {"axis": -1},
+                    {"axis": None},
+                    {"keepdims": True},
+                    {"dtype": "float32"},
+                    {"initial": 1},
+                ):
                     call = lambda x, u=ufunc, m=more: u.reduce(x, **m)  # noqa: E731
                     yield Case(f"{name}.reduce", (dtype, shape, more), call, (x,))
                 for more in ({}, {"axis": -1}, {"dtype": "int64"}):
@@ -268,7 +279,7 @@ def of_functions() -> Iterator[Case]:
     cast: dict[tuple[str, str], Any] = {}
     for name, calls in numpy_samples.SAMPLES.items():
         for text in calls:
-            names = [n for n in numpy_samples.used(text) if n != "J" or "J" == text.partition("(")[2][:1]]
+            names = [n for n in numpy_samples.used(text) if n != "J" or text.partition("(")[2][:1] == "J"]
             call = eval(f"lambda {', '.join(names)}: {text}", {"np": np, **numpy_samples.NAMES})
             for dtype in TYPES:
                 for one in names:
