@@ -83,7 +83,7 @@ WITHOUT = {
     "fresh_seed": "another value in each call",
     "grouped_mm": "jax has ragged_dot, with sizes and not offsets; compared with NumPy",
     **dict.fromkeys(
-        ("scatter", "slice_scatter", "index_put_accumulate"), "methods of x.at in jax, compared with NumPy"
+        ("scatter", "slice_scatter", "index_put", "index_put_accumulate"), "methods of x.at in jax, compared with NumPy"
     ),
 }
 """Rows that no table compares, with the reason."""

@@ -227,6 +227,13 @@ MAKERS: dict[str, Maker] = {
     "scatter": lambda fd, operands, dtype: [
         fd.ops.scatter(operands[0], fd.ops.argsort(operands[1], 1), operands[1], 1)
     ],
+    "index_put": lambda fd, operands, dtype: [
+        fd.ops.index_put(
+            operands[0], fd.ops.index_select(fd.ops.argsort(operands[1], 0), fd.ops.full([], 0, DataType.Int), 1),
+            operands[1], how,
+        )
+        for how in ("assign", "add")
+    ],
     "index_put_accumulate": lambda fd, operands, dtype: [
         fd.ops.index_put_accumulate(
             operands[0], fd.ops.index_select(fd.ops.argsort(operands[1], 0), fd.ops.full([], 0, DataType.Int), 1),
@@ -388,6 +395,7 @@ def test_rows_of_arrays_without_elements(backend: str, kind: type[Op]) -> None:
                     "where",
                     "take_along_axis",
                     "take",
+                    "index_put",
                     "index_put_accumulate",
                     "grouped_mm",
                 ):

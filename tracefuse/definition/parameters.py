@@ -272,6 +272,13 @@ def _one_of(*choices: int) -> Callable[[Any, Any], Any]:
     return read_choice
 
 
+def _row_update(recording: Any, value: Any) -> str:
+    ufunc = getattr(np, value, None) if isinstance(value, str) else None
+    if value != "assign" and not (isinstance(ufunc, np.ufunc) and (ufunc.nin, ufunc.nout) == (2, 1)):
+        raise Refused(value)
+    return str(value)
+
+
 def _arguments(recording: Any, value: Any) -> Any:
     if not isinstance(value, list | tuple):
         raise Refused(value)
@@ -332,6 +339,7 @@ _NAMES: tuple[tuple[Kind, str], ...] = (
     (DTYPE, "dtype compute"),
     (PAIRS, "groups"),
     (Kind("0 or 1", _one_of(0, 1)), "half"),
+    (Kind("'assign', or the name of a NumPy ufunc of two operands, such as 'maximum'", _row_update), "how"),
     (ARRAY, "array"),
     (PREDICATE, "merge"),
     (ARGUMENTS, "inputs reference_outputs"),

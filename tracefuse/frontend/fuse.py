@@ -34,7 +34,12 @@ from tracefuse.frontend.calls.call import CallArguments, Signature
 from tracefuse.frontend.calls.fast_path import NOT_APPLICABLE, call_signature, write_fast_path
 from tracefuse.frontend.calls.output_buffers import output_buffers, write_into
 from tracefuse.frontend.calls.retraces import explain_new_key, explain_retrace, keys_of
-from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves
+from tracefuse.frontend.calls.shared_arguments import (
+    check_no_overlap,
+    check_numbers_apart,
+    find_shared_leaves,
+    store_updated_numbers,
+)
 from tracefuse.frontend.calls.trace_entry import Entry, assemble_result, match_arguments, run_with_prints
 from tracefuse.frontend.numpy_api.creation import recording
 from tracefuse.frontend.trace_cache import TraceCache
@@ -169,6 +174,7 @@ class FusedFunction(Generic[P, R]):
                 if same:
                     entry, arguments = self._find_or_trace(call, options, bound, same)
                 check_no_overlap(entry.trace, entry.array_device, arguments)
+            check_numbers_apart(entry.trace, call.leaves)
             return entry, arguments
 
     def _find_or_trace(
@@ -245,19 +251,22 @@ class FusedFunction(Generic[P, R]):
             arrays.check_can_change(entry.kind, "out=")
             enter = arrays.entering(entry.kind)
             native_buffers = [None if array is None else enter(array) for array in buffers]
+            native_buffers += [None] * len(entry.trace.updated_numbers)
         if entry.trace.prints:
             outputs = run_with_prints(entry, arguments, native_buffers)
         else:
             executable = entry.executable
             outputs = [] if executable is None else executable(arguments, native_buffers, use.donated, use.kept)
         arrays.hold(entry.kind, arguments)
+        outputs = store_updated_numbers(entry.trace, call.leaves, outputs)
         if entry.kind != "numpy":
             outputs = list(map(arrays.leaving(entry.kind), outputs))
         if buffers is not None:
             outputs = [out if buffer is None else buffer for out, buffer in zip(outputs, buffers, strict=True)]
         if entry.single:
             return outputs[0]
-        return assemble_result(entry, [leaf.value for leaf in call.leaves], arguments, outputs)
+        leaves = [leaf.value if leaf.array is None else leaf.array for leaf in call.leaves]
+        return assemble_result(entry, leaves, arguments, outputs)
 
     def _output_buffer_use(self, entry: Entry, call: CallArguments, buffers: list[Any] | None) -> OutputBufferUse:
         """Which outputs of a call have a buffer, and which of its arguments are donated."""

@@ -18,6 +18,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.frontend.numpy_api import cupy_hook, dispatch, replacements, ufuncs
+from tracefuse.frontend.numpy_api.flat_elements import FlatElements
 from tracefuse.frontend.numpy_api.methods import ArrayMethods
 from tracefuse.frontend.tracer import arithmetic, assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
@@ -122,8 +123,12 @@ class Tracer(ArrayMethods):
         self.imag[...] = value
 
     @property
-    def flat(self) -> NoReturn:
-        raise traced_ops.missing("x.flat", "use x.reshape(-1)")
+    def flat(self) -> FlatElements:
+        return FlatElements(self)
+
+    @flat.setter
+    def flat(self, value: Any) -> None:
+        FlatElements(self)[...] = value
 
     @property
     def at(self) -> NoReturn:

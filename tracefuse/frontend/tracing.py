@@ -73,7 +73,8 @@ class Trace:
     fusion the position of its leaf, or -(k + 1) for the k-th capture. statics: the state that the function read, to be
     compared at every call. results: the origin of each leaf of the result. structure: the pytree of the result. device:
     the GPU of the arguments or of `device=`, or None. prints: the values that a call prints. sizes: extents and scalars
-    of the traced call. pairs: places that must lead to the same object at every call.
+    of the traced call. pairs: places that must lead to the same object at every call. updated_numbers: the leaves of
+    0-d arrays that the function updates in place; the last outputs that are returned are their new values.
     """
 
     fusion: Fusion
@@ -89,6 +90,7 @@ class Trace:
     prints: tuple[Print, ...] = ()
     sizes: Mapping[int, Any] = field(default_factory=dict)
     pairs: tuple[tuple[Place, Place], ...] = ()
+    updated_numbers: tuple[int, ...] = ()
 
     def facts(self, arguments: Sequence[Any]) -> dict[int, Any]:
         """Extents and scalars of a call, for arguments in the order of the fusion's inputs."""
@@ -171,7 +173,7 @@ def trace(
             raise not_a_function(function, name)
         result_leaves, structure = pytrees.flatten(result)
         results = tuple(_record_result(recorder, leaf, inputs) for leaf in result_leaves)
-        _update_arguments(recorder)
+        updated_numbers = _update_arguments(recorder, inputs)
         prints = printed(recorder)
         closed_over = [capture.array for capture in recorder.captures.values()]
         state = captures.state_of(function, bound, closed_over, names)
@@ -185,7 +187,7 @@ def trace(
     return Trace(
         fusion, tuple(recorder.guards), tuple(recorder.scalar_guards), sources, captured, tuple(state.plain), results,
         structure, tuple(leaf.path for leaf in leaves), recorder.device, prints,
-        dict(recorder.hints), tuple(state.pairs),
+        dict(recorder.hints), tuple(state.pairs), updated_numbers,
     )  # fmt: skip
 
 
@@ -258,8 +260,8 @@ def _record_inputs(
         else:
             value = leaf.value.item() if isinstance(leaf.value, np.generic) else leaf.value
             traced = recorder.scalar_argument(value, leaf.dtype, leaf.weak, leaf.path, where)
-            if leaf.of_array:
-                traced.memory = Memory(leaf.path)
+            if leaf.array is not None:
+                traced.memory = Memory(leaf.path, traced.number)
         inputs.numbers[recorder.builder.inputs[-1]] = position
         inputs.values.append(traced)
     return inputs
@@ -289,13 +291,22 @@ def _record_result(recorder: Recorder, leaf: Any, inputs: _Inputs) -> ResultLeaf
     return OutputLeaf(len(recorder.builder.outputs) - 1)
 
 
-def _update_arguments(recorder: Recorder) -> None:
-    """Adds an aliased output for each argument that was updated in place, after all other outputs."""
+def _update_arguments(recorder: Recorder, inputs: _Inputs) -> tuple[int, ...]:
+    """Adds an output for each argument that was updated in place, after all other outputs; aliased for arrays.
+
+    Returns the leaves of updated arguments without axes, in the order of their outputs.
+    """
     builder = recorder.builder
+    numbers = [argument for argument in recorder.updated if not builder.values[argument].is_tensor]
+    for argument in numbers:
+        builder.output(traced_ops.copy(traced_ops.as_tensor(recorder.updated[argument])).number)
     for argument, traced in recorder.updated.items():
+        if argument in numbers:
+            continue
         if traced.number in builder.inputs or traced.number in builder.outputs:
             traced = traced_ops.copy(traced)
         builder.output(traced.number, argument)
+    return tuple(inputs.numbers[argument] for argument in numbers)
 
 
 def _collect_captures(recorder: Recorder, state: State) -> tuple[tuple[Captured, ...], dict[int, int]]:

@@ -22,8 +22,8 @@ class Leaf(NamedTuple):
     """A classified leaf of the arguments.
 
     kind: "array", "scalar" or "static". key: its contribution to the call signature. path: the Python expression that
-    names the leaf, such as `params['w']`. weak: the kind of a Python scalar in type promotion. of_array: the scalar is
-    the value of a 0-d array, which an in-place operation would update.
+    names the leaf, such as `params['w']`. weak: the kind of a Python scalar in type promotion. array: a scalar's 0-d
+    array, which an in-place operation updates.
     """
 
     kind: str
@@ -32,7 +32,7 @@ class Leaf(NamedTuple):
     value: Any
     dtype: DType | None = None
     weak: str | None = None
-    of_array: bool = False
+    array: Any = None
 
 
 def array_key(value: Any, dtype: DType) -> tuple[Any, ...]:
@@ -50,7 +50,7 @@ def classify(value: Any, path: str) -> Leaf:
     if kind is not None:
         dtype = arrays.dtype_of_argument(value, path)
         if kind == "numpy" and not value.shape:
-            return Leaf("scalar", ("in an array", dtype), path, value[()], dtype, of_array=True)
+            return Leaf("scalar", ("in an array", dtype), path, value[()], dtype, array=value)
         return Leaf("array", array_key(value, dtype), path, value, dtype)
     if (isinstance(value, np.generic) and not isinstance(value, (float, complex))) or type(value) in _NUMPY_FLOATS:
         dtype = dtype_of(value.dtype)

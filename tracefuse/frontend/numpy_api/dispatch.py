@@ -8,6 +8,7 @@ from typing import Any
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.numpy_api import (
     calculus,
+    element_writes,
     elementwise,
     grids,
     moving_elements,
@@ -25,7 +26,7 @@ from tracefuse.frontend.tracer.traced_ops import missing
 
 _MODULES = (
     elementwise, reductions, shapes, moving_elements, products, nan_reductions, order_statistics,
-    calculus, grids, selection, norms,
+    calculus, grids, selection, norms, element_writes,
 )  # fmt: skip
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {

@@ -13,6 +13,7 @@ from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError
 from tracefuse.frontend.numpy_api import (
+    element_writes,
     elementwise,
     grids,
     moving_elements,
@@ -162,10 +163,10 @@ class ArrayMethods(Traced):
         return grids.compress(condition, self, axis, out)
 
     def fill(self, value: Any) -> None:
-        selection.copyto(self, value, "unsafe")
+        element_writes.copyto(self, value, "unsafe")
 
     def put(self, indices: Any, values: Any, mode: str = "raise") -> None:
-        selection.put(self, indices, values, mode)
+        element_writes.put(self, indices, values, mode)
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Any:
         self.recorder.require_device(device)

@@ -127,8 +127,37 @@ def holds_traced(values: Any) -> bool:
 # -- positions in arrays ----------------------------------------------------------------------------------------------
 
 
-def _scattered(target: Traced, arrays: Mapping[int, Any], together: bool, value: Any) -> Traced:
-    """Scatters elements to integer positions along some axes of `target`; the last write to a position wins."""
+def view_of(x: Traced, key: Any) -> Traced:
+    """Returns the view that the basic part of a key selects."""
+    parts = key if isinstance(key, tuple) else (key,)
+    known = _with_known_positions(x, parts) if any(is_mask(part) for part in parts) else key
+    return shaping.view_at(x, plan_of(known, x.extents, x.recorder))
+
+
+def combined_at(x: Traced, key: Any, value: Any, how: str) -> Traced | None:
+    """Returns x with elements at integer positions combined with a value by the ufunc `how`, once for each position.
+
+    Returns None for a key without integer arrays, which names no position twice.
+    """
+    parts = key if isinstance(key, tuple) else (key,)
+    if any(is_mask(part) for part in parts):
+        positions = _with_known_positions(x, parts)
+        if positions is None:
+            return None
+        key = positions
+    plan = plan_of(key, x.extents, x.recorder)
+    if not plan.arrays:
+        return None
+    target = shaping.view_at(x, plan)
+    axes = shaping.axes_of_arrays(plan, len(x.extents))
+    return _scattered(target, axes, plan.together, value, how)
+
+
+def _scattered(target: Traced, arrays: Mapping[int, Any], together: bool, value: Any, how: str = "assign") -> Traced:
+    """Writes elements to integer positions along some axes of `target`, in the order of the positions.
+
+    how: "assign", so that the last write to a position wins, or the ufunc that combines an element with a value.
+    """
     recorder, axes = target.recorder, list(arrays)
     sizes = recorder.sizes(target.extents)
     rest = [axis for axis in range(len(sizes)) if axis not in arrays]
@@ -141,13 +170,9 @@ def _scattered(target: Traced, arrays: Mapping[int, Any], together: bool, value:
     count, size = product(own), product(target.extents[axis] for axis in axes)
     rows = _moved(_moved(values, order), None, (count, *others))
     places = recorder.movement("reshape", [index], new_shape=(count,))
-    if others:
-        flags = (False, *[True] * len(others))
-        places = recorder.movement("broadcast", [places], is_broadcast_dim=flags)
-        places = recorder.movement("expand", [places], shape=(count, *others))
     moved = _moved(target, [*axes, *rest])
     data = _moved(moved, None, (size, *others))
-    written = recorder.library(REGISTRY["scatter"], [data, places, rows], dim=0)
+    written = recorder.library(REGISTRY["index_put"], [data, places, rows], how=how)
     back = [*axes, *rest]
     return _moved(_moved(written, None, moved.extents), sorted(range(len(back)), key=back.__getitem__))
 

@@ -60,7 +60,7 @@ def _not_traced(target: Any, result: Traced) -> UnsupportedError:
 
 
 def check_writable(target: Traced) -> None:
-    """Raises if `target` is read-only, captured, a 0-d array read as a number, or a view that may be a copy."""
+    """Raises if `target` is read-only, captured, or a view that may be a copy."""
     if target.read_only is not None:
         raise ReadOnlyError(
             f"in-place change of {target.read_only}, which is read-only",
@@ -69,13 +69,6 @@ def check_writable(target: Traced) -> None:
     owner = owner_of(target)
     if any(capture.number == owner.number for capture in target.recorder.captures.values()):
         raise of_captured(owner.value.name or "a captured array", source.user_line())
-    if target.memory is None:
-        return
-    if target.on_host:
-        raise UnsupportedError(
-            f"in-place change of {target.memory.argument}, an array without axes, which is read as a number",
-            hint="return the new value, or pass an array with one element", where=source.user_line(),
-        )  # fmt: skip
     if any(view.step is not None and view.step.depends_on_layout() for view in chain_of(target)):
         raise view_or_copy(target, "changed in place")
 
