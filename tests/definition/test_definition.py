@@ -244,6 +244,7 @@ MOVEMENTS: dict[str, Callable[[Any, Any], Any]] = {
     "roll": lambda fd, x: fd.ops.roll(x, 1, 0),
     "windows": lambda fd, x: fd.ops.windows(x, 1, 2),
     "take_along_axis": lambda fd, x: fd.ops.take_along_axis(x, fd.ops.cast(x, DataType.Int), 1),
+    "unless_empty": lambda fd, x: fd.ops.unless_empty(x, fd.ops.cast(x, DataType.Int), 1),
     "take": lambda fd, x: fd.ops.take(x, fd.ops.cast(x, DataType.Int), 1),
     "scatter": lambda fd, x: fd.ops.scatter(x, fd.ops.cast(x, DataType.Int), x, 1),
     "matmul": lambda fd, x: fd.ops.matmul(x, fd.ops.permute(x, [1, 0])),

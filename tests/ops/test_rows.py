@@ -216,6 +216,9 @@ MAKERS: dict[str, Maker] = {
     "take_along_axis": lambda fd, operands, dtype: [
         fd.ops.take_along_axis(operands[0], operands[2], 1), fd.ops.take_along_axis(operands[0], operands[2], 0)
     ],
+    "unless_empty": lambda fd, operands, dtype: [
+        fd.ops.unless_empty(fd.ops.sum(operands[0], [1], True, dtype), fd.ops.full([1, 1], 0, DataType.Int), 1)
+    ],
     "take": lambda fd, operands, dtype: [
         fd.ops.take(operands[0], operands[2], 1), fd.ops.take(operands[0], operands[2], 0)
     ],
@@ -395,6 +398,7 @@ def test_rows_of_arrays_without_elements(backend: str, kind: type[Op]) -> None:
                     "where",
                     "take_along_axis",
                     "take",
+                    "unless_empty",
                     "index_put",
                     "index_put_accumulate",
                     "grouped_mm",

@@ -274,9 +274,10 @@ def _one_of(*choices: int) -> Callable[[Any, Any], Any]:
 
 def _row_update(recording: Any, value: Any) -> str:
     ufunc = getattr(np, value, None) if isinstance(value, str) else None
-    if value != "assign" and not (isinstance(ufunc, np.ufunc) and (ufunc.nin, ufunc.nout) == (2, 1)):
+    is_binary = isinstance(ufunc, np.ufunc) and (ufunc.nin, ufunc.nout) == (2, 1)
+    if not isinstance(value, str) or (value != "assign" and not is_binary):
         raise Refused(value)
-    return str(value)
+    return value
 
 
 def _arguments(recording: Any, value: Any) -> Any:

@@ -342,7 +342,8 @@ class Movement(Op):
     pull(result coordinates, operand shapes, result shape, attributes, index_of) returns candidate sources: the first
     whose conditions hold is read; if none does, the element is the attribute `value`. `index_of(operand, coordinates)`
     returns the element of an index operand as an integer, wrapped once and clamped to the axis that it indexes.
-    data: the number of data operands, which precede the index operands; the result has the type of the data.
+    data: the number of data operands, which precede the index operands; the result has the type of the data. outside:
+    the message of a ShapeError for an index out of range; by default an OutOfRangeError names the index.
     resize: describes how the op changes the extents of single axes. regroups: the op merges and splits axes in
     row-major order, to the attribute `new_shape`. associative: the op may be applied to adjacent operands first, and
     then to the results.
@@ -352,6 +353,7 @@ class Movement(Op):
     pull: PullRule
     numpy: ReferenceFunction
     data: int | None = None
+    outside: str | None = None
     resize: ResizeRule | None = None
     regroups: bool = False
     associative: bool = False

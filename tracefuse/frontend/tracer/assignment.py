@@ -59,8 +59,8 @@ def getitem(x: Traced, key: Any) -> Any:
     positions = _with_known_positions(x, parts)
     if positions is not None:
         return shaping.getitem(x, positions)
-    view, mask, _ = _at_mask(x, parts)
-    return MaskedElements(x.recorder.traced_type(x.recorder, view.number), mask)
+    view, mask, first, count = _at_mask(x, parts)
+    return MaskedElements(x.recorder.traced_type(x.recorder, view.number), mask, first, count)
 
 
 def filling(value: Any, shape: Shape, dtype: DType, beside: Traced) -> Traced:
@@ -188,8 +188,8 @@ def _moved(x: Traced, order: Sequence[int] | None, shape: Shape | None = None) -
 # -- masks ------------------------------------------------------------------------------------------------------------
 
 
-def _at_mask(x: Traced, parts: Sequence[Any]) -> tuple[Traced, Traced, int]:
-    """Returns (the view that the rest of a key selects, the mask along its axes, the number of axes after them)."""
+def _at_mask(x: Traced, parts: Sequence[Any]) -> tuple[Traced, Traced, int, int]:
+    """Returns (the view that the rest of a key selects, the mask along its axes, the first of them, their number)."""
     (position, *more) = [k for k, part in enumerate(parts) if is_mask(part)]
     if more or any(is_array(part) for k, part in enumerate(parts) if k != position):
         raise UnsupportedError(
@@ -213,7 +213,7 @@ def _at_mask(x: Traced, parts: Sequence[Any]) -> tuple[Traced, Traced, int]:
         x.recorder.builder.require(extent, "==", own[first + axis], message, hint, source.user_line(), OutOfRangeError)
     flags = tuple(not first <= axis < first + rank for axis in range(len(own)))
     wide = x.recorder.movement("broadcast", [mask], is_broadcast_dim=flags) if any(flags) else mask
-    return view, wide, len(own) - first - rank
+    return view, wide, first, rank
 
 
 def _has_axes(value: Any) -> bool:
@@ -249,7 +249,8 @@ def _with_known_positions(x: Traced, parts: Sequence[Any]) -> tuple[Any, ...] | 
 
 
 def _assign_under_mask(x: Traced, parts: Sequence[Any], value: Any) -> None:
-    view, mask, after = _at_mask(x, parts)
+    view, mask, first, count = _at_mask(x, parts)
+    after = len(view.extents) - first - count
     dtype = view.value.dtype
     if isinstance(value, MaskedElements):
         if not value.has_mask(mask):

@@ -1,7 +1,7 @@
 """`x[mask]` for a mask of truth values: its length depends on data, so no traced array can hold the elements.
 
-The supported operations keep the elements in place: elementwise operations with scalars and with elements under the
-same mask, and assignments under that mask, as in `x[mask] *= 2` and `x[mask] = y[mask] + 1`. Everything else raises
+The elements stay in place. Supported are elementwise operations with scalars and with elements under the same mask,
+assignments under that mask, as in `x[mask] *= 2` and `x[mask] = y[mask] + 1`, and reductions. Everything else raises
 an error with the line that selected them.
 
 Must not know: keys, how an assignment is recorded.
@@ -16,34 +16,37 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tracefuse import source
 from tracefuse.errors import DtypeError, UnsupportedError
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer import masked_reductions
+from tracefuse.frontend.tracer.masked_reductions import MaskSelection
 
 
-class MaskedElements(NDArrayOperatorsMixin):
-    """The elements of `values` at which `mask`, of the same rank, is true."""
+class MaskedElements(MaskSelection, NDArrayOperatorsMixin):
+    """A selection with NumPy's operators, functions and methods."""
 
-    def __init__(self, values: Traced, mask: Traced) -> None:
-        self.values, self.mask = values, mask
-        self.line = source.user_line()
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.values.value.dtype.numpy
 
-    def refusal(self) -> UnsupportedError:
-        return UnsupportedError(
-            "indexing with a boolean mask: the size of the result depends on the data",
-            hint="write np.where(mask, x, other)", where=self.line,
-        )  # fmt: skip
+    def astype(
+        self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
+    ) -> Any:
+        values: Any = self.values
+        return self.with_values(values.astype(dtype, order, casting, subok, copy))
 
-    def has_mask(self, mask: Traced) -> bool:
-        """Whether the same mask selected these elements."""
-        return self.mask.recorder.builder.is_same_value(self.mask.number, mask.number)
+    def copy(self, order: str = "C") -> Any:
+        return self.with_values(self.values)
+
+    # -- elementwise operations ---------------------------------------------------------------------------------------
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
+        if ufunc is np.matmul and method == "__call__" and len(inputs) == 2:
+            return masked_reductions.dot(*inputs)
         if method != "__call__":
             raise self.refusal()
         targets = keywords.pop("out", None) or (None,)
         result = ufunc(*(self._beside(value) for value in inputs), **keywords)
         if targets[0] is None:
-            many = isinstance(result, tuple)
-            return tuple(MaskedElements(r, self.mask) for r in result) if many else MaskedElements(result, self.mask)
+            return tuple(map(self.with_values, result)) if isinstance(result, tuple) else self.with_values(result)
         (target,) = targets
         if target is not self or isinstance(result, tuple):
             raise self.refusal()
@@ -73,16 +76,31 @@ class MaskedElements(NDArrayOperatorsMixin):
             )  # fmt: skip
         return value
 
+    # -- reductions ---------------------------------------------------------------------------------------------------
+
+    def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:
+        name = masked_reductions.METHODS.get(function)
+        if name is None or not arguments or not isinstance(arguments[0], MaskedElements):
+            raise self.refusal()
+        return masked_reductions.REDUCTIONS[name](arguments[0], *arguments[1:], **keywords)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name in masked_reductions.REDUCTIONS and hasattr(np.ndarray, name):
+            return lambda *arguments, **keywords: masked_reductions.REDUCTIONS[name](self, *arguments, **keywords)
+        if name in ("size", "shape"):
+            raise UnsupportedError(
+                f"the {name} of elements under a boolean mask depends on the data",
+                hint="count the elements with np.count_nonzero(mask)", where=source.user_line(),
+            )  # fmt: skip
+        raise self.refusal()
+
     def _refuse(self, *arguments: Any, **keywords: Any) -> NoReturn:
         raise self.refusal()
 
-    __array_function__ = __array__ = __iter__ = __len__ = __bool__ = __getitem__ = __setitem__ = _refuse
+    __array__ = __iter__ = __len__ = __bool__ = __getitem__ = __setitem__ = _refuse
     __int__ = __float__ = __complex__ = __index__ = __contains__ = _refuse
-
-    def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise self.refusal()
 
     def __repr__(self) -> str:
         return f"elements of {self.values!r} under the mask {self.mask!r}"
