@@ -133,7 +133,12 @@ def _moment(function: Reduce, *, with_ddof: bool) -> Reduce:
         return _reduced(elements, axis, keepdims, out, lambda x, axes, mask: typed(x, axes, mask, dtype, options))
 
     def mean(
-        elements: MaskSelection, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, **more: Any
+        elements: MaskSelection,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: Any = False,
+        **more: Any,
     ) -> Any:
         return moment(elements, axis, dtype, out, 0, keepdims, **more)
 
