@@ -17,6 +17,7 @@ from tracefuse import pytrees, source
 from tracefuse.dtypes import dtype_of
 from tracefuse.dynamic.guard_failures import GuardFailure, first_failure
 from tracefuse.dynamic.guards import Guard
+from tracefuse.dynamic.layouts import STRIDE_NAME
 from tracefuse.errors import TraceError, TracefuseError
 from tracefuse.frontend.numpy_api import replacements
 from tracefuse.frontend.numpy_api.creation import recording
@@ -44,6 +45,7 @@ from tracefuse.generated_code import compile_expression
 from tracefuse.ir.extents import Symbol, python_text
 from tracefuse.ir.fusion import Fusion
 from tracefuse.runtime.argument_leaves import Leaf, array_key
+from tracefuse.runtime.devices import arrays
 
 Rebuild: TypeAlias = Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
@@ -123,8 +125,16 @@ class Trace:
             position, axis = axis_of[symbol.id]
             return f"a[{position}].shape[{axis}]"
 
+        def fact(symbol: Symbol) -> str:
+            match = STRIDE_NAME.fullmatch(symbol.name) if symbol.id is None else None
+            if match is None:
+                return name(symbol)
+            number, axis = map(int, match.groups())
+            itemsize = self.fusion.values[number].dtype.itemsize
+            return f"(a[{self.fusion.inputs.index(number)}].strides[{axis}] // {itemsize})"
+
         tests = dict.fromkeys(
-            f"{python_text(g.left, name)} {g.relation} {python_text(g.right, name)}" for g in self.guards
+            f"{python_text(g.left, fact)} {g.relation} {python_text(g.right, fact)}" for g in self.guards
         )
         return compile_expression("a", " and ".join(tests), "guards of a trace")
 
@@ -254,6 +264,7 @@ def _record_inputs(
         assert leaf.dtype is not None
         if leaf.kind == "array":
             traced = recorder.tensor_argument(leaf.value.shape, leaf.dtype, leaf.path, where)
+            recorder.add_layout(traced, arrays.element_strides(leaf.value))
             if not dynamic:
                 for extent in traced.extents:
                     recorder.pin(extent, "option dynamic=False")

@@ -102,7 +102,10 @@ class ArrayMethods(Traced):
         return elementwise.clip(self, min, max, out, **more)
 
     def copy(self, order: str = "C") -> Any:
-        return traced_ops.copy(self)
+        result = traced_ops.copy(self)
+        if order == "C":
+            result.layout = None
+        return result
 
     def conj(self) -> Any:
         return arithmetic.conjugate(self)

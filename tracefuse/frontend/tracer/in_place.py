@@ -14,7 +14,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.errors import DtypeError, ReadOnlyError, ShapeError, UnsupportedError
-from tracefuse.frontend.tracer.traced import Traced, view_or_copy
+from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.views import chain_of, owner_of, write_through
 from tracefuse.ops import REGISTRY, Pointwise
 
@@ -60,7 +60,9 @@ def _not_traced(target: Any, result: Traced) -> UnsupportedError:
 
 
 def check_writable(target: Traced) -> None:
-    """Raises if `target` is read-only, captured, or a view that may be a copy."""
+    """Raises if `target` is read-only or captured. Decides which of its bases are views."""
+    for view in reversed(chain_of(target)):
+        view.settle()
     if target.read_only is not None:
         raise ReadOnlyError(
             f"in-place change of {target.read_only}, which is read-only",
@@ -69,8 +71,6 @@ def check_writable(target: Traced) -> None:
     owner = owner_of(target)
     if any(capture.number == owner.number for capture in target.recorder.captures.values()):
         raise of_captured(owner.value.name or "a captured array", source.user_line())
-    if any(view.step is not None and view.step.depends_on_layout() for view in chain_of(target)):
-        raise view_or_copy(target, "changed in place")
 
 
 def _check_result(target: Traced, result: Traced) -> None:

@@ -125,8 +125,8 @@ def _moment(function: Reduce, *, with_ddof: bool) -> Reduce:
         return astype(wide, own)
 
     def moment(
-        elements: MaskSelection, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False,
-        **more: Any,
+        elements: MaskSelection, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0,
+        keepdims: Any = False, **more: Any,
     ) -> Any:  # fmt: skip
         refuse(function.__name__, **more)
         options = {"ddof": ddof} if with_ddof else {}
