@@ -346,7 +346,8 @@ class Movement(Op):
     the message of a ShapeError for an index out of range; by default an OutOfRangeError names the index.
     resize: describes how the op changes the extents of single axes. regroups: the op merges and splits axes in
     row-major order, to the attribute `new_shape`. associative: the op may be applied to adjacent operands first, and
-    then to the results.
+    then to the results. reads_slice: the result is a slice of the operand. writes_slice: the result is the first
+    operand with the second in the place of a slice.
     """
 
     shape: ShapeRule
@@ -357,6 +358,8 @@ class Movement(Op):
     resize: ResizeRule | None = None
     regroups: bool = False
     associative: bool = False
+    reads_slice: bool = False
+    writes_slice: bool = False
     kind: str = field(default="movement", init=False)
 
     def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:

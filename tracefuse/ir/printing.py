@@ -40,8 +40,17 @@ def definition_text(fusion: Fusion, name: str, vectors: Mapping[int, VectorValue
     lines = [f"def {name}(fd : FusionDefinition) -> None :"]
     printer = _Printer(fusion, vectors)
     lines.extend(f"    {line}" for line in printer.lines())
+    recorded = {number for node in fusion.nodes for number in node.outputs}
+    last = {owner: number for number, owner in fusion.aliases.items()}
     for number in fusion.outputs:
         owner = fusion.aliases.get(number)
+        if number in fusion.slice_updates:
+            node = fusion.slice_updates[number]
+            if not recorded.issuperset(node.outputs):
+                lines.append(f"    {printer.name(node.outputs[0])} = {_call(printer, node)}")
+            if owner is not None and last[owner] != number:
+                continue
+            number = node.outputs[0]
         alias = "" if owner is None else f", alias_input={printer.name(owner)}"
         lines.append(f"    fd.add_output({printer.name(number)}{alias})")
     if len(lines) == 1:
