@@ -81,7 +81,8 @@ def test_a_slice_that_is_read_at_other_places_goes_through_memory_of_its_size() 
     program = fuse(heat).host_program(np.ones((8, 9)), 0.5)
     assert len(instructions(heat, CopyBuffer)) == 1
     assert "ALLOCATE" in str(program)
-    assert "{6}" in str(program) and "{7}" in str(program)
+    assert "{6}" in str(program)
+    assert "{7}" in str(program)
 
 
 def test_a_slice_that_is_read_where_it_is_written_is_updated_in_place() -> None:

@@ -34,12 +34,7 @@ from tracefuse.frontend.calls.call import CallArguments, Signature
 from tracefuse.frontend.calls.fast_path import NOT_APPLICABLE, call_signature, write_fast_path
 from tracefuse.frontend.calls.output_buffers import output_buffers, write_into
 from tracefuse.frontend.calls.retraces import explain_new_key, explain_retrace, keys_of
-from tracefuse.frontend.calls.shared_arguments import (
-    check_no_overlap,
-    check_numbers_apart,
-    find_shared_leaves,
-    store_updated_numbers,
-)
+from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves, store_updated_numbers
 from tracefuse.frontend.calls.trace_entry import Entry, assemble_result, match_arguments, run_with_prints
 from tracefuse.frontend.numpy_api.creation import recording
 from tracefuse.frontend.trace_cache import TraceCache
@@ -173,8 +168,7 @@ class FusedFunction(Generic[P, R]):
                 same = find_shared_leaves(entry.trace, entry.array_device, arguments)
                 if same:
                     entry, arguments = self._find_or_trace(call, options, bound, same)
-                check_no_overlap(entry.trace, entry.array_device, arguments)
-            check_numbers_apart(entry.trace, call.leaves)
+            check_no_overlap(entry.trace, entry.array_device, arguments, call.leaves)
             return entry, arguments
 
     def _find_or_trace(
@@ -265,8 +259,7 @@ class FusedFunction(Generic[P, R]):
             outputs = [out if buffer is None else buffer for out, buffer in zip(outputs, buffers, strict=True)]
         if entry.single:
             return outputs[0]
-        leaves = [leaf.value if leaf.array is None else leaf.array for leaf in call.leaves]
-        return assemble_result(entry, leaves, arguments, outputs)
+        return assemble_result(entry, [leaf.object for leaf in call.leaves], arguments, outputs)
 
     def _output_buffer_use(self, entry: Entry, call: CallArguments, buffers: list[Any] | None) -> OutputBufferUse:
         """Which outputs of a call have a buffer, and which of its arguments are donated."""

@@ -183,9 +183,8 @@ def widened_sum(operand: DType, table: str) -> DType:
 class StatePart:
     """One variable of a reduction's state.
 
-    lift: its value for one element `a` at the row-major position `index` in the reduced axes. combine: scalar code over
-    the parts of the earlier state by name, and the parts of the later state with the prefix `later_`. initial: as for
-    `Reduction`. dtype: None for the type of the elements.
+    lift: its value for one element `a` at the row-major position `index` in the reduced axes. combine: code over the
+    parts of the earlier state by name, of the later one as `later_...`. initial: as for `Reduction`. dtype: or None.
     """
 
     name: str
@@ -202,9 +201,8 @@ class Reduction(Op):
     A reduction has three steps: lift (of an element), combine (associative) and final (of the state; `n` is the number
     of elements). combine: "add", "mul", "minimum", "maximum", "and", "or". initial: the neutral element,
     "lowest"/"highest" of the type, or None if an empty reduction is an error. A state of several variables has `parts`
-    instead of lift and combine; final then uses the names of the parts. A composite has `steps` instead: an expression
-    of other ops, which a kernel computes in several passes over a cached row; its reference implementation is one
-    function.
+    instead of lift and combine, whose names final uses. A composite has `steps` instead: an expression of other ops,
+    which a kernel computes in several passes over a cached row; its reference implementation is one function.
     decomposed: an equivalent expression of other ops, in the language of `steps`; it takes several passes, the op takes
     one. term: the code of one term, if the second of two parts is a sum of terms of the elements relative to the first
     part: `x` is the element, and `over` the result of the code `over` for the first part. Several elements and the sum
@@ -342,12 +340,10 @@ class Movement(Op):
     pull(result coordinates, operand shapes, result shape, attributes, index_of) returns candidate sources: the first
     whose conditions hold is read; if none does, the element is the attribute `value`. `index_of(operand, coordinates)`
     returns the element of an index operand as an integer, wrapped once and clamped to the axis that it indexes.
-    data: the number of data operands, which precede the index operands; the result has the type of the data. outside:
-    the message of a ShapeError for an index out of range; by default an OutOfRangeError names the index.
-    resize: describes how the op changes the extents of single axes. regroups: the op merges and splits axes in
-    row-major order, to the attribute `new_shape`. associative: the op may be applied to adjacent operands first, and
-    then to the results. reads_slice: the result is a slice of the operand. writes_slice: the result is the first
-    operand with the second in the place of a slice.
+    data: the number of data operands, which precede the index operands and type the result. outside: the message of a
+    ShapeError for an index out of range, in place of an OutOfRangeError. resize: how extents of single axes change.
+    regroups: it merges and splits axes in row-major order, to `new_shape`. associative: it may be applied to adjacent
+    operands first, then to the results. slices: "read", or "written": the second operand replaces a slice of the first.
     """
 
     shape: ShapeRule
@@ -358,8 +354,7 @@ class Movement(Op):
     resize: ResizeRule | None = None
     regroups: bool = False
     associative: bool = False
-    reads_slice: bool = False
-    writes_slice: bool = False
+    slices: str = ""
     kind: str = field(default="movement", init=False)
 
     def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:

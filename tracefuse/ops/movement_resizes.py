@@ -60,7 +60,7 @@ def _slice_resize(shapes: Sequence[Shape], attributes: Attributes) -> tuple[Resi
 
 
 slice = movement(
-    "slice", reads_slice=True, shape=_slice_shape, pull=_slice_pull, numpy=_slice_numpy, resize=_slice_resize,
+    "slice", slices="read", shape=_slice_shape, pull=_slice_pull, numpy=_slice_numpy, resize=_slice_resize,
     attributes=(("start_indices", ()), ("end_indices", ()), ("strides", ())),
     doc="Elements start, start + step, ... before end, on every axis.",
 )  # fmt: skip
@@ -103,7 +103,7 @@ def _slice_scatter_numpy(
 
 
 slice_scatter = movement(
-    "slice_scatter", shape=_slice_scatter_shape, pull=_slice_scatter_pull, numpy=_slice_scatter_numpy, arity=2, writes_slice=True,
+    "slice_scatter", shape=_slice_scatter_shape, pull=_slice_scatter_pull, numpy=_slice_scatter_numpy, arity=2, slices="written",
     attributes=(("start_indices", ()), ("end_indices", ()), ("strides", ())),
     doc="The first operand with the elements start, start + step, ... before end, on every axis, replaced by the second.",
 )  # fmt: skip

@@ -44,7 +44,7 @@ def reads_only_slice(part: Part, output: int, argument: int, is_slice: Callable[
     shape, reached = fusion.shape_of(output), set[int]()
     for node in fusion.nodes:
         if argument in node.inputs:
-            if not (isinstance(node.op, Movement) and node.op.reads_slice and is_slice(node)):
+            if not (isinstance(node.op, Movement) and node.op.slices == "read" and is_slice(node)):
                 return False
         elif reached.isdisjoint(node.inputs):
             continue

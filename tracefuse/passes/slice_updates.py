@@ -53,7 +53,7 @@ def _slices_written(fusion: Fusion, value: int, owner: int) -> Sequence[Node]:
     nodes: list[Node] = []
     while value != owner:
         node = producers.get(value)
-        is_slice = node is not None and isinstance(node.op, Movement) and node.op.writes_slice
+        is_slice = node is not None and isinstance(node.op, Movement) and node.op.slices == "written"
         if node is None or not is_slice or len(nodes) == MOST_SLICES or fusion.outputs.count(value) > (not nodes):
             return ()
         first, second = node.operands

@@ -34,6 +34,11 @@ class Leaf(NamedTuple):
     weak: str | None = None
     array: Any = None
 
+    @property
+    def object(self) -> Any:
+        """The object that the caller passed."""
+        return self.value if self.array is None else self.array
+
 
 def array_key(value: Any, dtype: DType) -> tuple[Any, ...]:
     """Returns the key of an array: its dtype, rank and the axes of extent 1."""

@@ -31,8 +31,11 @@ def find_shared_leaves(traced: Trace, device: ArrayDevice, arguments: Sequence[A
     return same
 
 
-def check_no_overlap(traced: Trace, device: ArrayDevice, arguments: Sequence[Any]) -> None:
+def check_no_overlap(traced: Trace, device: ArrayDevice, arguments: Sequence[Any], leaves: Sequence[Leaf]) -> None:
     """Raises UnsupportedError if an argument that is updated in place shares bytes with another input."""
+    _check_numbers_apart(traced, leaves)
+    if not traced.fusion.aliases:
+        return
     spans: Mapping[int, Span] = {
         number: span(device, array)
         for number, array in zip(traced.fusion.inputs, arguments, strict=True)
@@ -47,14 +50,14 @@ def check_no_overlap(traced: Trace, device: ArrayDevice, arguments: Sequence[Any
                 )
 
 
-def check_numbers_apart(traced: Trace, leaves: Sequence[Leaf]) -> None:
+def _check_numbers_apart(traced: Trace, leaves: Sequence[Leaf]) -> None:
     """Raises UnsupportedError if a 0-d array that is updated in place shares bytes with another argument."""
     for position in traced.updated_numbers:
         changed = leaves[position]
         if not changed.array.flags.writeable:
             raise ReadOnlyError(f"{changed.path}, which is updated in place, is read-only", hint="pass x.copy()")
         for other in leaves:
-            array = other.value if other.array is None else other.array
+            array = other.object
             if other is not changed and isinstance(array, np.ndarray) and np.may_share_memory(array, changed.array):
                 raise UnsupportedError(
                     f"{changed.path} is changed in place and {other.path} lies in the same memory",
