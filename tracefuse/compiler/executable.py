@@ -4,7 +4,7 @@ FUSION_PASSES rewrite the fusion, the partitioner splits it into segments, and t
 that calls bring. An Executable keeps the resulting plans and runs the first one whose layouts and guards fit the call.
 The origin of the fusion, a trace or a definition, makes no difference.
 
-Must not know: tracing, user functions.
+Must not know: tracing.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 A call tries the plans in order; each one tests the arguments itself. The plan that ran last comes first, since sizes
 that changed once tend to stay.
-
-Must not know: how a plan is built or chosen.
 """
 
 from __future__ import annotations

@@ -63,7 +63,9 @@ class Explanation:
     """How one call is compiled. str() is a report; the fields are for programs.
 
     sizes: extent values by id. captured: captured arrays, as Python expressions. traced: the guards of the trace.
-    retraced: the guard failure that caused a new trace, or "".
+    retraced: the guard failure that caused a new trace, or "". prologue: the steps that depend on captured arrays
+    alone, and the bytes that decide whether they run. compared: the arrays that bypassed recording, with the bytes that
+    each call compares.
     """
 
     plan: Plan
@@ -71,6 +73,8 @@ class Explanation:
     captured: tuple[str, ...] = ()
     traced: tuple[str, ...] = ()
     retraced: str = ""
+    prologue: tuple[str, ...] = ()
+    compared: tuple[str, ...] = ()
 
     @property
     def segmentation(self) -> Segmentation:
@@ -98,7 +102,7 @@ class Explanation:
         return tuple(map(str, self.plan.guards))
 
     @property
-    def missed(self) -> str:
+    def guard_failures(self) -> str:
         """The guard failure, and what changed, if the call caused a new trace or plan; "" at the first call."""
         return self.plan.cause or self.retraced
 
@@ -138,14 +142,14 @@ class Explanation:
         return slice_plans(self.plan, self.sizes)
 
     @cached_property
-    def computed_again(self) -> tuple[Mapping[int, int], ...]:
+    def recomputed(self) -> tuple[Mapping[int, int], ...]:
         """For each segment, the results of expensive ops that it recomputes, and at how many places."""
         return tuple(_count_recomputations(segment.part) for segment in self.plan.segments)
 
     def _recomputation_text(self) -> tuple[str, ...]:
         return tuple(
             f"segment {position}: T{value} at {count} places"
-            for position, counts in enumerate(self.computed_again)
+            for position, counts in enumerate(self.recomputed)
             for value, count in counts.items()
         )
 
@@ -181,9 +185,11 @@ class Explanation:
         for title, entries in (
             ("recomputed rather than stored:", self._recomputation_text()),
             ("captured (read at every call):", self.captured),
+            ("prologue (run again when captured contents differ):", self.prologue),
+            ("arrays that bypassed recording (compared at every call):", self.compared),
             ("guards of the trace (it is reused while these hold):", self.traced),
             ("guards (the plan is reused while these hold):", self.guards),
-            ("compiled again because:", (self.missed,) if self.missed else ()),
+            ("compiled again because:", (self.guard_failures,) if self.guard_failures else ()),
         ):
             if entries:
                 lines += ["", title, *(f"  {entry}" for entry in entries)]

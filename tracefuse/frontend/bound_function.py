@@ -1,7 +1,4 @@
-"""Python's object protocols for fused functions: bound methods, and lookup by name for pickle.
-
-Must not know: traces, keys, executables.
-"""
+"""Python's object protocols for fused functions: bound methods, and lookup by name for pickle."""
 
 from __future__ import annotations
 

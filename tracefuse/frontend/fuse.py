@@ -33,7 +33,7 @@ from tracefuse.frontend.bound_function import BoundFusedFunction, by_name, name_
 from tracefuse.frontend.calls.call import CallArguments, Signature
 from tracefuse.frontend.calls.fast_path import NOT_APPLICABLE, call_signature, write_fast_path
 from tracefuse.frontend.calls.output_buffers import output_buffers, write_into
-from tracefuse.frontend.calls.retraces import explain_new_key, explain_retrace, keys_of
+from tracefuse.frontend.calls.retraces import explain_new_key, explain_retrace, keys_of, unstable_state
 from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves, store_updated_numbers
 from tracefuse.frontend.calls.trace_entry import Entry, assemble_result, match_arguments, run_with_prints
 from tracefuse.frontend.numpy_api.creation import recording
@@ -49,6 +49,9 @@ from tracefuse.runtime.donated_arrays import DONORS, check_not_donated
 from tracefuse.runtime.host_text import HostProgram
 from tracefuse.runtime.memory.buffer_facts import OutputBufferUse
 from tracefuse.runtime.targets.resolution import resolve_target
+
+MOST_ATTEMPTS = 3
+"""Traces of one call: another thread may change captured state while the function is traced."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -189,25 +192,19 @@ class FusedFunction(Generic[P, R]):
         )
         if cause is not None:
             say(options, 1, lambda: str(cause))
-        entry = self._trace(call, options, bound, same)
-        entry.cause = cause
-        arguments = match_arguments(entry, call, bound)
-        if arguments is None:
-            raise self._unstable(entry, call, bound)
+        for _ in range(MOST_ATTEMPTS):
+            entry = self._trace(call, options, bound, same)
+            entry.cause = cause
+            arguments = match_arguments(entry, call, bound)
+            if arguments is not None:
+                break
+        else:
+            raise unstable_state(self.__qualname__, entry, call, bound)
         entry.before = entry.trace.facts(arguments)
         self._cache.add(key, entry)
         if cause is not None:
             self._cache.guard_failures.add(cause, warn=options.dynamic)
         return entry, arguments
-
-    def _unstable(self, entry: Entry, call: CallArguments, bound: Any) -> TraceError:
-        """The error for state that changes between two reads in a row."""
-        change = explain_retrace([entry], call, bound)
-        return TraceError(
-            f"state that {self.__qualname__} reads changes between two reads"
-            + ("" if change is None else f": {change}"),
-            hint="pass it as an argument",
-        )
 
     def _trace(self, call: CallArguments, options: Options, bound: Any, same: Mapping[int, int]) -> Entry:
         start = time.perf_counter()
@@ -216,7 +213,7 @@ class FusedFunction(Generic[P, R]):
         )
         if options.debug:
             say_trace(options, self.__qualname__, call.leaves, time.perf_counter() - start)
-        named = [(leaf.value, leaf.path) for leaf in call.leaves if leaf.kind == "array"]
+        named = [(leaf.value, leaf.path) for leaf in call.leaves if leaf.is_array]
         named += [(capture.array, capture.path) for capture in traced.captured]
         kind, device = arrays.place_of(named)
         if not named and traced.device is not None:
@@ -259,15 +256,13 @@ class FusedFunction(Generic[P, R]):
             outputs = [out if buffer is None else buffer for out, buffer in zip(outputs, buffers, strict=True)]
         if entry.single:
             return outputs[0]
-        return assemble_result(entry, [leaf.object for leaf in call.leaves], arguments, outputs)
+        return assemble_result(entry, [leaf.value for leaf in call.leaves], arguments, outputs)
 
     def _output_buffer_use(self, entry: Entry, call: CallArguments, buffers: list[Any] | None) -> OutputBufferUse:
         """Which outputs of a call have a buffer, and which of its arguments are donated."""
         if not self._signature.donated or entry.executable is None:
             return OutputBufferUse.of(buffers)
-        leaves = {
-            k for k, leaf in enumerate(call.leaves) if leaf.kind == "array" and self._signature.is_donated(leaf.path)
-        }
+        leaves = {k for k, leaf in enumerate(call.leaves) if leaf.is_array and self._signature.is_donated(leaf.path)}
         if leaves:
             arrays.check_can_donate(entry.kind)
         numbers = {origin: n for n, origin in zip(entry.trace.fusion.inputs, entry.trace.sources, strict=True)}
@@ -317,9 +312,13 @@ class FusedFunction(Generic[P, R]):
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """The segments and the reasons for their boundaries, captured arrays, guards and memory; nothing runs."""
         entry, arguments = self._entry_for_inspection(args, kwargs)
-        captured = tuple(capture.path for capture in entry.trace.captured)
-        traced = tuple(map(str, (*entry.trace.guards, *entry.trace.scalar_guards)))
-        return Explanation(*self._place(entry).plan_for(arguments), captured, traced, str(entry.cause or ""))
+        trace = entry.trace
+        captured = tuple(capture.path for capture in trace.captured)
+        traced = tuple(map(str, (*trace.guards, *trace.scalar_guards)))
+        steps = () if trace.prologue is None else trace.prologue.listing()
+        compared = tuple(f"{array.place.path}: {array.nbytes} bytes" for array in trace.bypassed)
+        plan, sizes = self._place(entry).plan_for(arguments)
+        return Explanation(plan, sizes, captured, traced, str(entry.cause or ""), steps, compared)
 
     @source.hides_own_frames
     def concretization(self, *args: Any, **kwargs: Any) -> Concretization:

@@ -1,7 +1,4 @@
-"""The traces of one fused function, and the fast paths that lead to them.
-
-Must not know: how a function is traced or called.
-"""
+"""The traces of one fused function, and the fast paths that lead to them."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from tracefuse.compiler.placed_fusion import CacheInfo
 from tracefuse.compiler.plan_cache import PlanCache
 from tracefuse.config import Options
 from tracefuse.dynamic.guard_failures import FailureCounts
-from tracefuse.frontend.calls.fast_path import FastPath
+from tracefuse.frontend.calls.fast_path import FastPath, ScalarsRead
 from tracefuse.frontend.calls.trace_entry import Entry
 
 MOST_TRACES = 64
@@ -38,7 +35,7 @@ class TraceCache:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.recent: tuple[int, PlanCache[Any]] | None = None
+        self.recent: tuple[int, PlanCache[Any] | ScalarsRead] | None = None
         self.fast_paths: BoundedTable[tuple[Any, ...], list[FastPath]] = BoundedTable(MOST_KEYS)
         self.guard_failures = FailureCounts()
         self.hits = 0

@@ -3,12 +3,12 @@
 It has ndarray's operators, methods (`frontend/numpy_api/methods.py`) and attributes, and implements the protocols of
 NumPy, CuPy and the array API; each of them records ops. An operation that needs the elements themselves (`bool()`,
 `float()`, `np.asarray`) raises with the user's line.
-
-Must not know: how a fused function is compiled or called.
 """
 
 from __future__ import annotations
 
+import functools
+import operator
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NoReturn
@@ -16,19 +16,24 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from tracefuse import source
-from tracefuse.errors import TraceError, UnsupportedError
-from tracefuse.frontend.numpy_api import cupy_hook, dispatch, replacements, ufuncs
+from tracefuse.errors import DtypeError, TraceError, UnsupportedError
+from tracefuse.frontend.numpy_api import array_memory, cupy_hook, dispatch, elementwise, replacements, ufuncs
 from tracefuse.frontend.numpy_api.flat_elements import FlatElements
 from tracefuse.frontend.numpy_api.methods import ArrayMethods
 from tracefuse.frontend.tracer import arithmetic, assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
+from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state, depends_on_state
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, wrap
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ir.extents import product
 from tracefuse.runtime.devices import arrays
 
-_OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.ndarray)
+MOST_TRACED_ELEMENTS = 64
+"""Most captured floats that an iteration records one by one."""
+
+_KEEP = "keep it an array; np.where chooses elements"
+_OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.ndarray, list, tuple)
 
 
 def _is_operand(value: Any) -> bool:
@@ -41,17 +46,31 @@ def _binary(name: str, *, swap: bool = False) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         if not _is_operand(other):
             return NotImplemented
+        if name == "mul" and isinstance(other, (list, tuple)) and (self.is_immutable or self.weak is not None):
+            return _repeated(self, other)
         return arithmetic.binary(name, other, self) if swap else arithmetic.binary(name, self, other)
 
     return method
 
 
+def _repeated(self: Any, values: Any) -> Any:
+    """A list repeated by a scalar, which is what `*` of Python's and NumPy's scalars with a list does."""
+    if not self.value.dtype.is_integer:
+        raise DtypeError(
+            f"a list cannot be repeated by a {self.value.dtype}", hint="write x * np.asarray(values)",
+            where=source.user_line(),
+        )  # fmt: skip
+    return values * self.__index__()
+
+
 def _in_place(name: str) -> Callable[[Any, Any], Any]:
+    plain = _binary(name)
+
     def method(self: Any, other: Any) -> Any:
         if not _is_operand(other):
             return NotImplemented
         if self.is_immutable or (self.on_host and self.weak is not None):
-            return arithmetic.binary(name, self, other)  # NumPy scalars and Python numbers are immutable
+            return plain(self, other)  # NumPy scalars and Python numbers are immutable
         return into(self, arithmetic.binary(name, self, other))
 
     return method
@@ -97,6 +116,23 @@ class Tracer(ArrayMethods):
         return wrap(product(self.extents) * self.value.dtype.itemsize, self.recorder)
 
     @property
+    def strides(self) -> tuple[Any, ...]:
+        return array_memory.strides_in_bytes(self)
+
+    @property
+    def flags(self) -> Any:
+        return array_memory.ArrayFlags(self)
+
+    @property
+    def base(self) -> Any:
+        return array_memory.base_of(self)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """An array is one for isinstance; C code, which asks for the type itself, refuses it."""
+        return type(self) if self.is_immutable or self.on_host else np.ndarray
+
+    @property
     def T(self) -> Any:
         return shaping.transpose(self)
 
@@ -138,8 +174,11 @@ class Tracer(ArrayMethods):
     def device(self) -> str:
         return arrays.device_name(self.recorder.device)
 
-    def __getattr__(self, name: str) -> NoReturn:
+    def __getattr__(self, name: str) -> Any:
         if hasattr(np.ndarray, name) and not name.startswith("__"):
+            method = getattr(np.ndarray, name)
+            if callable(method) and depends_on_state(self):
+                return functools.partial(self._call_method, name, method)
             raise UnsupportedError(
                 f"x.{name} cannot be fused", hint="compute it outside the fused function", where=source.user_line()
             )
@@ -178,11 +217,24 @@ class Tracer(ArrayMethods):
     def __pos__(self) -> Any:
         return traced_ops.copy(self) if self.weak is not None else ufuncs.call_loop(np.positive, (self,))
 
+    def __round__(self, digits: int | None = None) -> Any:
+        if not (self.is_immutable or self.weak is not None):
+            raise TypeError("type numpy.ndarray doesn't define __round__ method")
+        if digits is None:
+            return round(self._scalar_or_raise("round()", "write np.round(x), which stays an array"))
+        return elementwise.round_(self, digits)
+
     def __abs__(self) -> Any:
         return traced_ops.apply("abs", self)
 
     def __invert__(self) -> Any:
         return traced_ops.apply("bitwise_not", self)
+
+    def _call_method(self, name: str, method: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        result = call_on_state(method, (self, *arguments), keywords, name=f"ndarray.{name}")
+        if result is NOT_OF_STATE:
+            raise traced_ops.missing(f"x.{name}", "compute it outside the fused function")
+        return result
 
     def __getitem__(self, key: Any) -> Any:
         return assignment.getitem(self, key)
@@ -197,43 +249,44 @@ class Tracer(ArrayMethods):
         depends = f", which depends on {', '.join(names)}" if names else ""
         return TraceError(f"{operation} of a traced array{depends}", hint=instead, where=source.user_line())
 
-    def _scalar_or_raise(self, operation: str, instead: str) -> Any:
+    def _number_or_raise(self, operation: str, convert: Callable[[Any], Any], instead: str) -> Any:
+        """Returns `convert(elements)`, guarded; raises if the elements depend on array arguments."""
         self.recorder.check_alive()
         if self.read is not None:
-            return self.recorder.value_of(self, operation)
-        known = self.recorder.contents.of(self.number, operation)
-        if known is not None:
-            return known.item()
+            return convert(self.recorder.value_of(self, operation))
+        answer = self.recorder.contents.ask(self.number, operation, convert)
+        if answer is not None:
+            return answer
         raise self._needs_elements(*replacements.of_number(operation, instead))
 
     def __bool__(self) -> bool:
-        return bool(self._scalar_or_raise("bool()", "choose elements with np.where(condition, a, b)"))
+        return bool(self._number_or_raise("bool()", bool, "choose elements with np.where(condition, a, b)"))
 
     def __int__(self) -> int:
-        return int(self._scalar_or_raise("int()", "keep it an array; np.where chooses elements"))
+        return int(self._number_or_raise("int()", int, _KEEP))
 
     def __float__(self) -> float:
-        return float(self._scalar_or_raise("float()", "keep it an array; np.where chooses elements"))
+        return float(self._number_or_raise("float()", float, _KEEP))
 
     def __complex__(self) -> complex:
-        return complex(self._scalar_or_raise("complex()", "keep it an array; np.where chooses elements"))
+        return complex(self._number_or_raise("complex()", complex, _KEEP))
 
     def __index__(self) -> int:
         if not self.value.dtype.is_integer:
             raise TraceError(f"a traced {self.value.dtype} is no index", where=source.user_line())
-        return int(self._scalar_or_raise("the value", "index with np.take_along_axis or np.take"))
+        return int(self._number_or_raise("the value", operator.index, "index with np.take_along_axis or np.take"))
 
     def item(self, *arguments: Any) -> Any:
-        return self._scalar_or_raise("item()", "keep it an array; np.where chooses elements")
+        return self._number_or_raise("item()", lambda known: np.asarray(known).item(*arguments), _KEEP)
 
     def tolist(self) -> Any:
-        known = self.recorder.contents.of(self.number, "tolist()")
+        known = self.recorder.contents.ask(self.number, "tolist()")
         if known is not None:
             return known.tolist()
         raise self._needs_elements("tolist()", "return the array and convert it outside")
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        known = self.recorder.contents.of(self.number, "the elements of an array")
+        known = self.recorder.contents.ask(self.number, "the elements of an array")
         if known is not None:
             return np.array(known, dtype)
         raise self._needs_elements(*replacements.of_elements())
@@ -265,16 +318,25 @@ class Tracer(ArrayMethods):
     def __iter__(self) -> Iterator[Any]:
         if not self.value.shape:
             raise TraceError("iteration over a traced array without axes", where=source.user_line())
-        if len(self.value.shape) == 1:
-            known = self.recorder.contents.of(self.number, "iteration over an axis")
+        if len(self.value.shape) == 1 and not self._gives_traced_elements():
+            known = self.recorder.contents.ask(self.number, "iteration over an axis")
             if known is not None:
                 return iter(known)
         return (self[k] for k in range(self.recorder.pin(self.extents[0], "iteration over an axis")))
 
+    def _gives_traced_elements(self) -> bool:
+        """Whether iteration gives traced elements although their values are known.
+
+        Captured floats are mostly coefficients: recorded, they may change without a new trace. Integers and truth
+        values are mostly positions and choices, which Python asks for.
+        """
+        if not depends_on_state(self) or self.value.dtype.kind not in ("float", "complex"):
+            return False
+        return self.recorder.known(self.extents[0]) <= MOST_TRACED_ELEMENTS
+
     def __contains__(self, value: Any) -> bool:
-        known = self.recorder.contents.of(self.number, "'in'")
-        if known is not None:
-            return value in known
+        if self.number in self.recorder.builder.independent:
+            return bool((self == value).any())
         raise self._needs_elements("'in'", "write np.any(x == value)")
 
     # -- protocols ----------------------------------------------------------------------------------------------------
@@ -282,9 +344,17 @@ class Tracer(ArrayMethods):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
         if any(isinstance(value, MaskedElements) for value in inputs):
             return NotImplemented
-        return ufuncs.call_ufunc(ufunc, method, inputs, keywords)
+        try:
+            return ufuncs.call_ufunc(ufunc, method, inputs, dict(keywords))
+        except UnsupportedError:
+            result = call_on_state(getattr(ufunc, method), inputs, keywords)
+            if result is NOT_OF_STATE:
+                raise
+            return result
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:
+        if MaskedElements in types:
+            return NotImplemented
         return dispatch.call(function, arguments, keywords)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:

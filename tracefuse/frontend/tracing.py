@@ -1,6 +1,6 @@
 """Traces a function: calls it with tracers and returns the recorded Fusion, with what a later call needs to run it.
 
-Must not know: caches, compilation.
+Must not know: compilation.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from tracefuse import pytrees, source
-from tracefuse.dtypes import dtype_of
 from tracefuse.dynamic.guard_failures import GuardFailure, first_failure
 from tracefuse.dynamic.guards import Guard
 from tracefuse.dynamic.layouts import STRIDE_NAME
 from tracefuse.errors import TraceError, TracefuseError
 from tracefuse.frontend.numpy_api import replacements
 from tracefuse.frontend.numpy_api.creation import recording
+from tracefuse.frontend.numpy_api.random_calls import RecordingGenerator, twin_of
 from tracefuse.frontend.traced_array import Tracer
 from tracefuse.frontend.tracer import captures, traced_ops
 from tracefuse.frontend.tracer.assumptions import ScalarGuard
+from tracefuse.frontend.tracer.bypassed_arrays import BypassedArray, ContentsBefore, warn_of_cost
 from tracefuse.frontend.tracer.captures import Place, State
 from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.printed_values import Print, printed
+from tracefuse.frontend.tracer.prologue import Prologue
 from tracefuse.frontend.tracer.random_watch import RandomWatch
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.result_leaves import (
@@ -45,7 +45,7 @@ from tracefuse.generated_code import compile_expression
 from tracefuse.ir.extents import Symbol, python_text
 from tracefuse.ir.fusion import Fusion
 from tracefuse.runtime.argument_leaves import Leaf, array_key
-from tracefuse.runtime.devices import arrays
+from tracefuse.runtime.devices.arrays import dtype_of_array, element_strides
 
 Rebuild: TypeAlias = Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
@@ -57,7 +57,6 @@ class Captured:
     place: Place | None
     array: Any
     key: tuple[Any, ...]
-    scalar: bool = False
 
     @property
     def path(self) -> str:
@@ -72,8 +71,9 @@ class Trace:
     """A recorded function.
 
     guards: facts about sizes that the recording assumed; scalar_guards: about scalars. sources: for each input of the
-    fusion the position of its leaf, or -(k + 1) for the k-th capture. statics: the state that the function read, to be
-    compared at every call. results: the origin of each leaf of the result. structure: the pytree of the result. device:
+    fusion the position of its leaf, or -(k + 1) for the k-th of the captured arrays and the results of the prologue.
+    statics: the state that the function read, to be compared at every call. bypassed: arrays among it, compared by
+    contents. results: the origin of each leaf of the result. structure: the pytree of the result. device:
     the GPU of the arguments or of `device=`, or None. prints: the values that a call prints. sizes: extents and scalars
     of the traced call. pairs: places that must lead to the same object at every call. updated_numbers: the leaves of
     0-d arrays that the function updates in place; the last outputs that are returned are their new values.
@@ -92,6 +92,8 @@ class Trace:
     prints: tuple[Print, ...] = ()
     sizes: Mapping[int, Any] = field(default_factory=dict)
     pairs: tuple[tuple[Place, Place], ...] = ()
+    prologue: Prologue | None = None
+    bypassed: tuple[BypassedArray, ...] = ()
     updated_numbers: tuple[int, ...] = ()
 
     def facts(self, arguments: Sequence[Any]) -> dict[int, Any]:
@@ -165,9 +167,10 @@ def trace(
     """
     name = getattr(function, "__name__", type(function).__name__)
     recorder = Recorder(Tracer, name)
-    recorder.device, recorder.is_placed = device, any(leaf.kind == "array" for leaf in leaves)
+    recorder.device, recorder.is_placed = device, any(leaf.is_array for leaf in leaves)
     names = CodeNames()
     places_before = list(captures.places(function, bound, names))
+    before = ContentsBefore(places_before)
     watch = RandomWatch(function, places_before, names)
     inputs = _record_inputs(recorder, leaves, function, dynamic, same)
     positional, keywords = rebuild(inputs.values)
@@ -177,7 +180,8 @@ def trace(
     try:
         # Set inside the try and reset first in its finally, so that no interrupt leaves a recorder behind.
         current.set(recorder)
-        traced = recording(function, names)
+        generators = [place.value for place in places_before if isinstance(place.value, captures.GENERATORS)]
+        traced = recording(function, names, generators)
         result = protection.run(lambda: _call_function(traced, positional, keywords, protection))
         if inspect.isgenerator(result) or inspect.iscoroutine(result) or inspect.isasyncgen(result):
             raise not_a_function(function, name)
@@ -188,8 +192,11 @@ def trace(
         closed_over = [capture.array for capture in recorder.captures.values()]
         state = captures.state_of(function, bound, closed_over, names)
         captured, order = _collect_captures(recorder, state)
+        prologue = recorder.contents.prologue(order)
+        bypassed = before.compared(state.arrays_outside)
         fusion = recorder.build()
-        watch.warn()
+        watch.warn(recorder.makes_generators)
+        warn_of_cost(name, getattr(function, "__code__", None), bypassed)
     finally:
         current.set(outside)
         recorder.alive = False
@@ -197,7 +204,7 @@ def trace(
     return Trace(
         fusion, tuple(recorder.guards), tuple(recorder.scalar_guards), sources, captured, tuple(state.plain), results,
         structure, tuple(leaf.path for leaf in leaves), recorder.device, prints,
-        dict(recorder.hints), tuple(state.pairs), updated_numbers,
+        dict(recorder.hints), tuple(state.pairs), prologue, bypassed, updated_numbers,
     )  # fmt: skip
 
 
@@ -255,23 +262,22 @@ def _record_inputs(
     where = _first_line(function)
     inputs = _Inputs()
     for position, leaf in enumerate(leaves):
-        if leaf.kind == "static":
-            inputs.values.append(leaf.value)
+        if leaf.is_static:
+            inputs.values.append(twin_of(leaf.value) if isinstance(leaf.value, captures.GENERATORS) else leaf.value)
             continue
         if position in same:
             inputs.values.append(inputs.values[same[position]])
             continue
         assert leaf.dtype is not None
-        if leaf.kind == "array":
+        if leaf.is_array:
             traced = recorder.tensor_argument(leaf.value.shape, leaf.dtype, leaf.path, where)
-            recorder.add_layout(traced, arrays.element_strides(leaf.value))
+            recorder.add_layout(traced, element_strides(leaf.value))
             if not dynamic:
                 for extent in traced.extents:
                     recorder.pin(extent, "option dynamic=False")
         else:
-            value = leaf.value.item() if isinstance(leaf.value, np.generic) else leaf.value
-            traced = recorder.scalar_argument(value, leaf.dtype, leaf.weak, leaf.path, where)
-            if leaf.array is not None:
+            traced = recorder.scalar_argument(leaf.number, leaf.dtype, leaf.weak, leaf.path, where)
+            if leaf.of_array:
                 traced.memory = Memory(leaf.path, traced.number)
         inputs.numbers[recorder.builder.inputs[-1]] = position
         inputs.values.append(traced)
@@ -287,9 +293,9 @@ def _record_result(recorder: Recorder, leaf: Any, inputs: _Inputs) -> ResultLeaf
         extent = recorder.simplify(leaf.extent)
         return ConstantLeaf(extent) if isinstance(extent, int) else SizeLeaf(extent)
     if isinstance(leaf, MaskedElements):
-        raise leaf.refusal()
+        leaf = leaf.elements()
     if not isinstance(leaf, Traced):
-        return ConstantLeaf(leaf)
+        return ConstantLeaf(leaf.original if isinstance(leaf, RecordingGenerator) else leaf)
     recorder.resolve(leaf)
     if leaf.on_host and leaf.weak is not None and leaf.read is not None:
         return NumberLeaf(leaf.read)
@@ -321,14 +327,18 @@ def _update_arguments(recorder: Recorder, inputs: _Inputs) -> tuple[int, ...]:
 
 
 def _collect_captures(recorder: Recorder, state: State) -> tuple[tuple[Captured, ...], dict[int, int]]:
-    """The captured arrays, each with its nearest place, and their positions by input number."""
+    """The captured arrays, each with its nearest place, and the positions of all inputs that are no arguments.
+
+    The results of the prologue follow the captured arrays.
+    """
     captured: list[Captured] = []
     order: dict[int, int] = {}
     for capture in recorder.captures.values():
         place = next(iter(state.arrays.get(id(capture.array), ())), None)
         order[capture.number] = len(captured)
-        key = array_key(capture.array, dtype_of(capture.array.dtype))
+        key = array_key(capture.array, dtype_of_array(capture.array))
         captured.append(Captured(place, capture.array, key))
         if place is not None:
             recorder.rename(capture.number, place.path)
+    order.update((number, len(captured) + k) for k, number in enumerate(recorder.contents.inputs))
     return tuple(captured), order

@@ -6,7 +6,7 @@ emitters are derived from it. Scalar code is a Python expression over the operan
 name, optionally after lines that assign named steps. It may use Python's operators, the kernel primitives and
 `x if c else y`. It is parsed once, for every target.
 
-Knows: the structure of op definitions. Must not know: the individual ops, how kernels run them.
+Must not know: single ops.
 """
 
 from __future__ import annotations
@@ -87,6 +87,8 @@ class Pointwise(Op):
     only for exact operands, by the reference implementation in the compute type. on_extents: the extent of the result
     for integer host scalars with extents, 1 or 0 for a comparison; see ops/extent_rules.py. extra_shape: computes a
     shape from the attributes that the result broadcasts with; `index` in the code is the row-major position in it.
+    refused: scalar code; an element for which it is true is the user's error, which CPU kernels report. refusal: the
+    message and the hint of that error.
     """
 
     scalar: str
@@ -106,6 +108,8 @@ class Pointwise(Op):
     on_extents: Callable[..., Extent | None] | None = None
     extra_shape: Callable[[Attributes], Shape] | None = None
     broadcasts: bool = True
+    refused: str | None = None
+    refusal: tuple[str, str] = ("", "")
     kind: str = field(default="pointwise", init=False)
 
     @property
@@ -285,12 +289,22 @@ class Reduction(Op):
         element = dtypes.bool_ if self.result == "bool" else compute.compute
         return tuple(part.dtype or element for part in self.state_parts)
 
-    def neutral(self, part: StatePart, dtype: DType) -> bool | int | float:
+    def adds_floats(self, compute: DType) -> bool:
+        """Whether it is a sum of floats, which loses digits where many small terms meet a large sum."""
+        return self.combine == "add" and compute.is_floating
+
+    def total(self, compute: DType) -> tuple[DType, ...]:
+        """Returns the dtypes of a state that joins many partial states: sums of floats meet in float64."""
+        return (dtypes.float64,) if self.adds_floats(compute) else self.state(compute)
+
+    def neutral(self, part: StatePart, dtype: DType) -> bool | int | float | complex:
         """Returns the neutral element of a part of the state, in `dtype`."""
         if part.initial in ("lowest", "highest"):
             sign = -1 if part.initial == "lowest" else 1
             if dtype.is_floating:
                 return sign * math.inf
+            if dtype.is_complex:
+                return complex(sign * math.inf, sign * math.inf)
             if dtype.kind == "bool":
                 return sign > 0
             bits = dtype.itemsize * 8
@@ -395,6 +409,20 @@ class Library(Op):
             return operand, dtypes.int64
         result = widened_sum(operand, table) if self.result == "sum" else operand
         return result, result
+
+    def keeps_type(self, position: int) -> bool:
+        """Whether the operand is passed in its own type, not in the compute type."""
+        return position in self.indices
+
+    @property
+    def may_raise(self) -> bool:
+        """Whether the data of a call may make it raise."""
+        return bool(self.indices)
+
+    def call(self, operands: Sequence[Any], attributes: Attributes) -> tuple[Any, ...]:
+        """Calls the function and returns its results."""
+        result = self.numpy(*operands, **attributes)
+        return result if isinstance(result, tuple) else (result,)
 
     def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
         return (self.shape(shapes, attributes, require),)

@@ -1,7 +1,4 @@
-"""Functions that define an op in one line, and the registry that each definition enters.
-
-Knows: the kinds of op. Must not know: which ops there are, how kernels run them.
-"""
+"""Functions that define an op in one line, and the registry that each definition enters."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from tracefuse.ir.error_models import (
     lipschitz,
 )
 from tracefuse.ir.op_kinds import Pointwise
-from tracefuse.ops import array_functions, extent_rules, reference_functions
+from tracefuse.ops import array_functions, extent_rules, printed_calls, reference_functions
 from tracefuse.ops.families import binary, register, ternary, unary
 
 LOGICAL = (bool_, *INTEGERS)
@@ -51,13 +51,15 @@ div = binary(
     exact=True,
     error=QUOTIENT,
     into=array_functions.ufunc_into("divide"),
+    printed=printed_calls.print_div,
     doc="Quotient, elementwise.",
 )
 floor_divide = binary("floor_divide", REALS, scalar="a // b", numpy=reference_functions.floor_divide, ufunc=np.floor_divide, exact=True, on_extents=extent_rules.whole_quotient, doc="Quotient rounded to minus infinity; integers by zero give 0.")  # fmt: skip
 remainder = binary("remainder", REALS, scalar="a % b", numpy=reference_functions.remainder, ufunc=np.remainder, exact=True, on_extents=extent_rules.whole_remainder, doc="Remainder with the sign of the divisor; integers by zero give 0.")  # fmt: skip
+integer_power = binary("integer_power", INTEGERS, scalar="pow(a, b)", numpy=reference_functions.integer_power, expensive=True, exact=True, refused="b < 0", refusal=("Integers to negative integer powers are not allowed", "cast the base with astype(float)"), doc="a to the power b; integers wrap, and a negative exponent is an error on the CPU.")  # fmt: skip
 pow = binary("pow", NUMBERS, scalar="pow(a, b)", numpy=reference_functions.power, ufunc=np.power, expensive=True, doc="a to the power b; integers wrap, and negative exponents give the reciprocal cut off.")  # fmt: skip
-maximum = binary("maximum", ORDERED, scalar="maximum(a, b)", numpy=np.maximum, exact=True, error=SELECTION, on_extents=extents.maximum, doc="The larger; NaN where either is.")  # fmt: skip
-minimum = binary("minimum", ORDERED, scalar="minimum(a, b)", numpy=np.minimum, exact=True, error=SELECTION, on_extents=extents.minimum, doc="The smaller; NaN where either is.")  # fmt: skip
+maximum = binary("maximum", ALL, scalar="maximum(a, b)", numpy=np.maximum, exact=True, error=SELECTION, on_extents=extents.maximum, doc="The larger; NaN where either is.")  # fmt: skip
+minimum = binary("minimum", ALL, scalar="minimum(a, b)", numpy=np.minimum, exact=True, error=SELECTION, on_extents=extents.minimum, doc="The smaller; NaN where either is.")  # fmt: skip
 neg = unary("neg", NUMBERS, scalar="-a", numpy=np.negative, exact=True, error=COPY, on_extents=operator.neg, doc="Negation, elementwise.")  # fmt: skip
 abs = unary("abs", NUMBERS, scalar="abs(a)", numpy=np.abs, result="real", exact=True, error=MAGNITUDE, doc="Magnitude, elementwise.")  # fmt: skip
 
@@ -149,10 +151,10 @@ logical_right_shift = binary("logical_right_shift", INTEGERS, scalar="shr_logica
 # comparisons and logic
 eq = binary("eq", ALL, scalar="a == b", numpy=np.equal, result="bool", exact=True, error=COMPARISON, on_extents=extent_rules.equal, doc="a == b.")  # fmt: skip
 ne = binary("ne", ALL, scalar="a != b", numpy=np.not_equal, result="bool", exact=True, error=COMPARISON, on_extents=extent_rules.not_equal, doc="a != b.")  # fmt: skip
-lt = binary("lt", ORDERED, scalar="a < b", numpy=np.less, result="bool", exact=True, error=COMPARISON, on_extents=extent_rules.less, doc="a < b.")  # fmt: skip
-le = binary("le", ORDERED, scalar="a <= b", numpy=np.less_equal, result="bool", exact=True, error=COMPARISON, on_extents=extent_rules.less_equal, doc="a <= b.")  # fmt: skip
-gt = binary("gt", ORDERED, scalar="a > b", numpy=np.greater, result="bool", exact=True, error=COMPARISON, on_extents=extent_rules.greater, doc="a > b.")  # fmt: skip
-ge = binary("ge", ORDERED, scalar="a >= b", numpy=np.greater_equal, result="bool", exact=True, error=COMPARISON, on_extents=extent_rules.greater_equal, doc="a >= b.")  # fmt: skip
+lt = binary("lt", ALL, scalar="a < b", numpy=np.less, result="bool", exact=True, error=COMPARISON, on_extents=extent_rules.less, doc="a < b; complex numbers are ordered by real, then by imaginary part.")  # fmt: skip
+le = binary("le", ALL, scalar="a <= b", numpy=np.less_equal, result="bool", exact=True, error=COMPARISON, on_extents=extent_rules.less_equal, doc="a <= b.")  # fmt: skip
+gt = binary("gt", ALL, scalar="a > b", numpy=np.greater, result="bool", exact=True, error=COMPARISON, on_extents=extent_rules.greater, doc="a > b.")  # fmt: skip
+ge = binary("ge", ALL, scalar="a >= b", numpy=np.greater_equal, result="bool", exact=True, error=COMPARISON, on_extents=extent_rules.greater_equal, doc="a >= b.")  # fmt: skip
 bitwise_and = binary("bitwise_and", LOGICAL, scalar="a & b", numpy=np.bitwise_and, exact=True, doc="Bitwise and.")
 bitwise_or = binary("bitwise_or", LOGICAL, scalar="a | b", numpy=np.bitwise_or, exact=True, doc="Bitwise or.")
 bitwise_xor = binary(
@@ -174,19 +176,20 @@ signbit = unary("signbit", FLOATS, scalar="signbit(a)", numpy=np.signbit, result
 # selection and conversion
 where = ternary("where", ALL, scalar="b if a else c", numpy=np.where, promotion="where", exact=True, error=CHOICE, doc="b where a is true, else c.")  # fmt: skip
 cast = unary("cast", ALL, scalar="a", numpy=lambda x: x, result="dtype", exact=True, attributes=(("dtype", None),), error=COPY, on_extents=extent_rules.same, doc="Conversion to `dtype`; a cast rounds also inside a kernel.")  # fmt: skip
-set = unary("set", ALL, scalar="a", numpy=lambda x: x, exact=True, distinct=True, error=COPY, on_extents=extent_rules.same, into=array_functions.copy_into, doc="A copy.")  # fmt: skip
+set = unary("set", ALL, scalar="a", numpy=lambda x: x, exact=True, distinct=True, error=COPY, on_extents=extent_rules.same, into=array_functions.copy_into, printed=printed_calls.print_set, doc="A copy.")  # fmt: skip
 segment_set = unary("segment_set", ALL, scalar="a", numpy=lambda x: x, exact=True, distinct=True, ends_segment=True, error=COPY, doc="A copy that ends a segment.")  # fmt: skip
 iota = register(
     Pointwise(
         name="iota", arity=2, domain=NUMBERS, scalar="a + b * index", exact=True,
         numpy=lambda start, step, length: start + step * np.arange(length),
         attributes=(("length", 0),), extra_shape=lambda attributes: (attributes["length"],),
-        error=SEQUENCE, doc="start, start + step, ... : `length` elements.",
+        error=SEQUENCE, printed=printed_calls.print_iota, doc="start, start + step, ... : `length` elements.",
     )
 )  # fmt: skip
 extent = register(
     Pointwise(
         name="extent", arity=0, domain=INTEGERS, scalar="value", numpy=lambda value: np.int64(value), exact=True,
-        attributes=(("value", 0),), error=CONSTANT, doc="The integer that an expression of extents is, as a host scalar.",
+        attributes=(("value", 0),), error=CONSTANT, printed=printed_calls.print_extent,
+        doc="The integer that an expression of extents is, as a host scalar.",
     )
 )  # fmt: skip

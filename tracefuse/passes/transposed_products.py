@@ -1,6 +1,6 @@
 """Matrix products that read an operand directly in place of its permuted copy.
 
-Must not know: BLAS, segments, kernels.
+Must not know: segments, kernels.
 """
 
 from __future__ import annotations

@@ -159,7 +159,8 @@ def _run_host_op(operation: HostCall, part: Part, device: ArrayDevice | None = N
 
 def _library_segment(part: Part, position: int, target: Target) -> CompiledSegment:
     assert part.library is not None
-    # A library call whose result has no reader does not run.
-    run = library_launch(part.fusion, part.library, target.library) if part.segment.outputs else _return_nothing
+    # A library call whose result has no reader runs only for its effect.
+    runs = bool(part.segment.outputs) or part.library.op.effect
+    run = library_launch(part.fusion, part.library, target.library) if runs else _return_nothing
     inputs = part.segment.original_inputs
     return CompiledSegment(part, None, (), run, inputs, f"{part.library.op.name}{position}")

@@ -292,7 +292,7 @@ class _Lowering:
         choice = choose(
             decomposed, rule, interface.strides, interface.sizes(self.values, self.strides), self.templates,
             name=f"s{position}", contract=self.options.contract, aligned=interface.aligned(self.aligned | self._wide()),
-            misaligned=interface.misaligned(), placed=placed, shared=shared, given=interface.outputs(direct),
+            misaligned=interface.misaligned(), placed=placed, shared=shared, supplied=interface.outputs(direct),
             options=self.options,
         )  # fmt: skip
         return interface, choice

@@ -54,11 +54,11 @@ def _check_numbers_apart(traced: Trace, leaves: Sequence[Leaf]) -> None:
     """Raises UnsupportedError if a 0-d array that is updated in place shares bytes with another argument."""
     for position in traced.updated_numbers:
         changed = leaves[position]
-        if not changed.array.flags.writeable:
+        if not changed.value.flags.writeable:
             raise ReadOnlyError(f"{changed.path}, which is updated in place, is read-only", hint="pass x.copy()")
         for other in leaves:
-            array = other.object
-            if other is not changed and isinstance(array, np.ndarray) and np.may_share_memory(array, changed.array):
+            array = other.value
+            if other is not changed and isinstance(array, np.ndarray) and np.may_share_memory(array, changed.value):
                 raise UnsupportedError(
                     f"{changed.path} is changed in place and {other.path} lies in the same memory",
                     hint=f"pass {other.path}.copy()",
@@ -71,5 +71,5 @@ def store_updated_numbers(traced: Trace, leaves: Sequence[Leaf], outputs: list[A
         return outputs
     kept = len(outputs) - len(traced.updated_numbers)
     for position, value in zip(traced.updated_numbers, outputs[kept:], strict=True):
-        leaves[position].array[...] = value
+        leaves[position].value[...] = value
     return outputs[:kept]

@@ -3,7 +3,7 @@
 It matches a call against the trace (state that the trace read, captured arrays, guards), and assembles the result from
 the outputs.
 
-Must not know: how traces are found, options.
+Must not know: options.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tracefuse.frontend.tracer.result_leaves import (
 from tracefuse.frontend.tracer.routes import CHANGED
 from tracefuse.frontend.tracing import Captured, Trace
 from tracefuse.ir.extents import evaluate
-from tracefuse.runtime.argument_leaves import array_key
+from tracefuse.runtime.argument_leaves import LeafKind, array_key
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.memory.buffer_facts import returned
 from tracefuse.runtime.targets.array_device import ArrayDevice
@@ -106,6 +106,8 @@ def fusion_arguments(entry: Entry, call: CallArguments, bound: Any) -> list[Any]
     traced = entry.trace
     if not all(place.unchanged(bound) for place in traced.statics):
         return None
+    if not all(array.unchanged(bound) for array in traced.bypassed):
+        return None
     try:
         if any(first.read(bound) is not second.read(bound) for first, second in traced.pairs):
             return None
@@ -114,11 +116,20 @@ def fusion_arguments(entry: Entry, call: CallArguments, bound: Any) -> list[Any]
         return None
     if not all(map(fits, traced.captured, captured)):
         return None
+    if traced.prologue is not None:
+        results = traced.prologue.results([captured[position] for position in traced.prologue.captured])
+        if results is None:
+            return None
+        captured += results
     enter = arrays.entering(entry.kind)
     arguments: list[Any] = []
     for origin in traced.sources:
-        value = captured[-origin - 1] if origin < 0 else call.leaves[origin].value
-        arguments.append(value.item() if isinstance(value, np.generic) else enter(value))
+        leaf = None if origin < 0 else call.leaves[origin]
+        if leaf is None:
+            value = captured[-origin - 1]
+            arguments.append(value.item() if isinstance(value, np.generic) else enter(value))
+        else:
+            arguments.append(leaf.number if leaf.kind is LeafKind.SCALAR else enter(leaf.value))
     return arguments
 
 
@@ -139,7 +150,7 @@ def run_with_prints(entry: Entry, arguments: Sequence[Any], buffers: Sequence[An
         return []
     fusion = executable.fusion
     numbers = returned(fusion)
-    count = count_outputs(entry.trace.results)
+    count = count_outputs(entry.trace.results) + len(entry.trace.updated_numbers)
     padded = None if buffers is None else [*buffers, *[None] * (len(numbers) - count)]
     if isinstance(executable, EvaluatedExecutable):
         outputs = executable(arguments, padded)

@@ -3,7 +3,7 @@
 A question about sizes is proved if the answer holds for all sizes. Otherwise the sizes of the current call answer it,
 and a guard records the outcome (`decide`) or the value (`pin`).
 
-Must not know: operands, ops, names.
+Must not know: ops.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tracefuse import source
 from tracefuse.dynamic.guards import Guard
 from tracefuse.frontend.tracer.operands import Facts
 from tracefuse.ir.builder import FusionBuilder
-from tracefuse.ir.extents import Extent, Symbol, as_symbol, evaluate, is_nonnegative, substitute
+from tracefuse.ir.extents import Extent, Symbol, as_symbol, evaluate, is_nonnegative, substitute, symbols
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,10 @@ class Assumptions(ABC):
     def known(self, extent: Extent) -> int:
         """Returns the value in the current call, and records nothing."""
         return evaluate(substitute(extent, self.stride_hints), self.hints)
+
+    def depends_on_layout(self, extent: Extent) -> bool:
+        """Whether an extent contains the stride of an argument."""
+        return any(symbol in self.stride_hints for symbol in symbols(extent))
 
     def decide(self, left: Extent, relation: str, right: Extent, reason: str) -> bool:
         """Decides left == right or left <= right: proved, or as in the current call and guarded."""

@@ -2,8 +2,6 @@
 
 As in NumPy, every traced value that shares the memory sees the update: views and their bases. Every call copies the
 final contents of an updated argument into the caller's array.
-
-Must not know: the op that computed the result, keys.
 """
 
 from __future__ import annotations

@@ -24,11 +24,14 @@ class MaskSelection:
     """The elements of `values` at which `mask` is true.
 
     mask: has the rank of `values`, with extent 1 on the axes that it does not select from. first, count: the axes that
-    it selects from. In NumPy's result they are one axis, number `first`. line: where the mask selected them.
+    it selects from. In NumPy's result they are one axis, number `first`. take: returns the selected elements of an
+    array like `values`; None if the mask depends on arguments. line: where the mask selected them.
     """
 
-    def __init__(self, values: Traced, mask: Traced, first: int, count: int) -> None:
-        self.values, self.mask, self.first, self.count = values, mask, first, count
+    def __init__(
+        self, values: Traced, mask: Traced, first: int, count: int, take: Callable[[Traced], Traced] | None = None
+    ) -> None:
+        self.values, self.mask, self.first, self.count, self.take = values, mask, first, count, take
         self.line = source.user_line()
 
     @property
@@ -47,7 +50,7 @@ class MaskSelection:
 
     def with_values(self, values: Any) -> Any:
         """Returns elements of other values at the same positions."""
-        return type(self)(values, self.mask, self.first, self.count)
+        return type(self)(values, self.mask, self.first, self.count, self.take)
 
     def axes_of_values(self, axis: Any) -> tuple[tuple[int, ...], bool]:
         """Returns the axes of `values` for NumPy's parameter, and whether the selected axes are among them."""

@@ -3,8 +3,6 @@
 The recorder resolves operands, records ops through the builder with NumPy's promotion, and answers questions about
 sizes. It answers from a proof where one exists, else from the sizes of the current call. Each unproved answer becomes
 a guard: of an outcome (`decide`) or of a value (`pin`).
-
-Must not know: NumPy's functions and their signatures, pytrees, fused functions.
 """
 
 from __future__ import annotations
@@ -23,6 +21,7 @@ from tracefuse.errors import DeviceError, DtypeError, ShapeError, TraceError
 from tracefuse.frontend.tracer import views
 from tracefuse.frontend.tracer.assumptions import Assumptions, ScalarGuard
 from tracefuse.frontend.tracer.known_contents import KnownContents
+from tracefuse.frontend.tracer.mixed_signs import compare_mixed_signs, mixes_signs
 from tracefuse.frontend.tracer.operands import (
     Resolved,
     check_range,
@@ -43,6 +42,18 @@ from tracefuse.runtime.devices import arrays
 
 current: ContextVar[Recorder | None] = ContextVar("tracefuse_recorder", default=None)
 """The trace in progress, for functions that are given no traced value (`xp.zeros`)."""
+
+
+def _holds_traced(values: Sequence[Any]) -> bool:
+    """Whether nested lists hold traced values or sizes."""
+    waiting = [*values]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, (Traced, SymbolicSize)):
+            return True
+        if isinstance(value, (list, tuple)):
+            waiting += value
+    return False
 
 
 @dataclass(slots=True)
@@ -75,6 +86,9 @@ class Recorder(Assumptions):
         # Arguments that the function updates in place: maps the number of the input to the traced value that
         # replaces it.
         self.updated: dict[int, Traced] = {}
+        # The token of the last effect, which the next one takes; whether a call makes random generators.
+        self.last_effect: Traced | None = None
+        self.makes_generators = False
         self.device: int | None = None
         self.is_placed = False
         self.alive = True
@@ -120,12 +134,31 @@ class Recorder(Assumptions):
         """Adds an array that is not an argument as an input; the same object maps to the same input."""
         found = self.captures.get(id(array))
         if found is None:
-            traced = self.tensor_argument(array.shape, dtype_of(array.dtype), f"captured{len(self.captures)}", None)
+            dtype = arrays.dtype_of_array(array)
+            name = self.captured_paths.get(id(array), f"captured{len(self.captures)}")
+            traced = self.tensor_argument(array.shape, dtype, name, None)
             self.captures[id(array)] = Capture(array, traced.number)
-            if isinstance(array, np.ndarray) and id(array) not in self.captured_paths:
-                self.builder.add_constant(traced.number, array)
+            self.contents.add_axes(traced.number)
+            self.builder.add_constant(traced.number, array, is_state=id(array) in self.captured_paths)
             return traced
         return self.traced_type(self, found.number)
+
+    def prologue_result(self, value: Any, name: str) -> Any:
+        """Adds a result of the prologue as an input: an array, a NumPy scalar or a Python number."""
+        where = source.user_line()
+        if type(value) in (int, float, complex):
+            kind = type(value).__name__
+            number_type = {"int": dtypes.int64, "float": dtypes.float64, "complex": dtypes.complex128}[kind]
+            result = self.scalar_argument(value, number_type, kind, name, where)
+        else:
+            result = self.tensor_argument(value.shape, arrays.dtype_of_array(value), name, where)
+            result.memory = None
+        number = self.builder.inputs[-1]
+        if self.builder.values[number].is_tensor:
+            self.contents.add_axes(number)
+        self.builder.add_constant(number, value, is_state=True)
+        self.contents.add_result(number, value)
+        return result
 
     def require_device(self, device: Any) -> None:
         """Checks the `device=` of a creation function against the arguments.
@@ -222,11 +255,8 @@ class Recorder(Assumptions):
 
     def _resolve_array(self, value: Any) -> Resolved:
         if isinstance(value, (list, tuple)):
-            if any(isinstance(v, Traced) for v in value):
-                raise TraceError(
-                    f"a {type(value).__name__} that holds traced values is no array",
-                    hint="put them together with np.stack", where=source.user_line(),
-                )  # fmt: skip
+            if any(isinstance(v, (Traced, SymbolicSize, list, tuple)) for v in value) and _holds_traced(value):
+                return self.resolve(self._stacked(value))
             value = np.asarray(value)
         if not hasattr(value, "shape") or not hasattr(value, "dtype"):
             raise TraceError(
@@ -234,6 +264,18 @@ class Recorder(Assumptions):
                 hint="give an array, a NumPy scalar or a Python number", where=source.user_line(),
             )  # fmt: skip
         return self.resolve(self.capture(value))
+
+    def _stacked(self, values: Sequence[Any]) -> Any:
+        """Stacks the entries of a list that holds traced values, as np.asarray does."""
+        parts = []
+        for value in values:
+            resolved = self.resolve(value)
+            traced = resolved.traced
+            if traced is None or traced.on_host:
+                traced = self.movement("full", [value if traced is None else traced], shape=())
+            flags = (True, *[False] * len(traced.extents))
+            parts.append(self.movement("broadcast", [traced], is_broadcast_dim=flags))
+        return self.movement("cat", parts, dim=0)
 
     # -- recording ops ---------------------------------------------------------------------------------------------
 
@@ -243,6 +285,8 @@ class Recorder(Assumptions):
         """Records a pointwise op with NumPy's promotion and broadcasting."""
         where = source.user_line()
         resolved = [self.resolve(o) for o in operands]
+        if mixes_signs(op, resolved):
+            return compare_mixed_signs(op, operands, resolved, self.pointwise)
         promoted = resolved[1:] if op.promotion == "where" else resolved
         try:
             op, compute, result = numpy_types(op, promoted)

@@ -6,8 +6,6 @@ the memory. A name with an older version reads its elements from its base again.
 
 Whether a reshaped argument is a view or a copy depends on its layout. Such a name is a view until a write through it,
 or a read after a write to its base, asks. If it is a copy, it leaves the tree with its elements (`settle`).
-
-Must not know: how operations are recorded, NumPy's functions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Ops, reductions and conversions on traced values: the building blocks of every traced method and function.
 
 Each function takes traced values and NumPy's parameters, normalises them by NumPy's rules, and records ops.
-
-Must not know: the NumPy protocol that called it.
 """
 
 from __future__ import annotations
@@ -164,9 +162,15 @@ def reduce(
         x = apply("where", where, x, neutral)
     result = x.recorder.reduction(op, x, axes, keepdims, chosen, **attributes)
     if initial is not None:
-        joined = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}[name]
+        joined = _JOINS[name]
         result = apply(joined, result, initial)
     return result if out is None else into(out, result)
+
+
+_JOINS = {
+    "sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "logical_or", "all": "logical_and",
+}  # fmt: skip
+"""The op that joins the initial value with the result of a reduction."""
 
 
 def _reduced_axes(op: Reduction, axis: Any, rank: int) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 NumPy does not know bfloat16, so float16 takes its place in the resolution: Python numbers promote both alike.
 
-Must not know: ops, how values are recorded.
+Must not know: ops.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Host programs run on a device as well: it implements `segments.Device`.
 
-Must not know: which targets there are, kernels, segments, plans.
+Must not know: kernels, plans.
 """
 
 from __future__ import annotations

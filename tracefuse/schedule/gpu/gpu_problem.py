@@ -3,7 +3,7 @@
 Wide accesses may rewrite symbols as multiples of the lanes. Templates work in the rewritten symbols, and `finish`
 substitutes the fusion's own symbols in their results.
 
-Must not know: the individual templates, CUDA C++ syntax.
+Must not know: CUDA C++.
 """
 
 from __future__ import annotations

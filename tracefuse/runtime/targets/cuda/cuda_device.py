@@ -2,7 +2,7 @@
 
 Allocations, copies and streams are those of CuPy (runtime/devices/).
 
-Must not know: kernels, segments, plans.
+Must not know: kernels, plans.
 """
 
 from __future__ import annotations
