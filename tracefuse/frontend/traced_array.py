@@ -11,6 +11,7 @@ import functools
 import operator
 import sys
 from collections.abc import Callable, Iterator
+from types import CodeType
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -34,6 +35,11 @@ MOST_TRACED_ELEMENTS = 64
 
 _KEEP = "keep it an array; np.where chooses elements"
 _OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.ndarray, list, tuple)
+
+
+def _is_operator_of_jax(code: CodeType) -> bool:
+    """Whether the code is JAX's of its operators, which defer to operands that they do not know."""
+    return code.co_name == "deferring_binary_op" or code.co_filename.endswith("array_methods.py")
 
 
 def _is_operand(value: Any) -> bool:
@@ -130,7 +136,8 @@ class Tracer(ArrayMethods):
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         """An array is one for isinstance; C code, which asks for the type itself, refuses it."""
-        return type(self) if self.is_immutable or self.on_host else np.ndarray
+        is_number = self.is_immutable or self.on_host
+        return type(self) if is_number or _is_operator_of_jax(sys._getframe(1).f_code) else np.ndarray
 
     @property
     def T(self) -> Any:
@@ -175,6 +182,8 @@ class Tracer(ArrayMethods):
         return arrays.device_name(self.recorder.device)
 
     def __getattr__(self, name: str) -> Any:
+        if name in array_memory.REFUSED and not depends_on_state(self):
+            array_memory.refuse_bytes(name, array_memory.REFUSED[name])
         if hasattr(np.ndarray, name) and not name.startswith("__"):
             method = getattr(np.ndarray, name)
             if callable(method) and depends_on_state(self):
@@ -300,8 +309,7 @@ class Tracer(ArrayMethods):
     @property
     def __jax_array__(self) -> Any:
         # JAX's own operators look up this attribute before they defer to the other operand.
-        caller = sys._getframe(1).f_code
-        if caller.co_name == "deferring_binary_op" or caller.co_filename.endswith("array_methods.py"):
+        if _is_operator_of_jax(sys._getframe(1).f_code):
             raise AttributeError("__jax_array__")
         error = self._needs_elements("a jax.numpy function", "use the function of np or of tracefuse.xp")
         # Not a TypeError, which JAX would replace.

@@ -23,10 +23,8 @@ from tracefuse.dtypes import DType
 from tracefuse.errors import DtypeError
 from tracefuse.ir.axes import broadcast_shapes, normalize_axes
 from tracefuse.ir.error_models import (
-    LibraryError,
     PointwiseError,
     ReductionError,
-    accumulation_error,
     exact_or_unknown,
     largest_error,
     product_error,
@@ -187,8 +185,9 @@ def widened_sum(operand: DType, table: str) -> DType:
 class StatePart:
     """One variable of a reduction's state.
 
-    lift: its value for one element `a` at the row-major position `index` in the reduced axes. combine: code over the
-    parts of the earlier state by name, of the later one as `later_...`. initial: as for `Reduction`. dtype: or None.
+    lift: its value for one element `a` at the row-major position `index` in the reduced axes. combine: scalar code over
+    the parts of the earlier state by name, and the parts of the later state with the prefix `later_`. initial: as for
+    `Reduction`. dtype: None for the type of the elements.
     """
 
     name: str
@@ -205,8 +204,9 @@ class Reduction(Op):
     A reduction has three steps: lift (of an element), combine (associative) and final (of the state; `n` is the number
     of elements). combine: "add", "mul", "minimum", "maximum", "and", "or". initial: the neutral element,
     "lowest"/"highest" of the type, or None if an empty reduction is an error. A state of several variables has `parts`
-    instead of lift and combine, whose names final uses. A composite has `steps` instead: an expression of other ops,
-    which a kernel computes in several passes over a cached row; its reference implementation is one function.
+    instead of lift and combine; final then uses the names of the parts. A composite has `steps` instead: an expression
+    of other ops, which a kernel computes in several passes over a cached row; its reference implementation is one
+    function.
     decomposed: an equivalent expression of other ops, in the language of `steps`; it takes several passes, the op takes
     one. term: the code of one term, if the second of two parts is a sum of terms of the elements relative to the first
     part: `x` is the element, and `over` the result of the code `over` for the first part. Several elements and the sum
@@ -321,9 +321,8 @@ _ERRORS = {"add": sum_error, "mul": product_error, "maximum": largest_error, "mi
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# movement and library
+# movement
 
-SliceRule: TypeAlias = Callable[[int, Sequence[Shape], Attributes], "dict[int, int | None] | None"]
 ShapeRule: TypeAlias = Callable[[Sequence[Shape], Attributes, Require], Shape]
 PullRule: TypeAlias = Callable[[Shape, Sequence[Shape], Shape, Attributes, IndexOf], tuple[Source, ...]]
 
@@ -370,59 +369,6 @@ class Movement(Op):
     associative: bool = False
     slices: str = ""
     kind: str = field(default="movement", init=False)
-
-    def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
-        return (self.shape(shapes, attributes, require),)
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Library(Op):
-    """An op that a library runs: BLAS through NumPy, cuBLAS through CuPy.
-
-    numpy(*arrays, **attributes) is called with NumPy or CuPy arrays. Halves without hardware support are computed in
-    float32. slices(axis of the result, operand shapes, attributes) returns for each operand the axis to slice for a
-    slice of the result, or None for the whole operand; it returns None if a slice of the result needs more. Without
-    it, the op is not sliced. indices: the operands that hold indices; they are not promoted. result: "same", "sum"
-    (small integers widen) or "index" (int64). exact: the result consists of elements of its operands, unrounded.
-    in_halves: CuPy's function computes halves with a float32 accumulator; other ops get halves converted to float32.
-    product: the op is the product of (stacks of) matrices, "ab", or the product with the second transposed, "ab'".
-    orders: the attributes that permute each operand first. error: bounds the error of a result that is not `exact`.
-    """
-
-    shape: ShapeRule
-    numpy: ReferenceFunction
-    domain: tuple[DType, ...]
-    indices: tuple[int, ...] = ()
-    result: str = "same"
-    exact: bool = False
-    in_halves: bool = False
-    product: str | None = None
-    orders: tuple[str, ...] = ()
-    slices: SliceRule | None = None
-    error: LibraryError = accumulation_error
-    kind: str = field(default="library", init=False)
-
-    def types(self, operand: DType, table: str) -> tuple[DType, DType]:
-        """Returns the (compute, result) types for data of the common type `operand`."""
-        check_domain(self.name, operand, self.domain)
-        if self.result == "index":
-            return operand, dtypes.int64
-        result = widened_sum(operand, table) if self.result == "sum" else operand
-        return result, result
-
-    def keeps_type(self, position: int) -> bool:
-        """Whether the operand is passed in its own type, not in the compute type."""
-        return position in self.indices
-
-    @property
-    def may_raise(self) -> bool:
-        """Whether the data of a call may make it raise."""
-        return bool(self.indices)
-
-    def call(self, operands: Sequence[Any], attributes: Attributes) -> tuple[Any, ...]:
-        """Calls the function and returns its results."""
-        result = self.numpy(*operands, **attributes)
-        return result if isinstance(result, tuple) else (result,)
 
     def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
         return (self.shape(shapes, attributes, require),)
