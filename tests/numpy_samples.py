@@ -1,4 +1,4 @@
-"""A call, at least one, of each NumPy function that records: what the coverage page and its test are made from.
+"""At least one call of each NumPy function that records, for the coverage page and its test.
 
 `NAMES` are arrays by name; each sample is an expression over them. Functions of `np.linalg` and `np.fft` are spelled
 with the module.

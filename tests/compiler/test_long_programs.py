@@ -1,4 +1,4 @@
-"""Programs of many ops and functions of many arrays: nothing recurses over them, and segments stay bounded."""
+"""Tests programs of many ops and functions of many arrays: no recursion over them, and segments of bounded size."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Tests FusionDefinition: recording, printing, execution, segments and repro scripts."""
+
 from __future__ import annotations
 
 import gc
@@ -22,8 +24,8 @@ from tracefuse.dtypes import DataType, bool_, float32
 from tracefuse.errors import DtypeError, FusionError, ShapeError, UnsupportedError
 from tracefuse.ir.builder import FusionBuilder
 from tracefuse.ir.fusion import Fusion, Literal
+from tracefuse.ir.library_kinds import WholeArrayOp
 from tracefuse.ir.reference import evaluate
-from tracefuse.ir.whole_array_op import WholeArrayOp
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
 from tracefuse.passes.decompose import decompose
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse import DataType, DtypeError, FusionDefinition, ParallelType, TracefuseError
-from tracefuse.ir.whole_array_op import WholeArrayOp
+from tracefuse.ir.library_kinds import WholeArrayOp
 from tracefuse.ops import REGISTRY
 
 EMPTY = Parameter.empty

@@ -1,4 +1,4 @@
-"""Every NumPy function: one that records gives what NumPy gives, the others raise and say what to write."""
+"""Tests every NumPy function: it equals NumPy if it records, and otherwise raises with a replacement."""
 
 from __future__ import annotations
 

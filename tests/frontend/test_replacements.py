@@ -1,4 +1,4 @@
-"""What a traced array cannot take part in says what to write, from the user's own source line."""
+"""Tests the errors for unsupported uses of a traced array: each names a replacement and the user's line."""
 
 from __future__ import annotations
 
@@ -50,11 +50,8 @@ def convert_several(x: Any) -> Any:
             lambda x: np.vectorize(abs)(x),
             "np.vectorize() @\n  hint: write the function on whole arrays, with np.where for its cases",
         ),
-        (
-            lambda x: np.random.normal(x),
-            "np.random.normal() @\n  hint: sample outside the fused function and pass the numbers in",
-        ),
-        (fill, "filling a NumPy array with elements @\n  hint: write np.where(condition, x, array) or np.concatenate"),
+        (fill, "filling a NumPy array with elements @\n  hint: begin with table = np.zeros_like(x, shape=table.shape), "
+            "of a traced array x, and assign to it",),
         (
             lambda x: np.ma.array(x),
             "np.ma.array() @\n  hint: keep the data and the mask as two arrays, and use np.where",

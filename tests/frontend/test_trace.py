@@ -1,4 +1,4 @@
-"""Tracers: messages word for word, sizes, and what happens in place."""
+"""Tests tracers: messages word for word, sizes, and in-place operations."""
 
 from __future__ import annotations
 

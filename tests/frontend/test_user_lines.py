@@ -1,4 +1,4 @@
-"""The user's line in messages, wherever the code comes from: files, lambdas, `python -c`, standard input, notebooks."""
+"""Tests the user's line in messages for files, lambdas, `python -c`, standard input and notebooks."""
 
 from __future__ import annotations
 

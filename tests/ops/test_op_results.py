@@ -37,8 +37,8 @@ from tracefuse.dtypes import (
 from tracefuse.errors import DtypeError
 from tracefuse.frontend.fuse import fuse
 from tracefuse.ir.fusion import Op
+from tracefuse.ir.library_kinds import WholeArrayOp
 from tracefuse.ir.reference import evaluate
-from tracefuse.ir.whole_array_op import WholeArrayOp
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
 
 PRINTED = (bool_, int32, bfloat16, float32)
@@ -187,7 +187,7 @@ MAKERS: dict[str, Maker] = {
     "random_bits": lambda fd, operands, dtype: [
         fd.ops.random_bits(3, 2**40 + 1, [operands[0].size(0), 2], half) for half in (0, 1)
     ],
-    "fresh_seed": lambda fd, operands, dtype: [],  # another value each time: tests/ops/test_random_rows.py
+    "fresh_seed": lambda fd, operands, dtype: [],  # another value each time: tests/ops/test_random_numbers.py
     "extent": lambda fd, operands, dtype: [fd.ops.full([2], operands[0].size(0), DataType.Int)],
     "broadcast": call("broadcast", [False, True, False]),
     "expand": lambda fd, operands, dtype: [
@@ -240,7 +240,7 @@ MAKERS: dict[str, Maker] = {
     ],
     "index_put_accumulate": lambda fd, operands, dtype: [
         fd.ops.index_put_accumulate(
-            operands[0], fd.ops.index_select(fd.ops.argsort(operands[1], 0), fd.ops.full([], 0, DataType.Int), 1),
+            operands[0], fd.ops.select(fd.ops.argsort(operands[1], 0), 0, 1),
             operands[1],
         )
     ],

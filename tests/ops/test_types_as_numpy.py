@@ -1,4 +1,4 @@
-"""Every ufunc and reduction over every type: what NumPy raises is raised, and types and values are NumPy's.
+"""Tests every ufunc and reduction over every type: result types, values and errors equal NumPy's.
 
 Calls are recorded many in one trace and evaluated by the reference. What differs on purpose is in `is_explained`, and
 in docs/numerics.md.

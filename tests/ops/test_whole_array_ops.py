@@ -14,7 +14,7 @@ import pytest
 
 from tracefuse import FusionDefinition, TracefuseError, fuse, options
 from tracefuse.dtypes import DType, bool_, complex64, float16, float32, float64, int16
-from tracefuse.ir.whole_array_op import WholeArrayOp
+from tracefuse.ir.library_kinds import WholeArrayOp
 from tracefuse.ops import REGISTRY
 
 DTYPES = (bool_, int16, float16, float32, complex64)

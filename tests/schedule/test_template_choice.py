@@ -1,4 +1,4 @@
-"""Templates are values in one ordered tuple a target: the first that accepts is taken, and each no has a reason."""
+"""Tests template selection: the first template in the tuple that accepts is selected, and each refusal has a code."""
 
 from __future__ import annotations
 

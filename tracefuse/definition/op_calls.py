@@ -26,9 +26,9 @@ from tracefuse.errors import DtypeError, ShapeError, UnsupportedError, shown
 from tracefuse.ir.axes import normalize_axes, normalize_axis
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Op, Operand, Shape
+from tracefuse.ir.library_kinds import ARRAYS, WholeArrayOp
 from tracefuse.ir.op_kinds import check_domain
 from tracefuse.ir.printing import data_operands, moved_types, predicted_types
-from tracefuse.ir.whole_array_op import ARRAYS, WholeArrayOp
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
 
 # nvFuser's name -> the name of the op definition.
@@ -37,7 +37,6 @@ ALIASES = {
     "mod": "fmod",
     "bitwise_left_shift": "left_shift",
     "bitwise_right_shift": "right_shift",
-    "index_select": "take",
 }
 
 

@@ -312,13 +312,7 @@ class FusedFunction(Generic[P, R]):
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """The segments and the reasons for their boundaries, captured arrays, guards and memory; nothing runs."""
         entry, arguments = self._entry_for_inspection(args, kwargs)
-        trace = entry.trace
-        captured = tuple(capture.path for capture in trace.captured)
-        traced = tuple(map(str, (*trace.guards, *trace.scalar_guards)))
-        steps = () if trace.prologue is None else trace.prologue.listing()
-        compared = tuple(f"{array.place.path}: {array.nbytes} bytes" for array in trace.bypassed)
-        plan, sizes = self._place(entry).plan_for(arguments)
-        return Explanation(plan, sizes, captured, traced, str(entry.cause or ""), steps, compared)
+        return Explanation(*self._place(entry).plan_for(arguments), **entry.facts_to_explain())
 
     @source.hides_own_frames
     def concretization(self, *args: Any, **kwargs: Any) -> Concretization:

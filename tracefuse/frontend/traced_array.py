@@ -48,6 +48,15 @@ def _is_operand(value: Any) -> bool:
     return isinstance(value, _OPERANDS) or (hasattr(value, "shape") and hasattr(value, "dtype"))
 
 
+def _scalar_of(known: Any) -> Any:
+    """The known elements of a value: a NumPy scalar for an array without axes."""
+    return np.asarray(known)[()]
+
+
+def _call_named(array: Any, method: str, /, *arguments: Any, **keywords: Any) -> Any:
+    return getattr(array, method)(*arguments, **keywords)
+
+
 def _binary(name: str, *, swap: bool = False) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         if not _is_operand(other):
@@ -175,19 +184,22 @@ class Tracer(ArrayMethods):
 
     @property
     def at(self) -> NoReturn:
-        raise traced_ops.missing("x.at[...]", "write np.where(condition, value, x)")
+        raise traced_ops.missing("x.at[...]", "copy the array and assign: y = x.copy(); y[index] = value")
 
     @property
     def device(self) -> str:
         return arrays.device_name(self.recorder.device)
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"a traced array has no attribute {name!r}")
+        if self.is_immutable and hasattr(self.value.dtype.numpy.type, name) and depends_on_state(self):
+            return getattr(self.recorder.contents.ask(self.number, f".{name}", _scalar_of), name)
         if name in array_memory.REFUSED and not depends_on_state(self):
             array_memory.refuse_bytes(name, array_memory.REFUSED[name])
-        if hasattr(np.ndarray, name) and not name.startswith("__"):
-            method = getattr(np.ndarray, name)
-            if callable(method) and depends_on_state(self):
-                return functools.partial(self._call_method, name, method)
+        if hasattr(np.ndarray, name):
+            if callable(getattr(np.ndarray, name)) and depends_on_state(self):
+                return functools.partial(self._call_method, name)
             raise UnsupportedError(
                 f"x.{name} cannot be fused", hint="compute it outside the fused function", where=source.user_line()
             )
@@ -212,7 +224,13 @@ class Tracer(ArrayMethods):
     __ilshift__, __irshift__ = _in_place("left_shift"), _in_place("right_shift")
     __eq__, __ne__ = _binary("eq"), _binary("ne")
     __lt__, __le__, __gt__, __ge__ = _binary("lt"), _binary("le"), _binary("gt"), _binary("ge")
-    __hash__ = None  # type: ignore[assignment]
+
+    def __hash__(self) -> int:
+        """The hash of a NumPy scalar that depends on no argument; arrays have none."""
+        known = self.recorder.contents.ask(self.number, "hash()", _scalar_of) if self.is_immutable else None
+        if known is None:
+            raise TypeError(f"unhashable type: {type(self).__name__!r}")
+        return hash(known)
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
@@ -230,7 +248,8 @@ class Tracer(ArrayMethods):
         if not (self.is_immutable or self.weak is not None):
             raise TypeError("type numpy.ndarray doesn't define __round__ method")
         if digits is None:
-            return round(self._scalar_or_raise("round()", "write np.round(x), which stays an array"))
+            instead = "write np.round(x), which stays an array"
+            return self._number_or_raise("round()", lambda known: round(np.asarray(known).item()), instead)
         return elementwise.round_(self, digits)
 
     def __abs__(self) -> Any:
@@ -239,8 +258,8 @@ class Tracer(ArrayMethods):
     def __invert__(self) -> Any:
         return traced_ops.apply("bitwise_not", self)
 
-    def _call_method(self, name: str, method: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        result = call_on_state(method, (self, *arguments), keywords, name=f"ndarray.{name}")
+    def _call_method(self, name: str, *arguments: Any, **keywords: Any) -> Any:
+        result = call_on_state(_call_named, (self, name, *arguments), keywords, name=f"ndarray.{name}")
         if result is NOT_OF_STATE:
             raise traced_ops.missing(f"x.{name}", "compute it outside the fused function")
         return result
@@ -253,10 +272,10 @@ class Tracer(ArrayMethods):
 
     # -- operations that need elements --------------------------------------------------------------------------------
 
-    def _needs_elements(self, operation: str, instead: str) -> TraceError:
+    def _needs_elements(self, operation: str, instead: str, of: str = replacements.ONE_ARRAY) -> TraceError:
         names = self.recorder.depends_on(self.number)
         depends = f", which depends on {', '.join(names)}" if names else ""
-        return TraceError(f"{operation} of a traced array{depends}", hint=instead, where=source.user_line())
+        return TraceError(f"{operation} of {of}{depends}", hint=instead, where=source.user_line())
 
     def _number_or_raise(self, operation: str, convert: Callable[[Any], Any], instead: str) -> Any:
         """Returns `convert(elements)`, guarded; raises if the elements depend on array arguments."""
@@ -311,7 +330,7 @@ class Tracer(ArrayMethods):
         # JAX's own operators look up this attribute before they defer to the other operand.
         if _is_operator_of_jax(sys._getframe(1).f_code):
             raise AttributeError("__jax_array__")
-        error = self._needs_elements("a jax.numpy function", "use the function of np or of tracefuse.xp")
+        error = self._needs_elements(*replacements.of_jax())
         # Not a TypeError, which JAX would replace.
         raise UnsupportedError(error.message, hint=error.hint, where=error.where)
 
@@ -372,7 +391,16 @@ class Tracer(ArrayMethods):
         return cupy_hook.call_cupy_kernel(kernel, arguments, keywords)
 
     def __format__(self, specification: str) -> str:
+        if self.number in self.recorder.builder.independent:
+            answer = self.recorder.contents.ask(self.number, "format()", _scalar_of)
+            return format(answer, specification)
         return str(self) if not specification else format(float(self), specification)
+
+    def __str__(self) -> str:
+        """The elements if they depend on no argument, as NumPy prints them."""
+        if self.recorder.alive and self.number in self.recorder.builder.independent:
+            return str(self.recorder.contents.ask(self.number, "str()", _scalar_of))
+        return repr(self)
 
     def __reduce__(self) -> NoReturn:
         raise self._needs_elements("pickling", "return the array from the fused function")

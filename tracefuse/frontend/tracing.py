@@ -217,7 +217,7 @@ def _first_line(function: Any) -> str | None:
 def _call_function(
     function: Callable[..., Any], positional: Sequence[Any], keywords: dict[str, Any], protection: WriteProtection
 ) -> Any:
-    """Calls the function; explains errors of wrong arguments, read-only arrays and CuPy functions that do not trace."""
+    """Calls the function; explains errors of wrong arguments, read-only arrays, and CuPy's and JAX's functions."""
     try:
         return function(*positional, **keywords)
     except Exception as error:
@@ -225,7 +225,7 @@ def _call_function(
             raise TraceError(str(error), hint=f"it is {_signature_text(function)}") from None
         refusal: TracefuseError | None = protection.refusal(error)
         if refusal is None:
-            refusal = replacements.of_cupy(error, lambda value: isinstance(value, Traced))
+            refusal = replacements.of_library(error)
         if refusal is None:
             raise
         raise refusal.with_traceback(error.__traceback__) from None

@@ -15,7 +15,8 @@ import numpy as np
 
 from tracefuse.errors import OutOfRangeError, ScalarError, ShapeError, TracefuseError
 from tracefuse.ir.fusion import Fusion, Node
-from tracefuse.ir.op_kinds import Library, Movement, Pointwise
+from tracefuse.ir.library_kinds import Library
+from tracefuse.ir.op_kinds import Movement, Pointwise
 
 
 def takes_positions(node: Node) -> bool:

@@ -15,7 +15,8 @@ from typing import TypeAlias
 
 from tracefuse.ir.extents import Expression, Extent, Symbol, as_symbol, symbol
 from tracefuse.ir.fusion import Fusion, Node, Shape
-from tracefuse.ir.op_kinds import IndexOf, Library, Movement, Pointwise, Reduction, Source
+from tracefuse.ir.library_kinds import Library
+from tracefuse.ir.op_kinds import IndexOf, Movement, Pointwise, Reduction, Source
 from tracefuse.ir.row_major import linearize
 
 PULLED = -1

@@ -17,9 +17,9 @@ from tracefuse.dtypes import DType, bool_, data_type_of, promote_nvfuser, python
 from tracefuse.errors import DtypeError, UnsupportedError
 from tracefuse.ir.extents import Binary, Expression, Extent, Symbol, minimum
 from tracefuse.ir.fusion import Fusion, Literal, Node, Op, Operand, Value
-from tracefuse.ir.op_kinds import Library, Movement, Pointwise, Reduction
+from tracefuse.ir.library_kinds import Library, WholeArrayOp
+from tracefuse.ir.op_kinds import Movement, Pointwise, Reduction
 from tracefuse.ir.parallel_types import ParallelType
-from tracefuse.ir.whole_array_op import WholeArrayOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +220,8 @@ def _call(printer: DefinitionPrinter, node: Node) -> str:
             return _reduction(printer, node, node.op)
         case WholeArrayOp():
             usual = [n for n, v in node.op.attributes if _is_default(node.attributes[n], v)]
-            return call_text(
-                printer, node, [*map(printer.operand, node.operands), *attribute_texts(printer, node, *usual)]
-            )
+            operands = map(printer.operand, node.operands)
+            return call_text(printer, node, [*operands, *attribute_texts(printer, node, *usual)])
         case Movement() | Library():
             return _movement(printer, node)
     raise UnsupportedError(f"{node.op.name} cannot be printed as a definition", hint="print str(fusion)")

@@ -21,7 +21,8 @@ from tracefuse.ir.data_positions import check_positions, element_error, located_
 from tracefuse.ir.extents import Expression
 from tracefuse.ir.extents import evaluate as evaluate_extent
 from tracefuse.ir.fusion import Fusion, Literal, Node, Operand
-from tracefuse.ir.op_kinds import Library, Movement, Pointwise, Reduction
+from tracefuse.ir.library_kinds import Library
+from tracefuse.ir.op_kinds import Movement, Pointwise, Reduction
 from tracefuse.rounding import round_to_half
 
 

@@ -1,6 +1,7 @@
 """Op definitions, in modules by kind. REGISTRY holds them all by name."""
 
-from tracefuse.ir.op_kinds import Library, Movement, Pointwise, Reduction, Source, Within
+from tracefuse.ir.library_kinds import Library
+from tracefuse.ir.op_kinds import Movement, Pointwise, Reduction, Source, Within
 from tracefuse.ops import (
     fourier,
     library,

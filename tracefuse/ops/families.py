@@ -6,7 +6,8 @@ from typing import Any
 
 from tracefuse.dtypes import DType
 from tracefuse.ir.fusion import Op
-from tracefuse.ir.op_kinds import Library, Movement, Pointwise, PullRule, Reduction, ReferenceFunction, ShapeRule
+from tracefuse.ir.library_kinds import Library
+from tracefuse.ir.op_kinds import Movement, Pointwise, PullRule, Reduction, ReferenceFunction, ShapeRule
 
 REGISTRY: dict[str, Op] = {}
 """Every op by name, in the order of definition."""

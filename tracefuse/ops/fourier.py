@@ -15,7 +15,7 @@ from tracefuse.errors import ShapeError
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.extents import Extent, floordiv
 from tracefuse.ir.fusion import Attributes, Require, Shape
-from tracefuse.ir.whole_array_op import WholeArrayOp
+from tracefuse.ir.library_kinds import WholeArrayOp
 from tracefuse.ops.families import register
 from tracefuse.ops.result_types import of_sample
 

@@ -15,7 +15,7 @@ from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.ir.axes import broadcast_shapes, normalize_axis
 from tracefuse.ir.extents import Extent, minimum, product
 from tracefuse.ir.fusion import Attributes, Require, Shape
-from tracefuse.ir.whole_array_op import WholeArrayOp
+from tracefuse.ir.library_kinds import WholeArrayOp
 from tracefuse.ops.families import register
 from tracefuse.ops.result_types import linear_algebra, of_sample
 

@@ -17,7 +17,7 @@ from tracefuse.dtypes import ALL, NUMBERS, REALS, bool_
 from tracefuse.errors import ShapeError
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.fusion import Attributes, Require, Shape
-from tracefuse.ir.op_kinds import Library
+from tracefuse.ir.library_kinds import Library
 from tracefuse.ops.families import library
 
 ORDERED = (bool_, *REALS)

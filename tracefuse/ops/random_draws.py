@@ -16,7 +16,7 @@ import numpy as np
 
 from tracefuse.dtypes import bool_
 from tracefuse.ir.fusion import Attributes, Require, Shape
-from tracefuse.ir.whole_array_op import WholeArrayOp
+from tracefuse.ir.library_kinds import WholeArrayOp
 from tracefuse.ops.families import register
 
 

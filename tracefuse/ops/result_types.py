@@ -15,7 +15,7 @@ from tracefuse import dtypes
 from tracefuse.dtypes import DType, dtype_of
 from tracefuse.errors import DtypeError, ScalarError, TracefuseError
 from tracefuse.ir.fusion import Attributes
-from tracefuse.ir.whole_array_op import ResultTypes
+from tracefuse.ir.library_kinds import ResultTypes
 
 _CAST = "cast the operands with astype first"
 

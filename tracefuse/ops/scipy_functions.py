@@ -17,15 +17,12 @@ from tracefuse.errors import ScalarError, ShapeError
 from tracefuse.ir.axes import broadcast_shapes, normalize_axis
 from tracefuse.ir.extents import maximum, minimum
 from tracefuse.ir.fusion import Attributes, Require, Shape
-from tracefuse.ir.whole_array_op import ResultTypes, WholeArrayOp
+from tracefuse.ir.library_kinds import ResultTypes, WholeArrayOp
 from tracefuse.ops import fourier, linear_algebra
-from tracefuse.ops.families import register
+from tracefuse.ops.families import REGISTRY, register
 from tracefuse.ops.result_types import first, fixed, of_sample
 
 Attributed: TypeAlias = tuple[tuple[str, Any], ...]
-
-BY_PATH: dict[str, WholeArrayOp] = {}
-"""The op of each function of SciPy, by its path without "scipy."."""
 
 ResultShapes: TypeAlias = Callable[[Sequence[Shape], Attributes, Require], tuple[Shape, ...]]
 
@@ -53,7 +50,7 @@ def _define(
         keywords = {name: value for name, value in given.items() if name in _SAMPLED}
         return numpy(*(np.asarray(a).astype(t) for a, t in zip(dtypes, types, strict=False)), **keywords)
 
-    BY_PATH[path] = register(
+    register(
         WholeArrayOp(
             name=f"scipy_{path.replace('.', '_')}", doc=doc, numpy=numpy, parameters=tuple(parameters.split()),
             arity=None if optional else len(parameters.split()), optional=optional, shape=shape,
@@ -314,3 +311,13 @@ register(
         attributes=(("function", "gamma"), ("results", ()), ("numbers", ())),
     )
 )  # fmt: skip
+
+PATHS = tuple(".".join(name.split("_", 2)[1:]) for name in REGISTRY if name.startswith("scipy_"))
+"""The functions of SciPy that have ops, without "scipy."."""
+
+
+def op_of(path: str) -> WholeArrayOp:
+    """Returns the op of a function of SciPy."""
+    op = REGISTRY[f"scipy_{path.replace('.', '_')}"]
+    assert isinstance(op, WholeArrayOp)
+    return op

@@ -15,7 +15,7 @@ from tracefuse.errors import OutOfRangeError, ShapeError, UnsupportedError
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Attributes, Require, Shape
-from tracefuse.ir.whole_array_op import ARRAYS, WholeArrayOp
+from tracefuse.ir.library_kinds import ARRAYS, WholeArrayOp
 from tracefuse.ops.families import register
 from tracefuse.ops.result_types import first, fixed, of_sample
 

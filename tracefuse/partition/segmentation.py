@@ -16,7 +16,8 @@ from tracefuse.config import Options
 from tracefuse.dynamic.guards import Guard
 from tracefuse.ir.extents import Extent, evaluate
 from tracefuse.ir.fusion import Fusion, Node, Requirement
-from tracefuse.ir.op_kinds import Library, Pointwise, Reduction
+from tracefuse.ir.library_kinds import Library
+from tracefuse.ir.op_kinds import Pointwise, Reduction
 from tracefuse.ir.subfusion import StepGraph, step_graph
 from tracefuse.partition import predicates
 from tracefuse.partition.slicing import Sliced

@@ -12,7 +12,8 @@ from tracefuse.errors import InternalError
 from tracefuse.ir.extents import Extent, symbol
 from tracefuse.ir.fusion import Fusion, Node, Operand, Shape
 from tracefuse.ir.indexing import sources
-from tracefuse.ir.op_kinds import Library, Movement
+from tracefuse.ir.library_kinds import Library
+from tracefuse.ir.op_kinds import Movement
 from tracefuse.ops import REGISTRY
 from tracefuse.passes.rewriter import with_nodes
 

@@ -24,7 +24,7 @@ from segments import Edge, Verdict, yes
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.indexing import PULLED, AxisMap, reduces, use_maps
-from tracefuse.ir.op_kinds import Library
+from tracefuse.ir.library_kinds import Library
 from tracefuse.schedule.kernel_size import HERE, Places, places_read, through, weight
 from tracefuse.schedule.refusal_codes import ScheduleRefusal
 

@@ -383,9 +383,8 @@ def finish(body: Body, region: Region, *lanes: Accumulator) -> None:
 
 def store_outputs(body: Body, region: Region, outputs: Sequence[int]) -> None:
     """Stores several outputs; if tensors may alias, computes all of them before the first store."""
-    if region.memory.shared:
-        for output in outputs:
-            body.value(output, region.coordinates(output))
+    for output in outputs if region.memory.shared else ():
+        body.value(output, region.coordinates(output))
     for output in outputs:
         store_output(body, region, output)
 

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from segments import Edge, Graph, Verdict, yes
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.indexing import PULLED, use_maps
-from tracefuse.ir.op_kinds import Library, Movement, Pointwise
+from tracefuse.ir.library_kinds import Library
+from tracefuse.ir.op_kinds import Movement, Pointwise
 from tracefuse.schedule.kernel_size import MOST_CODE, MOST_PARAMETERS
 from tracefuse.schedule.loop_facts import Facts, merge_facts, node_facts
 from tracefuse.schedule.refusal_codes import RegionRefusal

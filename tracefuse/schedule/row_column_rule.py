@@ -20,7 +20,8 @@ from segments import Verdict, yes
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Node
 from tracefuse.ir.indexing import PULLED, AxisMap, reduces, use_maps
-from tracefuse.ir.op_kinds import Library, Pointwise, Reduction
+from tracefuse.ir.library_kinds import Library
+from tracefuse.ir.op_kinds import Pointwise, Reduction
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.refusal_codes import ScheduleRefusal
 from tracefuse.schedule.region import RegionRule, judge_region

@@ -62,6 +62,17 @@ class Entry:
         """The number of plans built."""
         return 0 if self.executable is None else self.executable.compiles
 
+    def facts_to_explain(self) -> dict[str, Any]:
+        """The fields of an `Explanation` that the trace determines."""
+        trace = self.trace
+        return {
+            "captured": tuple(capture.path for capture in trace.captured),
+            "traced": tuple(map(str, (*trace.guards, *trace.scalar_guards))),
+            "retraced": str(self.cause or ""),
+            "prologue": () if trace.prologue is None else trace.prologue.listing(),
+            "compared": tuple(f"{array.place.path}: {array.nbytes} bytes" for array in trace.bypassed),
+        }
+
     @property
     def array_device(self) -> ArrayDevice:
         """The device that holds the arguments."""

@@ -41,12 +41,17 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
 def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
     """Records a call of a NumPy function that is not a ufunc. Raises UnsupportedError with a hint for others.
 
+    A library function of captured state alone is a step of the prologue: it runs again only when that state changes.
     A call that cannot be recorded is a step of the prologue if it depends on captured state alone. Else it is repeated
     with the elements of those operands that depend on no argument.
     """
+    if function in whole_array_calls.LIBRARY_FUNCTIONS:
+        result = call_on_state(function, arguments, keywords)
+        if result is not NOT_OF_STATE:
+            return result
     try:
         return _recorded(function, arguments, keywords)
-    except UnsupportedError as error:
+    except (UnsupportedError, TypeError) as error:
         refusal = error
     result = call_on_state(function, arguments, keywords)
     if result is not NOT_OF_STATE:
@@ -56,7 +61,7 @@ def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> A
         raise refusal
     try:
         return function(*known[0], **known[1])
-    except UnsupportedError:
+    except (UnsupportedError, TypeError):
         raise refusal from None
 
 

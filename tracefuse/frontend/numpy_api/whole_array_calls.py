@@ -20,7 +20,7 @@ from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import as_array, as_number, as_tensor, missing, recorder_of, refuse
 from tracefuse.frontend.tracer.whole_arrays import record_whole
-from tracefuse.ir.whole_array_op import ARRAYS, WholeArrayOp
+from tracefuse.ir.library_kinds import ARRAYS, WholeArrayOp
 from tracefuse.ops import REGISTRY
 
 IGNORED = frozenset(("overwrite_input", "overwrite_x", "overwrite_a", "overwrite_b", "check_finite", "workers", "plan"))
@@ -129,3 +129,9 @@ for _op in list(REGISTRY.values()):
 def qr(a: Any, mode: str = "reduced") -> Any:
     result = call_whole(op_named("qr"), "np.linalg.qr", {"a": a, "mode": mode})
     return _NAMED[np.linalg.qr](*result) if mode in ("reduced", "complete") else result
+
+
+LIBRARY_FUNCTIONS = {
+    *FUNCTIONS, np.bincount, np.histogramdd, np.lexsort, np.polyfit, np.linalg.lstsq, np.convolve, np.correlate,
+}  # fmt: skip
+"""Functions that record library ops on whole arrays."""

@@ -215,11 +215,13 @@ def sum_of_products(x: Any, axes: tuple[int, ...]) -> Any:
 
 
 def as_number(value: Any) -> Any:
-    """Returns a parameter that must be a number; reads and guards the value of a host scalar."""
+    """Returns a parameter that must be a number; reads and guards a host scalar, or one that is known."""
     if isinstance(value, SymbolicSize):
         return int(value)
-    if isinstance(value, Traced):
+    if isinstance(value, Traced) and value.read is not None:
         return value.recorder.value_of(value, "a parameter that is no array")
+    if isinstance(value, Traced):
+        return np.asarray(value)[()]
     return value
 
 

@@ -13,7 +13,7 @@ from tracefuse.errors import DtypeError, ShapeError, UnsupportedError
 from tracefuse.frontend.tracer.operands import located_error
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.ir.whole_array_op import WholeArrayOp
+from tracefuse.ir.library_kinds import WholeArrayOp
 
 
 def record_whole(

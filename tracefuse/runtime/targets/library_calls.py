@@ -18,9 +18,8 @@ from tracefuse.generated_code import compile_expression
 from tracefuse.ir.data_positions import located_errors
 from tracefuse.ir.extents import Expression, Extent, Symbol, python_text
 from tracefuse.ir.fusion import Fusion, Node
-from tracefuse.ir.op_kinds import Library
+from tracefuse.ir.library_kinds import Library, WholeArrayOp
 from tracefuse.ir.subfusion import extents_in
-from tracefuse.ir.whole_array_op import WholeArrayOp
 from tracefuse.runtime.targets.array_library import ArrayLibrary
 
 LibraryLaunch: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], "Sequence[Any] | None"]
