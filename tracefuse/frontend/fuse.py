@@ -35,10 +35,8 @@ from tracefuse.frontend.calls.fast_path import NOT_APPLICABLE, call_signature, w
 from tracefuse.frontend.calls.output_buffers import output_buffers, write_into
 from tracefuse.frontend.calls.retraces import explain_new_key, explain_retrace, keys_of
 from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves
-from tracefuse.frontend.calls.trace_entry import Entry, assemble_result, match_arguments, run_with_prints
-from tracefuse.frontend.numpy_api.creation import recording
+from tracefuse.frontend.calls.trace_entry import Entry, finish_call, match_arguments, run_with_prints
 from tracefuse.frontend.trace_cache import TraceCache
-from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.recorder import current
 from tracefuse.frontend.tracer.result_leaves import ArgumentLeaf, OutputLeaf
 from tracefuse.frontend.tracing import Trace, not_a_function, trace
@@ -137,13 +135,16 @@ class FusedFunction(Generic[P, R]):
             args, bound, is_bound = args[1:], args[0], True
         options = config.resolve(self._options)
         if options.eager or current.get() is not None:  # an enclosing trace records the ops
-            function = self._function if current.get() is None else recording(self._function, CodeNames())
-            result = function(*((bound, *args) if is_bound else args), **kwargs)
+            function, owner = self._function, bound
+            recorder = current.get()
+            if recorder is not None and recorder.overlays is not None:
+                function, owner = recorder.overlays.of_inner(self._function, self.__qualname__, bound)
+            result = function(*((owner, *args) if is_bound else args), **kwargs)
             return result if out is None else write_into(out, result)
         call = self._signature.flatten_call(args, kwargs, bound, is_bound)
         if DONORS:
             check_not_donated((leaf.value, leaf.path) for leaf in call.leaves)
-        entry, arguments = self._find_entry(call, options, bound)
+        entry, arguments = self._find_entry(call, options)
         buffers = None if out is None else output_buffers(entry.trace.structure, entry.trace.results, out)
         use = self._output_buffer_use(entry, call, buffers)
         result = self._run(entry, arguments, call, buffers, use)
@@ -160,71 +161,71 @@ class FusedFunction(Generic[P, R]):
             if fast_path is not None:
                 self._cache.add_fast_path(signature, fast_path)
 
-    def _find_entry(self, call: CallArguments, options: Options, bound: Any) -> tuple[Entry, list[Any]]:
+    def _find_entry(self, call: CallArguments, options: Options) -> tuple[Entry, list[Any]]:
         """The entry whose guards hold, traced now if there is none, and the arguments of its fusion."""
         with self._cache.lock:
-            entry, arguments = self._find_or_trace(call, options, bound, {})
+            entry, arguments = self._find_or_trace(call, options, {})
             if entry.trace.fusion.aliases:
                 same = find_shared_leaves(entry.trace, entry.array_device, arguments)
                 if same:
-                    entry, arguments = self._find_or_trace(call, options, bound, same)
+                    entry, arguments = self._find_or_trace(call, options, same)
                 check_no_overlap(entry.trace, entry.array_device, arguments)
             return entry, arguments
 
     def _find_or_trace(
-        self, call: CallArguments, options: Options, bound: Any, same: Mapping[int, int]
+        self, call: CallArguments, options: Options, same: Mapping[int, int]
     ) -> tuple[Entry, list[Any]]:
         """See `_find_entry`. same: maps each leaf that shares the memory of an earlier, updated leaf to that leaf."""
         key = (options, (call.key, *same.items()))
         entries = self._cache.entries(key)
         for entry in entries:
-            arguments = match_arguments(entry, call, bound)
+            arguments = match_arguments(entry, call)
             if arguments is not None:
                 self._cache.hits += 1
                 return entry, arguments
         cause = (
-            explain_retrace(entries, call, bound)
+            explain_retrace(entries, call)
             if entries
             else explain_new_key(self._cache.entries_with(options), call)
         )
         if cause is not None:
             say(options, 1, lambda: str(cause))
-        entry = self._trace(call, options, bound, same)
+        entry = self._trace(call, options, same)
         entry.cause = cause
-        arguments = match_arguments(entry, call, bound)
+        arguments = match_arguments(entry, call)
         if arguments is None:
-            raise self._unstable(entry, call, bound)
+            raise self._unstable(entry, call)
         entry.before = entry.trace.facts(arguments)
         self._cache.add(key, entry)
         if cause is not None:
             self._cache.guard_failures.add(cause, warn=options.dynamic)
         return entry, arguments
 
-    def _unstable(self, entry: Entry, call: CallArguments, bound: Any) -> TraceError:
+    def _unstable(self, entry: Entry, call: CallArguments) -> TraceError:
         """The error for state that changes between two reads in a row."""
-        change = explain_retrace([entry], call, bound)
+        change = explain_retrace([entry], call)
         return TraceError(
             f"state that {self.__qualname__} reads changes between two reads"
             + ("" if change is None else f": {change}"),
             hint="pass it as an argument",
         )
 
-    def _trace(self, call: CallArguments, options: Options, bound: Any, same: Mapping[int, int]) -> Entry:
+    def _trace(self, call: CallArguments, options: Options, same: Mapping[int, int]) -> Entry:
         start = time.perf_counter()
         traced = trace(
-            self._function, call.leaves, call.rebuild, bound, dynamic=options.dynamic, device=call.device, same=same
+            self._function, call.leaves, call.rebuild, call.roots, dynamic=options.dynamic, device=call.device, same=same
         )
         if options.debug:
             say_trace(options, self.__qualname__, call.leaves, time.perf_counter() - start)
         named = [(leaf.value, leaf.path) for leaf in call.leaves if leaf.kind == "array"]
-        named += [(capture.array, capture.path) for capture in traced.captured]
+        named += [(capture.array, capture.path) for capture in traced.captured if not capture.scalar]
         kind, device = arrays.place_of(named)
         if not named and traced.device is not None:
             kind, device = "cupy", traced.device
         if traced.fusion.aliases:
             arrays.check_can_change(kind, "in-place change of an argument")
         executable = self._compile(traced, options, device) if traced.fusion.outputs else None
-        single = traced.structure.num_nodes == 1 and traced.results == (OutputLeaf(0),)
+        single = traced.structure.num_nodes == 1 and traced.results == (OutputLeaf(0),) and not traced.writes
         return Entry(traced, executable, traced.guard_function(), single, kind, device, keys_of(call))
 
     def _compile(self, traced: Trace, options: Options, device: int | None) -> Executable | EvaluatedExecutable:
@@ -241,6 +242,8 @@ class FusedFunction(Generic[P, R]):
         self, entry: Entry, arguments: list[Any], call: CallArguments, buffers: list[Any] | None, use: OutputBufferUse
     ) -> Any:  # fmt: skip
         native_buffers = None
+        if buffers is not None:
+            buffers = [*buffers, *[None] * (entry.trace.output_count - len(buffers))]
         if buffers is not None and entry.executable is not None:
             arrays.check_can_change(entry.kind, "out=")
             enter = arrays.entering(entry.kind)
@@ -257,7 +260,7 @@ class FusedFunction(Generic[P, R]):
             outputs = [out if buffer is None else buffer for out, buffer in zip(outputs, buffers, strict=True)]
         if entry.single:
             return outputs[0]
-        return assemble_result(entry, [leaf.value for leaf in call.leaves], arguments, outputs)
+        return finish_call(entry, [leaf.value for leaf in call.leaves], arguments, outputs, call.roots)
 
     def _output_buffer_use(self, entry: Entry, call: CallArguments, buffers: list[Any] | None) -> OutputBufferUse:
         """Which outputs of a call have a buffer, and which of its arguments are donated."""
@@ -280,7 +283,7 @@ class FusedFunction(Generic[P, R]):
         is_bound = bool(args) and owns(self, args[0])
         bound = args[0] if is_bound else None
         call = self._signature.flatten_call(args[1:] if is_bound else args, kwargs, bound, is_bound)
-        return self._find_entry(call, config.resolve(self._options), bound)
+        return self._find_entry(call, config.resolve(self._options))
 
     def _place(self, entry: Entry) -> PlacedFusion:
         executable = entry.executable

@@ -19,27 +19,21 @@ from tracefuse.dynamic.guard_failures import GuardFailure, first_failure
 from tracefuse.dynamic.guards import Guard
 from tracefuse.errors import TraceError, TracefuseError
 from tracefuse.frontend.numpy_api import replacements
-from tracefuse.frontend.numpy_api.creation import recording
+from tracefuse.frontend.numpy_api.creation import recording_twins
 from tracefuse.frontend.traced_array import Tracer
-from tracefuse.frontend.tracer import captures, traced_ops
+from tracefuse.frontend.tracer import captures, routes, state_writes, traced_ops
 from tracefuse.frontend.tracer.assumptions import ScalarGuard
-from tracefuse.frontend.tracer.captures import Place, State
+from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.code_names import CodeNames
-from tracefuse.frontend.tracer.masked_elements import MaskedElements
+from tracefuse.frontend.tracer.outcome import Outcome
+from tracefuse.frontend.tracer.overlays import Overlays
 from tracefuse.frontend.tracer.printed_values import Print, printed
 from tracefuse.frontend.tracer.random_watch import RandomWatch
 from tracefuse.frontend.tracer.recorder import Recorder, current
-from tracefuse.frontend.tracer.result_leaves import (
-    ArgumentLeaf,
-    ConstantLeaf,
-    NumberLeaf,
-    OutputLeaf,
-    ResultLeaf,
-    SizeLeaf,
-)
+from tracefuse.frontend.tracer.result_leaves import NewObject, ResultLeaf, Write
+from tracefuse.frontend.tracer.routes import CallRoots
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Memory, Traced
-from tracefuse.frontend.tracer.write_protection import WriteProtection
 from tracefuse.generated_code import compile_expression
 from tracefuse.ir.extents import Symbol, python_text
 from tracefuse.ir.fusion import Fusion
@@ -50,19 +44,22 @@ Rebuild: TypeAlias = Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]
 
 @dataclass(slots=True, eq=False)
 class Captured:
-    """A captured array. place: where calls read it; None: this object itself. key: the type and rank it must have."""
+    """A captured array or number. place: where calls read it; None: this object itself.
+
+    key: the type and rank that an array must have, the class of a number. scalar: whether it is a number.
+    """
 
     place: Place | None
     array: Any
-    key: tuple[Any, ...]
+    key: Any
     scalar: bool = False
 
     @property
     def path(self) -> str:
         return self.place.path if self.place is not None else "a constant array"
 
-    def read(self, bound: Any) -> Any:
-        return self.array if self.place is None else self.place.read(bound)
+    def read(self, roots: CallRoots) -> Any:
+        return self.array if self.place is None else self.place.read(roots)
 
 
 @dataclass(slots=True, eq=False)
@@ -73,7 +70,9 @@ class Trace:
     fusion the position of its leaf, or -(k + 1) for the k-th capture. statics: the state that the function read, to be
     compared at every call. results: the origin of each leaf of the result. structure: the pytree of the result. device:
     the GPU of the arguments or of `device=`, or None. prints: the values that a call prints. sizes: extents and scalars
-    of the traced call. pairs: places that must lead to the same object at every call.
+    of the traced call. pairs: places that must lead to the same object at every call. apart: groups of places that
+    must lead to different objects. writes: the changes of the state, in order. new_objects: what each call creates for
+    the result and for the state. output_count: the outputs that are for the result and for the state.
     """
 
     fusion: Fusion
@@ -89,6 +88,10 @@ class Trace:
     prints: tuple[Print, ...] = ()
     sizes: Mapping[int, Any] = field(default_factory=dict)
     pairs: tuple[tuple[Place, Place], ...] = ()
+    apart: tuple[tuple[Place, ...], ...] = ()
+    writes: tuple[Write, ...] = ()
+    new_objects: tuple[NewObject, ...] = ()
+    output_count: int = 0
 
     def facts(self, arguments: Sequence[Any]) -> dict[int, Any]:
         """Extents and scalars of a call, for arguments in the order of the fusion's inputs."""
@@ -139,54 +142,111 @@ def trace(
     function: Callable[..., Any],
     leaves: Sequence[Leaf],
     rebuild: Rebuild,
-    bound: Any,
+    roots: CallRoots,
     *,
     dynamic: bool = True,
     device: int | None = None,
     same: Mapping[int, int] = MappingProxyType({}),
 ) -> Trace:
-    """Calls `function` with tracers in place of arrays and records its operations.
+    """Calls a clone of `function` with tracers in place of arrays and records its operations.
 
-    rebuild: unflattens leaves into the arguments of the call. bound: the `self` of a bound method, or None. dynamic:
-    whether extents stay symbolic. device: the GPU of the array arguments, or None for the host. same: leaves that share
-    the tracer of an earlier leaf. Raises TraceError for a generator or an async function, and any error of `function`.
+    rebuild: unflattens leaves into the arguments of the call. roots: the object that a method is bound to, and the
+    arguments. dynamic: whether extents stay symbolic. device: the GPU of the array arguments, or None for the host.
+    same: leaves that share the tracer of an earlier leaf. A function that changes numbers of its state runs a second
+    time, with these numbers as inputs. Raises TraceError for a generator or an async function, and any error of
+    `function`.
     """
-    name = getattr(function, "__name__", type(function).__name__)
-    recorder = Recorder(Tracer, name)
-    recorder.device, recorder.is_placed = device, any(leaf.kind == "array" for leaf in leaves)
-    names = CodeNames()
-    places_before = list(captures.places(function, bound, names))
-    watch = RandomWatch(function, places_before, names)
-    inputs = _record_inputs(recorder, leaves, function, dynamic, same)
-    positional, keywords = rebuild(inputs.values)
-    protection = WriteProtection(places_before, _first_line(function))
-    recorder.captured_paths = protection.paths
-    outside = current.get()
-    try:
-        # Set inside the try and reset first in its finally, so that no interrupt leaves a recorder behind.
-        current.set(recorder)
-        traced = recording(function, names)
-        result = protection.run(lambda: _call_function(traced, positional, keywords, protection))
+    numbers: frozenset[Any] = frozenset()
+    while True:
+        attempt = _Attempt(function, leaves, roots, device, numbers)
+        traced = attempt.run(rebuild, dynamic, same)
+        if traced is not None:
+            return traced
+        numbers |= attempt.changed_numbers
+
+
+class _Attempt:
+    """One run of the clone of a function. changed_numbers: routes to numbers that should have been inputs."""
+
+    def __init__(
+        self, function: Callable[..., Any], leaves: Sequence[Leaf], roots: CallRoots, device: int | None,
+        numbers: frozenset[Any],
+    ) -> None:  # fmt: skip
+        self.function, self.leaves, self.roots = function, leaves, roots
+        self.name = getattr(function, "__name__", type(function).__name__)
+        self.recorder = Recorder(Tracer, self.name)
+        self.recorder.device = device
+        self.recorder.is_placed = any(leaf.kind == "array" for leaf in leaves)
+        names = CodeNames()
+        self.watch = RandomWatch(function, list(captures.places(function, roots.bound, names)), names)
+        self.overlays = Overlays(self.recorder, *recording_twins(device), names, numbers)
+        self.recorder.overlays = self.overlays
+        self.changed_numbers: frozenset[Any] = frozenset()
+
+    def run(self, rebuild: Rebuild, dynamic: bool, same: Mapping[int, int]) -> Trace | None:
+        """Returns the trace; None if numbers of the state have to be inputs of it."""
+        recorder = self.recorder
+        inputs = _record_inputs(recorder, self.leaves, self.function, dynamic, same)
+        outside = current.get()
+        try:
+            # Set inside the try and reset first in its finally, so that no interrupt leaves a recorder behind.
+            current.set(recorder)
+            containers, result = self._call(*rebuild(inputs.values))
+            changes = state_writes.changes_of(self.overlays, containers)
+            self.changed_numbers = state_writes.numbers_changed(changes, self.overlays)
+            if self.changed_numbers:
+                return None
+            traced = self._trace(inputs, changes, result)
+            self.watch.warn()
+            return traced
+        finally:
+            current.set(outside)
+            recorder.alive = False
+            self.overlays.end()
+
+    def _call(
+        self, positional: Sequence[Any], keywords: dict[str, Any]
+    ) -> tuple[list[state_writes.ArgumentContainer], Any]:
+        """Calls the clone; returns the containers among its arguments, and its result."""
+        overlays, bound = self.overlays, self.roots.bound
+        first = len(positional) - len(self.roots.arguments)
+        names = pytrees.argument_names(self.function, len(positional))
+        containers = state_writes.argument_containers(
+            overlays, self.roots.arguments, self.roots.keywords, positional[first:], keywords, names[first:]
+        )
+        arguments = list(positional)
+        if first:
+            arguments[0] = overlays.read(bound, Place("self", routes.SELF, bound))
+        clone = overlays.read(self.function, Place(self.name, routes.to(self.function), self.function))
+        result = _call_function(clone, self.function, arguments, keywords)
         if inspect.isgenerator(result) or inspect.iscoroutine(result) or inspect.isasyncgen(result):
-            raise not_a_function(function, name)
-        result_leaves, structure = pytrees.flatten(result)
-        results = tuple(_record_result(recorder, leaf, inputs) for leaf in result_leaves)
-        _update_arguments(recorder)
+            raise not_a_function(self.function, self.name)
+        return containers, result
+
+    def _trace(self, inputs: _Inputs, changes: Sequence[state_writes.Change], result: Any) -> Trace:
+        """Records the result and the changes of the state, and builds the fusion."""
+        recorder, overlays = self.recorder, self.overlays
+        outcome = Outcome(recorder, overlays, inputs.values)
+        new = {one for change in changes for one in outcome.containers_in(change.value)}
+        if new & outcome.containers_in(result):  # the result and the state share objects that each call creates
+            result_leaves, structure = [result], pytrees.flatten(None)[1]
+        else:
+            result_leaves, structure = pytrees.flatten(result)
+        results = tuple(map(outcome.result_leaf, result_leaves))
+        writes = state_writes.writes_of(changes, outcome.state_leaf)
+        output_count = len(recorder.builder.outputs)
+        _update_inputs(recorder)
         prints = printed(recorder)
-        closed_over = [capture.array for capture in recorder.captures.values()]
-        state = captures.state_of(function, bound, closed_over, names)
-        captured, order = _collect_captures(recorder, state)
+        captured, order = _collect_captures(recorder, overlays)
+        statics = overlays.guards()
         fusion = recorder.build()
-        watch.warn()
-    finally:
-        current.set(outside)
-        recorder.alive = False
-    sources = tuple(inputs.numbers[n] if n in inputs.numbers else -(order[n] + 1) for n in fusion.inputs)
-    return Trace(
-        fusion, tuple(recorder.guards), tuple(recorder.scalar_guards), sources, captured, tuple(state.plain), results,
-        structure, tuple(leaf.path for leaf in leaves), recorder.device, prints,
-        dict(recorder.hints), tuple(state.pairs),
-    )  # fmt: skip
+        sources = tuple(inputs.numbers[n] if n in inputs.numbers else -(order[n] + 1) for n in fusion.inputs)
+        return Trace(
+            fusion, tuple(recorder.guards), tuple(recorder.scalar_guards), sources, captured, statics, results,
+            structure, tuple(leaf.path for leaf in self.leaves), recorder.device, prints, dict(recorder.hints),
+            tuple(overlays.reads.pairs), state_writes.apart(changes, overlays), writes, tuple(outcome.new_objects),
+            output_count,
+        )  # fmt: skip
 
 
 def _first_line(function: Any) -> str | None:
@@ -196,17 +256,15 @@ def _first_line(function: Any) -> str | None:
 
 
 def _call_function(
-    function: Callable[..., Any], positional: Sequence[Any], keywords: dict[str, Any], protection: WriteProtection
+    clone: Callable[..., Any], function: Callable[..., Any], positional: Sequence[Any], keywords: dict[str, Any]
 ) -> Any:
-    """Calls the function; explains errors of wrong arguments, read-only arrays and CuPy functions that do not trace."""
+    """Calls the clone of a function; explains errors of wrong arguments and of CuPy functions that do not trace."""
     try:
-        return function(*positional, **keywords)
+        return clone(*positional, **keywords)
     except Exception as error:
         if isinstance(error, TypeError) and not _accepts(function, positional, keywords):
             raise TraceError(str(error), hint=f"it is {_signature_text(function)}") from None
-        refusal: TracefuseError | None = protection.refusal(error)
-        if refusal is None:
-            refusal = replacements.of_cupy(error, lambda value: isinstance(value, Traced))
+        refusal: TracefuseError | None = replacements.of_cupy(error, lambda value: isinstance(value, Traced))
         if refusal is None:
             raise
         raise refusal.with_traceback(error.__traceback__) from None
@@ -265,48 +323,27 @@ def _record_inputs(
     return inputs
 
 
-def _record_result(recorder: Recorder, leaf: Any, inputs: _Inputs) -> ResultLeaf:
-    """Records a leaf of the result and returns its origin."""
-    for position, values in enumerate(inputs.values):
-        if leaf is values and isinstance(leaf, (Traced, SymbolicSize)):
-            return ArgumentLeaf(position)
-    if isinstance(leaf, SymbolicSize):
-        extent = recorder.simplify(leaf.extent)
-        return ConstantLeaf(extent) if isinstance(extent, int) else SizeLeaf(extent)
-    if isinstance(leaf, MaskedElements):
-        raise leaf.refusal()
-    if not isinstance(leaf, Traced):
-        return ConstantLeaf(leaf)
-    recorder.resolve(leaf)
-    if leaf.on_host and leaf.weak is not None and leaf.read is not None:
-        return NumberLeaf(leaf.read)
-    if leaf.on_host:
-        leaf = traced_ops.as_tensor(leaf)
-    if leaf.number in recorder.builder.inputs or leaf.number in recorder.builder.outputs:
-        # A result shares no memory with an argument or another result.
-        leaf = recorder.movement("permute", [leaf], dims=tuple(range(len(leaf.extents))))
-    recorder.builder.output(leaf.number)
-    return OutputLeaf(len(recorder.builder.outputs) - 1)
-
-
-def _update_arguments(recorder: Recorder) -> None:
-    """Adds an aliased output for each argument that was updated in place, after all other outputs."""
+def _update_inputs(recorder: Recorder) -> None:
+    """Adds an aliased output for each argument or captured array that was updated in place, after all other outputs."""
     builder = recorder.builder
-    for argument, traced in recorder.updated.items():
+    for number, traced in recorder.updated.items():
         if traced.number in builder.inputs or traced.number in builder.outputs:
             traced = traced_ops.copy(traced)
-        builder.output(traced.number, argument)
+        builder.output(traced.number, number)
 
 
-def _collect_captures(recorder: Recorder, state: State) -> tuple[tuple[Captured, ...], dict[int, int]]:
-    """The captured arrays, each with its nearest place, and their positions by input number."""
+def _collect_captures(recorder: Recorder, overlays: Overlays) -> tuple[tuple[Captured, ...], dict[int, int]]:
+    """The captured arrays and numbers that are inputs, and their positions by input number."""
     captured: list[Captured] = []
     order: dict[int, int] = {}
     for capture in recorder.captures.values():
-        place = next(iter(state.arrays.get(id(capture.array), ())), None)
+        if capture.number is None:
+            continue
+        place = capture.place or next(iter(overlays.reads.arrays.get(id(capture.array), ())), None)
         order[capture.number] = len(captured)
-        key = array_key(capture.array, dtype_of(capture.array.dtype))
-        captured.append(Captured(place, capture.array, key))
-        if place is not None:
-            recorder.rename(capture.number, place.path)
+        captured.append(Captured(place, capture.array, array_key(capture.array, dtype_of(capture.array.dtype))))
+    for number in recorder.numbers:
+        assert number.number is not None
+        order[number.number] = len(captured)
+        captured.append(Captured(number.place, number.array, type(number.array), scalar=True))
     return tuple(captured), order

@@ -14,22 +14,23 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tracefuse import pytrees
 from tracefuse.compiler.executable import Executable
 from tracefuse.compiler.plan_cache import PlanCache
 from tracefuse.errors import InternalError
 from tracefuse.frontend.calls.call import CallArguments
-from tracefuse.frontend.calls.trace_entry import Entry, assemble_result
+from tracefuse.frontend.calls.trace_entry import Entry, finish_call
 from tracefuse.frontend.tracer.captures import is_equal
 from tracefuse.frontend.tracer.result_leaves import (
     ArgumentLeaf,
     ConstantLeaf,
-    NumberLeaf,
     OutputLeaf,
     ResultLeaf,
-    SizeLeaf,
 )
-from tracefuse.frontend.tracer.routes import CHANGED, Route
+from tracefuse.frontend.tracer.routes import CHANGED, CallRoots, Route
+from tracefuse.frontend.tracing import Captured
 from tracefuse.generated_code import compile_function
 from tracefuse.runtime.argument_leaves import Leaf
 from tracefuse.runtime.devices import arrays
@@ -82,7 +83,6 @@ def write_fast_path(entry: Entry, call: CallArguments, use: OutputBufferUse, has
     inputs = [k for k, leaf in enumerate(call.leaves) if leaf.kind != "static"]
     fits = sorted(origin for origin in trace.sources if origin >= 0) == inputs and not trace.prints
     fits = fits and isinstance(entry.executable, Executable) and entry.kind in ("numpy", "cupy")
-    fits = fits and not any(capture.scalar for capture in trace.captured)
     if not fits or not all(_is_native(leaf) for leaf in call.leaves):
         return None
     writer = _Writer(entry, use)
@@ -128,10 +128,10 @@ class _Writer:
         self.names: dict[str, Any] = {
             "NOT_APPLICABLE": NOT_APPLICABLE,
             "DONORS": DONORS,
-            "assemble_result": assemble_result,
+            "finish_call": finish_call,
             "entry": entry,
         }
-        self.names |= {"CHANGED": CHANGED, "is_equal": is_equal}
+        self.names |= {"CHANGED": CHANGED, "CallRoots": CallRoots, "is_equal": is_equal}
         self.lines: list[str] = []
         self._followed: dict[Any, str] = {}
 
@@ -226,11 +226,25 @@ class _Writer:
             self._unless(f"{variable} is {value} or is_equal({variable}, {value})")
         for first, second in trace.pairs:
             self._unless(f"{self._read(first.route)} is {self._read(second.route)}")
-        captured = [
-            self._name("c", capture.array) if capture.place is None else self._read(capture.place.route)
-            for capture in trace.captured
-        ]
+        for group in trace.apart:
+            ids = ", ".join(f"id({self._read(place.route)})" for place in group)
+            self._unless(f"len({{{ids}}}) == {len(group)}")
+        captured = [self._captured(capture) for capture in trace.captured]
         return [leaves[origin] if origin >= 0 else captured[-origin - 1] for origin in trace.sources]
+
+    def _captured(self, capture: Captured) -> str:
+        """The variable of a captured array or number, after code that compares the class of a number."""
+        if capture.place is None:
+            return self._name("c", capture.array)
+        variable = self._read(capture.place.route)
+        if not capture.scalar:
+            return variable
+        self._unless(f"type({variable}) is {self._name('t', capture.key)}")
+        if not issubclass(capture.key, np.generic):
+            return variable
+        number = self._name("v")
+        self.lines.append(f"{number} = {variable}.item()")
+        return number
 
     def _read(self, route: Route) -> str:
         """The variable for the object at the end of a route; a prefix that routes share is evaluated once."""
@@ -251,6 +265,8 @@ class _Writer:
         """The variable for the object that one step of a route leads to."""
         if step.kind == "self":
             return "bound"
+        if step.kind in ("argument", "keyword"):
+            return f"args[{step.key}]" if step.kind == "argument" else f"kwargs[{step.key!r}]"
         if step.kind == "object":
             return self._name("o", step.key)
         texts = {"attribute": f"{before}.{step.key}", "cell": f"{before}.cell_contents"}
@@ -272,7 +288,7 @@ class _Writer:
         signs: list[str] = []
         for number, origin in zip(fusion.inputs, trace.sources, strict=True):
             if number in fusion.scalar_inputs:
-                kind = type(call.leaves[origin].value)
+                kind = type(call.leaves[origin].value) if origin >= 0 else _item_type(trace.captured[-origin - 1].key)
                 self._unless(f"type({by_value[number]}) is {self._name('t', kind)}")
                 facts[number] = by_value[number]
                 # Zeros are equal, whatever their sign.
@@ -294,9 +310,9 @@ class _Writer:
         if self.entry.single:
             return "r[0]"
         trace = self.entry.trace
-        has_facts = any(isinstance(leaf, SizeLeaf | NumberLeaf) for leaf in trace.results)
-        if has_facts or not _is_of_plain_nodes(trace.structure):
-            return f"assemble_result(entry, {_tuple(leaves)}, arguments, r)"
+        is_plain = all(isinstance(leaf, OutputLeaf | ArgumentLeaf | ConstantLeaf) for leaf in trace.results)
+        if trace.writes or not is_plain or not _is_of_plain_nodes(trace.structure):
+            return f"finish_call(entry, {_tuple(leaves)}, arguments, r, CallRoots(bound, args, kwargs))"
         texts = [self._result_leaf(result, leaves) for result in trace.results]
         return self._built(pytrees.unflatten(trace.structure, range(len(texts))), texts)
 
@@ -320,6 +336,11 @@ class _Writer:
             return f"{{{', '.join(items)}}}"
         children = [self._built(child, texts) for child in tree]
         return _tuple(children) if isinstance(tree, tuple) else f"[{', '.join(children)}]"
+
+
+def _item_type(kind: type) -> type:
+    """The class of Python numbers that a fusion receives for a number of a class."""
+    return type(kind().item()) if issubclass(kind, np.generic) else kind
 
 
 def _is_of_plain_nodes(node: Any) -> bool:

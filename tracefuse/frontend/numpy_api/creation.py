@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import operator
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -21,9 +21,8 @@ from tracefuse import dtypes
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, ShapeError, TracefuseError
 from tracefuse.frontend.numpy_api import grids
-from tracefuse.frontend.tracer import recording_clone, shaping, traced_ops
+from tracefuse.frontend.tracer import shaping, traced_ops
 from tracefuse.frontend.tracer.assignment import array_of, filling, holds_traced
-from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
@@ -34,16 +33,9 @@ RECORDING: dict[int, Callable[..., Any]] = {}
 """Recording functions by the id of NumPy's function that each replaces."""
 
 
-def recording(function: Any, names: CodeNames) -> Any:
-    """The function with recording creation functions; itself where it uses none, or the trace is on a GPU."""
-    recorder = current.get()
-    if recorder is None or recorder.device is not None:
-        return function
-    return recording_clone.clone(function, RECORDING, _modules(), names)
-
-
-def _modules() -> tuple[ModuleType, ...]:
-    return (sys.modules["numpy"],)
+def recording_twins(device: int | None) -> tuple[Mapping[int, Any], tuple[ModuleType, ...]]:
+    """The recording functions for a trace on a device, and the modules whose functions they replace."""
+    return ({}, ()) if device is not None else (RECORDING, (sys.modules["numpy"],))
 
 
 def _replaces(original: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -209,8 +209,10 @@ def _with_known_positions(x: Traced, parts: Sequence[Any]) -> tuple[Any, ...] | 
             axis += part is not None
             result.append(part)
             continue
+        if isinstance(part, Traced) and part.number in x.recorder.builder.of_state:
+            return None
         known = x.recorder.contents.of(part.number, None) if isinstance(part, Traced) else part
-        if id(known) in x.recorder.captured_paths or not isinstance(known, (np.ndarray, list)) or not np.ndim(known):
+        if not isinstance(known, (np.ndarray, list)) or not np.ndim(known):
             return None
         mask = np.asarray(known)
         for extent in mask.shape:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import enum
 import functools
 import io
+import itertools
+import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -25,10 +27,10 @@ from tracefuse import source
 from tracefuse.errors import TraceError
 from tracefuse.frontend.tracer import routes
 from tracefuse.frontend.tracer.code_names import NO_NAMES, CodeNames, Names
-from tracefuse.frontend.tracer.routes import CHANGED, Route
+from tracefuse.frontend.tracer.routes import CHANGED, CallRoots, Route
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, enum.Enum, slice, range)
-_COMPARED = (*_PLAIN, tuple, frozenset)
+PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, enum.Enum, slice, range)
+_COMPARED = (*PLAIN, tuple, frozenset)
 _DEPTH = 10
 # Methods that neither an operator, a call nor a constructor runs during a trace.
 _NEVER_RUN = frozenset(
@@ -37,7 +39,7 @@ _NEVER_RUN = frozenset(
 )  # fmt: skip
 _ENTRIES = 256
 # Modules, classes and functions of these libraries are not user state.
-_LIBRARIES = sys.stdlib_module_names | {"numpy", "cupy", "cupyx", "jax", "jaxlib", "torch", "tracefuse", "scipy"}
+_LIBRARIES = sys.stdlib_module_names | {"numpy", "cupy", "cupyx", "jax", "jaxlib", "torch", "tracefuse", "segments", "scipy"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,13 +51,25 @@ class Place:
     value: Any
     where: str | None = None
 
-    def read(self, bound: Any) -> Any:
-        return self.route.follow(bound)
+    def attribute(self, name: str, value: Any, where: str | None = None) -> Place:
+        """Returns the place of an attribute of the object at this place."""
+        return Place(f"{self.path}.{name}", self.route.then("attribute", name), value, where or self.where)
 
-    def unchanged(self, bound: Any) -> bool:
+    def entry(self, key: Any, value: Any, where: str | None = None) -> Place:
+        """Returns the place of an entry of the container at this place."""
+        return Place(f"{self.path}[{key!r}]", self.route.then("entry", key), value, where or self.where)
+
+    def derived(self, text: str, function: Callable[[Any], Any], value: Any, where: str | None = None) -> Place:
+        """Returns the place of `function` of the object here. text: its path, with {} for the path of this place."""
+        return Place(text.format(self.path), self.route.then("call", function), value, where or self.where)
+
+    def read(self, roots: CallRoots) -> Any:
+        return self.route.follow(roots)
+
+    def unchanged(self, roots: CallRoots) -> bool:
         """Whether the place still holds the same plain value or the same function."""
         try:
-            now = self.read(bound)
+            now = self.read(roots)
         except CHANGED:
             return False
         return now is self.value or is_equal(now, self.value)
@@ -115,6 +129,12 @@ class _CaptureSearch:
         self.first: dict[int, Place] = {}
         self.pairs: list[tuple[Place, Place]] = []
 
+    def places_from(self, place: Place) -> Iterator[Place]:
+        """Yields the places that the code of the object at a place can read by name."""
+        (start,) = self.queue
+        self.queue = deque([_Found(place.path, place.route, place.value, 0, start.names, place.where)])
+        return self.places()
+
     def places(self) -> Iterator[Place]:
         """Yields every place that the function can read by name, nearest first, once per path."""
         walked: set[tuple[int, frozenset[str]]] = set()
@@ -125,7 +145,7 @@ class _CaptureSearch:
             path, key = (found.path, id(found.route.beginning.key)), (id(value), found.names.attributes)
             is_new = path not in paths
             paths.add(path)
-            if isinstance(value, _PLAIN):
+            if isinstance(value, PLAIN):
                 if is_new:
                     yield place
                 continue
@@ -150,20 +170,20 @@ class _CaptureSearch:
         elif isinstance(value, FunctionType) or isinstance(wrapped, FunctionType):
             yield from self._of_function(wrapped if isinstance(wrapped, FunctionType) else value, found.depth + 1)
         elif isinstance(value, ModuleType):
-            if not _is_of_library(value.__name__):
+            if not is_of_library(value.__name__):
                 yield from _attributes(found, vars(value))
         elif isinstance(value, dict):
             yield from (found.entry(key, value[key]) for key in list(value)[:_ENTRIES])
         elif isinstance(value, (list, tuple, deque)):
             yield from (found.entry(k, value[k]) for k in range(min(len(value), _ENTRIES)))
         elif isinstance(value, type):
-            if not _is_of_library(value.__module__):
+            if not is_of_library(value.__module__):
                 yield from self._of_class(found, value)
         elif not isinstance(value, BuiltinFunctionType) and _has_attributes(value) and not is_array(value):
             yield from self._of_object(found)
 
     def _of_function(self, function: FunctionType, depth: int) -> Iterator[_Found]:
-        if _is_of_library(function.__module__ or ""):
+        if is_of_library(function.__module__ or ""):
             return
         names = self.names_of(function.__code__)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
@@ -195,7 +215,7 @@ class _CaptureSearch:
         run = found.names.attributes | _special_methods(cls) | {"__init__", "__post_init__"}
         for name in sorted(run):
             owner = next((base for base in cls.__mro__ if name in vars(base)), None)
-            if owner is None or _is_of_library(owner.__module__):
+            if owner is None or is_of_library(owner.__module__):
                 continue
             kept = vars(owner)[name]
             value = kept.__func__ if isinstance(kept, (staticmethod, classmethod)) else kept
@@ -245,6 +265,12 @@ def places(function: Any, bound: Any, names: CodeNames) -> Iterator[Place]:
     return _CaptureSearch(function, bound, names).places()
 
 
+def places_within(place: Place, names: CodeNames) -> Iterator[Place]:
+    """Yields every place that the code of the object at `place` can read by name, nearest first."""
+    search = _CaptureSearch(place.value, None, names)
+    return itertools.islice(search.places_from(place), 1, None)
+
+
 def _defaults(function: FunctionType, depth: int, names: Names) -> Iterator[_Found]:
     """Yields the default values of parameters."""
     start, line, code = routes.to(function), source.line_of(function.__code__), function.__code__
@@ -260,8 +286,13 @@ def _attributes(found: _Found, table: Any) -> Iterator[_Found]:
         yield found.attribute(name, table[name])
 
 
-def _is_of_library(module: str) -> bool:
-    return module.partition(".")[0] in _LIBRARIES
+def is_of_library(module: str | None) -> bool:
+    """Whether a module belongs to Python or to an installed package."""
+    top = (module or "").partition(".")[0]
+    if top in _LIBRARIES:
+        return True
+    file = getattr(sys.modules.get(top), "__file__", None) or ""
+    return f"{os.sep}site-packages{os.sep}" in file or f"{os.sep}dist-packages{os.sep}" in file
 
 
 def _has_attributes(value: Any) -> bool:
@@ -290,7 +321,7 @@ _SNAPSHOTS: tuple[tuple[tuple[type, ...], str, Callable[[Any], Any]], ...] = (
 )  # fmt: skip
 
 
-def _snapshot(place: Place) -> Place | None:
+def snapshot(place: Place) -> Place | None:
     """Returns the place of the container properties that its entries do not show; None for any other value."""
     for kinds, path, taken in _SNAPSHOTS:
         if isinstance(place.value, kinds):
@@ -313,7 +344,7 @@ def state_of(function: Any, bound: Any, captured: Sequence[Any], names: CodeName
             state.arrays.setdefault(id(value), []).append(place)
         if walk.first.get(id(value), place) is not place and not _matters(value):
             continue  # the contents are compared at the first place, the identity through the pair
-        snapshot = _snapshot(place)
+        snapshot = snapshot(place)
         if snapshot is not None:
             state.plain.append(snapshot)
         elif _matters(value) and id(value) not in inputs:
@@ -330,4 +361,4 @@ def state_of(function: Any, bound: Any, captured: Sequence[Any], names: CodeName
 
 
 def _matters(value: Any) -> bool:
-    return isinstance(value, (FunctionType, *_PLAIN)) or is_array(value)
+    return isinstance(value, (FunctionType, *PLAIN)) or is_array(value)

@@ -28,6 +28,8 @@ class KnownContents:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._contents: dict[int, Any] = {}
+        self.asked: dict[int, Any] = {}
+        """Captured arrays whose contents answered a question, by input, with a copy of their elements."""
 
     def of(self, number: int, pin: str | None) -> Any:
         """Returns the elements of a value as a NumPy array; None if they depend on arguments.
@@ -39,6 +41,9 @@ class KnownContents:
             return self._contents[number]
         if number not in self._recorder.builder.independent:
             return None
+        if number in self._recorder.builder.constants:
+            self._contents[number] = self._constant(number)
+            return self._contents[number]
         nodes = self._nodes_behind(number)
         recorder = self._recorder
         sizes = {s for node in nodes for e in extents_in(node.attributes) for s in symbols(recorder.simplify(e))}
@@ -70,7 +75,7 @@ class KnownContents:
         made = {value for node in nodes for value in node.outputs}
         for value in dict.fromkeys([number, *(v for node in nodes for v in node.inputs)]):
             if value not in made:
-                array = self._contents[value] if value in self._contents else recorder.builder.constants[value]
+                array = self._contents[value] if value in self._contents else self._constant(value)
                 builder.tensor_input(recorder.builder.values[value].dtype, array.shape, number=value)
                 arguments.append(array)
         for node in nodes:
@@ -82,3 +87,10 @@ class KnownContents:
         builder.output(number)
         (result,) = evaluate(builder.build(), arguments)
         return np.asarray(result)
+
+    def _constant(self, number: int) -> Any:
+        """Returns the elements of an input that is known; those of captured state are compared at every call."""
+        array = self._recorder.builder.constants[number]
+        if number not in self._recorder.builder.of_state:
+            return array
+        return self.asked.setdefault(number, array.copy())

@@ -22,7 +22,8 @@ class TraceBuilder(FusionBuilder):
     """Adds operand names to requirements, and knows the node that computes each value.
 
     reading, named (to be set): the operands of the current op, and their traced values. makers: the node of each
-    value. constants: arrays created during the trace, by their input. independent: values that depend on no argument.
+    value. constants: arrays that are known, by their input. independent: values that depend on no argument. of_state:
+    those among them that depend on captured state.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -31,6 +32,7 @@ class TraceBuilder(FusionBuilder):
         self.makers: dict[int, Node] = {}
         self.constants: dict[int, Any] = {}
         self.independent: set[int] = set()
+        self.of_state: set[int] = set()
         self.reading: Sequence[Operand] = ()
         self.named: Sequence[Any] = ()
 
@@ -41,12 +43,16 @@ class TraceBuilder(FusionBuilder):
         is_random = isinstance(node.op, Pointwise) and node.op.varies
         if not is_random and all(value in self.independent for value in node.inputs):
             self.independent.update(numbers)
+            if any(value in self.of_state for value in node.inputs):
+                self.of_state.update(numbers)
         return numbers
 
-    def add_constant(self, number: int, array: Any) -> None:
-        """Records that an input is an array created during the trace."""
+    def add_constant(self, number: int, array: Any, is_state: bool = False) -> None:
+        """Records that an input is an array that is known: created during the trace, or of the captured state."""
         self.constants[number] = array
         self.independent.add(number)
+        if is_state:
+            self.of_state.add(number)
 
     def is_same_value(self, one: int, other: int, most: int = 8) -> bool:
         """Whether the same operations on the same values compute two values; compares at most `most` operations."""
