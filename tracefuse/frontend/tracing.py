@@ -336,7 +336,7 @@ def _collect_captures(recorder: Recorder, overlays: Overlays) -> tuple[tuple[Cap
     """The captured arrays and numbers that are inputs, and their positions by input number."""
     captured: list[Captured] = []
     order: dict[int, int] = {}
-    for capture in recorder.captures.values():
+    for capture in sorted(recorder.captures.values(), key=lambda capture: capture.number or 0):
         if capture.number is None:
             continue
         place = capture.place or next(iter(overlays.reads.arrays.get(id(capture.array), ())), None)

@@ -20,7 +20,7 @@ import numpy as np
 from tracefuse import dtypes
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, ShapeError, TracefuseError
-from tracefuse.frontend.numpy_api import grids
+from tracefuse.frontend.numpy_api import grids, tree_functions
 from tracefuse.frontend.tracer import shaping, traced_ops
 from tracefuse.frontend.tracer.assignment import array_of, filling, holds_traced
 from tracefuse.frontend.tracer.recorder import Recorder, current
@@ -35,7 +35,10 @@ RECORDING: dict[int, Callable[..., Any]] = {}
 
 def recording_twins(device: int | None) -> tuple[Mapping[int, Any], tuple[ModuleType, ...]]:
     """The recording functions for a trace on a device, and the modules whose functions they replace."""
-    return ({}, ()) if device is not None else (RECORDING, (sys.modules["numpy"],))
+    trees = dict(tree_functions.tree_twins())
+    if device is not None:
+        return trees, tree_functions.tree_modules()
+    return {**RECORDING, **trees}, (sys.modules["numpy"], *tree_functions.tree_modules())
 
 
 def _replaces(original: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -291,7 +291,9 @@ def is_of_library(module: str | None) -> bool:
     top = (module or "").partition(".")[0]
     if top in _LIBRARIES:
         return True
-    file = getattr(sys.modules.get(top), "__file__", None) or ""
+    file = vars(sys.modules[top]).get("__file__") if top in sys.modules else None
+    if not isinstance(file, str):
+        return False
     return f"{os.sep}site-packages{os.sep}" in file or f"{os.sep}dist-packages{os.sep}" in file
 
 

@@ -312,6 +312,8 @@ OVERLAY_CLASSES: dict[type, Any] = {
     base: type(base.__name__, (base,), {"__slots__": (), **OVERLAY_METHODS[base]}) for base in CONTAINERS
 }
 """The classes of overlays by class of containers."""
+OVERLAY_BASES = {overlay: base for base, overlay in OVERLAY_CLASSES.items()}
+"""The class of containers by class of overlays."""
 
 
 class ContainerOverlays:

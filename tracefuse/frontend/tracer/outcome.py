@@ -16,7 +16,7 @@ import numpy as np
 
 from tracefuse.errors import TraceError
 from tracefuse.frontend.tracer import traced_ops
-from tracefuse.frontend.tracer.container_overlays import CONTAINERS, OVERLAY_CLASSES
+from tracefuse.frontend.tracer.container_overlays import CONTAINERS, OVERLAY_BASES
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.overlays import Overlays
 from tracefuse.frontend.tracer.recorder import Recorder
@@ -37,8 +37,6 @@ from tracefuse.frontend.tracer.shadow_objects import ABSENT, native_base, native
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
 
-_NODES = (*CONTAINERS, tuple)
-_BY_OVERLAY = {overlay: base for base, overlay in OVERLAY_CLASSES.items()}
 
 
 class Outcome:
@@ -120,7 +118,7 @@ class Outcome:
     def _is_new(self, value: Any) -> bool:
         """Whether each call creates an object of its own: a container, or an instance of a class of the user."""
         cls = type(value)
-        if cls in _BY_OVERLAY or cls in CONTAINERS:
+        if cls in OVERLAY_BASES or cls in CONTAINERS:
             return True
         if isinstance(value, tuple):
             return any(self._is_part(entry) for entry in value)
@@ -143,7 +141,7 @@ class Outcome:
             return NewLeaf(known[0])
         cls = self._overlays.objects.users_class(type(value))
         base = tuple if isinstance(value, tuple) else native_base(cls) or object
-        new = NewObject(_BY_OVERLAY.get(cls, cls), base)
+        new = NewObject(OVERLAY_BASES.get(cls, cls), base)
         position = len(self.new_objects)
         self._new[id(value)] = (position, value)
         if base is tuple:  # a tuple is created with its entries

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import io
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from types import FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -25,10 +25,10 @@ from tracefuse.errors import TraceError, TracefuseError
 from tracefuse.frontend.tracer import routes
 from tracefuse.frontend.tracer.captures import PLAIN, Place, is_array, is_of_library, places_within, snapshot
 from tracefuse.frontend.tracer.code_names import CodeNames
-from tracefuse.frontend.tracer.container_overlays import CONTAINERS, ContainerOverlays
+from tracefuse.frontend.tracer.container_overlays import CONTAINERS, OVERLAY_BASES, OVERLAY_CLASSES, ContainerOverlays
 from tracefuse.frontend.tracer.function_clones import FunctionClones
 from tracefuse.frontend.tracer.scope_views import ScopeViews
-from tracefuse.frontend.tracer.shadow_objects import ShadowObjects, lacks_all
+from tracefuse.frontend.tracer.shadow_objects import ShadowObjects, lacks_all, native_base, slots_of
 from tracefuse.frontend.tracer.state_reads import StateReads
 from tracefuse.runtime.argument_leaves import classify
 from tracefuse.runtime.devices import arrays
@@ -115,6 +115,31 @@ class Overlays:
     def originals(self) -> list[tuple[Any, Place]]:
         """Returns the objects that have overlays, with their places."""
         return [known[:2] for known in self._originals.values()]
+
+    def plain(self, value: Any) -> Any:
+        """Returns a copy of a tree of overlays as ordinary containers and instances; any other value as it is."""
+        cls = OVERLAY_BASES.get(type(value), type(value))
+        if isinstance(value, tuple):
+            return tuple.__new__(cls, map(self.plain, value))
+        if isinstance(value, dict) and native_base(cls) is cls:
+            copy = cls.__new__(cls)
+            if cls is defaultdict:
+                copy.default_factory = value.default_factory  # type: ignore[attr-defined]
+            copy.update((key, self.plain(entry)) for key, entry in value.items())
+            return copy
+        if type(value) in (list, OVERLAY_CLASSES[list]):
+            return [self.plain(entry) for entry in value]
+        if cls is deque:
+            return deque(map(self.plain, value), value.maxlen)
+        users = self.objects.users_class(type(value))
+        if users is type(value) or native_base(users) is not object:
+            return value
+        instance = object.__new__(users)
+        names = [*vars(value)] if hasattr(value, "__dict__") else []
+        for name in (*names, *(name for name, _ in slots_of(users))):
+            if hasattr(value, name):
+                object.__setattr__(instance, name, self.plain(getattr(value, name)))
+        return instance
 
     # -- the end of the trace ---------------------------------------------------------------------------------------------
 

@@ -67,7 +67,7 @@ class Route:
             key = step.key
             if step.kind in ("attribute", "entry", "argument", "keyword"):
                 steps.append((step.kind, type(key), key))
-            elif isinstance(key, functools.partial):
+            elif step.kind == "call" and isinstance(key, functools.partial):
                 steps.append((step.kind, key.func, key.args))
             else:
                 steps.append((step.kind, id(key)))

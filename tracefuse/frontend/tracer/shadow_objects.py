@@ -37,13 +37,21 @@ def is_special(name: str) -> bool:
 
 
 class Quiet:
-    """First base of shadow classes: making one runs no `__init_subclass__` of the user."""
+    """First base of the shadow of a class whose `__init_subclass__` would run for it.
+
+    (Instances of such a shadow and of the class cannot take each other's class.)
+    """
 
     __slots__ = ()
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         if "__is_shadow__" not in vars(cls):
             super().__init_subclass__(**keywords)
+
+
+def _runs_users_code_for_subclasses(cls: type) -> bool:
+    owner = next(owner for owner in cls.__mro__ if "__init_subclass__" in vars(owner))
+    return not is_of_library(owner.__module__)
 
 
 class ShadowInstance:
@@ -95,7 +103,8 @@ class ShadowObjects:
             "__slots__": (), "__is_shadow__": True, "__module__": cls.__module__, "__qualname__": cls.__qualname__,
             "__doc__": cls.__doc__, **OVERLAY_METHODS.get(base, {}),
         }  # fmt: skip
-        shadow: type = type.__new__(self._metaclass(type(cls)), cls.__name__, (Quiet, cls), namespace)
+        bases = (Quiet, cls) if _runs_users_code_for_subclasses(cls) else (cls,)
+        shadow: type = type.__new__(self._metaclass(type(cls)), cls.__name__, bases, namespace)
         self.classes[cls], self._users_class[id(shadow)], self.loaded[cls] = shadow, cls, {}
         self._overlays.remember(cls, shadow, Place(cls.__qualname__, routes.to(cls), cls, place.where))
         self._add_clones(cls, shadow)
@@ -231,6 +240,11 @@ class ShadowObjects:
             self._overlays.containers.fill(overlay, original, place)
         return overlay
 
+    def become_shadow(self, instance: Any, place: Place) -> None:
+        """Makes an instance that the trace owns an instance of the shadow of its class, where that is possible."""
+        if self.has_shadow(type(instance)) and not _runs_users_code_for_subclasses(type(instance)):
+            object.__setattr__(instance, "__class__", self.shadow_class(type(instance), place))
+
     def load(self, instance: Any, name: str) -> None:
         """Reads an attribute of a shadow instance from its original, unless it was read or written before."""
         record = self.instances.get(id(instance))
@@ -320,7 +334,7 @@ class SuperOverlay:
     """What `super()` gives in a clone: attributes of the classes after one, with their functions cloned."""
 
     def __init__(self, objects: ShadowObjects, cls: type, instance: Any) -> None:
-        self.__dict__["of"] = objects, cls, instance
+        object.__getattribute__(self, "__dict__")["of"] = objects, cls, instance
 
     def __getattribute__(self, name: str) -> Any:
         objects, cls, instance = object.__getattribute__(self, "__dict__")["of"]

@@ -108,8 +108,7 @@ def argument_containers(
             waiting += [(place.entry(k, part), part, received_part) for k, (part, received_part) in pairs]
         elif fields is not None:
             waiting += [(place.attribute(f, getattr(value, f)), getattr(value, f), getattr(other, f)) for f in fields]
-            if overlays.objects.has_shadow(type(value)):
-                object.__setattr__(other, "__class__", overlays.objects.shadow_class(type(value), place))
+            overlays.objects.become_shadow(other, place)
     return containers
 
 
