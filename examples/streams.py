@@ -47,9 +47,9 @@ print()
 @fuse
 def softmax_of_rows(x: np.ndarray) -> np.ndarray:
     shifted = np.exp(x - x.max(-1, keepdims=True))
-    return stream_parallel(shifted / shifted.sum(-1, keepdims=True), axis=0, pieces=2)
+    return stream_parallel(shifted / shifted.sum(-1, keepdims=True), axis=0, chunks=2)
 
 
-print("a fused function, its rows in two pieces:")
+print("a fused function, its rows in two chunks:")
 print(softmax_of_rows.host_program(x))
 print("rows sum to one:", bool(np.allclose(softmax_of_rows(x).sum(-1), 1)))

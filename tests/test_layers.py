@@ -20,6 +20,9 @@ ROOT = Path(__file__).parent.parent
 LIGHT = {"numpy", "ml_dtypes", "optree"}
 """Third-party packages that `import tracefuse` may load."""
 
+MOST_LINES = 400
+"""A longer module knows more than one thing."""
+
 LAYERS = (
     *("errors", "caches", "generated_code", "config", "dtypes", "rounding", "pytrees", "source", "logs"),
     *("ir", "ops", "kernel", "passes", "dynamic", "schedule", "partition", "runtime"),
@@ -53,7 +56,8 @@ def imports(node: ast.AST, top: bool = True) -> Iterator[tuple[str, bool]]:
         yield from imports(child, top and not inside)
 
 
-NAMES = {module_name(path) for package in ("segments", "tracefuse") for path in (ROOT / package).rglob("*.py")}
+PATHS = [path for package in ("segments", "tracefuse") for path in (ROOT / package).rglob("*.py")]
+NAMES = {module_name(path) for path in PATHS}
 TREES = {**modules("segments"), **modules("tracefuse")}
 PACKAGES = {name for name in TREES if any(other.startswith(f"{name}.") for other in TREES)}
 ENTRY_POINTS = {"tracefuse", "tracefuse.__main__"}
@@ -119,6 +123,11 @@ def test_the_architecture_page_names_every_layer() -> None:
 def test_a_module_name_is_used_once() -> None:
     names = Counter(name.rpartition(".")[2] for name in TREES if name not in PACKAGES)
     assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_a_module_has_at_most_400_lines() -> None:
+    lengths = {str(p.relative_to(ROOT)): len(p.read_text().splitlines()) for p in PATHS}
+    assert {path: length for path, length in lengths.items() if length > MOST_LINES} == {}
 
 
 def test_modules_of_this_repository_are_imported_at_module_level() -> None:

@@ -14,7 +14,7 @@ from tracefuse.compiler.executable import Executable
 from tracefuse.config import FEATURES, PASSES, resolve
 from tracefuse.diagnostics.error_bounds import bounded_outputs
 from tracefuse.ir.reference import evaluate
-from tracefuse.kernel.cuda.cuda_functions import compile_many
+from tracefuse.kernel.cuda.cuda_compiler import compile_many
 from tracefuse.kernel.llvm import worker_pool
 from tracefuse.partition.segmentation import segment_fusion
 

@@ -56,7 +56,7 @@ def drawn(seed: int, *, exact: bool = True) -> Fusion:
 
 
 @pytest.mark.parametrize("exact", [True, False])
-def test_what_merges_piece_by_piece_is_accepted_as_a_whole(exact: bool) -> None:
+def test_what_merges_pair_by_pair_is_accepted_as_a_whole(exact: bool) -> None:
     """With and without the passes: those leave no op that nothing needs, which is a result of its own to the rule."""
     for seed in range(200):
         fusion = drawn(seed, exact=exact)

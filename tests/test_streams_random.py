@@ -34,8 +34,8 @@ def marked(draw: Any, mode: str, long: bool = False) -> tuple[Fusion, list[Any]]
         ]
         if cuttable and draw(st.booleans()):
             axis = draw(st.sampled_from(cuttable))
-            in_pieces = can_slice(fusion, [node], {number: axis}, chunks=True)
-            stream = StreamAxis(axis, draw(st.sampled_from([None, None, 2, 3])) if in_pieces else None)
+            in_chunks = can_slice(fusion, [node], {number: axis}, chunks=True)
+            stream = StreamAxis(axis, draw(st.sampled_from([None, None, 2, 3])) if in_chunks else None)
             values[number] = replace(values[number], stream=stream)
     return replace(fusion, values=values), arguments
 

@@ -34,7 +34,7 @@ def columns(x: Any) -> Any:
     return stream_parallel(np.exp(x.T) * 2, 1)
 
 
-def in_pieces(x: Any) -> Any:
+def in_chunks(x: Any) -> Any:
     return stream_parallel(np.exp(x) * 2, 0, x.shape[0] // 2)
 
 
@@ -74,7 +74,7 @@ def main() -> None:
     rows: dict[str, Callable[[Any], Any]] = {
         "a copy": copies(1), "two copies": copies(2), "a kernel": fuse(kernel), "two kernels": fuse(
             two_kernels, merge=rules.reduction_ends_segment
-        ), "a kernel, columns": fuse(columns), "a kernel, pieces": fuse(in_pieces), "a product": fuse(product),
+        ), "a kernel, columns": fuse(columns), "a kernel, chunks": fuse(in_chunks), "a product": fuse(product),
     }  # fmt: skip
     for name, call in rows.items():
         few, many = (median(call, array(np.ones((count, 64), np.float32)), wait) for count in (FEW, MANY))

@@ -188,7 +188,7 @@ def test_the_three_phases_give_what_segment_gives() -> None:
 def test_finalize_drops_the_temporary_state() -> None:
     fd = worked_example()
     fd.setup_segmentation()
-    state = weakref.ref(fd._state)  # type: ignore[arg-type]
+    state = weakref.ref(fd._phases)  # type: ignore[arg-type]
     assert state() is not None
     fd.finalize_segmentation()
     gc.collect()
@@ -253,16 +253,16 @@ MOVEMENTS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def define_with(row: Any, fd: FusionDefinition) -> Any:
-    """One use of a row in a definition."""
+def define_with(op: Any, fd: FusionDefinition) -> Any:
+    """One use of an op in a definition."""
     x = fd.define_tensor([-1, -1], True)
-    match row:
+    match op:
         case Reduction():
-            return getattr(fd.ops, row.name)(x, [0], keepdim=True)
-        case Movement() | Library() if row.name in MOVEMENTS:
-            return MOVEMENTS[row.name](fd, x)
+            return getattr(fd.ops, op.name)(x, [0], keepdim=True)
+        case Movement() | Library() if op.name in MOVEMENTS:
+            return MOVEMENTS[op.name](fd, x)
         case Movement() | Library():
-            return getattr(fd.ops, row.name)(*[x] * (row.arity or 2))
+            return getattr(fd.ops, op.name)(*[x] * (op.arity or 2))
         case Pointwise(name="iota"):
             return fd.ops.iota(x.size(0), 0, 2, DataType.Int32)
         case Pointwise(name="random_bits"):
@@ -273,13 +273,13 @@ def define_with(row: Any, fd: FusionDefinition) -> Any:
             return fd.ops.full([fd.ops.extent(fd.extent(-1) * 2 + fd.extent_max(fd.extent(-2), 3))], 1.0)
         case Pointwise(name="cast"):
             return fd.ops.cast(x, DataType.Half)
-    kind = next(d for d in (float32, bool_, *row.domain) if d in row.domain)
+    kind = next(d for d in (float32, bool_, *op.domain) if d in op.domain)
     operand = x if kind is float32 else fd.ops.cast(x, kind)
-    return getattr(fd.ops, row.name)(*[operand] * (row.arity or 0))
+    return getattr(fd.ops, op.name)(*[operand] * (op.arity or 0))
 
 
 @pytest.mark.parametrize("name", list(REGISTRY))
-def test_every_row_prints_as_the_call_that_records_it(name: str) -> None:
+def test_every_op_prints_as_the_call_that_records_it(name: str) -> None:
     with FusionDefinition() as fd:
         fd.add_output(define_with(REGISTRY[name], fd))
     assert name in [node.op.name for node in fd.fusion.nodes]
@@ -292,7 +292,7 @@ def test_random_definitions_print_as_what_records_them(drawn: tuple[FusionDefini
     assert_round_trip(drawn[0])
 
 
-def test_types_that_nvfuser_would_not_choose_are_spelled() -> None:
+def test_types_that_nvfuser_would_not_choose_are_printed() -> None:
     builder = FusionBuilder()
     x = builder.tensor_input(REGISTRY_DTYPES["int64"], [-1])
     y = builder.tensor_input(REGISTRY_DTYPES["float32"], [-1])
@@ -309,7 +309,7 @@ def test_types_that_nvfuser_would_not_choose_are_spelled() -> None:
     assert_round_trip(fd)
 
 
-REGISTRY_DTYPES = {d.name: d for row in REGISTRY.values() if isinstance(row, Pointwise) for d in row.domain}
+REGISTRY_DTYPES = {d.name: d for op in REGISTRY.values() if isinstance(op, Pointwise) for d in op.domain}
 
 
 def test_a_decomposed_half_variance_keeps_its_types() -> None:

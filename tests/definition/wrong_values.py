@@ -70,7 +70,7 @@ _GOOD: dict[str, Callable[[Recorded], Any]] = {
     **dict.fromkeys(("index", "input"), lambda own: own.i),
     **dict.fromkeys(("start", "seed", "offset", "dim", "position", "axis"), lambda own: 0),
     **dict.fromkeys(("fill_value", "minval", "mean", "std", "maxval"), lambda own: 1.0),
-    **dict.fromkeys(("length", "k", "pieces"), lambda own: 2),
+    **dict.fromkeys(("length", "k", "chunks"), lambda own: 2),
     **dict.fromkeys(("shape", "new_shape", "end_indices"), lambda own: [4, 4]),
     **dict.fromkeys(("start_indices", "dims", "pad_widths"), lambda own: [0, 1]),
     **dict.fromkeys(("broadcast_dims", "values", "devices"), lambda own: [0, 1]),

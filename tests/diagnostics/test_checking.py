@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_fusions import fusions
 from test_host_code_addresses import Addressed
-from test_rows import definition, plain, rows
+from test_op_results import definition, ops_of, plain
 from ways import assert_equal_bits, backend_of
 
 import tracefuse
@@ -118,13 +118,13 @@ def test_slices_on_streams_are_compared_too(monkeypatch: pytest.MonkeyPatch) -> 
         fuse(sliced, check=True, cache_limit=0)(X)
 
 
-@pytest.mark.parametrize("pieces", [None, 3])
+@pytest.mark.parametrize("chunks", [None, 3])
 def test_what_the_array_library_computes_on_streams_is_compared_too(
-    pieces: int | None, monkeypatch: pytest.MonkeyPatch
+    chunks: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def sliced(x: Any, y: Any) -> Any:
-        whole = tracefuse.stream_parallel(x - y, 0, pieces) - y
-        return tracefuse.stream_parallel(y * whole, 0, pieces)  # by the array library
+        whole = tracefuse.stream_parallel(x - y, 0, chunks) - y
+        return tracefuse.stream_parallel(y * whole, 0, chunks)  # by the array library
 
     with tracefuse.options(disable="fusion"):
         fused = fuse(sliced, check=True)
@@ -270,7 +270,7 @@ def test_random_fusions_raise_no_alarm(data: st.DataObject) -> None:
 def test_every_row_is_compared_and_raises_no_alarm(kind: type[Op], dtype: DType) -> None:
     fd, made_by = definition(kind, dtype)
     if kind is Reduction:
-        made_by = rows(kind, dtype)
+        made_by = ops_of(kind, dtype)
         with FusionDefinition() as fd:
             x = fd.define_tensor([-1, -1], True, dtype)
             for op in made_by:

@@ -4,7 +4,7 @@
 # None: all tests, then the benchmarks without torch. Needs CuPy and a GPU; PYTHON names another interpreter. Exits with
 # the first failure's status after all selections have run. Selections:
 #   kernels    hand-written kernels, every primitive; clusters of blocks
-#   rows       every op row
+#   ops        every op
 #   random     random fusions
 #   functions  whole functions
 #   arrays     kinds of arrays, streams, large sizes
@@ -51,7 +51,7 @@ sanitized() {
 for selection in "${@:-all}"; do
     case "$selection" in
         kernels) tests tests/gpu/test_kernels_on_device.py tests/gpu/test_clusters_on_device.py ;;
-        rows) tests tests/ops/test_rows.py ;;
+        ops) tests tests/ops/test_op_results.py ;;
         random) tests tests/test_random.py ;;
         functions) tests tests/test_templates.py ;;
         arrays) tests tests/gpu/test_arrays_on_device.py tests/gpu/test_foreign_buffers_on_device.py ;;

@@ -23,7 +23,7 @@ import cupy
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from test_random import predicates
-from test_streams import pieces, pointwise, rows_of_sums, sets, softmax, whole_between
+from test_streams import chunks, pointwise, rows_of_sums, sets, softmax, whole_between
 from test_streams_random import marked, run_on_streams
 
 from tracefuse import FusionDefinition, fuse, options, rules
@@ -70,7 +70,7 @@ def copies_on_streams() -> None:
 
 
 def functions_on_streams() -> None:
-    for function in (pointwise, softmax, rows_of_sums, pieces, whole_between):
+    for function in (pointwise, softmax, rows_of_sums, chunks, whole_between):
         for count in COUNTS:
             ran(function, array(7, 5, 6), number_of_streams=count)
 

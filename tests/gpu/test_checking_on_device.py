@@ -72,15 +72,15 @@ def test_indices_out_of_range_raise() -> None:
 FAULT = """
 import cupy, numpy as np
 from tracefuse import fuse
-from tracefuse.kernel.cuda import cuda_functions
+from tracefuse.kernel.cuda import cuda_compiler
 
-plain = cuda_functions.emit_cuda
+plain = cuda_compiler.emit_cuda
 
 def wild(kernel):
     before, mark, function = plain(kernel).partition('extern "C"')
     return before + mark + function.replace(") {\\n", ") {\\n  *(volatile int*)8 = 1;\\n", 1)
 
-cuda_functions.emit_cuda = wild
+cuda_compiler.emit_cuda = wild
 try:
     fuse(lambda x: x + 1, check=True, cache_limit=0)(cupy.ones(1 << 10, np.float32))
 except Exception as error:

@@ -15,8 +15,10 @@ from tracefuse import dtypes
 from tracefuse.dtypes import DType, bool_, float32, float64, int32, int64
 from tracefuse.errors import DeviceError
 from tracefuse.kernel import kernel_ir as ir
-from tracefuse.kernel.cuda.cuda_functions import CudaFunction, compile_source, options_of
+from tracefuse.kernel.cuda.cuda_compiler import options_of
+from tracefuse.kernel.cuda.cuda_functions import CudaFunction
 from tracefuse.kernel.cuda.emit_cuda import emit_unit, entry_name
+from tracefuse.kernel.cuda.nvrtc import compile_source
 from tracefuse.kernel.interpreter.interpret import interpret
 from tracefuse.runtime.devices import cuda_arrays
 

@@ -77,3 +77,24 @@ def test_types_that_cublas_lacks_go_through_cupy() -> None:
     assert cublas.product_of(int32) is None
     a = cupy.arange(6, dtype=np.int32).reshape(2, 3)
     np.testing.assert_array_equal(fuse(lambda a: a @ a.T)(a).get(), a.get() @ a.get().T)
+
+
+@pytest.mark.parametrize("dtype", UNITS, ids=lambda d: np.dtype(d).name)
+def test_products_of_stacks_with_broadcast_and_permuted_batches(dtype: Any) -> None:
+    random = np.random.default_rng(2)
+    shapes = [
+        ((6, 5, 7), (6, 7, 3)), ((2, 3, 5, 7), (7, 3)), ((5, 7), (4, 7, 3)), ((2, 1, 5, 7), (1, 3, 7, 3)),
+        ((1, 5, 7), (1, 7, 3)), ((0, 5, 7), (0, 7, 3)), ((3, 5, 0), (3, 0, 2)), ((70, 1, 2, 2), (1, 3, 2, 2)),
+    ]  # fmt: skip
+    for first, second in shapes:
+        a, b = (cupy.asarray(random.normal(size=s).astype(dtype)) for s in (first, second))
+        wide = [x.get().astype(np.float64) for x in (a, b)]
+        bound = 4 * (first[-1] + 1) * UNITS[dtype] * (np.abs(wide[0]) @ np.abs(wide[1])) + 1e-30
+        last = cupy.ascontiguousarray(b.swapaxes(-1, -2))
+        outer = cupy.ascontiguousarray(cupy.moveaxis(a, 0, -1))
+        products = fuse(lambda a, b, last, outer: (a @ b, a @ last.swapaxes(-1, -2), np.moveaxis(outer, -1, 0) @ b))
+        for result in products(a, b, last, outer):
+            assert result.flags.c_contiguous
+            assert result.dtype == np.dtype(dtype)
+            assert result.shape == (wide[0] @ wide[1]).shape
+            assert np.all(np.abs(result.get().astype(np.float64) - wide[0] @ wide[1]) <= bound)

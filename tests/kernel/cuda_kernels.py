@@ -116,14 +116,14 @@ def copy(dtype: DType, width: int, cache: str, *, written: bool = False) -> ir.K
     """y = x, `width` elements a thread at a time; `written` claims that x is written too."""
     blocks, block, at = Variable("blocks", int64), Variable("block", int64), Variable("at", int64)
     x, y = source("x", dtype, written=written), target("y", dtype)
-    piece = ir.Buffer("piece", dtype, "local", width)
+    chunk = ir.Buffer("chunk", dtype, "local", width)
     lane = add(mul(block, number(64, int64)), cast(THREAD, int64))
     zero = number(0, int64)
     body = (
         ir.Let(at, mul(lane, number(width, int64))),
-        ir.Allocate(piece),
-        ir.Copy(piece, zero, x, at, width, cache),
-        ir.Copy(y, at, piece, zero, width, cache),
+        ir.Allocate(chunk),
+        ir.Copy(chunk, zero, x, at, width, cache),
+        ir.Copy(y, at, chunk, zero, width, cache),
     )
     name = f"copy_{dtype.name}_{width}_{cache}{'_written' if written else ''}"
     return ir.Kernel(name, (x, y, blocks), (ir.Axis(block, blocks),), body, "cuda", 64, THREAD)
@@ -133,14 +133,14 @@ def rounded_copy(dtype: DType, width: int, cache: str = "default") -> ir.Kernel:
     """y = x of float32 rounded to a half type, `width` elements a thread at a time."""
     blocks, block, at = Variable("blocks", int64), Variable("block", int64), Variable("at", int64)
     x, y = source("x", float32), target("y", dtype)
-    piece = ir.Buffer("piece", float32, "local", width)
+    chunk = ir.Buffer("chunk", float32, "local", width)
     lane = add(mul(block, number(64, int64)), cast(THREAD, int64))
     zero = number(0, int64)
     body = (
         ir.Let(at, mul(lane, number(width, int64))),
-        ir.Allocate(piece),
-        ir.Copy(piece, zero, x, at, width, cache),
-        ir.Copy(y, at, piece, zero, width, cache),
+        ir.Allocate(chunk),
+        ir.Copy(chunk, zero, x, at, width, cache),
+        ir.Copy(y, at, chunk, zero, width, cache),
     )
     name = f"round_{dtype.name}_{width}_{cache}"
     return ir.Kernel(name, (x, y, blocks), (ir.Axis(block, blocks),), body, "cuda", 64, THREAD)
@@ -167,19 +167,19 @@ def quotients(dtype: DType, count: int, *, shared: bool) -> ir.Kernel:
 
 
 def softmax(dtype: DType, columns: int, threads: int, width: int) -> ir.Kernel:
-    """y[row] = softmax(x[row]) with a block a row and the row in registers; columns = threads * width * pieces."""
+    """y[row] = softmax(x[row]) with a block a row and the row in registers; columns = threads * width * chunks."""
     rows, row, start = Variable("rows", int64), Variable("row", int64), Variable("start", int64)
     x, y = source("x", dtype), target("y", dtype)
     x, y = (ir.Buffer(b.name, dtype, alignment=16, written=b.written) for b in (x, y))
     each = columns // threads
-    pieces = each // width
+    chunks = each // width
     raw, values = ir.Buffer("raw", dtype, "local", width), ir.Buffer("values", float32, "local", each)
-    piece, k = Variable("piece", int32), Variable("k", int32)
+    chunk, k = Variable("chunk", int32), Variable("k", int32)
     j, o, q = (Variable(name, int32) for name in ("j", "o", "q"))
     most, total, scale = (Variable(name, float32) for name in ("most", "total", "scale"))
     zero, one = number(0, int32), number(1, int32)
-    slot = add(mul(piece, number(width, int32)), k)
-    place = add(start, mul(cast(piece, int64), number(threads * width, int64)))
+    slot = add(mul(chunk, number(width, int32)), k)
+    place = add(start, mul(cast(chunk, int64), number(threads * width, int64)))
 
     def unrolled(variable: Variable, stop: int, *body: ir.Statement) -> ir.For:
         return ir.For(variable, zero, number(stop, int32), one, "unroll", body)
@@ -196,8 +196,8 @@ def softmax(dtype: DType, columns: int, threads: int, width: int) -> ir.Kernel:
         ir.Allocate(values),
         ir.Declare(most, number(float("-inf"), float32)),
         unrolled(
-            piece,
-            pieces,
+            chunk,
+            chunks,
             ir.Copy(raw, zero, x, place, width, "streaming"),
             unrolled(
                 k,
@@ -218,7 +218,7 @@ def softmax(dtype: DType, columns: int, threads: int, width: int) -> ir.Kernel:
         ir.Let(scale, call("div", number(1.0, float32), total)),
         unrolled(
             o,
-            pieces,
+            chunks,
             unrolled(q, width, ir.Store(raw, q, cast(mul(at(values, second), scale), dtype))),
             ir.Copy(y, back, raw, zero, width, "streaming"),
         ),

@@ -13,8 +13,9 @@ from tracefuse import dtypes
 from tracefuse.dtypes import bool_, float32, float64, int32, int64
 from tracefuse.errors import CompileError, InternalError
 from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.cuda.cuda_compiler import CudaCompiler, compile_kernel, compile_many
 from tracefuse.kernel.cuda.cuda_expressions import Printer, float_text
-from tracefuse.kernel.cuda.cuda_functions import CudaCompiler, compile_kernel, compile_many, grid_texts
+from tracefuse.kernel.cuda.cuda_functions import grid_texts
 from tracefuse.kernel.cuda.emit_cuda import canonical_cuda, emit_cuda, entry_name, shared_bytes
 from tracefuse.kernel.cuda.nvrtc import compile_source, compile_to_ptx, compile_with_log
 
@@ -103,8 +104,8 @@ def test_a_copy_into_a_half_type_rounds_two_elements_by_one_instruction(dtype, k
 def test_a_copy_that_neither_keeps_nor_rounds_the_type_is_refused(dtype):
     kernel = cases.rounded_copy(dtypes.bfloat16, 8)
     *first, last = kernel.body
-    wrong = replace(last, source=ir.Buffer("piece", dtype, "local", 8))
-    with pytest.raises(InternalError, match="copy between piece and y"):
+    wrong = replace(last, source=ir.Buffer("chunk", dtype, "local", 8))
+    with pytest.raises(InternalError, match="copy between chunk and y"):
         emit_cuda(replace(kernel, body=(*first, wrong)))
 
 

@@ -27,7 +27,7 @@ from tracefuse.kernel.cache import disk_cache
 from tracefuse.kernel.cache.disk_cache import DiskCache, hashed
 from tracefuse.kernel.cache.memory_cache import Statistics
 from tracefuse.kernel.cuda import nvrtc
-from tracefuse.kernel.cuda.cuda_functions import CudaCompiler
+from tracefuse.kernel.cuda.cuda_compiler import CudaCompiler
 from tracefuse.kernel.llvm import cpu_functions as cpu_module
 from tracefuse.kernel.llvm.cpu_functions import CpuFunction, clear_cache, compile_cpu
 from tracefuse.kernel.llvm.machine_code import get_machine

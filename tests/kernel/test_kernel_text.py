@@ -50,11 +50,11 @@ kernel softmax_f32_64(x: const f32*, y: f32*, rows: i64)  target cuda, 16 thread
     local raw: f32[2]
     local values: f32[4]
     most: f32 = -inf
-    for piece in range(0, 2) unroll:
-      raw[0 : +2] = x[start + i64(piece) * 32 : +2, streaming]
+    for chunk in range(0, 2) unroll:
+      raw[0 : +2] = x[start + i64(chunk) * 32 : +2, streaming]
       for k in range(0, 2) unroll:
-        values[piece * 2 + k] = raw[k]
-        most = max(most, values[piece * 2 + k])
+        values[chunk * 2 + k] = raw[k]
+        most = max(most, values[chunk * 2 + k])
     most = reduce over 16 threads ((left0), (right0)) -> (max(left0, right0))
     total: f32 = 0.0
     for j in range(0, 4) unroll:

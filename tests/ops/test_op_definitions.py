@@ -31,10 +31,10 @@ COMBINED = [op for op in REGISTRY.values() if isinstance(op, Reduction) and floa
 
 
 def op_comparisons(tree: ast.AST) -> Iterator[str]:
-    """`... .op.name == "add"`, `row.name in (...)` with strings, and `REGISTRY["add"]`."""
+    """`... .op.name == "add"`, `op.name in (...)` with strings, and `REGISTRY["add"]`."""
     for node in ast.walk(tree):
         match node:
-            case ast.Compare(ast.Attribute(ast.Name("op" | "row") | ast.Attribute(attr="op"), "name"), _, [other]):
+            case ast.Compare(ast.Attribute(ast.Name("op") | ast.Attribute(attr="op"), "name"), _, [other]):
                 if any(isinstance(c, ast.Constant) and c.value in REGISTRY for c in ast.walk(other)):
                     yield ast.unparse(node)
             case ast.Subscript(ast.Name("REGISTRY"), ast.Constant()):
@@ -59,7 +59,7 @@ def test_no_pass_template_or_diagnostic_names_an_op() -> None:
 
 def test_the_search_for_names_of_ops_finds_each_way_to_name_one() -> None:
     code = (
-        'node.op.name == "add"\nrow.name in ("sum", "prod")\nop.name != "set"\nREGISTRY["cast"]\n'
+        'node.op.name == "add"\nop.name in ("sum", "prod")\nop.name != "set"\nREGISTRY["cast"]\n'
         'TABLE = {"set": 1, "matmul": 2}\nnode.op.name == name\nloop.name == "i"\nREGISTRY[name]'
     )
     assert len(list(op_comparisons(ast.parse(code)))) == 5

@@ -152,14 +152,14 @@ def test_a_scalar_that_is_an_output_keeps_its_node() -> None:
     assert evaluate(result, [])[0] == 3
 
 
-def test_every_composite_reduction_is_written_with_simple_rows() -> None:
-    composites = [row for row in REGISTRY.values() if isinstance(row, Reduction) and row.steps]
+def test_every_composite_reduction_is_decomposed_into_simple_ops() -> None:
+    composites = [op for op in REGISTRY.values() if isinstance(op, Reduction) and op.steps]
     assert composites
-    for row in composites:
+    for op in composites:
         for keepdim in (False, True):
             builder = FusionBuilder()
             x = builder.tensor_input(float32, [-1, -1, 4])
-            made = builder.node(row, [x], {"dims": (0, 2), "keepdim": keepdim}, float32, [float32])
+            made = builder.node(op, [x], {"dims": (0, 2), "keepdim": keepdim}, float32, [float32])
             builder.output(made[0])
             fusion = builder.build()
             result = decompose(fusion)
@@ -204,3 +204,22 @@ def test_half_intermediates_are_in_float32_so_that_nothing_more_is_rounded() -> 
     assert {value.dtype.name for value in made} <= {"float32", "int64"}
     array = np.random.default_rng(2).standard_normal(64).astype(np.float16)
     assert evaluate(result, [array])[0] == evaluate(fusion, [array])[0]
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((0, 1, 2), (0, 2, 1)), ((1, 0, 2), (0, 1, 2)), ((1, 2, 0), (2, 0, 1)), ((0, 1, 2), (0, 1, 2))],
+)
+def test_a_product_of_stacks_reads_permuted_operands_without_a_copy(
+    left: tuple[int, ...], right: tuple[int, ...]
+) -> None:
+    random = np.random.default_rng(0)
+    a = random.normal(size=[(2, 3, 4)[left.index(k)] for k in range(3)])
+    b = random.normal(size=[(2, 4, 5)[right.index(k)] for k in range(3)])
+    with FusionDefinition() as fd:
+        x, y = (fd.define_tensor([-1, -1, -1], dtype=DataType.Double) for _ in range(2))
+        fd.add_output(fd.ops.matmul(fd.ops.permute(x, list(left)), fd.ops.permute(y, list(right))))
+    result = drop_dead(read_transposed(fd.fusion))
+    assert len(result.nodes) == 1
+    np.testing.assert_allclose(evaluate(result, [a, b])[0], a.transpose(left) @ b.transpose(right))
+    np.testing.assert_allclose(fd.execute([a, b])[0], a.transpose(left) @ b.transpose(right))

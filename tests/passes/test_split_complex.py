@@ -12,7 +12,7 @@ from cuda_lowering import case, numbers
 from tracefuse.dtypes import complex64, complex128, float32, int64
 from tracefuse.errors import InternalError
 from tracefuse.kernel import kernel_ir as ir
-from tracefuse.kernel.cuda.cuda_functions import compile_many
+from tracefuse.kernel.cuda.cuda_compiler import compile_many
 from tracefuse.ops import REGISTRY, Pointwise
 from tracefuse.passes.complex_functions import FUNCTIONS
 from tracefuse.passes.split_complex import split_complex
@@ -64,9 +64,9 @@ def test_neighbouring_complex_numbers_are_accessed_together() -> None:
 
 
 def every_function(x: Any) -> tuple[Any, ...]:
-    """All rows of one or two complex numbers that are NumPy's ufuncs."""
-    rows = [op for op in REGISTRY.values() if isinstance(op, Pointwise) and complex64 in op.domain]
-    ufuncs = [op.numpy for op in rows if isinstance(op.numpy, np.ufunc)]
+    """All ops of one or two complex numbers that are NumPy's ufuncs."""
+    ops = [op for op in REGISTRY.values() if isinstance(op, Pointwise) and complex64 in op.domain]
+    ufuncs = [op.numpy for op in ops if isinstance(op.numpy, np.ufunc)]
     assert len(ufuncs) > 30
     return tuple(ufunc(*[x] * ufunc.nin) for ufunc in ufuncs)
 

@@ -37,9 +37,9 @@ X = np.arange(35, dtype=np.float32).reshape(7, 5)
 STREAMS = (1, 3, 4, 20)
 
 
-def on_streams(tensor: Any, axis: int = 0, pieces: int | None = None) -> Any:
-    if pieces is not None:
-        tensor.outer_split(axis, pieces)
+def on_streams(tensor: Any, axis: int = 0, chunks: int | None = None) -> Any:
+    if chunks is not None:
+        tensor.outer_split(axis, chunks)
     tensor.axis(axis).parallelize(ParallelType.stream)
     return tensor
 
@@ -184,11 +184,11 @@ def middle(x: Any) -> Any:
     return stream_parallel(np.swapaxes(x, 0, 1) * 2, 0), stream_parallel(x.mean(0), 0)
 
 
-def pieces(x: Any) -> Any:
+def chunks(x: Any) -> Any:
     return stream_parallel(stream_parallel(np.sin(x), 0, 3) + x, 0, 3)
 
 
-def many_pieces(x: Any) -> Any:
+def many_chunks(x: Any) -> Any:
     return stream_parallel(x * 3, 0, 11)
 
 
@@ -216,7 +216,7 @@ def other_axis_of_equal_extent(x: Any) -> Any:
 
 
 FUNCTIONS: list[Callable[[Any], Any]] = [
-    pointwise, softmax, rows_of_sums, middle, pieces, many_pieces, product, whole_between, padded, sizes,
+    pointwise, softmax, rows_of_sums, middle, chunks, many_chunks, product, whole_between, padded, sizes,
     other_axis_of_equal_extent,
 ]  # fmt: skip
 
@@ -247,7 +247,7 @@ def test_other_sizes_compile_nothing() -> None:
 def test_a_length_of_one_and_of_none() -> None:
     for rows in (0, 1):
         y = np.ones((rows, 5, 6), np.float32)
-        np.testing.assert_allclose(fuse(pieces)(y), pieces(y), rtol=1e-6)
+        np.testing.assert_allclose(fuse(chunks)(y), chunks(y), rtol=1e-6)
         np.testing.assert_allclose(fuse(pointwise)(y), pointwise(y), rtol=1e-6)
 
 
@@ -377,7 +377,7 @@ def test_a_small_loop_runs_on_the_callers_thread(monkeypatch: pytest.MonkeyPatch
     monkeypatch.undo()
     started: list[object] = []
     monkeypatch.setattr(threading.Thread, "start", lambda thread: started.append(thread))
-    for function in (pointwise, softmax, pieces):
+    for function in (pointwise, softmax, chunks):
         np.testing.assert_allclose(fuse(function)(Y), function(Y), rtol=1e-5)
     assert not started
 
@@ -424,7 +424,7 @@ def test_what_cannot_be_marked_is_refused() -> None:
         y = fd.ops.set(x)
         with pytest.raises(ShapeError, match="axis 2 is out of range for 2 axes"):
             y.axis(2)
-        with pytest.raises(ShapeError, match="pieces cannot be 0"):
+        with pytest.raises(ShapeError, match="chunks cannot be 0"):
             y.outer_split(0, 0)
         with pytest.raises(FusionError, match="the tensor has no mesh"):
             y.axis(0).parallelize(ParallelType.mesh_x)
@@ -438,7 +438,7 @@ def test_what_cannot_be_marked_is_refused() -> None:
         fd.add_output(y)
     with pytest.raises(ShapeError, match="out of range"):
         fuse(lambda x: stream_parallel(x + 1, 3))(X)
-    with pytest.raises(ShapeError, match="0 pieces"):
+    with pytest.raises(ShapeError, match="0 chunks"):
         fuse(lambda x: stream_parallel(x + 1, 0, 0))(X)
 
 

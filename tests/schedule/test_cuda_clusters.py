@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tracefuse import dtypes
 from tracefuse.kernel import kernel_ir as ir
-from tracefuse.kernel.cuda.cuda_functions import compile_many
+from tracefuse.kernel.cuda.cuda_compiler import compile_many
 from tracefuse.kernel.cuda.emit_cuda import emit_cuda, shared_bytes
 from tracefuse.kernel.cuda.nvrtc import compile_with_log
 from tracefuse.schedule import chip

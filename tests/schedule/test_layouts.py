@@ -1,7 +1,7 @@
-"""Arrays as they lie in memory: what a whole function reads in place, and sizes that need 64-bit positions.
+"""Memory layouts that whole functions read in place, and sizes that need 64-bit positions.
 
-Each row in every layout is in test_rows.py; here are templates (rows, columns, gathers, conditions on positions) over
-views, what is compiled again for a layout and what is not, and which positions are counted in how many bits.
+`test_op_results.py` tests each op in every layout. This module tests templates (rows, columns, gathers, conditions on
+positions) on views, which layouts need another compilation, and how many bits the positions have.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_rows import LAYOUTS, laid_out
+from test_op_results import LAYOUTS, laid_out
 from ways import backend_of, check
 
 from tracefuse import ShapeDtype, fuse

@@ -12,20 +12,20 @@ that records the same definition:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
-from segments import Launch, Predicate, releases
+from segments import Predicate
 from tracefuse import config, source
 from tracefuse.compiler.executable import merge_of
 from tracefuse.compiler.placed_fusion import CacheInfo, PlacedFusion
 from tracefuse.definition.handles import Scalar, Tensor, Vector
 from tracefuse.definition.operations import Operations
-from tracefuse.definition.output_checks import aliased_input, check_outputs
+from tracefuse.definition.output_checks import aliased_input, check_outputs, check_values
 from tracefuse.definition.recording import Recording
 from tracefuse.definition.segment import DefinitionSegment, Segments
+from tracefuse.definition.segmentation_phases import SegmentationPhases
 from tracefuse.definition.signatures import reads, records
 from tracefuse.diagnostics.explain import Explanation, Outline
 from tracefuse.diagnostics.repro import script_text
@@ -36,23 +36,17 @@ from tracefuse.errors import DtypeError, FusionError, OutOfRangeError, ShapeErro
 from tracefuse.ir.extents import Extent, maximum, minimum
 from tracefuse.ir.fusion import Fusion, Layout, Literal
 from tracefuse.ir.printing import definition_text
-from tracefuse.ir.reference import evaluate, extent_values
 from tracefuse.ops import REGISTRY
 from tracefuse.partition import segment_table
-from tracefuse.partition.segmentation import Segmentation, segment_fusion
+from tracefuse.partition.segmentation import segment_fusion
 from tracefuse.runtime.devices.array_descriptions import (
-    assert_close,
     contiguity_of,
     description,
     input_text,
     layout_of,
-    on_host,
 )
 from tracefuse.runtime.host_text import HostProgram
-from tracefuse.runtime.loop_plans import slice_plans
-from tracefuse.runtime.memory.buffer_facts import returned
 from tracefuse.runtime.memory.call_facts import check_arguments, check_list, check_names
-from tracefuse.runtime.plan import Plan
 
 _PROCESS_IDS = itertools.count(1)
 """Numbers the names of printed definitions; `FusionDefinition(ids=...)` takes another counter."""
@@ -63,18 +57,6 @@ _SCALAR_DEFAULTS = {
     "float": DataType.Double,
     "complex": DataType.ComplexDouble,
 }
-
-
-@dataclass(eq=False)
-class SegmentationState:
-    """The state between `setup_segmentation` and `finalize_segmentation`."""
-
-    segmentation: Segmentation
-    releases: list[tuple[int, ...]]
-    placed: PlacedFusion
-    plan: Plan | None
-    slices: Mapping[int, Plan]
-    built: dict[int, DefinitionSegment[FusionDefinition]] = field(default_factory=dict)
 
 
 @source.methods_hide_own_frames
@@ -90,7 +72,7 @@ class FusionDefinition:
         self.ops = self.recording.ops = Operations(self.recording)
         self._ids = _PROCESS_IDS if ids is None else ids
         self.id = next(self._ids)
-        self._state: SegmentationState | None = None
+        self._phases: SegmentationPhases[FusionDefinition] | None = None
         self._placed: PlacedFusion | None = None
         self._segments: list[DefinitionSegment[FusionDefinition]] | None = None
         self._saved: list[str] | None = None
@@ -306,19 +288,7 @@ class FusionDefinition:
         Raises AssertionError for an output that is not close, FusionError for a wrong number of reference outputs.
         """
         check_arguments(self.fusion, inputs)
-        expected_outputs = reference_outputs
-        if expected_outputs is None:
-            values = evaluate(self.fusion, [on_host(i) for i in inputs], wide=True)
-            pairs = zip(self.fusion.outputs, values, strict=True)
-            expected_outputs = [value for number, value in pairs if number not in self.fusion.aliases]
-        outputs = self.execute(inputs)
-        if len(outputs) != len(expected_outputs):
-            raise FusionError(
-                f"validate: the definition has {len(outputs)} outputs, and reference_outputs {len(expected_outputs)}",
-                hint="give one reference for each output",
-            )
-        for number, output, expected in zip(returned(self.fusion), outputs, expected_outputs, strict=True):
-            assert_close(output, expected, self.fusion.values[number].dtype, f"output {number}")
+        check_values(self.fusion, lambda: self.execute(inputs), inputs, reference_outputs)
 
     # -- segments -----------------------------------------------------------------------------------------------------
 
@@ -346,50 +316,31 @@ class FusionDefinition:
     @reads
     def setup_segmentation(self, inputs: Sequence[Any] | None = None, merge: Predicate | None = None) -> int:
         """First phase: splits the definition and returns the number of segments."""
-        placed, plan, merge = self._placed, None, merge_of(config.resolve(), merge)
-        slices: dict[int, Plan] = {}
-        if placed is None or merge is not placed.segmentation.merge or (merge is not None and inputs is not None):
-            sizes = None
-            if inputs is not None:
-                check_arguments(self.fusion, inputs)
-                sizes = extent_values(self.fusion, inputs)
-            decorator = None if placed is None else placed.decorator
-            placed = PlacedFusion(segment_fusion(self.fusion, merge=merge, sizes=sizes), decorator)
         if inputs is not None:
-            plan, values = placed.plan_for(inputs)
-            slices = slice_plans(plan, values)
-        segmentation = placed.segmentation if plan is None else plan.segmentation
-        interfaces = [part.segment for part in segmentation.segments]
-        launches = [Launch(k, s.original_inputs, s.original_outputs) for k, s in enumerate(interfaces)]
-        released = releases(launches, segmentation.steps.graph.inputs, self.fusion.outputs)
-        self._state = SegmentationState(segmentation, released[1:], placed, plan, slices)
-        return len(interfaces)
+            check_arguments(self.fusion, inputs)
+        merge = merge_of(config.resolve(), merge)
+        self._phases = SegmentationPhases(self.fusion, self._placed, inputs, merge)
+        return self._phases.count
 
     @reads
     def build_segment(self, position: int) -> DefinitionSegment[FusionDefinition]:
         """Second phase: builds one segment with its definition and maps. Raises OutOfRangeError."""
-        state = self._require_state()
-        count = len(state.segmentation.segments)
-        if not 0 <= position < count:
+        phases = self._require_phases()
+        if not 0 <= position < phases.count:
+            count = phases.count
             raise OutOfRangeError(f"build_segment: position cannot be {position}", hint=f"there are {count} segments")
-        if position not in state.built:
-            part = state.segmentation.segments[position]
-            definition = FusionDefinition.from_fusion(part.fusion, ids=self._ids)
-            compiled = None if state.plan is None else state.plan.segments[position]
-            slices = state.slices[position].segments if position in state.slices else ()
-            state.built[position] = DefinitionSegment(definition, part, state.releases[position], compiled, slices)
-        return state.built[position]
+        return phases.build(position, lambda fusion: FusionDefinition.from_fusion(fusion, ids=self._ids))
 
     def finalize_segmentation(self) -> None:
         """Third phase: makes these the segments that `execute` runs, and drops the temporary state."""
-        state = self._require_state()
-        self._segments = [self.build_segment(k) for k in range(len(state.segmentation.segments))]
-        self._placed, self._state = state.placed, None
+        phases = self._require_phases()
+        self._segments = [self.build_segment(position) for position in range(phases.count)]
+        self._placed, self._phases = phases.placed, None
 
-    def _require_state(self) -> SegmentationState:
-        if self._state is None:
+    def _require_phases(self) -> SegmentationPhases[FusionDefinition]:
+        if self._phases is None:
             raise FusionError("no segmentation is in progress", hint="call fd.setup_segmentation() first")
-        return self._state
+        return self._phases
 
     @reads
     def concretization(self, inputs: Sequence[Any]) -> Concretization:

@@ -171,20 +171,20 @@ class Tensor(Handle):
         return self._call("shape", self)  # type: ignore[no-any-return]
 
     @records
-    def outer_split(self, axis: int, pieces: int) -> None:
+    def outer_split(self, axis: int, chunks: int) -> None:
         """Splits `axis` into two loop axes, the chunks and the elements of a chunk; the last chunk may be shorter.
 
-        pieces: the number of chunks. Raises ShapeError if it is less than 1, UnsupportedError for an axis that is split
+        chunks: the number of chunks. Raises ShapeError if it is less than 1, UnsupportedError for an axis that is split
         already.
         """
         axes = self.recording.loop_axes(self._number)
         place = normalize_axis(axis, len(axes), "outer_split: axis")
-        if pieces < 1:
-            raise ShapeError(f"outer_split: pieces cannot be {pieces}", hint="give 1 or more")
+        if chunks < 1:
+            raise ShapeError(f"outer_split: chunks cannot be {chunks}", hint="give 1 or more")
         tensor_axis, part, _ = axes[place]
         if part != "whole":
             raise UnsupportedError(f"outer_split: axis {axis} is the result of a split", hint="split each axis once")
-        axes[place : place + 1] = [(tensor_axis, "outer", pieces), (tensor_axis, "inner", pieces)]
+        axes[place : place + 1] = [(tensor_axis, "outer", chunks), (tensor_axis, "inner", chunks)]
 
     @records
     def set_device_mesh(self, devices: Sequence[int]) -> None:
@@ -225,7 +225,7 @@ class TensorAxis:
         the axis over the devices of the tensor's mesh. Raises FusionError for an input on streams and for a tensor
         without a mesh, UnsupportedError for other kinds and for the inner axis of a split.
         """
-        axis, part, pieces = self._place
+        axis, part, chunks = self._place
         builder, where = self.recording.builder, source.user_line()
         value = builder.values[self._number]
         if kind is ParallelType.mesh_x:
@@ -253,7 +253,7 @@ class TensorAxis:
                 hint="parallelize a copy: fd.ops.set(x)",
                 where=where,
             )
-        builder.values[self._number] = replace(value, stream=StreamAxis(axis, pieces))
+        builder.values[self._number] = replace(value, stream=StreamAxis(axis, chunks))
 
 
 class Scalar(Handle):

@@ -1,11 +1,17 @@
-"""Checks on the outputs of a definition, and on outputs that update an input in place."""
+"""Checks on the outputs of a definition, on those that update an input in place, and on their values."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tracefuse import source
 from tracefuse.errors import DtypeError, FusionError, ShapeError
 from tracefuse.ir.builder import FusionBuilder
 from tracefuse.ir.fusion import Fusion, Operand
+from tracefuse.ir.reference import evaluate
+from tracefuse.runtime.devices.array_descriptions import assert_close, on_host
+from tracefuse.runtime.memory.buffer_facts import returned
 
 
 def aliased_input(builder: FusionBuilder, output: int, owner: Operand) -> int:
@@ -54,3 +60,25 @@ def check_outputs(fusion: Fusion) -> None:
                 f"input T{owner} is an output, and output T{value} updates its buffer",
                 hint=f"add a copy: fd.add_output(fd.ops.set(T{owner}))",
             )
+
+
+def check_values(
+    fusion: Fusion, run: Callable[[], Sequence[Any]], inputs: Sequence[Any], reference_outputs: Sequence[Any] | None
+) -> None:
+    """Runs a definition and compares its outputs with `reference_outputs`, by default those of `evaluate` in float64.
+
+    Raises AssertionError for an output that is not close, FusionError for a wrong number of reference outputs.
+    """
+    expected_outputs = reference_outputs
+    if expected_outputs is None:
+        values = evaluate(fusion, [on_host(i) for i in inputs], wide=True)
+        pairs = zip(fusion.outputs, values, strict=True)
+        expected_outputs = [value for number, value in pairs if number not in fusion.aliases]
+    outputs = run()  # after the reference implementation, since it may update the inputs
+    if len(outputs) != len(expected_outputs):
+        raise FusionError(
+            f"validate: the definition has {len(outputs)} outputs, and reference_outputs {len(expected_outputs)}",
+            hint="give one reference for each output",
+        )
+    for number, output, expected in zip(returned(fusion), outputs, expected_outputs, strict=True):
+        assert_close(output, expected, fusion.values[number].dtype, f"output {number}")

@@ -359,7 +359,7 @@ _KIND_IN_CALL: dict[tuple[str, str], Kind] = {
     ("at", "index"): Kind("a position as an integer", _integer),
     ("select", "index"): INTEGER_OPERAND,
     ("pad", "value"): Kind("a number, or a scalar made of constants", _scalar),
-    ("outer_split", "pieces"): Kind("an integer of at least 1", _integer),
+    ("outer_split", "chunks"): Kind("an integer of at least 1", _integer),
     ("set_device_mesh", "devices"): Kind("numbers of devices in a list", _list_of(_integer)),
     ("parallelize", "kind"): Kind("a ParallelType, such as ParallelType.stream", lambda recording, value: value),
 }

@@ -209,10 +209,10 @@ def matrix_product_error(
 ) -> Any:
     """Bounds inner products of n terms plus further addends: n u times the product of magnitudes, plus 2 u."""
     (a, x), (b, y) = operands[:2]
-    extent = a.shape[-1]
+    extent = a.shape[attributes["a_dims"][-1] if "a_dims" in attributes else -1]
     a, b = np.abs(a), np.abs(b)
-    bound = numpy(a, y) + numpy(x, b) + numpy(x, y)
-    bound = bound + (extent + 2) * unit * numpy(a + x, b + y)
+    bound = numpy(a, y, **attributes) + numpy(x, b, **attributes) + numpy(x, y, **attributes)
+    bound = bound + (extent + 2) * unit * numpy(a + x, b + y, **attributes)
     for c, z in operands[2:]:
         bound = bound + z + 2 * unit * (np.abs(c) + z)
     return bound

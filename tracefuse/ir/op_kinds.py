@@ -371,8 +371,8 @@ class Library(Op):
     it, the op is not sliced. indices: the operands that hold indices; they are not promoted. result: "same", "sum"
     (small integers widen) or "index" (int64). exact: the result consists of elements of its operands, unrounded.
     in_halves: CuPy's function computes halves with a float32 accumulator; other ops get halves converted to float32.
-    product: for two matrices the op is their product, "ab", or the product with the second transposed, "ab'". error:
-    bounds the error of a result unless it is `exact`; by default the bound of sums and products along an axis.
+    product: the op is the product of (stacks of) matrices, "ab", or the product with the second transposed, "ab'".
+    orders: the attributes that permute each operand first. error: bounds the error of a result that is not `exact`.
     """
 
     shape: ShapeRule
@@ -383,6 +383,7 @@ class Library(Op):
     exact: bool = False
     in_halves: bool = False
     product: str | None = None
+    orders: tuple[str, ...] = ()
     slices: SliceRule | None = None
     error: LibraryError = accumulation_error
     kind: str = field(default="library", init=False)

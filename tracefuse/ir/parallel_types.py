@@ -36,7 +36,7 @@ class Sharding:
 
 @dataclass(frozen=True, slots=True)
 class StreamAxis:
-    """The axis of a value whose slices run on streams. pieces: the number of slices; None: one slice per index."""
+    """The axis of a value whose slices run on streams. chunks: the number of slices; None: one slice per index."""
 
     axis: int
-    pieces: int | None = None
+    chunks: int | None = None

@@ -100,8 +100,8 @@ class _Printer:
             if sharding.axis is not None:
                 yield f"{name}.axis({sharding.axis}).parallelize({ParallelType.mesh_x!r})"
         if stream is not None:
-            if stream.pieces is not None:
-                yield f"{name}.outer_split({stream.axis}, {stream.pieces})"
+            if stream.chunks is not None:
+                yield f"{name}.outer_split({stream.axis}, {stream.chunks})"
             yield f"{name}.axis({stream.axis}).parallelize({ParallelType.stream!r})"
 
     def _hold(self, number: int) -> None:

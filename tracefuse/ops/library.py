@@ -46,6 +46,20 @@ matmul = library(
 )  # fmt: skip
 
 
+def _permuted_matmul_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
+    orders = (attributes["a_dims"], attributes["b_dims"])
+    permuted = [tuple(shape[axis] for axis in dims) for shape, dims in zip(shapes, orders, strict=True)]
+    return _matmul_shape(permuted, attributes, require)
+
+
+permuted_matmul = library(
+    "permuted_matmul", ALL, shape=_permuted_matmul_shape, arity=2, in_halves=True, product="ab",
+    orders=("a_dims", "b_dims"), attributes=(("a_dims", ()), ("b_dims", ())), error=matrix_product_error,
+    numpy=lambda a, b, a_dims, b_dims: a.transpose(a_dims) @ b.transpose(b_dims),
+    doc="Matrix product, as NumPy's matmul, of operands whose axes are permuted first.",
+)  # fmt: skip
+
+
 def _linear_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
     a, weight = shapes[:2]
     if len(weight) not in (1, 2) or not a:

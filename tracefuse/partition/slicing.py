@@ -29,15 +29,15 @@ class Sliced:
     """The fusion of one slice of a segment.
 
     fusion: the segment with extent 1, or the extent of a chunk, for each cut axis. axes: the cut axis of each input and
-    output, None for an input that every slice reads whole. pieces: the number of chunks, None for one slice per index.
+    output, None for an input that every slice reads whole. chunks: the number of chunks, None for one slice per index.
     """
 
     fusion: Fusion
     axes: Mapping[int, int | None]
-    pieces: int | None
+    chunks: int | None
 
 
-def slice_fusion(part: Fusion, cut: Mapping[int, int], pieces: int | None) -> Sliced:
+def slice_fusion(part: Fusion, cut: Mapping[int, int], chunks: int | None) -> Sliced:
     """Returns `part` for one slice of its outputs along the axes in `cut`.
 
     Raises UnsupportedError, with the line of the node, if a slice of a result depends on more than slices.
@@ -48,7 +48,7 @@ def slice_fusion(part: Fusion, cut: Mapping[int, int], pieces: int | None) -> Sl
         if not verdict:
             raise UnsupportedError(f"{node.op.name}: {verdict}", hint=_HINT, where=node.where)
     return Sliced(
-        _SliceRecorder(part, axes, pieces).run(), {n: axes.get(n) for n in (*part.inputs, *part.outputs)}, pieces
+        _SliceRecorder(part, axes, chunks).run(), {n: axes.get(n) for n in (*part.inputs, *part.outputs)}, chunks
     )
 
 
@@ -153,16 +153,16 @@ def _pulled_axes(fusion: Fusion, node: Node, axis: int) -> dict[int, int | None]
 class _SliceRecorder:
     """Records a segment again for one slice.
 
-    rest: replacements for the extents of cut axes, where an axis that is not cut has the same extent. piece: the extent
-    of a slice.
+    rest: replacements for the extents of cut axes, where an axis that is not cut has the same extent. slice_extent: the
+    extent of a slice.
     """
 
-    def __init__(self, part: Fusion, axes: Axes, pieces: int | None) -> None:
+    def __init__(self, part: Fusion, axes: Axes, chunks: int | None) -> None:
         self.part, self.axes = part, axes
         self.builder = FusionBuilder()
         cut = [part.shape_of(n)[a] for n, a in axes.items() if a is not None]
         self.cut_symbols = {one for extent in cut for one in symbols(extent)}
-        self.piece: Extent = 1
+        self.slice_extent: Extent = 1
         self.rest: dict[Symbol, Extent] = {}
         first = None
         for key, number, axis in part.axis_ids():
@@ -173,12 +173,12 @@ class _SliceRecorder:
                 known = as_symbol(part.shape_of(number)[axis])
                 if known in self.cut_symbols and known is not None:
                     self.rest.setdefault(known, extent)
-        if pieces is not None:
+        if chunks is not None:
             if first is None:
                 raise UnsupportedError(
                     "no input is cut, so the extent of a chunk is not known", hint="use one slice per index"
                 )
-            self.piece = first
+            self.slice_extent = first
         self.input_extents = {(number, axis): input_extent(-key - 1) for key, number, axis in part.axis_ids()}
 
     def run(self) -> Fusion:
@@ -198,7 +198,8 @@ class _SliceRecorder:
         """Returns the shape of a value in the fusion of a slice, None for an extent that is not known there."""
         cut = self.axes.get(number)
         return tuple(
-            self.piece if axis == cut else self._whole(extent) for axis, extent in enumerate(self.part.shape_of(number))
+            self.slice_extent if axis == cut else self._whole(extent)
+            for axis, extent in enumerate(self.part.shape_of(number))
         )
 
     def _whole(self, extent: Extent) -> Extent | None:
@@ -225,7 +226,7 @@ class _SliceRecorder:
         wanted = [self._shape(number) for number in node.outputs]
         shape, axis = self.part.shape_of(node.outputs[0]), self.axes[node.outputs[0]]
         known = _canonical(self.part, node)
-        for attributes in _slice_attributes(known, shape, axis, self.cut_symbols, self.rest, self.piece):
+        for attributes in _slice_attributes(known, shape, axis, self.cut_symbols, self.rest, self.slice_extent):
             trial = _copy(self.builder)
             try:
                 trial.node(
@@ -252,25 +253,25 @@ def _canonical(fusion: Fusion, node: Node) -> dict[str, Any]:
 
 def _slice_attributes(
     attributes: Mapping[str, Any], shape: Shape, axis: int | None, gone: Collection[Symbol],
-    rest: Mapping[Symbol, Extent], piece: Extent,
+    rest: Mapping[Symbol, Extent], slice_extent: Extent,
 ) -> Iterator[Mapping[str, Any]]:  # fmt: skip
     """Yields candidates for the attributes of a node in a slice, where an extent can mean the slice or the whole axis.
 
     shape: of the result. axis: the axis of it that is cut. gone: the symbols of cut extents. rest: their replacements
-    where the whole axis is meant. piece: the extent of the slice.
+    where the whole axis is meant. slice_extent: the extent of the slice.
     """
     if set(gone).isdisjoint(_symbols_of(attributes.values())):
         yield attributes
     whole = {k: map_extents(v, lambda e: substitute(e, rest)) for k, v in attributes.items()}
-    pieces: dict[Symbol, Extent] = dict.fromkeys(gone, piece)
-    cut = {k: map_extents(v, lambda e: substitute(e, pieces)) for k, v in attributes.items()}
+    of_slice: dict[Symbol, Extent] = dict.fromkeys(gone, slice_extent)
+    cut = {k: map_extents(v, lambda e: substitute(e, of_slice)) for k, v in attributes.items()}
 
     def along(key: str) -> Any:
         """Returns an attribute with one entry per axis, in which the entry of the cut axis refers to the slice."""
         entries = attributes[key]
         if axis is None or not isinstance(entries, tuple) or len(entries) != len(shape):
             return whole[key]
-        entry = piece if entries[axis] == shape[axis] else cut[key][axis]
+        entry = slice_extent if entries[axis] == shape[axis] else cut[key][axis]
         return (*whole[key][:axis], entry, *whole[key][axis + 1 :])
 
     if axis is not None:

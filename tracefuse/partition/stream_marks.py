@@ -41,7 +41,7 @@ def kind_of_slices(fusion: Fusion, number: int) -> tuple[Extent, int | None] | N
     Values must share both to share a loop.
     """
     stream = stream_of(fusion, number)
-    return None if stream is None else (fusion.shape_of(number)[stream.axis], stream.pieces)
+    return None if stream is None else (fusion.shape_of(number)[stream.axis], stream.chunks)
 
 
 def slices_alike(first: Group, second: Group) -> Verdict:
@@ -89,7 +89,7 @@ def slice_part(fusion: Fusion, interface: segments.Segment, part: Fusion) -> Sli
     marked = {local: stream for local, stream in streams.items() if stream is not None}
     if not marked:
         return None
-    chunks = {stream.pieces for stream in marked.values()}
+    chunks = {stream.chunks for stream in marked.values()}
     if len(marked) < len(streams) or len(chunks) > 1:
         raise InternalError("a segment has both whole results and slices", hint=str(interface))
     return slice_fusion(part, {local: stream.axis for local, stream in marked.items()}, chunks.pop())

@@ -20,8 +20,9 @@ from tracefuse.dynamic.layouts import STRIDE_NAME, Strided, known_layout
 from tracefuse.errors import UnsupportedError
 from tracefuse.generated_code import compile_function
 from tracefuse.ir.extents import Extent, Symbol, product, python_text
-from tracefuse.ir.fusion import Fusion, Requirement
+from tracefuse.ir.fusion import Fusion
 from tracefuse.runtime.arena import Arena
+from tracefuse.runtime.call_checks import CallChecks, address_of
 from tracefuse.runtime.code_lines import share_expressions, unless
 from tracefuse.runtime.compiled_segment import CompiledSegment
 from tracefuse.runtime.launch_code import ArgumentNames
@@ -33,8 +34,6 @@ from tracefuse.runtime.targets.target import Target
 
 Call: TypeAlias = Callable[[Sequence[Any]], "list[Any] | None"]
 """Returns the outputs, or None if the arguments do not fit the plan; then nothing has run."""
-
-_PYTHON_TYPES = {"bool": "bool", "int": "int", "uint": "int", "float": "float", "complex": "complex"}
 
 
 def compile_call(
@@ -84,6 +83,7 @@ class CallWriter:
         # The variables that keep allocations alive, in order.
         self.holders: dict[str, None] = {}
         self.text = ""
+        self.checks = CallChecks(plan, target.calls, self._name, self._extent)
         self.memory = MemoryCode(
             self.fusion,
             target.device,
@@ -94,7 +94,7 @@ class CallWriter:
             self._name,
             self._extent,
             name_of,
-            _address_of,
+            address_of,
         )
 
     def _name(self, prefix: str, value: Any) -> str:
@@ -120,10 +120,10 @@ class CallWriter:
         lines = ["def call(a):"]
         if parameters:
             lines.append(f"    {', '.join(map(name_of, parameters))}, = a")
-        lines += unless([*self._types(), *self.memory.types()])
-        lines += self._shapes()
+        lines += unless([*self.checks.types(), *self.memory.types()])
+        lines += self.checks.shapes()
         lines += self._addresses((*self.fusion.tensor_inputs, *buffers))
-        lines += unless([*self._sizes(facts), *self._layouts(), *self.memory.tests()])
+        lines += unless([*self.checks.sizes(facts), *self.checks.layouts(), *self.memory.tests()])
         is_elsewhere = self.calls.elsewhere_text()
         if is_elsewhere is not None:
             lines += [f"    if {is_elsewhere}:", "        return other_device(call, a)"]
@@ -231,59 +231,7 @@ class CallWriter:
     def _addresses(self, values: Iterable[int]) -> list[str]:
         if not self.calls.addresses:
             return []
-        return [f"    {_address_of(value)} = {self.calls.argument_text(name_of(value))}" for value in values]
-
-    # -- checks -------------------------------------------------------------------------------------------------------
-
-    def _types(self) -> Iterable[str]:
-        for number in self.fusion.inputs:
-            value, name = self.fusion.values[number], name_of(number)
-            if value.is_tensor:
-                yield f"type({name}) is array_type"
-                yield f"{name}.dtype == {self._name('d', value.dtype.numpy)}"
-                yield f"{name}.ndim == {len(value.shape)}"
-                is_here = self.calls.here_text(name)
-                if is_here is not None:
-                    yield is_here
-            else:
-                yield f"type({name}) is {_PYTHON_TYPES[value.dtype.kind]}"
-
-    def _shapes(self) -> list[str]:
-        lines = []
-        ids = list(self.fusion.axis_ids())
-        for number in self.fusion.tensor_inputs:
-            extents = [name_of(key) for key, owner, _ in ids if owner == number]
-            if extents:
-                lines.append(f"    {', '.join(extents)}, = {name_of(number)}.shape")
-        return lines
-
-    def _sizes(self, facts: Sequence[Guard]) -> Iterable[str]:
-        for key, number, axis in self.fusion.axis_ids():
-            extent = self.fusion.values[number].shape[axis]
-            if isinstance(extent, int):
-                yield f"{name_of(key)} == {extent}"
-        for number in self.fusion.scalar_inputs:
-            dtype = self.fusion.values[number].dtype
-            if dtype.is_integer:
-                limits = np.iinfo(dtype.name)
-                yield f"{limits.min} <= {name_of(number)} <= {limits.max}"
-        conditions: list[Guard | Requirement] = [*facts, *self.plan.segmentation.original.requirements]
-        for one in (*conditions, *self.plan.guards):
-            yield f"{self._extent(one.left)} {one.relation} {self._extent(one.right)}"
-
-    def _layouts(self) -> Iterable[str]:
-        for number, layout in zip(self.fusion.tensor_inputs, self.plan.layouts, strict=True):
-            name, address = name_of(number), _address_of(number)
-            is_wide = number in self.plan.aligned
-            if is_wide:
-                yield self.calls.wide_text(name, address)
-            itemsize = 1 if is_wide else self.fusion.values[number].dtype.itemsize
-            plain = self.calls.plain_text(name, address, itemsize)
-            if layout is None:
-                yield plain
-            else:
-                yield f"not ({plain})"
-                yield f"layout_of({name}, is_aligned) == {self._name('l', layout)}"
+        return [f"    {address_of(value)} = {self.calls.argument_text(name_of(value))}" for value in values]
 
     # -- instructions -------------------------------------------------------------------------------------------------
 
@@ -302,9 +250,9 @@ class CallWriter:
     def _allocate(self, value: int, spec: Any) -> list[str]:
         size = self._once(self._extent(product(spec.extents) * spec.dtype.itemsize))
         if value in self.arena_plan.slots:
-            return [f"    {_address_of(value)} = {_slot(self.arena_plan.slots[value])}"]
+            return [f"    {address_of(value)} = {_slot(self.arena_plan.slots[value])}"]
         if value in self.arena_plan.kernel_only:
-            return [f"    {self._hold(f'm{value}')} = allocate({size})", f"    {_address_of(value)} = m{value}.ptr"]
+            return [f"    {self._hold(f'm{value}')} = allocate({size})", f"    {address_of(value)} = m{value}.ptr"]
         shape = f"({''.join(f'{self._once(self._extent(extent))}, ' for extent in spec.extents)})"
         allocation = self.calls.empty_text(shape, self._name("d", spec.dtype), size)
         return [f"    {self._hold(name_of(value))} = {allocation}", *self._addresses((value,))]
@@ -356,7 +304,7 @@ class CallWriter:
         return [list(map(self._once, arguments)) for arguments in texts]
 
     def _names(self, launch: Launch) -> ArgumentNames:
-        tensor = _address_of if self.calls.addresses else name_of
+        tensor = address_of if self.calls.addresses else name_of
         return ArgumentNames(tensor, name_of, name_of, lambda k: self._buffer(launch.step, k), _error_flag(launch))
 
     def _buffer(self, step: int, position: int) -> str:
@@ -407,10 +355,6 @@ class CallWriter:
 def _error_flag(launch: Launch) -> str:
     """Returns the variable of the error flag that the kernels of a launch set for an index out of range."""
     return f"c{launch.step}"
-
-
-def _address_of(number: int) -> str:
-    return f"p{number}"
 
 
 def _slot(slot: tuple[int, int]) -> str:

@@ -110,10 +110,10 @@ class _Text:
             for axis, extent in enumerate(fusion.shape_of(number)):
                 if stream is None or stream.axis != axis:
                     extents.append(("bS" if extent == 1 else "iS", extent))
-                elif stream.pieces is None:
+                elif stream.chunks is None:
                     extents.append(("iStreamIdx", extent))
                 else:
-                    extents += [("iStreamIdx", stream.pieces), ("iS", chunk_text(extent, stream.pieces))]
+                    extents += [("iStreamIdx", stream.chunks), ("iS", chunk_text(extent, stream.chunks))]
             self.names[number] = self._named(number, "g", value.dtype, extents)
             self.tensors[number] = value.dtype
         known = (*fusion.values, *(n for n in program.inputs if n >= 0))
@@ -170,7 +170,7 @@ class _Text:
     def _allocate(self, value: int, spec: object) -> str:
         extents = list(self.names[value].extents)
         stream = stream_of(self.fusion, value) if value in self.fusion.values else None
-        if stream is not None and stream.pieces is not None:
+        if stream is not None and stream.chunks is not None:
             extents = list(map(str, self.fusion.shape_of(value)))
         if isinstance(spec, SlotAllocation):
             extents[spec.axis] = f"min({STREAMS}, {extents[spec.axis]})"

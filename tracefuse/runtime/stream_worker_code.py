@@ -99,7 +99,7 @@ class _WorkerWriter(CallWriter):
             "def bind(a):",
             f"    {', '.join(map(name_of, inputs))}, = a",
             *(f"    {name_of(value)} = {name_of(memory)}" for value, memory in self.aliases.items()),
-            *self._shapes(),
+            *self.checks.shapes(),
             *(f"    {mark} = {text}" for text, mark in self.shared.items()),
             "    def start(stream):",
             *allocations,

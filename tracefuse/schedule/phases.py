@@ -381,8 +381,11 @@ def store_outputs(body: Body, region: Region, outputs: Sequence[int]) -> None:
 
 
 def store_output(body: Body, region: Region, output: int, *, aligned: bool = False) -> None:
-    """Stores the element of an output at the current loop indices."""
-    buffer = body.buffer_of(output, written=True)
+    """Stores the element of an output at the current loop indices, in shared memory if it is staged there."""
     lanes = body.value(output, region.coordinates(output))
+    if output in body.staged:
+        body.store(*body.staged[output], lanes)
+        return
+    buffer = body.buffer_of(output, written=True)
     cache = "streaming" if output in body.streamed else "default"
     body.store(buffer, region.output_offset(output), lanes, aligned=aligned or output in body.aligned, cache=cache)

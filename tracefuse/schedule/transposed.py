@@ -6,7 +6,7 @@ Knows: regions, loops, strides. Must not know: targets, kernel IR.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from segments import Verdict, no, yes
 from tracefuse.ir.extents import Expression, Extent, Symbol, symbols
@@ -42,10 +42,14 @@ def is_known(region: Region, coordinates: Shape) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Transposed:
-    """Reads (input, coordinates) that are contiguous along `loop`, not along the innermost loop as the output is."""
+    """Reads (input, coordinates) that are contiguous along `loop`, not along the innermost loops as the output is.
+
+    inner: the loops along which a tile follows the output; several if the innermost one is too short.
+    """
 
     loop: Loop
     reads: tuple[tuple[int, Shape], ...]
+    inner: tuple[Loop, ...] = ()
 
 
 def _transposed_reads(region: Region) -> Transposed | None:
@@ -79,14 +83,24 @@ def is_linear(offset: Extent, indices: Sequence[Symbol]) -> bool:
     return not any(s in indices for s in symbols(rest))
 
 
-def judge_tiles(region: Region, sizes: Sizes) -> Verdict:
-    """Judges whether to read inputs through tiles; guards the sizes. The facts of a yes are a `Transposed`."""
+def judge_tiles(region: Region, sizes: Sizes, *, joins: bool = False) -> Verdict:
+    """Judges whether to read inputs through tiles; guards the sizes. The facts of a yes are a `Transposed`.
+
+    joins: whether a tile may extend over several loops of the output.
+    """
     if region.nest.reduced:
         return no("the segment reduces")
     transposed = _transposed_reads(region)
     if transposed is None:
         return no("every input lies in memory in the order of the output")
-    extents = (transposed.loop.extent, region.nest.loops[-1].extent)
-    if any(sizes.at_most(e, LEAST_EXTENT - 1, "a loop too short for tiles") for e in extents):
-        return no("a loop is too short for tiles", extents=extents)
-    return yes(transposed)
+    short = "a loop too short for tiles"
+    if sizes.at_most(transposed.loop.extent, LEAST_EXTENT - 1, short):
+        return no("a loop is too short for tiles", extent=transposed.loop.extent)
+    *outer, innermost = region.nest.loops
+    inner, extent = [innermost], innermost.extent
+    while sizes.at_most(extent, LEAST_EXTENT - 1, short):
+        if not joins or not outer or outer[-1].symbol == transposed.loop.symbol:
+            return no("a loop is too short for tiles", extent=extent)
+        inner.insert(0, outer.pop())
+        extent = extent * inner[0].extent
+    return yes(replace(transposed, inner=tuple(inner)))

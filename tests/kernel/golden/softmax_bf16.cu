@@ -84,10 +84,10 @@ __device__ __forceinline__ void read_wide_once(T* to, const T* from) {
       #pragma unroll
       for (int i = 0; i < count; ++i) to[k + i] = bit_cast<T>((unsigned short)(words.values[i / 2] >> i % 2 * 16));
     } else {
-      struct Piece { T values[count]; };
-      const Piece piece = bit_cast<Piece>(whole);
+      struct Packed { T values[count]; };
+      const Packed packed = bit_cast<Packed>(whole);
       #pragma unroll
-      for (int i = 0; i < count; ++i) to[k + i] = piece.values[i];
+      for (int i = 0; i < count; ++i) to[k + i] = packed.values[i];
     }
   }
 }
@@ -96,14 +96,14 @@ template <int width, typename T>
 __device__ __forceinline__ void write_wide_streaming(T* to, const T* from) {
   constexpr int bytes = width * sizeof(T) < 16 ? width * sizeof(T) : 16;
   constexpr int count = bytes / sizeof(T);
-  struct Piece { T values[count]; };
+  struct Packed { T values[count]; };
   typedef typename Raw<bytes>::type raw;
   #pragma unroll
   for (int k = 0; k < width; k += count) {
-    Piece piece;
+    Packed packed;
     #pragma unroll
-    for (int i = 0; i < count; ++i) piece.values[i] = from[k + i];
-    __stcs((raw*)(to + k), bit_cast<raw>(piece));
+    for (int i = 0; i < count; ++i) packed.values[i] = from[k + i];
+    __stcs((raw*)(to + k), bit_cast<raw>(packed));
   }
 }
 
@@ -117,12 +117,12 @@ softmax_bf16_4096(const bfloat16* __restrict__ x, bfloat16* __restrict__ y, cons
   float values[32];
   float most = __int_as_float(0xff800000);
   #pragma unroll
-  for (int piece = 0; piece < 4; ++piece) {
-    read_wide_once<8>(raw, x + start + (int64)piece * 1024);
+  for (int chunk = 0; chunk < 4; ++chunk) {
+    read_wide_once<8>(raw, x + start + (int64)chunk * 1024);
     #pragma unroll
     for (int k = 0; k < 8; ++k) {
-      values[piece * 8 + k] = to_float(raw[k]);
-      most = maximum(most, values[piece * 8 + k]);
+      values[chunk * 8 + k] = to_float(raw[k]);
+      most = maximum(most, values[chunk * 8 + k]);
     }
   }
   // combined over the block

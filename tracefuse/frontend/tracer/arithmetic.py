@@ -24,9 +24,9 @@ from tracefuse.ops import REGISTRY
 
 def matmul(a: Any, b: Any) -> Any:
     """Returns the matrix product; the leading axes broadcast as in NumPy."""
-    row = REGISTRY["matmul"]
+    op = REGISTRY["matmul"]
     recorder = recorder_of((a, b))
-    return recorder.library(row, [as_tensor(a), as_tensor(b)])
+    return recorder.library(op, [as_tensor(a), as_tensor(b)])
 
 
 def binary(name: str, a: Any, b: Any) -> Any:

@@ -99,9 +99,9 @@ def _mask(where: Any) -> Any:
 def _as_floats(x: Any, dtype: Any) -> Traced:
     """Converts x to the type in which means are computed: its own, or float64 for integers."""
     tensor = as_tensor(x)
-    row = REGISTRY["mean"]
-    assert isinstance(row, Reduction)
-    kind = row.result_type(tensor.value.dtype, "numpy") if dtype is None else dtype_of(dtype)
+    op = REGISTRY["mean"]
+    assert isinstance(op, Reduction)
+    kind = op.result_type(tensor.value.dtype, "numpy") if dtype is None else dtype_of(dtype)
     return astype(tensor, kind, copy=False)  # type: ignore[no-any-return]
 
 

@@ -45,21 +45,21 @@ class Resolved:
 _OF_BOOLS = {"add": "logical_or", "mul": "logical_and", "maximum": "logical_or", "minimum": "logical_and", "abs": "set"}
 
 
-def numpy_types(row: Pointwise, operands: Sequence[Resolved]) -> tuple[Pointwise, DType, DType]:
+def numpy_types(op: Pointwise, operands: Sequence[Resolved]) -> tuple[Pointwise, DType, DType]:
     """Returns the op with NumPy's compute and result types for the ufunc.
 
     Some arithmetic on bools becomes logic. Raises DtypeError if NumPy, or the op, does not accept the types.
     """
-    given = [(r.dtype, r.weak) for r in operands]
-    if row.loops is not None and row.promotion != "bool" and any(r.weak is None for r in operands):
-        loop = loop_types(row.loops, given)[0]
-        if loop is dtypes.bool_ and row.name in _OF_BOOLS:
-            row = REGISTRY[_OF_BOOLS[row.name]]  # type: ignore[assignment]
-        if loop in row.domain:
-            return row, loop, row.result_type(loop)
-    strong = [dtype for dtype, weak in given if weak is None and dtype is not None]
-    weak = [kind for _, kind in given if kind is not None]
-    return row, *row.types(strong, weak, "numpy")
+    typed = [(r.dtype, r.weak) for r in operands]
+    if op.loops is not None and op.promotion != "bool" and any(r.weak is None for r in operands):
+        loop = loop_types(op.loops, typed)[0]
+        if loop is dtypes.bool_ and op.name in _OF_BOOLS:
+            op = REGISTRY[_OF_BOOLS[op.name]]  # type: ignore[assignment]
+        if loop in op.domain:
+            return op, loop, op.result_type(loop)
+    strong = [dtype for dtype, weak in typed if weak is None and dtype is not None]
+    weak = [kind for _, kind in typed if kind is not None]
+    return op, *op.types(strong, weak, "numpy")
 
 
 RANGE = "whether an integer type holds the number"
@@ -78,16 +78,16 @@ def literal(value: bool | int | float | complex) -> Resolved:
 
 
 def fitted(
-    row: Pointwise, resolved: Sequence[Resolved], compute: DType, facts: Decisions
+    op: Pointwise, resolved: Sequence[Resolved], compute: DType, facts: Decisions
 ) -> tuple[Pointwise, Sequence[Resolved]]:
     """Adapts the op and operands for Python integers that may not fit the type of the others; guards varying ones.
 
     As in NumPy, a comparison with such an integer is exact, `where` wraps it, and any other op raises
     IntegerRangeError.
     """
-    is_free = row.result == "dtype" or row.promotion == "where" or all(r.weak is not None for r in resolved)
+    is_free = op.result == "dtype" or op.promotion == "where" or all(r.weak is not None for r in resolved)
     if is_free or not compute.is_integer:
-        return row, resolved
+        return op, resolved
     limits = np.iinfo(compute.name)
     for position, operand in enumerate(resolved):
         number = _integer_of(operand)
@@ -96,14 +96,14 @@ def fitted(
         is_below = not facts.decide(int(limits.min), "<=", number, RANGE)
         if not is_below and facts.decide(number, "<=", int(limits.max), RANGE):
             continue
-        if row.name not in _MIRRORED:
+        if op.name not in _MIRRORED:
             raise _out_of_bounds(number, compute, facts)
-        name = row.name if position else _MIRRORED[row.name]
+        name = op.name if position else _MIRRORED[op.name]
         bound = literal(int(limits.min if is_below else limits.max))
         other = REGISTRY[(_BELOW if is_below else _ABOVE)[name]]
         assert isinstance(other, Pointwise)
         return other, (resolved[1 - position], bound)
-    return row, resolved
+    return op, resolved
 
 
 def compared(operand: Resolved, compute: DType, cast: Callable[[Any, DType], Resolved]) -> Resolved:
@@ -159,7 +159,7 @@ def located_error(
 
 
 def reader_of(
-    row: Pointwise, reads: Sequence[Callable[[Facts], Any] | None], compute: DType, result: DType, weak: str | None
+    op: Pointwise, reads: Sequence[Callable[[Facts], Any] | None], compute: DType, result: DType, weak: str | None
 ) -> Callable[[Facts], Any] | None:
     """Returns a host scalar as a function of a call's facts, computed by the op's NumPy reference implementation."""
     if any(r is None for r in reads):
@@ -169,9 +169,9 @@ def reader_of(
     def read(facts: Facts) -> Any:
         with np.errstate(all="ignore"):
             operands = [np.asarray(r(facts)).astype(compute.compute.numpy) for r in known]
-            if row.promotion == "where":
+            if op.promotion == "where":
                 operands[0] = np.asarray(known[0](facts)).astype(np.bool_)
-            value = np.asarray(row.numpy(*operands)).astype(result.numpy)
+            value = np.asarray(op.numpy(*operands)).astype(result.numpy)
         return value.item() if weak is not None else value[()]
 
     return read

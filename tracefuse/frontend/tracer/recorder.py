@@ -197,9 +197,9 @@ class Recorder(Assumptions):
         extent = self.simplify(extent)
         number = self._scalars.get(extent)
         if number is None:
-            row = REGISTRY["extent"]
+            op = REGISTRY["extent"]
             (number,) = self.builder.node(
-                row, (), {"value": extent}, dtypes.int64, (dtypes.int64,), where=source.user_line(), extents=(extent,)
+                op, (), {"value": extent}, dtypes.int64, (dtypes.int64,), where=source.user_line(), extents=(extent,)
             )
             self._scalars[extent] = number
         # Under NumPy's functions an argument keeps NumPy's promotion, while a size stays weak.
@@ -277,41 +277,41 @@ class Recorder(Assumptions):
     # -- recording ops ---------------------------------------------------------------------------------------------
 
     def pointwise(
-        self, row: Pointwise, operands: Sequence[Any], *, compute_in: DType | None = None, **attributes: Any
+        self, op: Pointwise, operands: Sequence[Any], *, compute_in: DType | None = None, **attributes: Any
     ) -> Any:
         """Records a pointwise op with NumPy's promotion and broadcasting."""
         where = source.user_line()
         resolved = [self.resolve(o) for o in operands]
-        promoted = resolved[1:] if row.promotion == "where" else resolved
+        promoted = resolved[1:] if op.promotion == "where" else resolved
         try:
-            row, compute, result = numpy_types(row, promoted)
-            if compute_in is not None and row.result != "bool":
+            op, compute, result = numpy_types(op, promoted)
+            if compute_in is not None and op.result != "bool":
                 compute, result = compute_in, compute_in
         except DtypeError as error:
             raise located_error(error, self.describe, resolved, where) from None
-        result = attributes["dtype"] if row.result == "dtype" else result
-        if row.result == "bool":
+        result = attributes["dtype"] if op.result == "dtype" else result
+        if op.result == "bool":
             resolved = [compared(r, compute, self._converted) for r in resolved]
-        row, operands_that_fit = fitted(row, resolved, compute, self)
+        op, operands_that_fit = fitted(op, resolved, compute, self)
         weak_kind = None
-        if row.result != "dtype" and all(r.weak is not None for r in resolved):
+        if op.result != "dtype" and all(r.weak is not None for r in resolved):
             weak_kind = "int" if result.is_integer else result.kind
-        return self._apply(row, self._settled(operands_that_fit), attributes, compute, result, weak_kind, where)
+        return self._apply(op, self._settled(operands_that_fit), attributes, compute, result, weak_kind, where)
 
     def _converted(self, traced: Traced, dtype: DType) -> Resolved:
-        row = REGISTRY["cast"]
-        assert isinstance(row, Pointwise)
-        return self.resolve(self.pointwise(row, [traced], dtype=dtype))
+        op = REGISTRY["cast"]
+        assert isinstance(op, Pointwise)
+        return self.resolve(self.pointwise(op, [traced], dtype=dtype))
 
     def _apply(
-        self, row: Op, resolved: Sequence[Resolved], attributes: Mapping[str, Any], compute: DType, result: DType,
+        self, op: Op, resolved: Sequence[Resolved], attributes: Mapping[str, Any], compute: DType, result: DType,
         weak: str | None, where: str | None,
     ) -> Any:  # fmt: skip
         self.check_alive()
         operands = [r.operand for r in resolved]
         self.builder.reading, self.builder.named = operands, [r.traced for r in resolved]
         try:
-            (number,) = self.builder.node(row, operands, attributes, compute, (result,), where=where)
+            (number,) = self.builder.node(op, operands, attributes, compute, (result,), where=where)
         except (ShapeError, DtypeError) as error:
             if error.where is None:
                 raise type(error)(error.message, hint=error.hint, where=where) from None
@@ -321,8 +321,8 @@ class Recorder(Assumptions):
         read = None
         if self.builder.values[number].is_tensor:
             weak = None  # an array promotes by its dtype, even one created from Python numbers
-        elif isinstance(row, Pointwise):
-            read = reader_of(row, [r.read for r in resolved], compute, result, weak)
+        elif isinstance(op, Pointwise):
+            read = reader_of(op, [r.read for r in resolved], compute, result, weak)
         return self.traced_type(self, number, weak, read, weak is not None and all(r.sized for r in resolved))
 
     def _settled(self, resolved: Sequence[Resolved]) -> Sequence[Resolved]:
@@ -353,7 +353,7 @@ class Recorder(Assumptions):
         return self.movement("broadcast", [dropped], is_broadcast_dim=flags)  # type: ignore[no-any-return]
 
     def reduction(
-        self, row: Reduction, operand: Any, axes: Sequence[int], keepdims: bool, dtype: DType | None = None,
+        self, op: Reduction, operand: Any, axes: Sequence[int], keepdims: bool, dtype: DType | None = None,
         **attributes: Any,
     ) -> Any:  # fmt: skip
         """Records a reduction op. dtype: the result type that the user chose."""
@@ -361,41 +361,41 @@ class Recorder(Assumptions):
         resolved = self.resolve(operand)
         own = resolved.dtype or promote_numpy((), (resolved.weak or "float",))
         try:
-            result = row.result_type(own, "numpy", dtype)
+            result = op.result_type(own, "numpy", dtype)
         except DtypeError as error:
             raise located_error(error, self.describe, [resolved], where) from None
-        compute = row.compute_type(own, result)
+        compute = op.compute_type(own, result)
         attributes = {"dims": tuple(axes), "keepdim": keepdims, **attributes}
-        return self._apply(row, [resolved], attributes, compute, result, None, where)
+        return self._apply(op, [resolved], attributes, compute, result, None, where)
 
     def movement(self, name: str, operands: Sequence[Any], *, dtype: DType | None = None, **attributes: Any) -> Any:
         """Records a movement op by name."""
-        row = REGISTRY[name]
-        assert isinstance(row, Movement)
+        op = REGISTRY[name]
+        assert isinstance(op, Movement)
         resolved = [self.resolve(o) for o in operands]
-        data = resolved[: row.data or len(resolved)]
+        data = resolved[: op.data or len(resolved)]
         if dtype is None:
             strong = [r.dtype for r in data if r.weak is None and r.dtype is not None]
             dtype = promote_numpy(strong, [r.weak for r in data if r.weak is not None])
         for operand in data:
             check_range(operand, dtype, self)
         extents = {k: self.plain(v) for k, v in attributes.items()}
-        return self._apply(row, resolved, extents, dtype, dtype, None, source.user_line())
+        return self._apply(op, resolved, extents, dtype, dtype, None, source.user_line())
 
-    def library(self, row: Op, operands: Sequence[Any], *, dtype: DType | None = None, **attributes: Any) -> Any:
+    def library(self, op: Op, operands: Sequence[Any], *, dtype: DType | None = None, **attributes: Any) -> Any:
         """Records a library op with data operands promoted to their common type. dtype: the user's result type."""
         where = source.user_line()
         resolved = [self.resolve(o) for o in operands]
-        assert isinstance(row, Library)
-        data = [r for k, r in enumerate(resolved) if k not in row.indices]
+        assert isinstance(op, Library)
+        data = [r for k, r in enumerate(resolved) if k not in op.indices]
         try:
-            compute, result = row.types(dtype or promote_numpy([r.dtype for r in data if r.dtype is not None]), "numpy")
+            compute, result = op.types(dtype or promote_numpy([r.dtype for r in data if r.dtype is not None]), "numpy")
         except DtypeError as error:
             raise located_error(error, self.describe, resolved, where) from None
-        if dtype is not None and row.result == "sum":
+        if dtype is not None and op.result == "sum":
             compute = result = dtype
-        settled = resolved if row.attributes else self._settled_batch(resolved)
-        return self._apply(row, settled, attributes, compute, result, None, where)
+        settled = resolved if op.attributes else self._settled_batch(resolved)
+        return self._apply(op, settled, attributes, compute, result, None, where)
 
     def _settled_batch(self, resolved: Sequence[Resolved]) -> Sequence[Resolved]:
         """Applies _settled to the leading axes of a matrix product."""

@@ -46,10 +46,10 @@ def recorder_of(values: Sequence[Any]) -> Recorder:
 
 def apply(name: str, *operands: Any, compute_in: Any = None, **attributes: Any) -> Any:
     """Records a pointwise op by name. compute_in: the compute type in place of the promoted one."""
-    row = REGISTRY[name]
-    assert isinstance(row, Pointwise)
+    op = REGISTRY[name]
+    assert isinstance(op, Pointwise)
     chosen = None if compute_in is None else dtype_of(compute_in)
-    return recorder_of(operands).pointwise(row, operands, compute_in=chosen, **attributes)
+    return recorder_of(operands).pointwise(op, operands, compute_in=chosen, **attributes)
 
 
 def missing(what: str, instead: str) -> UnsupportedError:
@@ -144,44 +144,44 @@ def reduce(
     initial: Any = None, where: Any = None, **attributes: Any,
 ) -> Any:  # fmt: skip
     """Records a reduction op by name, with the parameters of NumPy's reductions."""
-    row = REGISTRY[name]
-    assert isinstance(row, Reduction)
+    op = REGISTRY[name]
+    assert isinstance(op, Reduction)
     keepdims = bool(keepdims) if keepdims is not np._NoValue else False
     initial = None if initial is np._NoValue else initial
     where = None if where is True or where is np._NoValue else where
     x = as_tensor(x)
     chosen = None if dtype is None else dtype_of(dtype)
-    axes = _reduced_axes(row, axis, len(x.extents))
+    axes = _reduced_axes(op, axis, len(x.extents))
     if initial is not None:
-        initial = _initial(row, x, chosen, initial)
-        if row.needs_elements and _is_empty(x, axes):
+        initial = _initial(op, x, chosen, initial)
+        if op.needs_elements and _is_empty(x, axes):
             result = _filled(x, axes, keepdims, initial)
             return result if out is None else into(out, result)
     if where is not None:
-        if row.initial is None or (isinstance(row.initial, str) and initial is None):
+        if op.initial is None or (isinstance(op.initial, str) and initial is None):
             raise missing(f"{name} with where=", "select with np.where(mask, x, other) before the reduction")
-        neutral = initial if isinstance(row.initial, str) else row.initial
+        neutral = initial if isinstance(op.initial, str) else op.initial
         x = apply("where", where, x, neutral)
-    result = x.recorder.reduction(row, x, axes, keepdims, chosen, **attributes)
+    result = x.recorder.reduction(op, x, axes, keepdims, chosen, **attributes)
     if initial is not None:
         joined = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}[name]
         result = apply(joined, result, initial)
     return result if out is None else into(out, result)
 
 
-def _reduced_axes(row: Reduction, axis: Any, rank: int) -> tuple[int, ...]:
+def _reduced_axes(op: Reduction, axis: Any, rank: int) -> tuple[int, ...]:
     """Normalises the axes of a reduction.
 
     NumPy's ufuncs also reduce a 0-d array over axis 0 or -1; its functions that divide by a count do not.
     """
-    if rank == 0 and row.result != "float" and isinstance(axis, (int, np.integer)) and axis in (0, -1):
+    if rank == 0 and op.result != "float" and isinstance(axis, (int, np.integer)) and axis in (0, -1):
         return ()
     return axes_of(axis, rank)
 
 
-def _initial(row: Reduction, x: Traced, chosen: DType | None, initial: Any) -> Any:
+def _initial(op: Reduction, x: Traced, chosen: DType | None, initial: Any) -> Any:
     """Returns the initial value of a reduction, in the type of its result."""
-    dtype = row.result_type(x.value.dtype, "numpy", chosen)
+    dtype = op.result_type(x.value.dtype, "numpy", chosen)
     if not isinstance(initial, (bool, int, float, complex, np.generic)):
         return astype(as_traced(initial), dtype, copy=False)
     if isinstance(initial, int):
@@ -221,6 +221,6 @@ def as_number(value: Any) -> Any:
 
 def iota(recorder: Recorder, start: Any, step: Any, length: Any, dtype: Any) -> Any:
     """Returns start, start + step, ... : `length` elements of `dtype`."""
-    row = REGISTRY["iota"]
-    assert isinstance(row, Pointwise)
-    return recorder.pointwise(row, (start, step), compute_in=dtype, length=recorder.plain(length))
+    op = REGISTRY["iota"]
+    assert isinstance(op, Pointwise)
+    return recorder.pointwise(op, (start, step), compute_in=dtype, length=recorder.plain(length))

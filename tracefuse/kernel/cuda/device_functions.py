@@ -1,28 +1,16 @@
 """The device functions and types that precede a CUDA kernel, with their dependencies.
 
-Kernels include no headers. This module defines the types, half conversions, wide accesses and the operations that C++
-leaves undefined; a kernel's source contains only those it uses. Half types are stored as 16 bits, and conversions use
-hardware instructions (bfloat16 from sm_80).
+Kernels include no headers. A kernel's source contains only the entries that it uses: types, conversions of halves, and
+operations that C++ leaves undefined. `device_accesses` has those that access memory. Half types are stored as 16 bits,
+and conversions use hardware instructions (bfloat16 from sm_80).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from tracefuse.errors import InternalError
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceFunction:
-    """The source of one device function or type, and the names of those it uses."""
-
-    source: str
-    needs: tuple[str, ...] = ()
-
-
-_INLINE = "__device__ __forceinline__"
-_TEMPLATE = f"template <typename T>\n{_INLINE}"
+from tracefuse.kernel.cuda.device_accesses import ACCESS_FUNCTIONS, INLINE, TEMPLATE, DeviceFunction
 
 
 def _both(source: str) -> str:
@@ -35,9 +23,9 @@ def _saturating(name: str, integer: str, low: int, high: int) -> str:
     """Return conversions from float and double to an integer narrower than int, through a saturating cast to int."""
     clamp = f"number < {low} ? {low} : number > {high} ? {high} : number"
     return (
-        f"{_INLINE} {integer} {name}(float x) {{\n  const int number = __float2int_rz(x);\n"
+        f"{INLINE} {integer} {name}(float x) {{\n  const int number = __float2int_rz(x);\n"
         f"  return ({integer})({clamp});\n}}\n"
-        f"{_INLINE} {integer} {name}(double x) {{\n  const int number = x != x ? 0 : __double2int_rz(x);\n"
+        f"{INLINE} {integer} {name}(double x) {{\n  const int number = x != x ? 0 : __double2int_rz(x);\n"
         f"  return ({integer})({clamp});\n}}"
     )
 
@@ -45,117 +33,17 @@ def _saturating(name: str, integer: str, low: int, high: int) -> str:
 def _saturating_wide(name: str, integer: str, suffix: str) -> str:
     """Return the conversions to 32 and 64 bits: the instructions saturate, but not all of them map NaN to 0."""
     return "\n".join(
-        f"{_INLINE} {integer} {name}({t} x) {{ return x != x ? 0 : __{t}2{suffix}_rz(x); }}"
-        for t in ("float", "double")
+        f"{INLINE} {integer} {name}({t} x) {{ return x != x ? 0 : __{t}2{suffix}_rz(x); }}" for t in ("float", "double")
     )
-
-
-def _load(name: str, cache: str) -> str:
-    """Return loads through the read-only path.
-
-    They are volatile so that the compiler does not sink adjacent loads to their first uses to save registers: the
-    loads must be in flight together.
-    """
-    rows = [
-        ("unsigned char", "u8", "unsigned short", "h", "(unsigned char)raw"),
-        ("unsigned short", "u16", "unsigned short", "h", "raw"),
-        ("unsigned int", "u32", "unsigned int", "r", "raw"),
-    ]
-    parts = [
-        f"{_INLINE} {t} {name}(const {t}* from) {{\n  {reg} raw;\n"
-        f'  asm volatile("ld.global.nc{cache}.{kind} %0, [%1];"\n'
-        f'      : "={letter}"(raw) : "l"(__cvta_generic_to_global(from)));\n'
-        f"  return {result};\n}}"
-        for t, kind, reg, letter, result in rows
-    ]
-    parts.append(f"""{_INLINE} uint2 {name}(const uint2* from) {{
-  uint2 raw;
-  asm volatile("ld.global.nc{cache}.v2.u32 {{%0, %1}}, [%2];"
-      : "=r"(raw.x), "=r"(raw.y) : "l"(__cvta_generic_to_global(from)));
-  return raw;
-}}
-{_INLINE} uint4 {name}(const uint4* from) {{
-  uint4 raw;
-  asm volatile("ld.global.nc{cache}.v4.u32 {{%0, %1, %2, %3}}, [%4];"
-      : "=r"(raw.x), "=r"(raw.y), "=r"(raw.z), "=r"(raw.w) : "l"(__cvta_generic_to_global(from)));
-  return raw;
-}}""")
-    return "\n".join(parts)
-
-
-def _read_wide(name: str, access: str) -> str:
-    """Return a copy of `width` adjacent elements to registers in accesses of up to 16 bytes.
-
-    Halves are extracted from 32-bit words, so widening one takes a single instruction.
-    """
-    return f"""template <int width, typename T>
-{_INLINE} void {name}(T* to, const T* from) {{
-  constexpr int bytes = width * sizeof(T) < 16 ? width * sizeof(T) : 16;
-  constexpr int count = bytes / sizeof(T);
-  typedef typename Raw<bytes>::type raw;
-  #pragma unroll
-  for (int k = 0; k < width; k += count) {{
-    const raw whole = {access};
-    if constexpr (sizeof(T) == 2 && bytes >= 4) {{
-      struct Words {{ unsigned int values[bytes / 4]; }};
-      const Words words = bit_cast<Words>(whole);
-      #pragma unroll
-      for (int i = 0; i < count; ++i) to[k + i] = bit_cast<T>((unsigned short)(words.values[i / 2] >> i % 2 * 16));
-    }} else {{
-      struct Piece {{ T values[count]; }};
-      const Piece piece = bit_cast<Piece>(whole);
-      #pragma unroll
-      for (int i = 0; i < count; ++i) to[k + i] = piece.values[i];
-    }}
-  }}
-}}"""
-
-
-def _write_wide(name: str, access: str) -> str:
-    """Return a copy of `width` adjacent elements from registers in accesses of up to 16 bytes."""
-    return f"""template <int width, typename T>
-{_INLINE} void {name}(T* to, const T* from) {{
-  constexpr int bytes = width * sizeof(T) < 16 ? width * sizeof(T) : 16;
-  constexpr int count = bytes / sizeof(T);
-  struct Piece {{ T values[count]; }};
-  typedef typename Raw<bytes>::type raw;
-  #pragma unroll
-  for (int k = 0; k < width; k += count) {{
-    Piece piece;
-    #pragma unroll
-    for (int i = 0; i < count; ++i) piece.values[i] = from[k + i];
-    {access};
-  }}
-}}"""
-
-
-def _round_wide(name: str, access: str) -> str:
-    """Return the same copy from float to a half type; one instruction rounds two elements."""
-    return f"""template <int width, typename T>
-{_INLINE} void {name}(T* to, const float* from) {{
-  constexpr int bytes = width * sizeof(T) < 16 ? width * sizeof(T) : 16;
-  struct Piece {{ unsigned int pairs[bytes / 4]; }};
-  typedef typename Raw<bytes>::type raw;
-  #pragma unroll
-  for (int k = 0; k < width; k += bytes / 2) {{
-    Piece piece;
-    #pragma unroll
-    for (int i = 0; i < bytes / 4; ++i) piece.pairs[i] = rounded_pair<T>(from[k + 2 * i], from[k + 2 * i + 1]);
-    {access};
-  }}
-}}"""
 
 
 def _rounded_pair(half: str, kind: str) -> str:
     """Return a conversion of two floats to halves in one word, the first in the low bits."""
     return (
-        f"template <> {_INLINE} unsigned int rounded_pair<{half}>(float low, float high) {{\n  unsigned int pair;\n"
+        f"template <> {INLINE} unsigned int rounded_pair<{half}>(float low, float high) {{\n  unsigned int pair;\n"
         f'  asm("cvt.rn.{kind}x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));\n  return pair;\n}}'
     )
 
-
-_READ, _WRITE = "(const raw*)(from + k)", "(raw*)(to + k)"
-_BITS = "bit_cast<raw>(piece)"
 
 DEVICE_FUNCTIONS: dict[str, DeviceFunction] = {
     "int8": DeviceFunction("typedef signed char int8;"),
@@ -168,41 +56,39 @@ DEVICE_FUNCTIONS: dict[str, DeviceFunction] = {
     "float16": DeviceFunction("struct float16 { unsigned short bits; };"),
     "bfloat16": DeviceFunction("struct bfloat16 { unsigned short bits; };"),
     "bit_cast": DeviceFunction(
-        f"template <typename To, typename From>\n{_INLINE} To bit_cast(From from) {{\n"
+        f"template <typename To, typename From>\n{INLINE} To bit_cast(From from) {{\n"
         '  static_assert(sizeof(To) == sizeof(From), "sizes");\n  To to;\n'
         "  memcpy(&to, &from, sizeof(To));\n  return to;\n}"
     ),
     "float_of_float16": DeviceFunction(
-        f"{_INLINE} float to_float(float16 x) {{\n  float result;\n"
+        f"{INLINE} float to_float(float16 x) {{\n  float result;\n"
         '  asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(x.bits));\n  return result;\n}',
         ("float16",),
     ),
     "float_of_bfloat16": DeviceFunction(
-        f"{_INLINE} float to_float(bfloat16 x) {{ return __uint_as_float((unsigned int)x.bits << 16); }}", ("bfloat16",)
+        f"{INLINE} float to_float(bfloat16 x) {{ return __uint_as_float((unsigned int)x.bits << 16); }}", ("bfloat16",)
     ),
-    "rounded_pair": DeviceFunction(
-        f"template <typename T> {_INLINE} unsigned int rounded_pair(float low, float high);"
-    ),
+    "rounded_pair": DeviceFunction(f"template <typename T> {INLINE} unsigned int rounded_pair(float low, float high);"),
     "rounded_pair_float16": DeviceFunction(_rounded_pair("float16", "f16"), ("float16", "rounded_pair")),
     "rounded_pair_bfloat16": DeviceFunction(_rounded_pair("bfloat16", "bf16"), ("bfloat16", "rounded_pair")),
     "to_float16": DeviceFunction(
-        f"{_INLINE} float16 to_float16(float x) {{\n  float16 result;\n"
+        f"{INLINE} float16 to_float16(float x) {{\n  float16 result;\n"
         '  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(x));\n  return result;\n}',
         ("float16",),
     ),
     # Rounds a pair and keeps one: rounding a single bfloat16 is eight times slower.
     "to_bfloat16": DeviceFunction(
-        f"{_INLINE} bfloat16 to_bfloat16(float x) {{\n"
+        f"{INLINE} bfloat16 to_bfloat16(float x) {{\n"
         "  return bfloat16{(unsigned short)rounded_pair<bfloat16>(x, 0.0f)};\n}",
         ("rounded_pair_bfloat16",),
     ),
     # Rounds to odd, so rounding the result to a half type is a single rounding overall.
     "odd_float": DeviceFunction(
-        f"{_INLINE} float odd_float(double x) {{\n  const float cut = __double2float_rz(x);\n"
+        f"{INLINE} float odd_float(double x) {{\n  const float cut = __double2float_rz(x);\n"
         "  return x == x && (double)cut != x ? __uint_as_float(__float_as_uint(cut) | 1u) : cut;\n}\n"
-        f"{_INLINE} float odd_float(long long x) {{\n  const float cut = __ll2float_rz(x);\n"
+        f"{INLINE} float odd_float(long long x) {{\n  const float cut = __ll2float_rz(x);\n"
         "  return (long long)cut != x ? __uint_as_float(__float_as_uint(cut) | 1u) : cut;\n}\n"
-        f"{_INLINE} float odd_float(unsigned long long x) {{\n  const float cut = __ull2float_rz(x);\n"
+        f"{INLINE} float odd_float(unsigned long long x) {{\n  const float cut = __ull2float_rz(x);\n"
         "  return (unsigned long long)cut != x ? __uint_as_float(__float_as_uint(cut) | 1u) : cut;\n}"
     ),
     "to_int8": DeviceFunction(_saturating("to_int8", "int8", -128, 127), ("int8",)),
@@ -214,13 +100,13 @@ DEVICE_FUNCTIONS: dict[str, DeviceFunction] = {
     "to_uint32": DeviceFunction(_saturating_wide("to_uint32", "uint32", "uint"), ("uint32",)),
     "to_uint64": DeviceFunction(_saturating_wide("to_uint64", "uint64", "ull"), ("uint64",)),
     "exp_term": DeviceFunction(
-        f"{_INLINE} float exp_term(float x) {{\n  float result;\n"
+        f"{INLINE} float exp_term(float x) {{\n  float result;\n"
         '  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(__fmul_rn(x, 1.44269504f)));\n  return result;\n}\n'
-        f"{_INLINE} double exp_term(double x) {{ return exp(x); }}"
+        f"{INLINE} double exp_term(double x) {{ return exp(x); }}"
     ),
     # A polynomial near 0 and 1 - 2 / (e^2x + 1) elsewhere. Both are computed: a branch would diverge within a warp.
     "hyperbolic_tangent": DeviceFunction(
-        f"{_INLINE} float hyperbolic_tangent(float x) {{\n  const float square = __fmul_rn(x, x);\n"
+        f"{INLINE} float hyperbolic_tangent(float x) {{\n  const float square = __fmul_rn(x, x);\n"
         "  float series = __fmaf_rn(0.01643758f, square, -0.052671812f);\n"
         "  series = __fmaf_rn(__fmaf_rn(series, square, 0.13320725f), square, -0.33332947f);\n"
         "  const float near = __fmaf_rn(x, __fmaf_rn(series, square, 0.0f), x);  // + 0: the sign of -0 stays\n"
@@ -232,15 +118,15 @@ DEVICE_FUNCTIONS: dict[str, DeviceFunction] = {
     # Branch-free division in three steps (Markstein, 1990): correctly rounded like `/` if all numbers are far from the
     # ends of the range. Divisions by a common divisor share its reciprocal.
     "quotient": DeviceFunction(
-        f"{_INLINE} float quotient(float a, float b) {{\n  float estimate;\n"
+        f"{INLINE} float quotient(float a, float b) {{\n  float estimate;\n"
         '  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(estimate) : "f"(b));\n'
         "  const float reciprocal = __fmaf_rn(estimate, __fmaf_rn(-b, estimate, 1.0f), estimate);\n"
         "  const float near = __fmul_rn(a, reciprocal);\n"
         "  return __fmaf_rn(__fmaf_rn(-b, near, a), reciprocal, near);\n}"
     ),
-    "is_plain": DeviceFunction(f"{_INLINE} bool is_plain(float x) {{ return fabsf(x) >= 0x1p-80f; }}"),
+    "is_plain": DeviceFunction(f"{INLINE} bool is_plain(float x) {{ return fabsf(x) >= 0x1p-80f; }}"),
     "is_plain_divisor": DeviceFunction(
-        f"{_INLINE} bool is_plain_divisor(float x) {{ return fabsf(x) >= 0x1p-20f && fabsf(x) <= 0x1p64f; }}"
+        f"{INLINE} bool is_plain_divisor(float x) {{ return fabsf(x) >= 0x1p-20f && fabsf(x) <= 0x1p64f; }}"
     ),
     "divide": DeviceFunction(
         "__device__ __noinline__ float divide(float a, float b) {\n"
@@ -248,44 +134,44 @@ DEVICE_FUNCTIONS: dict[str, DeviceFunction] = {
     ),
     # Signed arithmetic with wraparound, which C++ leaves undefined.
     "wrapping_add": DeviceFunction(
-        f"{_TEMPLATE} T wrapping_add(T a, T b) {{ return (T)((unsigned long long)a + (unsigned long long)b); }}"
+        f"{TEMPLATE} T wrapping_add(T a, T b) {{ return (T)((unsigned long long)a + (unsigned long long)b); }}"
     ),
     "wrapping_subtract": DeviceFunction(
-        f"{_TEMPLATE} T wrapping_subtract(T a, T b) {{ return (T)((unsigned long long)a - (unsigned long long)b); }}"
+        f"{TEMPLATE} T wrapping_subtract(T a, T b) {{ return (T)((unsigned long long)a - (unsigned long long)b); }}"
     ),
     "wrapping_multiply": DeviceFunction(
-        f"{_TEMPLATE} T wrapping_multiply(T a, T b) {{ return (T)((unsigned long long)a * (unsigned long long)b); }}"
+        f"{TEMPLATE} T wrapping_multiply(T a, T b) {{ return (T)((unsigned long long)a * (unsigned long long)b); }}"
     ),
     "wrapping_negate": DeviceFunction(
-        f"{_TEMPLATE} T wrapping_negate(T a) {{ return (T)(0ull - (unsigned long long)a); }}"
+        f"{TEMPLATE} T wrapping_negate(T a) {{ return (T)(0ull - (unsigned long long)a); }}"
     ),
     "wrapping_absolute": DeviceFunction(
-        f"{_TEMPLATE} T wrapping_absolute(T a) {{ return a < 0 ? wrapping_negate(a) : a; }}", ("wrapping_negate",)
+        f"{TEMPLATE} T wrapping_absolute(T a) {{ return a < 0 ? wrapping_negate(a) : a; }}", ("wrapping_negate",)
     ),
     # Integer division: 0 for a divisor of 0; the smallest integer divided by -1 wraps.
     "truncated_divide": DeviceFunction(
-        f"{_TEMPLATE} T truncated_divide(T a, T b) {{\n"
+        f"{TEMPLATE} T truncated_divide(T a, T b) {{\n"
         "  return b == 0 ? (T)0 : (T)(-1) < (T)0 && b == (T)(-1) ? wrapping_negate(a) : (T)(a / b);\n}",
         ("wrapping_negate",),
     ),
     "truncated_remainder": DeviceFunction(
-        f"{_TEMPLATE} T truncated_remainder(T a, T b) {{\n"
+        f"{TEMPLATE} T truncated_remainder(T a, T b) {{\n"
         "  return b == 0 || ((T)(-1) < (T)0 && b == (T)(-1)) ? (T)0 : (T)(a % b);\n}"
     ),
     "floor_divide": DeviceFunction(
-        f"{_TEMPLATE} T floor_divide(T a, T b) {{\n  const T remainder = truncated_remainder(a, b);\n"
+        f"{TEMPLATE} T floor_divide(T a, T b) {{\n  const T remainder = truncated_remainder(a, b);\n"
         "  return (T)(truncated_divide(a, b) - (remainder != 0 && (remainder < 0) != (b < 0)));\n}",
         ("truncated_remainder", "truncated_divide"),
     ),
     "floor_remainder": DeviceFunction(
-        f"{_TEMPLATE} T floor_remainder(T a, T b) {{\n  const T remainder = truncated_remainder(a, b);\n"
+        f"{TEMPLATE} T floor_remainder(T a, T b) {{\n  const T remainder = truncated_remainder(a, b);\n"
         "  return (T)(remainder != 0 && (remainder < 0) != (b < 0) ? remainder + b : remainder);\n}",
         ("truncated_remainder",),
     ),
     # Python's float remainder and the matching floor quotient.
     "float_remainder": DeviceFunction(
         _both(
-            f"{_INLINE} {{T}} float_remainder({{T}} a, {{T}} b) {{\n  const {{T}} remainder = fmod{{f}}(a, b);\n"
+            f"{INLINE} {{T}} float_remainder({{T}} a, {{T}} b) {{\n  const {{T}} remainder = fmod{{f}}(a, b);\n"
             "  if (b == 0) return remainder;\n"
             "  if (remainder == 0) return copysign{f}(({T})0, b);\n"
             "  return (remainder < 0) != (b < 0) ? remainder + b : remainder;\n}"
@@ -293,7 +179,7 @@ DEVICE_FUNCTIONS: dict[str, DeviceFunction] = {
     ),
     "float_floor_divide": DeviceFunction(
         _both(
-            f"{_INLINE} {{T}} float_floor_divide({{T}} a, {{T}} b) {{\n  if (b == 0) return a / b;\n"
+            f"{INLINE} {{T}} float_floor_divide({{T}} a, {{T}} b) {{\n  if (b == 0) return a / b;\n"
             "  const {T} remainder = fmod{f}(a, b);\n"
             "  {T} quotient = (a - remainder) / b;\n"
             "  if (remainder != 0 && (remainder < 0) != (b < 0)) quotient -= 1;\n"
@@ -304,7 +190,7 @@ DEVICE_FUNCTIONS: dict[str, DeviceFunction] = {
     ),
     # Exponentiation by squaring with wraparound; a negative exponent gives the truncated reciprocal.
     "integer_power": DeviceFunction(
-        f"{_TEMPLATE} T integer_power(T base, T exponent) {{\n"
+        f"{TEMPLATE} T integer_power(T base, T exponent) {{\n"
         "  if (exponent < 0 && base != (T)1 && base != (T)(-1)) return (T)0;\n"
         "  unsigned long long left = (unsigned long long)(exponent < 0 ? (T)(exponent & 1) : exponent);\n"
         "  unsigned long long square = (unsigned long long)base, result = 1;\n"
@@ -312,7 +198,7 @@ DEVICE_FUNCTIONS: dict[str, DeviceFunction] = {
         "  return (T)result;\n}"
     ),
     "greatest_divisor": DeviceFunction(
-        f"{_TEMPLATE} T greatest_divisor(T a, T b) {{\n"
+        f"{TEMPLATE} T greatest_divisor(T a, T b) {{\n"
         "  unsigned long long first = a < 0 ? 0ull - (unsigned long long)a : (unsigned long long)a;\n"
         "  unsigned long long second = b < 0 ? 0ull - (unsigned long long)b : (unsigned long long)b;\n"
         "  while (second != 0) {\n    const unsigned long long rest = first % second;\n"
@@ -320,141 +206,48 @@ DEVICE_FUNCTIONS: dict[str, DeviceFunction] = {
     ),
     # NaN propagates from either side.
     "minimum": DeviceFunction(
-        f"{_TEMPLATE} T minimum(T a, T b) {{ return a < b || a != a ? a : b; }}\n"
-        f"{_INLINE} float minimum(float a, float b) {{\n  float result;\n"
+        f"{TEMPLATE} T minimum(T a, T b) {{ return a < b || a != a ? a : b; }}\n"
+        f"{INLINE} float minimum(float a, float b) {{\n  float result;\n"
         '  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));\n  return result;\n}'
     ),
     "maximum": DeviceFunction(
-        f"{_TEMPLATE} T maximum(T a, T b) {{ return a > b || a != a ? a : b; }}\n"
-        f"{_INLINE} float maximum(float a, float b) {{\n  float result;\n"
+        f"{TEMPLATE} T maximum(T a, T b) {{ return a > b || a != a ? a : b; }}\n"
+        f"{INLINE} float maximum(float a, float b) {{\n  float result;\n"
         '  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));\n  return result;\n}'
     ),
     "shift_left": DeviceFunction(
-        f"{_TEMPLATE} T shift_left(T a, T b) {{\n"
+        f"{TEMPLATE} T shift_left(T a, T b) {{\n"
         "  return (unsigned long long)b < 8 * sizeof(T) ? (T)((unsigned long long)a << b) : (T)0;\n}"
     ),
     "shift_right": DeviceFunction(
-        f"{_TEMPLATE} T shift_right(T a, T b) {{\n"
+        f"{TEMPLATE} T shift_right(T a, T b) {{\n"
         "  return (unsigned long long)b < 8 * sizeof(T) ? (T)(a >> b) : (T)(a < 0 ? -1 : 0);\n}"
     ),
     "shift_right_logical": DeviceFunction(
-        f"{_TEMPLATE} T shift_right_logical(T a, T b) {{\n"
+        f"{TEMPLATE} T shift_right_logical(T a, T b) {{\n"
         "  const unsigned long long bits = (unsigned long long)a & (~0ull >> (64 - 8 * sizeof(T)));\n"
         "  return (unsigned long long)b < 8 * sizeof(T) ? (T)(bits >> b) : (T)0;\n}"
     ),
-    "is_nan": DeviceFunction(f"{_TEMPLATE} bool is_nan(T x) {{ return x != x; }}"),
+    "is_nan": DeviceFunction(f"{TEMPLATE} bool is_nan(T x) {{ return x != x; }}"),
     "is_infinite": DeviceFunction(
-        f"{_INLINE} bool is_infinite(float x) {{ return fabsf(x) == __int_as_float(0x7f800000); }}\n"
-        f"{_INLINE} bool is_infinite(double x) {{ return fabs(x) == __longlong_as_double(0x7ff0000000000000); }}"
+        f"{INLINE} bool is_infinite(float x) {{ return fabsf(x) == __int_as_float(0x7f800000); }}\n"
+        f"{INLINE} bool is_infinite(double x) {{ return fabs(x) == __longlong_as_double(0x7ff0000000000000); }}"
     ),
     "is_finite": DeviceFunction(
-        f"{_INLINE} bool is_finite(float x) {{ return fabsf(x) < __int_as_float(0x7f800000); }}\n"
-        f"{_INLINE} bool is_finite(double x) {{ return fabs(x) < __longlong_as_double(0x7ff0000000000000); }}"
+        f"{INLINE} bool is_finite(float x) {{ return fabsf(x) < __int_as_float(0x7f800000); }}\n"
+        f"{INLINE} bool is_finite(double x) {{ return fabs(x) < __longlong_as_double(0x7ff0000000000000); }}"
     ),
     "is_negative": DeviceFunction(
-        f"{_INLINE} bool is_negative(float x) {{ return __float_as_int(x) < 0; }}\n"
-        f"{_INLINE} bool is_negative(double x) {{ return __double_as_longlong(x) < 0; }}"
+        f"{INLINE} bool is_negative(float x) {{ return __float_as_int(x) < 0; }}\n"
+        f"{INLINE} bool is_negative(double x) {{ return __double_as_longlong(x) < 0; }}"
     ),
     "next_half": DeviceFunction(
-        f"{_TEMPLATE} T next_half(T x, T y) {{\n  const float a = to_float(x);\n  const float b = to_float(y);\n"
+        f"{TEMPLATE} T next_half(T x, T y) {{\n  const float a = to_float(x);\n  const float b = to_float(y);\n"
         "  if (a != a) return x;\n  if (b != b || a == b) return y;\n"
         "  if (a == 0) return T{(unsigned short)((y.bits & 0x8000) | 1)};\n"
         "  return T{(unsigned short)((a < b) == (a > 0) ? x.bits + 1 : x.bits - 1)};\n}"
     ),
-    # Asynchronous copies to shared memory that bypass registers; those of 16 bytes also bypass L1.
-    "start_copy": DeviceFunction(
-        f"template <int bytes>\n{_INLINE} void start_copy(void* to, const void* from) {{\n"
-        "  const unsigned int place = (unsigned int)__cvta_generic_to_shared(to);\n"
-        "  if constexpr (bytes < 16) {\n"
-        '    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;"\n'
-        '                 :: "r"(place), "l"(from), "n"(bytes) : "memory");\n'
-        "  } else {\n    #pragma unroll\n    for (int k = 0; k < bytes; k += 16) {\n"
-        '      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"\n'
-        '                   :: "r"(place + k), "l"((const char*)from + k) : "memory");\n'
-        "    }\n  }\n}"
-    ),
-    "await_copies": DeviceFunction(
-        f'{_INLINE} void await_copies() {{ asm volatile("cp.async.wait_all;" ::: "memory"); }}'
-    ),
-    "end_batch": DeviceFunction(
-        f'{_INLINE} void end_batch() {{ asm volatile("cp.async.commit_group;" ::: "memory"); }}'
-    ),
-    "await_batches": DeviceFunction(
-        f"template <int later>\n{_INLINE} void await_batches() {{\n"
-        '  asm volatile("cp.async.wait_group %0;" :: "n"(later) : "memory");\n}'
-    ),
-    # Clusters: sm_90 and later. The barrier is split into arrive and wait, so waiting for blocks to start is free.
-    "arrive_in_cluster": DeviceFunction(
-        f"{_INLINE} void arrive_in_cluster() {{\n"
-        '  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");\n}'
-    ),
-    "start_in_cluster": DeviceFunction(
-        f"{_INLINE} void start_in_cluster() {{\n"
-        '  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");\n}'
-    ),
-    "wait_for_cluster": DeviceFunction(
-        f"{_INLINE} void wait_for_cluster() {{\n"
-        '  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");\n}'
-    ),
-    "meet_cluster": DeviceFunction(
-        f"{_INLINE} void meet_cluster() {{\n  arrive_in_cluster();\n  wait_for_cluster();\n}}",
-        ("arrive_in_cluster", "wait_for_cluster"),
-    ),
-    # Maps an address in this block's shared memory to the same address in another block of the cluster.
-    "in_block": DeviceFunction(
-        f"{_TEMPLATE} T* in_block(T* own, int block) {{\n  T* other;\n"
-        '  asm("mapa.u64 %0, %1, %2;" : "=l"(other) : "l"(own), "r"(block));\n  return other;\n}'
-    ),
-    "Raw": DeviceFunction(
-        "template <int bytes> struct Raw;\n"
-        "template <> struct Raw<1> { typedef unsigned char type; };\n"
-        "template <> struct Raw<2> { typedef unsigned short type; };\n"
-        "template <> struct Raw<4> { typedef unsigned int type; };\n"
-        "template <> struct Raw<8> { typedef uint2 type; };\n"
-        "template <> struct Raw<16> { typedef uint4 type; };"
-    ),
-    "load_once": DeviceFunction(_load("load_once", ".L1::no_allocate")),
-    "load_constant": DeviceFunction(_load("load_constant", "")),
-    "read_once": DeviceFunction(
-        f"{_TEMPLATE} T read_once(const T* from) {{\n"
-        "  return bit_cast<T>(load_once((const typename Raw<sizeof(T)>::type*)from));\n}",
-        ("Raw", "bit_cast", "load_once"),
-    ),
-    "read_streaming": DeviceFunction(
-        f"{_TEMPLATE} T read_streaming(const T* from) {{\n"
-        "  return bit_cast<T>(__ldcs((const typename Raw<sizeof(T)>::type*)from));\n}",
-        ("Raw", "bit_cast"),
-    ),
-    "read_packed": DeviceFunction(
-        f"{_TEMPLATE} T read_packed(const T* from) {{\n"
-        "  const unsigned char* bytes = (const unsigned char*)from;\n  typename Raw<sizeof(T)>::type raw;\n"
-        "  for (int k = 0; k < (int)sizeof(T); ++k) ((unsigned char*)&raw)[k] = bytes[k];\n"
-        "  return bit_cast<T>(raw);\n}",
-        ("Raw", "bit_cast"),
-    ),
-    "write_streaming": DeviceFunction(
-        f"{_TEMPLATE} void write_streaming(T* to, T value) {{\n"
-        "  typedef typename Raw<sizeof(T)>::type raw;\n  __stcs((raw*)to, bit_cast<raw>(value));\n}",
-        ("Raw", "bit_cast"),
-    ),
-    "read_wide": DeviceFunction(_read_wide("read_wide", f"*{_READ}"), ("Raw", "bit_cast")),
-    "read_wide_constant": DeviceFunction(
-        _read_wide("read_wide_constant", f"load_constant({_READ})"), ("Raw", "bit_cast", "load_constant")
-    ),
-    "read_wide_once": DeviceFunction(
-        _read_wide("read_wide_once", f"load_once({_READ})"), ("Raw", "bit_cast", "load_once")
-    ),
-    "read_wide_streaming": DeviceFunction(_read_wide("read_wide_streaming", f"__ldcs({_READ})"), ("Raw", "bit_cast")),
-    "write_wide": DeviceFunction(_write_wide("write_wide", f"*{_WRITE} = {_BITS}"), ("Raw", "bit_cast")),
-    "write_wide_streaming": DeviceFunction(
-        _write_wide("write_wide_streaming", f"__stcs({_WRITE}, {_BITS})"), ("Raw", "bit_cast")
-    ),
-    "round_wide": DeviceFunction(
-        _round_wide("round_wide", f"*{_WRITE} = {_BITS}"), ("Raw", "bit_cast", "rounded_pair")
-    ),
-    "round_wide_streaming": DeviceFunction(
-        _round_wide("round_wide_streaming", f"__stcs({_WRITE}, {_BITS})"), ("Raw", "bit_cast", "rounded_pair")
-    ),
+    **ACCESS_FUNCTIONS,
 }
 
 

@@ -1,28 +1,26 @@
 """The interpreter: runs any kernel in NumPy, including GPU schedules, at small sizes.
 
-Every thread of every block is a lane. A variable is an array over the lanes, or a NumPy scalar while it is uniform, and
-a mask marks the active lanes. Lanes run in lockstep, a chunk of blocks at a time. Behaviour that is undefined on the
-hardware raises an error: an index out of bounds, a barrier or group reduction that part of a block or cluster does not
-reach, two lanes that store different values to one element, and shared memory accessed by several threads without a
-barrier, or by several blocks without a cluster barrier. New local and shared memory holds NaN, or the smallest integer
-(the largest, if unsigned).
+Every thread of every block is a lane (see `lanes`). Lanes run in lockstep, a chunk of blocks at a time. Behaviour that
+is undefined on the hardware raises an error: an index out of bounds, a barrier or group reduction that part of a block
+or cluster does not reach, two lanes that store different values to one element, and shared memory accessed by several
+threads without a barrier, or by several blocks without a cluster barrier.
 
 `contract` has no effect; `fma` rounds once. `select`, `and` and `or` evaluate all their arguments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
 
 from tracefuse.kernel import kernel_ir as ir
-from tracefuse.kernel.interpreter.buffers import WIDEST_ACCESS, InterpreterBuffer, InterpreterError, bind, unspecified
+from tracefuse.kernel.interpreter.buffers import WIDEST_ACCESS, InterpreterError, bind, unspecified
 from tracefuse.kernel.interpreter.group_order import WARP, combine_group
-from tracefuse.kernel.primitives import apply, convert
+from tracefuse.kernel.interpreter.lanes import Lanes
+from tracefuse.kernel.primitives import convert
 
 __all__ = ["InterpreterError", "interpret"]
 
@@ -30,205 +28,12 @@ LANES_AT_A_TIME = 1 << 16
 
 
 @dataclass(slots=True)
-class _Machine:
-    """A chunk of blocks, run in lockstep."""
+class _Machine(Lanes):
+    """Runs statements on a chunk of blocks, in lockstep."""
 
-    kernel: ir.Kernel
-    blocks: int
-    values: dict[str, Any]
-    buffers: dict[str, InterpreterBuffer]
-    check_races: bool
-    mask: Any = None  # None: every lane is active
     # Asynchronous copies in flight: (batch, mask, destination, index, value).
     in_flight: list[tuple[int, Any, ir.Buffer, Any, Any]] = field(default_factory=list)
     batches: int = 0
-    thread: Any = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.thread = np.tile(np.arange(self.kernel.threads, dtype=np.int32), self.blocks)
-        if self.kernel.thread is not None:
-            self.values[self.kernel.thread.name] = convert(self.thread, self.kernel.thread.dtype)
-
-    @property
-    def lanes(self) -> int:
-        return self.blocks * self.kernel.threads
-
-    @property
-    def lane_block(self) -> Any:
-        return np.repeat(np.arange(self.blocks), self.kernel.threads)
-
-    def target_blocks(self, rank: Any) -> Any:
-        """Return the block with rank `rank` in each lane's cluster; inactive lanes get their own block."""
-        cluster, own_block = self.kernel.cluster, self.lane_block
-        ranks = self.broadcast(rank).astype(np.int64)
-        wrong = (ranks < 0) | (ranks >= cluster)
-        if self.mask is not None:
-            wrong &= self.mask
-        if wrong.any():
-            lane = int(np.argmax(wrong))
-            raise self.fail(f"block rank {ranks[lane]} outside a cluster of {cluster}, by {self.lane_text(lane)}")
-        targets = own_block // cluster * cluster + ranks
-        return targets if self.mask is None else np.where(self.mask, targets, own_block)
-
-    def fail(self, what: str) -> InterpreterError:
-        return InterpreterError(f"kernel {self.kernel.name}: {what}")
-
-    def lane_text(self, lane: int) -> str:
-        block, thread = divmod(lane, self.kernel.threads)
-        names = [axis.variable.name for axis in self.kernel.grid]
-        place = ", ".join(f"{name} = {np.broadcast_to(self.values[name], self.lanes)[lane]}" for name in names)
-        return f"lane {lane} ({place or f'block {block}'}, thread {thread})"
-
-    # expressions
-
-    def evaluate(self, expression: ir.Expression) -> Any:
-        match expression:
-            case ir.Constant(value, dtype):
-                return dtype.numpy.type(value)
-            case ir.Variable(name, dtype):
-                if name not in self.values:
-                    raise self.fail(f"variable {name} is read before its definition")
-                result = self.values[name]
-            case ir.Load(buffer, index, _):
-                result = self.load(buffer, self.evaluate(index))
-            case ir.Cast(argument, dtype):
-                result = convert(self.evaluate(argument), dtype)
-            case ir.Call(name, arguments, dtype):
-                result = apply(name, [self.evaluate(a) for a in arguments], dtype)
-        if np.asarray(result).dtype != expression.dtype.numpy:
-            actual = np.asarray(result).dtype
-            raise self.fail(f"{expression} evaluates to {actual}, but its dtype is {expression.dtype}")
-        return result
-
-    def broadcast(self, value: Any) -> Any:
-        return np.broadcast_to(value, (self.lanes,))
-
-    # memory
-
-    def memory(self, buffer: ir.Buffer) -> InterpreterBuffer:
-        memory = self.buffers.get(buffer.name)
-        if memory is None:
-            raise self.fail(f"buffer {buffer.name} is used before it is allocated")
-        return memory
-
-    def check_index(self, memory: InterpreterBuffer, index: Any, action: str) -> Any:
-        """Return each lane's position in the buffer's data, 0 for inactive lanes. Raises for one out of bounds."""
-        positions = np.where(True if self.mask is None else self.mask, self.broadcast(index), -memory.origin)
-        positions = positions.astype(np.int64) + memory.origin
-        wrong = (positions < 0) | (positions >= memory.length)
-        if self.mask is not None:
-            wrong &= self.mask
-        if wrong.any():
-            lane = int(np.argmax(wrong))
-            low, high = -memory.origin, memory.length - memory.origin
-            raise self.fail(
-                f"{action} {memory.buffer.name}[{positions[lane] - memory.origin}] outside [{low}, {high}) by "
-                + self.lane_text(lane)
-            )
-        return positions
-
-    def load(self, buffer: ir.Buffer, index: Any) -> Any:
-        memory = self.memory(buffer)
-        positions = self.check_index(memory, index, "reads")
-        if memory.length == 0:
-            return np.zeros(self.lanes, buffer.dtype.numpy)
-        if buffer.space == "global":
-            if np.ndim(index) == 0 and self.mask is None:
-                return memory.data[positions[0]]
-            return memory.data[positions]
-        if buffer.space == "local":
-            return memory.data[positions, np.arange(self.lanes)]
-        if self.check_races:
-            self.record_shared_access(memory, positions, writes=False)
-        return memory.data[self.lane_block, positions]
-
-    def store(self, buffer: ir.Buffer, index: Any, value: Any, rank: Any = None) -> None:
-        """Store `value`. rank: the cluster rank of the block whose shared memory to write, None for the lane's own."""
-        memory = self.memory(buffer)
-        if buffer.space == "global" and not buffer.written:
-            raise self.fail(f"stores to {buffer.name}, which is not marked as written")
-        if np.asarray(value).dtype != buffer.dtype.numpy:
-            raise self.fail(f"stores {np.asarray(value).dtype} to {buffer.name} of {buffer.dtype}")
-        if rank is not None and buffer.space != "shared":
-            raise self.fail(f"stores to another block's {buffer.name}, which is {buffer.space} and not shared memory")
-        blocks = self.lane_block if rank is None else self.target_blocks(rank)
-        positions = self.check_index(memory, index, "writes")
-        active = np.arange(self.lanes) if self.mask is None else np.flatnonzero(self.mask)
-        positions, values = positions[active], self.broadcast(value)[active]
-        if buffer.space == "local":
-            memory.data[positions, active] = values
-            return
-        place = positions if buffer.space == "global" else (blocks[active], positions)
-        memory.data[place] = values
-        if self.check_races:
-            kept = np.ascontiguousarray(memory.data[place]).view(np.uint8).reshape(len(active), -1)
-            lost = (kept != np.ascontiguousarray(values).view(np.uint8).reshape(len(active), -1)).any(axis=1)
-            if lost.any():
-                at = int(np.argmax(lost))
-                where = f"{buffer.name}[{positions[at] - memory.origin}]"
-                raise self.fail(
-                    f"race: two lanes store different values to {where}, one is {self.lane_text(active[at])}"
-                )
-            if buffer.space == "shared" and rank is None:
-                self.record_shared_access(memory, self.check_index(memory, index, "writes"), writes=True)
-            elif buffer.space == "shared":
-                self.record_remote_write(memory, place, active)
-
-    def record_remote_write(self, memory: InterpreterBuffer, place: Any, active: Any) -> None:
-        """Record writes to other blocks' shared memory; raise for a conflict since the last cluster barrier."""
-        conflict = memory.record_remote_write(place)
-        if conflict.any():
-            at = int(np.argmax(conflict))
-            raise self.fail(
-                f"no cluster barrier: writes {memory.buffer.name}[{place[1][at]}] of another block, which was "
-                f"accessed since the last cluster barrier, by {self.lane_text(active[at])}"
-            )
-
-    def record_shared_access(self, memory: InterpreterBuffer, positions: Any, *, writes: bool) -> None:
-        """Record accesses to shared memory; raise for a conflict between threads since the last barrier."""
-        active = np.arange(self.lanes) if self.mask is None else np.flatnonzero(self.mask)
-        place = (self.lane_block[active], positions[active])
-        conflict = memory.record_access(place, self.thread[active], writes=writes)
-        if conflict.any():
-            at = int(np.argmax(conflict))
-            raise self.fail(
-                f"no barrier: {'writes' if writes else 'reads'} {memory.buffer.name}[{place[1][at]}], which another "
-                f"thread accessed since the last barrier, by {self.lane_text(active[at])}"
-            )
-
-    def allocate(self, buffer: ir.Buffer) -> None:
-        size = buffer.size if isinstance(buffer.size, int) else None
-        if size is None:
-            if buffer.size is None or isinstance(buffer.size, int):
-                raise self.fail(f"buffer {buffer.name} has no size")
-            size = int(self.evaluate(buffer.size))
-        if buffer.space not in ("local", "shared"):
-            raise self.fail(f"allocates {buffer.name} in {buffer.space} memory")
-        shape = (size, self.lanes) if buffer.space == "local" else (self.blocks, size)
-        existing = self.buffers.get(buffer.name)
-        if existing is not None and buffer.space == "shared":
-            return  # a block has one instance, however often the statement runs
-        data = np.full(shape, unspecified(buffer.dtype), buffer.dtype.numpy)
-        if existing is not None and self.mask is not None:
-            data = np.where(self.mask, data, existing.data)
-        create = InterpreterBuffer.shared if buffer.space == "shared" else InterpreterBuffer
-        self.buffers[buffer.name] = create(buffer, data)
-
-    # statements
-
-    @contextmanager
-    def where(self, condition: Any) -> Iterator[bool]:
-        """Narrow the mask to `condition`; yield whether any lane is active."""
-        outer = self.mask
-        if np.ndim(condition) == 0:
-            yield bool(condition)
-            return
-        mask = condition if outer is None else outer & condition
-        self.mask = None if mask.all() else mask
-        try:
-            yield bool(mask.any())
-        finally:
-            self.mask = outer
 
     def assign(self, variable: ir.Variable, value: Any) -> None:
         if variable.name not in self.values:

@@ -1,7 +1,7 @@
 """The LLVM emitter: a kernel of target "cpu" as the text of an LLVM module.
 
 The module has three functions: `body` runs a range of the grid with typed parameters (`kernel/llvm/statements.py`);
-`piece` does the same for the worker pool, with its parameters behind one pointer, and allocates the scratch buffers;
+`chunk` does the same for the worker pool, with its parameters behind one pointer, and allocates the scratch buffers;
 `launch` is what Python calls (both in `kernel/llvm/entry_functions.py`). The math functions that they use follow
 (`kernel/llvm/float32_math.py`).
 """

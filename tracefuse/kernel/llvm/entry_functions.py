@@ -1,6 +1,6 @@
 """The two outer functions of a CPU kernel's module: what the worker pool calls and what Python calls.
 
-`piece(arguments, begin, end)` runs a chunk of the grid: it unpacks the parameters from an array of 8-byte slots,
+`chunk(arguments, begin, end)` runs a chunk of the grid: it unpacks the parameters from an array of 8-byte slots,
 allocates the scratch buffers and calls `body`. `launch` is a C function with the METH_FASTCALL signature. It reads data
 pointers from NumPy arrays and scalars from Python numbers, evaluates the grid's extent and the kernel's work, and runs
 the grid on this thread or on the worker pool. It releases the GIL if the work is large enough.
@@ -98,7 +98,7 @@ def _scratch(builder: Builder, buffer: ir.Buffer, emitter: Emitter) -> tuple[Llv
     return address, owned
 
 
-def _piece(kernel: ir.Kernel, scratch: tuple[ir.Buffer, ...], emitter: Emitter, streams: bool) -> str:
+def _chunk(kernel: ir.Kernel, scratch: tuple[ir.Buffer, ...], emitter: Emitter, streams: bool) -> str:
     builder = emitter.builder
     arguments: list[LlvmValue] = []
     for number, parameter in enumerate(kernel.parameters):
@@ -119,7 +119,7 @@ def _piece(kernel: ir.Kernel, scratch: tuple[ir.Buffer, ...], emitter: Emitter, 
         builder.line("call void @llvm.x86.sse.sfence()")
     for block in owned:
         builder.line(f"call void @free({block})")
-    return _define("void", "piece", "ptr %arguments, i64 %begin, i64 %end", builder, "ret void")
+    return _define("void", "chunk", "ptr %arguments, i64 %begin, i64 %end", builder, "ret void")
 
 
 def _define(result: str, name: str, parameters: str, builder: Builder, last: str) -> str:
@@ -166,18 +166,18 @@ def _run(kernel: ir.Kernel, emitter: Emitter, extent: LlvmValue) -> None:
     work = builder.literal(1 << 62, "i64") if kernel.work is None else emitter.index(kernel.work)
     builder.line(f"br {work.compare('slt', KEEP_LOCK_BELOW)}, label %here, label %released")
     builder.label("%here")
-    builder.line(f"call void @piece(ptr %slots, i64 0, {extent})")
+    builder.line(f"call void @chunk(ptr %slots, i64 0, {extent})")
     builder.line("br label %done")
     builder.label("%released")
     state = builder.call("PyEval_SaveThread", "ptr", [])
     builder.line(f"br {work.compare('slt', SERIAL_BELOW)}, label %serial, label %parallel")
     builder.label("%serial")
-    builder.line(f"call void @piece(ptr %slots, i64 0, {extent})")
+    builder.line(f"call void @chunk(ptr %slots, i64 0, {extent})")
     builder.line("br label %restore")
     builder.label("%parallel")
-    pieces = work.binary("sdiv", CHUNK_WORK)
-    grain = extent.binary("sdiv", pieces) + 1
-    builder.line(f"call void @tracefuse_parallel_for(ptr @piece, ptr %slots, {extent}, {grain})")
+    chunks = work.binary("sdiv", CHUNK_WORK)
+    grain = extent.binary("sdiv", chunks) + 1
+    builder.line(f"call void @tracefuse_parallel_for(ptr @chunk, ptr %slots, {extent}, {grain})")
     builder.line("br label %restore")
     builder.label("%restore")
     builder.line(f"call void @PyEval_RestoreThread({state})")
@@ -229,11 +229,11 @@ def _launch(kernel: ir.Kernel, emitter: Emitter, streamed: Collection[str]) -> s
 def emit(
     kernel: ir.Kernel, scratch: tuple[ir.Buffer, ...], emitter: Emitter, streamed: Collection[str] = ()
 ) -> list[str]:
-    """Return the texts of `piece` and `launch`, and add their declarations to the emitter.
+    """Return the texts of `chunk` and `launch`, and add their declarations to the emitter.
 
     streamed: the buffers with non-temporal stores, whose addresses `launch` checks for cache line alignment.
     """
     emitter.builder.declarations.update(_DECLARATIONS)
     return [
-        _piece(kernel, scratch, emitter, bool(streamed)), _ADDRESS, _launch(kernel, emitter, streamed),
+        _chunk(kernel, scratch, emitter, bool(streamed)), _ADDRESS, _launch(kernel, emitter, streamed),
     ]  # fmt: skip

@@ -21,7 +21,7 @@ from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue, Processor
 from tracefuse.kernel.llvm.tile_transpose import transpose_symbol
 
 _ACCUMULATE = {"add": "fadd", "mul": "fmul"}
-# A constant-size buffer larger than this, in bytes, is a scratch buffer of `piece` instead of on the stack of `body`.
+# A constant-size buffer larger than this, in bytes, is a scratch buffer of `chunk` instead of on the stack of `body`.
 LARGEST_STACK_BUFFER = 1 << 16
 # Index arithmetic with constants below this cannot overflow for any array that fits in memory.
 _LARGEST_INDEX_CONSTANT = 1 << 31
@@ -63,7 +63,7 @@ class Metadata:
 
 
 def is_scratch(buffer: ir.Buffer) -> bool:
-    """Return whether `piece` allocates a local buffer: its size is not constant or too large for the stack."""
+    """Return whether `chunk` allocates a local buffer: its size is not constant or too large for the stack."""
     return not isinstance(buffer.size, int) or buffer.size * buffer.dtype.itemsize > LARGEST_STACK_BUFFER
 
 

@@ -65,7 +65,7 @@ define internal i64 @now() {{
   ret i64 %total
 }}
 
-define internal void @take_pieces() {{
+define internal void @run_chunks() {{
 start:
   %body = load ptr, ptr @job
   %context = load ptr, ptr getelementptr ({{ ptr, ptr, i64, i64 }}, ptr @job, i64 0, i32 1)
@@ -133,7 +133,7 @@ enter:
   %joined = icmp sgt i64 %ticket, 0
   br i1 %joined, label %work, label %leave
 work:
-  call void @take_pieces()
+  call void @run_chunks()
   br label %leave
 leave:
   %i1 = atomicrmw sub ptr @inside, i64 1 seq_cst
@@ -196,7 +196,7 @@ enter:
   %mine = extractvalue {{ i32, i1 }} %pair, 1
   br i1 %mine, label %publish, label %alone
 publish:
-  %most = mul i64 %threads, {pieces}
+  %most = mul i64 %threads, {chunks_per_thread}
   %even = sdiv i64 %extent, %most
   %coarser = icmp sgt i64 %even, %wanted_grain
   %grain = select i1 %coarser, i64 %even, i64 %wanted_grain
@@ -215,8 +215,8 @@ ready:
   store atomic i64 0, ptr @next seq_cst, align 8
   %up = add i64 %extent, %grain
   %up1 = sub i64 %up, 1
-  %pieces = sdiv i64 %up1, %grain
-  %help = sub i64 %pieces, 1
+  %chunks = sdiv i64 %up1, %grain
+  %help = sub i64 %chunks, 1
   %fewer = icmp slt i64 %help, %others
   %tickets = select i1 %fewer, i64 %help, i64 %others
   store atomic i64 %tickets, ptr @tickets seq_cst, align 8
@@ -228,7 +228,7 @@ waking:
   %code = call i64 (i64, ...) @syscall(i64 {futex}, ptr @sequence, i64 129, i64 %tickets, ptr null, ptr null, i64 0)
   br label %share
 share:
-  call void @take_pieces()
+  call void @run_chunks()
   store atomic i64 0, ptr @tickets seq_cst, align 8
   br label %wait
 wait:
@@ -314,7 +314,7 @@ def pool_text() -> str:
         pause=_PAUSE.get(machine, ""),
         futex=_FUTEX.get(machine, 0),
         spin=SPIN_NANOSECONDS,
-        pieces=CHUNKS_PER_THREAD,
+        chunks_per_thread=CHUNKS_PER_THREAD,
         yield_after=SPINS_BEFORE_YIELD,
         all=1 << 62,
         most_workers=MOST_WORKERS,

@@ -202,16 +202,21 @@ def as_result(array: Any, dtype: DType) -> npt.NDArray[np.generic]:
 
 
 def product_of(dtype: DType) -> Callable[[Any, Any, bool], Any]:
-    """Returns a function that multiplies two matrices of `dtype` into a new array.
+    """Returns a function that multiplies two matrices of `dtype`, or stacks of matrices, into a new array.
 
-    Its third argument says whether the second matrix is transposed.
+    Its third argument says whether the last two axes of the second operand are transposed.
     """
 
     def product(a: Any, b: Any, transposed: bool) -> Any:
-        right = b.T if transposed else b
-        return np.matmul(a, right, out=empty((a.shape[0], right.shape[1]), dtype))
+        right = b.swapaxes(-1, -2) if transposed else b
+        shape = (a.shape[0],) if a.ndim == 2 == right.ndim else (*_batch_shape(a, right), a.shape[-2])
+        return np.matmul(a, right, out=empty((*shape, right.shape[-1]), dtype))
 
     return product
+
+
+def _batch_shape(a: Any, b: Any) -> tuple[int, ...]:
+    return np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
 
 
 class _Donated(ctypes.Array[ctypes.c_char]):

@@ -90,6 +90,6 @@ class HostCallOnSlices:
 
 def cut_axes(sliced: Sliced) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
     """Returns the axes to restore, of each input and of each output."""
-    if sliced.pieces is not None:
+    if sliced.chunks is not None:
         return (None,) * len(sliced.fusion.inputs), (None,) * len(sliced.fusion.outputs)
     return tuple(map(sliced.axes.get, sliced.fusion.inputs)), tuple(map(sliced.axes.get, sliced.fusion.outputs))

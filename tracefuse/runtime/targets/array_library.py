@@ -24,8 +24,8 @@ class ArrayLibrary:
     def product(self, dtype: DType) -> Callable[[Any, Any, bool], Any] | None:
         """Returns a matrix product for a dtype that is faster than NumPy's or CuPy's, or None if there is none.
 
-        The function takes two matrices, and whether the second is transposed. It returns None for matrices that it does
-        not support.
+        The function takes two matrices or stacks of matrices, and whether the last two axes of the second are
+        transposed. It returns None for operands that it does not support.
         """
         return None
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from tracefuse.ir.extents import Atom, Binary, Expression, Extent, Symbol, substitute, symbol, symbol_of
 from tracefuse.ir.fusion import Fusion
+from tracefuse.schedule.gpu.gpu_frame import WIDE_BYTES
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import MemoryFacts, Region
@@ -22,7 +23,6 @@ from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.transposed import read_offsets
 
 MOST_LANES = 8
-WIDE_BYTES = 16
 MOST_BYTES = 32
 """A thread accesses 16 bytes of the narrowest array at once, at most 32 of the widest, and at most 8 elements."""
 

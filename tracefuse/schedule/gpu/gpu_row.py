@@ -54,6 +54,9 @@ MOST_WORDS = 32
 FIRST_STEPS = {1: 8, 2: 4, 4: 2, 8: 4}
 """The steps of a thread before a row gets more threads, by lanes: a trade-off of loads in flight and occupancy."""
 
+LEAST_STORING = 16
+"""The elements that the threads of a row store next to each other, if a row has four times as many."""
+
 LOOP_THREADS = 256
 """The threads of a block that reads a long row once: many small blocks keep more loads in flight."""
 
@@ -87,16 +90,18 @@ def row_shape(region: Region, sizes: Sizes, lanes: int) -> RowShape | None:
     most = MOST_THREADS * max(1, MOST_WORDS // max(1, cached_words(region, lanes)))
     if not sizes.at_most(total, most, "a row fits in the registers of a block"):
         return None
-    return share_row(total, sizes, FIRST_STEPS[lanes], MOST_THREADS)
+    return share_row(total, sizes, FIRST_STEPS[lanes], MOST_THREADS, LEAST_STORING // lanes if any(region.full) else 1)
 
 
-def share_row(total: Extent, sizes: Sizes, first_steps: int, most_threads: int) -> RowShape:
+def share_row(
+    total: Extent, sizes: Sizes, first_steps: int, most_threads: int, least_threads: int = 1
+) -> RowShape:  # fmt: skip
     """Chooses threads and steps by the power of two above a row's length; guards it.
 
-    first_steps: the steps of a thread before a row gets more threads, a power of two.
+    first_steps: the steps of a thread before a row gets more than `least_threads`; powers of two.
     """
     bound, exact = sizes.power_of_two_above(total, "every thread of a row has work", "the threads of a row")
-    group = min(bound // min(first_steps, bound), most_threads)
+    group = min(max(bound // min(first_steps, bound), min(least_threads, bound // 4)), most_threads)
     steps = bound // group
     return RowShape(group, steps, steps if exact else steps // 2)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from tracefuse.kernel.cache.disk_cache import DiskCache
-from tracefuse.kernel.cuda.cuda_functions import CudaCompiler
+from tracefuse.kernel.cuda.cuda_compiler import CudaCompiler
 from tracefuse.kernel.cuda.cuda_graph import CudaGraph
 from tracefuse.kernel.cuda.emit_cuda import emit_cuda
 from tracefuse.kernel.kernel_ir import Kernel

@@ -1,9 +1,9 @@
-"""Every row, every dtype of its domain, every layout, against the row's NumPy meaning.
+"""Every op in every dtype of its domain and every layout, against its NumPy reference implementation.
 
-Generated from the registry: a new row of a known kind is tested with no edit here. Rows that NumPy and the kernels
+Generated from the registry: a new op of a known kind is tested without an edit here. Ops that NumPy and the kernels
 compute alike are compared bit for bit (integers, truth values, movement, IEEE arithmetic), the others in float64 within
 ULPS units in the last place; halves are computed in float32 and rounded once. Of complex numbers the units are those of
-the magnitude, and infinities and NaN are compared part by part. All rows of a kind and dtype are one definition, since
+the magnitude, and infinities and NaN are compared part by part. All ops of a kind and dtype are one definition, since
 they read the same operands and so become few kernels.
 """
 
@@ -41,22 +41,22 @@ from tracefuse.ir.reference import evaluate
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
 
 PRINTED = (bool_, int32, bfloat16, float32)
-"""The dtypes whose rows also run as what each segment prints."""
+"""The dtypes whose ops also run as what each segment prints."""
 
 MOVED = (bool_, float16, bfloat16, float32, float64, complex64, complex128)
 """One dtype for each size of an element, the one that NumPy does not have, and those that are moved part by part."""
 
 ULPS = {"pow": 8, "lgamma": 8, "erf": 4, "tanh": 4, "sigmoid": 4}
-"""Units in the last place that a row may be off where it is not exact; 3 for the others."""
+"""Units in the last place that an op may be off where it is not exact; 3 for the others."""
 
 ROUNDED_IF_COMPLEX = ("mul", "div", "abs", "sqrt", "reciprocal", "addcmul", "sign")
-"""Rows that are one rounding of real numbers, and several of complex ones."""
+"""Ops that are one rounding of real numbers, and several of complex ones."""
 
 COMPLEX_ULPS = {"pow": 1000, "exp2": 100}
-"""Units that a row of complex numbers may be off; 6 for the others. These two multiply their argument first."""
+"""Units that an op of complex numbers may be off; 6 for the others. These two multiply their argument first."""
 
 OTHER_INFINITIES = ("pow", "expm1")
-"""Rows of complex numbers whose infinities and NaN are not NumPy's in every case: see docs/numerics.md."""
+"""Ops of complex numbers whose infinities and NaN are not NumPy's in every case: see docs/numerics.md."""
 
 ZEROS_ARE_EQUAL = ("nextafter", "clamp", "maximum", "minimum", "max", "min", "floor_divide", "remainder")
 """NumPy itself gives either zero here, as the vector unit has it."""
@@ -169,13 +169,13 @@ def skip_unless_possible(backend: str, layout: str) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# a definition with every row of a kind
+# a definition with every op of a kind
 
 Maker = Callable[[FusionDefinition, list[Any], DType], list[Any]]
 
 
 def call(name: str, *attributes: Any, **named: Any) -> Maker:
-    """Calls the row on its operands and these attributes."""
+    """Calls the op on its operands and these attributes."""
     return lambda fd, operands, dtype: [getattr(fd.ops, name)(operands[0], *attributes, **named)]
 
 
@@ -239,45 +239,45 @@ MAKERS: dict[str, Maker] = {
         fd.ops.grouped_mm(operands[0], fd.ops.permute(operands[1], [1, 0]), fd.ops.iota(2, 3, 4))
     ],
 }  # fmt: skip
-"""How rows are called that take more than operands. A row that has attributes is named here."""
+"""How ops are called that take more than operands. An op that has attributes is named here."""
 
 
 def maker_of(op: Op) -> Maker:
-    """How a row is called; an error says what to add for a row that needs an entry."""
+    """How an op is called; an error says what to add for an op that needs an entry."""
     if op.name in MAKERS:
         return MAKERS[op.name]
     if isinstance(op, Pointwise) and not op.attributes and op.arity in (1, 2, 3):
         return lambda fd, operands, dtype: [getattr(fd.ops, op.name)(*operands[: op.arity])]
     if isinstance(op, Reduction):
         return lambda fd, operands, dtype: []
-    raise AssertionError(f"row {op.name}: add how it is called to MAKERS in {__file__}")
+    raise AssertionError(f"op {op.name}: add how it is called to MAKERS in {__file__}")
 
 
-def rows(kind: type[Op], dtype: DType) -> list[Op]:
-    """The rows of a kind that compute in a dtype; movement takes them all."""
+def ops_of(kind: type[Op], dtype: DType) -> list[Op]:
+    """The ops of a kind that compute in a dtype; movement takes them all."""
     found = [op for op in REGISTRY.values() if isinstance(op, kind)]
     return [op for op in found if isinstance(op, Movement) or dtype in op.domain]  # type: ignore[attr-defined]
 
 
 def definition(kind: type[Op], dtype: DType, rank: int = 2, operands: int = 3) -> tuple[FusionDefinition, list[Op]]:
-    """A definition that applies every row to `operands` inputs of a dtype, and the row of each output."""
+    """A definition that applies every op to `operands` inputs of a dtype, and the op of each output."""
     made_by: list[Op] = []
     with FusionDefinition() as fd:
         types = [dtype, dtype, int64 if kind is Movement else dtype][:operands]
         inputs = [fd.define_tensor([-1] * rank, True, d) for d in types]
-        for op in rows(kind, dtype):
+        for op in ops_of(kind, dtype):
             for result in maker_of(op)(fd, inputs, dtype):
                 fd.add_output(result)
                 made_by.append(op)
     return fd, made_by
 
 
-def assert_row(
+def assert_op(
     op: Op, actual: Any, native: Any, wide: Any, dtype: DType, what: str, operands: list[Any]
 ) -> None:  # fmt: skip
-    """Bit for bit where the row is exact, else within the row's units in the last place of the result."""
+    """Bit for bit where the op is exact, else within the op's units in the last place of the result."""
     if dtype.is_complex and isinstance(op, Pointwise) and (op.name in ROUNDED_IF_COMPLEX or not op.exact):
-        assert_complex_row(op, actual, native, wide, what, operands)
+        assert_complex_op(op, actual, native, wide, what, operands)
         return
     if not isinstance(op, Pointwise) or op.exact or not dtype.is_floating:
         assert_equal_bits(actual, native, what, signed_zeros=op.name not in ZEROS_ARE_EQUAL)
@@ -292,8 +292,8 @@ def assert_row(
     assert_within(actual, wide, np.where(np.isinf(wide), 0.0, np.where(overflows | nearly, np.inf, bound)), what)
 
 
-def assert_complex_row(op: Op, actual: Any, native: Any, wide: Any, what: str, operands: list[Any]) -> None:
-    """Finite numbers within the row's units of their magnitude; else infinities and NaN where NumPy has them."""
+def assert_complex_op(op: Op, actual: Any, native: Any, wide: Any, what: str, operands: list[Any]) -> None:
+    """Finite numbers within the op's units of their magnitude; else infinities and NaN where NumPy has them."""
     assert (actual.dtype, actual.shape) == (native.dtype, native.shape), what
     unit = np.finfo(native.dtype).eps
     largest = float(np.finfo(native.dtype).max)
@@ -323,7 +323,7 @@ def parts_of(array: Any) -> tuple[Any, ...]:
 # the tests
 
 
-def test_every_row_has_a_way_to_be_called() -> None:
+def test_every_op_has_a_way_to_be_called() -> None:
     for op in REGISTRY.values():
         maker_of(op)
 
@@ -336,7 +336,7 @@ def skip_unless_needed(backend: str, layout: str, dtype: DType) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", ALL, ids=str)
-def test_pointwise_rows_are_numpys_in_every_layout(backend: str, dtype: DType, layout: str) -> None:
+def test_pointwise_ops_are_numpys_in_every_layout(backend: str, dtype: DType, layout: str) -> None:
     skip_unless_possible(backend, layout)
     if dtype.is_complex and layout != "contiguous":
         pytest.skip("long kernels: movement and reductions read complex numbers in this layout")
@@ -344,41 +344,41 @@ def test_pointwise_rows_are_numpys_in_every_layout(backend: str, dtype: DType, l
         pytest.skip("long kernels: those of complex64 are the same programs")
     skip_unless_needed(backend, layout, dtype)
     fd, made_by = definition(Pointwise, dtype)
-    check_rows(fd, made_by, laid_out(pairs(dtype), layout), backend, dtype, left_out(dtype, layout))
+    check_ops(fd, made_by, laid_out(pairs(dtype), layout), backend, dtype, left_out(dtype, layout))
 
 
-def check_rows(
+def check_ops(
     fd: FusionDefinition, made_by: list[Op], arguments: list[Any], backend: str, dtype: DType, without: Any
 ) -> None:
     native, wide = evaluate(fd.fusion, arguments), evaluate(fd.fusion, arguments, wide=True)
     for way, actual in results(fd.fusion, arguments, backend, contract=False, without=without):
         for op, own, exact, value in zip(made_by, actual, native, wide, strict=True):
-            assert_row(op, own, exact, value, dtype, f"{op.name} of {dtype}, {backend}, {way}", arguments)
+            assert_op(op, own, exact, value, dtype, f"{op.name} of {dtype}, {backend}, {way}", arguments)
 
 
 @pytest.mark.parametrize("dtype", ALL, ids=str)
-def test_pointwise_rows_of_arrays_without_axes(backend: str, dtype: DType) -> None:
+def test_pointwise_ops_of_arrays_without_axes(backend: str, dtype: DType) -> None:
     with FusionDefinition() as fd:
         inputs = [fd.define_tensor([], True, dtype) for _ in range(3)]
         made_by = [
             op
-            for op in rows(Pointwise, dtype)
+            for op in ops_of(Pointwise, dtype)
             if op.name not in ("iota", "extent", "cast", "random_bits", "fresh_seed")
         ]
         for op in made_by:
             fd.add_output(maker_of(op)(fd, inputs, dtype)[0])
     arguments = [np.array(v, dtype.numpy) for v in (3, 2, 1)]
     reason = "the printed form of one op does not depend on the rank; it is seen with two axes"
-    check_rows(fd, made_by, arguments, backend, dtype, {"printed": reason})
+    check_ops(fd, made_by, arguments, backend, dtype, {"printed": reason})
 
 
 @pytest.mark.parametrize("kind", [Pointwise, Movement, Library], ids=lambda kind: kind.__name__)
-def test_rows_of_arrays_without_elements(backend: str, kind: type[Op]) -> None:
+def test_ops_of_arrays_without_elements(backend: str, kind: type[Op]) -> None:
     chosen = {Pointwise: MOVED[:-1], Library: MOVED[1:]}.get(kind, MOVED)
     for dtype in chosen:
         with FusionDefinition() as fd:
             inputs = [fd.define_tensor([-1, -1], True, d) for d in (dtype, dtype, int64)]
-            for op in rows(kind, dtype):
+            for op in ops_of(kind, dtype):
                 # Bounds of slices, widths that cut and positions are for arrays with elements.
                 if op.name not in (
                     "slice",
@@ -407,7 +407,7 @@ def test_reductions_are_numpys_in_every_layout_over_every_axis(backend: str, dty
     skip_unless_needed(backend, layout, dtype)
     choices: list[tuple[int, ...]] = [(1,), (0,), (0, 1), (0, 2), (1, 2), (2,)]
     axes = choices[(list(LAYOUTS).index(layout) + ALL.index(dtype)) % len(choices)]
-    made_by = rows(Reduction, dtype)
+    made_by = ops_of(Reduction, dtype)
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1, -1], True, dtype)
         for op in made_by:
@@ -449,19 +449,19 @@ def test_a_reduction_over_nothing_gives_its_neutral_element(backend: str, name: 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", ALL, ids=str)
-def test_movement_rows_are_numpys_in_every_layout(backend: str, dtype: DType, layout: str) -> None:
+def test_movement_ops_are_numpys_in_every_layout(backend: str, dtype: DType, layout: str) -> None:
     skip_unless_possible(backend, layout)
     if layout != "contiguous" and dtype not in MOVED:
         pytest.skip("elements of one size are moved alike: one dtype of each size is read in this layout")
     fd, made_by = definition(Movement, dtype)
     index = np.random.default_rng(3).integers(-6, 6, (6, 9))
     arguments = laid_out([plain(dtype, (6, 9)), plain(dtype, (6, 9), 1), index], layout)
-    check_rows(fd, made_by, arguments, backend, dtype, left_out(dtype, layout))
+    check_ops(fd, made_by, arguments, backend, dtype, left_out(dtype, layout))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", [d for d in ALL if d is not bool_], ids=str)
-def test_library_rows_are_numpys_in_every_layout(backend: str, dtype: DType, layout: str) -> None:
+def test_library_ops_are_numpys_in_every_layout(backend: str, dtype: DType, layout: str) -> None:
     skip_unless_possible(backend, layout)
     skip_unless_needed(backend, layout, dtype)
     fd, made_by = definition(Library, dtype, operands=2)
@@ -488,7 +488,7 @@ def test_complex_numbers_have_no_order(dtype: DType) -> None:
         fd.add_output(fd.ops.abs(x))
 
 
-def test_integers_without_a_meaning_in_c_have_one_here(backend: str) -> None:
+def test_integer_divisions_undefined_in_c_are_defined(backend: str) -> None:
     x = np.array([7, -7, 0, np.iinfo(np.int32).min, np.iinfo(np.int32).min], np.int32)
     y = np.array([0, 0, 0, -1, 0], np.int32)
     with FusionDefinition() as fd:

@@ -1,0 +1,90 @@
+"""The checks of a generated call: everything that a plan depends on, as Python conditions.
+
+A call fits a plan if the types, devices and sizes of its arguments do, if all guards hold, and if each array has the
+layout that the kernels were compiled for. The conditions are cheapest first, since they end the check where one fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from segments import name_of
+from tracefuse.dynamic.guards import Guard
+from tracefuse.ir.extents import Extent
+from tracefuse.ir.fusion import Fusion, Requirement
+from tracefuse.runtime.plan import Plan
+from tracefuse.runtime.targets.call_text import CallText
+
+_PYTHON_TYPES = {"bool": "bool", "int": "int", "uint": "int", "float": "float", "complex": "complex"}
+
+
+def address_of(number: int) -> str:
+    """Returns the variable that holds the address of a value, on targets whose kernels take addresses."""
+    return f"p{number}"
+
+
+class CallChecks:
+    """Writes the conditions. name: registers an object under a new name. extent: writes an extent as Python text."""
+
+    def __init__(
+        self, plan: Plan, calls: CallText, name: Callable[[str, Any], str], extent: Callable[[Extent], str]
+    ) -> None:
+        self.plan, self.calls, self.name, self.extent = plan, calls, name, extent
+        self.fusion: Fusion = plan.segmentation.fusion
+
+    def types(self) -> Iterable[str]:
+        """Yields the conditions on the types, ranks and devices of the arguments."""
+        for number in self.fusion.inputs:
+            value, name = self.fusion.values[number], name_of(number)
+            if value.is_tensor:
+                yield f"type({name}) is array_type"
+                yield f"{name}.dtype == {self.name('d', value.dtype.numpy)}"
+                yield f"{name}.ndim == {len(value.shape)}"
+                is_here = self.calls.here_text(name)
+                if is_here is not None:
+                    yield is_here
+            else:
+                yield f"type({name}) is {_PYTHON_TYPES[value.dtype.kind]}"
+
+    def shapes(self) -> list[str]:
+        """Returns the lines that read the extents of the arguments."""
+        lines = []
+        ids = list(self.fusion.axis_ids())
+        for number in self.fusion.tensor_inputs:
+            extents = [name_of(key) for key, owner, _ in ids if owner == number]
+            if extents:
+                lines.append(f"    {', '.join(extents)}, = {name_of(number)}.shape")
+        return lines
+
+    def sizes(self, facts: Sequence[Guard]) -> Iterable[str]:
+        """Yields the conditions on extents and integers: static extents, ranges, requirements and guards."""
+        for key, number, axis in self.fusion.axis_ids():
+            extent = self.fusion.values[number].shape[axis]
+            if isinstance(extent, int):
+                yield f"{name_of(key)} == {extent}"
+        for number in self.fusion.scalar_inputs:
+            dtype = self.fusion.values[number].dtype
+            if dtype.is_integer:
+                limits = np.iinfo(dtype.name)
+                yield f"{limits.min} <= {name_of(number)} <= {limits.max}"
+        conditions: list[Guard | Requirement] = [*facts, *self.plan.segmentation.original.requirements]
+        for one in (*conditions, *self.plan.guards):
+            yield f"{self.extent(one.left)} {one.relation} {self.extent(one.right)}"
+
+    def layouts(self) -> Iterable[str]:
+        """Yields the conditions on the layouts and alignments of the arrays."""
+        for number, layout in zip(self.fusion.tensor_inputs, self.plan.layouts, strict=True):
+            name, address = name_of(number), address_of(number)
+            is_wide = number in self.plan.aligned
+            if is_wide:
+                yield self.calls.wide_text(name, address)
+            itemsize = 1 if is_wide else self.fusion.values[number].dtype.itemsize
+            plain = self.calls.plain_text(name, address, itemsize)
+            if layout is None:
+                yield plain
+            else:
+                yield f"not ({plain})"
+                yield f"layout_of({name}, is_aligned) == {self.name('l', layout)}"
