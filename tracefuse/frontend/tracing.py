@@ -193,7 +193,7 @@ class _Attempt:
             current.set(recorder)
             containers, result = self._call(*rebuild(inputs.values))
             changes = state_writes.changes_of(self.overlays, containers)
-            self.changed_numbers = state_writes.numbers_changed(changes, self.overlays)
+            self.changed_numbers = state_writes.numbers_changed(changes, self.overlays) - self.overlays.numbers
             if self.changed_numbers:
                 return None
             traced = self._trace(inputs, changes, result)

@@ -52,12 +52,17 @@ class Place:
     where: str | None = None
 
     def attribute(self, name: str, value: Any, where: str | None = None) -> Place:
-        """Returns the place of an attribute of the object at this place."""
-        return Place(f"{self.path}.{name}", self.route.then("attribute", name), value, where or self.where)
+        """Returns the place of an attribute of the object at this place; a later read runs no code of the user."""
+        has_code = "__getattribute__" in _names_of_users(type(self.value))
+        own = self.route.then("call", functools.partial(_attribute, name))
+        route = own if has_code else self.route.then("attribute", name)
+        return Place(f"{self.path}.{name}", route, value, where or self.where)
 
     def entry(self, key: Any, value: Any, where: str | None = None) -> Place:
-        """Returns the place of an entry of the container at this place."""
-        return Place(f"{self.path}[{key!r}]", self.route.then("entry", key), value, where or self.where)
+        """Returns the place of an entry of the container at this place; a later read runs no code of the user."""
+        has_code = "__getitem__" in _names_of_users(type(self.value))
+        route = self.route.then("call", functools.partial(_entry, key)) if has_code else self.route.then("entry", key)
+        return Place(f"{self.path}[{key!r}]", route, value, where or self.where)
 
     def derived(self, text: str, function: Callable[[Any], Any], value: Any, where: str | None = None) -> Place:
         """Returns the place of `function` of the object here. text: its path, with {} for the path of this place."""
@@ -73,6 +78,24 @@ class Place:
         except CHANGED:
             return False
         return now is self.value or is_equal(now, self.value)
+
+
+def _names_of_users(cls: type) -> set[str]:
+    """Returns the names that classes written in Python define for instances of a class."""
+    return {name for owner in cls.__mro__ if owner.__flags__ & _HEAP_TYPE for name in vars(owner)}
+
+
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+
+
+def _attribute(name: str, owner: Any) -> Any:
+    return object.__getattribute__(owner, name)
+
+
+def _entry(key: Any, container: Any) -> Any:
+    """Returns an entry past the methods of the user's class."""
+    base = next(cls for cls in type(container).__mro__ if not cls.__flags__ & _HEAP_TYPE)
+    return base.__getitem__(container, key)
 
 
 def is_equal(now: Any, before: Any) -> bool:

@@ -78,6 +78,7 @@ class ShadowObjects:
         self.loaded: dict[type, dict[str, Any]] = {}
         self.initial: dict[type, dict[str, Any]] = {}
         self._users_class: dict[int, type] = {}
+        self._read_of_class: set[tuple[type, str]] = set()
         self._metaclasses: dict[type, type] = {}
 
     # -- classes --------------------------------------------------------------------------------------------------------
@@ -204,16 +205,18 @@ class ShadowObjects:
     def load_of_class(self, cls: type, name: str) -> None:
         """Reads an attribute of a class, a value that is no method, into the shadow of the class that has it."""
         owner = self._owner(cls, name)
-        if owner is None or owner not in self.loaded:
-            if owner is None or not self.has_shadow(owner):
-                return
-            self.shadow_class(owner, Place(owner.__qualname__, routes.to(owner), owner))
-        shadow, loaded, kept = self.classes[owner], self.loaded[owner], vars(owner).get(name, ABSENT)
-        if name not in loaded and name not in vars(shadow) and kept is not ABSENT and not hasattr(type(kept), "__get__"):
-            where = self._overlays.line()
-            place = Place(owner.__qualname__, routes.to(owner), owner, where).attribute(name, kept, where)
-            loaded[name] = self._overlays.read(kept, place)
-            type.__setattr__(shadow, name, loaded[name])
+        if owner is None or not self.has_shadow(owner):
+            return
+        shadow: Any = self.shadow_class(owner, Place(owner.__qualname__, routes.to(owner), owner))
+        loaded, kept = self.loaded[owner], vars(owner).get(name, ABSENT)
+        is_bound = name in vars(shadow) and vars(shadow)[name] is not loaded.get(name, ABSENT)
+        if is_bound or kept is ABSENT or hasattr(type(kept), "__get__") or (cls, name) in self._read_of_class:
+            return
+        self._read_of_class.add((cls, name))
+        where = self._overlays.line()
+        place = Place(cls.__qualname__, routes.to(cls), cls, where).attribute(name, kept, where)
+        loaded[name] = self._overlays.read(kept, place)
+        type.__setattr__(shadow, name, loaded[name])
 
     def _owner(self, cls: type, name: str) -> type | None:
         """Returns the class of the user, `cls` or a base, that has a name, or had it bound by the trace."""

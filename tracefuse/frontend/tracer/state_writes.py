@@ -19,6 +19,7 @@ from tracefuse.frontend.tracer.container_overlays import CONTAINERS, ContainerOv
 from tracefuse.frontend.tracer.function_clones import EMPTY
 from tracefuse.frontend.tracer.overlays import Overlays, is_number
 from tracefuse.frontend.tracer.result_leaves import ResultLeaf, Write
+from tracefuse.frontend.tracer.routes import Route
 from tracefuse.frontend.tracer.shadow_objects import ABSENT, ShadowInstance, is_special, native_dict, slots_of
 
 Leaf = Callable[[Any, str], ResultLeaf]
@@ -46,12 +47,13 @@ class Change:
         return self.target.path
 
     @property
-    def route_identity(self) -> Any:
-        """The identity of the route that leads to what is written."""
-        steps = {"attribute": "attribute", "plain attribute": "attribute", "class attribute": "attribute",
-                 "entry": "entry", "plain entry": "entry", "cell": "cell"}  # fmt: skip
-        step = steps.get(self.kind)
-        return None if step is None else self.target.route.then(step, self.key).identity
+    def route(self) -> Route:
+        """The route to what is replaced: an attribute, an entry, or the contents of the target."""
+        if self.kind in ("attribute", "plain attribute", "class attribute"):
+            return self.target.route.then("attribute", self.key)
+        if self.kind in ("entry", "plain entry"):
+            return self.target.entry(self.key, None).route
+        return self.target.route.then("cell") if self.kind == "cell" else self.target.route
 
 
 class ArgumentContainer:
@@ -258,12 +260,20 @@ def _refuse_shared_arguments(containers: Sequence[ArgumentContainer], changes: S
 
 
 def numbers_changed(changes: Sequence[Change], overlays: Overlays) -> frozenset[Any]:
-    """Returns the routes to numbers that the trace read and replaced, other than inputs of the trace."""
-    routes_read = (
-        change.route_identity for change in changes
-        if is_number(change.before) and type(change.value) not in (bool, str, type(None))
-    )  # fmt: skip
-    return frozenset(r for r in routes_read if r is not None and r not in overlays.numbers and overlays.reads.was_read(r))
+    """Returns the routes to numbers that the trace read and replaced, other than inputs of the trace.
+
+    A place is replaced if it is written, or any place on the route to it.
+    """
+    replaced = {change.route.identity for change in changes if not isinstance(change.value, (bool, str))}
+    routes_read: set[Any] = set()
+    for place in overlays.reads.values if replaced else ():
+        if is_number(place.value) and place.route.kind != "call":
+            step: Route | None = place.route
+            while step is not None and step.identity not in replaced:
+                step = step.before
+            if step is not None:
+                routes_read.add(place.route.identity)
+    return frozenset(routes_read)
 
 
 def apart(changes: Sequence[Change], overlays: Overlays) -> tuple[tuple[Place, ...], ...]:
