@@ -64,6 +64,12 @@ class Place:
         route = self.route.then("call", functools.partial(_entry, key)) if has_code else self.route.then("entry", key)
         return Place(f"{self.path}[{key!r}]", route, value, where or self.where)
 
+    @property
+    def is_part(self) -> bool:
+        """Whether it is an attribute, an entry or a cell, and not derived from an object."""
+        key = self.route.key
+        return self.route.kind != "call" or (isinstance(key, functools.partial) and key.func in (_attribute, _entry))
+
     def derived(self, text: str, function: Callable[[Any], Any], value: Any, where: str | None = None) -> Place:
         """Returns the place of `function` of the object here. text: its path, with {} for the path of this place."""
         return Place(text.format(self.path), self.route.then("call", function), value, where or self.where)
@@ -196,9 +202,9 @@ class _CaptureSearch:
             if not is_of_library(value.__name__):
                 yield from _attributes(found, vars(value))
         elif isinstance(value, dict):
-            yield from (found.entry(key, value[key]) for key in list(value)[:_ENTRIES])
+            yield from (found.entry(key, _entry(key, value)) for key in list(dict.keys(value))[:_ENTRIES])
         elif isinstance(value, (list, tuple, deque)):
-            yield from (found.entry(k, value[k]) for k in range(min(len(value), _ENTRIES)))
+            yield from (found.entry(k, _entry(k, value)) for k in range(min(len(value), _ENTRIES)))
         elif isinstance(value, type):
             if not is_of_library(value.__module__):
                 yield from self._of_class(found, value)

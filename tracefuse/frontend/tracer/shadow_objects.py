@@ -79,6 +79,7 @@ class ShadowObjects:
         self.initial: dict[type, dict[str, Any]] = {}
         self._users_class: dict[int, type] = {}
         self._read_of_class: set[tuple[type, str]] = set()
+        self._mirrored: dict[tuple[type, str], Any] = {}
         self._metaclasses: dict[type, type] = {}
 
     # -- classes --------------------------------------------------------------------------------------------------------
@@ -119,7 +120,7 @@ class ShadowObjects:
 
             def __getattribute__(cls: type, name: str) -> Any:
                 if not is_special(name):
-                    objects.load_of_class(objects.users_class(cls), name)
+                    objects.mirror(objects.users_class(cls), name)
                 return type.__getattribute__(cls, name)
 
             namespace = {
@@ -219,14 +220,28 @@ class ShadowObjects:
         type.__setattr__(shadow, name, loaded[name])
 
     def _owner(self, cls: type, name: str) -> type | None:
-        """Returns the class of the user, `cls` or a base, that has a name, or had it bound by the trace."""
+        """Returns the class of the user, `cls` or a base, that has a name or got it during the trace."""
         for one in cls.__mro__:
-            shadow = self.classes.get(one)
-            if name in vars(one) or (shadow is not None and name in vars(shadow) and name in self.loaded[one]):
+            if name in vars(one):
                 return one
-            if shadow is not None and name in vars(shadow) and not hasattr(type(vars(shadow)[name]), "__get__"):
+            value = vars(self.classes[one]).get(name, ABSENT) if one in self.classes else ABSENT
+            if value is not ABSENT and value is not self._mirrored.get((one, name)):
                 return one
         return None
+
+    def mirror(self, cls: type, name: str) -> None:
+        """Lets the shadow of a class have what the trace sees in an attribute of a base.
+
+        (The shadow of a class is no subclass of the shadow of a base.)
+        """
+        self.load_of_class(cls, name)
+        owner, shadow = self._owner(cls, name), self.classes.get(cls)
+        if shadow is None or owner is None or owner is cls or owner not in self.classes:
+            return
+        value = vars(self.classes[owner]).get(name, ABSENT)
+        if value is not ABSENT and vars(shadow).get(name, ABSENT) is not value and not hasattr(type(value), "__get__"):
+            type.__setattr__(shadow, name, value)
+            self.loaded[cls][name] = self._mirrored[cls, name] = value
 
     # -- instances ------------------------------------------------------------------------------------------------------
 
@@ -272,17 +287,7 @@ class ShadowObjects:
             if not hasattr(type(kept), "__set__"):
                 record.of_class.add(name)
         if not hasattr(type(kept), "__get__"):
-            self._mirror(self.users_class(cls), type(instance), name)
-
-    def _mirror(self, cls: type, shadow: type, name: str) -> None:
-        """Lets the shadow of a class have what the trace sees in an attribute of a base."""
-        self.load_of_class(cls, name)
-        owner = self._owner(cls, name)
-        if owner is not None and owner is not cls and owner in self.classes:
-            value = vars(self.classes[owner]).get(name, ABSENT)
-            if value is not ABSENT and cls in self.loaded and vars(shadow).get(name, ABSENT) is not value:
-                type.__setattr__(shadow, name, value)
-                self.loaded[cls][name] = value
+            self.mirror(self.users_class(cls), name)
 
     def _load_slot(self, record: ShadowInstance, name: str, slot: MemberDescriptorType) -> None:
         if self.slot_contents(record.overlay, slot) is not ABSENT:

@@ -50,7 +50,7 @@ class Change:
     def route(self) -> Route:
         """The route to what is replaced: an attribute, an entry, or the contents of the target."""
         if self.kind in ("attribute", "plain attribute", "class attribute"):
-            return self.target.route.then("attribute", self.key)
+            return self.target.attribute(self.key, None).route
         if self.kind in ("entry", "plain entry"):
             return self.target.entry(self.key, None).route
         return self.target.route.then("cell") if self.kind == "cell" else self.target.route
@@ -267,7 +267,7 @@ def numbers_changed(changes: Sequence[Change], overlays: Overlays) -> frozenset[
     replaced = {change.route.identity for change in changes if not isinstance(change.value, (bool, str))}
     routes_read: set[Any] = set()
     for place in overlays.reads.values if replaced else ():
-        if is_number(place.value) and place.route.kind != "call":
+        if is_number(place.value) and place.is_part:
             step: Route | None = place.route
             while step is not None and step.identity not in replaced:
                 step = step.before
