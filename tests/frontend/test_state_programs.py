@@ -257,7 +257,9 @@ def a_dataclass_that_is_replaced() -> Any:
 
     def step(x: Any) -> Any:
         state = held.state
-        held.state = dataclasses.replace(state, step=state.step + 1, mean=state.mean + x[:3], tags=[*state.tags[:1], "a"])
+        held.state = dataclasses.replace(
+            state, step=state.step + 1, mean=state.mean + x[:3], tags=[*state.tags[:1], "a"]
+        )
         return held.state.mean * held.state.step
 
     return step, held
@@ -426,7 +428,7 @@ def a_fused_function_inside() -> Any:
 
 
 def a_default_argument() -> Any:
-    def step(x: Any, seen: list[Any] = [], weights: dict[str, Any] = {"w": np.ones(3)}) -> Any:  # noqa: B006
+    def step(x: Any, seen: Any = None, weights: Any = None) -> Any:
         seen.append(x[:3] * 2)
         weights["w"] = weights["w"] * 0.5
         return weights["w"]

@@ -172,9 +172,7 @@ class FusedFunction(Generic[P, R]):
                 check_no_overlap(entry.trace, entry.array_device, arguments)
             return entry, arguments
 
-    def _find_or_trace(
-        self, call: CallArguments, options: Options, same: Mapping[int, int]
-    ) -> tuple[Entry, list[Any]]:
+    def _find_or_trace(self, call: CallArguments, options: Options, same: Mapping[int, int]) -> tuple[Entry, list[Any]]:
         """See `_find_entry`. same: maps each leaf that shares the memory of an earlier, updated leaf to that leaf."""
         key = (options, (call.key, *same.items()))
         entries = self._cache.entries(key)
@@ -183,11 +181,7 @@ class FusedFunction(Generic[P, R]):
             if arguments is not None:
                 self._cache.hits += 1
                 return entry, arguments
-        cause = (
-            explain_retrace(entries, call)
-            if entries
-            else explain_new_key(self._cache.entries_with(options), call)
-        )
+        cause = explain_retrace(entries, call) if entries else explain_new_key(self._cache.entries_with(options), call)
         if cause is not None:
             say(options, 1, lambda: str(cause))
         entry = self._trace(call, options, same)
@@ -213,7 +207,13 @@ class FusedFunction(Generic[P, R]):
     def _trace(self, call: CallArguments, options: Options, same: Mapping[int, int]) -> Entry:
         start = time.perf_counter()
         traced = trace(
-            self._function, call.leaves, call.rebuild, call.roots, dynamic=options.dynamic, device=call.device, same=same
+            self._function,
+            call.leaves,
+            call.rebuild,
+            call.roots,
+            dynamic=options.dynamic,
+            device=call.device,
+            same=same,
         )
         if options.debug:
             say_trace(options, self.__qualname__, call.leaves, time.perf_counter() - start)

@@ -32,7 +32,6 @@ from tracefuse.frontend.tracer.random_watch import RandomWatch
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.result_leaves import NewObject, ResultLeaf, Write
 from tracefuse.frontend.tracer.routes import CallRoots
-from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Memory, Traced
 from tracefuse.generated_code import compile_expression
 from tracefuse.ir.extents import Symbol, python_text

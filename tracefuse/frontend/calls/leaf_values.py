@@ -88,10 +88,11 @@ class LeafValues:
         return base.__new__(new.cls) if not new.arguments or new.cls is not base else base(*_initial(new))
 
     def _fill(self, new: NewObject, value: Any) -> None:
+        base: Any = new.base
         if new.base is not tuple and new.entries:
             (value.update if new.base is set else value.extend)([self.of(leaf) for leaf in new.entries])
         for key, leaf in new.items:
-            new.base.__setitem__(value, key, self.of(leaf))  # type: ignore[attr-defined]
+            base.__setitem__(value, key, self.of(leaf))
         for name, leaf in new.attributes:
             object.__setattr__(value, name, self.of(leaf))
 
@@ -104,8 +105,7 @@ def _initial(new: NewObject) -> tuple[Any, ...]:
 def write_back(writes: Sequence[Write], values: LeafValues, roots: CallRoots) -> None:
     """Makes the writes of a call: every value and every object is read before the first write."""
     stores = [
-        (WRITES[write.kind][0], write.target.read(roots), write.key, None if write.value is None else values.of(write.value))
-        for write in writes
-    ]  # fmt: skip
-    for store, target, key, value in stores:
-        store(target, key, value)
+        (write, write.target.read(roots), None if write.value is None else values.of(write.value)) for write in writes
+    ]
+    for write, target, value in stores:
+        WRITES[write.kind][0](target, write.key, value)

@@ -20,8 +20,8 @@ from tracefuse.compiler.reference_executable import EvaluatedExecutable
 from tracefuse.dynamic.guard_failures import GuardFailure
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.leaf_values import LeafValues, write_back
-from tracefuse.frontend.tracer.printed_values import print_all, run_and_print
 from tracefuse.frontend.tracer.captures import Place
+from tracefuse.frontend.tracer.printed_values import print_all, run_and_print
 from tracefuse.frontend.tracer.routes import CHANGED, CallRoots
 from tracefuse.frontend.tracing import Captured, Trace
 from tracefuse.runtime.argument_leaves import array_key
@@ -121,7 +121,8 @@ def are_apart(group: Sequence[Place], roots: CallRoots) -> bool:
 def fits(capture: Captured, array: Any) -> bool:
     """Whether `array`, now in the place of a captured one, has the type and rank that the trace assumed."""
     if capture.scalar:
-        return type(array) is capture.key and (capture.key is not int or array in _INT64)
+        is_exact: bool = type(array) is capture.key
+        return is_exact and (capture.key is not int or array in _INT64)
     if array is capture.array:
         return True
     if arrays.kind_of(array) is None:

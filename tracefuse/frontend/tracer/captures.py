@@ -11,20 +11,18 @@ from __future__ import annotations
 
 import enum
 import functools
-import io
 import itertools
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from tracefuse import source
-from tracefuse.errors import TraceError
 from tracefuse.frontend.tracer import routes
 from tracefuse.frontend.tracer.code_names import NO_NAMES, CodeNames, Names
 from tracefuse.frontend.tracer.routes import CHANGED, CallRoots, Route
@@ -39,7 +37,17 @@ _NEVER_RUN = frozenset(
 )  # fmt: skip
 _ENTRIES = 256
 # Modules, classes and functions of these libraries are not user state.
-_LIBRARIES = sys.stdlib_module_names | {"numpy", "cupy", "cupyx", "jax", "jaxlib", "torch", "tracefuse", "segments", "scipy"}
+_LIBRARIES = sys.stdlib_module_names | {
+    "numpy",
+    "cupy",
+    "cupyx",
+    "jax",
+    "jaxlib",
+    "torch",
+    "tracefuse",
+    "segments",
+    "scipy",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,7 +108,7 @@ def _attribute(name: str, owner: Any) -> Any:
 
 def _entry(key: Any, container: Any) -> Any:
     """Returns an entry past the methods of the user's class."""
-    base = next(cls for cls in type(container).__mro__ if not cls.__flags__ & _HEAP_TYPE)
+    base: Any = next(cls for cls in type(container).__mro__ if not cls.__flags__ & _HEAP_TYPE)
     return base.__getitem__(container, key)
 
 
@@ -109,20 +117,6 @@ def is_equal(now: Any, before: Any) -> bool:
     if type(now) is not type(before) or not isinstance(now, _COMPARED) or not bool(now == before):
         return False
     return not isinstance(now, (float, complex, np.inexact)) or bool(now) or str(now) == str(before)
-
-
-@dataclass(slots=True, eq=False)
-class State:
-    """The state that a trace of a function may have read.
-
-    arrays: maps the id of each array to its places, nearest first. plain: values, functions and arrays that every
-    call compares. pairs: two places that must hold one object at every call, because its contents are compared at the
-    first place only.
-    """
-
-    arrays: dict[int, list[Place]] = field(default_factory=dict)
-    plain: list[Place] = field(default_factory=list)
-    pairs: list[tuple[Place, Place]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -359,37 +353,3 @@ def snapshot(place: Place) -> Place | None:
             route = place.route.then("call", taken)
             return Place(path.format(place.path), route, taken(place.value), place.where)
     return None
-
-
-def state_of(function: Any, bound: Any, captured: Sequence[Any], names: CodeNames) -> State:
-    """Returns the plain values, functions and arrays that a trace of `function` may have read.
-
-    Arrays are compared by identity: NumPy itself may have computed with an array that met no tracer, so a different
-    object requires a new trace. Arrays captured as inputs are left out. Containers are also compared by length, keys
-    or elements. Raises TraceError for an iterator, because reading it changes it.
-    """
-    inputs, state, walk = {id(array) for array in captured}, State(), _CaptureSearch(function, bound, names)
-    for place in list(walk.places())[1:]:
-        value = place.value
-        if is_array(value):
-            state.arrays.setdefault(id(value), []).append(place)
-        if walk.first.get(id(value), place) is not place and not _matters(value):
-            continue  # the contents are compared at the first place, the identity through the pair
-        snapshot = snapshot(place)
-        if snapshot is not None:
-            state.plain.append(snapshot)
-        elif _matters(value) and id(value) not in inputs:
-            if place.route.before is not None:  # the first step of a route always exists
-                state.plain.append(place)
-        elif hasattr(type(value), "__next__") and not isinstance(value, io.IOBase):
-            raise TraceError(
-                f"{place.path} is a {type(value).__name__}, whose state cannot be compared from call to call",
-                hint="pass what it gives as an argument",
-            )
-    # Arrays and functions that are not inputs are compared separately at each place.
-    state.pairs = [pair for pair in walk.pairs if id(pair[0].value) in inputs or not _matters(pair[0].value)]
-    return state
-
-
-def _matters(value: Any) -> bool:
-    return isinstance(value, (FunctionType, *PLAIN)) or is_array(value)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tracefuse.frontend.tracer.captures import Place
@@ -19,7 +19,7 @@ from tracefuse.frontend.tracer.captures import Place
 if TYPE_CHECKING:
     from tracefuse.frontend.tracer.overlays import Overlays
 
-CONTAINERS: dict[type, type] = {
+CONTAINERS: dict[type, Any] = {
     list: list, deque: list, dict: dict, OrderedDict: dict, defaultdict: dict, Counter: dict, set: set,
 }  # fmt: skip
 """The classes of containers that have overlays, with the class whose methods they follow."""
@@ -36,7 +36,7 @@ class ContainerOverlay:
     changed in another way; every entry was read before that.
     """
 
-    def __init__(self, overlays: Overlays, overlay: Any, original: Any, place: Place, base: type) -> None:
+    def __init__(self, overlays: Overlays, overlay: Any, original: Any, place: Place, base: Any) -> None:
         self.overlays, self.overlay, self.original, self.place, self.base = overlays, overlay, original, place, base
         self.family = CONTAINERS[base]
         self.before: Any = self.family(original) if self.family is not dict else dict(dict.items(original))
@@ -47,7 +47,7 @@ class ContainerOverlay:
     @property
     def shift(self) -> int:
         """The number of entries that a bounded deque dropped at its beginning."""
-        return len(self.before) + self.appended - self.base.__len__(self.overlay)
+        return len(self.before) + self.appended - int(self.base.__len__(self.overlay))
 
     def read_length(self) -> None:
         """Records that the trace read the number of entries."""
@@ -106,7 +106,7 @@ def record_of(overlay: Any) -> ContainerOverlay | None:
     return _RECORDS.get(id(overlay))
 
 
-def _reading(base: type, name: str) -> Callable[..., Any]:
+def _reading(base: Any, name: str) -> Callable[..., Any]:
     """Returns a method that reads every entry first, of the operands too."""
     native = getattr(base, name)
 
@@ -120,7 +120,7 @@ def _reading(base: type, name: str) -> Callable[..., Any]:
     return method
 
 
-def _reordering(base: type, name: str) -> Callable[..., Any]:
+def _reordering(base: Any, name: str) -> Callable[..., Any]:
     """Returns a method that changes the positions of entries: it reads every entry first."""
     native = getattr(base, name)
 
@@ -134,7 +134,7 @@ def _reordering(base: type, name: str) -> Callable[..., Any]:
     return method
 
 
-def _list_methods(base: type) -> dict[str, Any]:
+def _list_methods(base: Any) -> dict[str, Any]:
     """The methods of overlays of lists and deques that differ from those of the class."""
 
     def __getitem__(self: Any, key: Any) -> Any:
@@ -169,7 +169,7 @@ def _list_methods(base: type) -> dict[str, Any]:
         record = record_of(self)
         if record is not None:
             record.read_length()
-        return base.__len__(self)
+        return int(base.__len__(self))
 
     def append(self: Any, value: Any) -> None:
         record = record_of(self)
@@ -185,7 +185,7 @@ def _list_methods(base: type) -> dict[str, Any]:
         extend(self, values)
         return self
 
-    def __iter__(self: Any) -> Iterator[Any]:
+    def __iter__(self: Any) -> Any:
         record = record_of(self)
         if record is not None:
             record.read_all()
@@ -206,7 +206,7 @@ def _list_methods(base: type) -> dict[str, Any]:
     }
 
 
-def _dict_methods(base: type) -> dict[str, Any]:
+def _dict_methods(base: Any) -> dict[str, Any]:
     """The methods of overlays of dicts that differ from those of the class."""
 
     def load(self: Any, key: Any) -> ContainerOverlay | None:
@@ -244,8 +244,10 @@ def _dict_methods(base: type) -> dict[str, Any]:
     def __contains__(self: Any, key: Any) -> bool:
         record = record_of(self)
         present = base.__contains__(self, key)
-        if record is not None and key not in record.loaded and (
-            not present or base.__getitem__(self, key) is record.before.get(key, _MISSING)
+        if (
+            record is not None
+            and key not in record.loaded
+            and (not present or base.__getitem__(self, key) is record.before.get(key, _MISSING))
         ):
             record.read_presence(key)
         return bool(present)
@@ -254,11 +256,10 @@ def _dict_methods(base: type) -> dict[str, Any]:
         record = record_of(self)
         if record is not None:
             record.read_keys()
-        return base.__len__(self)
+        return int(base.__len__(self))
 
     methods = {
-        method.__name__: method
-        for method in (__getitem__, get, setdefault, pop, __delitem__, __contains__, __len__)
+        method.__name__: method for method in (__getitem__, get, setdefault, pop, __delitem__, __contains__, __len__)
     }
     if base in (defaultdict, Counter):
         # The class looks the key up past the methods of an overlay.
@@ -269,22 +270,22 @@ def _dict_methods(base: type) -> dict[str, Any]:
     return methods
 
 
-_READING = {
+_READING: dict[Any, tuple[str, ...]] = {
     list: (
         "__contains__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__add__", "__mul__", "__rmul__",
         "__repr__", "__reversed__", "count", "index", "copy", "__copy__", "__reduce_ex__",
     ),
     dict: (
-        "__iter__", "keys", "values", "items", "__eq__", "__ne__", "__or__", "__ror__", "__repr__", "__reversed__", "copy",
-        "__copy__", "most_common", "elements", "total", "__reduce_ex__", "__add__", "__sub__", "__and__",
+        "__iter__", "keys", "values", "items", "__eq__", "__ne__", "__or__", "__ror__", "__repr__", "__reversed__",
+        "copy", "__copy__", "most_common", "elements", "total", "__reduce_ex__", "__add__", "__sub__", "__and__",
     ),
     set: (
-        "__iter__", "__len__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__and__", "__or__", "__sub__",
-        "__xor__", "__rand__", "__ror__", "__rsub__", "__rxor__", "__repr__", "copy", "union", "intersection",
-        "difference", "symmetric_difference", "isdisjoint", "issubset", "issuperset", "__reduce_ex__",
+        "__iter__", "__len__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__and__", "__or__",
+        "__sub__", "__xor__", "__rand__", "__ror__", "__rsub__", "__rxor__", "__repr__", "copy", "union",
+        "intersection", "difference", "symmetric_difference", "isdisjoint", "issubset", "issuperset", "__reduce_ex__",
     ),
 }  # fmt: skip
-_REORDERING = {
+_REORDERING: dict[Any, tuple[str, ...]] = {
     list: ("__delitem__", "__imul__", "insert", "pop", "remove", "reverse", "sort", "appendleft", "popleft", "rotate",
            "extendleft"),
     dict: ("popitem", "move_to_end", "clear"),
@@ -293,10 +294,10 @@ _REORDERING = {
 }  # fmt: skip
 
 
-def _methods_of(base: type) -> dict[str, Any]:
+def _methods_of(base: Any) -> dict[str, Any]:
     """Returns the methods of the overlays of a class of containers that differ from those of the class."""
     family = CONTAINERS[base]
-    methods: dict[str, Any] = {"__copy__": lambda self: base.copy(self)}  # type: ignore[attr-defined]
+    methods: dict[str, Any] = {"__copy__": lambda self: base.copy(self)}
     methods |= {name: _reading(base, name) for name in _READING[family] if hasattr(base, name)}
     methods |= {name: _reordering(base, name) for name in _REORDERING[family] if hasattr(base, name)}
     if family is list:
@@ -335,7 +336,7 @@ class ContainerOverlays:
 
     def fill(self, overlay: Any, original: Any, place: Place) -> None:
         """Gives an overlay the entries of its original, and follows it from then on."""
-        base = next(one for one in type(original).__mro__ if one in CONTAINERS)
+        base: Any = next(one for one in type(original).__mro__ if one in CONTAINERS)
         if base is deque:
             deque.__init__(overlay, original, original.maxlen)
         elif base is defaultdict:
@@ -344,7 +345,7 @@ class ContainerOverlays:
             dict.update(overlay, original)
         elif CONTAINERS[base] is dict:
             for key, value in dict.items(original):
-                base.__setitem__(overlay, key, value)  # type: ignore[attr-defined]
+                base.__setitem__(overlay, key, value)
         else:
             getattr(base, "update" if base is set else "extend")(overlay, original)
         record = ContainerOverlay(self._overlays, overlay, original, place, base)

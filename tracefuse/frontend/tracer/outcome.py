@@ -38,21 +38,22 @@ from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
 
 
-
 class Outcome:
     """The leaves of one trace. arguments: the leaves of the call as the function received them."""
 
     def __init__(self, recorder: Recorder, overlays: Overlays, arguments: Sequence[Any]) -> None:
         self.recorder, self._overlays = recorder, overlays
         self._arguments = {
-            id(value): k for k, value in reversed(list(enumerate(arguments))) if isinstance(value, (Traced, SymbolicSize))
+            id(value): k
+            for k, value in reversed(list(enumerate(arguments)))
+            if isinstance(value, (Traced, SymbolicSize))
         }
         self.new_objects: list[NewObject] = []
         self._new: dict[int, tuple[int, Any]] = {}
         self._outputs: dict[int, tuple[int, Any]] = {}
         self._waiting: list[tuple[NewObject, Any, str]] = []
 
-    # -- leaves ---------------------------------------------------------------------------------------------------------
+    # -- leaves -------------------------------------------------------------------------------------------------------
 
     def result_leaf(self, value: Any) -> ResultLeaf:
         """Records a leaf of the result."""
@@ -113,7 +114,7 @@ class Outcome:
         self._outputs[id(traced)] = (position, traced)
         return ScalarLeaf(position) if is_scalar else OutputLeaf(position)
 
-    # -- new objects ----------------------------------------------------------------------------------------------------
+    # -- new objects --------------------------------------------------------------------------------------------------
 
     def _is_new(self, value: Any) -> bool:
         """Whether each call creates an object of its own: a container, or an instance of a class of the user."""

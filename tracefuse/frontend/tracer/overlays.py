@@ -1,7 +1,7 @@
 """Overlays: what a traced function sees in place of the state around it.
 
-The traced function runs as a clone. A name that it looks up gives the overlay of the value: a traced value for an array,
-a clone for a function of the user, a shadow object for an instance of a class of the user, a copy that knows its
+The traced function runs as a clone. A name that it looks up gives the overlay of the value: a traced value for an
+array, a clone for a function of the user, a shadow object for an instance of a class of the user, a copy that knows its
 original for a container. An overlay is made at the first read and stays the overlay of its object for the whole trace.
 Writes land in overlays only; real modules, objects and other threads never see a traced value.
 
@@ -65,7 +65,7 @@ class Overlays:
         self._waiting: deque[Callable[[], None]] = deque()
         self._is_filling = False
 
-    # -- reading --------------------------------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------------------------------
 
     def read(self, value: Any, place: Place) -> Any:
         """Returns the overlay of the value at a place, and records the read."""
@@ -118,30 +118,30 @@ class Overlays:
 
     def plain(self, value: Any) -> Any:
         """Returns a copy of a tree of overlays as ordinary containers and instances; any other value as it is."""
-        cls = OVERLAY_BASES.get(type(value), type(value))
+        cls: Any = OVERLAY_BASES.get(type(value), type(value))
         if isinstance(value, tuple):
             return tuple.__new__(cls, map(self.plain, value))
         if isinstance(value, dict) and native_base(cls) is cls:
-            copy = cls.__new__(cls)
-            if cls is defaultdict:
-                copy.default_factory = value.default_factory  # type: ignore[attr-defined]
+            copy: Any = cls.__new__(cls)
+            if isinstance(value, defaultdict):
+                copy.default_factory = value.default_factory
             copy.update((key, self.plain(entry)) for key, entry in value.items())
             return copy
         if type(value) in (list, OVERLAY_CLASSES[list]):
             return [self.plain(entry) for entry in value]
         if cls is deque:
             return deque(map(self.plain, value), value.maxlen)
-        users = self.objects.users_class(type(value))
+        users: Any = self.objects.users_class(type(value))
         if users is type(value) or native_base(users) is not object:
             return value
-        instance = object.__new__(users)
+        instance: Any = object.__new__(users)
         names = [*vars(value)] if hasattr(value, "__dict__") else []
         for name in (*names, *(name for name, _ in slots_of(users))):
             if hasattr(value, name):
                 object.__setattr__(instance, name, self.plain(getattr(value, name)))
         return instance
 
-    # -- the end of the trace ---------------------------------------------------------------------------------------------
+    # -- the end of the trace -----------------------------------------------------------------------------------------
 
     def guards(self) -> tuple[Place, ...]:
         """Returns the places whose values every call compares."""
@@ -166,7 +166,7 @@ class Overlays:
         """Ends the trace: overlays follow their originals no longer."""
         self.containers.forget()
 
-    # -- overlays by kind -------------------------------------------------------------------------------------------------
+    # -- overlays by kind ---------------------------------------------------------------------------------------------
 
     def _overlay(self, value: Any, place: Place) -> Any:
         if isinstance(value, PLAIN):
@@ -299,6 +299,4 @@ _NUMBERS = {
 
 def _is_compared(value: Any) -> bool:
     """Whether every place of an object is compared by identity, not by pairs."""
-    return isinstance(value, (FunctionType, type)) or callable(value) and is_of_library(type(value).__module__)
-
-
+    return isinstance(value, (FunctionType, type)) or (callable(value) and is_of_library(type(value).__module__))

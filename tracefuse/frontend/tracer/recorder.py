@@ -129,9 +129,9 @@ class Recorder(Assumptions):
         return self.capture_later(array, None)
 
     def capture_later(self, array: Any, place: Place | None) -> Traced:
-        """Returns a traced value for an array, which becomes an input when it is used first. place: where calls read it.
+        """Returns a traced value for an array, which becomes an input when it is used first.
 
-        An array without a place was created during the trace; its elements are known.
+        place: where calls read it. An array without a place was created during the trace; its elements are known.
         """
         traced = self.traced_type(self, -1)
         traced.memory = Memory("a constant array" if place is None else place.path)

@@ -117,6 +117,10 @@ def _set_contents(target: Any, _: Any, value: Any) -> None:
         (target.extend if hasattr(target, "extend") else target.update)(value)
 
 
+_SET_ENTRY: Mapping[Any, Callable[..., None]] = {
+    dict: dict.__setitem__, OrderedDict: OrderedDict.__setitem__, list: list.__setitem__, deque: deque.__setitem__,
+}  # fmt: skip
+_DELETE_ENTRY: Mapping[Any, Callable[..., None]] = {dict: dict.__delitem__, OrderedDict: OrderedDict.__delitem__}
 WRITES: Mapping[str, tuple[Callable[[Any, Any, Any], Any], str]] = {
     "attribute": (object.__setattr__, "store({0}, {1}, {2})"),
     "plain attribute": (setattr, "{0}.{3} = {2}"),
@@ -136,13 +140,13 @@ WRITES: Mapping[str, tuple[Callable[[Any, Any, Any], Any], str]] = {
 
 (In the text, {0} is the target, {1} the key, {2} the value, {3} the key as a name, and `store` the function.)
 """
-_SET_ENTRY = {dict: dict.__setitem__, OrderedDict: OrderedDict.__setitem__, list: list.__setitem__, deque: deque.__setitem__}
-_DELETE_ENTRY = {dict: dict.__delitem__, OrderedDict: OrderedDict.__delitem__}
 
 
 def _container(value: Any) -> Any:
     """Returns the class of containers whose methods change a container past the methods of its own class."""
     return next(cls for cls in (OrderedDict, dict, list, deque) if isinstance(value, cls))
+
+
 PrintedLeaf: TypeAlias = OutputLeaf | ConstantLeaf | NumberLeaf
 
 

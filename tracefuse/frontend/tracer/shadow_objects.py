@@ -1,9 +1,9 @@
 """Shadows of the user's classes and of their instances.
 
-A shadow class is a subclass of the user's class, of the same layout, with clones of its methods. A shadow instance is an
-instance of it that reads each attribute from the original when the trace reads it first. `isinstance`, properties,
-slots, dataclasses and `super()` work as on the original. Instances that the trace creates are of the shadow class and
-become ordinary instances when the trace is over.
+A shadow class is a subclass of the user's class, of the same layout, with clones of its methods. A shadow instance is
+an instance of it that reads each attribute from the original when the trace reads it first. `isinstance`, properties,
+slots, dataclasses and `super()` work as on the original. Calls create ordinary instances in the place of those that the
+trace creates.
 
 Must not know: what overlays of attribute values are.
 """
@@ -82,7 +82,7 @@ class ShadowObjects:
         self._mirrored: dict[tuple[type, str], Any] = {}
         self._metaclasses: dict[type, type] = {}
 
-    # -- classes --------------------------------------------------------------------------------------------------------
+    # -- classes ------------------------------------------------------------------------------------------------------
 
     def has_shadow(self, cls: type) -> bool:
         """Whether instances of a class have shadows."""
@@ -100,7 +100,7 @@ class ShadowObjects:
             return self.classes[cls]
         if not self.has_shadow(cls):
             return self._overlays.remember(cls, cls, place)
-        base = native_base(cls)
+        base: Any = native_base(cls)
         namespace: dict[str, Any] = {
             "__slots__": (), "__is_shadow__": True, "__module__": cls.__module__, "__qualname__": cls.__qualname__,
             "__doc__": cls.__doc__, **OVERLAY_METHODS.get(base, {}),
@@ -171,7 +171,7 @@ class ShadowObjects:
 
         for name, method in zip(_OWN_METHODS, (__getattribute__, __delattr__, __reduce_ex__), strict=True):
             type.__setattr__(shadow, name, method)
-        if cls.__hash__ is object.__hash__ and cls.__eq__ is object.__eq__:
+        if all(getattr(cls, name) is getattr(object, name) for name in ("__hash__", "__eq__")):
             type.__setattr__(shadow, "__hash__", lambda self: object.__hash__(objects.users_object(self)))
             type.__setattr__(
                 shadow, "__eq__",
@@ -193,8 +193,9 @@ class ShadowObjects:
             function = kept.__func__
             return type(kept)(clone(function, place)) if isinstance(function, FunctionType) else kept
         if type(kept) is property:
-            parts = (kept.fget, kept.fset, kept.fdel)
-            return property(*(clone(f, place) if isinstance(f, FunctionType) else f for f in parts), doc=kept.__doc__)
+            parts: Any = (kept.fget, kept.fset, kept.fdel)
+            parts = [clone(f, place) if isinstance(f, FunctionType) else f for f in parts]
+            return property(parts[0], parts[1], parts[2], kept.__doc__)
         if type(kept) is functools.cached_property and isinstance(kept.func, FunctionType):
             cached: Any = functools.cached_property(clone(kept.func, place))
             cached.attrname = name
@@ -243,7 +244,7 @@ class ShadowObjects:
             type.__setattr__(shadow, name, value)
             self.loaded[cls][name] = self._mirrored[cls, name] = value
 
-    # -- instances ------------------------------------------------------------------------------------------------------
+    # -- instances ----------------------------------------------------------------------------------------------------
 
     def instance(self, original: Any, place: Place) -> Any:
         """Returns the shadow of an instance."""

@@ -28,13 +28,12 @@ _MISSING = object()
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Change:
-    """One difference. kind, target, key: as of a Write. value: what the overlay holds now. before: the original."""
+    """One difference. kind, target, key: as of a Write. value: what the overlay holds now."""
 
     kind: str
     target: Place
     key: Any
     value: Any
-    before: Any = _MISSING
 
     @property
     def path(self) -> str:
@@ -69,9 +68,8 @@ class ArgumentContainer:
 
 def contents_of(value: Any) -> Any:
     """Returns a copy of the contents of a container, or the fields of a dataclass by name."""
-    for base in CONTAINERS:
-        if type(value) is base:
-            return dict(value) if isinstance(value, dict) else list(value)
+    if type(value) in CONTAINERS:
+        return dict(value) if isinstance(value, dict) else [*value]
     names = pytrees.field_names(type(value)) or ()
     return {name: getattr(value, name) for name in names}
 
@@ -127,12 +125,12 @@ def changes_of(overlays: Overlays, containers: Sequence[ArgumentContainer]) -> l
     for view in overlays.scopes.views.values():
         target = Place("globals()", routes.to(view.table), view.table)
         bound, deleted = view.changes()
-        changes += [Change("plain entry", target, k, v, view.table.get(k, _MISSING)) for k, v in bound.items()]
+        changes += [Change("plain entry", target, k, v) for k, v in bound.items()]
         changes += [Change("no entry", target, name, None) for name in deleted]
     for cell in overlays.functions.cells.values():
         if cell.contents is not cell.loaded and cell.contents is not EMPTY:
             target = Place(cell.name, routes.to(cell.original), cell.original)
-            changes.append(Change("cell", target, None, cell.contents, cell.place.value))
+            changes.append(Change("cell", target, None, cell.contents))
     for function, twin, loaded in overlays.functions.attributes():
         target = Place(function.__qualname__, routes.to(function), function)
         changes += _of_table("plain attribute", target, loaded, twin.__dict__)
@@ -159,12 +157,19 @@ def _of_instance(record: ShadowInstance) -> Iterator[Change]:
         except AttributeError:
             continue
     cls = type(record.original)
-    kind = "plain attribute" if cls.__setattr__ is object.__setattr__ else "attribute"
+    slots = dict(slots_of(cls))
+    kind = "plain attribute" if _owner_of(cls, "__setattr__") is object else "attribute"
     for change in _of_table(kind, record.place, record.loaded, now):
-        if change.kind == "plain attribute" and hasattr(getattr(cls, change.key, None), "__set__"):
-            change.kind = "attribute" if change.key in dict(slots_of(cls)) else "plain attribute"
-        change.before = native_dict(record.original).get(change.key, getattr(record.original, change.key, _MISSING))
+        owner = _owner_of(cls, change.key)
+        if owner is not None and change.key not in slots and hasattr(type(vars(owner)[change.key]), "__set__"):
+            # A property has this name: the value stands beside it, in the attributes of the object itself.
+            change.target = record.place.attribute("__dict__", native_dict(record.original))
+            change.kind = "no entry" if change.kind == "no attribute" else "plain entry"
         yield change
+
+
+def _owner_of(cls: type, name: str) -> Any:
+    return next((owner for owner in cls.__mro__ if name in vars(owner)), None)
 
 
 def _of_class(cls: type, shadow: type, loaded: Mapping[str, Any], overlays: Overlays) -> Iterator[Change]:
@@ -172,8 +177,12 @@ def _of_class(cls: type, shadow: type, loaded: Mapping[str, Any], overlays: Over
     target = Place(cls.__qualname__, routes.to(cls), cls)
     initial = overlays.objects.initial[cls]
     for name, value in vars(shadow).items():
-        if not is_special(name) and value is not loaded.get(name, _MISSING) and value is not initial.get(name, _MISSING):
-            yield Change("class attribute", target, name, value, getattr(cls, name, _MISSING))
+        if (
+            not is_special(name)
+            and value is not loaded.get(name, _MISSING)
+            and value is not initial.get(name, _MISSING)
+        ):
+            yield Change("class attribute", target, name, value)
     for name in loaded:
         if name not in vars(shadow):
             yield Change("no class attribute", target, name, None)
@@ -182,7 +191,7 @@ def _of_class(cls: type, shadow: type, loaded: Mapping[str, Any], overlays: Over
 def _of_argument(container: ArgumentContainer) -> Iterator[Change]:
     """Yields the changes of a container among the arguments."""
     before, place, received = container.before, container.place, container.received
-    now = {k: v for k, v in native_dict(received).items()} if not isinstance(received, tuple(CONTAINERS)) else None
+    now = dict(native_dict(received)) if not isinstance(received, tuple(CONTAINERS)) else None
     if now is not None:
         for name, slot in slots_of(type(received)):
             try:
@@ -225,7 +234,7 @@ def _of_list(
         return
     for k, (value, old) in enumerate(zip(now, expected, strict=False)):
         if value is not old:
-            yield Change("entry", place, k, value, before[k])
+            yield Change("entry", place, k, value)
     for value in now[len(before) :]:
         yield Change("append", place, None, value)
 
@@ -234,7 +243,7 @@ def _of_dict(
     place: Place, before: Mapping[Any, Any], loaded: Mapping[Any, Any], overlay: Any, base: Any
 ) -> Iterator[Change]:
     now = dict(dict.items(overlay)) if base is not list else {}
-    order = [key for key in base.__iter__(overlay)]
+    order = list(base.__iter__(overlay))
     kept = [key for key in before if key in now]
     if order[: len(kept)] != kept:
         yield Change("contents", place, None, {key: now[key] for key in order})
@@ -242,7 +251,7 @@ def _of_dict(
     yield from (Change("no entry", place, key, None) for key in before if key not in now)
     for key in order:
         if key not in before or now[key] is not loaded.get(key, before[key]):
-            yield Change("entry", place, key, now[key], before.get(key, _MISSING))
+            yield Change("entry", place, key, now[key])
 
 
 def _refuse_shared_arguments(containers: Sequence[ArgumentContainer], changes: Sequence[Change]) -> None:
