@@ -19,16 +19,11 @@ import numpy as np
 from tracefuse import pytrees
 from tracefuse.compiler.executable import Executable
 from tracefuse.compiler.plan_cache import PlanCache
-from tracefuse.errors import InternalError
 from tracefuse.frontend.calls.call import CallArguments
+from tracefuse.frontend.calls.leaf_texts import LeafTexts
 from tracefuse.frontend.calls.trace_entry import Entry, finish_call
 from tracefuse.frontend.tracer.captures import is_equal
-from tracefuse.frontend.tracer.result_leaves import (
-    ArgumentLeaf,
-    ConstantLeaf,
-    OutputLeaf,
-    ResultLeaf,
-)
+from tracefuse.frontend.tracer.result_leaves import OutputLeaf
 from tracefuse.frontend.tracer.routes import CHANGED, CallRoots, Route
 from tracefuse.frontend.tracing import Captured
 from tracefuse.generated_code import compile_function
@@ -154,12 +149,13 @@ class _Writer:
             self.names["attempt"], more = executable.plans.attempt, ""
         else:
             self.names["attempt"], more = executable.plans.attempt_into, f", {self._name('use', self.use)}"
+        after = [f"    {line}" for line in self._result(leaves, arguments)]
         before = (f"        {line}" for line in self.lines or ["pass"])
         lines = [
             "def call(args, kwargs, bound, out):", "    try:", *before,
             "    except CHANGED:", "        return NOT_APPLICABLE",
             f"    arguments = {_tuple(arguments)}", f"    r = attempt(arguments{more})",
-            "    if r is None:", "        return NOT_APPLICABLE", f"    return {self._result(leaves)}", "",
+            "    if r is None:", "        return NOT_APPLICABLE", *after, "",
         ]  # fmt: skip
         return "\n".join(lines)
 
@@ -278,19 +274,25 @@ class _Writer:
         self.lines.append(f"{variable} = {texts[step.kind]}")
         return variable
 
+    def _facts(self, arguments: Sequence[str]) -> dict[int, str]:
+        """The texts of the extents and scalars of the call, by id."""
+        fusion = self.entry.trace.fusion
+        by_value = dict(zip(fusion.inputs, arguments, strict=False))
+        facts = {key: f"{by_value[value]}.shape[{axis}]" for key, value, axis in fusion.axis_ids()}
+        return facts | {number: by_value[number] for number in fusion.scalar_inputs}
+
     def _guards(self, call: CallArguments, arguments: Sequence[str]) -> None:
         """Guards on scalars and sizes, skipped for values that passed before."""
         trace, fusion = self.entry.trace, self.entry.trace.fusion
         if not trace.scalar_guards:
             return
         by_value = dict(zip(fusion.inputs, arguments, strict=False))
-        facts = {key: f"{by_value[value]}.shape[{axis}]" for key, value, axis in fusion.axis_ids()}
+        facts = self._facts(arguments)
         signs: list[str] = []
         for number, origin in zip(fusion.inputs, trace.sources, strict=True):
             if number in fusion.scalar_inputs:
                 kind = type(call.leaves[origin].value) if origin >= 0 else _item_type(trace.captured[-origin - 1].key)
                 self._unless(f"type({by_value[number]}) is {self._name('t', kind)}")
-                facts[number] = by_value[number]
                 # Zeros are equal, whatever their sign.
                 parts = [".real", ".imag"] if kind is complex else [""] if kind is float else []
                 signs += [f"copysign(1.0, {by_value[number]}{part})" for part in parts]
@@ -305,47 +307,20 @@ class _Writer:
 
     # -- results -----------------------------------------------------------------------------------------------------
 
-    def _result(self, leaves: Sequence[str]) -> str:
-        """The expression of the result; `r` holds the outputs."""
+    def _result(self, leaves: Sequence[str], arguments: Sequence[str]) -> list[str]:
+        """The statements after the run, which write the state back and return the result; `r` holds the outputs."""
         if self.entry.single:
-            return "r[0]"
-        trace = self.entry.trace
-        is_plain = all(isinstance(leaf, OutputLeaf | ArgumentLeaf | ConstantLeaf) for leaf in trace.results)
-        if trace.writes or not is_plain or not _is_of_plain_nodes(trace.structure):
-            return f"finish_call(entry, {_tuple(leaves)}, arguments, r, CallRoots(bound, args, kwargs))"
-        texts = [self._result_leaf(result, leaves) for result in trace.results]
-        return self._built(pytrees.unflatten(trace.structure, range(len(texts))), texts)
-
-    def _result_leaf(self, result: ResultLeaf, leaves: Sequence[str]) -> str:
-        """The expression of a leaf of the result that depends on no size or scalar."""
-        match result:
-            case OutputLeaf(position):
-                return f"r[{position}]"
-            case ArgumentLeaf(position):
-                return leaves[position]
-            case ConstantLeaf(value):
-                return self._name("s", value)
-        raise InternalError(f"a fast path cannot compute {result}")
-
-    def _built(self, tree: Any, texts: Sequence[str]) -> str:
-        """The expression of a pytree whose leaves are positions in `texts`."""
-        if isinstance(tree, int):
-            return texts[tree]
-        if isinstance(tree, dict):
-            items = (f"{self._name('k', key)}: {self._built(child, texts)}" for key, child in tree.items())
-            return f"{{{', '.join(items)}}}"
-        children = [self._built(child, texts) for child in tree]
-        return _tuple(children) if isinstance(tree, tuple) else f"[{', '.join(children)}]"
+            return ["return r[0]"]
+        texts = LeafTexts(self.entry.trace, self._name, self._read, leaves, self._facts(arguments))
+        if not texts.are_possible():
+            return [f"return finish_call(entry, {_tuple(leaves)}, arguments, r, CallRoots(bound, args, kwargs))"]
+        result, writes = texts.result(), texts.writes()
+        return [f"result = {result}", *writes, "return result"] if writes else [f"return {result}"]
 
 
 def _item_type(kind: type) -> type:
     """The class of Python numbers that a fusion receives for a number of a class."""
     return type(kind().item()) if issubclass(kind, np.generic) else kind
-
-
-def _is_of_plain_nodes(node: Any) -> bool:
-    """Whether every node of a pytree is a dict, a list or a tuple."""
-    return node.is_leaf() or (node.type in (dict, list, tuple) and all(map(_is_of_plain_nodes, node.children())))
 
 
 def _tuple(texts: Sequence[str]) -> str:

@@ -121,13 +121,13 @@ def are_apart(group: Sequence[Place], roots: CallRoots) -> bool:
 def fits(capture: Captured, array: Any) -> bool:
     """Whether `array`, now in the place of a captured one, has the type and rank that the trace assumed."""
     if capture.scalar:
-        is_exact: bool = type(array) is capture.key
-        return is_exact and (capture.key is not int or array in _INT64)
+        is_exact: Any = type(array) is capture.key
+        return bool(is_exact and (capture.key is not int or array in _INT64))
     if array is capture.array:
         return True
     if arrays.kind_of(array) is None:
         return False
-    return array_key(array, arrays.dtype_of_argument(array, capture.path)) == capture.key
+    return bool(array_key(array, arrays.dtype_of_argument(array, capture.path)) == capture.key)
 
 
 def run_with_prints(entry: Entry, arguments: Sequence[Any], buffers: Sequence[Any] | None) -> list[Any]:

@@ -121,8 +121,9 @@ class Overlays:
         cls: Any = OVERLAY_BASES.get(type(value), type(value))
         if isinstance(value, tuple):
             return tuple.__new__(cls, map(self.plain, value))
-        if isinstance(value, dict) and native_base(cls) is cls:
-            copy: Any = cls.__new__(cls)
+        base: Any = native_base(cls)
+        if isinstance(value, dict) and base is cls:
+            copy: Any = base.__new__(base)
             if isinstance(value, defaultdict):
                 copy.default_factory = value.default_factory
             copy.update((key, self.plain(entry)) for key, entry in value.items())

@@ -287,7 +287,7 @@ def numbers_changed(changes: Sequence[Change], overlays: Overlays) -> frozenset[
 
 def apart(changes: Sequence[Change], overlays: Overlays) -> tuple[tuple[Place, ...], ...]:
     """Returns groups of places that must lead to different objects: those of the type of an object that is changed."""
-    changed = {type(change.target.value) for change in changes if change.target.route.before is not None}
+    changed = {type(change.target.value) for change in changes if change.target.route.kind != "object"}
     groups: dict[type, list[Place]] = {}
     for original, place in overlays.originals():
         if type(original) in changed:
