@@ -119,15 +119,21 @@ def test_a_leaked_tracer_says_so() -> None:
     queue: SimpleQueue[Any] = SimpleQueue()  # a class written in C: the trace sees the real object
 
     def f(x: Any) -> Any:
-        queue.put(x)
+        queue.put(x * 3)
         return x * 2
 
-    fuse(target="reference")(f)(A)
-    leaked = [queue.get()]
+    fused = fuse(target="reference")(f)
+    with pytest.raises(
+        tracefuse.TraceError,
+        match=r"^a traced value is left in a SimpleQueue, .* \(test_trace.py:\d+\)\n  hint: keep it",
+    ):
+        fused(A)
+    assert fused.cache_info().traces == 0
+    leaked = queue.get()
     with pytest.raises(tracefuse.TraceError) as error:
-        leaked[0] + 1
+        leaked + 1
     assert str(error.value).startswith("a traced value of f is used after its trace ended (test_trace.py:")
-    assert repr(leaked[0]) == "tracer v0 (its trace has ended)"
+    assert repr(leaked) == "tracer v1 (its trace has ended)"
 
 
 def test_the_representation_shows_type_and_line() -> None:

@@ -21,7 +21,7 @@ from tracefuse.errors import TraceError, TracefuseError
 from tracefuse.frontend.numpy_api import replacements
 from tracefuse.frontend.numpy_api.creation import recording_twins
 from tracefuse.frontend.traced_array import Tracer
-from tracefuse.frontend.tracer import captures, routes, state_writes, traced_ops
+from tracefuse.frontend.tracer import captures, routes, state_writes, survivors, traced_ops
 from tracefuse.frontend.tracer.assumptions import ScalarGuard
 from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.code_names import CodeNames
@@ -159,9 +159,12 @@ def trace(
     while True:
         attempt = _Attempt(function, leaves, roots, device, numbers)
         traced = attempt.run(rebuild, dynamic, same)
-        if traced is not None:
-            return traced
         numbers |= attempt.changed_numbers
+        names = attempt.recorder.names
+        attempt.forget()
+        if traced is not None:
+            survivors.check(names)
+            return traced
 
 
 class _Attempt:
@@ -202,6 +205,11 @@ class _Attempt:
             current.set(outside)
             recorder.alive = False
             self.overlays.end()
+
+    def forget(self) -> None:
+        """Drops every traced value that the run itself holds."""
+        self.overlays.forget()
+        self.recorder.forget()
 
     def _call(
         self, positional: Sequence[Any], keywords: dict[str, Any]

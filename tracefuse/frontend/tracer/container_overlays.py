@@ -354,7 +354,14 @@ class ContainerOverlays:
             record.read_keys()
         _RECORDS[id(overlay)] = record
 
-    def forget(self) -> None:
+    def end(self) -> None:
         """Ends the overlays: from now on they are ordinary containers."""
         for record in self.records:
             _RECORDS.pop(id(record.overlay), None)
+
+    def forget(self) -> None:
+        """Empties the overlays."""
+        for record in self.records:
+            record.base.clear(record.overlay)
+            record.loaded.clear()
+        self.records.clear()

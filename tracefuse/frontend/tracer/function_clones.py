@@ -110,6 +110,15 @@ class FunctionClones:
             known.place = Place(known.name, known.place.route, contents, line)
             known.loaded = known.overlay.cell_contents = self._overlays.read(contents, known.place)
 
+    def forget(self) -> None:
+        """Empties the cells and defaults of the clones."""
+        for cell in self.cells.values():
+            cell.loaded = cell.overlay.cell_contents = None
+        for twin in self._clones.values():
+            twin.__defaults__, twin.__kwdefaults__ = None, None
+            twin.__dict__.clear()
+        self._attributes.clear()
+
     def attributes(self) -> list[tuple[FunctionType, FunctionType, dict[str, Any]]]:
         """Returns each function with attributes, its clone, and the attributes as they were read."""
         return self._attributes

@@ -165,7 +165,16 @@ class Overlays:
 
     def end(self) -> None:
         """Ends the trace: overlays follow their originals no longer."""
+        self.containers.end()
+
+    def forget(self) -> None:
+        """Drops every traced value that an overlay holds."""
+        self.scopes.forget()
+        self.functions.forget()
+        self.objects.forget()
         self.containers.forget()
+        self._known.clear()
+        self._originals.clear()
 
     # -- overlays by kind ---------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ Must not know: NumPy's functions and their signatures, pytrees, fused functions.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -91,6 +92,8 @@ class Recorder(Assumptions):
         self.device: int | None = None
         self.is_placed = False
         self.alive = True
+        # Every traced value of the trace.
+        self.names: list[weakref.ref[Traced]] = []
         self._scalars: dict[Extent, int] = {}
         self._axes = 0
 
@@ -420,6 +423,15 @@ class Recorder(Assumptions):
     def rename(self, number: int, name: str) -> None:
         """Sets the name of a value for messages and listings."""
         self.builder.values[number] = replace(self.builder.values[number], name=name)
+
+    def forget(self) -> None:
+        """Drops the traced values that a finished trace holds."""
+        self.captures.clear()
+        self._captured.clear()
+        self._waiting.clear()
+        self.updated.clear()
+        self.prints.clear()
+        self.builder.named = ()
 
     def build(self) -> Fusion:
         """Returns the recorded fusion; nothing can be recorded afterwards."""

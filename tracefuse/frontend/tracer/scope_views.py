@@ -185,6 +185,12 @@ class ScopeViews:
             self.views[id(table)] = GlobalsView(self._overlays, table)
         return self.views[id(table)]
 
+    def forget(self) -> None:
+        """Empties the views."""
+        for view in self.views.values():
+            view.loaded.clear()
+            dict.clear(view)
+
     def module(self, module: ModuleType, place: Place) -> Any:
         """Returns what a clone sees in place of a module."""
         known = self._overlays.original_overlay(module)

@@ -325,6 +325,20 @@ class ShadowObjects:
         for name in (*own, *(name for name, _ in slots_of(type(record.original)))):
             self.load(record.overlay, name)
 
+    def forget(self) -> None:
+        """Empties the shadow instances and the shadow classes."""
+        for record in self.instances.values():
+            native_dict(record.overlay).clear()
+            record.loaded.clear()
+            for _, slot in slots_of(type(record.original)):
+                if self.slot_contents(record.overlay, slot) is not ABSENT:
+                    slot.__delete__(record.overlay)
+        for cls, shadow in self.classes.items():
+            for name in [name for name in vars(shadow) if name not in self.initial[cls]]:
+                type.__delattr__(shadow, name)
+            self.loaded[cls].clear()
+        self._mirrored.clear()
+
     def super_twin(self, *arguments: Any) -> Any:
         """Stands for `super` in clones."""
         if arguments:

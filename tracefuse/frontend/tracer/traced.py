@@ -9,6 +9,7 @@ Must not know: how operations are recorded, NumPy's functions.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -78,6 +79,7 @@ class Traced:
         self.memory: Memory | None = None
         self.strides: Shape | None = None
         self._version = 0
+        recorder.names.append(weakref.ref(self))
 
     @property
     def number(self) -> int:
