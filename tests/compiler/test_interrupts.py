@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from soak_interrupts import end_one, storm
+from tracefuse.frontend.tracer.write_protection import WriteProtection
 
 import tracefuse
 from tracefuse import config, dtypes, fuse, rules
@@ -25,7 +26,6 @@ from tracefuse.errors import CompileError
 from tracefuse.frontend.tracer import write_protection
 from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.routes import Route
-from tracefuse.frontend.tracer.write_protection import WriteProtection
 from tracefuse.kernel import interrupt_shield
 from tracefuse.kernel.cache.memory_cache import KernelCache
 from tracefuse.kernel.interrupt_shield import shielded, shielded_map

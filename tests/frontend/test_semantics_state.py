@@ -78,7 +78,7 @@ def test_defaults_that_the_caller_does_not_pass_are_no_arguments() -> None:
     np.testing.assert_array_equal(f(A, 3.0), A * 3 + 1)
     np.testing.assert_array_equal(f(A, 4.0), A * 4 + 1)
     assert kinds[0] == (float, int)
-    assert [kind[1] for kind in kinds] == [int, int]
+    assert [kind[1] for kind in kinds] == [int, int, int]
     assert traces(f) == 2
 
 

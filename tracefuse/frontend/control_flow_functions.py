@@ -14,10 +14,8 @@ import numpy as np
 
 from tracefuse import pytrees, source
 from tracefuse.errors import ShapeError, TraceError, shown
-from tracefuse.frontend.numpy_api.creation import recording
 from tracefuse.frontend.recorded_control_flow import RecordedCount, is_on_host, record_cond, record_while
 from tracefuse.frontend.tracer.carried_types import is_value
-from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
@@ -55,8 +53,7 @@ def fori_loop(
         recorder.check_alive()
         if is_on_host(recorder, lower) and is_on_host(recorder, upper):
             record = RecordedCount(recorder, "fori_loop", "body_fun", init_val, "init_val")
-            clone = recording(body_fun, CodeNames())
-            return record.run(lambda k, value, slices: (clone(k, value), ()), lower, upper)[0]
+            return record.run(lambda k, value, slices: (body_fun(k, value), ()), lower, upper)[0]
         return record_while(
             recorder, lambda c: c[0] < upper, lambda c: (c[0] + 1, body_fun(*c)), (lower, init_val), "fori_loop"
         )[1]
@@ -86,10 +83,9 @@ def scan(
         return _scan_plainly(f, init, leaves, structure, length, reverse)
     recorder.check_alive()
     record = RecordedCount(recorder, "scan", "f", init, "init", leaves, reverse)
-    clone = recording(f, CodeNames())
 
     def step(_: Any, value: Any, slices: Sequence[Any]) -> tuple[Any, Any]:
-        result = clone(value, pytrees.unflatten(structure, slices))
+        result = f(value, pytrees.unflatten(structure, slices))
         _check_pair(result)
         return result[0], result[1]
 

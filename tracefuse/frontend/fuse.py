@@ -35,15 +35,13 @@ from tracefuse.frontend.calls.retraces import explain_new_key, explain_retrace, 
 from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves, store_updated_numbers
 from tracefuse.frontend.calls.trace_entry import (
     Entry,
-    assemble_result,
+    finish_call,
     match_arguments,
     output_buffer_use,
     run_with_prints,
 )
 from tracefuse.frontend.inspection import Inspected
-from tracefuse.frontend.numpy_api.creation import recording
 from tracefuse.frontend.trace_cache import TraceCache
-from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.recorder import current
 from tracefuse.frontend.tracer.result_leaves import OutputLeaf
 from tracefuse.frontend.tracing import not_a_function, trace
@@ -145,17 +143,20 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             args, bound, is_bound = args[1:], args[0], True
         options = config.resolve(self._options)
         if options.eager or current.get() is not None:  # an enclosing trace records the ops
-            function = self._function if current.get() is None else recording(self._function, CodeNames())
-            result = function(*((bound, *args) if is_bound else args), **kwargs)
+            function, owner = self._function, bound
+            recorder = current.get()
+            if recorder is not None and recorder.overlays is not None:
+                function, owner = recorder.overlays.of_inner(self._function, self.__qualname__, bound)
+            result = function(*((owner, *args) if is_bound else args), **kwargs)
             return result if out is None else write_into(out, result)
         call = self._signature.flatten_call(args, kwargs, bound, is_bound)
         if DONORS:
             check_not_donated((leaf.value, leaf.path) for leaf in call.leaves)
-        answered = self._follow_tree(call, options, bound) if out is None else None
+        answered = self._follow_tree(call, options) if out is None else None
         if answered is not None:
             return finish(*answered, call)
         tree = self._tree(call, options) if out is None else None
-        entry, arguments = self._find_entry(call, options, bound, tree)
+        entry, arguments = self._find_entry(call, options, tree)
         if entry.values is not None:
             return finish(entry, entry.values, call)
         buffers = None if out is None else output_buffers(entry.trace.structure, entry.trace.results, out)
@@ -178,7 +179,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         """An empty tree for calls like this one."""
         return QuestionTree(StageCompiler(lambda fusion: self._compile(fusion, options, call.device)), call.kind)
 
-    def _follow_tree(self, call: CallArguments, options: Options, bound: Any) -> tuple[Entry, Environment] | None:
+    def _follow_tree(self, call: CallArguments, options: Options) -> tuple[Entry, Environment] | None:
         """Runs a call of a function that asks questions about computed values; returns its last stage and its values.
 
         None if it is not known to ask any.
@@ -187,15 +188,15 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         tree = self._cache.trees.get(key)
         if tree is None:
             return None
-        progress = tree.follow(call, bound)
+        progress = tree.follow(call)
         if progress.entry is not None:
             self._cache.hits += 1
             return progress.entry, progress.environment
         with self._cache.lock:
-            return self._trace(call, options, bound, {}, Discovery(tree, progress, call, bound)), progress.environment
+            return self._trace(call, options, {}, Discovery(tree, progress, call)), progress.environment
 
     def _find_entry(
-        self, call: CallArguments, options: Options, bound: Any, tree: QuestionTree | None = None
+        self, call: CallArguments, options: Options, tree: QuestionTree | None = None
     ) -> tuple[Entry, list[Any]]:
         """The entry whose guards hold, traced now if there is none, and the arguments of its fusion.
 
@@ -203,47 +204,43 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         `values`, and is in the tree.
         """
         with self._cache.lock:
-            entry, arguments = self._find_or_trace(call, options, bound, {}, tree)
+            entry, arguments = self._find_or_trace(call, options, {}, tree)
             if entry.values is not None:
                 return entry, arguments
             if entry.trace.fusion.aliases:
                 same = find_shared_leaves(entry.trace, entry.array_device, arguments)
                 if same:
-                    entry, arguments = self._find_or_trace(call, options, bound, same)
+                    entry, arguments = self._find_or_trace(call, options, same)
             check_no_overlap(entry.trace, entry.array_device, arguments, call.leaves)
             return entry, arguments
 
     def _find_or_trace(
-        self, call: CallArguments, options: Options, bound: Any, same: Mapping[int, int],
+        self, call: CallArguments, options: Options, same: Mapping[int, int],
         tree: QuestionTree | None = None,
     ) -> tuple[Entry, list[Any]]:  # fmt: skip
         """See `_find_entry`. same: maps each leaf that shares the memory of an earlier, updated leaf to that leaf."""
         key = (options, (call.key, *same.items()))
         entries = self._cache.entries(key)
         for entry in entries:
-            arguments = match_arguments(entry, call, bound)
+            arguments = match_arguments(entry, call)
             if arguments is not None:
                 self._cache.hits += 1
                 return entry, arguments
-        cause = (
-            explain_retrace(entries, call, bound)
-            if entries
-            else explain_new_key(self._cache.entries_with(options), call)
-        )
+        cause = explain_retrace(entries, call) if entries else explain_new_key(self._cache.entries_with(options), call)
         if cause is not None:
             say(options, 1, lambda: str(cause))
         for _ in range(MOST_ATTEMPTS):
-            discovery = None if tree is None else Discovery.at_start(tree, call, bound)
-            entry = self._trace(call, options, bound, same, discovery)
+            discovery = None if tree is None else Discovery.at_start(tree, call)
+            entry = self._trace(call, options, same, discovery)
             entry.cause = cause
             if tree is not None and entry.values is not None:
                 self._cache.trees[key] = tree
                 return entry, []
-            arguments = match_arguments(entry, call, bound)
+            arguments = match_arguments(entry, call)
             if arguments is not None:
                 break
         else:
-            raise unstable_state(self.__qualname__, entry, call, bound)
+            raise unstable_state(self.__qualname__, entry, call)
         entry.before = entry.trace.facts(arguments)
         self._cache.add(key, entry)
         if cause is not None:
@@ -251,7 +248,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         return entry, arguments
 
     def _trace(
-        self, call: CallArguments, options: Options, bound: Any, same: Mapping[int, int],
+        self, call: CallArguments, options: Options, same: Mapping[int, int],
         discovery: Discovery | None = None,
     ) -> Entry:  # fmt: skip
         start = time.perf_counter()
@@ -259,7 +256,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             self._function,
             call.leaves,
             call.rebuild,
-            bound,
+            call.roots,
             dynamic=options.dynamic,
             device=call.device,
             same=same,
@@ -268,13 +265,13 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         if options.debug:
             say_trace(options, self.__qualname__, call.leaves, time.perf_counter() - start)
         named = [(leaf.value, leaf.path) for leaf in call.leaves if leaf.is_array]
-        named += [(capture.array, capture.path) for capture in traced.captured]
+        named += [(capture.array, capture.path) for capture in traced.captured if not capture.scalar]
         kind, device = arrays.place_of(named)
         if not named and traced.device is not None:
             kind, device = "cupy", traced.device
         if traced.fusion.aliases:
             arrays.check_can_change(kind, "in-place change of an argument")
-        single = traced.structure.num_nodes == 1 and traced.results == (OutputLeaf(0),)
+        single = traced.structure.num_nodes == 1 and traced.results == (OutputLeaf(0),) and not traced.writes
         if discovery is not None and discovery.stages:
             return discovery.complete(Entry(traced, None, None, single, kind, device, keys_of(call)))
         facts = (*traced.guards, *traced.never_one())
@@ -298,6 +295,8 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         self, entry: Entry, arguments: list[Any], call: CallArguments, buffers: list[Any] | None, use: OutputBufferUse
     ) -> Any:  # fmt: skip
         native_buffers = None
+        if buffers is not None:
+            buffers = [*buffers, *[None] * (entry.trace.output_count - len(buffers))]
         if buffers is not None and entry.executable is not None:
             arrays.check_can_change(entry.kind, "out=")
             enter = arrays.entering(entry.kind)
@@ -316,22 +315,22 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             outputs = [out if buffer is None else buffer for out, buffer in zip(outputs, buffers, strict=True)]
         if entry.single:
             return outputs[0]
-        return assemble_result(entry, [leaf.value for leaf in call.leaves], arguments, outputs)
+        return finish_call(entry, [leaf.value for leaf in call.leaves], arguments, outputs, call.roots)
 
     # -- inspection ----------------------------------------------------------------------------------------------------
 
-    def _inspected_call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[CallArguments, Any]:
+    def _inspected_call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> CallArguments:
         is_bound = bool(args) and owns(self, args[0])
         bound = args[0] if is_bound else None
-        return self._signature.flatten_call(args[1:] if is_bound else args, kwargs, bound, is_bound), bound
+        return self._signature.flatten_call(args[1:] if is_bound else args, kwargs, bound, is_bound)
 
     def _tree_for_inspection(self, args: Sequence[Any], kwargs: dict[str, Any]) -> QuestionTree | None:
-        call, _ = self._inspected_call(args, kwargs)
+        call = self._inspected_call(args, kwargs)
         return self._cache.trees.get((config.resolve(self._options), (call.key,)))
 
     def _entry_for_inspection(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
-        call, bound = self._inspected_call(args, kwargs)
-        return self._find_entry(call, config.resolve(self._options), bound)
+        call = self._inspected_call(args, kwargs)
+        return self._find_entry(call, config.resolve(self._options))
 
     def _place(self, entry: Entry) -> PlacedFusion:
         executable = entry.executable

@@ -13,7 +13,6 @@ from typing import Any
 from tracefuse import pytrees, source
 from tracefuse.dtypes import bool_, int64
 from tracefuse.errors import ShapeError, TraceError, shown
-from tracefuse.frontend.numpy_api.creation import recording
 from tracefuse.frontend.tracer import traced_ops
 from tracefuse.frontend.tracer.carried_types import (
     LeafType,
@@ -26,17 +25,12 @@ from tracefuse.frontend.tracer.carried_types import (
     require_same_structure,
     type_of,
 )
-from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.cut_fusions import CutFusion
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.sub_recording import SubRecording, operands_of, record_op
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ir.fusion import Literal
 from tracefuse.ops.loop_ops import branch, counted_loop, while_loop
-
-
-def _call(function: Callable[..., Any], *arguments: Any) -> Any:
-    return recording(function, CodeNames())(*arguments)
 
 
 class _Carry:
@@ -138,7 +132,7 @@ def record_while(
     while results is None:
         with SubRecording(recorder, name) as body:
             inside = carry.placeholders(body)
-            results = carry.accept(_call(body_fun, carry.tree(inside)))
+            results = carry.accept(body_fun(carry.tree(inside)))
             if results is not None:
                 split = _Split.of(body.placeholders, results)
                 cut = body.cut(split.select(results))
@@ -159,7 +153,7 @@ def record_while(
 def _record_condition(recorder: Recorder, cond_fun: Callable[..., Any], carry: _Carry) -> tuple[CutFusion, list[int]]:
     """Returns the condition, and the numbers that stand for the carried values in it."""
     with SubRecording(recorder, carry.loop) as body:
-        answer = as_leaf(recorder, _call(cond_fun, carry.tree(carry.placeholders(body))))
+        answer = as_leaf(recorder, cond_fun(carry.tree(carry.placeholders(body))))
         if answer.extents:
             raise ShapeError(
                 f"{carry.loop}: cond_fun returns {type_of(answer).text(recorder)}, not one truth value",
@@ -304,7 +298,7 @@ def _record_branch(
 ) -> _RecordedBranch:
     """Records one branch. wanted: the types of its results, if they are known."""
     with SubRecording(recorder, "cond") as body:
-        objects, structure = pytrees.flatten(_call(function, *operands))
+        objects, structure = pytrees.flatten(function(*operands))
         values = [as_leaf(recorder, leaf) for leaf in objects if is_value(leaf)]
         types = [type_of(value) for value in values]
         if wanted is not None:

@@ -17,31 +17,24 @@ from tracefuse.dynamic.guards import Guard
 from tracefuse.dynamic.layouts import STRIDE_NAME
 from tracefuse.errors import TraceError, TracefuseError
 from tracefuse.frontend.numpy_api import replacements
-from tracefuse.frontend.numpy_api.creation import recording
+from tracefuse.frontend.numpy_api.creation import recording_twins
 from tracefuse.frontend.numpy_api.random_calls import RecordingGenerator, twin_of
 from tracefuse.frontend.traced_array import Tracer
-from tracefuse.frontend.tracer import captures, traced_ops
+from tracefuse.frontend.tracer import captures, routes, state_writes, survivors, traced_ops
 from tracefuse.frontend.tracer.assumptions import ScalarGuard
 from tracefuse.frontend.tracer.bypassed_arrays import BypassedArray, ContentsBefore, warn_of_cost
-from tracefuse.frontend.tracer.captures import Place, State
+from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.code_names import CodeNames
-from tracefuse.frontend.tracer.masked_elements import MaskedElements
+from tracefuse.frontend.tracer.outcome import Outcome
+from tracefuse.frontend.tracer.overlays import Overlays
 from tracefuse.frontend.tracer.printed_values import Print, printed
 from tracefuse.frontend.tracer.prologue import Prologue
 from tracefuse.frontend.tracer.questions import Answers
 from tracefuse.frontend.tracer.random_watch import RandomWatch
 from tracefuse.frontend.tracer.recorder import Recorder, current
-from tracefuse.frontend.tracer.result_leaves import (
-    ArgumentLeaf,
-    ConstantLeaf,
-    NumberLeaf,
-    OutputLeaf,
-    ResultLeaf,
-    SizeLeaf,
-)
-from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Memory, Traced
-from tracefuse.frontend.tracer.write_protection import WriteProtection
+from tracefuse.frontend.tracer.result_leaves import NewObject, ResultLeaf, Write
+from tracefuse.frontend.tracer.routes import CallRoots
+from tracefuse.frontend.tracer.traced import Memory
 from tracefuse.generated_code import compile_expression
 from tracefuse.ir.extents import Symbol, python_text
 from tracefuse.ir.fusion import Fusion
@@ -53,18 +46,22 @@ Rebuild: TypeAlias = Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]
 
 @dataclass(slots=True, eq=False)
 class Captured:
-    """A captured array. place: where calls read it; None: this object itself. key: the type and rank it must have."""
+    """A captured array or number. place: where calls read it; None: this object itself.
+
+    key: the type and rank that an array must have, the class of a number. scalar: whether it is a number.
+    """
 
     place: Place | None
     array: Any
-    key: tuple[Any, ...]
+    key: Any
+    scalar: bool = False
 
     @property
     def path(self) -> str:
         return self.place.path if self.place is not None else "a constant array"
 
-    def read(self, bound: Any) -> Any:
-        return self.array if self.place is None else self.place.read(bound)
+    def read(self, roots: CallRoots) -> Any:
+        return self.array if self.place is None else self.place.read(roots)
 
 
 @dataclass(slots=True, eq=False)
@@ -77,7 +74,10 @@ class Trace:
     contents. results: the origin of each leaf of the result. structure: the pytree of the result. device:
     the GPU of the arguments or of `device=`, or None. prints: the values that a call prints. sizes: extents and scalars
     of the traced call. pairs: places that must lead to the same object at every call. updated_numbers: the leaves of
-    0-d arrays that the function updates in place; the last outputs that are returned are their new values.
+    0-d arrays that the function updates in place; the last outputs that are returned are their new values. apart:
+    groups of places that must lead to different objects. writes: the changes of the state, in order. new_objects: what
+    each call creates for the result and for the state. output_count: the outputs that are for the result and for the
+    state.
     """
 
     fusion: Fusion
@@ -96,6 +96,10 @@ class Trace:
     prologue: Prologue | None = None
     bypassed: tuple[BypassedArray, ...] = ()
     updated_numbers: tuple[int, ...] = ()
+    apart: tuple[tuple[Place, ...], ...] = ()
+    writes: tuple[Write, ...] = ()
+    new_objects: tuple[NewObject, ...] = ()
+    output_count: int = 0
 
     def facts(self, arguments: Sequence[Any]) -> dict[int, Any]:
         """Extents and scalars of a call, for arguments in the order of the fusion's inputs."""
@@ -154,64 +158,133 @@ def trace(
     function: Callable[..., Any],
     leaves: Sequence[Leaf],
     rebuild: Rebuild,
-    bound: Any,
+    roots: CallRoots,
     *,
     dynamic: bool = True,
     device: int | None = None,
     same: Mapping[int, int] = MappingProxyType({}),
     answers: Answers | None = None,
 ) -> Trace:
-    """Calls `function` with tracers in place of arrays and records its operations.
+    """Calls a clone of `function` with tracers in place of arrays and records its operations.
 
-    rebuild: unflattens leaves into the arguments of the call. bound: the `self` of a bound method, or None. dynamic:
-    whether extents stay symbolic. device: the GPU of the array arguments, or None for the host. same: leaves that share
-    the tracer of an earlier leaf. answers: answers questions about computed values, which raise without it. Raises
-    TraceError for a generator or an async function, and any error of `function`.
+    rebuild: unflattens leaves into the arguments of the call. roots: the object that a method is bound to, and the
+    arguments. dynamic: whether extents stay symbolic. device: the GPU of the array arguments, or None for the host.
+    same: leaves that share the tracer of an earlier leaf. A function that changes numbers of its state runs a second
+    time, with these numbers as inputs. answers: answers questions about computed values, which raise without it, and
+    in a function that changes its state. Raises TraceError for a generator or an async function, and any error of
+    `function`.
     """
-    name = getattr(function, "__name__", type(function).__name__)
-    recorder = Recorder(Tracer, name)
-    recorder.answers = answers
-    recorder.device, recorder.is_placed = device, any(leaf.is_array for leaf in leaves)
-    names = CodeNames()
-    places_before = list(captures.places(function, bound, names))
-    before = ContentsBefore(places_before)
-    watch = RandomWatch(function, places_before, names)
-    inputs = _record_inputs(recorder, leaves, function, dynamic, same)
-    positional, keywords = rebuild(inputs.values)
-    protection = WriteProtection(places_before, _first_line(function))
-    recorder.captured_paths = protection.paths
-    outside = current.get()
-    try:
-        # Set inside the try and reset first in its finally, so that no interrupt leaves a recorder behind.
-        current.set(recorder)
-        generators = [place.value for place in places_before if isinstance(place.value, captures.GENERATORS)]
-        traced = recording(function, names, generators)
-        result = protection.run(lambda: _call_function(traced, positional, keywords, protection))
+    numbers: frozenset[Any] = frozenset()
+    while True:
+        attempt = _Attempt(function, leaves, roots, device, numbers, answers)
+        traced = attempt.run(rebuild, dynamic, same)
+        numbers |= attempt.changed_numbers
+        if traced is None and answers is not None and answers.stages:
+            answers = None
+        names = attempt.recorder.names
+        attempt.forget()
+        if traced is not None:
+            survivors.check(names)
+            return traced
+
+
+class _Attempt:
+    """One run of the clone of a function. changed_numbers: routes to numbers that should have been inputs."""
+
+    def __init__(
+        self, function: Callable[..., Any], leaves: Sequence[Leaf], roots: CallRoots, device: int | None,
+        numbers: frozenset[Any], answers: Answers | None,
+    ) -> None:  # fmt: skip
+        self.function, self.leaves, self.roots, self.answers = function, leaves, roots, answers
+        self.name = getattr(function, "__name__", type(function).__name__)
+        self.recorder = Recorder(Tracer, self.name)
+        self.recorder.answers = answers
+        self.recorder.device = device
+        self.recorder.is_placed = any(leaf.is_array for leaf in leaves)
+        names = CodeNames()
+        places = list(captures.places(function, roots.bound, names))
+        self.contents_before = ContentsBefore(places)
+        self.watch = RandomWatch(function, places, names)
+        generators = [place.value for place in places if isinstance(place.value, captures.GENERATORS)]
+        self.overlays = Overlays(self.recorder, *recording_twins(device, generators), names, numbers)
+        self.recorder.overlays = self.overlays
+        self.changed_numbers: frozenset[Any] = frozenset()
+
+    def run(self, rebuild: Rebuild, dynamic: bool, same: Mapping[int, int]) -> Trace | None:
+        """Returns the trace; None if numbers of the state have to be inputs of it."""
+        recorder = self.recorder
+        inputs = _record_inputs(recorder, self.leaves, self.function, dynamic, same)
+        outside = current.get()
+        try:
+            # Set inside the try and reset first in its finally, so that no interrupt leaves a recorder behind.
+            current.set(recorder)
+            containers, result = self._call(*rebuild(inputs.values))
+            changes = state_writes.changes_of(self.overlays, containers)
+            self.changed_numbers = state_writes.numbers_changed(changes, self.overlays) - self.overlays.numbers
+            if self.changed_numbers or (changes and self.answers is not None and self.answers.stages):
+                return None
+            traced = self._trace(inputs, changes, result)
+            self.watch.warn(recorder.makes_generators)
+            warn_of_cost(self.name, getattr(self.function, "__code__", None), traced.bypassed)
+            return traced
+        finally:
+            current.set(outside)
+            recorder.alive = False
+            self.overlays.end()
+
+    def forget(self) -> None:
+        """Drops every traced value that the run itself holds."""
+        self.overlays.forget()
+        self.recorder.forget()
+
+    def _call(
+        self, positional: Sequence[Any], keywords: dict[str, Any]
+    ) -> tuple[list[state_writes.ArgumentContainer], Any]:
+        """Calls the clone; returns the containers among its arguments, and its result."""
+        overlays, bound = self.overlays, self.roots.bound
+        first = len(positional) - len(self.roots.arguments)
+        names = pytrees.argument_names(self.function, len(positional))
+        containers = state_writes.argument_containers(
+            overlays, self.roots.arguments, self.roots.keywords, positional[first:], keywords, names[first:]
+        )
+        arguments = list(positional)
+        if first:
+            arguments[0] = overlays.read(bound, Place("self", routes.SELF, bound))
+        clone = overlays.read(self.function, Place(self.name, routes.to(self.function), self.function))
+        result = _call_function(clone, self.function, arguments, keywords)
         if inspect.isgenerator(result) or inspect.iscoroutine(result) or inspect.isasyncgen(result):
-            raise not_a_function(function, name)
-        result_leaves, structure = pytrees.flatten(result)
-        results = tuple(_record_result(recorder, leaf, inputs) for leaf in result_leaves)
-        updated_numbers = _update_arguments(recorder, inputs)
+            raise not_a_function(self.function, self.name)
+        return containers, result
+
+    def _trace(self, inputs: _Inputs, changes: Sequence[state_writes.Change], result: Any) -> Trace:
+        """Records the result and the changes of the state, and builds the fusion."""
+        recorder, overlays = self.recorder, self.overlays
+        outcome = Outcome(recorder, overlays, inputs.values)
+        new = {one for change in changes for one in outcome.containers_in(change.value)}
+        if new & outcome.containers_in(result):  # the result and the state share objects that each call creates
+            result_leaves, structure = [result], pytrees.flatten(None)[1]
+        else:
+            result_leaves, structure = pytrees.flatten(result)
+        result_leaves = [leaf.original if isinstance(leaf, RecordingGenerator) else leaf for leaf in result_leaves]
+        results = tuple(map(outcome.result_leaf, result_leaves))
+        writes = state_writes.writes_of(changes, outcome.state_leaf)
+        output_count = len(recorder.builder.outputs)
+        updated_numbers = _update_inputs(recorder, inputs)
         prints = printed(recorder)
-        closed_over = [capture.array for capture in recorder.captures.values()]
-        state = captures.state_of(function, bound, closed_over, names)
-        captured, order = _collect_captures(recorder, state)
-        if answers is not None and answers.stages:
-            answers.stages.append(answers.stage(recorder, None))
+        captured, order = _collect_captures(recorder, overlays)
+        if self.answers is not None and self.answers.stages:
+            self.answers.stages.append(self.answers.stage(recorder, None))
         prologue = recorder.contents.prologue(order)
-        bypassed = before.compared(state.arrays_outside)
+        bypassed = self.contents_before.compared(overlays.reads.unrecorded)
+        statics = overlays.guards()
         fusion = recorder.build()
-        watch.warn(recorder.makes_generators)
-        warn_of_cost(name, getattr(function, "__code__", None), bypassed)
-    finally:
-        current.set(outside)
-        recorder.alive = False
-    sources = tuple(inputs.numbers[n] if n in inputs.numbers else -(order[n] + 1) for n in fusion.inputs)
-    return Trace(
-        fusion, tuple(recorder.guards), tuple(recorder.scalar_guards), sources, captured, tuple(state.plain), results,
-        structure, tuple(leaf.path for leaf in leaves), recorder.device, prints,
-        dict(recorder.hints), tuple(state.pairs), prologue, bypassed, updated_numbers,
-    )  # fmt: skip
+        sources = tuple(inputs.numbers[n] if n in inputs.numbers else -(order[n] + 1) for n in fusion.inputs)
+        return Trace(
+            fusion, tuple(recorder.guards), tuple(recorder.scalar_guards), sources, captured, statics, results,
+            structure, tuple(leaf.path for leaf in self.leaves), recorder.device, prints, dict(recorder.hints),
+            tuple(overlays.reads.pairs), prologue, bypassed, updated_numbers, state_writes.apart(changes, overlays),
+            writes, tuple(outcome.new_objects), output_count,
+        )  # fmt: skip
 
 
 def _first_line(function: Any) -> str | None:
@@ -221,17 +294,15 @@ def _first_line(function: Any) -> str | None:
 
 
 def _call_function(
-    function: Callable[..., Any], positional: Sequence[Any], keywords: dict[str, Any], protection: WriteProtection
+    clone: Callable[..., Any], function: Callable[..., Any], positional: Sequence[Any], keywords: dict[str, Any]
 ) -> Any:
-    """Calls the function; explains errors of wrong arguments, read-only arrays, and CuPy's and JAX's functions."""
+    """Calls the clone of a function; explains errors of wrong arguments and of CuPy functions that do not trace."""
     try:
-        return function(*positional, **keywords)
+        return clone(*positional, **keywords)
     except Exception as error:
         if isinstance(error, TypeError) and not _accepts(function, positional, keywords):
             raise TraceError(str(error), hint=f"it is {_signature_text(function)}") from None
-        refusal: TracefuseError | None = protection.refusal(error)
-        if refusal is None:
-            refusal = replacements.of_library(error)
+        refusal: TracefuseError | None = replacements.of_library(error)
         if refusal is None:
             raise
         raise refusal.with_traceback(error.__traceback__) from None
@@ -290,61 +361,37 @@ def _record_inputs(
     return inputs
 
 
-def _record_result(recorder: Recorder, leaf: Any, inputs: _Inputs) -> ResultLeaf:
-    """Records a leaf of the result and returns its origin."""
-    for position, values in enumerate(inputs.values):
-        if leaf is values and isinstance(leaf, (Traced, SymbolicSize)):
-            return ArgumentLeaf(position)
-    if isinstance(leaf, SymbolicSize):
-        extent = recorder.simplify(leaf.extent)
-        return ConstantLeaf(extent) if isinstance(extent, int) else SizeLeaf(extent)
-    if isinstance(leaf, MaskedElements):
-        leaf = leaf.elements()
-    if not isinstance(leaf, Traced):
-        return ConstantLeaf(leaf.original if isinstance(leaf, RecordingGenerator) else leaf)
-    recorder.resolve(leaf)
-    if leaf.on_host and leaf.weak is not None and leaf.read is not None:
-        return NumberLeaf(leaf.read)
-    if leaf.on_host:
-        leaf = traced_ops.as_tensor(leaf)
-    if leaf.number in recorder.builder.inputs or leaf.number in recorder.builder.outputs:
-        # A result shares no memory with an argument or another result.
-        leaf = recorder.movement("permute", [leaf], dims=tuple(range(len(leaf.extents))))
-    recorder.builder.output(leaf.number)
-    return OutputLeaf(len(recorder.builder.outputs) - 1)
+def _update_inputs(recorder: Recorder, inputs: _Inputs) -> tuple[int, ...]:
+    """Adds an output for each argument or captured array that was updated in place, after all other outputs.
 
-
-def _update_arguments(recorder: Recorder, inputs: _Inputs) -> tuple[int, ...]:
-    """Adds an output for each argument that was updated in place, after all other outputs; aliased for arrays.
-
-    Returns the leaves of updated arguments without axes, in the order of their outputs.
+    Outputs for arrays are aliased. Returns the leaves of updated arguments without axes, in the order of their outputs.
     """
     builder = recorder.builder
-    numbers = [argument for argument in recorder.updated if not builder.values[argument].is_tensor]
-    for argument in numbers:
-        builder.output(traced_ops.copy(traced_ops.as_tensor(recorder.updated[argument])).number)
-    for argument, traced in recorder.updated.items():
-        if argument in numbers:
+    numbers = [number for number in recorder.updated if not builder.values[number].is_tensor]
+    for number in numbers:
+        builder.output(traced_ops.copy(traced_ops.as_tensor(recorder.updated[number])).number)
+    for number, traced in recorder.updated.items():
+        if number in numbers:
             continue
         if traced.number in builder.inputs or traced.number in builder.outputs:
             traced = traced_ops.copy(traced)
-        builder.output(traced.number, argument)
-    return tuple(inputs.numbers[argument] for argument in numbers)
+        builder.output(traced.number, number)
+    return tuple(inputs.numbers[number] for number in numbers)
 
 
-def _collect_captures(recorder: Recorder, state: State) -> tuple[tuple[Captured, ...], dict[int, int]]:
-    """The captured arrays, each with its nearest place, and the positions of all inputs that are no arguments.
-
-    The results of the prologue follow the captured arrays.
-    """
+def _collect_captures(recorder: Recorder, overlays: Overlays) -> tuple[tuple[Captured, ...], dict[int, int]]:
+    """The captured arrays and numbers that are inputs, and their positions by input number."""
     captured: list[Captured] = []
     order: dict[int, int] = {}
-    for capture in recorder.captures.values():
-        place = next(iter(state.arrays.get(id(capture.array), ())), None)
+    for capture in sorted(recorder.captures.values(), key=lambda capture: capture.number or 0):
+        if capture.number is None:
+            continue
+        place = capture.place or next(iter(overlays.reads.arrays.get(id(capture.array), ())), None)
         order[capture.number] = len(captured)
-        key = array_key(capture.array, dtype_of_array(capture.array))
-        captured.append(Captured(place, capture.array, key))
-        if place is not None:
-            recorder.rename(capture.number, place.path)
+        captured.append(Captured(place, capture.array, array_key(capture.array, dtype_of_array(capture.array))))
+    for number in recorder.numbers:
+        assert number.number is not None
+        order[number.number] = len(captured)
+        captured.append(Captured(number.place, number.array, type(number.array), scalar=True))
     order.update((number, len(captured) + k) for k, number in enumerate(recorder.contents.inputs))
     return tuple(captured), order

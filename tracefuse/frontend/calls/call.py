@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from tracefuse import pytrees
 from tracefuse.caches import BoundedTable, Cache, register
 from tracefuse.errors import TraceError, shown
+from tracefuse.frontend.tracer.routes import CallRoots
 from tracefuse.runtime.argument_leaves import Leaf, classify, static_key
 from tracefuse.runtime.devices import arrays
 
@@ -30,7 +31,8 @@ class CallArguments(NamedTuple):
     """The flattened arguments of one call.
 
     structure: the pytree of the positional and keyword arguments without the static ones. key: of the trace. kind: the
-    array library. device: the GPU, or None for the host. rebuild: unflattens leaves into (args, kwargs).
+    array library. device: the GPU, or None for the host. rebuild: unflattens leaves into (args, kwargs). roots: the
+    objects that the routes of the call begin at.
     """
 
     leaves: list[Leaf]
@@ -39,6 +41,7 @@ class CallArguments(NamedTuple):
     kind: str
     device: int | None
     rebuild: Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
+    roots: CallRoots
 
 
 class Signature:
@@ -101,7 +104,7 @@ class Signature:
                     keywords[where] = value
             return ((bound, *positional) if is_bound else tuple(positional)), keywords
 
-        return CallArguments(leaves, structure, key, kind, device, rebuild)
+        return CallArguments(leaves, structure, key, kind, device, rebuild, CallRoots(bound, args, kwargs))
 
 
 def _takes(function: Any, keyword: str) -> bool:

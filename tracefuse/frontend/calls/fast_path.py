@@ -19,19 +19,13 @@ import numpy as np
 from tracefuse import pytrees
 from tracefuse.compiler.executable import Executable
 from tracefuse.compiler.plan_cache import PlanCache
-from tracefuse.errors import InternalError
 from tracefuse.frontend.calls.call import CallArguments
-from tracefuse.frontend.calls.trace_entry import Entry, assemble_result
+from tracefuse.frontend.calls.leaf_texts import LeafTexts
+from tracefuse.frontend.calls.trace_entry import Entry, finish_call
 from tracefuse.frontend.tracer.captures import is_equal
-from tracefuse.frontend.tracer.result_leaves import (
-    ArgumentLeaf,
-    ConstantLeaf,
-    NumberLeaf,
-    OutputLeaf,
-    ResultLeaf,
-    SizeLeaf,
-)
-from tracefuse.frontend.tracer.routes import CHANGED, Route
+from tracefuse.frontend.tracer.result_leaves import OutputLeaf
+from tracefuse.frontend.tracer.routes import CHANGED, CallRoots, Route
+from tracefuse.frontend.tracing import Captured
 from tracefuse.generated_code import compile_function
 from tracefuse.runtime.argument_leaves import Leaf, LeafKind
 from tracefuse.runtime.devices import arrays
@@ -113,7 +107,7 @@ def _is_flat(entry: Entry, call: CallArguments) -> bool:
     """See `FastPath.plans_alone`."""
     trace, (positional, keywords) = entry.trace, call.structure.children()
     is_flat = not keywords.num_children and all(node.is_leaf() for node in positional.children())
-    has_reads = trace.statics or trace.bypassed or trace.captured or trace.pairs or trace.scalar_guards
+    has_reads = trace.statics or trace.bypassed or trace.captured or trace.pairs or trace.apart or trace.scalar_guards
     return entry.single and is_flat and not has_reads and trace.sources == tuple(range(len(call.leaves)))
 
 
@@ -145,10 +139,10 @@ class _Writer:
         self.names: dict[str, Any] = {
             "NOT_APPLICABLE": NOT_APPLICABLE,
             "DONORS": DONORS,
-            "assemble_result": assemble_result,
+            "finish_call": finish_call,
             "entry": entry,
         }
-        self.names |= {"CHANGED": CHANGED, "is_equal": is_equal}
+        self.names |= {"CHANGED": CHANGED, "CallRoots": CallRoots, "is_equal": is_equal}
         self.lines: list[str] = []
         self._followed: dict[Any, str] = {}
         self._numbers: dict[str, str] = {}  # the variable of the number of each NumPy scalar
@@ -172,12 +166,13 @@ class _Writer:
             self.names["attempt"], more = executable.plans.attempt, ""
         else:
             self.names["attempt"], more = executable.plans.attempt_into, f", {self._name('use', self.use)}"
+        after = [f"    {line}" for line in self._result(leaves, arguments)]
         before = (f"        {line}" for line in self.lines or ["pass"])
         lines = [
             "def call(args, kwargs, bound, out):", "    try:", *before,
             "    except CHANGED:", "        return NOT_APPLICABLE",
             f"    arguments = {_tuple(arguments)}", f"    r = attempt(arguments{more})",
-            "    if r is None:", "        return NOT_APPLICABLE", f"    return {self._result(leaves)}", "",
+            "    if r is None:", "        return NOT_APPLICABLE", *after, "",
         ]  # fmt: skip
         return "\n".join(lines)
 
@@ -265,10 +260,10 @@ class _Writer:
             self._unless(f"{self._name('holds', array.holds)}({self._read(array.place.route)})")
         for first, second in trace.pairs:
             self._unless(f"{self._read(first.route)} is {self._read(second.route)}")
-        captured = [
-            self._name("c", capture.array) if capture.place is None else self._read(capture.place.route)
-            for capture in trace.captured
-        ]
+        for group in trace.apart:
+            ids = ", ".join(f"id({self._read(place.route)})" for place in group)
+            self._unless(f"len({{{ids}}}) == {len(group)}")
+        captured = [self._captured(capture) for capture in trace.captured]
         if trace.prologue is not None:
             run, results = self._name("prologue", trace.prologue.results), self._name("results")
             self.lines.append(f"{results} = {run}({_tuple([captured[k] for k in trace.prologue.captured])})")
@@ -276,6 +271,20 @@ class _Writer:
             captured += [f"{results}[{k}]" for k in range(len(trace.prologue.inputs))]
         numbers = [self._numbers.get(leaf, leaf) for leaf in leaves]
         return [numbers[origin] if origin >= 0 else captured[-origin - 1] for origin in trace.sources]
+
+    def _captured(self, capture: Captured) -> str:
+        """The variable of a captured array or number, after code that compares the class of a number."""
+        if capture.place is None:
+            return self._name("c", capture.array)
+        variable = self._read(capture.place.route)
+        if not capture.scalar:
+            return variable
+        self._unless(f"type({variable}) is {self._name('t', capture.key)}")
+        if not issubclass(capture.key, np.generic):
+            return variable
+        number = self._name("v")
+        self.lines.append(f"{number} = {variable}.item()")
+        return number
 
     def _read(self, route: Route) -> str:
         """The variable for the object at the end of a route; a prefix that routes share is evaluated once."""
@@ -296,6 +305,8 @@ class _Writer:
         """The variable for the object that one step of a route leads to."""
         if step.kind == "self":
             return "bound"
+        if step.kind in ("argument", "keyword"):
+            return f"args[{step.key}]" if step.kind == "argument" else f"kwargs[{step.key!r}]"
         if step.kind == "object":
             return self._name("o", step.key)
         texts = {"attribute": f"{before}.{step.key}", "cell": f"{before}.cell_contents"}
@@ -307,20 +318,26 @@ class _Writer:
         self.lines.append(f"{variable} = {texts[step.kind]}")
         return variable
 
+    def _facts(self, arguments: Sequence[str]) -> dict[int, str]:
+        """The texts of the extents and scalars of the call, by id."""
+        fusion = self.entry.trace.fusion
+        by_value = dict(zip(fusion.inputs, arguments, strict=False))
+        facts = {key: f"{by_value[value]}.shape[{axis}]" for key, value, axis in fusion.axis_ids()}
+        return facts | {number: by_value[number] for number in fusion.scalar_inputs}
+
     def _guards(self, call: CallArguments, arguments: Sequence[str]) -> None:
         """Guards on scalars and sizes, skipped for values that passed before."""
         trace, fusion = self.entry.trace, self.entry.trace.fusion
         if not trace.scalar_guards:
             return
         by_value = dict(zip(fusion.inputs, arguments, strict=False))
-        facts = {key: f"{by_value[value]}.shape[{axis}]" for key, value, axis in fusion.axis_ids()}
+        facts = self._facts(arguments)
         signs: list[str] = []
         for number, origin in zip(fusion.inputs, trace.sources, strict=True):
             if number in fusion.scalar_inputs:
-                kind = type(call.leaves[origin].number) if origin >= 0 else fusion.values[number].dtype.numpy.type
-                if origin >= 0:
+                kind = self._kind_of_number(call, origin, number)
+                if -origin <= len(trace.captured):  # the prologue checks its own results
                     self._unless(f"type({by_value[number]}) is {self._name('t', kind)}")
-                facts[number] = by_value[number]
                 # Zeros are equal, whatever their sign.
                 parts = [".real", ".imag"] if kind is complex else [""] if kind is float else []
                 signs += [f"copysign(1.0, {by_value[number]}{part})" for part in parts]
@@ -333,44 +350,31 @@ class _Writer:
             f"    if len({passed}) >= MOST_PASSING:", f"        {passed}.clear()", f"    {passed}.add(key)",
         ]  # fmt: skip
 
+    def _kind_of_number(self, call: CallArguments, origin: int, number: int) -> type:
+        """The class of the Python number that the fusion receives for a scalar input."""
+        trace = self.entry.trace
+        if origin >= 0:
+            return type(call.leaves[origin].number)
+        if -origin <= len(trace.captured):
+            return _item_type(trace.captured[-origin - 1].key)
+        return _item_type(trace.fusion.values[number].dtype.numpy.type)
+
     # -- results -----------------------------------------------------------------------------------------------------
 
-    def _result(self, leaves: Sequence[str]) -> str:
-        """The expression of the result; `r` holds the outputs."""
+    def _result(self, leaves: Sequence[str], arguments: Sequence[str]) -> list[str]:
+        """The statements after the run, which write the state back and return the result; `r` holds the outputs."""
         if self.entry.single:
-            return "r[0]"
-        trace = self.entry.trace
-        has_facts = any(isinstance(leaf, SizeLeaf | NumberLeaf) for leaf in trace.results)
-        if has_facts or not _is_of_plain_nodes(trace.structure):
-            return f"assemble_result(entry, {_tuple(leaves)}, arguments, r)"
-        texts = [self._result_leaf(result, leaves) for result in trace.results]
-        return self._built(pytrees.unflatten(trace.structure, range(len(texts))), texts)
-
-    def _result_leaf(self, result: ResultLeaf, leaves: Sequence[str]) -> str:
-        """The expression of a leaf of the result that depends on no size or scalar."""
-        match result:
-            case OutputLeaf(position):
-                return f"r[{position}]"
-            case ArgumentLeaf(position):
-                return leaves[position]
-            case ConstantLeaf(value):
-                return self._name("s", value)
-        raise InternalError(f"a fast path cannot compute {result}")
-
-    def _built(self, tree: Any, texts: Sequence[str]) -> str:
-        """The expression of a pytree whose leaves are positions in `texts`."""
-        if isinstance(tree, int):
-            return texts[tree]
-        if isinstance(tree, dict):
-            items = (f"{self._name('k', key)}: {self._built(child, texts)}" for key, child in tree.items())
-            return f"{{{', '.join(items)}}}"
-        children = [self._built(child, texts) for child in tree]
-        return _tuple(children) if isinstance(tree, tuple) else f"[{', '.join(children)}]"
+            return ["return r[0]"]
+        texts = LeafTexts(self.entry.trace, self._name, self._read, leaves, self._facts(arguments))
+        if not texts.are_possible():
+            return [f"return finish_call(entry, {_tuple(leaves)}, arguments, r, CallRoots(bound, args, kwargs))"]
+        result, writes = texts.result(), texts.writes()
+        return [f"result = {result}", *writes, "return result"] if writes else [f"return {result}"]
 
 
-def _is_of_plain_nodes(node: Any) -> bool:
-    """Whether every node of a pytree is a dict, a list or a tuple."""
-    return node.is_leaf() or (node.type in (dict, list, tuple) and all(map(_is_of_plain_nodes, node.children())))
+def _item_type(kind: type) -> type:
+    """The class of Python numbers that a fusion receives for a number of a class."""
+    return type(kind().item()) if issubclass(kind, np.generic) else kind
 
 
 def _tuple(texts: Sequence[str]) -> str:

@@ -21,7 +21,7 @@ from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.compiled_stages import CompiledStage, Environment, StageCompiler, check_stage
 from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves, store_updated_numbers
-from tracefuse.frontend.calls.trace_entry import Entry, assemble_result, fusion_arguments
+from tracefuse.frontend.calls.trace_entry import Entry, finish_call, fusion_arguments
 from tracefuse.frontend.tracer.questions import Answers, Stage, ValueQuestion, live_numbers
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.traced import Traced
@@ -88,12 +88,12 @@ class QuestionTree:
         self.traces = 0
         self.warned: set[str | None] = set()
 
-    def follow(self, call: CallArguments, bound: Any) -> CallProgress:
+    def follow(self, call: CallArguments) -> CallProgress:
         """Runs a call along known answers, as far as the tree knows them."""
         progress = CallProgress(Environment(arguments_by_number(call, self.kind), {}), [], [])
         level: Sequence[TreeNode] = self.roots
         while True:
-            node = next((n for n in level if self._enter(n, progress.environment, call, bound)), None)
+            node = next((n for n in level if self._enter(n, progress.environment, call)), None)
             if node is None:
                 return progress
             check_stage(node.stage, progress.environment)
@@ -109,11 +109,11 @@ class QuestionTree:
                 progress.environment.values.pop(number, None)
             level = node.children.get(key_of(answer), ())
 
-    def _enter(self, node: TreeNode, environment: Environment, call: CallArguments, bound: Any) -> bool:
+    def _enter(self, node: TreeNode, environment: Environment, call: CallArguments) -> bool:
         """Whether a call goes on with this stage; adds the captured arrays and the results of the prologue."""
         environment.axes = node.axes
         if node.origin is not None:
-            arguments = fusion_arguments(node.origin, call, bound)
+            arguments = fusion_arguments(node.origin, call)
             if arguments is None:
                 return False
             numbered = zip(node.origin.trace.fusion.inputs, arguments, strict=True)
@@ -210,14 +210,14 @@ class CallProgress:
 class Discovery(Answers):
     """Answers the questions of a trace: first as the call was answered so far, then by running each new stage."""
 
-    def __init__(self, tree: QuestionTree, progress: CallProgress, call: CallArguments, bound: Any) -> None:
+    def __init__(self, tree: QuestionTree, progress: CallProgress, call: CallArguments) -> None:
         super().__init__()
-        self.tree, self.progress, self.call, self.bound = tree, progress, call, bound
+        self.tree, self.progress, self.call = tree, progress, call
 
     @classmethod
-    def at_start(cls, tree: QuestionTree, call: CallArguments, bound: Any) -> Discovery:
+    def at_start(cls, tree: QuestionTree, call: CallArguments) -> Discovery:
         """The discovery of a call of which nothing has run."""
-        return cls(tree, CallProgress(Environment(arguments_by_number(call, tree.kind), {}), [], []), call, bound)
+        return cls(tree, CallProgress(Environment(arguments_by_number(call, tree.kind), {}), [], []), call)
 
     def complete(self, entry: Entry) -> Entry:
         """Runs the last stage of a trace and adds its stages to the tree; returns the entry with the values."""
@@ -229,7 +229,7 @@ class Discovery(Answers):
                 hint="do it outside of the fused function", where=self.stages[0].where,
             )  # fmt: skip
         self._forget_later_numbers()
-        arguments = fusion_arguments(entry, self.call, self.bound)
+        arguments = fusion_arguments(entry, self.call)
         if arguments is None:
             raise TraceError("state that the function reads changes while it runs", hint="pass it as an argument")
         for number, value in zip(traced.fusion.inputs, arguments, strict=True):
@@ -318,7 +318,7 @@ def finish(entry: Entry, environment: Environment, call: CallArguments) -> Any:
     outputs = store_updated_numbers(traced, call.leaves, [values[number] for number in returned(traced.fusion)])
     outputs = list(map(arrays.leaving(entry.kind), outputs))
     arrays.hold(entry.kind, arguments)
-    return assemble_result(entry, [leaf.value for leaf in call.leaves], arguments, outputs)
+    return finish_call(entry, [leaf.value for leaf in call.leaves], arguments, outputs, call.roots)
 
 
 def _write_arguments(

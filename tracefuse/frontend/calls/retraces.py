@@ -13,10 +13,10 @@ import numpy as np
 from tracefuse.dynamic.guard_failures import GuardFailure
 from tracefuse.errors import TraceError
 from tracefuse.frontend.calls.call import CallArguments
-from tracefuse.frontend.calls.trace_entry import Entry, fits, fusion_arguments
+from tracefuse.frontend.calls.trace_entry import Entry, are_apart, fits, fusion_arguments
 from tracefuse.frontend.tracer.bypassed_arrays import BypassedArray
 from tracefuse.frontend.tracer.captures import Place, is_array
-from tracefuse.frontend.tracer.routes import CHANGED
+from tracefuse.frontend.tracer.routes import CHANGED, CallRoots
 from tracefuse.frontend.tracing import Captured
 from tracefuse.runtime.argument_leaves import array_key
 from tracefuse.runtime.devices import arrays
@@ -26,9 +26,9 @@ _LONGEST = 60
 _GONE = object()
 
 
-def explain_retrace(entries: Sequence[Entry], call: CallArguments, bound: Any) -> GuardFailure | None:
+def explain_retrace(entries: Sequence[Entry], call: CallArguments) -> GuardFailure | None:
     """How a call differs from the nearest of the traces with its key. entries: the newest first."""
-    differences = [changes for changes in (_changes(entry, call, bound) for entry in entries) if changes]
+    differences = [changes for changes in (_changes(entry, call) for entry in entries) if changes]
     return _join(min(differences, key=len)) if differences else None
 
 
@@ -61,23 +61,27 @@ def _join(changes: Sequence[GuardFailure]) -> GuardFailure:
     return GuardFailure(first.guard, text, first.argument, first.where)
 
 
-def _changes(entry: Entry, call: CallArguments, bound: Any) -> list[GuardFailure]:
+def _changes(entry: Entry, call: CallArguments) -> list[GuardFailure]:
     """How a call differs from a trace with its key: in state and captures, else in the guards that fail."""
-    trace = entry.trace
-    changes = [_place_change(place, bound) for place in trace.statics if not place.unchanged(bound)]
-    changes += [_bypassed_change(array, bound) for array in trace.bypassed if not array.unchanged(bound)]
+    trace, roots = entry.trace, call.roots
+    changes = [_place_change(place, roots) for place in trace.statics if not place.unchanged(roots)]
+    changes += [_bypassed_change(array, roots) for array in trace.bypassed if not array.unchanged(roots)]
     for first, second in trace.pairs:
-        if _now(first, bound) is not _now(second, bound):
+        if _now(first, roots) is not _now(second, roots):
             what = "array" if is_array(first.value) else type(first.value).__name__
             text = f"{first.path} and {second.path} were one {what}, now they are two"
             changes.append(_located(text, second))
+    for group in trace.apart:
+        if not are_apart(group, roots):
+            text = f"{', '.join(place.path for place in group)} were different objects, now two of them are one"
+            changes.append(_located(text, group[0]))
     changes += [
-        _capture_change(capture, bound) for capture in trace.captured if not fits(capture, _read(capture, bound))
+        _capture_change(capture, roots) for capture in trace.captured if not fits(capture, _read(capture, roots))
     ]
-    changes = changes or _prologue_change(entry, bound)
+    changes = changes or _prologue_change(entry, roots)
     if changes:
         return changes
-    arguments = fusion_arguments(entry, call, bound)
+    arguments = fusion_arguments(entry, call)
     if arguments is None:
         return []
     failure = trace.guard_failure(arguments, entry.before)
@@ -91,42 +95,43 @@ def _changes(entry: Entry, call: CallArguments, bound: Any) -> list[GuardFailure
     ]
 
 
-def _read(capture: Captured, bound: Any) -> Any:
-    return capture.array if capture.place is None else _now(capture.place, bound)
+def _read(capture: Captured, roots: CallRoots) -> Any:
+    return capture.array if capture.place is None else _now(capture.place, roots)
 
 
-def _now(place: Place, bound: Any) -> Any:
+def _now(place: Place, roots: CallRoots) -> Any:
     try:
-        return place.read(bound)
+        return place.read(roots)
     except CHANGED:
         return _GONE
 
 
-def _place_change(place: Place, bound: Any) -> GuardFailure:
-    now = _now(place, bound)
+def _place_change(place: Place, roots: CallRoots) -> GuardFailure:
+    now = _now(place, roots)
     return _located(f"{place.path} was {_text(place.value)}, now {_text(now)}", place)
 
 
-def _bypassed_change(array: BypassedArray, bound: Any) -> GuardFailure:
+def _bypassed_change(array: BypassedArray, roots: CallRoots) -> GuardFailure:
     place = array.place
-    if not is_array(_now(place, bound)):
-        return _place_change(place, bound)
+    if not is_array(_now(place, roots)):
+        return _place_change(place, roots)
     return _located(f"the contents of {place.path} differ, which code that is not traced may have read", place)
 
 
-def _prologue_change(entry: Entry, bound: Any) -> list[GuardFailure]:
+def _prologue_change(entry: Entry, roots: CallRoots) -> list[GuardFailure]:
     """What the prologue computes for the captured arrays of this call and the trace did not."""
     prologue, captured = entry.trace.prologue, entry.trace.captured
     if prologue is None:
         return []
-    step = prologue.first_change([_read(captured[position], bound) for position in prologue.captured])
+    step = prologue.first_change([_read(captured[position], roots) for position in prologue.captured])
     return [] if step is None else [GuardFailure(None, f"no longer so: {prologue.text_of(step)}", "", step.where)]
 
 
-def _capture_change(capture: Captured, bound: Any) -> GuardFailure:
-    now = _read(capture, bound)
+def _capture_change(capture: Captured, roots: CallRoots) -> GuardFailure:
+    now = _read(capture, roots)
     shown = _text(now) if arrays.kind_of(now) is None else _key_text(array_key(now, arrays.dtype_of_argument(now, "")))
-    text = f"{capture.path} was {_key_text(capture.key)}, now {shown}"
+    before = capture.key.__name__ if capture.scalar else _key_text(capture.key)
+    text = f"{capture.path} was {before}, now {shown}"
     return GuardFailure(None, text, capture.path, None) if capture.place is None else _located(text, capture.place)
 
 
@@ -154,8 +159,8 @@ def _key_text(key: Any) -> str:
     return _text(key)
 
 
-def unstable_state(function: str, entry: Entry, call: CallArguments, bound: Any) -> TraceError:
+def unstable_state(function: str, entry: Entry, call: CallArguments) -> TraceError:
     """Returns the error for state that changes between two consecutive reads. function: its qualified name."""
-    change = explain_retrace([entry], call, bound)
+    change = explain_retrace([entry], call)
     changed = "" if change is None else f": {change}"
     return TraceError(f"state that {function} reads changes between two reads{changed}", hint="pass it as an argument")

@@ -20,23 +20,19 @@ from tracefuse.compiler.reference_executable import EvaluatedExecutable
 from tracefuse.dynamic.guard_failures import GuardFailure
 from tracefuse.frontend.calls.call import CallArguments, Signature
 from tracefuse.frontend.calls.compiled_stages import Environment
+from tracefuse.frontend.calls.leaf_values import LeafValues, write_back
+from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.printed_values import print_all, run_and_print
-from tracefuse.frontend.tracer.result_leaves import (
-    ArgumentLeaf,
-    ConstantLeaf,
-    NumberLeaf,
-    OutputLeaf,
-    SizeLeaf,
-    count_outputs,
-)
-from tracefuse.frontend.tracer.routes import CHANGED
+from tracefuse.frontend.tracer.result_leaves import ArgumentLeaf
+from tracefuse.frontend.tracer.routes import CHANGED, CallRoots
 from tracefuse.frontend.tracing import Captured, Trace
-from tracefuse.ir.extents import evaluate
 from tracefuse.runtime.argument_leaves import LeafKind, array_key
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.memory.buffer_facts import OutputBufferUse, returned
 from tracefuse.runtime.targets.array_device import ArrayDevice
 from tracefuse.runtime.targets.cpu.cpu_target import cpu_target
+
+_INT64 = range(-(2**63), 2**63)
 
 
 @dataclass(slots=True, eq=False)
@@ -82,30 +78,24 @@ class Entry:
         return (self.executable.target if isinstance(self.executable, Executable) else cpu_target()).device
 
 
-def assemble_result(entry: Entry, leaves: Sequence[Any], arguments: Sequence[Any], outputs: Sequence[Any]) -> Any:
-    """The result as a pytree. leaves: of the call. arguments, outputs: of the fusion."""
-    facts: dict[int, Any] | None = None
-    result: list[Any] = []
-    for leaf in entry.trace.results:
-        if facts is None and isinstance(leaf, SizeLeaf | NumberLeaf):
-            facts = entry.trace.facts(arguments)
-        match leaf:
-            case OutputLeaf(position):
-                result.append(outputs[position])
-            case ArgumentLeaf(position):
-                result.append(leaves[position])
-            case ConstantLeaf(value):
-                result.append(value)
-            case SizeLeaf(extent):
-                result.append(evaluate(extent, facts or {}))
-            case NumberLeaf(read):
-                result.append(read(facts or {}))
-    return pytrees.unflatten(entry.trace.structure, result)
+def finish_call(
+    entry: Entry, leaves: Sequence[Any], arguments: Sequence[Any], outputs: Sequence[Any], roots: CallRoots
+) -> Any:
+    """Writes the changed state back and returns the result.
+
+    leaves: of the call. arguments, outputs: of the fusion.
+    """
+    trace = entry.trace
+    values = LeafValues(trace.new_objects, lambda: trace.facts(arguments), leaves, outputs, roots)
+    result = pytrees.unflatten(trace.structure, [values.of(leaf) for leaf in trace.results])
+    if trace.writes:
+        write_back(trace.writes, values, roots)
+    return result
 
 
-def match_arguments(entry: Entry, call: CallArguments, bound: Any) -> list[Any] | None:
+def match_arguments(entry: Entry, call: CallArguments) -> list[Any] | None:
     """The arguments of the fusion, or None if a guard of the trace fails for this call."""
-    arguments = fusion_arguments(entry, call, bound)
+    arguments = fusion_arguments(entry, call)
     if arguments is None or (entry.guard is not None and not entry.guard(arguments)):
         return None
     if entry.trace.scalar_guards:
@@ -115,17 +105,19 @@ def match_arguments(entry: Entry, call: CallArguments, bound: Any) -> list[Any] 
     return arguments
 
 
-def fusion_arguments(entry: Entry, call: CallArguments, bound: Any) -> list[Any] | None:
+def fusion_arguments(entry: Entry, call: CallArguments) -> list[Any] | None:
     """The arguments of the fusion, or None if state that the trace read or captured has changed."""
-    traced = entry.trace
-    if not all(place.unchanged(bound) for place in traced.statics):
+    traced, roots = entry.trace, call.roots
+    if not all(place.unchanged(roots) for place in traced.statics):
         return None
-    if not all(array.unchanged(bound) for array in traced.bypassed):
+    if not all(array.unchanged(roots) for array in traced.bypassed):
         return None
     try:
-        if any(first.read(bound) is not second.read(bound) for first, second in traced.pairs):
+        if any(first.read(roots) is not second.read(roots) for first, second in traced.pairs):
             return None
-        captured = [capture.read(bound) for capture in traced.captured]
+        if not all(are_apart(group, roots) for group in traced.apart):
+            return None
+        captured = [capture.read(roots) for capture in traced.captured]
     except CHANGED:
         return None
     if not all(map(fits, traced.captured, captured)):
@@ -147,13 +139,21 @@ def fusion_arguments(entry: Entry, call: CallArguments, bound: Any) -> list[Any]
     return arguments
 
 
+def are_apart(group: Sequence[Place], roots: CallRoots) -> bool:
+    """Whether places lead to different objects."""
+    return len({id(place.read(roots)) for place in group}) == len(group)
+
+
 def fits(capture: Captured, array: Any) -> bool:
-    """Whether `array`, now in the place of a captured array, has the type and rank that the trace assumed."""
+    """Whether `array`, now in the place of a captured one, has the type and rank that the trace assumed."""
+    if capture.scalar:
+        is_exact: Any = type(array) is capture.key
+        return bool(is_exact and (capture.key is not int or array in _INT64))
     if array is capture.array:
         return True
     if arrays.kind_of(array) is None:
         return False
-    return array_key(array, arrays.dtype_of_argument(array, capture.path)) == capture.key
+    return bool(array_key(array, arrays.dtype_of_argument(array, capture.path)) == capture.key)
 
 
 def run_with_prints(entry: Entry, arguments: Sequence[Any], buffers: Sequence[Any] | None) -> list[Any]:
@@ -164,7 +164,7 @@ def run_with_prints(entry: Entry, arguments: Sequence[Any], buffers: Sequence[An
         return []
     fusion = executable.fusion
     numbers = returned(fusion)
-    count = count_outputs(entry.trace.results) + len(entry.trace.updated_numbers)
+    count = entry.trace.output_count + len(entry.trace.updated_numbers)
     padded = None if buffers is None else [*buffers, *[None] * (len(numbers) - count)]
     if isinstance(executable, EvaluatedExecutable):
         outputs = executable(arguments, padded)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -18,11 +18,10 @@ import numpy as np
 from tracefuse import dtypes
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, ShapeError, TracefuseError
-from tracefuse.frontend.numpy_api import grids, random_calls, scipy_calls
+from tracefuse.frontend.numpy_api import grids, random_calls, scipy_calls, tree_functions
 from tracefuse.frontend.numpy_api.list_arguments import TAKING_LISTS
-from tracefuse.frontend.tracer import recording_clone, shaping, traced_ops
+from tracefuse.frontend.tracer import shaping, traced_ops
 from tracefuse.frontend.tracer.assignment import array_of, filling, holds_traced
-from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
@@ -34,20 +33,21 @@ RECORDING: dict[int, Callable[..., Any]] = dict(TAKING_LISTS)
 """Recording functions by the id of NumPy's function that each replaces."""
 
 
-def recording(function: Any, names: CodeNames, generators: Sequence[Any] = ()) -> Any:
-    """The function with recording functions and twins of random generators; itself where it uses none.
+def recording_twins(
+    device: int | None, generators: Iterable[Any] = ()
+) -> tuple[Mapping[int, Any], tuple[ModuleType, ...]]:  # fmt: skip
+    """The recording functions for a trace on a device, and the modules whose functions they replace.
 
-    generators: those that the function can reach by name. On a GPU, NumPy's creation functions make constants.
+    generators: random generators that the function can reach by name; each has a twin. On a GPU, NumPy's creation
+    functions make constants.
     """
-    recorder = current.get()
-    if recorder is None:
-        return function
-    twins = {id(one): random_calls.twin_of(one) for one in generators}
-    if recorder.device is not None:
-        replacements = {**random_calls.functions_of_cupy(), **twins}
-        return recording_clone.clone(function, replacements, _modules("cupy", "cupy.random"), names)
-    replacements = {**RECORDING, **_RANDOM, **scipy_calls.recording_functions(), **twins}
-    return recording_clone.clone(function, replacements, _modules("numpy", "numpy.random", *scipy_calls.MODULES), names)
+    twins: dict[int, Any] = dict(tree_functions.tree_twins())
+    twins.update((id(one), random_calls.twin_of(one)) for one in generators)
+    if device is not None:
+        modules = (*_modules("cupy", "cupy.random"), *tree_functions.tree_modules())
+        return {**random_calls.functions_of_cupy(), **twins}, modules
+    modules = (*_modules("numpy", "numpy.random", *scipy_calls.MODULES), *tree_functions.tree_modules())
+    return {**RECORDING, **_RANDOM, **scipy_calls.recording_functions(), **twins}, modules
 
 
 def _modules(*names: str) -> tuple[ModuleType, ...]:

@@ -260,7 +260,7 @@ def _with_known_positions(x: Traced, parts: Sequence[Any]) -> tuple[Any, ...] | 
             result += positions
             continue
         known = x.recorder.contents.of(part.number, None) if isinstance(part, Traced) else part
-        if id(known) in x.recorder.captured_paths or not isinstance(known, (np.ndarray, list)) or not np.ndim(known):
+        if not isinstance(known, (np.ndarray, list)) or not np.ndim(known):
             return None
         mask = np.asarray(known)
         _require_extents(x, axis, mask.shape)

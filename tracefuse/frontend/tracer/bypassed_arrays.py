@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse.frontend.tracer.captures import Place, is_array
-from tracefuse.frontend.tracer.routes import CHANGED
+from tracefuse.frontend.tracer.routes import CHANGED, CallRoots
 from tracefuse.frontend.tracer.snapshots import Snapshot, as_own, checksum
 from tracefuse.runtime.devices import arrays
 
@@ -43,10 +43,10 @@ class BypassedArray:
             return array is self.place.value
         return type(array) is self._type and not self.is_stale and self.snapshot.holds(array)
 
-    def unchanged(self, bound: Any) -> bool:
+    def unchanged(self, roots: CallRoots) -> bool:
         """As `holds`, for the array that is now in the place."""
         try:
-            return self.holds(self.place.read(bound))
+            return self.holds(self.place.read(roots))
         except CHANGED:
             return False
 

@@ -11,24 +11,24 @@ from __future__ import annotations
 
 import enum
 import functools
-import io
+import itertools
+import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from tracefuse import source
-from tracefuse.errors import TraceError
 from tracefuse.frontend.tracer import routes
 from tracefuse.frontend.tracer.code_names import NO_NAMES, CodeNames, Names
-from tracefuse.frontend.tracer.routes import CHANGED, Route
+from tracefuse.frontend.tracer.routes import CHANGED, CallRoots, Route
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, enum.Enum, slice, range)
-_COMPARED = (*_PLAIN, tuple, frozenset)
+PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, enum.Enum, slice, range)
+_COMPARED = (*PLAIN, tuple, frozenset)
 GENERATORS = (np.random.Generator, np.random.RandomState)
 """Random generators. A trace depends on which one it draws from, not on its state."""
 _DEPTH = 10
@@ -39,7 +39,17 @@ _NEVER_RUN = frozenset(
 )  # fmt: skip
 _ENTRIES = 256
 # Modules, classes and functions of these libraries are not user state.
-_LIBRARIES = sys.stdlib_module_names | {"numpy", "cupy", "cupyx", "jax", "jaxlib", "torch", "tracefuse", "scipy"}
+_LIBRARIES = sys.stdlib_module_names | {
+    "numpy",
+    "cupy",
+    "cupyx",
+    "jax",
+    "jaxlib",
+    "torch",
+    "tracefuse",
+    "segments",
+    "scipy",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,16 +61,57 @@ class Place:
     value: Any
     where: str | None = None
 
-    def read(self, bound: Any) -> Any:
-        return self.route.follow(bound)
+    def attribute(self, name: str, value: Any, where: str | None = None) -> Place:
+        """Returns the place of an attribute of the object at this place; a later read runs no code of the user."""
+        has_code = "__getattribute__" in _names_of_users(type(self.value))
+        own = self.route.then("call", functools.partial(_attribute, name))
+        route = own if has_code else self.route.then("attribute", name)
+        return Place(f"{self.path}.{name}", route, value, where or self.where)
 
-    def unchanged(self, bound: Any) -> bool:
+    def entry(self, key: Any, value: Any, where: str | None = None) -> Place:
+        """Returns the place of an entry of the container at this place; a later read runs no code of the user."""
+        has_code = "__getitem__" in _names_of_users(type(self.value))
+        route = self.route.then("call", functools.partial(_entry, key)) if has_code else self.route.then("entry", key)
+        return Place(f"{self.path}[{key!r}]", route, value, where or self.where)
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is an attribute, an entry or a cell, and not derived from an object."""
+        key = self.route.key
+        return self.route.kind != "call" or (isinstance(key, functools.partial) and key.func in (_attribute, _entry))
+
+    def derived(self, text: str, function: Callable[[Any], Any], value: Any, where: str | None = None) -> Place:
+        """Returns the place of `function` of the object here. text: its path, with {} for the path of this place."""
+        return Place(text.format(self.path), self.route.then("call", function), value, where or self.where)
+
+    def read(self, roots: CallRoots) -> Any:
+        return self.route.follow(roots)
+
+    def unchanged(self, roots: CallRoots) -> bool:
         """Whether the place still holds the same plain value or the same function."""
         try:
-            now = self.read(bound)
+            now = self.read(roots)
         except CHANGED:
             return False
         return now is self.value or is_equal(now, self.value)
+
+
+def _names_of_users(cls: type) -> set[str]:
+    """Returns the names that classes written in Python define for instances of a class."""
+    return {name for owner in cls.__mro__ if owner.__flags__ & _HEAP_TYPE for name in vars(owner)}
+
+
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+
+
+def _attribute(name: str, owner: Any) -> Any:
+    return object.__getattribute__(owner, name)
+
+
+def _entry(key: Any, container: Any) -> Any:
+    """Returns an entry past the methods of the user's class."""
+    base: Any = next(cls for cls in type(container).__mro__ if not cls.__flags__ & _HEAP_TYPE)
+    return base.__getitem__(container, key)
 
 
 def is_equal(now: Any, before: Any) -> bool:
@@ -68,21 +119,6 @@ def is_equal(now: Any, before: Any) -> bool:
     if type(now) is not type(before) or not isinstance(now, _COMPARED) or not bool(now == before):
         return False
     return not isinstance(now, (float, complex, np.inexact)) or bool(now) or str(now) == str(before)
-
-
-@dataclass(slots=True, eq=False)
-class State:
-    """The state that a trace of a function may have read.
-
-    arrays: maps the id of each array to its places, nearest first. plain: values and functions that every call
-    compares. arrays_outside: arrays that are no inputs, whose contents every call compares. pairs: two places that
-    must hold one object at every call, because its contents are compared at the first place only.
-    """
-
-    arrays: dict[int, list[Place]] = field(default_factory=dict)
-    plain: list[Place] = field(default_factory=list)
-    arrays_outside: list[Place] = field(default_factory=list)
-    pairs: list[tuple[Place, Place]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,6 +154,12 @@ class _CaptureSearch:
         self.first: dict[int, Place] = {}
         self.pairs: list[tuple[Place, Place]] = []
 
+    def places_from(self, place: Place) -> Iterator[Place]:
+        """Yields the places that the code of the object at a place can read by name."""
+        (start,) = self.queue
+        self.queue = deque([_Found(place.path, place.route, place.value, 0, start.names, place.where)])
+        return self.places()
+
     def places(self) -> Iterator[Place]:
         """Yields every place that the function can read by name, nearest first, once per path."""
         walked: set[tuple[int, frozenset[str]]] = set()
@@ -128,7 +170,7 @@ class _CaptureSearch:
             path, key = (found.path, id(found.route.beginning.key)), (id(value), found.names.attributes)
             is_new = path not in paths
             paths.add(path)
-            if isinstance(value, _PLAIN):
+            if isinstance(value, PLAIN):
                 if is_new:
                     yield place
                 continue
@@ -153,20 +195,20 @@ class _CaptureSearch:
         elif isinstance(value, FunctionType) or isinstance(wrapped, FunctionType):
             yield from self._of_function(wrapped if isinstance(wrapped, FunctionType) else value, found.depth + 1)
         elif isinstance(value, ModuleType):
-            if not _is_of_library(value.__name__):
+            if not is_of_library(value.__name__):
                 yield from _attributes(found, vars(value))
         elif isinstance(value, dict):
-            yield from (found.entry(key, value[key]) for key in list(value)[:_ENTRIES])
+            yield from (found.entry(key, _entry(key, value)) for key in list(dict.keys(value))[:_ENTRIES])
         elif isinstance(value, (list, tuple, deque)):
-            yield from (found.entry(k, value[k]) for k in range(min(len(value), _ENTRIES)))
+            yield from (found.entry(k, _entry(k, value)) for k in range(min(len(value), _ENTRIES)))
         elif isinstance(value, type):
-            if not _is_of_library(value.__module__):
+            if not is_of_library(value.__module__):
                 yield from self._of_class(found, value)
         elif not isinstance(value, BuiltinFunctionType) and _has_attributes(value) and not is_array(value):
             yield from self._of_object(found)
 
     def _of_function(self, function: FunctionType, depth: int) -> Iterator[_Found]:
-        if _is_of_library(function.__module__ or ""):
+        if is_of_library(function.__module__ or ""):
             return
         names = self.names_of(function.__code__)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
@@ -198,7 +240,7 @@ class _CaptureSearch:
         run = found.names.attributes | _special_methods(cls) | {"__init__", "__post_init__"}
         for name in sorted(run):
             owner = next((base for base in cls.__mro__ if name in vars(base)), None)
-            if owner is None or _is_of_library(owner.__module__):
+            if owner is None or is_of_library(owner.__module__):
                 continue
             kept = vars(owner)[name]
             value = kept.__func__ if isinstance(kept, (staticmethod, classmethod)) else kept
@@ -248,6 +290,12 @@ def places(function: Any, bound: Any, names: CodeNames) -> Iterator[Place]:
     return _CaptureSearch(function, bound, names).places()
 
 
+def places_within(place: Place, names: CodeNames) -> Iterator[Place]:
+    """Yields every place that the code of the object at `place` can read by name, nearest first."""
+    search = _CaptureSearch(place.value, None, names)
+    return itertools.islice(search.places_from(place), 1, None)
+
+
 def _defaults(function: FunctionType, depth: int, names: Names) -> Iterator[_Found]:
     """Yields the default values of parameters."""
     start, line, code = routes.to(function), source.line_of(function.__code__), function.__code__
@@ -263,8 +311,15 @@ def _attributes(found: _Found, table: Any) -> Iterator[_Found]:
         yield found.attribute(name, table[name])
 
 
-def _is_of_library(module: str) -> bool:
-    return module.partition(".")[0] in _LIBRARIES
+def is_of_library(module: str | None) -> bool:
+    """Whether a module belongs to Python or to an installed package."""
+    top = (module or "").partition(".")[0]
+    if top in _LIBRARIES:
+        return True
+    file = vars(sys.modules[top]).get("__file__") if top in sys.modules else None
+    if not isinstance(file, str):
+        return False
+    return f"{os.sep}site-packages{os.sep}" in file or f"{os.sep}dist-packages{os.sep}" in file
 
 
 def _has_attributes(value: Any) -> bool:
@@ -293,44 +348,10 @@ _SNAPSHOTS: tuple[tuple[tuple[type, ...], str, Callable[[Any], Any]], ...] = (
 )  # fmt: skip
 
 
-def _snapshot(place: Place) -> Place | None:
+def snapshot(place: Place) -> Place | None:
     """Returns the place of the container properties that its entries do not show; None for any other value."""
     for kinds, path, taken in _SNAPSHOTS:
         if isinstance(place.value, kinds):
             route = place.route.then("call", taken)
             return Place(path.format(place.path), route, taken(place.value), place.where)
     return None
-
-
-def state_of(function: Any, bound: Any, captured: Sequence[Any], names: CodeNames) -> State:
-    """Returns the plain values, functions and arrays that a trace of `function` may have read.
-
-    NumPy itself may have computed with an array that met no tracer, so its contents are compared. Arrays captured as
-    inputs are left out. Containers are also compared by length, keys
-    or elements. Raises TraceError for an iterator, because reading it changes it.
-    """
-    inputs, state, walk = {id(array) for array in captured}, State(), _CaptureSearch(function, bound, names)
-    for place in list(walk.places())[1:]:
-        value = place.value
-        if is_array(value):
-            state.arrays.setdefault(id(value), []).append(place)
-        if walk.first.get(id(value), place) is not place and not _matters(value):
-            continue  # the contents are compared at the first place, the identity through the pair
-        snapshot = _snapshot(place)
-        if snapshot is not None:
-            state.plain.append(snapshot)
-        elif _matters(value) and id(value) not in inputs:
-            if place.route.before is not None:  # the first step of a route always exists
-                (state.arrays_outside if is_array(value) else state.plain).append(place)
-        elif hasattr(type(value), "__next__") and not isinstance(value, io.IOBase):
-            raise TraceError(
-                f"{place.path} is a {type(value).__name__}, whose state cannot be compared from call to call",
-                hint="pass what it gives as an argument",
-            )
-    # Arrays and functions that are not inputs are compared separately at each place.
-    state.pairs = [pair for pair in walk.pairs if id(pair[0].value) in inputs or not _matters(pair[0].value)]
-    return state
-
-
-def _matters(value: Any) -> bool:
-    return isinstance(value, (FunctionType, *GENERATORS, *_PLAIN)) or is_array(value)

@@ -38,19 +38,8 @@ def into(target: Any, result: Traced) -> Any:
     return target
 
 
-def of_captured(name: str, where: str | None) -> ReadOnlyError:
-    """Returns the error for an in-place update of a captured array."""
-    return ReadOnlyError(
-        f"in-place change of {name}, an array that the function captures: it is an input that is only read",
-        hint="make it a parameter of the function; an argument is changed at every call", where=where,
-    )  # fmt: skip
-
-
 def _not_traced(target: Any, result: Traced) -> UnsupportedError:
     """Returns the error for an in-place update of a value that is not traced."""
-    name = result.recorder.captured_paths.get(id(target))
-    if name is not None:
-        return of_captured(name, source.user_line())
     return UnsupportedError(
         f"out= is a {type(target).__name__} that is not traced", hint="return the result instead",
         where=source.user_line(),
@@ -66,11 +55,8 @@ def check_writable(target: Traced) -> None:
             f"in-place change of {target.read_only}, which is read-only",
             hint="change a copy: y = y.copy()", where=source.user_line(),
         )  # fmt: skip
-    owner = owner_of(target)
-    if any(capture.number == owner.number for capture in target.recorder.captures.values()):
-        raise of_captured(owner.value.name or "a captured array", source.user_line())
     if target.recorder.body is not None:
-        target.recorder.body.check_inside(owner)
+        target.recorder.body.check_inside(owner_of(target))
 
 
 def _check_result(target: Traced, result: Traced) -> None:

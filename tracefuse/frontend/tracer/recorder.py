@@ -21,6 +21,7 @@ from tracefuse.dynamic.layouts import stride_name
 from tracefuse.errors import DeviceError, DtypeError, ShapeError, TraceError
 from tracefuse.frontend.tracer import views
 from tracefuse.frontend.tracer.assumptions import Assumptions, ScalarGuard
+from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.known_contents import KnownContents
 from tracefuse.frontend.tracer.mixed_signs import compare_mixed_signs, mixes_signs
 from tracefuse.frontend.tracer.operands import (
@@ -40,9 +41,11 @@ from tracefuse.frontend.tracer.traced import Memory, Traced
 from tracefuse.ir.extents import Expression, Extent, as_symbol, evaluate, symbol, symbols
 from tracefuse.ir.fusion import Fusion, Literal, Op
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
+from tracefuse.runtime.argument_leaves import Leaf
 from tracefuse.runtime.devices import arrays
 
 if TYPE_CHECKING:
+    from tracefuse.frontend.tracer.overlays import Overlays
     from tracefuse.frontend.tracer.questions import Answers
     from tracefuse.frontend.tracer.sub_recording import SubRecording
 
@@ -64,10 +67,16 @@ def _holds_traced(values: Sequence[Any]) -> bool:
 
 @dataclass(slots=True)
 class Capture:
-    """An array that the function closes over. array: the object; number: its input."""
+    """An array or a number that the function closes over.
+
+    place: where calls read it; None for an array that was created during the trace. traced: its traced value; None for
+    a number. number: its input; None before it is used.
+    """
 
     array: Any
-    number: int
+    place: Place | None
+    traced: Traced | None
+    number: int | None = None
 
 
 class Recorder(Assumptions):
@@ -84,9 +93,13 @@ class Recorder(Assumptions):
         self.function = function
         self.scalar_guards: list[ScalarGuard] = []
         self.contents = KnownContents(self)
+        # Captured arrays by the id of the array, and numbers of the state.
         self.captures: dict[int, Capture] = {}
-        # Paths of the arrays that the function can reach by name, by array id.
-        self.captured_paths: dict[int, str] = {}
+        self.numbers: list[Capture] = []
+        # By the id of the traced value: captures, and those that are not inputs yet.
+        self._captured: dict[int, Capture] = {}
+        self._waiting: dict[int, Capture] = {}
+        self.overlays: Overlays | None = None
         # Arguments of each `debug_print`: (format, structures of the values, their leaves).
         self.prints: list[tuple[str, tuple[Any, ...], tuple[Any, ...]]] = []
         # Arguments that the function updates in place: maps the number of the input to the traced value that
@@ -102,8 +115,9 @@ class Recorder(Assumptions):
         self.body: SubRecording | None = None
         # The numbers of the values inside of recorded bodies.
         self.inside_bodies: set[int] = set()
-        # What answers questions about computed values, None if nothing does; then `names` is every name in use.
+        # What answers questions about computed values, None if nothing does.
         self.answers: Answers | None = None
+        # Every traced value of the trace.
         self.names: list[weakref.ref[Traced]] = []
         self._scalars: dict[Extent, int] = {}
         self._axes = 0
@@ -111,14 +125,19 @@ class Recorder(Assumptions):
     # -- inputs -----------------------------------------------------------------------------------------------------
 
     def tensor_argument(self, array_shape: Sequence[int], dtype: DType, name: str, where: str | None) -> Traced:
-        """Adds an array argument. Extents of 1 are static; others are symbolic, with the current sizes as hints."""
-        for axis, extent in enumerate(array_shape):
-            self.hints[-(self._axes + axis + 1)] = int(extent)
-        self._axes += len(array_shape)
-        number = self.builder.tensor_input(dtype, [1 if e == 1 else -1 for e in array_shape], name=name, where=where)
+        """Adds an array argument."""
+        number = self._tensor_input(array_shape, dtype, name, where)
         traced = self.traced_type(self, number)
         traced.memory = Memory(name, number)
         return traced
+
+    def _tensor_input(self, array_shape: Sequence[int], dtype: DType, name: str, where: str | None) -> int:
+        """Adds an array input. Extents of 1 are static; others are symbolic, with the current sizes as hints."""
+        for axis, extent in enumerate(array_shape):
+            self.hints[-(self._axes + axis + 1)] = int(extent)
+        self._axes += len(array_shape)
+        shape = [1 if e == 1 else -1 for e in array_shape]
+        return self.builder.tensor_input(dtype, shape, name=name, where=where)
 
     def add_layout(self, argument: Traced, strides: Sequence[int]) -> None:
         """Adds symbols for the strides of an array argument, in elements; what is decided from them is guarded."""
@@ -143,15 +162,48 @@ class Recorder(Assumptions):
         return self.traced_type(self, number, weak, lambda facts: facts[number])
 
     def capture(self, array: Any) -> Traced:
-        """Adds an array that is not an argument as an input; the same object maps to the same input."""
+        """Returns the traced value of an array that is not an argument: an input, one for each object."""
         known = self.captures.get(id(array))
-        if known is not None:
-            return self.traced_type(self, known.number)
-        name = self.captured_paths.get(id(array), f"captured{len(self.captures)}")
-        traced = self.tensor_argument(array.shape, arrays.dtype_of_array(array), name, None)
-        self.captures[id(array)] = Capture(array, traced.number)
-        self.contents.add_axes(traced.number)
-        self.builder.add_constant(traced.number, array, is_state=id(array) in self.captured_paths)
+        if known is not None and known.traced is not None:
+            return known.traced
+        return self.capture_later(array, None)
+
+    def capture_later(self, array: Any, place: Place | None) -> Traced:
+        """Returns a traced value for an array, which becomes an input when it is used first.
+
+        place: where calls read it. An array without a place was created during the trace; its elements are known.
+        """
+        traced = self.traced_type(self, -1)
+        traced.memory = Memory("a constant array" if place is None else place.path)
+        self.captures[id(array)] = Capture(array, place, traced)
+        self._waiting[id(traced)] = self._captured[id(traced)] = self.captures[id(array)]
+        return traced
+
+    def capture_of(self, traced: Traced) -> Capture | None:
+        """Returns the capture whose array a traced value stands for; None for any other value."""
+        return self._captured.get(id(traced))
+
+    def admit(self, traced: Traced) -> int:
+        """Makes a captured array an input, and returns its number."""
+        self.check_alive()
+        capture = self._waiting.pop(id(traced))
+        array, place = capture.array, capture.place
+        name = f"captured{len(self.captures)}" if place is None else place.path
+        number = capture.number = self._tensor_input(
+            array.shape, arrays.dtype_of_array(array), name, None if place is None else place.where
+        )
+        assert traced.memory is not None
+        traced.memory.input = number
+        self.contents.add_axes(number)
+        self.builder.add_constant(number, array, is_state=place is not None)
+        return number
+
+    def capture_number(self, value: Any, place: Place, leaf: Leaf) -> Any:
+        """Returns an input for a number of the state that the function changes."""
+        assert leaf.dtype is not None
+        item = value.item() if isinstance(value, np.generic) else value
+        traced = self.scalar_argument(item, leaf.dtype, leaf.weak, place.path, place.where)
+        self.numbers.append(Capture(value, place, None, self.builder.inputs[-1]))
         return traced
 
     def require_device(self, device: Any) -> None:
@@ -386,6 +438,16 @@ class Recorder(Assumptions):
     def rename(self, number: int, name: str) -> None:
         """Sets the name of a value for messages and listings."""
         self.builder.values[number] = replace(self.builder.values[number], name=name)
+
+    def forget(self) -> None:
+        """Drops the traced values that a finished trace holds."""
+        self.captures.clear()
+        self._captured.clear()
+        self._waiting.clear()
+        self.updated.clear()
+        self.prints.clear()
+        self.last_effect = None
+        self.builder.named = ()
 
     def build(self) -> Fusion:
         """Returns the recorded fusion; nothing can be recorded afterwards."""

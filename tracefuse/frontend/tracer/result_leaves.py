@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from tracefuse.frontend.tracer.captures import Place
 from tracefuse.ir.extents import Extent
 
 
@@ -44,7 +46,104 @@ class NumberLeaf:
     read: Callable[[Mapping[int, Any]], Any]
 
 
-ResultLeaf: TypeAlias = OutputLeaf | ArgumentLeaf | ConstantLeaf | SizeLeaf | NumberLeaf
+@dataclass(frozen=True, slots=True)
+class ScalarLeaf:
+    """An output of the fusion without axes, as a NumPy scalar. position: its index among all outputs."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlaceLeaf:
+    """The object at a place of the captured state or of the arguments, as it was before the call."""
+
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class NewLeaf:
+    """An object that each call creates. position: its index among the new objects of a trace."""
+
+    position: int
+
+
+ResultLeaf: TypeAlias = (
+    OutputLeaf | ArgumentLeaf | ConstantLeaf | SizeLeaf | NumberLeaf | ScalarLeaf | PlaceLeaf | NewLeaf
+)
+
+
+@dataclass(slots=True, eq=False)
+class NewObject:
+    """How to create an object of a result or of the state: an empty one, which is then filled.
+
+    base: the class of containers that it is laid out as, `tuple`, or `object`. entries: of a list, a tuple or a set;
+    items: of a dict; attributes: of an instance. arguments: of a deque, its length; of a defaultdict, its factory.
+    """
+
+    cls: type
+    base: type
+    entries: list[ResultLeaf] = field(default_factory=list)
+    items: list[tuple[Any, ResultLeaf]] = field(default_factory=list)
+    attributes: list[tuple[str, ResultLeaf]] = field(default_factory=list)
+    arguments: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Write:
+    """A change of the state that every call makes once its segments have succeeded.
+
+    target: the place of the object that is changed. kind: a key of `WRITES`. key: the attribute, entry or position.
+    value: what is stored, or None.
+    """
+
+    kind: str
+    target: Place
+    key: Any = None
+    value: ResultLeaf | None = None
+
+
+def _set_cell(cell: Any, _: Any, value: Any) -> None:
+    cell.cell_contents = value
+
+
+def _set_contents(target: Any, _: Any, value: Any) -> None:
+    if isinstance(target, list):
+        target[:] = value
+    else:
+        target.clear()
+        (target.extend if hasattr(target, "extend") else target.update)(value)
+
+
+_SET_ENTRY: Mapping[Any, Callable[..., None]] = {
+    dict: dict.__setitem__, OrderedDict: OrderedDict.__setitem__, list: list.__setitem__, deque: deque.__setitem__,
+}  # fmt: skip
+_DELETE_ENTRY: Mapping[Any, Callable[..., None]] = {dict: dict.__delitem__, OrderedDict: OrderedDict.__delitem__}
+WRITES: Mapping[str, tuple[Callable[[Any, Any, Any], Any], str]] = {
+    "attribute": (object.__setattr__, "store({0}, {1}, {2})"),
+    "plain attribute": (setattr, "{0}.{3} = {2}"),
+    "class attribute": (setattr, "setattr({0}, {1}, {2})"),
+    "no attribute": (lambda target, key, _: object.__delattr__(target, key), "store({0}, {1}, None)"),
+    "no class attribute": (lambda target, key, _: delattr(target, key), "store({0}, {1}, None)"),
+    "entry": (lambda target, key, value: _SET_ENTRY[_container(target)](target, key, value), "store({0}, {1}, {2})"),
+    "plain entry": (lambda target, key, value: target.__setitem__(key, value), "{0}[{1}] = {2}"),
+    "no entry": (lambda target, key, _: _DELETE_ENTRY[_container(target)](target, key), "store({0}, {1}, None)"),
+    "append": (lambda target, _, value: target.append(value), "{0}.append({2})"),
+    "contents": (_set_contents, "store({0}, None, {2})"),
+    "cell": (_set_cell, "{0}.cell_contents = {2}"),
+    "add": (lambda target, _, value: target.add(value), "{0}.add({2})"),
+    "discard": (lambda target, _, value: target.discard(value), "{0}.discard({2})"),
+}  # fmt: skip
+"""Each kind of write: a function of target, key and value, and its text in the code of a call.
+
+(In the text, {0} is the target, {1} the key, {2} the value, {3} the key as a name, and `store` the function.)
+"""
+
+
+def _container(value: Any) -> Any:
+    """Returns the class of containers whose methods change a container past the methods of its own class."""
+    return next(cls for cls in (OrderedDict, dict, list, deque) if isinstance(value, cls))
+
+
 PrintedLeaf: TypeAlias = OutputLeaf | ConstantLeaf | NumberLeaf
 
 

@@ -1,6 +1,7 @@
 """Routes: data that describes how a later call reads a captured value again.
 
-A route begins at an object or at the `self` of the call, and continues through attributes, entries, cells and calls.
+A route begins at an object, at the `self` of the call or at an argument, and continues through attributes, entries,
+cells and calls.
 This module follows a route step by step. Generated call code can also inline routes and share their common prefixes.
 
 Must not know: arrays.
@@ -8,9 +9,11 @@ Must not know: arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 CHANGED = (AttributeError, KeyError, IndexError, ValueError, TypeError, NameError)
 """What following a route raises where it leads nowhere any more."""
@@ -23,12 +26,21 @@ _FOLLOW: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+class CallRoots(NamedTuple):
+    """What the routes of one call may begin at: the object that a method is bound to, or None, and the arguments."""
+
+    bound: Any = None
+    arguments: Sequence[Any] = ()
+    keywords: Mapping[str, Any] = MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Route:
     """One step of a route. before: the previous step, or None for the first.
 
-    kind: "object" (key is the object), "self", or after another step "attribute" (key: its name), "entry" (key: its
-    index), "cell" (the cell's contents) or "call" (key: the function to apply to the current object).
+    kind: "object" (key is the object), "self", "argument" (key: its position), "keyword" (key: its name), or after
+    another step "attribute" (key: its name), "entry" (key: its index), "cell" (the cell's contents) or "call" (key: the
+    function to apply to the current object).
     """
 
     before: Route | None
@@ -46,17 +58,41 @@ class Route:
             step = step.before
         return step
 
-    def follow(self, bound: Any) -> Any:
-        """Returns the current value at the route. bound: the object that a method is bound to, or None."""
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """Equal for routes of the same steps from the same object."""
+        steps: list[Any] = []
+        step: Route | None = self
+        while step is not None:
+            key = step.key
+            if step.kind in ("attribute", "entry", "argument", "keyword"):
+                steps.append((step.kind, type(key), key))
+            elif step.kind == "call" and isinstance(key, functools.partial):
+                steps.append((step.kind, key.func, key.args))
+            else:
+                steps.append((step.kind, id(key)))
+            step = step.before
+        return tuple(steps)
+
+    def follow(self, roots: CallRoots) -> Any:
+        """Returns the current value at the route, for a call with these roots."""
         steps: list[Route] = []
         step = self
         while step.before is not None:
             steps.append(step)
             step = step.before
-        found = bound if step.kind == "self" else step.key
+        match step.kind:
+            case "self":
+                value = roots.bound
+            case "argument":
+                value = roots.arguments[step.key]
+            case "keyword":
+                value = roots.keywords[step.key]
+            case _:
+                value = step.key
         for step in reversed(steps):
-            found = _FOLLOW[step.kind](found, step.key)
-        return found
+            value = _FOLLOW[step.kind](value, step.key)
+        return value
 
 
 def to(value: Any) -> Route:

@@ -100,12 +100,13 @@ class Traced:
         self.memory: Memory | None = None
         self.layout: Shape | LayoutFrom | None = None
         self._version = 0
-        if recorder.answers is not None:
-            recorder.names.append(weakref.ref(self))
+        recorder.names.append(weakref.ref(self))
 
     @property
     def number(self) -> int:
         """The number of the current value of the name."""
+        if self._number < 0:
+            self._number = self.recorder.admit(self)
         if self.memory is not None and self._version != self.memory.version and self.recorder.alive:
             self._read_again()
         return self._number
@@ -115,18 +116,28 @@ class Traced:
         return self.recorder.builder.values[self.number]
 
     @property
+    def _first_value(self) -> Value:
+        """A value of the name, which may be outdated."""
+        return self.recorder.builder.values[self._number if self._number >= 0 else self.number]
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether it is a captured array that nothing has used yet."""
+        return self._number < 0
+
+    @property
     def extents(self) -> Shape:
         # A write changes no shape, so every value of the name has the same shape.
-        return tuple(self.recorder.simplify(e) for e in self.recorder.builder.values[self._number].shape)
+        return tuple(self.recorder.simplify(e) for e in self._first_value.shape)
 
     @property
     def on_host(self) -> bool:
-        return not self.recorder.builder.values[self._number].is_tensor
+        return not self._first_value.is_tensor
 
     @property
     def is_immutable(self) -> bool:
         """Whether it is a NumPy scalar, as NumPy's full reductions and elements are; CuPy returns arrays."""
-        is_scalar = not self.recorder.builder.values[self._number].shape
+        is_scalar = not self._first_value.shape
         return is_scalar and self.memory is None and self.recorder.device is None
 
     def own_memory(self) -> Memory:

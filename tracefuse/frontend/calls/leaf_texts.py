@@ -1,0 +1,114 @@
+"""The text of results and of writes of the state in the generated code of a call.
+
+Must not know: how a call reads its arguments and places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tracefuse import pytrees
+from tracefuse.errors import InternalError
+from tracefuse.frontend.tracer.result_leaves import (
+    WRITES,
+    ArgumentLeaf,
+    ConstantLeaf,
+    NewLeaf,
+    NumberLeaf,
+    OutputLeaf,
+    PlaceLeaf,
+    ResultLeaf,
+    ScalarLeaf,
+    SizeLeaf,
+)
+from tracefuse.frontend.tracer.routes import Route
+from tracefuse.frontend.tracing import Trace
+from tracefuse.ir.extents import Symbol, python_text
+
+
+class LeafTexts:
+    """Texts for one trace; in them, `r` holds the outputs.
+
+    name: adds a global of the generated code and returns its name. read: returns the variable of the object at a route,
+    which is read before anything runs. leaves: variables of the leaves of the arguments. facts: texts of the extents
+    and scalars, by id.
+    """
+
+    def __init__(
+        self, trace: Trace, name: Callable[[str, Any], str], read: Callable[[Route], str], leaves: Sequence[str],
+        facts: Mapping[int, str],
+    ) -> None:  # fmt: skip
+        self._trace, self._name, self._read, self._leaves, self._facts = trace, name, read, leaves, facts
+
+    def are_possible(self) -> bool:
+        """Whether every leaf has a text: no call creates objects other than containers of the result."""
+        values = [*self._trace.results, *(write.value for write in self._trace.writes)]
+        return not any(isinstance(leaf, NewLeaf) for leaf in values) and _is_of_plain_nodes(self._trace.structure)
+
+    def result(self) -> str:
+        """The expression of the result."""
+        texts = [self._leaf(leaf) for leaf in self._trace.results]
+        return self._built(pytrees.unflatten(self._trace.structure, range(len(texts))), texts)
+
+    def writes(self) -> list[str]:
+        """The statements that write the state back: values first, then the stores in their order."""
+        values: list[str] = []
+        stores: list[str] = []
+        for write in self._trace.writes:
+            function, text = WRITES[write.kind]
+            value = "None"
+            if write.value is not None:
+                value = self._leaf(write.value)
+                if isinstance(write.value, SizeLeaf | NumberLeaf | ScalarLeaf):
+                    values.append(f"w{len(values)} = {value}")
+                    value = f"w{len(values) - 1}"
+            key = write.key if isinstance(write.key, str) and write.key.isidentifier() else ""
+            if "{3}" in text and not key:
+                text = "store({0}, {1}, {2})"
+            target = self._read(write.target.route)
+            stores.append(text.format(target, self._name("k", write.key), value, key))
+            if text.startswith("store"):
+                stores[-1] = stores[-1].replace("store", self._name("store", function), 1)
+        return [*values, *stores]
+
+    def _leaf(self, leaf: ResultLeaf) -> str:
+        """The expression of a leaf."""
+        match leaf:
+            case OutputLeaf(position):
+                return f"r[{position}]"
+            case ScalarLeaf(position):
+                return f"r[{position}][()]"
+            case ArgumentLeaf(position):
+                return self._leaves[position]
+            case ConstantLeaf(value):
+                return self._name("s", value)
+            case PlaceLeaf(place):
+                return self._read(place.route)
+            case SizeLeaf(extent):
+                return python_text(extent, self._fact)
+            case NumberLeaf(read):
+                facts = ", ".join(f"{key}: {text}" for key, text in self._facts.items())
+                return f"{self._name('number', read)}({{{facts}}})"
+        raise InternalError(f"a fast path cannot compute {leaf}")
+
+    def _fact(self, symbol: Symbol) -> str:
+        assert symbol.id is not None
+        return self._facts[symbol.id]
+
+    def _built(self, tree: Any, texts: Sequence[str]) -> str:
+        """The expression of a pytree whose leaves are positions in `texts`."""
+        if isinstance(tree, int):
+            return texts[tree]
+        if isinstance(tree, dict):
+            items = (f"{self._name('k', key)}: {self._built(child, texts)}" for key, child in tree.items())
+            return f"{{{', '.join(items)}}}"
+        children = [self._built(child, texts) for child in tree]
+        return (
+            f"({''.join(f'{text}, ' for text in children)})" if isinstance(tree, tuple) else f"[{', '.join(children)}]"
+        )
+
+
+def _is_of_plain_nodes(node: Any) -> bool:
+    """Whether every node of a pytree is a dict, a list or a tuple."""
+    return node.is_leaf() or (node.type in (dict, list, tuple) and all(map(_is_of_plain_nodes, node.children())))

@@ -1,0 +1,39 @@
+"""Functions of pytrees while a function is traced: they receive ordinary containers in place of overlays.
+
+The functions of optree and JAX recognise a node by its exact class, which an overlay does not have.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+from tracefuse.frontend.tracer.recorder import current
+
+_MODULES = ("optree", "jax.tree", "jax.tree_util", "tracefuse.pytrees")
+_NAMES = ("flatten", "leaves", "structure", "map", "map_", "reduce", "all", "any", "sum", "max", "min", "iter",
+          "map_with_path", "flatten_with_path", "leaves_with_path")  # fmt: skip
+
+
+def tree_modules() -> tuple[ModuleType, ...]:
+    """The modules with functions of pytrees that are loaded."""
+    return tuple(module for name in _MODULES if (module := sys.modules.get(name)) is not None)
+
+
+def tree_twins() -> Iterator[tuple[int, Callable[..., Any]]]:
+    """Twins of the functions of the modules that are loaded, with the id of what each replaces."""
+    for module in tree_modules():
+        for name in _NAMES:
+            for function in (vars(module).get(name), vars(module).get(f"tree_{name}")):
+                if callable(function):
+                    yield id(function), functools.partial(_call, function)
+
+
+def _call(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    recorder = current.get()
+    if recorder is not None and recorder.overlays is not None:
+        arguments = tuple(map(recorder.overlays.plain, arguments))
+    return function(*arguments, **keywords)

@@ -1,0 +1,124 @@
+"""Clones of the user's functions for a trace: the same code, over views of its globals and fresh cells.
+
+A clone is made once per function, so functions that call one another, or themselves, call clones. Functions of Python
+and of installed packages run as they are.
+
+Must not know: what overlays of other values are.
+"""
+
+from __future__ import annotations
+
+from types import CellType, CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+from tracefuse import source
+from tracefuse.frontend.tracer import routes
+from tracefuse.frontend.tracer.captures import Place, is_of_library
+
+if TYPE_CHECKING:
+    from tracefuse.frontend.tracer.overlays import Overlays
+
+EMPTY = object()
+"""Stands for the contents of an empty cell."""
+
+
+class CellOverlay:
+    """A fresh cell in the place of a cell. loaded: the overlay of the contents at the first read."""
+
+    def __init__(self, original: CellType, name: str) -> None:
+        self.original, self.name, self.overlay = original, name, CellType()
+        self.place = Place(name, routes.to(original).then("cell"), None)
+        self.loaded: Any = EMPTY
+
+    @property
+    def contents(self) -> Any:
+        """The contents now, or EMPTY."""
+        return contents_of(self.overlay)
+
+
+def contents_of(cell: CellType) -> Any:
+    """Returns the contents of a cell, or EMPTY."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return EMPTY
+
+
+class FunctionClones:
+    """The clones and fresh cells of one trace."""
+
+    def __init__(self, overlays: Overlays) -> None:
+        self._overlays = overlays
+        self.cells: dict[int, CellOverlay] = {}
+        self._attributes: list[tuple[FunctionType, FunctionType, dict[str, Any]]] = []
+        self._clones: dict[int, FunctionType] = {}
+
+    def clone(self, function: FunctionType, place: Place) -> Any:
+        """Returns the clone of a function of the user; any other function as it is."""
+        known = self._clones.get(id(function))
+        if known is not None:
+            return known
+        overlays = self._overlays
+        if is_of_library(function.__module__) or function.__globals__.get("__name__") == "tracefuse":
+            return overlays.remember(function, function, place)
+        cells = tuple(
+            self._cell(cell, name, function.__code__)
+            for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        )
+        twin = FunctionType(
+            function.__code__, overlays.scopes.globals_of(function.__globals__), function.__name__, None, cells or None
+        )
+        twin.__qualname__, twin.__module__, twin.__doc__ = function.__qualname__, function.__module__, function.__doc__
+        twin.__annotations__ = function.__annotations__
+        self._clones[id(function)] = overlays.remember(function, twin, place)
+        overlays.later(lambda: self._fill(function, twin))
+        return twin
+
+    def _fill(self, function: FunctionType, twin: FunctionType) -> None:
+        """Gives a clone the overlays of its defaults and attributes."""
+        read, start, line = self._overlays.read, routes.to(function), source.line_of(function.__code__)
+        if function.__defaults__:
+            names = function.__code__.co_varnames[: function.__code__.co_argcount][-len(function.__defaults__) :]
+            at = Place("", start.then("attribute", "__defaults__"), None, line)
+            twin.__defaults__ = tuple(
+                read(value, Place(name, at.route.then("entry", k), value, line))
+                for k, (name, value) in enumerate(zip(names, function.__defaults__, strict=True))
+            )
+        if function.__kwdefaults__:
+            route = start.then("attribute", "__kwdefaults__")
+            twin.__kwdefaults__ = {
+                name: read(value, Place(name, route.then("entry", name), value, line))
+                for name, value in function.__kwdefaults__.items()
+            }
+        if function.__dict__:
+            at = Place(function.__qualname__, start, function, line)
+            loaded = {name: read(value, at.attribute(name, value)) for name, value in function.__dict__.items()}
+            twin.__dict__.update(loaded)
+            self._attributes.append((function, twin, loaded))
+
+    def _cell(self, cell: CellType, name: str, code: CodeType) -> CellType:
+        known = self.cells.get(id(cell))
+        if known is None:
+            known = self.cells[id(cell)] = CellOverlay(cell, name)
+            line = self._overlays.names.of(code).line("cells", name)
+            self._overlays.later(lambda: self._fill_cell(known, line))
+        return known.overlay
+
+    def _fill_cell(self, known: CellOverlay, line: str | None) -> None:
+        contents = contents_of(known.original)
+        if contents is not EMPTY:
+            known.place = Place(known.name, known.place.route, contents, line)
+            known.loaded = known.overlay.cell_contents = self._overlays.read(contents, known.place)
+
+    def forget(self) -> None:
+        """Empties the cells and defaults of the clones."""
+        for cell in self.cells.values():
+            cell.loaded = cell.overlay.cell_contents = None
+        for twin in self._clones.values():
+            twin.__defaults__, twin.__kwdefaults__ = None, None
+            twin.__dict__.clear()
+        self._attributes.clear()
+
+    def attributes(self) -> list[tuple[FunctionType, FunctionType, dict[str, Any]]]:
+        """Returns each function with attributes, its clone, and the attributes as they were read."""
+        return self._attributes

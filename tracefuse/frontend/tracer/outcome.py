@@ -1,0 +1,201 @@
+"""The outcome of a trace: where each leaf of the result and of the changed state comes from at every call.
+
+A traced value becomes an output, one for all places that it is at. An overlay stands for the object at its place. A new
+container or instance is created at each call; it keeps its identity between the result and the state.
+
+Must not know: how overlays are made, how calls store values.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracefuse.errors import TraceError
+from tracefuse.frontend.tracer import traced_ops
+from tracefuse.frontend.tracer.container_overlays import CONTAINERS, OVERLAY_BASES
+from tracefuse.frontend.tracer.masked_elements import MaskedElements
+from tracefuse.frontend.tracer.overlays import Overlays
+from tracefuse.frontend.tracer.recorder import Recorder
+from tracefuse.frontend.tracer.result_leaves import (
+    ArgumentLeaf,
+    ConstantLeaf,
+    NewLeaf,
+    NewObject,
+    NumberLeaf,
+    OutputLeaf,
+    PlaceLeaf,
+    ResultLeaf,
+    ScalarLeaf,
+    SizeLeaf,
+)
+from tracefuse.frontend.tracer.scope_views import GlobalsView
+from tracefuse.frontend.tracer.shadow_objects import ABSENT, native_base, native_dict, slots_of
+from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.traced import Traced
+
+
+class Outcome:
+    """The leaves of one trace. arguments: the leaves of the call as the function received them."""
+
+    def __init__(self, recorder: Recorder, overlays: Overlays, arguments: Sequence[Any]) -> None:
+        self.recorder, self._overlays = recorder, overlays
+        self._arguments = {
+            id(value): k
+            for k, value in reversed(list(enumerate(arguments)))
+            if isinstance(value, (Traced, SymbolicSize))
+        }
+        self.new_objects: list[NewObject] = []
+        self._new: dict[int, tuple[int, Any]] = {}
+        self._outputs: dict[int, tuple[int, Any]] = {}
+        self._waiting: list[tuple[NewObject, Any, str]] = []
+
+    # -- leaves -------------------------------------------------------------------------------------------------------
+
+    def result_leaf(self, value: Any) -> ResultLeaf:
+        """Records a leaf of the result."""
+        return self._leaf(value, "the result", is_state=False)
+
+    def state_leaf(self, value: Any, path: str) -> ResultLeaf:
+        """Records a value that the function stored at `path`. Raises TraceError for one that calls cannot create."""
+        return self._leaf(value, path, is_state=True)
+
+    def _leaf(self, value: Any, path: str, is_state: bool) -> ResultLeaf:
+        leaf = self._single(value, path, is_state)
+        while self._waiting:
+            self._fill(*self._waiting.pop())
+        return leaf
+
+    def _single(self, value: Any, path: str, is_state: bool) -> ResultLeaf:
+        if id(value) in self._arguments:
+            return ArgumentLeaf(self._arguments[id(value)])
+        if isinstance(value, SymbolicSize):
+            extent = self.recorder.simplify(value.extent)
+            return ConstantLeaf(extent) if isinstance(extent, int) else SizeLeaf(extent)
+        if isinstance(value, MaskedElements):
+            value = value.elements()
+        if isinstance(value, Traced):
+            return self._traced(value, is_state)
+        known = self._overlays.original(value)
+        if known is not None:
+            original, place = known
+            is_constant = isinstance(original, (type, types.FunctionType, types.ModuleType))
+            return ConstantLeaf(original) if is_constant else PlaceLeaf(place)
+        if isinstance(value, types.FunctionType) and isinstance(value.__globals__, GlobalsView):
+            raise _is_left(path, f"the function {value.__qualname__}, which was created while the function was traced")
+        if self._is_new(value):
+            return self._new_object(value, path)
+        if is_state and isinstance(value, np.ndarray):
+            return self._traced(traced_ops.copy(self.recorder.capture(value)), is_state)
+        return ConstantLeaf(value)
+
+    def _traced(self, traced: Traced, is_state: bool) -> ResultLeaf:
+        recorder = self.recorder
+        capture = recorder.capture_of(traced)
+        if capture is not None and capture.place is not None:
+            return PlaceLeaf(capture.place)
+        recorder.resolve(traced)
+        known = self._outputs.get(id(traced))
+        is_scalar = is_state and traced.is_immutable
+        if known is not None:
+            return ScalarLeaf(known[0]) if is_scalar else OutputLeaf(known[0])
+        if traced.on_host and traced.weak is not None and traced.read is not None:
+            return NumberLeaf(traced.read)
+        tensor = traced_ops.as_tensor(traced) if traced.on_host else traced
+        builder = recorder.builder
+        if tensor.number in builder.inputs or tensor.number in builder.outputs:
+            # A result shares no memory with an argument or another result.
+            tensor = recorder.movement("permute", [tensor], dims=tuple(range(len(tensor.extents))))
+        builder.output(tensor.number)
+        position = len(builder.outputs) - 1
+        self._outputs[id(traced)] = (position, traced)
+        return ScalarLeaf(position) if is_scalar else OutputLeaf(position)
+
+    # -- new objects --------------------------------------------------------------------------------------------------
+
+    def _is_new(self, value: Any) -> bool:
+        """Whether each call creates an object of its own: a container, or an instance of a class of the user."""
+        cls = type(value)
+        if cls in OVERLAY_BASES or cls in CONTAINERS:
+            return True
+        if isinstance(value, tuple):
+            return any(self._is_part(entry) for entry in value)
+        users = self._overlays.objects.users_class(cls)
+        return users is not cls or (self._overlays.objects.has_shadow(cls) and self._holds_parts(value))
+
+    def _is_part(self, value: Any) -> bool:
+        return (
+            isinstance(value, (Traced, SymbolicSize, MaskedElements))
+            or self._overlays.original(value) is not None
+            or self._is_new(value)
+        )
+
+    def _holds_parts(self, value: Any) -> bool:
+        return any(self._is_part(part) for part in native_dict(value).values())
+
+    def _new_object(self, value: Any, path: str) -> NewLeaf:
+        known = self._new.get(id(value))
+        if known is not None:
+            return NewLeaf(known[0])
+        cls = self._overlays.objects.users_class(type(value))
+        base = tuple if isinstance(value, tuple) else native_base(cls) or object
+        new = NewObject(OVERLAY_BASES.get(cls, cls), base)
+        position = len(self.new_objects)
+        self._new[id(value)] = (position, value)
+        if base is tuple:  # a tuple is created with its entries
+            new.entries = [self._single(entry, f"{path}[{k}]", True) for k, entry in enumerate(value)]
+            position = len(self.new_objects)
+            self._new[id(value)] = (position, value)
+        else:
+            self._waiting.append((new, value, path))
+        self.new_objects.append(new)
+        return NewLeaf(position)
+
+    def _fill(self, new: NewObject, value: Any, path: str) -> None:
+        """Records the parts of a new object."""
+        family = CONTAINERS.get(new.base)
+        if family is list:
+            entries = list(new.base.__iter__(value))  # type: ignore[attr-defined]
+            new.entries = [self._single(entry, f"{path}[{k}]", True) for k, entry in enumerate(entries)]
+        elif family is set:
+            new.entries = [self._single(entry, path, True) for entry in set.__iter__(value)]
+        elif family is dict:
+            new.items = [(k, self._single(v, f"{path}[{k!r}]", True)) for k, v in dict.items(value)]
+        if hasattr(value, "maxlen"):
+            new.arguments = (value.maxlen,)
+        if hasattr(value, "default_factory"):
+            known = self._overlays.original(value.default_factory)
+            new.arguments = (known[0] if known is not None else value.default_factory,)
+        attributes = dict(native_dict(value))
+        for name, slot in slots_of(type(value)):
+            contents = self._overlays.objects.slot_contents(value, slot)
+            if contents is not ABSENT:
+                attributes[name] = contents
+        new.attributes = [(name, self._single(part, f"{path}.{name}", True)) for name, part in attributes.items()]
+
+    def containers_in(self, value: Any) -> set[int]:
+        """Returns the ids of the new objects in a tree of tuples, lists and dicts."""
+        ids: set[int] = set()
+        waiting = [value]
+        while waiting:
+            one = waiting.pop()
+            if id(one) in ids or isinstance(one, Traced) or not self._is_new(one):
+                continue
+            ids.add(id(one))
+            if isinstance(one, dict):
+                waiting += dict.values(one)
+            elif isinstance(one, (list, tuple)):
+                waiting += list.__iter__(one) if isinstance(one, list) else tuple(one)
+            waiting += native_dict(one).values()
+        return ids
+
+
+def _is_left(path: str, what: str) -> TraceError:
+    """The error for a value that no later call can create."""
+    return TraceError(
+        f"{path} is {what}: a later call cannot create it",
+        hint="store or return arrays, numbers and containers of them",
+    )

@@ -1,0 +1,210 @@
+"""Views of globals, of the builtins and of modules, which give overlays.
+
+A view of globals is a dict subclass: the interpreter looks up a global of a clone in it, and a global that the clone
+binds lands in it. A name is read from the module when the clone looks it up first.
+
+Must not know: what overlays of values are.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from tracefuse.frontend.tracer import library_functions, routes
+from tracefuse.frontend.tracer.captures import Place, is_of_library
+
+if TYPE_CHECKING:
+    from tracefuse.frontend.tracer.overlays import Overlays
+
+_ABSENT = object()
+_UNREAD = frozenset({"__builtins__", "__warningregistry__"})
+"""Names in a view that the function did not bind."""
+
+
+class GlobalsView(dict[str, Any]):
+    """Globals as a clone sees them: the overlays of the names that it read, and the names that it bound."""
+
+    def __init__(self, overlays: Overlays, table: dict[str, Any]) -> None:
+        super().__init__()
+        self.table, self.loaded, self.prefix = table, {}, ""
+        self._overlays = overlays
+        dict.__setitem__(self, "__builtins__", BuiltinsView(overlays, self))
+
+    loaded: dict[str, Any]
+
+    def __missing__(self, name: str) -> Any:
+        if name in self.loaded or name not in self.table:  # deleted by the clone, or never there
+            raise KeyError(name)
+        value = self.table[name]
+        if _is_of_module(name):
+            return value
+        where = self._overlays.line()
+        place = Place(self.prefix + name, routes.to(self.table).then("entry", name), value, where)
+        overlay = self._overlays.read(value, place)
+        self.loaded[name] = overlay
+        dict.__setitem__(self, name, overlay)
+        return overlay
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (name in self.table and name not in self.loaded)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*(name for name in self.table if name in self), *(n for n in self.keys_bound() if n in self)])
+
+    def keys_bound(self) -> list[str]:
+        """Returns the names in the view that the module does not have."""
+        return [name for name in dict.keys(self) if name not in self.table and name not in _UNREAD]
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def keys(self) -> Any:
+        return list(iter(self))
+
+    def values(self) -> Any:
+        return [self[name] for name in self]
+
+    def items(self) -> Any:
+        return [(name, self[name]) for name in self]
+
+    def copy(self) -> dict[str, Any]:
+        return dict(self.items())
+
+    def get(self, name: str, default: Any = None) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def changes(self) -> tuple[dict[str, Any], list[str]]:
+        """Returns the names that the clone bound, with their values, and the names that it deleted."""
+        bound = {
+            name: dict.__getitem__(self, name)
+            for name in dict.keys(self)
+            if name not in _UNREAD and dict.__getitem__(self, name) is not self.loaded.get(name, _ABSENT)
+        }
+        return bound, [name for name in self.loaded if not dict.__contains__(self, name)]
+
+
+def _is_of_module(name: str) -> bool:
+    """Whether a global describes its module, as `__name__` does."""
+    return name.startswith("__") and name.endswith("__")
+
+
+class BuiltinsView(dict[str, Any]):
+    """The builtins with recording twins. A name that it lacks is looked up in the globals.
+
+    (In a class body the interpreter looks up globals past the methods of a view, and then the builtins.)
+    """
+
+    def __init__(self, overlays: Overlays, view: GlobalsView) -> None:
+        names = {name: value for name, value in vars(builtins).items() if name not in view.table or _is_of_module(name)}
+        super().__init__({name: overlays.replacements.get(id(value), value) for name, value in names.items()})
+        dict.update(self, {"__import__": _importing(overlays, view), "super": overlays.objects.super_twin})
+        self._view = view
+
+    def __missing__(self, name: str) -> Any:
+        return self._view[name]
+
+
+def _importing(overlays: Overlays, view: GlobalsView) -> Any:
+    """Returns `__import__` for a clone: the module as the clone sees it."""
+
+    def import_module(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        module = __import__(name, view.table, None, fromlist, level)
+        return overlays.scopes.module(module, Place(module.__name__, routes.to(module), module))
+
+    return import_module
+
+
+class ModuleOverlay(ModuleType):
+    """A module of the user as a clone sees it: its names are those of the view of its globals."""
+
+    def __init__(self, overlays: Overlays, module: ModuleType, place: Place) -> None:
+        super().__init__(module.__name__)
+        _state_of(self)["of"] = overlays, module, place
+
+    def __getattribute__(self, name: str) -> Any:
+        overlays, module, place = _state_of(self)["of"]
+        view = overlays.scopes.globals_of(vars(module))
+        if name == "__dict__":
+            return view
+        if _is_of_module(name) or name not in view:
+            value = getattr(module, name)
+            return value if _is_of_module(name) else overlays.read(value, place.attribute(name, value, overlays.line()))
+        return view[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        overlays, module, _ = _state_of(self)["of"]
+        overlays.scopes.globals_of(vars(module))[name] = value
+
+    def __delattr__(self, name: str) -> None:
+        overlays, module, _ = _state_of(self)["of"]
+        view = overlays.scopes.globals_of(vars(module))
+        if name in view:
+            view[name]  # a name that was read can be seen to be deleted
+        del view[name]
+
+    def __dir__(self) -> list[str]:
+        return list(self.__dict__)
+
+
+class RecordingModule(ModuleType):
+    """A library module in which recording twins replace some functions, also of the modules inside it."""
+
+    def __init__(self, overlays: Overlays, module: ModuleType, place: Place) -> None:
+        super().__init__(module.__name__)
+        _state_of(self)["of"] = overlays, module, place
+
+    def __getattr__(self, name: str) -> Any:
+        overlays, module, place = _state_of(self)["of"]
+        value = getattr(module, name)
+        if id(value) in overlays.replacements:
+            return overlays.replacements[id(value)]
+        if id(value) in overlays.library_modules:
+            return overlays.scopes.module(value, place.attribute(name, value))
+        return library_functions.twin(value)
+
+
+def _state_of(module: ModuleType) -> dict[str, Any]:
+    state: dict[str, Any] = ModuleType.__getattribute__(module, "__dict__")
+    return state
+
+
+class ScopeViews:
+    """The views of one trace."""
+
+    def __init__(self, overlays: Overlays) -> None:
+        self._overlays = overlays
+        self.views: dict[int, GlobalsView] = {}
+
+    def globals_of(self, table: dict[str, Any]) -> GlobalsView:
+        """Returns the view of the globals of a module; a view itself."""
+        if isinstance(table, GlobalsView):
+            return table
+        if id(table) not in self.views:
+            self.views[id(table)] = GlobalsView(self._overlays, table)
+        return self.views[id(table)]
+
+    def forget(self) -> None:
+        """Empties the views."""
+        for view in self.views.values():
+            view.loaded.clear()
+            dict.clear(view)
+
+    def module(self, module: ModuleType, place: Place) -> Any:
+        """Returns what a clone sees in place of a module."""
+        known = self._overlays.original_overlay(module)
+        if known is not None:
+            return known
+        if id(module) in self._overlays.library_modules:
+            overlay: Any = RecordingModule(self._overlays, module, place)
+        elif is_of_library(module.__name__) or not isinstance(module, ModuleType):
+            return module
+        else:
+            overlay = ModuleOverlay(self._overlays, module, place)
+            self.globals_of(vars(module)).prefix = f"{place.path}."
+        return self._overlays.remember(module, overlay, place)

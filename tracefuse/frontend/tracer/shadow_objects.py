@@ -1,0 +1,409 @@
+"""Shadows of the user's classes and of their instances.
+
+A shadow class is a subclass of the user's class, of the same layout, with clones of its methods. A shadow instance is
+an instance of it that reads each attribute from the original when the trace reads it first. `isinstance`, properties,
+slots, dataclasses and `super()` work as on the original. Calls create ordinary instances in the place of those that the
+trace creates.
+
+Must not know: what overlays of attribute values are.
+"""
+
+from __future__ import annotations
+
+import abc
+import argparse
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from types import FunctionType, MemberDescriptorType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from tracefuse.frontend.tracer import routes
+from tracefuse.frontend.tracer.captures import Place, is_of_library
+from tracefuse.frontend.tracer.container_overlays import CONTAINERS, OVERLAY_METHODS
+
+if TYPE_CHECKING:
+    from tracefuse.frontend.tracer.overlays import Overlays
+
+ABSENT = object()
+"""Stands for an attribute that an object does not have."""
+_PLAIN_LIBRARY_CLASSES = (SimpleNamespace, argparse.Namespace)
+_OWN_METHODS = ("__getattribute__", "__delattr__", "__reduce_ex__")
+
+
+def is_special(name: str) -> bool:
+    """Whether Python defines what an attribute of this name is."""
+    return name.startswith("__") and name.endswith("__")
+
+
+class Quiet:
+    """First base of the shadow of a class whose `__init_subclass__` would run for it.
+
+    (Instances of such a shadow and of the class cannot take each other's class.)
+    """
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        if "__is_shadow__" not in vars(cls):
+            super().__init_subclass__(**keywords)
+
+
+def _runs_users_code_for_subclasses(cls: type) -> bool:
+    owner = next(owner for owner in cls.__mro__ if "__init_subclass__" in vars(owner))
+    return not is_of_library(owner.__module__)
+
+
+class ShadowInstance:
+    """The state of a shadow instance. loaded: the overlay of each attribute at its first read, or ABSENT.
+
+    of_class: names that the trace found on the class, or nowhere; the instance itself must not have them.
+    """
+
+    def __init__(self, overlay: Any, original: Any, place: Place) -> None:
+        self.overlay, self.original, self.place = overlay, original, place
+        self.loaded: dict[str, Any] = {}
+        self.of_class: set[str] = set()
+        self.has_read_all = False
+
+
+class ShadowObjects:
+    """The shadow classes and shadow instances of one trace."""
+
+    def __init__(self, overlays: Overlays) -> None:
+        self._overlays = overlays
+        self.instances: dict[int, ShadowInstance] = {}
+        # By the user's class: its shadow, and the overlays of its attributes at the first read.
+        self.classes: dict[type, type] = {}
+        self.loaded: dict[type, dict[str, Any]] = {}
+        self.initial: dict[type, dict[str, Any]] = {}
+        self._users_class: dict[int, type] = {}
+        self._read_of_class: set[tuple[type, str]] = set()
+        self._mirrored: dict[tuple[type, str], Any] = {}
+        self._metaclasses: dict[type, type] = {}
+
+    # -- classes ------------------------------------------------------------------------------------------------------
+
+    def has_shadow(self, cls: type) -> bool:
+        """Whether instances of a class have shadows."""
+        if cls in _PLAIN_LIBRARY_CLASSES:
+            return True
+        return not is_of_library(cls.__module__) and type(cls) in (type, abc.ABCMeta) and native_base(cls) is not None
+
+    def users_class(self, cls: Any) -> Any:
+        """Returns the user's class for a shadow class; any other object as it is."""
+        return self._users_class.get(id(cls), cls)
+
+    def shadow_class(self, cls: type, place: Place) -> Any:
+        """Returns the shadow of a class, or the class itself where it has none."""
+        if cls in self.classes:
+            return self.classes[cls]
+        if not self.has_shadow(cls):
+            return self._overlays.remember(cls, cls, place)
+        base: Any = native_base(cls)
+        namespace: dict[str, Any] = {
+            "__slots__": (), "__is_shadow__": True, "__module__": cls.__module__, "__qualname__": cls.__qualname__,
+            "__doc__": cls.__doc__, **OVERLAY_METHODS.get(base, {}),
+        }  # fmt: skip
+        bases = (Quiet, cls) if _runs_users_code_for_subclasses(cls) else (cls,)
+        shadow: type = type.__new__(self._metaclass(type(cls)), cls.__name__, bases, namespace)
+        self.classes[cls], self._users_class[id(shadow)], self.loaded[cls] = shadow, cls, {}
+        self._overlays.remember(cls, shadow, Place(cls.__qualname__, routes.to(cls), cls, place.where))
+        self._add_clones(cls, shadow)
+        self.initial[cls] = dict(vars(shadow))
+        return shadow
+
+    def _metaclass(self, meta: type) -> type:
+        """Returns a metaclass whose classes read their attributes through overlays."""
+        if meta not in self._metaclasses:
+            objects = self
+
+            def __getattribute__(cls: type, name: str) -> Any:
+                if not is_special(name):
+                    objects.mirror(objects.users_class(cls), name)
+                return type.__getattribute__(cls, name)
+
+            namespace = {
+                "__getattribute__": __getattribute__,
+                "__instancecheck__": lambda cls, value: isinstance(value, objects.users_class(cls))
+                if id(cls) in objects._users_class else type.__instancecheck__(cls, value),
+                "__subclasscheck__": lambda cls, other: type.__subclasscheck__(
+                    objects.users_class(cls), objects.users_class(other)
+                ),
+                "__eq__": lambda cls, other: objects.users_class(cls) is objects.users_class(other),
+                "__hash__": lambda cls: type.__hash__(objects.users_class(cls)),
+            }  # fmt: skip
+            self._metaclasses[meta] = type.__new__(type, meta.__name__, (meta,), namespace)
+        return self._metaclasses[meta]
+
+    def _add_clones(self, cls: type, shadow: type) -> None:
+        """Gives a shadow class clones of the methods of the user's class and of its bases."""
+        seen: set[str] = {"__init_subclass__", "__class_getitem__", "__dict__", "__weakref__", "__slots__", "__doc__"}
+        users: dict[str, Any] = {}
+        for owner in cls.__mro__:
+            for name, kept in list(vars(owner).items()):
+                if name in seen:
+                    continue
+                seen.add(name)
+                cloned = kept if is_of_library(owner.__module__) else self.method(kept, owner, name)
+                if name in _OWN_METHODS:
+                    users[name] = cloned
+                elif cloned is not kept:
+                    type.__setattr__(shadow, name, cloned)
+        self._add_own_methods(cls, shadow, users)
+
+    def _add_own_methods(self, cls: type, shadow: type, users: dict[str, Any]) -> None:
+        """Adds the methods that load an attribute before the methods of the user's class run."""
+        objects = self
+        get, delete, reduce = (users.get(name, getattr(cls, name)) for name in _OWN_METHODS)
+
+        def __getattribute__(self: Any, name: str) -> Any:
+            objects.load(self, name)
+            return get(self, name)
+
+        def __delattr__(self: Any, name: str) -> None:
+            objects.load(self, name)
+            delete(self, name)
+
+        def __reduce_ex__(self: Any, protocol: Any) -> Any:
+            objects.load(self, "__dict__")
+            return reduce(self, protocol)
+
+        for name, method in zip(_OWN_METHODS, (__getattribute__, __delattr__, __reduce_ex__), strict=True):
+            type.__setattr__(shadow, name, method)
+        if all(getattr(cls, name) is getattr(object, name) for name in ("__hash__", "__eq__")):
+            type.__setattr__(shadow, "__hash__", lambda self: object.__hash__(objects.users_object(self)))
+            type.__setattr__(
+                shadow, "__eq__",
+                lambda self, other: True if objects.users_object(self) is objects.users_object(other)
+                else NotImplemented,
+            )  # fmt: skip
+
+    def users_object(self, value: Any) -> Any:
+        """Returns the original of a shadow instance; any other object as it is."""
+        record = self.instances.get(id(value))
+        return value if record is None else record.original
+
+    def method(self, kept: Any, owner: type, name: str) -> Any:
+        """Returns an entry of a class with its functions cloned; an entry without functions as it is."""
+        clone, place = self._overlays.functions.clone, Place(f"{owner.__name__}.{name}", routes.to(kept), kept)
+        if isinstance(kept, FunctionType):
+            return clone(kept, place)
+        if isinstance(kept, (staticmethod, classmethod)):
+            function = kept.__func__
+            return type(kept)(clone(function, place)) if isinstance(function, FunctionType) else kept
+        if type(kept) is property:
+            parts: Any = (kept.fget, kept.fset, kept.fdel)
+            parts = [clone(f, place) if isinstance(f, FunctionType) else f for f in parts]
+            return property(parts[0], parts[1], parts[2], kept.__doc__)
+        if type(kept) is functools.cached_property and isinstance(kept.func, FunctionType):
+            cached: Any = functools.cached_property(clone(kept.func, place))
+            cached.attrname = name
+            return cached
+        if hasattr(type(kept), "__get__") and self.has_shadow(type(kept)):
+            return self.instance(kept, place)
+        return kept
+
+    def load_of_class(self, cls: type, name: str) -> None:
+        """Reads an attribute of a class, a value that is no method, into the shadow of the class that has it."""
+        owner = self._owner(cls, name)
+        if owner is None or not self.has_shadow(owner):
+            return
+        shadow: Any = self.shadow_class(owner, Place(owner.__qualname__, routes.to(owner), owner))
+        loaded, kept = self.loaded[owner], vars(owner).get(name, ABSENT)
+        is_bound = name in vars(shadow) and vars(shadow)[name] is not loaded.get(name, ABSENT)
+        if is_bound or kept is ABSENT or hasattr(type(kept), "__get__") or (cls, name) in self._read_of_class:
+            return
+        self._read_of_class.add((cls, name))
+        where = self._overlays.line()
+        place = Place(cls.__qualname__, routes.to(cls), cls, where).attribute(name, kept, where)
+        loaded[name] = self._overlays.read(kept, place)
+        type.__setattr__(shadow, name, loaded[name])
+
+    def _owner(self, cls: type, name: str) -> type | None:
+        """Returns the class of the user, `cls` or a base, that has a name or got it during the trace."""
+        for one in cls.__mro__:
+            if name in vars(one):
+                return one
+            value = vars(self.classes[one]).get(name, ABSENT) if one in self.classes else ABSENT
+            if value is not ABSENT and value is not self._mirrored.get((one, name)):
+                return one
+        return None
+
+    def mirror(self, cls: type, name: str) -> None:
+        """Lets the shadow of a class have what the trace sees in an attribute of a base.
+
+        (The shadow of a class is no subclass of the shadow of a base.)
+        """
+        self.load_of_class(cls, name)
+        owner, shadow = self._owner(cls, name), self.classes.get(cls)
+        if shadow is None or owner is None or owner is cls or owner not in self.classes:
+            return
+        value = vars(self.classes[owner]).get(name, ABSENT)
+        if value is not ABSENT and vars(shadow).get(name, ABSENT) is not value and not hasattr(type(value), "__get__"):
+            type.__setattr__(shadow, name, value)
+            self.loaded[cls][name] = self._mirrored[cls, name] = value
+
+    # -- instances ----------------------------------------------------------------------------------------------------
+
+    def instance(self, original: Any, place: Place) -> Any:
+        """Returns the shadow of an instance."""
+        shadow = self.shadow_class(type(original), place)
+        base: Any = native_base(type(original))
+        overlay = base.__new__(shadow)
+        if place.route.before is not None:
+            self._overlays.reads.add_value(place.derived("type({})", type, type(original)))
+        self.instances[id(overlay)] = ShadowInstance(overlay, original, place)
+        self._overlays.remember(original, overlay, place)
+        if base in CONTAINERS:
+            self._overlays.containers.fill(overlay, original, place)
+        return overlay
+
+    def become_shadow(self, instance: Any, place: Place) -> None:
+        """Makes an instance that the trace owns an instance of the shadow of its class, where that is possible."""
+        if self.has_shadow(type(instance)) and not _runs_users_code_for_subclasses(type(instance)):
+            object.__setattr__(instance, "__class__", self.shadow_class(type(instance), place))
+
+    def load(self, instance: Any, name: str) -> None:
+        """Reads an attribute of a shadow instance from its original, unless it was read or written before."""
+        record = self.instances.get(id(instance))
+        if name == "__dict__" and record is not None:
+            self._load_all(record)
+        if is_special(name):
+            return
+        cls = type(instance) if record is None else type(record.original)
+        if record is not None and (name in record.loaded or name in native_dict(instance)):
+            return
+        kept = next((vars(owner)[name] for owner in cls.__mro__ if name in vars(owner)), ABSENT)
+        if record is not None:
+            if isinstance(kept, MemberDescriptorType):
+                self._load_slot(record, name, kept)
+                return
+            own = native_dict(record.original)
+            if name in own and not hasattr(type(kept), "__set__"):
+                value = own[name]
+                record.loaded[name] = self._read(record, name, value)
+                native_dict(instance)[name] = record.loaded[name]
+                return
+            if not hasattr(type(kept), "__set__"):
+                record.of_class.add(name)
+        if not hasattr(type(kept), "__get__"):
+            self.mirror(self.users_class(cls), name)
+
+    def _load_slot(self, record: ShadowInstance, name: str, slot: MemberDescriptorType) -> None:
+        if self.slot_contents(record.overlay, slot) is not ABSENT:
+            return
+        value = self.slot_contents(record.original, slot)
+        record.loaded[name] = ABSENT
+        if value is ABSENT:
+            function = functools.partial(_lacks, name)
+            self._overlays.reads.add_value(record.place.derived(f"{{}} lacks {name}", function, True))
+        else:
+            record.loaded[name] = self._read(record, name, value)
+            slot.__set__(record.overlay, record.loaded[name])
+
+    @staticmethod
+    def slot_contents(instance: Any, slot: MemberDescriptorType) -> Any:
+        """Returns the contents of a slot, or ABSENT."""
+        try:
+            return slot.__get__(instance, type(instance))
+        except AttributeError:
+            return ABSENT
+
+    def _read(self, record: ShadowInstance, name: str, value: Any) -> Any:
+        return self._overlays.read(value, record.place.attribute(name, value, self._overlays.line()))
+
+    def _load_all(self, record: ShadowInstance) -> None:
+        """Reads every attribute of an instance, and which there are."""
+        if record.has_read_all:
+            return
+        record.has_read_all = True
+        own = native_dict(record.original)
+        if hasattr(record.original, "__dict__"):
+            at = record.place.attribute("__dict__", own)
+            self._overlays.reads.add_value(at.derived("tuple({})", tuple, tuple(own)))
+        for name in (*own, *(name for name, _ in slots_of(type(record.original)))):
+            self.load(record.overlay, name)
+
+    def forget(self) -> None:
+        """Empties the shadow instances and the shadow classes."""
+        for record in self.instances.values():
+            native_dict(record.overlay).clear()
+            record.loaded.clear()
+            for _, slot in slots_of(type(record.original)):
+                if self.slot_contents(record.overlay, slot) is not ABSENT:
+                    slot.__delete__(record.overlay)
+        for cls, shadow in self.classes.items():
+            for name in [name for name in vars(shadow) if name not in self.initial[cls]]:
+                type.__delattr__(shadow, name)
+            self.loaded[cls].clear()
+        self._mirrored.clear()
+
+    def super_twin(self, *arguments: Any) -> Any:
+        """Stands for `super` in clones."""
+        if arguments:
+            cls, instance = (*arguments, None)[:2]
+        else:
+            frame = sys._getframe(1)
+            cls, instance = frame.f_locals["__class__"], frame.f_locals[frame.f_code.co_varnames[0]]
+        users = self.users_class(cls)
+        shadows = instance if isinstance(instance, type) else type(instance)
+        if id(shadows) not in self._users_class:
+            return super(users, instance)
+        return SuperOverlay(self, users, instance)
+
+
+class SuperOverlay:
+    """What `super()` gives in a clone: attributes of the classes after one, with their functions cloned."""
+
+    def __init__(self, objects: ShadowObjects, cls: type, instance: Any) -> None:
+        object.__getattribute__(self, "__dict__")["of"] = objects, cls, instance
+
+    def __getattribute__(self, name: str) -> Any:
+        objects, cls, instance = object.__getattribute__(self, "__dict__")["of"]
+        is_class = isinstance(instance, type)
+        shadow = instance if is_class else type(instance)
+        order = [one for one in shadow.__mro__ if id(one) not in objects._users_class and one is not Quiet]
+        for owner in order[order.index(cls) + 1 :]:
+            if name in vars(owner):
+                kept = OVERLAY_METHODS.get(owner, {}).get(name)
+                kept = kept or objects.method(vars(owner)[name], owner, name)
+                bind: Callable[..., Any] | None = getattr(type(kept), "__get__", None)
+                if bind is not None:
+                    return bind(kept, None if is_class else instance, shadow)
+                objects.load_of_class(owner, name)
+                return vars(objects.classes.get(owner, owner)).get(name, kept)
+        raise AttributeError(f"'super' object has no attribute {name!r}")
+
+
+def _lacks(name: str, value: Any) -> bool:
+    """Whether an object lacks an attribute."""
+    return not hasattr(value, name)
+
+
+def lacks_all(names: frozenset[str], table: dict[str, Any]) -> bool:
+    """Whether the attributes of an object include none of the names."""
+    return names.isdisjoint(table)
+
+
+def native_dict(value: Any) -> dict[str, Any]:
+    """Returns the attributes that an object itself has; an empty dict for an object without."""
+    try:
+        table: dict[str, Any] = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return table
+
+
+def native_base(cls: type) -> type | None:
+    """Returns the class written in C that instances of a class are laid out as; None where shadows cannot have it."""
+    base = next(one for one in cls.__mro__ if not one.__flags__ & (1 << 9))
+    return base if base is object or base in CONTAINERS or base is SimpleNamespace else None
+
+
+def slots_of(cls: type) -> Iterator[tuple[str, MemberDescriptorType]]:
+    """Yields the slots of a class of the user and of its bases."""
+    for owner in cls.__mro__:
+        for name, kept in vars(owner).items():
+            if isinstance(kept, MemberDescriptorType) and not is_special(name):
+                yield name, kept

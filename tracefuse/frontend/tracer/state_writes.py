@@ -1,0 +1,307 @@
+"""The writes of a trace: how its overlays differ from what they were when it read them.
+
+Each difference becomes a write that every call makes after its segments have succeeded.
+
+Must not know: how values are computed, how calls make the writes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tracefuse import pytrees
+from tracefuse.errors import UnsupportedError
+from tracefuse.frontend.tracer import routes
+from tracefuse.frontend.tracer.captures import Place
+from tracefuse.frontend.tracer.container_overlays import CONTAINERS, ContainerOverlay
+from tracefuse.frontend.tracer.function_clones import EMPTY
+from tracefuse.frontend.tracer.overlays import Overlays, is_number
+from tracefuse.frontend.tracer.result_leaves import ResultLeaf, Write
+from tracefuse.frontend.tracer.routes import Route
+from tracefuse.frontend.tracer.shadow_objects import ABSENT, ShadowInstance, is_special, native_dict, slots_of
+
+Leaf = Callable[[Any, str], ResultLeaf]
+_MISSING = object()
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Change:
+    """One difference. kind, target, key: as of a Write. value: what the overlay holds now."""
+
+    kind: str
+    target: Place
+    key: Any
+    value: Any
+
+    @property
+    def path(self) -> str:
+        match self.kind:
+            case "attribute" | "plain attribute" | "class attribute" | "no attribute" | "no class attribute":
+                return f"{self.target.path}.{self.key}"
+            case "entry" | "plain entry" | "no entry":
+                is_global = self.target.path == "globals()"
+                return str(self.key) if is_global else f"{self.target.path}[{self.key!r}]"
+        return self.target.path
+
+    @property
+    def route(self) -> Route:
+        """The route to what is replaced: an attribute, an entry, or the contents of the target."""
+        if self.kind in ("attribute", "plain attribute", "class attribute"):
+            return self.target.attribute(self.key, None).route
+        if self.kind in ("entry", "plain entry"):
+            return self.target.entry(self.key, None).route
+        return self.target.route.then("cell") if self.kind == "cell" else self.target.route
+
+
+class ArgumentContainer:
+    """A container or a dataclass among the arguments, as the traced function received it.
+
+    received: the object that the function received. original: the caller's. before: its contents.
+    """
+
+    def __init__(self, received: Any, original: Any, place: Place) -> None:
+        self.received, self.original, self.place = received, original, place
+        self.before: Any = contents_of(received)
+
+
+def contents_of(value: Any) -> Any:
+    """Returns a copy of the contents of a container, or the fields of a dataclass by name."""
+    if type(value) in CONTAINERS:
+        return dict(value) if isinstance(value, dict) else [*value]
+    names = pytrees.field_names(type(value)) or ()
+    return {name: getattr(value, name) for name in names}
+
+
+def argument_containers(
+    overlays: Overlays, arguments: Sequence[Any], keywords: Mapping[str, Any], received: Sequence[Any],
+    received_keywords: Mapping[str, Any], names: Sequence[str],
+) -> list[ArgumentContainer]:  # fmt: skip
+    """Returns the containers among the arguments of a call, which the function may change.
+
+    received: the same arguments with traced leaves. names: of the positional arguments. An instance of a class of the
+    user becomes one of its shadow class.
+    """
+    waiting = [
+        (Place(name, routes.Route(None, "argument", k), value), value, other)
+        for k, (value, other, name) in enumerate(zip(arguments, received, names, strict=True))
+    ]
+    waiting += [
+        (Place(name, routes.Route(None, "keyword", name), value), value, received_keywords[name])
+        for name, value in keywords.items()
+    ]
+    containers: list[ArgumentContainer] = []
+    while waiting:
+        place, value, other = waiting.pop(0)
+        if other is value or type(other) is not type(value):
+            continue
+        fields = pytrees.field_names(type(value))
+        if type(value) in CONTAINERS or (fields is not None and not isinstance(value, tuple)):
+            if overlays.original_overlay(value) is None:
+                overlays.remember(value, other, place)
+            containers.append(ArgumentContainer(other, value, place))
+        if isinstance(value, dict):
+            waiting += [(place.entry(key, part), part, other[key]) for key, part in value.items()]
+        elif type(value) in CONTAINERS or isinstance(value, tuple):
+            pairs = enumerate(zip(value, other, strict=True))
+            waiting += [(place.entry(k, part), part, received_part) for k, (part, received_part) in pairs]
+        elif fields is not None:
+            waiting += [(place.attribute(f, getattr(value, f)), getattr(value, f), getattr(other, f)) for f in fields]
+            overlays.objects.become_shadow(other, place)
+    return containers
+
+
+def changes_of(overlays: Overlays, containers: Sequence[ArgumentContainer]) -> list[Change]:
+    """Returns every difference between the overlays and what they were."""
+    changes: list[Change] = []
+    for container in containers:
+        changes += _of_argument(container)
+    _refuse_shared_arguments(containers, changes)
+    for record in overlays.objects.instances.values():
+        changes += _of_instance(record)
+    for cls, shadow in overlays.objects.classes.items():
+        changes += _of_class(cls, shadow, overlays.objects.loaded[cls], overlays)
+    for view in overlays.scopes.views.values():
+        target = Place("globals()", routes.to(view.table), view.table)
+        bound, deleted = view.changes()
+        changes += [Change("plain entry", target, k, v) for k, v in bound.items()]
+        changes += [Change("no entry", target, name, None) for name in deleted]
+    for cell in overlays.functions.cells.values():
+        if cell.contents is not cell.loaded and cell.contents is not EMPTY:
+            target = Place(cell.name, routes.to(cell.original), cell.original)
+            changes.append(Change("cell", target, None, cell.contents))
+    for function, twin, loaded in overlays.functions.attributes():
+        target = Place(function.__qualname__, routes.to(function), function)
+        changes += _of_table("plain attribute", target, loaded, twin.__dict__)
+    for contents in overlays.containers.records:
+        changes += _of_container(contents)
+    return changes
+
+
+def _of_table(kind: str, target: Place, loaded: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Change]:
+    for name, value in now.items():
+        if value is not loaded.get(name, _MISSING):
+            yield Change(kind, target, name, value)
+    for name in loaded:
+        if name not in now and loaded[name] is not ABSENT:
+            yield Change("no attribute", target, name, None)
+
+
+def _of_instance(record: ShadowInstance) -> Iterator[Change]:
+    """Yields the attributes of a shadow instance that the trace bound or deleted."""
+    now = dict(native_dict(record.overlay))
+    for name, slot in slots_of(type(record.original)):
+        try:
+            now[name] = slot.__get__(record.overlay, type(record.overlay))
+        except AttributeError:
+            continue
+    cls = type(record.original)
+    slots = dict(slots_of(cls))
+    kind = "plain attribute" if _owner_of(cls, "__setattr__") is object else "attribute"
+    for change in _of_table(kind, record.place, record.loaded, now):
+        owner = _owner_of(cls, change.key)
+        if owner is not None and change.key not in slots and hasattr(type(vars(owner)[change.key]), "__set__"):
+            # A property has this name: the value stands beside it, in the attributes of the object itself.
+            change.target = record.place.attribute("__dict__", native_dict(record.original))
+            change.kind = "no entry" if change.kind == "no attribute" else "plain entry"
+        yield change
+
+
+def _owner_of(cls: type, name: str) -> Any:
+    return next((owner for owner in cls.__mro__ if name in vars(owner)), None)
+
+
+def _of_class(cls: type, shadow: type, loaded: Mapping[str, Any], overlays: Overlays) -> Iterator[Change]:
+    """Yields the attributes of a class that the trace bound."""
+    target = Place(cls.__qualname__, routes.to(cls), cls)
+    initial = overlays.objects.initial[cls]
+    for name, value in vars(shadow).items():
+        if (
+            not is_special(name)
+            and value is not loaded.get(name, _MISSING)
+            and value is not initial.get(name, _MISSING)
+        ):
+            yield Change("class attribute", target, name, value)
+    for name in loaded:
+        if name not in vars(shadow):
+            yield Change("no class attribute", target, name, None)
+
+
+def _of_argument(container: ArgumentContainer) -> Iterator[Change]:
+    """Yields the changes of a container among the arguments."""
+    before, place, received = container.before, container.place, container.received
+    now = dict(native_dict(received)) if not isinstance(received, tuple(CONTAINERS)) else None
+    if now is not None:
+        for name, slot in slots_of(type(received)):
+            try:
+                now[name] = slot.__get__(received, type(received))
+            except AttributeError:
+                continue
+        yield from (Change("attribute", place, k, v) for k, v in now.items() if v is not before.get(k, _MISSING))
+        yield from (Change("no attribute", place, k, None) for k in before if k not in now)
+    elif isinstance(received, dict):
+        yield from _of_dict(place, before, {}, received, dict)
+    else:
+        yield from _of_list(place, before, {}, list(received), is_appended=len(received) >= len(before))
+
+
+def _of_container(record: ContainerOverlay) -> Iterator[Change]:
+    """Yields the changes of a container of the captured state."""
+    if record.family is dict:
+        yield from _of_dict(record.place, record.before, record.loaded, record.overlay, record.base)
+    elif record.family is set:
+        now = set(set.__iter__(record.overlay))
+        yield from (Change("discard", record.place, None, value) for value in record.before - now)
+        yield from (Change("add", record.place, None, value) for value in now - record.before)
+    else:
+        now_entries = list(record.base.__iter__(record.overlay))
+        if record.shift and not record.is_reordered:  # a bounded deque drops entries as entries are appended
+            new = now_entries[max(0, len(now_entries) - record.appended) :]
+            yield from (Change("append", record.place, None, value) for value in new)
+            return
+        yield from _of_list(record.place, record.before, record.loaded, now_entries, not record.is_reordered)
+
+
+def _of_list(
+    place: Place, before: Sequence[Any], loaded: Mapping[int, Any], now: Sequence[Any], is_appended: bool
+) -> Iterator[Change]:
+    expected = [loaded.get(k, value) for k, value in enumerate(before)]
+    if len(now) == len(expected) and all(a is b for a, b in zip(now, expected, strict=True)):
+        return
+    if not is_appended:
+        yield Change("contents", place, None, list(now))
+        return
+    for k, (value, old) in enumerate(zip(now, expected, strict=False)):
+        if value is not old:
+            yield Change("entry", place, k, value)
+    for value in now[len(before) :]:
+        yield Change("append", place, None, value)
+
+
+def _of_dict(
+    place: Place, before: Mapping[Any, Any], loaded: Mapping[Any, Any], overlay: Any, base: Any
+) -> Iterator[Change]:
+    now = dict(dict.items(overlay)) if base is not list else {}
+    order = list(base.__iter__(overlay))
+    kept = [key for key in before if key in now]
+    if order[: len(kept)] != kept:
+        yield Change("contents", place, None, {key: now[key] for key in order})
+        return
+    yield from (Change("no entry", place, key, None) for key in before if key not in now)
+    for key in order:
+        if key not in before or now[key] is not loaded.get(key, before[key]):
+            yield Change("entry", place, key, now[key])
+
+
+def _refuse_shared_arguments(containers: Sequence[ArgumentContainer], changes: Sequence[Change]) -> None:
+    """Raises UnsupportedError if one container is passed twice and changed."""
+    first: dict[int, ArgumentContainer] = {}
+    changed = {id(change.target) for change in changes}
+    for container in containers:
+        other = first.setdefault(id(container.original), container)
+        if other is not container and {id(other.place), id(container.place)} & changed:
+            what = type(container.original).__name__
+            raise UnsupportedError(
+                f"{other.place.path} and {container.place.path} are one {what}, which the function changes",
+                hint=f"pass it once, or pass a copy as {container.place.path}",
+            )
+
+
+def numbers_changed(changes: Sequence[Change], overlays: Overlays) -> frozenset[Any]:
+    """Returns the routes to numbers that the trace read and replaced, other than inputs of the trace.
+
+    A place is replaced if it is written, or any place on the route to it.
+    """
+    replaced = {change.route.identity for change in changes if not isinstance(change.value, (bool, str))}
+    routes_read: set[Any] = set()
+    for place in overlays.reads.values if replaced else ():
+        if is_number(place.value) and place.is_part:
+            step: Route | None = place.route
+            while step is not None and step.identity not in replaced:
+                step = step.before
+            if step is not None:
+                routes_read.add(place.route.identity)
+    return frozenset(routes_read)
+
+
+def apart(changes: Sequence[Change], overlays: Overlays) -> tuple[tuple[Place, ...], ...]:
+    """Returns groups of places that must lead to different objects: those of the type of an object that is changed."""
+    changed = {type(change.target.value) for change in changes if change.target.route.kind != "object"}
+    groups: dict[type, list[Place]] = {}
+    for original, place in overlays.originals():
+        if type(original) in changed:
+            groups.setdefault(type(original), []).append(place)
+    return tuple(tuple(group) for group in groups.values() if len(group) > 1)
+
+
+def writes_of(changes: Sequence[Change], leaf: Leaf) -> tuple[Write, ...]:
+    """Returns the writes that every call makes. leaf: records where a value comes from."""
+    kinds_without_value = ("no attribute", "no class attribute", "no entry")
+    return tuple(
+        Write(
+            change.kind, change.target, change.key,
+            None if change.kind in kinds_without_value else leaf(change.value, change.path),
+        )
+        for change in changes
+    )  # fmt: skip

@@ -1,0 +1,38 @@
+"""Traced values that outlive their trace: an object that calls cannot write back has kept them.
+
+Must not know: overlays, fusions.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any
+
+from tracefuse.errors import TraceError
+from tracefuse.frontend.tracer.traced import Traced
+
+
+def check(names: Sequence[weakref.ref[Traced]]) -> None:
+    """Raises TraceError if a traced value of a finished trace is alive, which names what holds it."""
+    if all(name() is None for name in names):
+        return
+    gc.collect()
+    alive = [traced for name in names if (traced := name()) is not None]
+    if alive:
+        last = alive[-1]
+        raise TraceError(
+            f"a traced value is left in {_holder(last, alive)}, which no later call writes",
+            hint="keep it in an attribute, a global, a list or a dict of your own, or return it",
+            where=last.recorder.builder.values[last._number].where,
+        )
+
+
+def _holder(traced: Traced, alive: list[Any]) -> str:
+    """Describes an object that holds a traced value."""
+    for holder in gc.get_referrers(traced):
+        if holder is not alive and not isinstance(holder, FrameType):
+            return f"a {type(holder).__name__}"
+    return "an object of another library"
