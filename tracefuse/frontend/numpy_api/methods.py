@@ -13,6 +13,8 @@ from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError
 from tracefuse.frontend.numpy_api import (
+    array_memory,
+    element_writes,
     elementwise,
     grids,
     moving_elements,
@@ -76,6 +78,8 @@ class ArrayMethods(Traced):
         return traced_ops.copy(self.ravel(order))
 
     def transpose(self, *axes: Any) -> Any:
+        if self.is_immutable:
+            return self
         if not axes or axes == (None,):
             return shaping.transpose(self)
         return shaping.transpose(self, axes[0] if isinstance(axes[0], (tuple, list)) else axes)
@@ -84,7 +88,7 @@ class ArrayMethods(Traced):
         return shaping.swapaxes(self, axis1, axis2)
 
     def squeeze(self, axis: Any = None) -> Any:
-        return shaping.squeeze(self, axis)
+        return self if self.is_immutable else shaping.squeeze(self, axis)
 
     def astype(
         self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
@@ -95,13 +99,23 @@ class ArrayMethods(Traced):
                 f"Cannot cast from {self.value.dtype} to {target} according to the rule '{casting}'",
                 hint="use casting='unsafe'", where=source.user_line(),
             )  # fmt: skip
-        return traced_ops.astype(self, dtype, copy=copy)
+        return self._of_own_kind(traced_ops.astype(self, dtype, copy=copy))
 
     def clip(self, min: Any = None, max: Any = None, out: Any = None, **more: Any) -> Any:
         return elementwise.clip(self, min, max, out, **more)
 
     def copy(self, order: str = "C") -> Any:
-        return traced_ops.copy(self)
+        result = self._of_own_kind(traced_ops.copy(self))
+        if order == "C":
+            result.layout = None
+        return result
+
+    def _of_own_kind(self, result: Traced) -> Traced:
+        """A result without axes, as an array that can be written if this is one, else as a NumPy scalar."""
+        if not result.extents and not self.is_immutable:
+            result = traced_ops.as_tensor(result)
+            result.own_memory()
+        return result
 
     def conj(self) -> Any:
         return arithmetic.conjugate(self)
@@ -162,11 +176,14 @@ class ArrayMethods(Traced):
     def compress(self, condition: Any, axis: Any = None, out: Any = None) -> Any:
         return grids.compress(condition, self, axis, out)
 
+    def view(self, dtype: Any = None, type: Any = None) -> Any:
+        return array_memory.view(self, dtype, type)
+
     def fill(self, value: Any) -> None:
-        selection.copyto(self, value, "unsafe")
+        element_writes.copyto(self, value, "unsafe")
 
     def put(self, indices: Any, values: Any, mode: str = "raise") -> None:
-        selection.put(self, indices, values, mode)
+        element_writes.put(self, indices, values, mode)
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Any:
         self.recorder.require_device(device)

@@ -160,11 +160,13 @@ def imag(x: Any) -> Any:
 
 
 def _part(x: Traced, name: str) -> Traced:
-    """Returns the real or the imaginary parts of complex numbers, as a view."""
+    """Returns the real or the imaginary parts of complex numbers, as a view; of a NumPy scalar, as a scalar."""
+    if x.is_immutable:
+        return apply(name, x)  # type: ignore[no-any-return]
 
     def write(base: Traced, values: Traced) -> Traced:
         parts = (values, apply("imag", base)) if name == "real" else (apply("real", base), values)
         return apply("complex", *parts)  # type: ignore[no-any-return]
 
     step = ViewStep((name,), lambda base: apply(name, base), write)
-    return views.attach(apply(name, x), x, step, tuple(2 * stride for stride in views.strides_of(x)))
+    return views.attach(apply(name, x), x, step, lambda strides: tuple(2 * stride for stride in strides))
