@@ -23,8 +23,8 @@ LIGHT = {"numpy", "ml_dtypes", "optree"}
 MOST_LINES = 400
 """A longer module knows more than one thing."""
 
-LONGER = {"tracefuse/frontend/tracer/recorder.py": 420}
-"""The recorder is one interface: all kinds of op record through the same steps, which a split would repeat."""
+LONGER = {"tracefuse/frontend/tracer/recorder.py": 420, "tracefuse/frontend/traced_array.py": 430}
+"""Two interfaces of one class each: recording, whose steps all kinds of op share, and the methods of an array."""
 
 LAYERS = (
     *("errors", "caches", "generated_code", "config", "dtypes", "rounding", "pytrees", "source", "logs"),

@@ -248,6 +248,9 @@ MAKERS: dict[str, Maker] = {
         )
     ],
     "matmul": lambda fd, operands, dtype: [fd.ops.matmul(operands[0], fd.ops.permute(operands[1], [1, 0]))],
+    "permuted_matmul": lambda fd, operands, dtype: [
+        fd.ops.permuted_matmul(operands[0], operands[1], a_dims=[0, 1], b_dims=[1, 0])
+    ],
     "linear": lambda fd, operands, dtype: [fd.ops.linear(operands[0], operands[1])],
     "grouped_mm": lambda fd, operands, dtype: [
         fd.ops.grouped_mm(operands[0], fd.ops.permute(operands[1], [1, 0]), fd.ops.iota(2, 3, 4))

@@ -342,7 +342,7 @@ _NAMES: tuple[tuple[Kind, str], ...] = (
     (SIZES, "start_indices end_indices strides pad_widths"),
     (SHAPE, "shape new_shape"),
     (AXIS, "dim axis"),
-    (AXES, "dims broadcast_dims stride_order"),
+    (AXES, "dims broadcast_dims stride_order a_dims b_dims"),
     (DTYPE, "dtype compute"),
     (PAIRS, "groups"),
     (Kind("0 or 1", _one_of(0, 1)), "half"),

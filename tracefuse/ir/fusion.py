@@ -117,8 +117,6 @@ class Requirement:
 Require: TypeAlias = Callable[[Extent, str, Extent, str, str], None]
 Into: TypeAlias = Callable[..., None]
 """Called with the array library, the output buffer, the operands, and the op's attributes by name."""
-PrintRule: TypeAlias = Callable[[Any, "Node"], str]
-"""Called with the `DefinitionPrinter` of ir/printing.py and the node."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -139,7 +137,7 @@ class Op(ABC):
     distinct: bool = False
     broadcasts: bool = False
     into: Into | None = None
-    printed: PrintRule | None = None
+    printed: Callable[[Any, Node], str] | None = None
     effect: bool = False
 
     kind: str = field(default="", init=False)

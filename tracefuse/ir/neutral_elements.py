@@ -1,6 +1,6 @@
 """The neutral elements that the states of reductions begin with, in each dtype.
 
-Must not know: the individual ops.
+Must not know: single ops.
 """
 
 from __future__ import annotations

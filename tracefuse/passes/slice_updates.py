@@ -9,7 +9,7 @@ from tracefuse.ir.extents import is_nonnegative, symbols
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.op_kinds import Movement
 from tracefuse.ir.subfusion import extents_in
-from tracefuse.ops.pointwise import set as copy
+from tracefuse.ops.roles import COPY
 from tracefuse.passes.rewriter import Rewriter
 
 MOST_SLICES = 8
@@ -39,7 +39,7 @@ def update_slices(fusion: Fusion) -> Fusion:
             assert isinstance(written, int)
             if written in fusion.inputs or written in fusion.outputs or written in outputs:
                 dtype = fusion.values[written].dtype
-                (written,) = rewriter.node(copy, (written,), {}, dtype, (dtype,))
+                (written,) = rewriter.node(COPY, (written,), {}, dtype, (dtype,))
             outputs.append(written)
             rewriter.aliases[written] = owner
             rewriter.slice_updates[written] = node
