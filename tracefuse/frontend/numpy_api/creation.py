@@ -43,10 +43,13 @@ def recording(function: Any, names: CodeNames, generators: Sequence[Any] = ()) -
         return function
     twins = {id(one): random_calls.twin_of(one) for one in generators}
     if recorder.device is not None:
-        replacements = {**random_calls.functions_of_cupy(), **twins}
-        return recording_clone.clone(function, replacements, _modules("cupy", "cupy.random"), names)
-    replacements = {**RECORDING, **_RANDOM, **scipy_calls.recording_functions(), **twins}
-    return recording_clone.clone(function, replacements, _modules("numpy", "numpy.random", *scipy_calls.MODULES), names)
+        replacements = {**random_calls.functions_of_cupy(), **scipy_calls.recording_functions("cupyx.scipy"), **twins}
+        modules = _modules("cupy", "cupy.random", *scipy_calls.module_names("cupyx.scipy"))
+        return recording_clone.clone(function, replacements, modules, names)
+    replacements = {**RECORDING, **_RANDOM, **scipy_calls.recording_functions("scipy"), **twins}
+    return recording_clone.clone(
+        function, replacements, _modules("numpy", "numpy.random", *scipy_calls.module_names("scipy")), names
+    )
 
 
 def _modules(*names: str) -> tuple[ModuleType, ...]:
