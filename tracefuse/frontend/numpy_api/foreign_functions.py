@@ -2,8 +2,6 @@
 
 A template has `{x}`, `{y}` and `{z}` for the first three arguments of the call. For distributions `{x}` is standardised
 by location and scale, and `{y}` is the scale times the square root of two pi.
-
-Must not know: tracers.
 """
 
 from __future__ import annotations
