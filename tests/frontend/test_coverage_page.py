@@ -44,7 +44,7 @@ calls, and after an `import` inside the function) they run during the trace: the
 and a size of a traced array that they use becomes a guard. `tracefuse.xp` and the functions that end in `_like` keep
 sizes symbolic there too.
 
-Calls that convert an argument to numbers (`np.float32`, `np.vectorize`, `np.random`, `dot` of a NumPy
+Calls that convert an argument to numbers (`np.float32`, `np.vectorize`, `dot` of a NumPy
 array, indexing a NumPy array) raise `TraceError`, which names the call and what to write instead: `np.take`,
 `x.astype`, `np.stack`.
 
@@ -80,7 +80,8 @@ def numpy_part() -> str:
                      + (f", {ufuncs} of them ufuncs" if ufuncs else "") + f":\n\n{names(recorded)}\n")  # fmt: skip
         hints = {**refusals.INSTEAD, **INSTEAD}
         rows = [(name, hints.get(name, refusals.OUTSIDE)) for name in refused]
-        parts.append(f"These raise:\n\n{table(rows)}\n")
+        if rows:
+            parts.append(f"These raise:\n\n{table(rows)}\n")
         if module is np:
             methods = "`ufunc.reduce`, `accumulate`, `outer` and `at` record for these ufuncs: `reduce` of add, "
             methods += "multiply, maximum, minimum, logical_and, logical_or, logical_xor, logaddexp and logaddexp2, "

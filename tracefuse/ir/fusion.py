@@ -125,9 +125,8 @@ class Op(ABC):
 
     arity: the number of operands; None for any number. attributes: the names of the attributes, with their defaults.
     distinct: equal nodes are different values, and are never merged. broadcasts: axes of extent 1 are broadcast to the
-    result's extent. into: computes the op into an output buffer with the array library, without a kernel; see
-    ops/array_functions.py. printed: prints the call that records a node; None: a call with the node's attributes.
-    effect: running it changes more than its results, so that its nodes are never dropped.
+    result's extent. into: computes the op into an output buffer without a kernel, see ops/array_functions.py. printed:
+    prints the call that records a node. effect: running it changes more than its results; it is never dropped.
     """
 
     name: str
@@ -139,7 +138,6 @@ class Op(ABC):
     into: Into | None = None
     printed: Callable[[Any, Node], str] | None = None
     effect: bool = False
-
     kind: str = field(default="", init=False)
 
     @abstractmethod

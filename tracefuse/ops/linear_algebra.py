@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse.dtypes import DType, int32, int64
-from tracefuse.errors import DtypeError, ScalarError, ShapeError
+from tracefuse.errors import ScalarError, ShapeError, UnsupportedError
 from tracefuse.ir.axes import broadcast_shapes, normalize_axis
 from tracefuse.ir.extents import Extent, minimum, product
 from tracefuse.ir.fusion import Attributes, Require, Shape
@@ -140,7 +140,7 @@ def _of_complex(count: int) -> Callable[[DType], tuple[DType, ...]]:
 
     def types(t: DType) -> tuple[DType, ...]:
         if not t.is_complex:
-            raise DtypeError(
+            raise UnsupportedError(
                 "the eigenvalues of a real matrix are real or complex, which its elements decide",
                 hint="pass x.astype(complex), or use np.linalg.eigh for symmetric matrices",
             )

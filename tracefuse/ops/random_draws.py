@@ -21,7 +21,9 @@ from tracefuse.ops.families import register
 
 
 class RandomSource(ABC):
-    """What draws come from."""
+    """What draws come from. zeros: makes an array of the array library that draws."""
+
+    zeros: Callable[..., Any] = staticmethod(np.zeros)
 
     @abstractmethod
     def generator(self) -> Any:
@@ -31,8 +33,8 @@ class RandomSource(ABC):
 class SharedSource(RandomSource):
     """A generator that exists outside of the function, also used by other code."""
 
-    def __init__(self, generator: Any) -> None:
-        self._generator = generator
+    def __init__(self, generator: Any, zeros: Callable[..., Any] = np.zeros) -> None:
+        self._generator, self.zeros = generator, zeros
 
     def generator(self) -> Any:
         return self._generator
@@ -75,28 +77,28 @@ def _draw(
     *operands: Any, source: RandomSource, method: str, arguments: tuple[Any, ...], names: tuple[str, ...],
     ordered: bool, shape: Shape, dtype: Any,
 ) -> Any:  # fmt: skip
-    token, arrays = operands[:ordered], operands[ordered:]
+    arrays = operands[ordered:]
     values = [_filled(one, arrays) for one in arguments]
     count = len(values) - len(names)
     draw = getattr(source.generator(), method)
-    return draw(*values[:count], **dict(zip(names, values[count:], strict=True))), _next_token(token)
+    return draw(*values[:count], **dict(zip(names, values[count:], strict=True))), _token(source)
 
 
 def _shuffle(*operands: Any, source: RandomSource, axis: Any, ordered: bool) -> Any:
     """Shuffles a copy; who asks for it writes it back."""
     copy = operands[-1].copy()
     source.generator().shuffle(copy, *(() if axis is None else (axis,)))
-    return copy, _next_token(operands[:ordered])
+    return copy, _token(source)
 
 
 def _start(*operands: Any, source: Any, seed: Any, ordered: bool) -> Any:
     source.start(seed)
-    return _next_token(operands)
+    return _token(source)
 
 
-def _next_token(token: Sequence[Any]) -> Any:
-    """Returns a new array: the operand's memory may be released before the next draw."""
-    return np.zeros((), np.bool_) if not token or isinstance(token[0], np.ndarray) else token[0].copy()
+def _token(source: RandomSource) -> Any:
+    """Returns a new token: the memory of the last one may be released before the next draw."""
+    return source.zeros((), np.bool_)
 
 
 def _drawn_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:

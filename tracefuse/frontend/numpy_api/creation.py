@@ -44,10 +44,12 @@ def recording_twins(
     twins: dict[int, Any] = dict(tree_functions.tree_twins())
     twins.update((id(one), random_calls.twin_of(one)) for one in generators)
     if device is not None:
-        modules = (*_modules("cupy", "cupy.random"), *tree_functions.tree_modules())
-        return {**random_calls.functions_of_cupy(), **twins}, modules
-    modules = (*_modules("numpy", "numpy.random", *scipy_calls.MODULES), *tree_functions.tree_modules())
-    return {**RECORDING, **_RANDOM, **scipy_calls.recording_functions(), **twins}, modules
+        names = ("cupy", "cupy.random", *scipy_calls.module_names("cupyx.scipy"))
+        replacements = {**random_calls.functions_of_cupy(), **scipy_calls.recording_functions("cupyx.scipy"), **twins}
+        return replacements, (*_modules(*names), *tree_functions.tree_modules())
+    names = ("numpy", "numpy.random", *scipy_calls.module_names("scipy"))
+    replacements = {**RECORDING, **_RANDOM, **scipy_calls.recording_functions("scipy"), **twins}
+    return replacements, (*_modules(*names), *tree_functions.tree_modules())
 
 
 def _modules(*names: str) -> tuple[ModuleType, ...]:

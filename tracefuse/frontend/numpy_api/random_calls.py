@@ -95,6 +95,11 @@ def record_draw(
     """Records a call of a generator's method."""
     if name in _REFUSED:
         _refuse(name)
+    if (recorder.device is None) != (random_source.zeros is np.zeros):
+        raise UnsupportedError(
+            f"{name} of a generator of NumPy in a function of GPU arrays, or of CuPy in one of NumPy arrays",
+            hint="draw with the library of the arrays", where=source.user_line(),
+        )  # fmt: skip
     given = _by_name(method, name, arguments, keywords)
     if name == "shuffle":
         return _shuffled(recorder, random_source, given)
@@ -249,7 +254,7 @@ def functions_of_cupy() -> dict[int, Callable[..., Any]]:
     module = sys.modules.get("cupy.random")
     if module is None:
         return {}
-    everything = SharedSource(module)
+    everything = SharedSource(module, sys.modules["cupy"].zeros)
     drawing = (name for name in drawing_methods(np.random) if callable(getattr(module, name, None)))
     return {id(getattr(module, name)): recording_method(getattr(module, name), name, everything) for name in drawing}
 

@@ -18,9 +18,6 @@ from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced_ops import located, missing
 from tracefuse.ops.scipy_functions import PATHS, op_of
 
-MODULES = ("scipy", "scipy.fft", "scipy.linalg", "scipy.signal", "scipy.ndimage", "scipy.special")
-"""Modules whose functions have twins."""
-
 
 def _lu_factor(a: Any, **more: Any) -> Any:
     return call_whole(op_of("linalg.lu_factor"), "scipy.linalg.lu_factor", {"a": a, **more})
@@ -88,12 +85,21 @@ def _twin(path: str, function: Any) -> Callable[..., Any]:
     return call
 
 
-def recording_functions() -> dict[int, Callable[..., Any]]:
-    """Returns the twins of the functions of SciPy's imported modules, by the id of each."""
+def recording_functions(root: str) -> dict[int, Callable[..., Any]]:
+    """Returns the twins of the functions of the imported modules below `root`, "scipy" or "cupyx.scipy", by id."""
     twins = {}
     for path in (*PATHS, *_OWN):
         module, _, name = path.rpartition(".")
-        function = getattr(sys.modules.get(f"scipy.{module}"), name, None)
+        function = getattr(sys.modules.get(f"{root}.{module}"), name, None)
         if function is not None:
             twins[id(function)] = _twin(path, function)
     return twins
+
+
+def module_names(root: str) -> tuple[str, ...]:
+    """Returns the names of the modules below `root` whose functions have twins, and those that lead to them."""
+    return (
+        root.partition(".")[0],
+        root,
+        *dict.fromkeys(f"{root}.{path.partition('.')[0]}" for path in (*PATHS, *_OWN)),
+    )
