@@ -1,4 +1,4 @@
-"""docs/caches_and_security.md lists every cache of the process; the source is searched for caches that it lacks.
+"""Tests that docs/caches_and_security.md lists every cache of the process, and searches the source for others.
 
 After a change, `python tests/test_cache_table.py` writes the table.
 """

@@ -1,4 +1,4 @@
-"""Random fusions under random predicates, run three ways on every backend that is here.
+"""Runs random fusions under random predicates on every backend.
 
 Whole numbers with exact ops are compared bit for bit; other numbers under the error bound of `error_bounds`.
 `soak.py` runs many more of them.

@@ -2,8 +2,6 @@
 
 The user's line, such as `file.py:12`, is that of the innermost frame outside of tracefuse and NumPy. Public functions
 remove tracefuse's frames from tracebacks, so that the last frame shown is the user's.
-
-Must not know: what is being traced.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment: what was interrupted raises KeyboardInterrupt, and everything works as before."""
+"""Tests Ctrl-C at any moment: the interrupted call raises KeyboardInterrupt, and later calls work."""
 
 from __future__ import annotations
 

@@ -67,13 +67,20 @@ def test_bias_mask_and_scale_change_the_scores() -> None:
         output, log_sum, *_ = fd.ops.sdpfa_fwd(*inputs, added, looked, None, None, 0.3)
         fd.add_output(output)
         fd.add_output(log_sum)
+        grads = fd.ops.sdpfa_bwd(output, *inputs, output, log_sum, None, None, None, None, 0.3, bias=added, mask=looked)
+        for grad in grads:
+            fd.add_output(grad)
     with np.errstate(all="ignore"):
         weights, sums = probabilities(q, k, bias, mask, 0.3)
+        weights[0, 1] = 0
         expected = weights @ v
-    own, own_sums = fd.execute([q, k, v, bias, mask])
+    own, own_sums, grad_q, grad_k, grad_v = fd.execute([q, k, v, bias, mask])
     np.testing.assert_allclose(own, expected, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(own_sums, sums, rtol=1e-5, atol=1e-5)
-    assert np.isnan(own[0, 1]).all(), "a row that may look nowhere has no weights"
+    assert not own[0, 1].any(), "the output of a row that may look nowhere is 0"
+    assert not grad_q[0, 1].any()
+    np.testing.assert_allclose(grad_v, np.swapaxes(weights, -1, -2) @ expected, rtol=1e-4, atol=1e-5)
+    assert np.isfinite(grad_k).all()
 
 
 def test_dropout_of_the_backward_pass_is_that_of_the_forward_pass() -> None:

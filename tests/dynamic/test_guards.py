@@ -1,4 +1,4 @@
-"""Sizes that stay symbolic, the facts about them that were used, and what a call says that breaks one."""
+"""Tests symbolic sizes, the guards on them, and the message of a guard failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State that a function captures, changed between calls: each later call gives NumPy's value for what is there then."""
+"""Tests captured state that changes between calls: each call uses the current values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fast path gives what a call that is flattened in full gives; calls that it does not fit are flattened."""
+"""Tests that the fast path gives the results of a full call, and that calls it does not fit run in full."""
 
 from __future__ import annotations
 
@@ -83,6 +83,15 @@ SIGNATURES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "keywords": (lambda x, y: x - y, (X,), {"y": Y}),
     "keywords in another order": (lambda x, y: x - y, (), {"y": Y, "x": X}),
     "numbers": (lambda x, a, b: x * a + b, (X, 2, 0.5), {}),
+    "NumPy scalars": (lambda x, a, b: x * a + b, (X, np.float32(2), np.int8(3)), {}),
+    "array without axes": (lambda x, a: x * a, (X, np.array(2.0)), {}),
+    "NumPy scalars in a dict": (
+        lambda t: t["x"] * t["a"] + t["b"],
+        ({"x": X, "a": np.float16(2), "b": np.array(3)},),
+        {},
+    ),
+    "NumPy scalar that is asked for": (lambda x, s: x * s if s > 1 else x, (X, np.float64(2)), {}),
+    "result: a NumPy scalar": (lambda x, s: (x + s, s), (X, np.float32(2)), {}),
     "number that is asked for": (lambda x, s: x * s if s > 1 else x, (X, 2.0), {}),
     "size that is asked for": (lambda x: x * 2 if x.shape[0] > 2 else x, (X,), {}),
     "dict": (lambda t: t["a"] + t["b"], ({"b": Y, "a": X},), {}),
@@ -133,6 +142,25 @@ def test_methods_and_captured_state_take_the_fast_path_and_are_read_again() -> N
     model.scales[0] = 5.0
     equal(model.run((X, X)), {"r": X * Y * 5})
     assert Model.run.cache_info().traces == 2
+
+
+def test_numbers_of_every_kind_have_their_traces_and_come_back_as_the_objects_that_they_are() -> None:
+    fused = fuse(lambda x, s: (x * s, s))
+    numbers = (2, 2.0, np.float32(2), np.float64(2), np.int8(2), np.array(2.0), np.array(2), np.array([2.0]))
+    for turn in range(3):
+        for number in numbers:
+            product, same = fused(X, number)
+            assert same is number
+            assert product.dtype == (X * number).dtype
+            np.testing.assert_array_equal(product, X * number)
+            if turn:
+                with only_fast_paths():
+                    equal(fused(X, number)[0], product)
+    assert fused.cache_info().traces == len(numbers)
+    alone = fuse(lambda x, s: x * s)  # the plans alone decide
+    for number in (*numbers, *numbers, *numbers):
+        assert alone(X, number).dtype == (X * number).dtype
+    assert alone.cache_info().traces == len(numbers)
 
 
 def test_calls_that_differ_are_flattened_in_full() -> None:

@@ -1,4 +1,4 @@
-"""@fuse: keys of traces, pytrees, captures, scalars, static values, kinds of functions and of arrays."""
+"""Tests @fuse: trace keys, pytrees, captures, scalars, static values, kinds of functions and of arrays."""
 
 from __future__ import annotations
 

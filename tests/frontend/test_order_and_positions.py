@@ -1,4 +1,4 @@
-"""Scans, sorting, taking and writing at positions that are data, triangles: as definitions, three ways."""
+"""Tests scans, sorts, gathers, scatters and triangles of definitions."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ def test_explain_lists_questions_and_steps_with_lines_and_bytes() -> None:
     )
     fused(X)
     M[...] = False
-    assert fused.explain(X).missed == f"no longer so: bool() of M is True (test_prologue.py:{line + 1})"
+    assert fused.explain(X).guard_failures == f"no longer so: bool() of M is True (test_prologue.py:{line + 1})"
 
 
 # -- arrays that bypassed recording -----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Well-known stencil and dynamic-programming functions run unchanged, and leave what NumPy leaves."""
+"""Tests well-known stencil and dynamic-programming functions, unchanged, against NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An index for each use: the same value read at several places in one kernel, and what the kernels look like."""
+"""Tests values that one kernel reads at several places with an index for each use, and the text of such kernels."""
 
 from __future__ import annotations
 

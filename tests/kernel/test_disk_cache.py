@@ -1,4 +1,4 @@
-"""Compiled kernels on disk: found again, checked before use, bounded, and refused where others could write them."""
+"""Tests compiled kernels on disk: lookup, verification, size limit, and folders that others can write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One definition of an op is the whole truth: its declared error holds, and no other layer names an op."""
+"""Tests that op definitions are complete: declared errors hold, and no other layer names an op."""
 
 from __future__ import annotations
 

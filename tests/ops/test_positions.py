@@ -1,4 +1,4 @@
-"""argmax and argmin: a state of two variables in every template, on the kernels of both targets."""
+"""Tests argmax and argmin, whose state has two variables, in every template of both targets."""
 
 from __future__ import annotations
 

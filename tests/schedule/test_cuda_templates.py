@@ -1,4 +1,4 @@
-"""The GPU templates: interpreted against the reference implementation, and compiled by NVRTC for two architectures."""
+"""Tests the GPU templates: interpreted against the reference implementation, and compiled by NVRTC."""
 
 from __future__ import annotations
 

@@ -27,9 +27,10 @@ def sdpfa_fwd(
     query (..., L, E), key (..., S, E) and value (..., S, V) have one dtype, and so has output (..., L, V); log_sumexp
     (..., L) is float32, or float64 for doubles. bias is added to the scores; mask (bool) is True where a query may
     attend; both broadcast to (..., L, S). dropout_p: the probability of dropping a weight. is_causal: position i
-    attends to positions up to i. scale: default 1 / sqrt(E). Positional arguments after value are (bias, mask,
-    dropout_p, is_causal, scale), or the last three of these, as in older versions of nvFuser. Raises TraceError for too
-    many arguments, ShapeError for tensors of different ranks or of fewer than 2 axes.
+    attends to positions up to i. scale: default 1 / sqrt(E). The output of a query that attends
+    to nothing is 0. Positional arguments after value are (bias, mask, dropout_p, is_causal, scale), or the last three
+    of these, as in older versions of nvFuser. Raises TraceError for too many arguments, ShapeError for tensors of
+    different ranks or of fewer than 2 axes.
     """
     names = ("dropout_p", "is_causal", "scale")
     if len(rest) > 3 or any(hasattr(r, "ndim") for r in rest):
@@ -52,7 +53,9 @@ def sdpfa_fwd(
     total = ops.sum(weights, [-1], True)
     rank = query.ndim
     log_sum = ops.squeeze(ops.add(ops.log(total), shift), [rank - 1])
-    probabilities = attention.drop(ops.truediv(weights, total), seed, 0)
+    # The weights of a fully masked row are zeros, and so is its output.
+    divisor = ops.where(ops.eq(total, 0.0), 1.0, total)
+    probabilities = attention.drop(ops.truediv(weights, divisor), seed, 0)
     output = ops.cast(attention.product(probabilities, value), query.dtype)
     return output, log_sum, ops.full([], seed, DataType.Int), ops.full([], 0, DataType.Int)
 
@@ -66,7 +69,9 @@ def sdpfa_bwd(
     attention = _Attention(ops, query, key, value, bias, mask, dropout_p, is_causal, scale)
     rank = query.ndim
     column = [k == rank - 1 for k in range(rank)]
-    probabilities = ops.exp(ops.sub(attention.scores(), ops.broadcast(log_sumexp, column)))
+    # Of a fully masked row, whose scores are minus infinity, all probabilities are zeros.
+    shift = ops.where(ops.eq(log_sumexp, MASKED), 0.0, log_sumexp)
+    probabilities = ops.exp(ops.sub(attention.scores(), ops.broadcast(shift, column)))
     random_state = (_as_scalar(ops, philox_seed), _as_scalar(ops, philox_offset))
     dropped = attention.drop(probabilities, *random_state)
     grad_value = attention.product(attention.transpose(dropped), grad_output)

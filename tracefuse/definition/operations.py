@@ -290,6 +290,11 @@ class Operations(RegisteredOperations):
         return self.take(arg, position, dim)
 
     @records
+    def index_select(self, arg: Tensor, index: Tensor, dim: int = 0) -> Any:
+        """Picks the positions `index` along `dim`; an index without axes is one position, and keeps the axis."""
+        return self.take(arg, index if index.ndim else self.broadcast(index, [True]), dim)
+
+    @records
     def embedding_fwd(
         self, input: Tensor, weight: Tensor, padding_idx: Any = None, max_norm: Any = None, norm_type: Any = None,
         scale_grad_by_freq: Any = None, sparse: Any = None,

@@ -1,7 +1,4 @@
-"""Log messages of compilations: new traces, new plans with the reason for each, their segments and kernels.
-
-Must not know: when something is compiled.
-"""
+"""Log messages of compilations: new traces, new plans with the reason for each, their segments and kernels."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ merges and splits axes, whether a resized axis has one element and therefore bro
 nothing and are removed. An exactly keyed axis becomes static, in the operand too; all other extents stay symbolic.
 Every fact that is used becomes a guard: sizes that satisfy the guards have the same concretization.
 
-Knows: fusions, the resizes and regroupings of op definitions, guards. Must not know: single ops, segments, kernels,
-caches.
+Must not know: single ops, segments, kernels.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 It has ndarray's operators, methods (`frontend/numpy_api/methods.py`) and attributes, and implements the protocols of
 NumPy, CuPy and the array API; each of them records ops. An operation that needs the elements themselves (`bool()`,
 `float()`, `np.asarray`) raises with the user's line.
-
-Must not know: how a fused function is compiled or called.
 """
 
 from __future__ import annotations
@@ -18,8 +16,8 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from tracefuse import source
-from tracefuse.errors import TraceError, UnsupportedError
-from tracefuse.frontend.numpy_api import cupy_hook, dispatch, replacements, ufuncs
+from tracefuse.errors import DtypeError, TraceError, UnsupportedError
+from tracefuse.frontend.numpy_api import cupy_hook, dispatch, elementwise, replacements, ufuncs
 from tracefuse.frontend.numpy_api.methods import ArrayMethods
 from tracefuse.frontend.tracer import arithmetic, assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
@@ -34,7 +32,14 @@ MOST_TRACED_ELEMENTS = 64
 """Most captured floats that an iteration records one by one."""
 
 _KEEP = "keep it an array; np.where chooses elements"
-_OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.ndarray)
+_OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.ndarray, list, tuple)
+
+
+IN_BODY = (
+    "a body is recorded once, for all steps: choose with tracefuse.cond(c, f, g, *operands) or np.where(c, a, b), "
+    "and repeat with tracefuse.while_loop(cond_fun, body_fun, init_val)"
+)
+"""The hint for a question about a value inside the body of a loop or a branch."""
 
 
 def _is_operand(value: Any) -> bool:
@@ -43,21 +48,44 @@ def _is_operand(value: Any) -> bool:
     return isinstance(value, _OPERANDS) or (hasattr(value, "shape") and hasattr(value, "dtype"))
 
 
+def _scalar_of(known: Any) -> Any:
+    """The known elements of a value: a NumPy scalar for an array without axes."""
+    return np.asarray(known)[()]
+
+
+def _call_named(array: Any, method: str, /, *arguments: Any, **keywords: Any) -> Any:
+    return getattr(array, method)(*arguments, **keywords)
+
+
 def _binary(name: str, *, swap: bool = False) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         if not _is_operand(other):
             return NotImplemented
+        if name == "mul" and isinstance(other, (list, tuple)) and (self.is_immutable or self.weak is not None):
+            return _repeated(self, other)
         return arithmetic.binary(name, other, self) if swap else arithmetic.binary(name, self, other)
 
     return method
 
 
+def _repeated(self: Any, values: Any) -> Any:
+    """A list repeated by a scalar, which is what `*` of Python's and NumPy's scalars with a list does."""
+    if not self.value.dtype.is_integer:
+        raise DtypeError(
+            f"a list cannot be repeated by a {self.value.dtype}", hint="write x * np.asarray(values)",
+            where=source.user_line(),
+        )  # fmt: skip
+    return values * self.__index__()
+
+
 def _in_place(name: str) -> Callable[[Any, Any], Any]:
+    plain = _binary(name)
+
     def method(self: Any, other: Any) -> Any:
         if not _is_operand(other):
             return NotImplemented
         if self.is_immutable or (self.on_host and self.weak is not None):
-            return arithmetic.binary(name, self, other)  # NumPy scalars and Python numbers are immutable
+            return plain(self, other)  # NumPy scalars and Python numbers are immutable
         return into(self, arithmetic.binary(name, self, other))
 
     return method
@@ -104,7 +132,7 @@ class Tracer(ArrayMethods):
 
     @property
     def T(self) -> Any:
-        return shaping.transpose(self)
+        return self if self.is_immutable else shaping.transpose(self)
 
     @property
     def mT(self) -> Any:
@@ -141,10 +169,13 @@ class Tracer(ArrayMethods):
         return arrays.device_name(self.recorder.device)
 
     def __getattr__(self, name: str) -> Any:
-        if hasattr(np.ndarray, name) and not name.startswith("__"):
-            method = getattr(np.ndarray, name)
-            if callable(method) and depends_on_state(self):
-                return functools.partial(self._call_method, name, method)
+        if name.startswith("__"):
+            raise AttributeError(f"a traced array has no attribute {name!r}")
+        if self.is_immutable and hasattr(self.value.dtype.numpy.type, name) and depends_on_state(self):
+            return getattr(self.recorder.contents.ask(self.number, f".{name}", _scalar_of), name)
+        if hasattr(np.ndarray, name):
+            if callable(getattr(np.ndarray, name)) and depends_on_state(self):
+                return functools.partial(self._call_method, name)
             raise UnsupportedError(
                 f"x.{name} cannot be fused", hint="compute it outside the fused function", where=source.user_line()
             )
@@ -169,7 +200,13 @@ class Tracer(ArrayMethods):
     __ilshift__, __irshift__ = _in_place("left_shift"), _in_place("right_shift")
     __eq__, __ne__ = _binary("eq"), _binary("ne")
     __lt__, __le__, __gt__, __ge__ = _binary("lt"), _binary("le"), _binary("gt"), _binary("ge")
-    __hash__ = None  # type: ignore[assignment]
+
+    def __hash__(self) -> int:
+        """The hash of a NumPy scalar that depends on no argument; arrays have none."""
+        known = self.recorder.contents.ask(self.number, "hash()", _scalar_of) if self.is_immutable else None
+        if known is None:
+            raise TypeError(f"unhashable type: {type(self).__name__!r}")
+        return hash(known)
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
@@ -183,14 +220,22 @@ class Tracer(ArrayMethods):
     def __pos__(self) -> Any:
         return traced_ops.copy(self) if self.weak is not None else ufuncs.call_loop(np.positive, (self,))
 
+    def __round__(self, digits: int | None = None) -> Any:
+        if not (self.is_immutable or self.weak is not None):
+            raise TypeError("type numpy.ndarray doesn't define __round__ method")
+        if digits is None:
+            instead = "write np.round(x), which stays an array"
+            return self._number_or_raise("round()", lambda known: round(np.asarray(known).item()), instead)
+        return elementwise.round_(self, digits)
+
     def __abs__(self) -> Any:
         return traced_ops.apply("abs", self)
 
     def __invert__(self) -> Any:
         return traced_ops.apply("bitwise_not", self)
 
-    def _call_method(self, name: str, method: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        result = call_on_state(method, (self, *arguments), keywords, name=f"ndarray.{name}")
+    def _call_method(self, name: str, *arguments: Any, **keywords: Any) -> Any:
+        result = call_on_state(_call_named, (self, name, *arguments), keywords, name=f"ndarray.{name}")
         if result is NOT_OF_STATE:
             raise traced_ops.missing(f"x.{name}", "compute it outside the fused function")
         return result
@@ -204,7 +249,7 @@ class Tracer(ArrayMethods):
     # -- operations that need elements --------------------------------------------------------------------------------
 
     def _needs_elements(self, operation: str, instead: str, of: str = replacements.ONE_ARRAY) -> TraceError:
-        names = self.recorder.depends_on(self.number)
+        names = self.recorder.builder.depends_on(self.number)
         depends = f", which depends on {', '.join(names)}" if names else ""
         return TraceError(f"{operation} of {of}{depends}", hint=instead, where=source.user_line())
 
@@ -216,7 +261,13 @@ class Tracer(ArrayMethods):
         answer = self.recorder.contents.ask(self.number, operation, convert)
         if answer is not None:
             return answer
-        raise self._needs_elements(*replacements.of_number(operation, instead))
+        if self.recorder.body is not None:
+            raise self._needs_elements(operation, IN_BODY)
+        what, hint = replacements.of_number(operation, instead)
+        answers = self.recorder.answers
+        if answers is not None and what == operation and not self.value.shape and answers.accepts(self.recorder):
+            return answers.ask(self.recorder, self, operation, source.user_line())
+        raise self._needs_elements(what, hint)
 
     def __bool__(self) -> bool:
         return bool(self._number_or_raise("bool()", bool, "choose elements with np.where(condition, a, b)"))
@@ -323,7 +374,16 @@ class Tracer(ArrayMethods):
         return cupy_hook.call_cupy_kernel(kernel, arguments, keywords)
 
     def __format__(self, specification: str) -> str:
+        if self.number in self.recorder.builder.independent:
+            answer = self.recorder.contents.ask(self.number, "format()", _scalar_of)
+            return format(answer, specification)
         return str(self) if not specification else format(float(self), specification)
+
+    def __str__(self) -> str:
+        """The elements if they depend on no argument, as NumPy prints them."""
+        if self.recorder.alive and self.number in self.recorder.builder.independent:
+            return str(self.recorder.contents.ask(self.number, "str()", _scalar_of))
+        return repr(self)
 
     def __reduce__(self) -> NoReturn:
         raise self._needs_elements("pickling", "return the array from the fused function")

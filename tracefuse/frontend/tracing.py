@@ -1,6 +1,6 @@
 """Traces a function: calls it with tracers and returns the recorded Fusion, with what a later call needs to run it.
 
-Must not know: caches, compilation.
+Must not know: compilation.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from tracefuse import pytrees, source
 from tracefuse.dynamic.guard_failures import GuardFailure, first_failure
 from tracefuse.dynamic.guards import Guard
 from tracefuse.errors import TraceError, TracefuseError
 from tracefuse.frontend.numpy_api import replacements
 from tracefuse.frontend.numpy_api.creation import recording
+from tracefuse.frontend.numpy_api.random_calls import RecordingGenerator, twin_of
 from tracefuse.frontend.traced_array import Tracer
 from tracefuse.frontend.tracer import captures, traced_ops
 from tracefuse.frontend.tracer.assumptions import ScalarGuard
@@ -28,6 +27,7 @@ from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.printed_values import Print, printed
 from tracefuse.frontend.tracer.prologue import Prologue
+from tracefuse.frontend.tracer.questions import Answers
 from tracefuse.frontend.tracer.random_watch import RandomWatch
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.result_leaves import (
@@ -148,15 +148,18 @@ def trace(
     dynamic: bool = True,
     device: int | None = None,
     same: Mapping[int, int] = MappingProxyType({}),
+    answers: Answers | None = None,
 ) -> Trace:
     """Calls `function` with tracers in place of arrays and records its operations.
 
     rebuild: unflattens leaves into the arguments of the call. bound: the `self` of a bound method, or None. dynamic:
     whether extents stay symbolic. device: the GPU of the array arguments, or None for the host. same: leaves that share
-    the tracer of an earlier leaf. Raises TraceError for a generator or an async function, and any error of `function`.
+    the tracer of an earlier leaf. answers: answers questions about computed values, which raise without it. Raises
+    TraceError for a generator or an async function, and any error of `function`.
     """
     name = getattr(function, "__name__", type(function).__name__)
     recorder = Recorder(Tracer, name)
+    recorder.answers = answers
     recorder.device, recorder.is_placed = device, any(leaf.is_array for leaf in leaves)
     names = CodeNames()
     places_before = list(captures.places(function, bound, names))
@@ -170,7 +173,8 @@ def trace(
     try:
         # Set inside the try and reset first in its finally, so that no interrupt leaves a recorder behind.
         current.set(recorder)
-        traced = recording(function, names)
+        generators = [place.value for place in places_before if isinstance(place.value, captures.GENERATORS)]
+        traced = recording(function, names, generators)
         result = protection.run(lambda: _call_function(traced, positional, keywords, protection))
         if inspect.isgenerator(result) or inspect.iscoroutine(result) or inspect.isasyncgen(result):
             raise not_a_function(function, name)
@@ -181,10 +185,12 @@ def trace(
         closed_over = [capture.array for capture in recorder.captures.values()]
         state = captures.state_of(function, bound, closed_over, names)
         captured, order = _collect_captures(recorder, state)
+        if answers is not None and answers.stages:
+            answers.stages.append(answers.stage(recorder, None))
         prologue = recorder.contents.prologue(order)
         bypassed = before.compared(state.arrays_outside)
         fusion = recorder.build()
-        watch.warn()
+        watch.warn(recorder.makes_generators)
         warn_of_cost(name, getattr(function, "__code__", None), bypassed)
     finally:
         current.set(outside)
@@ -252,7 +258,7 @@ def _record_inputs(
     inputs = _Inputs()
     for position, leaf in enumerate(leaves):
         if leaf.is_static:
-            inputs.values.append(leaf.value)
+            inputs.values.append(twin_of(leaf.value) if isinstance(leaf.value, captures.GENERATORS) else leaf.value)
             continue
         if position in same:
             inputs.values.append(inputs.values[same[position]])
@@ -264,8 +270,7 @@ def _record_inputs(
                 for extent in traced.extents:
                     recorder.pin(extent, "option dynamic=False")
         else:
-            value = leaf.value.item() if isinstance(leaf.value, np.generic) else leaf.value
-            traced = recorder.scalar_argument(value, leaf.dtype, leaf.weak, leaf.path, where)
+            traced = recorder.scalar_argument(leaf.number, leaf.dtype, leaf.weak, leaf.path, where)
             if leaf.of_array:
                 traced.memory = Memory(leaf.path)
         inputs.numbers[recorder.builder.inputs[-1]] = position
@@ -284,7 +289,7 @@ def _record_result(recorder: Recorder, leaf: Any, inputs: _Inputs) -> ResultLeaf
     if isinstance(leaf, MaskedElements):
         leaf = leaf.elements()
     if not isinstance(leaf, Traced):
-        return ConstantLeaf(leaf)
+        return ConstantLeaf(leaf.original if isinstance(leaf, RecordingGenerator) else leaf)
     recorder.resolve(leaf)
     if leaf.on_host and leaf.weak is not None and leaf.read is not None:
         return NumberLeaf(leaf.read)

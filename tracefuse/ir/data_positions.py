@@ -1,9 +1,9 @@
-"""Data-dependent indices: the nodes that read them, and the error for an out-of-range index.
+"""Data that are the user's error: out-of-range indices, and elements that an op refuses.
 
-A negative index wraps once. CPU kernels set an error flag for an out-of-range index, and the call raises before it
-returns a result; GPU kernels clamp the index and report nothing.
+A negative index wraps once. CPU kernels set an error flag for an out-of-range index and for a refused element, and the
+call raises before it returns a result; GPU kernels clamp the index, compute the element and report nothing.
 
-Knows: nodes and their index operands. Must not know: kernels, how a node runs.
+Must not know: kernels.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse.errors import OutOfRangeError
+from tracefuse.errors import OutOfRangeError, ScalarError, TracefuseError
 from tracefuse.ir.fusion import Fusion, Node
-from tracefuse.ir.op_kinds import Library, Movement
+from tracefuse.ir.library_kinds import Library
+from tracefuse.ir.op_kinds import Movement, Pointwise
 
 
 def takes_positions(node: Node) -> bool:
@@ -23,10 +24,17 @@ def takes_positions(node: Node) -> bool:
     return isinstance(node.op, Movement) and node.op.data is not None
 
 
+def refuses_elements(node: Node) -> bool:
+    """Returns whether some elements of the node's operands are the user's error."""
+    return isinstance(node.op, Pointwise) and node.op.refused is not None
+
+
 def may_raise(fusion: Fusion, *, in_kernels: bool) -> bool:
-    """Returns whether a run of the fusion may raise for an out-of-range index. in_kernels: kernels set error flags."""
+    """Returns whether a run of the fusion may raise for an element of its data. in_kernels: kernels set error flags."""
     nodes = fusion.nodes
-    return any((in_kernels and takes_positions(n)) or (isinstance(n.op, Library) and bool(n.op.indices)) for n in nodes)
+    if in_kernels and any(takes_positions(n) or refuses_elements(n) for n in nodes):
+        return True
+    return any(isinstance(n.op, Library) and n.op.may_raise for n in nodes)
 
 
 def origin_of_positions(fusion: Fusion, node: Node) -> int | None:
@@ -42,19 +50,28 @@ def origin_of_positions(fusion: Fusion, node: Node) -> int | None:
 
 
 def number_of(node: Node) -> int:
-    """Returns the positive number that a kernel stores in the error flag for the node; see `raise_out_of_range`."""
+    """Returns the positive number that a kernel stores in the error flag for the node; see `raise_flagged`."""
     return node.outputs[0] + 1
 
 
-def raise_out_of_range(fusion: Fusion, error_flag: int, checked: Mapping[int, tuple[int, Any]]) -> None:
-    """Raises OutOfRangeError for the node whose number is in the error flag.
+def raise_flagged(fusion: Fusion, error_flag: int, checked: Mapping[int, tuple[int, Any]]) -> None:
+    """Raises OutOfRangeError or ScalarError for the node whose number is in the error flag.
 
     error_flag: its value, the number of a node. checked: for the number of each checked node, the extent of its axis
     and its indices; None if the indices are not in memory.
     """
-    node = next(n for n in fusion.nodes if takes_positions(n) and number_of(n) == error_flag)
+    node = next(n for n in fusion.nodes if number_of(n) == error_flag)
+    if refuses_elements(node):
+        raise element_error(node)
     extent, positions = checked[error_flag]
     raise position_error(node, extent, None if positions is None else first_outside(positions, extent))
+
+
+def element_error(node: Node) -> ScalarError:
+    """Makes the error for an element that the node's op refuses."""
+    assert isinstance(node.op, Pointwise)
+    message, hint = node.op.refusal
+    return ScalarError(message, hint=hint, where=node.where)
 
 
 def first_outside(positions: Any, extent: int) -> int | None:
@@ -68,6 +85,26 @@ def check_positions(node: Node, positions: Any, extent: int) -> None:
     outside = first_outside(np.asarray(positions) if np.isscalar(positions) else positions, extent)
     if outside is not None:
         raise position_error(node, extent, outside)
+
+
+class located_errors:
+    """Adds the line of a library node to the errors of its function; an IndexError becomes an OutOfRangeError."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if isinstance(error, IndexError) and not isinstance(error, OutOfRangeError):
+            raise OutOfRangeError(f"{self.node.op.name}: {error}", where=self.node.where) from None
+        if isinstance(error, TracefuseError):
+            error.locate(self.node.where)
+        elif isinstance(error, Exception):
+            error.add_note(f"in {self.node.op.name} ({self.node.where})")
 
 
 def position_error(node: Node, extent: int, position: int | None) -> OutOfRangeError:

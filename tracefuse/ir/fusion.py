@@ -5,7 +5,7 @@ Python constant is a `Literal` operand and has no number. Extents are symbolic: 
 tensor inputs, is the symbol with id -(k + 1). Requirements record the relations between extents that tracing relied on;
 they are checked before anything runs.
 
-Knows: values, types, nodes, the interface of every op. Must not know: any single op, kernels, devices.
+Must not know: single ops, kernels, devices.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from tracefuse.caches import Cache, register
 from tracefuse.dtypes import DType
 from tracefuse.errors import ConcretizationError, FusionError, ShapeError, TracefuseError
-from tracefuse.ir.extents import Expression, Extent, Symbol, as_symbol, substitute, symbols
+from tracefuse.ir.extents import Extent, Symbol, as_symbol, substitute, symbols
 from tracefuse.ir.parallel_types import Sharding, StreamAxis
 
 Shape: TypeAlias = tuple[Extent, ...]
@@ -129,6 +129,7 @@ class Op(ABC):
     distinct: equal nodes are different values, and are never merged. broadcasts: axes of extent 1 are broadcast to the
     result's extent. into: computes the op into an output buffer with the array library, without a kernel; see
     ops/array_functions.py. printed: prints the call that records a node; None: a call with the node's attributes.
+    effect: running it changes more than its results, so that its nodes are never dropped.
     """
 
     name: str
@@ -139,6 +140,7 @@ class Op(ABC):
     broadcasts: bool = False
     into: Into | None = None
     printed: PrintRule | None = None
+    effect: bool = False
 
     kind: str = field(default="", init=False)
 
@@ -225,7 +227,7 @@ class Fusion:
 
     @property
     def representatives(self) -> Mapping[Symbol, Extent]:
-        """The representative of each symbol that equals another symbol or a constant."""
+        """The representative of each symbol that equals an expression of older symbols."""
         return self._representatives
 
     @property
@@ -259,6 +261,21 @@ class Fusion:
 
     def __str__(self) -> str:
         return _typed_view(self)
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class SubFusion:
+    """A fusion that an op runs. inputs: for each of its inputs, the position of the op's operand that it reads."""
+
+    fusion: Fusion
+    inputs: tuple[int, ...]
+
+    def select(self, operands: Sequence[Any]) -> list[Any]:
+        """Returns the arguments of the fusion among the operands of the op."""
+        return [operands[position] for position in self.inputs]
+
+    def __str__(self) -> str:
+        return f"{len(self.fusion.nodes)} ops"
 
 
 def _union(requirements: Sequence[Requirement]) -> dict[Symbol, Extent]:
@@ -370,11 +387,14 @@ def _typed_view(fusion: Fusion) -> str:
         left = ", ".join(typed_name(v) for v in node.outputs)
         text = f"  {left} = {node.op.name}({', '.join(operands)})"
         lines.append(f"{text:<60}  # {node.where}" if node.where else text)
+        for key, value in node.attributes.items():
+            if isinstance(value, SubFusion):
+                lines.append(f"    {key}({', '.join(value.select(operands))}):")
+                lines += [f"    {line}" for line in str(value.fusion).splitlines()]
     lines.append(f"  return {', '.join(f'v{v}' for v in fusion.outputs)}")
     return "\n".join(lines)
 
 
 def _attribute_text(value: object) -> str:
-    if isinstance(value, tuple):
-        return f"({', '.join(_attribute_text(v) for v in value)}{',' if len(value) == 1 else ''})"
-    return str(value)
+    texts = map(_attribute_text, value) if isinstance(value, tuple) else ()
+    return f"({', '.join(texts)}{',' * (len(value) == 1)})" if isinstance(value, tuple) else str(value)

@@ -6,12 +6,11 @@ emitters are derived from it. Scalar code is a Python expression over the operan
 name, optionally after lines that assign named steps. It may use Python's operators, the kernel primitives and
 `x if c else y`. It is parsed once, for every target.
 
-Knows: the structure of op definitions. Must not know: the individual ops, how kernels run them.
+Must not know: single ops.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -23,10 +22,8 @@ from tracefuse.dtypes import DType
 from tracefuse.errors import DtypeError
 from tracefuse.ir.axes import broadcast_shapes, normalize_axes
 from tracefuse.ir.error_models import (
-    LibraryError,
     PointwiseError,
     ReductionError,
-    accumulation_error,
     exact_or_unknown,
     largest_error,
     product_error,
@@ -34,6 +31,7 @@ from tracefuse.ir.error_models import (
 )
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Attributes, Op, Require, Shape
+from tracefuse.ir.neutral_elements import neutral_element
 
 ReferenceFunction: TypeAlias = Callable[..., Any]
 IndexOf: TypeAlias = Callable[[int, Shape], Extent]
@@ -87,6 +85,8 @@ class Pointwise(Op):
     only for exact operands, by the reference implementation in the compute type. on_extents: the extent of the result
     for integer host scalars with extents, 1 or 0 for a comparison; see ops/extent_rules.py. extra_shape: computes a
     shape from the attributes that the result broadcasts with; `index` in the code is the row-major position in it.
+    refused: scalar code; an element for which it is true is the user's error, which CPU kernels report. refusal: the
+    message and the hint of that error.
     """
 
     scalar: str
@@ -106,6 +106,8 @@ class Pointwise(Op):
     on_extents: Callable[..., Extent | None] | None = None
     extra_shape: Callable[[Attributes], Shape] | None = None
     broadcasts: bool = True
+    refused: str | None = None
+    refusal: tuple[str, str] = ("", "")
     kind: str = field(default="pointwise", init=False)
 
     @property
@@ -287,31 +289,25 @@ class Reduction(Op):
         element = dtypes.bool_ if self.result == "bool" else compute.compute
         return tuple(part.dtype or element for part in self.state_parts)
 
-    def neutral(self, part: StatePart, dtype: DType) -> bool | int | float:
+    def adds_floats(self, compute: DType) -> bool:
+        """Whether it is a sum of floats, which loses digits where many small terms meet a large sum."""
+        return self.combine == "add" and compute.is_floating
+
+    def total(self, compute: DType) -> tuple[DType, ...]:
+        """Returns the dtypes of a state that joins many partial states: sums of floats meet in float64."""
+        return (dtypes.float64,) if self.adds_floats(compute) else self.state(compute)
+
+    def neutral(self, part: StatePart, dtype: DType) -> bool | int | float | complex:
         """Returns the neutral element of a part of the state, in `dtype`."""
-        if part.initial in ("lowest", "highest"):
-            sign = -1 if part.initial == "lowest" else 1
-            if dtype.is_floating:
-                return sign * math.inf
-            if dtype.kind == "bool":
-                return sign > 0
-            bits = dtype.itemsize * 8
-            if dtype.kind == "uint":
-                return 0 if sign < 0 else 2**bits - 1
-            return -(1 << bits - 1) if sign < 0 else (1 << bits - 1) - 1
-        if isinstance(part.initial, str):
-            raise ValueError(f"{self.name} has no neutral element")
-        value: bool | int | float = bool(part.initial) if dtype.kind == "bool" else part.initial
-        return value
+        return neutral_element(self.name, part.initial, dtype)
 
 
 _ERRORS = {"add": sum_error, "mul": product_error, "maximum": largest_error, "minimum": largest_error}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# movement and library
+# movement
 
-SliceRule: TypeAlias = Callable[[int, Sequence[Shape], Attributes], "dict[int, int | None] | None"]
 ShapeRule: TypeAlias = Callable[[Sequence[Shape], Attributes, Require], Shape]
 PullRule: TypeAlias = Callable[[Shape, Sequence[Shape], Shape, Attributes, IndexOf], tuple[Source, ...]]
 
@@ -356,45 +352,6 @@ class Movement(Op):
     regroups: bool = False
     associative: bool = False
     kind: str = field(default="movement", init=False)
-
-    def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
-        return (self.shape(shapes, attributes, require),)
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Library(Op):
-    """An op that a library runs: BLAS through NumPy, cuBLAS through CuPy.
-
-    numpy(*arrays, **attributes) is called with NumPy or CuPy arrays. Halves without hardware support are computed in
-    float32. slices(axis of the result, operand shapes, attributes) returns for each operand the axis to slice for a
-    slice of the result, or None for the whole operand; it returns None if a slice of the result needs more. Without
-    it, the op is not sliced. indices: the operands that hold indices; they are not promoted. result: "same", "sum"
-    (small integers widen) or "index" (int64). exact: the result consists of elements of its operands, unrounded.
-    in_halves: CuPy's function computes halves with a float32 accumulator; other ops get halves converted to float32.
-    product: the op is the product of (stacks of) matrices, "ab", or the product with the second transposed, "ab'".
-    orders: the attributes that permute each operand first. error: bounds the error of a result that is not `exact`.
-    """
-
-    shape: ShapeRule
-    numpy: ReferenceFunction
-    domain: tuple[DType, ...]
-    indices: tuple[int, ...] = ()
-    result: str = "same"
-    exact: bool = False
-    in_halves: bool = False
-    product: str | None = None
-    orders: tuple[str, ...] = ()
-    slices: SliceRule | None = None
-    error: LibraryError = accumulation_error
-    kind: str = field(default="library", init=False)
-
-    def types(self, operand: DType, table: str) -> tuple[DType, DType]:
-        """Returns the (compute, result) types for data of the common type `operand`."""
-        check_domain(self.name, operand, self.domain)
-        if self.result == "index":
-            return operand, dtypes.int64
-        result = widened_sum(operand, table) if self.result == "sum" else operand
-        return result, result
 
     def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
         return (self.shape(shapes, attributes, require),)

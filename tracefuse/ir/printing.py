@@ -4,8 +4,6 @@ Each line defines one number: T for tensors, S for host scalars, V for vectors. 
 op's own rules imply, so it prints a type (`dtype=`, `compute=`) only if nvFuser's promotion would choose another.
 Integers that depend on sizes are printed as a scalar that holds them, or as `fd.extent(id)` and arithmetic, which use
 no number.
-
-Must not know: how definitions are recorded or run.
 """
 
 from __future__ import annotations
@@ -18,8 +16,9 @@ from typing import Any
 from tracefuse.dtypes import DType, bool_, data_type_of, promote_nvfuser, python_kind
 from tracefuse.errors import DtypeError, UnsupportedError
 from tracefuse.ir.extents import Binary, Expression, Extent, Symbol, minimum
-from tracefuse.ir.fusion import Fusion, Literal, Node, Op, Operand, Value
-from tracefuse.ir.op_kinds import Library, Movement, Pointwise, Reduction
+from tracefuse.ir.fusion import Fusion, Literal, Node, Op, Operand, SubFusion, Value
+from tracefuse.ir.library_kinds import Library, WholeArrayOp
+from tracefuse.ir.op_kinds import Movement, Pointwise, Reduction
 from tracefuse.ir.parallel_types import ParallelType
 
 
@@ -78,6 +77,7 @@ class DefinitionPrinter:
         for node in self.fusion.nodes:
             due = [n for n in self.pending if n < node.outputs[0] or n in node.inputs]
             yield from self._defined(due)
+            yield from self._sub_definitions(node)
             yield f"{', '.join(map(self.name, node.outputs))} = {_call(self, node)}"
             for output in node.outputs:
                 self._hold(output)
@@ -90,6 +90,12 @@ class DefinitionPrinter:
             if number in self.fusion.values:
                 self._hold(number)
                 yield from self._spread(number)
+
+    def _sub_definitions(self, node: Node) -> Iterator[str]:
+        """Yields the lines that define the functions of a node's sub-fusions."""
+        for name, part in node.attributes.items():
+            if isinstance(part, SubFusion):
+                yield from definition_text(part.fusion, f"{name}{node.outputs[0]}", {}).splitlines()
 
     def _spread(self, number: int) -> Iterator[str]:
         """Yields the lines that map an axis of a value to streams, and a value to devices."""
@@ -214,6 +220,10 @@ def _call(printer: DefinitionPrinter, node: Node) -> str:
             return pointwise_text(printer, node, node.op)
         case Reduction():
             return _reduction(printer, node, node.op)
+        case WholeArrayOp():
+            usual = [n for n, v in node.op.attributes if _is_default(node.attributes[n], v)]
+            operands = map(printer.operand, node.operands)
+            return call_text(printer, node, [*operands, *attribute_texts(printer, node, *usual)])
         case Movement() | Library():
             return _movement(printer, node)
     raise UnsupportedError(f"{node.op.name} cannot be printed as a definition", hint="print str(fusion)")
@@ -221,6 +231,10 @@ def _call(printer: DefinitionPrinter, node: Node) -> str:
 
 def call_text(printer: DefinitionPrinter, node: Node, arguments: Sequence[str], more: Sequence[str] = ()) -> str:
     return f"fd.ops.{node.op.name}({', '.join([*arguments, *more])})"
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    return type(value) is type(default) and bool(value == default)
 
 
 def attribute_texts(printer: DefinitionPrinter, node: Node, *left_out: str) -> list[str]:

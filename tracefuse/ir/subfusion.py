@@ -7,8 +7,6 @@ express.
 
 Axes that the whole fusion proves equal share one local symbol, so the part can prove the same facts. The equality is
 also recorded as a requirement, so the part is correct when it runs alone.
-
-Must not know: the partition rules.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Each op has its shape rule and its pull, a pure function from coordinates of the result to coordinates of an operand.
 Attributes are normalised by the frontends: axes are non-negative.
 
-Knows: extents, sources. Must not know: kernels.
+Must not know: kernels.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Movement ops that cut, extend and shift along axes, slide windows, join arrays, and keep a triangle.
 
 Slice bounds lie inside the axis and steps are positive: the frontends see to it. What has no source is a fill value.
-
-Knows: extents, sources and their conditions. Must not know: how conditions become branches in a kernel.
 """
 
 from __future__ import annotations

@@ -56,9 +56,10 @@ div = binary(
 )
 floor_divide = binary("floor_divide", REALS, scalar="a // b", numpy=reference_functions.floor_divide, ufunc=np.floor_divide, exact=True, on_extents=extent_rules.whole_quotient, doc="Quotient rounded to minus infinity; integers by zero give 0.")  # fmt: skip
 remainder = binary("remainder", REALS, scalar="a % b", numpy=reference_functions.remainder, ufunc=np.remainder, exact=True, on_extents=extent_rules.whole_remainder, doc="Remainder with the sign of the divisor; integers by zero give 0.")  # fmt: skip
+integer_power = binary("integer_power", INTEGERS, scalar="pow(a, b)", numpy=reference_functions.integer_power, expensive=True, exact=True, refused="b < 0", refusal=("Integers to negative integer powers are not allowed", "cast the base with astype(float)"), doc="a to the power b; integers wrap, and a negative exponent is an error on the CPU.")  # fmt: skip
 pow = binary("pow", NUMBERS, scalar="pow(a, b)", numpy=reference_functions.power, ufunc=np.power, expensive=True, doc="a to the power b; integers wrap, and negative exponents give the reciprocal cut off.")  # fmt: skip
-maximum = binary("maximum", ORDERED, scalar="maximum(a, b)", numpy=np.maximum, exact=True, error=SELECTION, on_extents=extents.maximum, doc="The larger; NaN where either is.")  # fmt: skip
-minimum = binary("minimum", ORDERED, scalar="minimum(a, b)", numpy=np.minimum, exact=True, error=SELECTION, on_extents=extents.minimum, doc="The smaller; NaN where either is.")  # fmt: skip
+maximum = binary("maximum", ALL, scalar="maximum(a, b)", numpy=np.maximum, exact=True, error=SELECTION, on_extents=extents.maximum, doc="The larger; NaN where either is.")  # fmt: skip
+minimum = binary("minimum", ALL, scalar="minimum(a, b)", numpy=np.minimum, exact=True, error=SELECTION, on_extents=extents.minimum, doc="The smaller; NaN where either is.")  # fmt: skip
 neg = unary("neg", NUMBERS, scalar="-a", numpy=np.negative, exact=True, error=COPY, on_extents=operator.neg, doc="Negation, elementwise.")  # fmt: skip
 abs = unary("abs", NUMBERS, scalar="abs(a)", numpy=np.abs, result="real", exact=True, error=MAGNITUDE, doc="Magnitude, elementwise.")  # fmt: skip
 
@@ -150,10 +151,10 @@ logical_right_shift = binary("logical_right_shift", INTEGERS, scalar="shr_logica
 # comparisons and logic
 eq = binary("eq", ALL, scalar="a == b", numpy=np.equal, result="bool", exact=True, error=COMPARISON, on_extents=extent_rules.equal, doc="a == b.")  # fmt: skip
 ne = binary("ne", ALL, scalar="a != b", numpy=np.not_equal, result="bool", exact=True, error=COMPARISON, on_extents=extent_rules.not_equal, doc="a != b.")  # fmt: skip
-lt = binary("lt", ORDERED, scalar="a < b", numpy=np.less, result="bool", exact=True, error=COMPARISON, on_extents=extent_rules.less, doc="a < b.")  # fmt: skip
-le = binary("le", ORDERED, scalar="a <= b", numpy=np.less_equal, result="bool", exact=True, error=COMPARISON, on_extents=extent_rules.less_equal, doc="a <= b.")  # fmt: skip
-gt = binary("gt", ORDERED, scalar="a > b", numpy=np.greater, result="bool", exact=True, error=COMPARISON, on_extents=extent_rules.greater, doc="a > b.")  # fmt: skip
-ge = binary("ge", ORDERED, scalar="a >= b", numpy=np.greater_equal, result="bool", exact=True, error=COMPARISON, on_extents=extent_rules.greater_equal, doc="a >= b.")  # fmt: skip
+lt = binary("lt", ALL, scalar="a < b", numpy=np.less, result="bool", exact=True, error=COMPARISON, on_extents=extent_rules.less, doc="a < b; complex numbers are ordered by real, then by imaginary part.")  # fmt: skip
+le = binary("le", ALL, scalar="a <= b", numpy=np.less_equal, result="bool", exact=True, error=COMPARISON, on_extents=extent_rules.less_equal, doc="a <= b.")  # fmt: skip
+gt = binary("gt", ALL, scalar="a > b", numpy=np.greater, result="bool", exact=True, error=COMPARISON, on_extents=extent_rules.greater, doc="a > b.")  # fmt: skip
+ge = binary("ge", ALL, scalar="a >= b", numpy=np.greater_equal, result="bool", exact=True, error=COMPARISON, on_extents=extent_rules.greater_equal, doc="a >= b.")  # fmt: skip
 bitwise_and = binary("bitwise_and", LOGICAL, scalar="a & b", numpy=np.bitwise_and, exact=True, doc="Bitwise and.")
 bitwise_or = binary("bitwise_or", LOGICAL, scalar="a | b", numpy=np.bitwise_or, exact=True, doc="Bitwise or.")
 bitwise_xor = binary(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse.dtypes import COMPLEXES, FLOATS, NUMBERS, REALS, bool_, int64
+from tracefuse.dtypes import COMPLEXES, FLOATS, NUMBERS, int64
 from tracefuse.ir.error_models import deviations_error, exponentials_error, mean_error
 from tracefuse.ir.op_kinds import Reduction, StatePart
 from tracefuse.ops.array_functions import min_into, reduction_into
@@ -39,7 +39,7 @@ def register_extreme(name: str, relation: str, numpy: Callable[..., Any], initia
     )
     return reduction(
         name, numpy=_flat_positions(numpy), parts=parts, final="place", initial=initial, result="index",
-        domain=(bool_, *REALS), exact=True, doc=doc,
+        exact=True, doc=doc,
     )  # fmt: skip
 
 
@@ -64,8 +64,8 @@ def _variance(x: Any, axis: tuple[int, ...], keepdims: bool, correction: float) 
 
 sum = reduction("sum", numpy=np.sum, combine="add", initial=0, result="sum", domain=NUMBERS, exact=True, into=reduction_into("sum", typed=True), doc="Sum over axes.")  # fmt: skip
 prod = reduction("prod", numpy=np.prod, combine="mul", initial=1, result="sum", domain=NUMBERS, exact=True, into=reduction_into("prod", typed=True), doc="Product over axes.")  # fmt: skip
-max = reduction("max", numpy=np.max, combine="maximum", initial="lowest", domain=(bool_, *REALS), exact=True, into=reduction_into("max"), doc="Largest over axes; NaN where there is one.")  # fmt: skip
-min = reduction("min", numpy=np.min, combine="minimum", initial="highest", domain=(bool_, *REALS), exact=True, into=min_into, doc="Smallest over axes; NaN where there is one.")  # fmt: skip
+max = reduction("max", numpy=np.max, combine="maximum", initial="lowest", exact=True, into=reduction_into("max"), doc="Largest over axes; NaN where there is one.")  # fmt: skip
+min = reduction("min", numpy=np.min, combine="minimum", initial="highest", exact=True, into=min_into, doc="Smallest over axes; NaN where there is one.")  # fmt: skip
 any = reduction("any", numpy=np.any, combine="or", initial=False, lift="a != 0", result="bool", exact=True, doc="Whether one is true over axes.")  # fmt: skip
 all = reduction("all", numpy=np.all, combine="and", initial=True, lift="a != 0", result="bool", exact=True, doc="Whether all are true over axes.")  # fmt: skip
 argmax = register_extreme("argmax", ">", np.argmax, "lowest", "Position of the first largest over axes, row-major; of the first NaN where there is one.")  # fmt: skip

@@ -1,6 +1,6 @@
 """Reference implementations of pointwise ops that are not one function of NumPy.
 
-Knows: NumPy. Must not know: ops, kernels.
+Must not know: ops, kernels.
 """
 
 from __future__ import annotations
@@ -101,6 +101,11 @@ def trunc_divide(x: Any, y: Any) -> Any:
 
 def remainder(x: Any, y: Any) -> Any:
     return np.where(y == 0, 0, np.remainder(x, np.where(y == 0, 1, y))) if is_integer(x) else np.remainder(x, y)
+
+
+def integer_power(x: Any, y: Any) -> Any:
+    """Integers wrap. Raises ValueError for a negative exponent."""
+    return np.power(x, y)
 
 
 def power(x: Any, y: Any) -> Any:

@@ -8,7 +8,7 @@ Branch cuts, and the values at infinities, NaN and signed zeros, follow C99's an
 Products follow NumPy, without recovery of infinities. The inverse functions use Kahan's formulas ("Branch cuts for
 complex elementary functions", 1987): sums of terms with one sign, which avoid cancellation.
 
-Must not know: any single op.
+Must not know: single ops.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ import numpy as np
 
 from tracefuse.caches import memoized
 from tracefuse.dtypes import DType
+
+# Without named steps: the combiner of a group reduction has no statements.
+_TAKEN = "(x {0} u) & (y == y) & (v == v) | (x == u) & (y {0}= v) | (x != x) | (y != y)"
+_FIRST = f"complex(x if {_TAKEN} else u, y if {_TAKEN} else v)"
 
 _NORM = """
     large = maximum(abs(x), abs(y))
@@ -220,6 +224,13 @@ _TEXTS = {
     "isfinite": "isfinite(x) & isfinite(y)",
     "eq": "(x == u) & (y == v)",
     "ne": "(x != u) | (y != v)",
+    # The order of real, then of imaginary parts; a NaN in either imaginary part makes numbers unordered, as in NumPy.
+    "lt": "(x < u) & (y == y) & (v == v) | (x == u) & (y < v)",
+    "le": "(x < u) & (y == y) & (v == v) | (x == u) & (y <= v)",
+    "gt": "(x > u) & (y == y) & (v == v) | (x == u) & (y > v)",
+    "ge": "(x > u) & (y == y) & (v == v) | (x == u) & (y >= v)",
+    "maximum": _FIRST.format(">"),
+    "minimum": _FIRST.format("<"),
 }  # fmt: skip
 
 FUNCTIONS = {name: "\n".join(line.strip() for line in text.splitlines()) for name, text in _TEXTS.items()}

@@ -3,8 +3,6 @@
 The definition of an op such as var gives `steps`: a Python expression over `a` (the operand), `n` (the number of
 elements reduced), the op's own attributes, other ops by name, and operators. A kernel then makes several passes over
 a row that it holds on chip, and a value that the fusion computes anyway (the mean of a layer norm) is computed once.
-
-Must not know: which ops are composite.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The definition of a reduction may give an equivalent in terms of other ops (`dec
 long to stay on chip, each pass reads memory again, so the reduction replaces its equivalent. Values keep their
 numbers; values that are no longer read are dropped.
 
-Must not know: any single op, templates.
+Must not know: single ops.
 """
 
 from __future__ import annotations

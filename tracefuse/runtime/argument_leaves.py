@@ -53,6 +53,11 @@ class Leaf(NamedTuple):
     def is_static(self) -> bool:
         return self.kind is LeafKind.STATIC
 
+    @property
+    def number(self) -> Any:
+        """The Python number of a scalar."""
+        return self.value if self.weak is not None else self.value.item()
+
 
 def array_key(value: Any, dtype: DType) -> tuple[Any, ...]:
     """Returns the key of an array: its dtype, rank and the axes of extent 1."""
@@ -69,7 +74,7 @@ def classify(value: Any, path: str) -> Leaf:
     if kind is not None:
         dtype = arrays.dtype_of_argument(value, path)
         if kind == "numpy" and not value.shape:
-            return Leaf(LeafKind.SCALAR, ("in an array", dtype), path, value[()], dtype, of_array=True)
+            return Leaf(LeafKind.SCALAR, ("in an array", dtype), path, value, dtype, of_array=True)
         return Leaf(LeafKind.ARRAY, array_key(value, dtype), path, value, dtype)
     if (isinstance(value, np.generic) and not isinstance(value, (float, complex))) or type(value) in _NUMPY_FLOATS:
         dtype = dtype_of(value.dtype)
@@ -98,7 +103,10 @@ _PYTHON = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64, complex
 _NUMPY_FLOATS = (np.float64, np.complex128)
 
 
-_STATIC = (str, bytes, type(None), np.dtype, enum.Enum, type, type(Ellipsis), range, DataType, DType)
+_STATIC = (
+    str, bytes, type(None), np.dtype, enum.Enum, type, type(Ellipsis), range, DataType, DType, np.random.Generator,
+    np.random.RandomState,
+)  # fmt: skip
 
 
 def static_key(value: Any, path: str) -> Any:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tracefuse.dynamic.layouts import STRIDE_NAME
-from tracefuse.ir.data_positions import origin_of_positions, raise_out_of_range
+from tracefuse.ir.data_positions import origin_of_positions, raise_flagged
 from tracefuse.ir.extents import Expression, Extent, Symbol, python_text, substitute
 from tracefuse.ir.fusion import Node
+from tracefuse.ir.op_kinds import Pointwise
 from tracefuse.partition.segmentation import Part
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered
 
@@ -101,8 +102,8 @@ class LaunchCode:
         return {number: node for launch in self.lowered.launches for number, node in launch.checked_nodes.items()}
 
     def raise_error(self, error_flag: Any, indexed: Mapping[int, tuple[int, Any]]) -> None:
-        """Raises OutOfRangeError for the node that set the error flag. indexed: see `checks`."""
-        raise_out_of_range(self.interface.part.decomposed, int(error_flag), indexed)
+        """Raises the error of the node that set the error flag. indexed: see `checks`."""
+        raise_flagged(self.interface.part.decomposed, int(error_flag), indexed)
 
     def checks(self, names: ArgumentNames, call: str) -> Iterator[str]:
         """Yields the lines after the launches that raise if a kernel set the error flag.
@@ -117,7 +118,9 @@ class LaunchCode:
         yield f"        {call}({names.error_flag}[0], {{{', '.join(indexed)}}})"
 
     def _indexed(self, node: Node, names: ArgumentNames) -> str:
-        """Returns the extent of the indexed axis, and the array of indices if it is in memory."""
+        """Returns the extent of the indexed axis, and the array of indices if it is in memory; 0 for a pointwise op."""
+        if isinstance(node.op, Pointwise):
+            return "0, None"
         local = self.interface.part.decomposed
         extent = local.shape_of(node.operands[0])[node.attributes["dim"]]
         positions = origin_of_positions(local, node)

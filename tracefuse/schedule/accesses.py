@@ -3,7 +3,7 @@
 Lanes that are adjacent in memory and aligned to the number of lanes are read and written with one wide access. Values
 that a later phase rereads are cached in registers or shared memory.
 
-Knows: strides, alignment, buffers. Must not know: ops, the loop layout of a template, sizes, devices.
+Must not know: ops, sizes, devices.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ loop that defines all of its coordinates. Templates open loops, declare accumula
 emits them. Values that wait for an operand are on an explicit stack of generators, since a program may be deeper than
 Python's recursion limit.
 
-Knows: ops by their kind, index maps, kernel IR. Must not know: the loop layout of a template, sizes, devices.
+Must not know: sizes, devices.
 """
 
 from __future__ import annotations
@@ -154,6 +154,9 @@ class Body(Accesses):
         result = []
         for lane in range(width):
             terms = {k: v[lane if len(v) > 1 else 0] for k, v in names.items()}
+            if op.refused is not None and self.checks_positions:
+                refused = apply(op.refused, terms, op.arithmetic(node.compute), self._step)
+                self._report(node, refused, self.levels[-1])
             out = apply(op.code(node.compute), terms, op.arithmetic(node.compute), self._step)
             result.append(_to_arithmetic(out, self.fusion.values[node.outputs[0]].dtype))
         return tuple(result)
@@ -258,11 +261,15 @@ class Body(Accesses):
 
     def _check_position(self, node: Node, raw: Expression, limit: Expression, coordinates: Shape) -> None:
         """Sets POSITION_ERROR to the node's number if an index is out of range."""
+        outside = call("or", call("lt", raw, call("neg", limit)), call("ge", raw, limit))
+        self._report(node, outside, self.levels[self.home(coordinates)])
+
+    def _report(self, node: Node, condition: Expression, level: Level) -> None:
+        """Sets POSITION_ERROR to the node's number if the condition holds."""
         number = number_of(node)
         self.checked_nodes[number] = node
-        outside = call("or", call("lt", raw, call("neg", limit)), call("ge", raw, limit))
-        value = call("select", outside, Constant(number, int64), Constant(0, int64))
-        self.levels[self.home(coordinates)].statements.append(Accumulate(POSITION_ERROR, "maximum", value))
+        value = call("select", condition, Constant(number, int64), Constant(0, int64))
+        level.statements.append(Accumulate(POSITION_ERROR, "maximum", value))
 
 
 def _to_arithmetic(expression: Expression, dtype: DType) -> Expression:

@@ -4,7 +4,7 @@ A reduction that depends on the result of another belongs to a later phase. Full
 that can compute them; outputs over the parallel loops are stored at the end. Templates share the phases and differ in
 how they run them.
 
-Knows: regions, nests, ops by kind. Must not know: targets, loop layouts.
+Must not know: targets.
 """
 
 from __future__ import annotations
@@ -22,34 +22,11 @@ from tracefuse.kernel.kernel_ir import Accumulate, Assign, Declare, Expression, 
 from tracefuse.kernel.scalar_code import Term, apply, constant, convert
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.loop_facts import Facts
-from tracefuse.schedule.nest import Nest, build_nest, contiguous_strides, first_nest
+from tracefuse.schedule.memory_facts import MemoryFacts
+from tracefuse.schedule.nest import Nest, build_nest, first_nest
 from tracefuse.schedule.probe import Probe, depths
 from tracefuse.schedule.scopes import Key, Lanes
 from tracefuse.schedule.sizes import Sizes
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryFacts:
-    """The memory layout of the tensors of a segment.
-
-    strides: in elements, of the tensor inputs and of the outputs in `placed`. aligned: inputs that start at a multiple
-    of 16 bytes. misaligned: inputs whose elements are not aligned to their own size. placed: outputs whose buffers have
-    strides of their own or are not aligned to 16 bytes; all other outputs are contiguous and aligned. supplied: outputs
-    in buffers of the caller, of any alignment. shared: tensors that may alias another tensor, because of an
-    update in place.
-    """
-
-    strides: Mapping[int, Shape]
-    aligned: frozenset[int] = frozenset()
-    misaligned: frozenset[int] = frozenset()
-    placed: frozenset[int] = frozenset()
-    shared: frozenset[int] = frozenset()
-    supplied: frozenset[int] = frozenset()
-
-    def output_strides(self, fusion: Fusion, output: int) -> Shape:
-        """Returns the strides of an output, in elements."""
-        strides = self.strides.get(output) if output in self.placed else None
-        return contiguous_strides(fusion.shape_of(output)) if strides is None else strides
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,23 +202,27 @@ class Accumulator:
         return self.node.op
 
     @property
+    def adds_floats(self) -> bool:
+        return self.op.adds_floats(self.node.compute)
+
+    @property
     def neutral(self) -> State:
         pairs = zip(self.op.state_parts, self.variables, strict=True)
         return tuple(constant(self.op.neutral(part, v.dtype), v.dtype) for part, v in pairs)
 
     def combined(self, earlier: State, later: State) -> State:
-        """Combines two states."""
+        """Combines two states; the later one may be a partial state of narrower types."""
         if self.op.combine:
-            return (call(self.op.combine, earlier[0], later[0]),)
+            return (call(self.op.combine, earlier[0], convert(later[0], earlier[0].dtype)),)
         parts = self.op.state_parts
         names: dict[str, Term] = {part.name: e for part, e in zip(parts, earlier, strict=True)}
         names |= {f"later_{part.name}": e for part, e in zip(parts, later, strict=True)}
         return tuple(apply(part.combine, names, v.dtype) for part, v in zip(parts, self.variables, strict=True))
 
     def absorb(self, body: Body, state: State) -> None:
-        """Combines a later state into the variables."""
+        """Combines a later state, which may be a partial state of narrower types, into the variables."""
         if self.op.combine:
-            body.append(Accumulate(self.variables[0], self.op.combine, state[0]))
+            body.append(Accumulate(self.variables[0], self.op.combine, convert(state[0], self.variables[0].dtype)))
             return
         state = body.name("later", state)
         for variable, value in zip(
@@ -290,15 +271,21 @@ def state_types(node: Node) -> tuple[DType, ...]:
     return node.op.state(node.compute)
 
 
-def new_accumulator(body: Body, node: Node) -> Accumulator:
-    """Makes an accumulator with new variables; does not declare them."""
-    names = (Variable(body.fresh(f"acc{node.outputs[0]}"), dtype) for dtype in state_types(node))
-    return Accumulator(node, tuple(names))
+def total_types(node: Node) -> tuple[DType, ...]:
+    """Returns the dtypes of a state that joins partial states of a reduction."""
+    assert isinstance(node.op, Reduction)
+    return node.op.total(node.compute)
 
 
-def declare(body: Body, region: Region, node: Node) -> Accumulator:
-    """Declares an accumulator in the current scope, initialized to the neutral element."""
-    accumulator = new_accumulator(body, node)
+def new_accumulator(body: Body, node: Node, *, joins: bool = False) -> Accumulator:
+    """Makes an accumulator with new variables; does not declare them. joins: it joins partial states."""
+    types = total_types(node) if joins else state_types(node)
+    return Accumulator(node, tuple(Variable(body.fresh(f"acc{node.outputs[0]}"), dtype) for dtype in types))
+
+
+def declare(body: Body, node: Node, *, joins: bool = False) -> Accumulator:
+    """Declares an accumulator in the current scope, initialized to the neutral element. joins: see new_accumulator."""
+    accumulator = new_accumulator(body, node, joins=joins)
     for variable, value in zip(accumulator.variables, accumulator.neutral, strict=True):
         body.append(Declare(variable, value))
     return accumulator
@@ -373,9 +360,8 @@ def finish(body: Body, region: Region, *lanes: Accumulator) -> None:
 
 def store_outputs(body: Body, region: Region, outputs: Sequence[int]) -> None:
     """Stores several outputs; if tensors may alias, computes all of them before the first store."""
-    if region.memory.shared:
-        for output in outputs:
-            body.value(output, region.coordinates(output))
+    for output in outputs if region.memory.shared else ():
+        body.value(output, region.coordinates(output))
     for output in outputs:
         store_output(body, region, output)
 

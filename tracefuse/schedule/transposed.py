@@ -1,6 +1,6 @@
 """Transposed reads: inputs whose memory order differs from the output's. Both targets read them through tiles.
 
-Knows: regions, loops, strides. Must not know: targets, kernel IR.
+Must not know: targets, kernel IR.
 """
 
 from __future__ import annotations
@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from segments import Verdict, no, yes
+from segments import Verdict, yes
 from tracefuse.ir.extents import Expression, Extent, Symbol, symbols
 from tracefuse.ir.fusion import Shape
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import Region
+from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
 from tracefuse.schedule.sizes import Sizes
 
 MOST_TILES = 2
@@ -21,6 +22,13 @@ multiprocessor."""
 
 LEAST_EXTENT = 16
 """Loops with fewer elements are too short for tiles."""
+
+
+class TransposeRefusal(ScheduleRefusal):
+    """Refusals of the transpose template."""
+
+    NOTHING_TRANSPOSED = "every input lies in memory in the order of the output"
+    LOOP_TOO_SHORT = "a loop is too short for tiles"
 
 
 def read_offsets(region: Region) -> list[tuple[int, Extent]]:
@@ -89,13 +97,13 @@ def judge_tiles(region: Region, sizes: Sizes, *, joined: int = 0) -> Verdict:
     joined: a tile extends over several loops of the output if the innermost has fewer elements.
     """
     if region.nest.reduced:
-        return no("the segment reduces")
+        return RegionRefusal.REDUCES()
     transposed = _transposed_reads(region)
     if transposed is None:
-        return no("every input lies in memory in the order of the output")
+        return TransposeRefusal.NOTHING_TRANSPOSED()
     short = "a loop too short for tiles"
     if sizes.at_most(transposed.loop.extent, LEAST_EXTENT - 1, short):
-        return no("a loop is too short for tiles", extent=transposed.loop.extent)
+        return TransposeRefusal.LOOP_TOO_SHORT(extent=transposed.loop.extent)
     *outer, innermost = region.nest.loops
     inner, extent = [innermost], innermost.extent
     while outer and outer[-1].symbol != transposed.loop.symbol and joined:
@@ -104,5 +112,5 @@ def judge_tiles(region: Region, sizes: Sizes, *, joined: int = 0) -> Verdict:
         inner.insert(0, outer.pop())
         extent = extent * inner[0].extent
     if sizes.at_most(extent, LEAST_EXTENT - 1, short):
-        return no("a loop is too short for tiles", extent=extent)
+        return TransposeRefusal.LOOP_TOO_SHORT(extent=extent)
     return yes(replace(transposed, inner=tuple(inner)))

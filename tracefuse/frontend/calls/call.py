@@ -1,6 +1,6 @@
 """The arguments of a call of a fused function, flattened: leaves, trace key, array kind and device.
 
-Must not know: traces, compilation.
+Must not know: compilation.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ unpacks the pytrees (tuples, lists, dicts, NamedTuples and dataclasses), compare
 trace read, tries the plans of the executable, which test the arrays themselves, and builds the result. If anything
 differs, it returns NOT_APPLICABLE before anything has run, and the call is flattened and looked up in full.
 
-Must not know: how traces are found, options.
+Must not know: options.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from tracefuse import pytrees
 from tracefuse.compiler.executable import Executable
@@ -31,7 +33,7 @@ from tracefuse.frontend.tracer.result_leaves import (
 )
 from tracefuse.frontend.tracer.routes import CHANGED, Route
 from tracefuse.generated_code import compile_function
-from tracefuse.runtime.argument_leaves import Leaf
+from tracefuse.runtime.argument_leaves import Leaf, LeafKind
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.donated_arrays import DONORS
 from tracefuse.runtime.memory.buffer_facts import OutputBufferUse
@@ -44,21 +46,27 @@ class FastPath(NamedTuple):
     """The function for calls with one signature.
 
     run: takes (args, kwargs, the `self` of a bound method, out). use: the output buffers and donated arguments of such
-    a call. plans_alone: the plans of the executable if they decide alone: the positional arguments go to them as they
-    are, their one output is the result, and nothing else has to be compared.
+    a call. plans_alone: `first(args)` returns the outputs or None, if the plans of the executable decide alone: the
+    positional arguments go to them, NumPy scalars as Python numbers, their one output is the result, and nothing else
+    has to be compared.
     """
 
     run: Callable[[Sequence[Any], Mapping[str, Any], Any, Any], Any]
     entry: Entry
     use: OutputBufferUse
-    plans_alone: PlanCache[Any] | None
+    plans_alone: PlanCache[Any] | ScalarsRead | None
+
+
+class ScalarsRead(NamedTuple):
+    """The first plan of an executable, for arguments with NumPy scalars."""
+
+    first: Callable[[Sequence[Any]], list[Any] | None]
 
 
 MOST_PASSING = 256
 """Sizes and scalars that a fast path remembers as passing its guards."""
 
 _OUT, _BOUND = object(), object()
-_NUMBERS = (bool, int, float, complex)
 
 
 def call_signature(
@@ -90,18 +98,17 @@ def write_fast_path(entry: Entry, call: CallArguments, use: OutputBufferUse, has
     except _NoFastPath:
         return None
     run = compile_function(text, "call", writer.names, "fast path")
-    plans = None
-    if (
-        isinstance(entry.executable, Executable)
-        and _takes_plain_arrays(entry, call)
-        and not has_out
-        and use == OutputBufferUse()
-    ):
+    plans: PlanCache[Any] | ScalarsRead | None = None
+    if isinstance(entry.executable, Executable) and _is_flat(entry, call) and not has_out and use == OutputBufferUse():
         plans = entry.executable.plans
+        if any(map(_is_numpy_number, call.leaves)):
+            writer = _Writer(entry, use, otherwise="None")
+            text = writer.write_first(call)
+            plans = ScalarsRead(compile_function(text, "first", writer.names, "fast path"))
     return FastPath(run, entry, use, plans)
 
 
-def _takes_plain_arrays(entry: Entry, call: CallArguments) -> bool:
+def _is_flat(entry: Entry, call: CallArguments) -> bool:
     """See `FastPath.plans_alone`."""
     trace, (positional, keywords) = entry.trace, call.structure.children()
     is_flat = not keywords.num_children and all(node.is_leaf() for node in positional.children())
@@ -110,9 +117,15 @@ def _takes_plain_arrays(entry: Entry, call: CallArguments) -> bool:
 
 
 def _is_native(leaf: Leaf) -> bool:
-    """Whether a leaf is static, a NumPy or CuPy array with at least one axis, or a Python number."""
-    value = leaf.value
-    return leaf.is_static or type(value) in _NUMBERS or (arrays.is_own(value) and bool(value.shape))
+    """Whether a leaf is static, a number, or a NumPy or CuPy array; of CuPy's, with at least one axis."""
+    if leaf.is_array:
+        return arrays.is_own(leaf.value) and bool(leaf.value.shape)
+    return not leaf.of_array or type(leaf.value) is np.ndarray
+
+
+def _is_numpy_number(leaf: Leaf) -> bool:
+    """Whether a leaf is a NumPy scalar or a NumPy array without axes."""
+    return leaf.kind is LeafKind.SCALAR and leaf.weak is None
 
 
 class _NoFastPath(Exception):
@@ -120,10 +133,14 @@ class _NoFastPath(Exception):
 
 
 class _Writer:
-    """Writes one fast path. names: globals of the function. lines: statements ahead of the call of the executable."""
+    """Writes one fast path.
 
-    def __init__(self, entry: Entry, use: OutputBufferUse) -> None:
-        self.entry, self.use = entry, use
+    names: globals of the function. lines: statements before the call of the executable. otherwise: the expression that
+    the function returns if it does not apply.
+    """
+
+    def __init__(self, entry: Entry, use: OutputBufferUse, otherwise: str = "NOT_APPLICABLE") -> None:
+        self.entry, self.use, self.otherwise = entry, use, otherwise
         self.names: dict[str, Any] = {
             "NOT_APPLICABLE": NOT_APPLICABLE,
             "DONORS": DONORS,
@@ -133,6 +150,7 @@ class _Writer:
         self.names |= {"CHANGED": CHANGED, "is_equal": is_equal}
         self.lines: list[str] = []
         self._followed: dict[Any, str] = {}
+        self._numbers: dict[str, str] = {}  # the variable of the number of each NumPy scalar
 
     def _name(self, prefix: str, value: Any = None) -> str:
         name = f"{prefix}{len(self.names)}"
@@ -140,7 +158,7 @@ class _Writer:
         return name
 
     def _unless(self, condition: str) -> None:
-        self.lines += [f"if not ({condition}):", "    return NOT_APPLICABLE"]
+        self.lines += [f"if not ({condition}):", f"    return {self.otherwise}"]
 
     def write(self, call: CallArguments, has_out: bool) -> str:
         executable = self.entry.executable
@@ -162,6 +180,15 @@ class _Writer:
         ]  # fmt: skip
         return "\n".join(lines)
 
+    def write_first(self, call: CallArguments) -> str:
+        """The function that reads the numbers of NumPy scalars and calls the first plan; see `FastPath.plans_alone`."""
+        executable = self.entry.executable
+        assert isinstance(executable, Executable)
+        arguments = self._inputs(self._arguments(call))
+        plans = self._name("plans", executable.plans)
+        lines = ["def first(args):", *(f"    {line}" for line in self.lines)]
+        return "\n".join([*lines, f"    return {plans}.first({_tuple(arguments)})", ""])
+
     # -- arguments ---------------------------------------------------------------------------------------------------
 
     def _arguments(self, call: CallArguments) -> list[str]:
@@ -179,10 +206,20 @@ class _Writer:
             if leaf.is_static:
                 value, kind = self._name("s", leaf.value), self._name("t", type(leaf.value))
                 self._unless(f"{variable} is {value} or (type({variable}) is {kind} and {variable} == {value})")
+            elif _is_numpy_number(leaf):
+                self._read_number(variable, leaf)
         taken = [f"id({v}) in DONORS" for v, leaf in zip(variables, call.leaves, strict=True) if leaf.is_array]
         if taken:
             self._unless(f"not DONORS or not ({' or '.join(taken)})")
         return variables
+
+    def _read_number(self, variable: str, leaf: Leaf) -> None:
+        """Reads the Python number of a NumPy scalar or of an array without axes, after code that checks its type."""
+        self._unless(f"type({variable}) is {self._name('t', type(leaf.value))}")
+        if leaf.of_array:
+            self._unless(f"not {variable}.ndim and {variable}.dtype == {self._name('d', leaf.value.dtype)}")
+        number = self._numbers[variable] = self._name("n")
+        self.lines.append(f"{number} = {variable}.item()")
 
     def _leaves(self, node: Any, text: str, is_known: bool = False) -> Iterator[str]:
         """Variables of the leaves of a pytree. is_known: the call signature implies its type."""
@@ -236,7 +273,8 @@ class _Writer:
             self.lines.append(f"{results} = {run}({_tuple([captured[k] for k in trace.prologue.captured])})")
             self._unless(f"{results} is not None")
             captured += [f"{results}[{k}]" for k in range(len(trace.prologue.inputs))]
-        return [leaves[origin] if origin >= 0 else captured[-origin - 1] for origin in trace.sources]
+        numbers = [self._numbers.get(leaf, leaf) for leaf in leaves]
+        return [numbers[origin] if origin >= 0 else captured[-origin - 1] for origin in trace.sources]
 
     def _read(self, route: Route) -> str:
         """The variable for the object at the end of a route; a prefix that routes share is evaluated once."""
@@ -278,7 +316,7 @@ class _Writer:
         signs: list[str] = []
         for number, origin in zip(fusion.inputs, trace.sources, strict=True):
             if number in fusion.scalar_inputs:
-                kind = type(call.leaves[origin].value) if origin >= 0 else fusion.values[number].dtype.numpy.type
+                kind = type(call.leaves[origin].number) if origin >= 0 else fusion.values[number].dtype.numpy.type
                 if origin >= 0:
                     self._unless(f"type({by_value[number]}) is {self._name('t', kind)}")
                 facts[number] = by_value[number]

@@ -1,6 +1,6 @@
 """Explains why a call is traced again: how it differs from the nearest existing trace.
 
-Must not know: how traces are found, options.
+Must not know: options.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse.dynamic.guard_failures import GuardFailure
+from tracefuse.errors import TraceError
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.trace_entry import Entry, fits, fusion_arguments
 from tracefuse.frontend.tracer.bypassed_arrays import BypassedArray
@@ -151,3 +152,10 @@ def _key_text(key: Any) -> str:
     if isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], (type, str)):
         return _text(key[1])
     return _text(key)
+
+
+def unstable_state(function: str, entry: Entry, call: CallArguments, bound: Any) -> TraceError:
+    """Returns the error for state that changes between two consecutive reads. function: its qualified name."""
+    change = explain_retrace([entry], call, bound)
+    changed = "" if change is None else f": {change}"
+    return TraceError(f"state that {function} reads changes between two reads{changed}", hint="pass it as an argument")

@@ -14,6 +14,7 @@ import numpy as np
 
 from tracefuse import dtypes
 from tracefuse.dtypes import dtype_of
+from tracefuse.frontend.numpy_api import exponents
 from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops
 from tracefuse.frontend.tracer.operands import check_range
 from tracefuse.frontend.tracer.traced_ops import apply, as_traced, missing, recorder_of
@@ -70,9 +71,9 @@ def _isinf(x: Any) -> Any:
 def _fmax(name: str) -> Callable[[Any, Any], Any]:
     def call(a: Any, b: Any) -> Any:
         chosen = apply(name, a, b)
-        if not chosen.value.dtype.is_floating:
+        if chosen.value.dtype.kind not in ("float", "complex"):
             return chosen
-        return apply("where", apply("isnan", a), b, apply("where", apply("isnan", b), a, chosen))
+        return apply("where", apply("isnan", b), a, apply("where", apply("isnan", a), b, chosen))
 
     return call
 
@@ -115,7 +116,7 @@ def _hypot(a: Any, b: Any) -> Any:
     if not _wide(a):
         dtype = a.value.dtype
         a, b = traced_ops.astype(a, dtypes.float64), traced_ops.astype(b, dtypes.float64)
-        return traced_ops.astype(np.sqrt(a * a + b * b), dtype)
+        return traced_ops.astype(np.where(np.isinf(a) | np.isinf(b), np.inf, np.sqrt(a * a + b * b)), dtype)
     a, b = abs(a), abs(b)
     large, small = np.maximum(a, b), np.minimum(a, b)
     ratio = small / np.where(large == 0, 1, large)
@@ -200,6 +201,7 @@ COMPOSED: dict[np.ufunc, Callable[..., Any]] = {
     np.deg2rad: _degrees(np.pi / 180), np.isinf: _isinf, np.fmax: _fmax("maximum"), np.fmin: _fmax("minimum"),
     np.hypot: _hypot, np.heaviside: _heaviside, np.logaddexp: _logaddexp, np.logaddexp2: _logaddexp2, np.cbrt: _cbrt,
     np.lcm: _lcm, np.divmod: _divmod, np.modf: _modf, np.spacing: _spacing,
+    np.frexp: exponents.frexp, np.ldexp: exponents.ldexp,
 }  # fmt: skip
 """The decomposition of each ufunc that has no op definition."""
 

@@ -8,7 +8,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from tracefuse import source
 from tracefuse.dtypes import dtype_of
+from tracefuse.errors import DtypeError
 from tracefuse.frontend.numpy_api.registry import Functions, functions
 from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
@@ -58,6 +60,8 @@ def _clip_bound(a: Any, bound: Any, *, lower: bool) -> Any:
 
 @implements(np.isclose)
 def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
+    second = as_traced(b)
+    b = traced_ops.astype(second, result_type(second, 1.0), copy=False) if second.weak is None else apply("mul", b, 1.0)
     close = apply("le", apply("abs", apply("sub", a, b)), apply("add", atol, apply("mul", rtol, apply("abs", b))))
     close = apply("logical_and", close, apply("isfinite", b))
     close = apply("logical_or", close, apply("eq", a, b))
@@ -94,10 +98,21 @@ def round_(a: Any, decimals: int = 0, out: Any = None) -> Any:
     """Scales, rounds to even and scales back, as NumPy does."""
     x = as_traced(a)
     digits = operator.index(decimals)
-    if x.value.dtype.is_integer:
-        if digits < 0:
-            raise missing(f"np.round(decimals={digits}) of integers", "cast them to float64 first")
+    if x.value.dtype.is_integer and digits < 0:
+        scale = 10.0 ** abs(digits)
+        tens = apply("mul", np.rint(apply("div", x, scale)), scale)
+        # What the type does not hold wraps, as in NumPy; a float that is cast directly saturates.
+        whole = tens if x.value.dtype.itemsize == 8 else traced_ops.astype(tens, np.int64)
+        result = traced_ops.astype(whole, x.value.dtype)
+    elif x.value.dtype.is_integer:
         result = traced_ops.copy(x)
+    elif x.value.dtype.kind == "bool" and digits:
+        raise DtypeError(
+            f"np.round(decimals={digits}) of bool", hint="cast the truth values with astype(int)",
+            where=source.user_line(),
+        )  # fmt: skip
+    elif digits == 0 and x.weak is None:
+        result = np.rint(x)  # type: ignore[call-overload]
     elif digits == 0:
         result = apply("round", x)
     else:
@@ -124,10 +139,9 @@ def sinc(x: Any) -> Any:
 
 @implements(np.angle)
 def angle(z: Any, deg: bool = False) -> Any:
-    traced = as_traced(z)
-    if traced.value.dtype.kind not in ("float", "complex"):
-        traced = traced_ops.astype(traced, np.float64)
-    result = apply("atan2", arithmetic.imag(traced), arithmetic.real(traced))
+    x: Any = as_traced(z)
+    is_complex = x.value.dtype.is_complex
+    result = np.arctan2(arithmetic.imag(x), arithmetic.real(x)) if is_complex else np.arctan2(0, x)
     return apply("mul", result, 180 / np.pi) if deg else result
 
 

@@ -16,7 +16,6 @@ from tracefuse.frontend.numpy_api import (
     elementwise,
     grids,
     moving_elements,
-    order_statistics,
     products,
     reductions,
     selection,
@@ -24,6 +23,7 @@ from tracefuse.frontend.numpy_api import (
 from tracefuse.frontend.tracer import arithmetic, moments, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced_ops import as_array
 
 
 @source.methods_hide_own_frames
@@ -76,6 +76,8 @@ class ArrayMethods(Traced):
         return traced_ops.copy(self.ravel(order))
 
     def transpose(self, *axes: Any) -> Any:
+        if self.is_immutable:
+            return self
         if not axes or axes == (None,):
             return shaping.transpose(self)
         return shaping.transpose(self, axes[0] if isinstance(axes[0], (tuple, list)) else axes)
@@ -84,7 +86,7 @@ class ArrayMethods(Traced):
         return shaping.swapaxes(self, axis1, axis2)
 
     def squeeze(self, axis: Any = None) -> Any:
-        return shaping.squeeze(self, axis)
+        return self if self.is_immutable else shaping.squeeze(self, axis)
 
     def astype(
         self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
@@ -95,13 +97,20 @@ class ArrayMethods(Traced):
                 f"Cannot cast from {self.value.dtype} to {target} according to the rule '{casting}'",
                 hint="use casting='unsafe'", where=source.user_line(),
             )  # fmt: skip
-        return traced_ops.astype(self, dtype, copy=copy)
+        return self._of_own_kind(traced_ops.astype(self, dtype, copy=copy))
 
     def clip(self, min: Any = None, max: Any = None, out: Any = None, **more: Any) -> Any:
         return elementwise.clip(self, min, max, out, **more)
 
     def copy(self, order: str = "C") -> Any:
-        return traced_ops.copy(self)
+        return self._of_own_kind(traced_ops.copy(self))
+
+    def _of_own_kind(self, result: Traced) -> Traced:
+        """A result without axes, as an array that can be written if this is one, else as a NumPy scalar."""
+        if not result.extents and not self.is_immutable:
+            result = traced_ops.as_tensor(result)
+            result.own_memory()
+        return result
 
     def conj(self) -> Any:
         return arithmetic.conjugate(self)
@@ -141,19 +150,20 @@ class ArrayMethods(Traced):
         return reductions.scan("cumprod", self, axis, dtype, out)
 
     def argsort(self, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
-        return reductions.argsort(self, axis, kind, order)
+        return reductions.argsort(self, axis, kind, order, stable=stable)
 
     def argpartition(self, kth: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> Any:
-        return reductions.argsort(self, axis, None, order)
+        return np.argpartition(as_array(self), kth, axis, order=order)
 
     def sort(self, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> None:
         into(self, reductions.sort(self, axis, kind, order))
 
     def partition(self, kth: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> None:
-        into(self, reductions.sort(self, axis, None, order))
+        result: Any = np.partition(as_array(self), kth, axis, order=order)
+        into(self, result)
 
     def searchsorted(self, v: Any, side: str = "left", sorter: Any = None) -> Any:
-        return order_statistics.searchsorted(self, v, side, sorter)
+        return np.searchsorted(as_array(self), v, side, sorter)  # type: ignore[call-overload]
 
     def choose(self, choices: Any, out: Any = None, mode: str = "raise") -> Any:
         return selection.choose(self, choices, out, mode)

@@ -6,6 +6,7 @@ here.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import DType, dtype_of
 from tracefuse.errors import DtypeError
-from tracefuse.frontend.numpy_api import composed_ufuncs, reductions, replacements
+from tracefuse.frontend.numpy_api import composed_ufuncs, reductions, special_functions
 from tracefuse.frontend.tracer import shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.operands import Resolved
@@ -36,11 +37,6 @@ def _ops_by_ufunc() -> dict[np.ufunc, Pointwise]:
 
 UFUNC_OPS = _ops_by_ufunc()
 COMPOSED = composed_ufuncs.select_composed(list(UFUNC_OPS))
-
-# Ops of scipy.special's ufuncs, by name.
-_SPECIAL = {
-    "erf": "erf", "erfc": "erfc", "erfcinv": "erfcinv", "erfinv": "erfinv", "expit": "sigmoid", "gammaln": "lgamma",
-}  # fmt: skip
 
 _REDUCES = {
     np.add: "sum", np.multiply: "prod", np.maximum: "max", np.minimum: "min",
@@ -123,6 +119,7 @@ def _reduce(
     ufunc: np.ufunc, out: Any, array: Any, axis: Any = 0, dtype: Any = None, _out: Any = None, keepdims: Any = False,
     initial: Any = None, where: Any = True,
 ) -> Any:  # fmt: skip
+    _check_type_of_reduction(ufunc, array, dtype)
     if ufunc in _REDUCES:
         return traced_ops.reduce(_REDUCES[ufunc], array, axis, dtype, out, keepdims, initial=initial, where=where)
     refuse(f"np.{ufunc.__name__}.reduce", dtype=dtype, initial=initial, where=None if where is True else where)
@@ -135,11 +132,18 @@ def _reduce(
     return result if out is None else into(out, result)
 
 
+def _check_type_of_reduction(ufunc: np.ufunc, array: Any, dtype: Any) -> None:
+    """Raises DtypeError where NumPy has no loop for the type that the caller names."""
+    if dtype is not None:
+        own, target = as_tensor(array).value.dtype, dtype_of(dtype)
+        loop_types(ufunc, [(own, None)] * 2, signature=[None, None, target], casting="unsafe")
+
+
 def _log_of_sum(ufunc: np.ufunc, array: Any, axis: Any, keepdims: Any) -> Any:
     """log(sum(exp(x))), shifted by the largest element so that no exponential overflows."""
     power, logarithm = (np.exp, np.log) if ufunc is np.logaddexp else (np.exp2, np.log2)
     x = composed_ufuncs.cast_to_loop(ufunc, as_tensor(array), as_tensor(array))[0]
-    largest = traced_ops.reduce("max", x, axis, None, None, True)
+    largest = traced_ops.reduce("max", x, axis, None, None, True, initial=-math.inf)
     shift = np.where(np.isfinite(largest), largest, 0)
     total = traced_ops.reduce("sum", power(x - shift), axis, None, None, keepdims)
     if not keepdims:
@@ -150,6 +154,7 @@ def _log_of_sum(ufunc: np.ufunc, array: Any, axis: Any, keepdims: Any) -> Any:
 def _accumulate(ufunc: np.ufunc, out: Any, array: Any, axis: Any = 0, dtype: Any = None) -> Any:
     if not as_traced(array).extents:
         raise DtypeError(f"np.{ufunc.__name__}.accumulate of a scalar", hint="give an array", where=source.user_line())
+    _check_type_of_reduction(ufunc, array, dtype)
     if ufunc in _ACCUMULATES_BOOLS:
         return reductions.scan(_ACCUMULATES_BOOLS[ufunc], apply("ne", array, 0), axis, out=out)
     if ufunc not in _ACCUMULATES:
@@ -164,6 +169,10 @@ def _at(ufunc: np.ufunc, target: Any, indices: Any, values: Any) -> None:
     x, index = as_tensor(target), as_tensor(np.asarray(indices) if isinstance(indices, (list, int)) else indices)
     if not index.value.dtype.is_integer:
         raise DtypeError(f"an index array has dtype {index.value.dtype}", hint="cast it to an integer type")
+    terms = recorder_of((x, values)).resolve(values)
+    if loop_types(ufunc, [(x.value.dtype, None), (terms.dtype, terms.weak)])[0] is not x.value.dtype:
+        raise missing(f"np.{ufunc.__name__}.at of {terms.weak or terms.dtype} into {x.value.dtype}",
+                      f"cast the values with astype({x.value.dtype.name!r}) first")  # fmt: skip
     recorder, rest = x.recorder, x.extents[1:]
     rows = shaping.broadcast_to(values, recorder.sizes((*index.extents, *rest)))
     rows = shaping.reshape(traced_ops.astype(rows, x.value.dtype, copy=False), recorder.sizes((-1, *rest)))
@@ -183,9 +192,7 @@ def call_loop(
     """
     name = ufunc.__name__
     if ufunc is not getattr(np, name, None):
-        if _SPECIAL.get(name) not in REGISTRY:
-            raise missing(f"the ufunc {name}", replacements.of_ufunc(name))
-        return _make_strong(apply(_SPECIAL[name], *inputs))
+        return special_functions.call_special(ufunc, inputs)
     compose, op = COMPOSED.get(ufunc), UFUNC_OPS.get(ufunc)
     if compose is None and op is None:
         raise missing(f"np.{name}", INSTEAD.get(name, f"compute np.{name} outside the fused function"))
@@ -226,8 +233,6 @@ def _make_strong(result: Any) -> Any:
 
 
 INSTEAD = {
-    "frexp": "write e = np.floor(np.log2(abs(x))) + 1 and m = x / np.exp2(e)",
     "isnat": "traced arrays hold no dates; compare numbers",
-    "ldexp": "write x * np.exp2(n)",
 }
 """Hints for ufuncs that cannot be fused."""

@@ -1,11 +1,7 @@
-"""Operators, powers, matrix products and parts of complex numbers, on traced values.
-
-Must not know: the NumPy protocol that called it.
-"""
+"""Operators, powers, matrix products and parts of complex numbers, on traced values."""
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
@@ -32,7 +28,7 @@ def matmul(a: Any, b: Any) -> Any:
 def binary(name: str, a: Any, b: Any) -> Any:
     """Applies a Python operator to two operands."""
     if name == "pow":
-        return power(_base_of_square(a) if type(b) is int and b == 2 else a, b)
+        return _operator_power(a, b)
     if name == "matmul":
         return matmul(a, b)
     if name not in REGISTRY:
@@ -40,13 +36,13 @@ def binary(name: str, a: Any, b: Any) -> Any:
     return apply(name, a, b)
 
 
-def _base_of_square(a: Any) -> Any:
-    """Returns the base of `a ** 2`, which NumPy computes as a square.
-
-    For truth values the square has another type than other powers.
-    """
-    x = as_traced(a)
-    return astype(x, _types_of(np.square, x)[0]) if x.value.dtype is dtypes.bool_ and x.weak is None else a
+def _operator_power(a: Any, b: Any) -> Any:
+    """Returns `a ** b`. NumPy computes `a ** 2` as a square, which for truth values has another type."""
+    if isinstance(a, Traced) and a.value.dtype is dtypes.bool_ and a.weak is None and not a.is_immutable:
+        b = int(b) if isinstance(b, SymbolicSize) else b
+        if type(b) is int and b == 2:
+            a = astype(a, _types_of(np.square, a)[0])
+    return power(a, b)
 
 
 def _types_of(ufunc: np.ufunc, *operands: Any) -> list[DType]:
@@ -59,19 +55,31 @@ def power(a: Any, b: Any) -> Any:
 
     Small constant exponents become products, as in NumPy or with equal accuracy; 0.5 becomes a square root.
     """
-    x = as_traced(a)
-    if x.value.dtype is dtypes.bool_ and x.weak is None:
-        a = astype(x, _types_of(np.power, x, b)[0], copy=False)
+    compute = _types_of(np.power, a, b)[0]
+    if compute.is_integer:
+        recorder = recorder_of((a, b))
+        base, exponent = recorder.resolve(a), recorder.resolve(b)
+        check_range(base, compute, recorder)
+        is_strong = base.weak is None or exponent.weak is None
+        return _integer_power(astype(as_traced(a), compute, copy=False) if is_strong else a, b)
     if isinstance(b, (bool, np.bool_)):
         b = int(b)
-    if isinstance(b, SymbolicSize) or (isinstance(b, Traced) and b.on_host and b.value.dtype.is_integer):
-        kind = as_traced(a).value.dtype
-        b = operator.index(b) if kind.is_integer else b  # type: ignore[arg-type]
     if isinstance(b, (int, float)) and not isinstance(b, np.generic):
         special = _constant_power(a, b)
         if special is not None:
             return special
     return apply("pow", a, b)
+
+
+def _integer_power(a: Any, b: Any) -> Any:
+    """Returns a ** b of integers. Exponents that are known while tracing are checked there, others by the kernel."""
+    if isinstance(b, SymbolicSize) or (isinstance(b, Traced) and b.on_host):
+        b = int(b)  # type: ignore[arg-type]
+    if isinstance(b, (bool, int, np.bool_, np.integer)):
+        special = _constant_power(a, int(b))
+        if special is not None:
+            return special
+    return apply("integer_power", a, b)
 
 
 _ACCURATE_FACTORS = (3, 4)
@@ -152,7 +160,9 @@ def imag(x: Any) -> Any:
 
 
 def _part(x: Traced, name: str) -> Traced:
-    """Returns the real or the imaginary parts of complex numbers, as a view."""
+    """Returns the real or the imaginary parts of complex numbers, as a view; of a NumPy scalar, as a scalar."""
+    if x.is_immutable:
+        return apply(name, x)  # type: ignore[no-any-return]
 
     def write(base: Traced, values: Traced) -> Traced:
         parts = (values, apply("imag", base)) if name == "real" else (apply("real", base), values)

@@ -2,8 +2,6 @@
 
 The part of a key that selects a view is written through that view. Integer arrays scatter, and elements that a mask
 excludes keep their values.
-
-Must not know: the NumPy protocol that called it.
 """
 
 from __future__ import annotations
@@ -78,7 +76,7 @@ def _taking(parts: Sequence[Any], end: int) -> Callable[[Traced], Traced] | None
     where = source.user_line()
 
     def take(values: Traced) -> Traced:
-        positions = call_on_state(np.ndarray.nonzero, (mask,), {}, name="ndarray.nonzero", where=where)
+        positions = call_on_state(np.nonzero, (mask,), {}, where=where)
         return shaping.getitem(values, (*[slice(None)] * (end - len(positions)), *positions))  # type: ignore[no-any-return]
 
     return take
@@ -231,7 +229,7 @@ def _with_known_positions(x: Traced, parts: Sequence[Any]) -> tuple[Any, ...] | 
             result.append(part)
             continue
         if depends_on_state(part):
-            positions = call_on_state(np.ndarray.nonzero, (part,), {}, name="ndarray.nonzero")
+            positions = call_on_state(np.nonzero, (part,), {})
             _require_extents(x, axis, part.extents)
             axis += len(part.extents)
             result += positions

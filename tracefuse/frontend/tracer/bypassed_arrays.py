@@ -3,8 +3,6 @@
 C code or a library may have read such an array while the function was traced, so that its contents are part of the
 trace. Every call compares them, by all bytes. Checksums from before the trace tell whether another thread wrote to the
 array meanwhile: then the contents afterwards are not what the trace read, and the trace serves no call.
-
-Must not know: tracing, calls.
 """
 
 from __future__ import annotations

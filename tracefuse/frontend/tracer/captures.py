@@ -4,7 +4,7 @@ The bytecode of a function gives the names that it can read. The search follows 
 globals, defaults and `self` into containers, classes and called functions. It locates every captured array and every
 plain value that the trace depends on.
 
-Must not know: tracing, fusions.
+Must not know: fusions.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from tracefuse.frontend.tracer.routes import CHANGED, Route
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, enum.Enum, slice, range)
 _COMPARED = (*_PLAIN, tuple, frozenset)
+GENERATORS = (np.random.Generator, np.random.RandomState)
+"""Random generators. A trace depends on which one it draws from, not on its state."""
 _DEPTH = 10
 # Methods that neither an operator, a call nor a constructor runs during a trace.
 _NEVER_RUN = frozenset(
@@ -331,4 +333,4 @@ def state_of(function: Any, bound: Any, captured: Sequence[Any], names: CodeName
 
 
 def _matters(value: Any) -> bool:
-    return isinstance(value, (FunctionType, *_PLAIN)) or is_array(value)
+    return isinstance(value, (FunctionType, *GENERATORS, *_PLAIN)) or is_array(value)

@@ -3,8 +3,6 @@
 `scipy.linalg.cholesky(K)` asks for the elements of `K`, so that a traced array would be constant in the trace. A twin
 of the function records the call instead. With arguments that depend on arguments of the traced function, and for
 packages whose functions dispatch on traced arrays, the function runs as it is.
-
-Must not know: which packages there are.
 """
 
 from __future__ import annotations
@@ -19,6 +17,8 @@ from typing import Any
 from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state
 
 _DISPATCHING = frozenset({"numpy", "cupy", "cupyx", "jax", "jaxlib", "torch", "tracefuse"})
+_COMPUTING = frozenset({"math", "cmath", "statistics", "bisect"})
+"""Modules of Python whose functions compute with numbers."""
 _FOLDERS = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 
 
@@ -52,7 +52,9 @@ def _twin_of_function(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_installed(module: str) -> bool:
-    """Whether a module belongs to an installed package whose functions do not dispatch on traced arrays."""
+    """Whether a module computes, or belongs to an installed package, and does not dispatch on traced arrays."""
+    if module in _COMPUTING:
+        return True
     name = module.partition(".")[0]
     file = getattr(sys.modules.get(name), "__file__", None)
     return name not in _DISPATCHING and file is not None and file.startswith(_FOLDERS)

@@ -4,8 +4,6 @@ The supported operations keep the elements in place: elementwise operations with
 same mask, and assignments under that mask, as in `x[mask] *= 2` and `x[mask] = y[mask] + 1`. Everything else takes
 the elements, which is possible for a mask that depends on captured state alone, or raises an error with the line that
 selected them.
-
-Must not know: keys, how an assignment is recorded.
 """
 
 from __future__ import annotations

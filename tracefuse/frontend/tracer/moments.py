@@ -1,8 +1,6 @@
 """Mean, variance and standard deviation of traced values, with NumPy's parameters.
 
 Without a mask each is one reduction. With a mask or a given mean they are built from sums.
-
-Must not know: the NumPy protocol that called it, how values are recorded.
 """
 
 from __future__ import annotations

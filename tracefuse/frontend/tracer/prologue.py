@@ -4,8 +4,6 @@ It holds the steps of a trace in order: evaluations of recorded ops, calls of fu
 questions, whose answers the trace assumed. The results of steps are inputs of the fusion. A call compares the captured
 arrays that the prologue reads with snapshots. If none differs, it reuses the results; else it runs the steps that
 depend on a changed array again, and the trace does not apply if an answer or the type of a result differs.
-
-Must not know: how steps are recorded, how traces are found.
 """
 
 from __future__ import annotations

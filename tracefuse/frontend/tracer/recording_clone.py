@@ -3,15 +3,13 @@
 NumPy's creation functions do not dispatch on a traced size, and traced elements cannot be written into their results.
 The clone has the user's code and an overlay of its globals and cells that replaces NumPy's modules and those
 functions. Every other name is looked up in its original scope. Neither NumPy nor the user's modules change.
-
-Must not know: what the replacements record.
 """
 
 from __future__ import annotations
 
 import builtins
 import dis
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -22,21 +20,21 @@ from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.library_functions import twin
 from tracefuse.frontend.tracer.recorder import current
 
-Replacements = Mapping[int, Callable[..., Any]]
-"""Recording functions by the id of the function that each replaces."""
+Replacements = Mapping[int, Any]
+"""Recording functions, and twins of random generators, by the id of what each replaces."""
 
 
 class RecordingModule(ModuleType):
-    """A module in which recording functions replace some functions."""
+    """A module in which recording functions replace some functions. modules: the twins of modules inside it, by id."""
 
-    def __init__(self, module: ModuleType, replacements: Replacements) -> None:
+    def __init__(self, module: ModuleType, replacements: Replacements, modules: Mapping[int, ModuleType]) -> None:
         super().__init__(module.__name__)
-        self.__dict__["_of"] = module, replacements
+        self.__dict__["_of"] = module, replacements, modules
 
     def __getattr__(self, name: str) -> Any:
-        module, replacements = self.__dict__["_of"]
+        module, replacements, modules = self.__dict__["_of"]
         value = getattr(module, name)
-        return replacements.get(id(value), value)
+        return modules.get(id(value)) or replacements.get(id(value), value)
 
 
 class _Overlay(dict[str, Any]):
@@ -67,7 +65,7 @@ def clone(function: Any, replacements: Replacements, modules: tuple[ModuleType, 
     if not isinstance(function, FunctionType):
         return function
     reached = _reached(function, names)
-    spelled = {value.__name__ for value in replacements.values()}
+    spelled = {getattr(value, "__name__", "") for value in replacements.values()}
     if not any(_reads(one, replacements, modules, spelled, names) for one in reached):
         return function
     return _Cloning(replacements, modules, names, reached).of(function)
@@ -107,7 +105,7 @@ def _reads(
         or isinstance(value, np.ndarray)
         or (value in modules and not attributes.isdisjoint(spelled))
         for _, value in _named(function, names)
-        if callable(value) or isinstance(value, (ModuleType, np.ndarray))
+        if id(value) in replacements or isinstance(value, (ModuleType, np.ndarray))
     )
 
 
@@ -119,7 +117,8 @@ class _Cloning:
         reached: list[FunctionType],
     ) -> None:  # fmt: skip
         self.replacements, self.names = replacements, names
-        self.modules = {id(module): RecordingModule(module, replacements) for module in modules}
+        self.modules: dict[int, ModuleType] = {}
+        self.modules.update((id(module), RecordingModule(module, replacements, self.modules)) for module in modules)
         self.clones: dict[int, FunctionType] = {}
         self.cloned = {id(one) for one in reached}
         overlays: dict[int, _Overlay] = {}

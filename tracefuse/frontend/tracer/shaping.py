@@ -1,8 +1,6 @@
 """Shape operations on traced values: reshape, transpose, broadcast, index, concatenate.
 
 A result that is a view in NumPy is recorded as a view, so that in-place writes propagate.
-
-Must not know: the NumPy protocol that called it.
 """
 
 from __future__ import annotations
@@ -289,6 +287,8 @@ def take(x: Any, indices: Any, axis: Any = None) -> Any:
     taken = recorder.movement("take_along_axis", [traced, lined_up], dim=dim)
     if len(shape) == 1:
         return taken
+    if not shape:
+        return recorder.movement("squeeze", [taken], dims=(dim,))
     return reshape(taken, tuple(recorder.sizes((*traced.extents[:dim], *shape, *traced.extents[dim + 1 :]))))
 
 

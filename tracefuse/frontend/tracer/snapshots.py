@@ -2,8 +2,6 @@
 
 The comparison is of bytes, so that it tells zeros of different sign and different NaNs apart. Small arrays compare as
 `bytes`, which takes 0.1 us. Larger arrays compare as integers, block by block, at the speed of memory.
-
-Must not know: traces, routes.
 """
 
 from __future__ import annotations
@@ -78,6 +76,7 @@ def checksum(array: np.ndarray[Any, Any]) -> int:
 def _blocks(one: Any, other: Any) -> Iterator[tuple[Any, Any]]:
     """Yields the bytes of two arrays of one shape and type side by side, as integers."""
     if not isinstance(one, np.ndarray):
+        one, other = (array if array.flags.c_contiguous else array.copy(order="C") for array in (one, other))
         yield one.reshape(-1).view(np.uint8), other.reshape(-1).view(np.uint8)
         return
     if one.dtype.hasobject:  # the bytes are addresses; the copy keeps the objects alive

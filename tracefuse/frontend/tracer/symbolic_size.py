@@ -4,7 +4,7 @@ Integer arithmetic, `//`, `%`, min and max stay symbolic. A comparison guards it
 operation that needs the number itself (`int()`, `range`, `hash`, `math.*`) guards the value. Combined with a float or
 a tensor, a size becomes a weak scalar of the graph.
 
-Must not know: operations, tensors.
+Must not know: ops, fusions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The builder of a trace: adds the names of operands to requirements on extents.
-
-Must not know: ops, NumPy's functions.
-"""
+"""The builder of a trace: adds the names of operands to requirements on extents."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ class TraceBuilder(FusionBuilder):
         numbers = super().node(*arguments, **keywords)
         node = self.nodes[-1]
         self.makers.update(dict.fromkeys(numbers, node))
-        is_random = isinstance(node.op, Pointwise) and node.op.varies
+        is_random = node.op.effect or (isinstance(node.op, Pointwise) and node.op.varies)
         if not is_random and all(value in self.independent for value in node.inputs):
             self.independent.update(numbers)
             if self.of_state and self._reads_state(node):
@@ -56,6 +53,14 @@ class TraceBuilder(FusionBuilder):
             for extent in extents_in(node.attributes)
             for one in symbols(extent)
         )
+
+    def depends_on(self, number: int) -> list[str]:
+        """Returns the names of the arguments that a value depends on."""
+        reached = {number}
+        for node in reversed(self.nodes):
+            if reached.intersection(node.outputs):
+                reached.update(node.inputs)
+        return [self.values[value].name or f"value {value}" for value in self.inputs if value in reached]
 
     def add_constant(self, number: int, array: Any, is_state: bool = False) -> None:
         """Records that an input is an array that is known: created during the trace, or of the captured state."""

@@ -1,8 +1,6 @@
 """Ops, reductions and conversions on traced values: the building blocks of every traced method and function.
 
 Each function takes traced values and NumPy's parameters, normalises them by NumPy's rules, and records ops.
-
-Must not know: the NumPy protocol that called it.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse import source
-from tracefuse.dtypes import DType, dtype_of
+from tracefuse.dtypes import DType, bool_, dtype_of
 from tracefuse.errors import DtypeError, TraceError, TracefuseError, UnsupportedError
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.operands import check_range, literal
@@ -160,13 +158,30 @@ def reduce(
     if where is not None:
         if op.initial is None or (isinstance(op.initial, str) and initial is None):
             raise missing(f"{name} with where=", "select with np.where(mask, x, other) before the reduction")
+        _check_mask(where)
         neutral = initial if isinstance(op.initial, str) else op.initial
         x = apply("where", where, x, neutral)
     result = x.recorder.reduction(op, x, axes, keepdims, chosen, **attributes)
     if initial is not None:
-        joined = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}[name]
+        joined = _JOINS[name]
         result = apply(joined, result, initial)
     return result if out is None else into(out, result)
+
+
+def _check_mask(where: Any) -> None:
+    """Raises DtypeError for a `where=` of another type than bool."""
+    dtype = as_traced(where).value.dtype
+    if dtype is not bool_:
+        raise DtypeError(
+            f"Cannot cast where= from {dtype} to bool according to the rule 'safe'", hint="write where=mask != 0",
+            where=source.user_line(),
+        )  # fmt: skip
+
+
+_JOINS = {
+    "sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "logical_or", "all": "logical_and",
+}  # fmt: skip
+"""The op that joins the initial value with the result of a reduction."""
 
 
 def _reduced_axes(op: Reduction, axis: Any, rank: int) -> tuple[int, ...]:
@@ -211,11 +226,13 @@ def sum_of_products(x: Any, axes: tuple[int, ...]) -> Any:
 
 
 def as_number(value: Any) -> Any:
-    """Returns a parameter that must be a number; reads and guards the value of a host scalar."""
+    """Returns a parameter that must be a number; reads and guards a host scalar, or one that is known."""
     if isinstance(value, SymbolicSize):
         return int(value)
-    if isinstance(value, Traced):
+    if isinstance(value, Traced) and value.read is not None:
         return value.recorder.value_of(value, "a parameter that is no array")
+    if isinstance(value, Traced):
+        return np.asarray(value)[()]
     return value
 
 

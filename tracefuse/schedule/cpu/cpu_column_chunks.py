@@ -31,7 +31,7 @@ from tracefuse.schedule.cpu.cpu_column_states import (
 from tracefuse.schedule.cpu.cpu_frame import new_body, open_grid, work
 from tracefuse.schedule.launch_spec import LaunchSpec, Scratch, make_launch
 from tracefuse.schedule.nest import Loop, position_in
-from tracefuse.schedule.phases import Region, new_accumulator, store_output
+from tracefuse.schedule.phases import Region, new_accumulator, store_output, total_types
 from tracefuse.schedule.sizes import Sizes
 
 FEW_TILES = 16
@@ -89,7 +89,7 @@ def lower_column_chunks(
     width = product(loop.extent for loop in (*region.nest.reduced[1:], region.nest.loops[-1]))
     chunks = LoopChunks.of(rows.extent, width, CHUNK, MOST_CHUNKS)
     split = _ColumnSplit(region, chunks)
-    states = [v.dtype for node in region.in_phase(0) for v in new_accumulator(new_body(region), node).variables]
+    states = [dtype for node in region.in_phase(0) for dtype in total_types(node)]
     size = product(loop.extent for loop in region.nest.parallel) * chunks.count
     launches = (_chunks(split, f"{name}_0", contract), _results(split, f"{name}_1", contract))
     return launches, tuple(Scratch(dtype, size) for dtype in states), chunks.derived
@@ -109,7 +109,7 @@ def _open(split: _ColumnSplit, extra: Extent) -> tuple[Body, tuple[Extent, Exten
     body = new_body(split.region)
     grid, part = open_grid(body, split.outer, split.tiles * extra)
     columns = open_columns(body, split.inner, part % split.tiles)
-    states = [new_accumulator(body, node) for node in split.region.in_phase(0)]
+    states = [new_accumulator(body, node, joins=True) for node in split.region.in_phase(0)]
     totals = [(accumulator, state_arrays(body, accumulator, "total")) for accumulator in states]
     return body, grid, part // split.tiles, columns, totals
 

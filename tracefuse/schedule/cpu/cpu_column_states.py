@@ -1,7 +1,7 @@
 """The columns of a tile on the CPU: one accumulator per column in local memory, and the loops over the rows.
 
-Rows are read in memory order. Sums accumulate blocks of rows first, since the rounding error of a plain running sum
-grows with every row.
+Rows are read in memory order. Sums of floats add blocks of rows, and the sums of the blocks in float64, since the
+rounding error of a plain running sum grows with every row.
 
 Must not know: LLVM.
 """
@@ -13,18 +13,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tracefuse.ir.extents import Extent, ceildiv, floordiv, minimum, symbol, symbols
+from tracefuse.ir.extents import Extent, ceildiv, floordiv, maximum, minimum, product, symbol, symbols
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Expression, Load, Store
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.nest import Loop
-from tracefuse.schedule.phases import Accumulator, Region, State, lifted, store_output
+from tracefuse.schedule.phases import Accumulator, Region, State, lifted, new_accumulator, store_output
 from tracefuse.schedule.probe import weights
 
 COLUMNS = 1024
 """Columns of a tile: two accumulators of 4 KiB stay in the L1 cache."""
 
 ROWS_IN_BLOCK = 128
-"""Rows summed before the partial sum joins the total: rounding grows with rows / 128 + 128 instead of rows."""
+"""Rows summed before the partial sum joins the total."""
 
 
 ROWS_AT_ONCE = 8
@@ -70,6 +70,7 @@ Totals: TypeAlias = Sequence[tuple[Accumulator, Arrays]]
 
 
 def state_arrays(body: Body, accumulator: Accumulator, stem: str) -> Arrays:
+    """Allocates the states of a tile's columns, in the types of the accumulator."""
     name = f"{stem}{accumulator.node.outputs[0]}"
     buffers = tuple(Buffer(body.fresh(name), v.dtype, "local", COLUMNS) for v in accumulator.variables)
     for buffer in buffers:
@@ -108,39 +109,62 @@ def accumulate_rows(
     if not totals and not region.full[phase]:
         return
     fill_states(body, totals, columns)
-    stop = region.nest.reduced[0].extent if stop is None else stop
-    in_blocks = [(a, b) for a, b in totals if a.op.combine == "add" and not a.variables[0].dtype.is_integer]
-    if not in_blocks:
-        _rows(body, region, phase, totals, columns, start, stop)
+    loops = region.nest.reduced
+    bounds = [(start if k == 0 else 0, loop.extent if k or stop is None else stop) for k, loop in enumerate(loops)]
+    sums = [(a, b) for a, b in totals if a.adds_floats]
+    if not sums:
+        _rows(body, region, phase, totals, columns, bounds)
         return
-    parts = [(a, state_arrays(body, a, "part")) for a, _ in in_blocks]
-    direct = [pair for pair in totals if pair not in in_blocks]
-    count = ceildiv(stop - start, ROWS_IN_BLOCK)
-    block = symbol("block", extent=count)
-    with body.loop(block, count):
+    accumulators = [new_accumulator(body, a.node) for a, _ in sums]
+    parts = [(a, state_arrays(body, a, "part")) for a in accumulators]
+    others = [pair for pair in totals if pair not in sums]
+
+    def join() -> None:
+        at = body.index.code(columns.place)
+        for (accumulator, total), (_, part) in zip(sums, parts, strict=True):
+            store_states(body, total, at, accumulator.combined(load_states(total, at), load_states(part, at)))
+
+    with contextlib.ExitStack() as stack:
+        within = _open_blocks(body, stack, loops, bounds)
         fill_states(body, parts, columns)
-        first = start + block * ROWS_IN_BLOCK
-        _rows(body, region, phase, [*parts, *direct], columns, first, minimum(first + ROWS_IN_BLOCK, stop))
-
-        def join() -> None:
-            at = body.index.code(columns.place)
-            for (accumulator, total), (_, part) in zip(in_blocks, parts, strict=True):
-                store_states(body, total, at, accumulator.combined(load_states(total, at), load_states(part, at)))
-
+        _rows(body, region, phase, [*parts, *others], columns, within)
         columns.each(body, join)
 
 
-def _rows(
-    body: Body, region: Region, phase: int, targets: Totals, columns: TileColumns, start: Extent, stop: Extent
-) -> None:
-    """Loops over the reduction loops, the outermost from `start` to `stop`, and inside them over the columns."""
+Bounds: TypeAlias = Sequence[tuple[Extent, Extent]]
+"""The first and the last (exclusive) index of each reduction loop, outermost first."""
+
+
+def _open_blocks(body: Body, stack: contextlib.ExitStack, loops: Sequence[Loop], bounds: Bounds) -> Bounds:
+    """Opens loops over blocks of about ROWS_IN_BLOCK rows; returns the bounds of a block.
+
+    A block has rows of the innermost loop, or several iterations of the outermost loop if the inner ones are short.
+    """
+    lengths: list[Extent] = [*(stop - start for start, stop in bounds)]
+    lengths[-1] = ROWS_IN_BLOCK
+    if len(loops) > 1:
+        lengths[0] = maximum(floordiv(ROWS_IN_BLOCK, maximum(product(loop.extent for loop in loops[1:]), 1)), 1)
+    result = list(bounds)
+    for position in sorted({0, len(loops) - 1}):
+        start, stop = bounds[position]
+        length = symbol(f"length{position}", minimum=1)
+        body.bind(length, body.index.code(lengths[position]))
+        count = symbol(f"blocks{position}", minimum=0)
+        body.bind(count, body.index.code(ceildiv(stop - start, length)))
+        block = symbol(f"block{position}", extent=count)
+        stack.enter_context(body.loop(block, count))
+        first = start + block * length
+        result[position] = (first, minimum(first + length, stop))
+    return result
+
+
+def _rows(body: Body, region: Region, phase: int, targets: Totals, columns: TileColumns, bounds: Bounds) -> None:
+    """Loops over the reduction loops, and inside them over the columns."""
     loops = region.nest.reduced
     with contextlib.ExitStack() as stack:
-        for position, loop in enumerate(loops[:-1]):
-            low, high = (start, stop) if position == 0 else (0, loop.extent)
-            stack.enter_context(body.loop(loop.index, high, start=low))
-        low, high = (start, stop) if len(loops) == 1 else (0, loops[-1].extent)
-        _bands(body, region, phase, targets, columns, low, high)
+        for loop, (start, stop) in zip(loops[:-1], bounds, strict=False):
+            stack.enter_context(body.loop(loop.index, stop, start=start))
+        _bands(body, region, phase, targets, columns, *bounds[-1])
 
 
 def _bands(

@@ -4,22 +4,33 @@ LLVM vectorizes a reduction with one variable, such as a sum or a maximum. It do
 variables, such as an argmax. For those, local arrays hold LANES states, each for every LANES-th element, which are
 combined after the loops. The remainder of the innermost loop is accumulated into a single state.
 
-Must not know: templates, sizes.
+A running sum of floats loses a digit for every few thousand terms, so sums add blocks of the innermost loop, and the
+sums of the blocks in float64.
+
+Must not know: sizes.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
-from tracefuse.ir.extents import Extent, floordiv, symbol
+from tracefuse.ir.extents import Extent, floordiv, minimum, symbol, symbols
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Load, Store
 from tracefuse.schedule.body import Body
-from tracefuse.schedule.nest import Loop
-from tracefuse.schedule.phases import Accumulator, Region, accumulate, lifted, store_output
+from tracefuse.schedule.nest import Loop, coefficient
+from tracefuse.schedule.phases import Accumulator, Region, accumulate, declare, lifted, store_output
 
 LANES = 32
 """The number of states: two vectors of float32, so that consecutive steps are independent."""
+
+BLOCK = 2048
+STRIDED_BLOCK = 64
+"""The most elements of a partial sum: of contiguous ones, which 32 or more lanes add, and of others, which one adds.
+
+At most 64 terms meet one running sum, so that a float32 sum errs by about 1e-6 at most.
+"""
 
 
 def reduce_loops(
@@ -28,7 +39,7 @@ def reduce_loops(
 ) -> None:  # fmt: skip
     """Emits one pass over the loops: accumulates the phase's reductions and stores its full outputs.
 
-    first, last: the bounds of the outermost loop; by default all of it.
+    states: accumulators that join partial states. first, last: the bounds of the outermost loop; by default all of it.
     """
     spread = {state.node.outputs[0]: _arrays(body, state) for state in states if len(state.variables) > 1}
     bounds = [(first if k == 0 else 0, loop.extent if k or last is None else last) for k, loop in enumerate(loops)]
@@ -37,36 +48,81 @@ def reduce_loops(
         with body.condition(long):
             for state in states:
                 _fill(body, state, spread.get(state.node.outputs[0], ()))
-
-    def emit(lane: Extent | None = None) -> None:
-        for state in states:
-            held = spread.get(state.node.outputs[0])
-            if lane is None or held is None:
-                accumulate(body, region, state)
-            else:
-                _absorb(body, region, state, held, lane)
-        for output in region.full[phase]:
-            store_output(body, region, output)
-
     with contextlib.ExitStack() as stack:
         for loop, (start, stop) in zip(loops[:-1], bounds, strict=False):
             stack.enter_context(body.loop(loop.index, stop, start=start))
-        if not loops:
-            emit()
-            return
-        inner, (start, stop) = loops[-1], bounds[-1]
-        if spread:
-            base, lane = symbol("base", extent=inner.extent), symbol("lane", extent=LANES)
-            with body.loop(base, stop - (LANES - 1), start=start, step=LANES), body.loop(lane, LANES, "vector"):
-                body.bind(inner.index, body.index.code(base + lane))
-                emit(lane)
-            start = start + floordiv(stop - start, LANES) * LANES
-        with body.loop(inner.index, stop, "serial" if spread else "vector", start=start):
-            emit()
+        if loops:
+            _reduce_blocks(body, region, phase, states, spread, loops[-1], *bounds[-1])
+        else:
+            _element(body, region, phase, states, spread)
     if long is not None:
         with body.condition(long):
             for state in states:
                 _join(body, state, spread.get(state.node.outputs[0], ()))
+
+
+_Arrays: TypeAlias = Mapping[int, tuple[Buffer, ...]]
+"""The lanes' states of the reductions with several variables, by the number of the result."""
+
+
+def _element(
+    body: Body, region: Region, phase: int, states: Sequence[Accumulator], spread: _Arrays, lane: Extent | None = None
+) -> None:
+    """Accumulates the element at the current indices and stores the full outputs there."""
+    for state in states:
+        held = spread.get(state.node.outputs[0])
+        if lane is None or held is None:
+            accumulate(body, region, state)
+        else:
+            _absorb(body, region, state, held, lane)
+    for output in region.full[phase]:
+        store_output(body, region, output)
+
+
+def _reduce_blocks(
+    body: Body, region: Region, phase: int, states: Sequence[Accumulator], spread: _Arrays, inner: Loop,
+    start: Extent, stop: Extent,
+) -> None:  # fmt: skip
+    """Loops over the innermost loop; sums of floats begin anew in each block and join their totals after it."""
+    sums = [state for state in states if state.adds_floats]
+    if not sums:
+        _reduce_innermost(body, region, phase, states, spread, inner, start, stop)
+        return
+    length = BLOCK if _is_contiguous(region, inner) else STRIDED_BLOCK
+    first, last = start, stop
+    with contextlib.ExitStack() as stack:
+        if not isinstance(inner.extent, int) or inner.extent > length:
+            first, last = symbol("block", extent=inner.extent), symbol("end", extent=inner.extent + 1)
+            stack.enter_context(body.loop(first, stop, start=start, step=length))
+            body.bind(last, body.index.code(minimum(first + length, stop)))
+        parts = {id(state): declare(body, state.node) for state in sums}
+        _reduce_innermost(body, region, phase, [parts.get(id(s), s) for s in states], spread, inner, first, last)
+        for state in sums:
+            state.absorb(body, parts[id(state)].variables)
+
+
+def _reduce_innermost(
+    body: Body, region: Region, phase: int, states: Sequence[Accumulator], spread: _Arrays, inner: Loop,
+    start: Extent, stop: Extent,
+) -> None:  # fmt: skip
+    if spread:
+        base, lane = symbol("base", extent=inner.extent), symbol("lane", extent=LANES)
+        with body.loop(base, stop - (LANES - 1), start=start, step=LANES), body.loop(lane, LANES, "vector"):
+            body.bind(inner.index, body.index.code(base + lane))
+            _element(body, region, phase, states, spread, lane)
+        start = start + floordiv(stop - start, LANES) * LANES
+    with body.loop(inner.index, stop, "serial" if spread else "vector", start=start):
+        _element(body, region, phase, states, spread)
+
+
+def _is_contiguous(region: Region, inner: Loop) -> bool:
+    """Whether every read advances by at most one element with the loop, so that LLVM adds several lanes at once."""
+    for number, coordinates in region.probe.reads:
+        strides = region.memory.strides[number]
+        for coordinate, stride in zip(coordinates, strides, strict=True):
+            if inner.symbol in symbols(coordinate) and coefficient(coordinate * stride, inner.symbol) not in (1, -1):
+                return False
+    return True
 
 
 def _arrays(body: Body, state: Accumulator) -> tuple[Buffer, ...]:

@@ -3,8 +3,6 @@
 Nontemporal stores require the vector loop to start at a cache line. Results start at a cache line, except in output
 buffers that the caller passes. So the row strides must be multiples of a cache line, which is guarded, and so must the
 index at which the loop starts.
-
-Must not know: kernel IR, templates.
 """
 
 from __future__ import annotations

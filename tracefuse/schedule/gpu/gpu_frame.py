@@ -3,7 +3,7 @@
 A walk visits a thread's share of the positions of the reduction loops, in groups of `lanes` adjacent elements. `Steps`
 is unrolled, so the values of a step can stay in registers; `Strides` loops over any number of positions.
 
-Knows: phases, loops, kernel IR. Must not know: which template, sizes, CUDA's notation.
+Must not know: sizes, CUDA C++.
 """
 
 from __future__ import annotations

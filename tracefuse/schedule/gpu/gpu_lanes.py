@@ -4,7 +4,7 @@ A wide access needs neighbours in memory at a multiple of its width. That the in
 about the sizes, guarded; to make it visible to every proof, the symbol n is then written as 4 * n_4, with n_4 a new
 integer argument of the kernel. Strides and the bounds of conditions are made multiples where the sizes allow it.
 
-Knows: regions, extents, guards. Must not know: kernel IR, how a template uses its lanes.
+Must not know: kernel IR.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from tracefuse.ir.extents import Atom, Binary, Expression, Extent, Symbol, subst
 from tracefuse.ir.fusion import Fusion
 from tracefuse.schedule.gpu.gpu_frame import WIDE_BYTES
 from tracefuse.schedule.loop_facts import Facts
+from tracefuse.schedule.memory_facts import MemoryFacts
 from tracefuse.schedule.nest import Loop, coefficient
-from tracefuse.schedule.phases import MemoryFacts, Region
+from tracefuse.schedule.phases import Region
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.transposed import read_offsets
 

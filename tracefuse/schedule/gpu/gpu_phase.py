@@ -2,7 +2,7 @@
 
 Walks distribute the positions over the threads; templates combine the threads' states.
 
-Knows: phases, walks, kernel IR. Must not know: which template, sizes, CUDA's notation.
+Must not know: sizes, CUDA C++.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def accumulate_phase(
         walk.each(body, bind, load)
         body.cached.update((key, body.to_cache[key]) for key in loaded)
     nodes = [node for node in region.in_phase(phase) if node.outputs[0] not in without]
-    states = [tuple(declare(body, region, node) for _ in range(width)) for node in nodes]
+    states = [tuple(declare(body, node) for _ in range(width)) for node in nodes]
     if states or region.full[phase] or region.columns[phase]:
         reads = _reads_on_the_way(body, region, phase, positions)
         walk.each(body, bind, work, [key for key in reads if _is_of_one_row(body, region, key, positions)])

@@ -5,7 +5,7 @@ row is the work of a part of a warp, several rows to a block; a longer one of a 
 unrolled, their number and the number of threads follow from the power of two above the row's length, which is guarded.
 Looped: a row of any length, reread by each phase, from the L2 cache where it fits.
 
-Knows: phases, loops, kernel IR. Must not know: CUDA's notation, arrays.
+Must not know: CUDA C++, arrays.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from segments import Verdict, no, yes
+from segments import Verdict, yes
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, minimum, product, symbol, symbol_of
 from tracefuse.kernel.kernel_ir import Expression
 from tracefuse.schedule.gpu.gpu_frame import (
@@ -38,6 +38,7 @@ from tracefuse.schedule.gpu.gpu_phase import (
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.phases import Region
+from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template
 
@@ -64,6 +65,12 @@ REREAD_THREADS = {1: 1024, 2: 1024, 4: 1024, 8: 512}
 """The threads of a block that rereads a row, by lanes: fewer rows are in flight, so they stay in the L2 cache."""
 
 LOOP_UNROLL = 4
+
+
+class RowRefusal(ScheduleRefusal):
+    """Refusals of the row template."""
+
+    TOO_LONG = "a row does not fit in the registers of a block"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +115,8 @@ def share_row(
 
 def _is_innermost_reduced(region: Region) -> Verdict:
     if not region.nest.reduced:
-        return no("nothing is reduced")
-    return yes() if region.nest.loops[-1].reduced else no("the innermost loop is not reduced")
+        return RegionRefusal.NOTHING_REDUCED()
+    return yes() if region.nest.loops[-1].reduced else RegionRefusal.INNERMOST_NOT_REDUCED()
 
 
 def _accepts(problem: GpuProblem) -> Verdict:
@@ -117,7 +124,7 @@ def _accepts(problem: GpuProblem) -> Verdict:
     if not verdict:
         return verdict
     shape = row_shape(region, problem.rewritten_sizes, problem.setting.lanes)
-    return no("a row does not fit in the registers of a block") if shape is None else yes(shape)
+    return RowRefusal.TOO_LONG() if shape is None else yes(shape)
 
 
 def _lower(problem: GpuProblem, shape: RowShape) -> Lowered:

@@ -5,7 +5,7 @@ prefetched through a ring in shared memory, of which each thread fills and reads
 a row, the next rows are in flight. A thread keeps in registers the values that asynchronous copies cannot load, that
 are expensive to recompute, or that all rows share.
 
-Must not know: sizes, CUDA C++ syntax.
+Must not know: sizes, CUDA C++.
 """
 
 from __future__ import annotations

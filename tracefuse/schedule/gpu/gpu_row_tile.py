@@ -4,7 +4,7 @@ Rows of a few elements lie next to each other in memory, so the rows of a block 
 copies the range with adjacent threads, each thread then works on one row, and results over all loops leave through
 shared memory in the same way. Without it, adjacent threads would access addresses that are a row apart.
 
-Must not know: CUDA C++ syntax.
+Must not know: CUDA C++.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from segments import Verdict, no, yes
+from segments import Verdict, yes
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, minimum, product, symbol, symbol_of
 from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Load
 from tracefuse.kernel.scalar_code import convert
@@ -36,6 +36,7 @@ from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import coefficient
 from tracefuse.schedule.phases import Region
+from tracefuse.schedule.refusal_codes import ScheduleRefusal
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.template import Template
 from tracefuse.schedule.transposed import is_known, is_linear
@@ -56,6 +57,16 @@ UNROLL = 8
 """The elements that a thread copies before it tests for the end of the rows."""
 
 
+class RowTileRefusal(ScheduleRefusal):
+    """Refusals of the row tile template."""
+
+    OTHER_LOOPS_REDUCED = "the innermost loop alone is not what is reduced"
+    NOTHING_TO_GAIN = "no array has rows one after the other that wide accesses do not serve"
+    TOO_LONG = "a row is too long for one thread"
+    TOO_SHORT = "a row is so short that a thread accesses it in memory"
+    TOO_LARGE = "the rows of a block do not fit in shared memory"
+
+
 @dataclass(frozen=True, slots=True)
 class RowTile:
     """What passes through shared memory: input elements and outputs. columns: the most elements of a row."""
@@ -68,21 +79,21 @@ class RowTile:
 def _accepts(problem: GpuProblem) -> Verdict:
     region, nest = problem.region, problem.region.nest
     if len(nest.reduced) != 1 or not nest.loops[-1].reduced or not nest.parallel:
-        return no("the innermost loop alone is not what is reduced")
+        return RowTileRefusal.OTHER_LOOPS_REDUCED()
     extent = nest.loops[-1].extent
     reads, outputs = _contiguous_reads(region), _contiguous_outputs(region)
     itemsizes = [region.fusion.values[n].dtype.itemsize for n in (*(key[0] for key in reads), *outputs)]
     if not itemsizes or problem.setting.lanes * min(itemsizes) >= WIDE_BYTES:
-        return no("no array has rows one after the other that wide accesses do not serve")
+        return RowTileRefusal.NOTHING_TO_GAIN()
     sizes = problem.rewritten_sizes
     if not sizes.at_most(extent, LONGEST_ROW, "a thread computes a row"):
-        return no("a row is too long for one thread")
+        return RowTileRefusal.TOO_LONG()
     shortest = SHORTEST_STORED if outputs else SHORTEST_READ
     if sizes.at_most(extent, shortest - 1, "a thread accesses the row in memory"):
-        return no("a row is so short that a thread accesses it in memory")
+        return RowTileRefusal.TOO_SHORT()
     columns, _ = sizes.power_of_two_above(extent, "a row fills its place", "rows of a block in shared memory")
     if columns * THREADS * sum(itemsizes) > MOST_BYTES:
-        return no("the rows of a block do not fit in shared memory")
+        return RowTileRefusal.TOO_LARGE()
     return yes(RowTile(reads, outputs, columns))
 
 

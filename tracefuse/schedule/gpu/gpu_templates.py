@@ -2,7 +2,7 @@
 
 Every choice follows from sizes, layout and the number of multiprocessors alone, and leaves guards behind.
 
-Knows: which templates there are. Must not know: how they choose and emit, CUDA's notation, arrays.
+Must not know: CUDA C++, arrays.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A block takes a square tile of two spans of loops: the innermost loops, along wh
 loop along which the input is contiguous. It loads the input tile with coalesced accesses along the input's memory,
 stores it in shared memory, and then computes with adjacent threads along the output's memory.
 
-Must not know: CUDA C++ syntax.
+Must not know: CUDA C++.
 """
 
 from __future__ import annotations
