@@ -303,7 +303,7 @@ def _union(requirements: Sequence[Requirement]) -> dict[Symbol, Extent]:
 
 
 def _solve(left: Extent, right: Extent) -> tuple[Symbol, Extent] | None:
-    """Returns the younger symbol of an equation and what it equals, or None.
+    """Returns a symbol of an equation and what it equals, or None: a number before a size, then the younger one.
 
     Solves equations of one or two symbols, such as i0 - 2 == i1 - 2 and i0 - 2 == i1: replacements stay short.
     """
@@ -317,7 +317,7 @@ def _solve(left: Extent, right: Extent) -> tuple[Symbol, Extent] | None:
         if len(monomial) > 1 or len(factors) == 2 or not isinstance(monomial[0], Symbol):
             return None
         factors[monomial[0]] = factor
-    for symbol in sorted(factors, key=_age, reverse=True):
+    for symbol in sorted(factors, key=lambda one: (one.minimum < 0, _age(one)), reverse=True):
         if abs(factors[symbol]) == 1:
             return symbol, Expression((((symbol,), 1),)) - difference * factors[symbol]
     return None
