@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -73,3 +74,41 @@ def test_means_in_an_integer_type_are_truncated(dtype: Any) -> None:
     for result, expected in zip(fuse(function)(x), function(x), strict=True):
         np.testing.assert_array_equal(result, expected)
         assert result.dtype == expected.dtype
+
+
+def test_a_conversion_to_a_half_rounds_before_the_next_conversion() -> None:
+    x = np.array([0.1, 1 / 3, 2.5], np.float32)
+
+    def through_halves(x: Any) -> Any:
+        half = x.astype(np.float16)
+        return half, half.astype(np.float32), half.astype(ml_dtypes.bfloat16).astype(np.float64)
+
+    for result, expected in zip(fuse(through_halves)(x), through_halves(x), strict=True):
+        np.testing.assert_array_equal(result, expected)
+
+
+def test_exact_halves_round_before_a_conversion() -> None:
+    def function(h: Any) -> Any:
+        return (h / 3).astype(np.float32), (h * 0.3 + h).astype(np.float32), np.sqrt(h).astype(np.float64)
+
+    h = np.array([0.5, 1.5, 0.7], np.float16)
+    for result, expected in zip(fuse(function, exact_half=True)(h), function(h), strict=True):
+        np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("default", [2, 2.5, True])
+def test_numbers_as_the_default_of_a_selection(default: Any) -> None:
+    def function(x: Any, default: Any) -> Any:
+        return np.select([x > 1, x < 0], [x, -x], default), np.choose(x.astype(int) % 2, [x, default])
+
+    for x in (np.arange(4), np.arange(4, dtype=np.uint8), np.arange(4.0)):
+        results = fuse(function, target="reference")(x, default)
+        for result, expected in zip(results, function(x, default), strict=True):
+            np.testing.assert_array_equal(result, expected)
+            assert result.dtype == expected.dtype
+
+
+def test_weighted_averages_of_large_integers() -> None:
+    x = np.array([2**62, 2**62, 5])
+    average = fuse(lambda x: np.average(x, weights=x), target="reference")(x)
+    np.testing.assert_allclose(average, np.average(x, weights=x), rtol=1e-15)

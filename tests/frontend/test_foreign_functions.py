@@ -123,7 +123,7 @@ def test_functions_of_jax_that_take_functions(call: str, hint: str) -> None:
     assert error.hint == hint
 
 
-@pytest.mark.parametrize("call", ["np.sum(p)", "np.exp(p)", "np.mean(p, axis=0)", "np.maximum(1.5, p)", "np.median(p)"])
+@pytest.mark.parametrize("call", ["np.exp(p)", "np.maximum(1.5, p)"])
 @pytest.mark.parametrize("values", [[1.0, 2.0, 4.0], (1.0, np.float64(2.0)), [P, Q], [[1.0, 2.0], [3.0, 5.0]]])
 def test_functions_of_lists(call: str, values: Any) -> None:
     error = refusal_of(function_of(call, "p"), values)
@@ -170,25 +170,6 @@ def test_assignment_as_jax_writes_it() -> None:
         return y
 
     np.testing.assert_array_equal(fuse(assigned, target="reference")(P, 0, 7), [7, 0.5, 0.9])
-
-
-@pytest.mark.parametrize(
-    ("call", "hint", "code"),
-    [
-        (
-            "np.frexp(p)[0]",
-            "write e = np.floor(np.log2(abs(x))) + 1 and m = x / np.exp2(e)",
-            "p / np.exp2(np.floor(np.log2(abs(p))) + 1)",
-        ),
-        ("np.ldexp(p, 3)", "write x * np.exp2(n)", "p * np.exp2(3)"),
-        ("np.poly1d([1, 2, 3])(p)", None, "np.polyval([1, 2, 3], p)"),
-    ],
-)
-def test_functions_of_numpy(call: str, hint: str | None, code: str) -> None:
-    if hint is not None:
-        assert refusal_of(function_of(call, "p"), P).hint == hint
-    result = fuse(function_of(code, "p"), target="reference")(P)
-    np.testing.assert_allclose(result, function_of(call, "p")(P), rtol=1e-14)
 
 
 def test_a_boundary_names_the_value_of_its_step() -> None:

@@ -181,3 +181,17 @@ def test_interiors_of_two_arguments_change_together() -> None:
         fused(*changed)
         change_interiors(*expected)
         np.testing.assert_array_equal(changed, expected)
+
+
+def test_positions_up_to_a_size_at_changed_sizes() -> None:
+    """A segment that reads both a size and its negative keeps the size, which it has at every call."""
+
+    def change_every_second(x: Any) -> None:
+        x[np.arange(x.shape[0])[::2]] = -1
+
+    fused = fuse(change_every_second)
+    for n in (5, 4, 7):
+        changed, expected = np.arange(float(n)), np.arange(float(n))
+        fused(changed)
+        change_every_second(expected)
+        np.testing.assert_array_equal(changed, expected)

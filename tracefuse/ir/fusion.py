@@ -18,7 +18,8 @@ from typing import Any, TypeAlias
 from tracefuse.caches import Cache, register
 from tracefuse.dtypes import DType
 from tracefuse.errors import ConcretizationError, FusionError, ShapeError, TracefuseError
-from tracefuse.ir.extents import Expression, Extent, Symbol, as_symbol, substitute, symbols
+from tracefuse.ir.extents import Extent, Symbol, as_symbol, substitute, symbols
+from tracefuse.ir.extents.equations import solve_equations
 from tracefuse.ir.parallel_types import Sharding, StreamAxis
 
 Shape: TypeAlias = tuple[Extent, ...]
@@ -202,7 +203,8 @@ class Fusion:
     def __post_init__(self) -> None:
         verify(self)
         self._representatives.update(self.equal_extents)
-        self._representatives.update(_union(self.requirements))
+        equations = [(r.left, r.right) for r in self.requirements if r.relation == "=="]
+        self._representatives.update(solve_equations(equations))
 
     def type_of(self, operand: Operand) -> Type | None:
         """Returns the type of a value operand; None for a literal."""
@@ -274,54 +276,6 @@ class SubFusion:
 
     def __str__(self) -> str:
         return f"{len(self.fusion.nodes)} ops"
-
-
-def _union(requirements: Sequence[Requirement]) -> dict[Symbol, Extent]:
-    """Returns what stands for each symbol that an equation determines, in terms of older symbols."""
-    table: dict[Symbol, Extent] = {}
-    users: dict[Symbol, set[Symbol]] = {}  # for each symbol, the symbols whose entry in the table contains it
-    for requirement in requirements:
-        if requirement.relation != "==":
-            continue
-        left, right = (substitute(e, table) for e in (requirement.left, requirement.right))
-        if left == right:
-            continue
-        solved = _solve(left, right)
-        if solved is None:
-            continue
-        old, new = solved
-        changed = users.pop(old, set())
-        table.update((s, substitute(table[s], {old: new})) for s in changed)
-        table[old] = new
-        for symbol in symbols(new):
-            users.setdefault(symbol, set()).update(changed, (old,))
-    return table
-
-
-def _solve(left: Extent, right: Extent) -> tuple[Symbol, Extent] | None:
-    """Returns the younger symbol of an equation and what it equals, or None.
-
-    Solves equations of one or two symbols, such as i0 - 2 == i1 - 2 and i0 - 2 == i1: replacements stay short.
-    """
-    difference = left - right
-    if not isinstance(difference, Expression):
-        return None
-    factors: dict[Symbol, int] = {}
-    for monomial, factor in difference.terms:
-        if not monomial:
-            continue
-        if len(monomial) > 1 or len(factors) == 2 or not isinstance(monomial[0], Symbol):
-            return None
-        factors[monomial[0]] = factor
-    for symbol in sorted(factors, key=_age, reverse=True):
-        if abs(factors[symbol]) == 1:
-            return symbol, Expression((((symbol,), 1),)) - difference * factors[symbol]
-    return None
-
-
-def _age(symbol: Symbol) -> tuple[bool, int]:
-    number = symbol.id or 0
-    return (number >= 0, abs(number))
 
 
 def is_input_extent(extent: Extent) -> bool:

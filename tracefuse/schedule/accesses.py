@@ -42,8 +42,8 @@ class Accesses(Scopes):
     cached: the locations of values that an earlier phase cached; to_cache: the locations for values that a later phase
     reads, in registers or in shared memory that only the same thread reads. staged: the locations of outputs that are
     stored in shared memory first. awaited: asynchronous copies are pending.
-    unrounded: maps a value that was rounded to a half type to the unrounded value, so that a stored value is rounded
-    once.
+    unrounded: maps a value that was rounded to a half type, and this type, to the unrounded value, so that a value
+    stored in the type is rounded once.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Accesses(Scopes):
         self.to_cache: dict[Key, tuple[Buffer, Extent]] = {}
         self.staged: dict[int, tuple[Buffer, Extent]] = {}
         self.awaited = False
-        self.unrounded: dict[Expression, Expression] = {}
+        self.unrounded: dict[tuple[Expression, DType], Expression] = {}
 
     def offset(self, number: int, coordinates: Shape) -> Extent:
         """Returns the offset of an input's element in memory, in elements."""
@@ -129,7 +129,7 @@ class Accesses(Scopes):
     ) -> None:
         """Stores the lanes from `offset` on, with one wide access where the alignment allows."""
         shared = self.lanes > 1 and self.at_lane(offset, 0) == offset  # all lanes hold the same element
-        exact = [self.unrounded.get(e, e) for e in (lanes[:1] if shared else self.spread(lanes))]
+        exact = [self.unrounded.get((e, buffer.dtype), e) for e in (lanes[:1] if shared else self.spread(lanes))]
         if aligned and self._is_wide(offset):
             self._store_wide(buffer, offset, exact, cache)
             return
@@ -141,7 +141,7 @@ class Accesses(Scopes):
         """Rounds the lanes to `dtype`, binds them to variables, and records the unrounded values."""
         before = self.name(stem, lanes)
         after = self.name(stem, tuple(convert(convert(e, dtype), dtype.compute) for e in before))
-        self.unrounded.update(zip(after, before, strict=True))
+        self.unrounded.update({(rounded, dtype): exact for rounded, exact in zip(after, before, strict=True)})
         return after
 
     def keep(self, key: Key, lanes: Lanes) -> None:

@@ -74,7 +74,8 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     kinds = [x.value.dtype.numpy, as_tensor(weights).value.dtype.numpy]
     kind = np.result_type(*kinds, *([] if {k.kind for k in kinds} & {"f", "c"} else [np.float64]))
     total = traced_ops.reduce("sum", w, axis, kind, None, keepdims)
-    result = apply("div", traced_ops.reduce("sum", apply("mul", x, w), axis, kind, None, keepdims), total)
+    products = apply("mul", traced_ops.astype(x, kind, copy=False), traced_ops.astype(w, kind, copy=False))
+    result = apply("div", traced_ops.reduce("sum", products, axis, kind, None, keepdims), total)
     return (result, traced_ops.copy(shaping.broadcast_to(total, result.shape))) if returned else result
 
 

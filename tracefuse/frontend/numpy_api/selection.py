@@ -11,6 +11,7 @@ from tracefuse.errors import ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer import shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
+from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_array, as_traced, missing
 from tracefuse.ir.axes import normalize_axis
@@ -41,8 +42,8 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
 
 
 def _promoted_dtype(values: Sequence[Any]) -> np.dtype[Any]:
-    """Returns the dtype that NumPy promotes the values to."""
-    return np.result_type(*values)
+    """Returns the dtype that NumPy promotes the values to; sizes promote as Python integers."""
+    return np.result_type(*(0 if isinstance(value, SymbolicSize) else value for value in values))
 
 
 @implements(np.choose)

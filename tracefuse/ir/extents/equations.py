@@ -1,0 +1,53 @@
+"""Equal extents: what stands for each symbol that equations of extents determine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tracefuse.ir.extents.polynomial import Expression, Extent, Symbol, substitute, symbols
+
+
+def solve_equations(equations: Sequence[tuple[Extent, Extent]]) -> dict[Symbol, Extent]:
+    """Returns what stands for each symbol that an equation determines, in terms of older symbols."""
+    table: dict[Symbol, Extent] = {}
+    users: dict[Symbol, set[Symbol]] = {}  # for each symbol, the symbols whose entry in the table contains it
+    for equation in equations:
+        left, right = (substitute(extent, table) for extent in equation)
+        if left == right:
+            continue
+        solved = _solve(left, right)
+        if solved is None:
+            continue
+        old, new = solved
+        changed = users.pop(old, set())
+        table.update((s, substitute(table[s], {old: new})) for s in changed)
+        table[old] = new
+        for symbol in symbols(new):
+            users.setdefault(symbol, set()).update(changed, (old,))
+    return table
+
+
+def _solve(left: Extent, right: Extent) -> tuple[Symbol, Extent] | None:
+    """Returns a symbol of an equation and what it equals, or None: a number before a size, then the younger one.
+
+    Solves equations of one or two symbols, such as i0 - 2 == i1 - 2 and i0 - 2 == i1: replacements stay short.
+    """
+    difference = left - right
+    if not isinstance(difference, Expression):
+        return None
+    factors: dict[Symbol, int] = {}
+    for monomial, factor in difference.terms:
+        if not monomial:
+            continue
+        if len(monomial) > 1 or len(factors) == 2 or not isinstance(monomial[0], Symbol):
+            return None
+        factors[monomial[0]] = factor
+    for symbol in sorted(factors, key=lambda one: (one.minimum < 0, _age(one)), reverse=True):
+        if abs(factors[symbol]) == 1:
+            return symbol, Expression((((symbol,), 1),)) - difference * factors[symbol]
+    return None
+
+
+def _age(symbol: Symbol) -> tuple[bool, int]:
+    number = symbol.id or 0
+    return (number >= 0, abs(number))
