@@ -66,8 +66,7 @@ atanh: V / 4
 bitwise_and: I, 3
 bitwise_count: I | U | I.astype(np.int8) | -I
 bitwise_invert: I
-bitwise_ldexp: X, I | D, 3 | R, -1060
-left_shift: I, 2
+bitwise_left_shift: I, 2
 bitwise_not: I
 bitwise_or: I, 8
 bitwise_right_shift: I, 1
@@ -104,6 +103,7 @@ invert: I
 isfinite: R
 isinf: R
 isnan: R
+ldexp: X, I | D, 3 | R, -1060
 lcm: I, 4 | U, U | I, -I
 left_shift: I, 2
 less: X, V

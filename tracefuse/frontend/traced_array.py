@@ -190,6 +190,8 @@ class Tracer(ArrayMethods):
     def __round__(self, digits: int | None = None) -> Any:
         if not (self.is_immutable or self.weak is not None):
             raise TypeError("type numpy.ndarray doesn't define __round__ method")
+        if self.value.dtype.is_complex:
+            raise TypeError(f"type numpy.{self.value.dtype} doesn't define __round__ method")
         if digits is None:
             return round(self._scalar_or_raise("round()", "write np.round(x), which stays an array"))
         return elementwise.round_(self, digits)

@@ -14,6 +14,7 @@ from tracefuse.frontend.numpy_api import (
     nan_reductions,
     norms,
     order_statistics,
+    packed_bits,
     products,
     reductions,
     refusals,
@@ -25,7 +26,7 @@ from tracefuse.frontend.tracer.traced_ops import missing
 
 _MODULES = (
     elementwise, reductions, shapes, moving_elements, products, nan_reductions, order_statistics,
-    calculus, grids, selection, norms,
+    calculus, grids, packed_bits, selection, norms,
 )  # fmt: skip
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {

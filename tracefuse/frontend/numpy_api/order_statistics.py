@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse import dtypes
-from tracefuse.errors import ScalarError, ShapeError
+from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api import reductions
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer import shaping, traced_ops
@@ -231,6 +231,8 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
 def digitize(x: Any, bins: Any, right: bool = False) -> Any:
     if isinstance(bins, Traced):
         raise missing("np.digitize with traced bins", "use np.searchsorted, which takes ascending bins")
+    if as_array(x).value.dtype.is_complex:
+        raise DtypeError("np.digitize of complex numbers", hint="pass x.real or abs(x)")
     edges = np.asarray(bins)
     rising = bool(np.all(edges[1:] >= edges[:-1]))
     if not rising and not np.all(edges[1:] <= edges[:-1]):
@@ -252,6 +254,9 @@ def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: 
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
     """Linear interpolation between points with ascending first coordinates."""
     refuse("np.interp", period=period)
+    for points in (x, xp):
+        if as_array(points).value.dtype.is_complex:
+            raise DtypeError("np.interp at complex numbers", hint="interpolate at x.real or abs(x)")
     x, xp, fp = (traced_ops.astype(as_array(v), np.float64, copy=False) for v in (x, xp, fp))
     last = xp.shape[0] - 1
     place = np.minimum(np.maximum(searchsorted(xp, x, "right") - 1, 0), np.maximum(last - 1, 0))

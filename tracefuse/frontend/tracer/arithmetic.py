@@ -158,6 +158,8 @@ def imag(x: Any) -> Any:
     if traced.value.dtype.kind == "complex":
         return _part(traced, "imag")
     result = traced.recorder.movement("full", [0], shape=traced.extents, dtype=traced.value.dtype)
+    if not traced.is_immutable:
+        result.own_memory()
     result.read_only = "the imaginary part of a real array"
     return result
 
