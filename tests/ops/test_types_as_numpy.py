@@ -22,7 +22,8 @@ from tracefuse.partition.segmentation import segment_fusion
 GENERATORS = {
     type_cases.with_one_array: 1, type_cases.with_two_arrays: 3, type_cases.with_a_number: 3,
     type_cases.with_a_named_type: 6, type_cases.of_reductions: 2, type_cases.of_products: 2, type_cases.with_kinds: 4,
-    type_cases.with_one_scalar: 3, type_cases.of_methods: 9, type_cases.of_array_methods: 2, type_cases.of_functions: 60,
+    type_cases.with_one_scalar: 3, type_cases.of_methods: 9, type_cases.of_array_methods: 2,
+    type_cases.of_functions: 80,
 }  # fmt: skip
 """Of the pairwise-covering sample of each generator every how-manieth case runs; tests/soak_types.py runs all."""
 
@@ -34,7 +35,7 @@ def test_types_kinds_values_and_refusals_are_numpys(generator: Callable[[], Iter
     cases = type_cases.covering(generator())[:: GENERATORS[generator]]
     found = type_cases.differences(cases)
     wrong = [f"{case.name}{case.told}: {differs}" for case, differs, reason in found if not reason]
-    assert len(cases) > 70
+    assert len(cases) > 60
     assert not wrong, f"{len(wrong)} of {len(cases)}:\n" + "\n".join(wrong[:40])
 
 
