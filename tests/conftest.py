@@ -1,7 +1,8 @@
-"""What every test shares: hypothesis profiles and the backends that a definition is run on."""
+"""Fixtures and settings of all tests: hypothesis profiles, a cache folder of their own, and the backends."""
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -23,6 +24,12 @@ os.environ["TRACEFUSE_CACHE_DIR"] = _CACHE_DIR
 def pytest_configure(config: pytest.Config) -> None:
     # A GPU is used by one process.
     config.pluginmanager.register(two_processes.plugin(alone=why_not("cuda") is None), "two_processes")
+
+
+def pytest_collection_finish() -> None:
+    # Thousands of tests and their modules live to the end: garbage collections need not look at them.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_unconfigure() -> None:

@@ -1,4 +1,4 @@
-"""A call, at least one, of each NumPy function that records: what the coverage page and its test are made from.
+"""At least one call of each NumPy function that records, for the coverage page and its test.
 
 `NAMES` are arrays by name; each sample is an expression over them. Functions of `np.linalg` and `np.fft` are spelled
 with the module.
@@ -25,6 +25,7 @@ NAMES: dict[str, Any] = {
     "U": np.array([[7, 200, 0], [1, 33, 255]], np.uint8),
     "B": np.arange(12).reshape(3, 4) % 3 == 0,
     "N": N,
+    "P": np.array([[4.0, 1.0, 0.5], [1.0, 3.0, -1.0], [0.5, -1.0, 2.0]]),
     "Q": np.arange(9.0).reshape(3, 3) / 4 - 1,
     "A": np.arange(24.0, dtype=np.float32).reshape(2, 3, 4) - 7,
     "Z": (np.linspace(-2, 3, 12) + 1j * np.linspace(1, -2, 12)).reshape(3, 4),
@@ -167,7 +168,7 @@ apply_over_axes: np.sum, A, [0, 2]
 argmax: X, 1 | N | A, keepdims=True | I, -2 | B, 0 | R | U, axis=0, keepdims=True
 argmin: X, 1 | N | A, 1 | B | R | R[3:5]
 argpartition: S, 3
-argsort: X, 0
+argsort: X, 0 | J, kind="stable" | I % 3, axis=None, stable=True
 around: X, 1
 array_equal: X, X | X, V | N, N, equal_nan=True
 array_equiv: X, X | X, V
@@ -179,6 +180,7 @@ atleast_3d: V | X | A | V, X
 average: C, None, C * C
 average: X, 0 | X, 1, V | A, (2, 1), np.ones((4, 3)) + X.T | X, None, X * X | I, 1, returned=True | I, 0, I * I, True
 block: [[X, X], [V, V]] | [V, 1.0] | X | [[V], [V]]
+bincount: J, minlength=5 | J, V[[0, 1, 2, 3, 0]], minlength=6
 broadcast_arrays: X, V
 broadcast_to: V, (3, 4)
 can_cast: X, np.float16
@@ -191,10 +193,11 @@ concat: (X, X), axis=1
 concatenate: (X, I)
 convolve: W, V | V, W | W, V, 'same' | V, W, 'same' | W, V, 'valid' | J, J | S, S, 'same' | Z[0], C
 copy: X
-corrcoef: D | D, rowvar=False | W, W * W
+corrcoef: Z | D | D, rowvar=False | W, W * W
 correlate: W, V | W, V, 'full' | W, V, 'same' | V, W, 'full' | S, S[1:], 'same' | Z[0], C, 'full'
 count_nonzero: I, axis=0
-cov: D | X | D, rowvar=False, bias=True | W | V, V * V | Z
+cov: D, fweights=[1, 2, 0, 3] | D, aweights=V * V | D, ddof=2, fweights=[1, 2, 1, 3], aweights=V * V | D | X
+cov: D, rowvar=False, bias=True | W | V, V * V | Z
 cross: Q, Q[::-1] + 1 | Q, Q[0] | Q, Q * Q, axis=0
 cumprod: X, 1
 cumsum: X | Z, 1
@@ -224,14 +227,18 @@ geomspace: V + 2, 9.0, 5 | -1.0 - S * S, -8.0, num=4 | V + 2, 9.0, 5, endpoint=F
 gradient: W | D | D, axis=1 | W, 0.5, edge_order=2 | D, 2.0, axis=0 | W, np.array([0, 1, 3, 4, 7, 8, 9.5]) | I, axis=0
 gradient: C
 histogram: W | W, 5, range=(-3, 5) | X, [-2.0, 0, 0.5, 3] | W, 4, density=True
+histogram2d: W, W * W, 3 | W, W * 2, bins=[[-2, 0, 4], [-4, 1, 8]], weights=W | X[0], V, density=True
 histogram_bin_edges: W, 4 | S, 3, (0, 6)
+histogramdd: X, 2 | (W, W), bins=(2, [-2.0, 0.0, 4.0])
 hsplit: X, [1, 3]
 hstack: (X, X)
 imag: X | Z
 inner: V, V
 insert: W, 1, 5.0 | X, 1, V, axis=0 | X, [0, 2], 9.0, axis=1 | X, 2, 7.0, axis=1 | W, [1, 1, 3], [7.0, 8.0, 9.0]
-interp: X, S, S * S | W, [0.0, 1.0, 3.0], [1.0, 4.0, 2.0], left=-5.0 | N, np.array([0.0, 2.0]), np.array([3.0, 5.0])
+interp: X, S, S * S | V, S, S * 1j, period=5.0 | W, [0.0, 1.0, 3.0], [1.0, 4.0, 2.0], left=-5.0
+interp: N, np.array([0.0, 2.0]), np.array([3.0, 5.0])
 isclose: X, X + 1e-9 | Z, Z + 1e-9
+i0: V | X
 iscomplex: X | Z | C
 iscomplexobj: X | Z
 isin: I, [1, 2, -3] | X, V, invert=True
@@ -283,11 +290,13 @@ piecewise: W, [W < 0], [lambda v, k: v * k], 3.0
 polyadd: V, S
 polyder: V | S, 2
 polyint: V | S, 2, k=[1.0, 2.0]
+polyfit: W, W * W, 2 | V, X.T, 1 | V, V, 1, w=V
 polysub: S, V
 polyval: V, X | [1.0, 2.0, 3.0], X | V, 2.0 | C, Z
 prod: X, 0 | Z, 0
 ptp: X
-quantile: X, 0.4 | D, [0.25, 0.5], axis=1 | D, 0.6, method='lower' | D, 0.6, method='higher', axis=0
+quantile: W, 0.3, weights=W * W, method="inverted_cdf" | W, np.array([0.25, 0.5]) | X, 0.4 | D, [0.25, 0.5], axis=1
+quantile: D, 0.6, method='lower' | D, 0.6, method='higher', axis=0
 quantile: W, 0.35, method='nearest' | W, 0.35, method='midpoint' | D, 0.6, method='hazen'
 quantile: D, 0.2, method='median_unbiased' | N, 0.5, axis=0
 ravel: X
@@ -302,7 +311,7 @@ roll: X, 1
 rollaxis: A, 2
 rot90: X | X, 2 | A, -1, (1, 2)
 round: X | X, 2 | D * 100, -1 | I
-searchsorted: S, X | S, W, side='right' | [0.0, 1.0], X | S, N | S, 2.0
+searchsorted: S, X | W, X, sorter=np.argsort(W) | S, W, side='right' | [0.0, 1.0], X | S, N | S, 2.0
 select: [X < 0, X > 1], [X, X * X], 7 | [B, I > 2], [I, I * 2.0]
 shape: X
 sinc: X | I
@@ -343,24 +352,63 @@ zeros_like: X
 )
 _read(
     """
+cholesky: P
+cond: Q + P | D | P, 1
 cross: Q, Q[::-1] + 1
+det: P | Z[:, :3]
 diagonal: A
+eig: Z[:, :3]
+eigh: P
+eigvals: Z[:, :3]
+eigvalsh: P, 'U'
+inv: P | C[:4].reshape(2, 2)
+lstsq: D.T, V | X, X[:, 0]
 matmul: X, X.T
 matrix_norm: D | A, ord=1 | A, ord=-np.inf, keepdims=True
-matrix_power: Q, 5 | Q, 0 | Q, 1 | Z[:, :3], 3
+matrix_power: P, -2 | Q, 5 | Q, 0 | Q, 1 | Z[:, :3], 3
+matrix_rank: D | Q
 matrix_transpose: A
 multi_dot: [X, X.T, X, V] | [V, X.T, X, X.T, Q]
-norm: X | D, axis=1 | V, 1 | D, np.inf | D, -1, axis=(0, 1) | D, 3, axis=0 | V, 0 | W, -np.inf | Z | Z, 1 | C
+norm: D, 2 | A, "nuc", axis=(1, 2) | X | D, axis=1 | V, 1 | D, np.inf | D, -1, axis=(0, 1) | D, 3, axis=0 | V, 0
+norm: W, -np.inf | Z | Z, 1 | C
 norm: X, 'fro', keepdims=True | I
 outer: V, V
+pinv: D | X
+qr: D | D, "r" | Z, mode="complete"
+slogdet: P | Z[:, :3]
+solve: P, D | P, D[:, 0]
+svd: D | X, compute_uv=False | Z, full_matrices=False
+svdvals: D
 tensordot: X, X.T, axes=1
+tensorinv: (X @ X.T + P).reshape(3, 3), ind=1
+tensorsolve: P, D[:, 0]
 trace: A
 vecdot: X, X
 vector_norm: D | D, axis=1, ord=1 | I
 """,
     "np.linalg.",
 )
-_read("fftshift: X | X, 1\nifftshift: W | X", "np.fft.")
+_read(
+    """
+fft: X | W, 5 | Z, axis=0, norm='ortho'
+fft2: D
+fftn: A | A, s=(2, 5), axes=(0, 1)
+fftshift: X | X, 1
+hfft: C
+ifft: W | C
+ifft2: X
+ifftn: A
+ifftshift: W | X
+ihfft: W
+irfft: C | W, 9
+irfft2: Z
+irfftn: A, axes=(0, 1)
+rfft: W | X | I, axis=0
+rfft2: X
+rfftn: A
+""",
+    "np.fft.",
+)
 
 CHANGES = {
     "copyto": ["np.copyto(t, X * 2)", "np.copyto(t, 5.0, where=B)"],

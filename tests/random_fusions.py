@@ -1,4 +1,4 @@
-"""Random fusions with arguments that fit them, for properties that hold of every fusion.
+"""Generates random fusions with matching arguments, for property tests.
 
 Three modes. "exact": whole numbers that every op keeps whole and small, so that all orders of evaluation give the same
 bits. "mixed": the same, and means and variances. "general": any numbers and functions such as exp; ops that jump

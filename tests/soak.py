@@ -1,4 +1,4 @@
-"""Random fusions for as long as it takes: `python tests/soak.py [backend] [examples] [mode[-long] ...]`.
+"""Runs random fusions for a long time: `python tests/soak.py [backend] [examples] [mode[-long] ...]`.
 
 The mode `streams` puts random axes of random fusions on streams and spreads the segments over them. The mode `squares`
 splits fusions of one square array: what the rule takes pair by pair it must take as a whole.

@@ -1,4 +1,4 @@
-"""Ctrl-C at random times: `python tests/soak_interrupts.py [seconds]`, 600 by default.
+"""Interrupts calls at random times: `python tests/soak_interrupts.py [seconds]`, 600 by default.
 
 A process compiles and runs random functions, alone and beside a thread that does the same, forks now and then, and
 compares every result with NumPy's. This one sends it interrupts, some close together. Nothing but the interrupted call

@@ -1,4 +1,4 @@
-"""Options: nearest wins, unknown names and values are refused with what is close."""
+"""Tests options: the innermost setting wins; unknown names and values raise with a suggestion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generated Python: text that runs is shown where it runs, and goes with its function."""
+"""Tests generated Python: tracebacks show its text, which is freed with its function."""
 
 from __future__ import annotations
 

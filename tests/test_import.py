@@ -1,4 +1,4 @@
-"""What `import tracefuse` costs and promises."""
+"""Tests which modules `import tracefuse` loads, and what it exports."""
 
 from __future__ import annotations
 

@@ -23,12 +23,48 @@ LIGHT = {"numpy", "ml_dtypes", "optree"}
 MOST_LINES = 400
 """A longer module knows more than one thing."""
 
+LONGER = {"tracefuse/frontend/tracer/recorder.py": 420}
+"""The recorder is one interface: all kinds of op record through the same steps, which a split would repeat."""
+
 LAYERS = (
     *("errors", "caches", "generated_code", "config", "dtypes", "rounding", "pytrees", "source", "logs"),
     *("ir", "ops", "kernel", "passes", "dynamic", "schedule", "partition", "runtime"),
     *("diagnostics", "compiler", "definition", "frontend"),
 )
 """The modules and packages of tracefuse, lowest first, as docs/architecture.md lists them."""
+
+
+UNKNOWN = {
+    "CUDA C++": ("tracefuse.kernel.cuda",),
+    "LLVM": ("tracefuse.kernel.llvm", "llvmlite"),
+    "arrays": ("tracefuse.runtime.devices", "cupy"),
+    "compilation": ("tracefuse.compiler",),
+    "devices": ("tracefuse.runtime.devices", "cupy"),
+    "frontends": ("tracefuse.frontend", "tracefuse.definition"),
+    "fusions": ("tracefuse.ir.fusion",),
+    "kernel IR": ("tracefuse.kernel.kernel_ir", "tracefuse.kernel.kernel_expressions"),
+    "kernels": ("tracefuse.kernel",),
+    "ops": ("tracefuse.ops", "tracefuse.ir.op_kinds"),
+    "options": ("tracefuse.config",),
+    "plans": ("tracefuse.runtime.plan", "tracefuse.compiler.plan_cache"),
+    "segments": ("segments", "tracefuse.partition"),
+    "single ops": tuple(
+        f"tracefuse.ops.{module}"
+        for module in (
+            "library",
+            "movement",
+            "movement_positions",
+            "movement_resizes",
+            "ordering",
+            "pointwise",
+            "reduction",
+        )
+    ),
+    "sizes": ("tracefuse.schedule.sizes",),
+    "targets": ("tracefuse.runtime.targets",),
+    "tracing": ("tracefuse.frontend",),
+}
+"""The terms after "Must not know:" in the docstring of a module, and the modules that it must not import for each."""
 
 
 def module_name(path: Path) -> str:
@@ -125,9 +161,21 @@ def test_a_module_name_is_used_once() -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
+def test_a_module_does_not_import_what_its_docstring_excludes() -> None:
+    checked = 0
+    for name, tree in TREES.items():
+        _, mark, line = (ast.get_docstring(tree) or "").partition("Must not know: ")
+        for term in " ".join(line.split()).rstrip(".").split(", ") if mark else ():
+            excluded = UNKNOWN[term]
+            wrong = [i for i, _ in IMPORTS[name] if any(i == e or i.startswith(f"{e}.") for e in excluded)]
+            assert wrong == [], f"{name} must not know {term}, but imports {wrong}"
+            checked += 1
+    assert checked > 100
+
+
 def test_a_module_has_at_most_400_lines() -> None:
     lengths = {str(p.relative_to(ROOT)): len(p.read_text().splitlines()) for p in PATHS}
-    assert {path: length for path, length in lengths.items() if length > MOST_LINES} == {}
+    assert {path: length for path, length in lengths.items() if length > LONGER.get(path, MOST_LINES)} == {}
 
 
 def test_modules_of_this_repository_are_imported_at_module_level() -> None:
@@ -142,6 +190,14 @@ def test_heavy_libraries_are_imported_where_they_are_used() -> None:
             package = target.partition(".")[0]
             third_party = package not in sys.stdlib_module_names and package not in ("tracefuse", "segments")
             assert not (top and third_party) or package in LIGHT, f"{name} imports {target} at module level"
+
+
+def test_refusals_of_the_schedule_have_codes() -> None:
+    calls = {
+        name for name, tree in TREES.items() if name.startswith("tracefuse.schedule.")
+        for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "no"
+    }  # fmt: skip
+    assert calls == {"tracefuse.schedule.refusal_codes"}
 
 
 def test_a_class_name_is_used_once() -> None:

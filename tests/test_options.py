@@ -1,4 +1,4 @@
-"""Options that change what is compiled: each has an effect that a test can see, on both targets."""
+"""Tests the options that change compiled code: each has a visible effect on both targets."""
 
 from __future__ import annotations
 

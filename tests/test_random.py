@@ -1,4 +1,4 @@
-"""Random fusions under random predicates, run three ways on every backend that is here.
+"""Runs random fusions under random predicates on every backend.
 
 Whole numbers with exact ops are compared bit for bit; other numbers under the error bound of `error_bounds`.
 `soak.py` runs many more of them.
@@ -21,7 +21,7 @@ from tracefuse.ir.fusion import Fusion
 from tracefuse.partition.segmentation import segment_fusion
 from tracefuse.passes.pipeline import FUSION_PASSES, run_passes
 
-EXAMPLES = {"cpu": 50, "interpreter": 120, "interpreter-cuda": 120, "cuda": 50}
+EXAMPLES = {"cpu": 30, "interpreter": 80, "interpreter-cuda": 80, "cuda": 50}
 """Per mode and kind of extents. The interpreter compiles nothing."""
 
 
@@ -47,7 +47,7 @@ def run(drawn: tuple[Fusion, list[Any]], merge: Any, backend: str, mode: str) ->
     # What the rule takes pair by pair it must take as a whole; here a disagreement is no reason to split further.
     for one in (fusion, run_passes(FUSION_PASSES, fusion, config.resolve())):
         segment_fusion(one, merge=merge, strict=True)
-    check(fusion, arguments, backend, bits=mode == "exact", merge=merge)
+    check(fusion, arguments, None if backend == "cpu" else backend, bits=mode == "exact", merge=merge)
 
 
 @pytest.mark.parametrize("extents", ["short", "long"])

@@ -1,4 +1,4 @@
-"""Calls that are many, at once, inside each other, interrupted, failing half way, and after a fork."""
+"""Tests calls in large numbers, from several threads, nested, interrupted, failing, and after a fork."""
 
 from __future__ import annotations
 

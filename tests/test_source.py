@@ -1,4 +1,4 @@
-"""What an error looks like from the user's code: every frame is the user's own."""
+"""Tests tracebacks of errors: every frame is in the user's code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fusions of square arrays: every extent is the same, so that extents tell no loop from another."""
+"""Tests fusions of square arrays, where extents do not distinguish loops."""
 
 from __future__ import annotations
 

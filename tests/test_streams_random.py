@@ -1,4 +1,4 @@
-"""Random fusions with random axes on streams, and spread over streams, mean what they mean.
+"""Tests that random fusions give the same results with random stream-parallel axes and number of streams.
 
 `soak.py` runs many more of them (`streams`).
 """
@@ -43,7 +43,7 @@ def marked(draw: Any, mode: str, long: bool = False) -> tuple[Fusion, list[Any]]
 def run_on_streams(
     drawn: tuple[Fusion, list[Any]], merge: Any, backend: str, mode: str, count: int, reuses: bool
 ) -> None:
-    """Raises where a way of running it gives something else than its NumPy meaning."""
+    """Raises AssertionError if a way of running it differs from the reference implementation."""
     disable = "" if reuses else "loop_buffer_reuse"
     with options(number_of_streams=count, streams=count, disable=disable), pytest.MonkeyPatch.context() as patched:
         patched.setattr("tracefuse.runtime.targets.array_device.SMALL_LOOP", 0)  # on threads, whatever their size

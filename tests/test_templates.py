@@ -1,4 +1,4 @@
-"""One kernel where one is promised, and values that are right: templates seen through whole functions."""
+"""Tests templates through whole functions: one kernel where it is promised, and correct values."""
 
 from __future__ import annotations
 

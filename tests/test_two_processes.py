@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +26,8 @@ def session(folder: Path, tests: str) -> subprocess.CompletedProcess[str]:
     (folder / "conftest.py").write_text(SETTING.format(folder=str(Path(__file__).parent)))
     (folder / "test_it.py").write_text(tests)
     command = [sys.executable, "-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider", "-W", "error", str(folder)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # plugins take longer to load than the tests
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, env=environment)
 
 
 TESTS = """

@@ -1,4 +1,4 @@
-"""Runs the tests of a session in two processes that take the next of them when they are free.
+"""Runs the tests of a session in two processes; each takes the next group when it is free.
 
 The first process is the one that was started: it reports every test, its own and those of the second, which it starts
 with the same arguments. Groups of tests go by numbers in a pipe; each process takes the next number. The session fails

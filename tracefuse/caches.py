@@ -2,8 +2,6 @@
 
 A cache holds only what can be recomputed. Each cache registers next to its definition, so that `clear_caches` and the
 table in docs/caches_and_security.md are complete.
-
-Must not know: what a cache holds.
 """
 
 from __future__ import annotations

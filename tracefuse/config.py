@@ -4,8 +4,6 @@ Set an option as an environment variable `TRACEFUSE_NAME`, as a keyword of `@fus
 `with options(name=value):`. The block overrides the decorator, which overrides the environment, which overrides the
 default. An unknown name or value raises OptionError with the closest matches. `Options` objects with equal values are
 the same object, so comparing two of them in a cache key compares one pointer.
-
-Must not know: what an option does.
 """
 
 from __future__ import annotations

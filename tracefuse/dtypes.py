@@ -3,7 +3,7 @@
 There are two promotion rules: `promote_numpy` follows NumPy 2 and the array API (tracers and `xp`), `promote_nvfuser`
 follows PyTorch (`fd.ops`).
 
-Must not know: operations, arrays.
+Must not know: ops, arrays.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ message states what is wrong, the values, the user's line, and what to do:
 
     ShapeError: add: extents differ on axis 1: 4 (x, model.py:8) and 5 (y, model.py:9)
       hint: broadcasting needs one of them to be 1
-
-Must not know: any other module of tracefuse.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Each source has its own file name, such as `<tracefuse call 12>`, and its lines are in `linecache`, so that tracebacks,
 profilers and debuggers show them. The lines are dropped with the function.
-
-Must not know: what the source computes.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Level 1 (segments, times, reasons for new plans) logs as INFO, levels 2 to 4 as DEBUG. Messages go to the handlers of
 the logger or the root logger; if the application has set up none, to standard error.
-
-Must not know: what is logged.
 """
 
 from __future__ import annotations

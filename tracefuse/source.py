@@ -2,8 +2,6 @@
 
 The user's line, such as `file.py:12`, is that of the innermost frame outside of tracefuse and NumPy. Public functions
 remove tracefuse's frames from tracebacks, so that the last frame shown is the user's.
-
-Must not know: what is being traced.
 """
 
 from __future__ import annotations
@@ -30,8 +28,10 @@ Class = TypeVar("Class", bound=type)
 
 _TRACEFUSE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep
-# Libraries whose functions call back into the tracer.
-_LIBRARIES = tuple(f"{os.sep}site-packages{os.sep}{name}{os.sep}" for name in ("jax", "cupy", "cupyx", "torch"))
+# Libraries whose functions call back into the tracer, or ask it for its elements.
+_LIBRARIES = tuple(
+    f"{os.sep}site-packages{os.sep}{name}{os.sep}" for name in ("jax", "cupy", "cupyx", "scipy", "torch")
+)
 
 MOST_FILES, MOST_LINES = 4096, 16384
 """File names and user lines that are cached; the oldest are evicted first."""

@@ -66,7 +66,9 @@ def main() -> None:
     jax.config.update("jax_default_matmul_precision", "highest")
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
-    torch.cuda.set_stream(torch.cuda.ExternalStream(cupy.cuda.Stream.null.ptr))
+    stream = torch.cuda.Stream()
+    torch.cuda.set_stream(stream)
+    cupy.cuda.ExternalStream(stream.cuda_stream).use()
     print(f"{'product':36} {'dtype':9} {'us':>8} {'torch':>6} {'jax':>6} {'TFLOP/s':>8} {'error':>8}")
     for case in CASES:
         print(measured(*case))

@@ -3,9 +3,9 @@
     python -m tests.bench.sweep [--family rows,scans] [--seed 0] [--n 10] [--gpu] [--torch] [--megabytes 256]
 
 Values are checked against NumPy in float64. Then tracefuse and its peers are timed in turns in one process with fresh
-outputs, going round several sets of inputs. A ratio is a peer's time over tracefuse's; the fraction is the bytes of inputs
-and outputs over the time, as a part of the rate of a copy. The last table has for each family the geometric mean, the
-5th percentile, the median and the worst of the ratios to the faster of the compilers.
+outputs, going round several sets of inputs. A ratio is a peer's time over tracefuse's. The fraction is the bytes of
+inputs and outputs over the time, as a part of the rate of a copy. The last table has for each family the geometric
+mean, the 5th percentile, the median and the worst of the ratios to the faster of the compilers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Caches from the outside: what compiles when, what options move, what clearing forgets, and compiling side by side."""
+"""Tests caches from the outside: which calls compile, the effect of options and clearing, parallel compilation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment: what was interrupted raises KeyboardInterrupt, and everything works as before."""
+"""Tests Ctrl-C at any moment: the interrupted call raises KeyboardInterrupt, and later calls work."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def _python_handles_interrupts() -> Iterator[None]:
 
 
 def test_a_storm_of_interrupts_breaks_off_the_interrupted_calls_and_nothing_else() -> None:
-    counts = storm(5.0, seed=1, mean=0.02)
+    counts = storm(2.5, seed=1, mean=0.02)
     assert counts.sent > 20
     assert counts.interrupted > 0
     assert counts.calls > 0
 
 
-@pytest.mark.parametrize("seed", [2, 5, 7])
+@pytest.mark.parametrize("seed", [2, 5])
 def test_an_interrupt_ends_a_process_that_compiles(seed: int) -> None:
     end_one(seed)
 

@@ -1,4 +1,4 @@
-"""Programs of many ops and functions of many arrays: nothing recurses over them, and segments stay bounded."""
+"""Tests programs of many ops and functions of many arrays: no recursion over them, and segments of bounded size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tracefuse.partition.segmentation import Segmentation, segment_fusion
 from tracefuse.passes.pipeline import FUSION_PASSES, run_passes
 from tracefuse.runtime.argument_leaves import classify
 from tracefuse.schedule.kernel_size import MOST_CODE, MOST_PARAMETERS
-from tracefuse.schedule.loop_facts import TOO_MUCH_CODE
+from tracefuse.schedule.loop_facts import LoopRefusal
 
 
 def increments(count: int) -> Callable[[Any], Any]:
@@ -106,7 +106,7 @@ def test_a_program_of_ten_thousand_dependent_ops_is_split_into_bounded_segments(
     assert sum(sizes) == 10_000
     assert max(sizes) == MOST_CODE
     assert len(sizes) <= 2 * 10_000 // MOST_CODE
-    assert {verdict.reason for verdict in found.partition.boundaries.values()} == {TOO_MUCH_CODE}
+    assert {verdict.code for verdict in found.partition.boundaries.values()} == {LoopRefusal.TOO_MUCH_CODE}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What is shown of segments, definitions and explanations, of fused functions and of definitions alike."""
+"""Tests the printed segments, definitions and explanations of fused functions and definitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every operation of nvFuser's frontend is there under its name, or has a reason not to be."""
+"""Tests that every operation of nvFuser's frontend exists under its name or is listed with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong calls of a definition and of a fused function: each is an error of tracefuse that names what is wrong."""
+"""Tests wrong calls of definitions and fused functions: each raises an error of tracefuse that names the parameter."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_wrong_value_is_refused_by_the_name_of_its_parameter_and_leaves_the_de
         for value in draw.sample(wrong_values(own), DRAWN):
             mark, before = builder.snapshot(), dict(builder.values)
             error = refusal(lambda: target.run(own, {**given, parameter.name: value}))  # noqa: B023
-            if error is None:  # the value has a meaning there
+            if error is None:  # the value is valid there
                 builder.take_back(mark)
                 continue
             refused += 1

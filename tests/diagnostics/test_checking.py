@@ -1,4 +1,4 @@
-"""Check mode: wrong kernels are found, and named with the op and the user's line; right ones pass."""
+"""Tests check mode: it names the op and the user's line of a wrong kernel, and correct kernels pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `debug` logs, and what `dump` writes."""
+"""Tests the lines that `debug` logs and the files that `dump` writes."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def expected(x: Any, steps: list[Step], run: int) -> list[Any]:
 
 
 @given(programs(), st.sampled_from(["auto", "on", "off"]))
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_chains_of_run_time_sizes(program: tuple[int, list[tuple[int, ...]], list[Step]], mode: str) -> None:
     rank, starts, steps = program
     fd = record(rank, steps)

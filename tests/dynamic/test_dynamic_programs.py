@@ -1,4 +1,4 @@
-"""Concretized fusions as a whole: on every backend, in segments that are kept or split anew, in loops."""
+"""Tests concretized fusions as a whole: on every backend, with kept and new segments, and in loops."""
 
 from __future__ import annotations
 

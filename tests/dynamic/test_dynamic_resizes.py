@@ -1,4 +1,4 @@
-"""Slices, pads, concatenations and rolls by sizes of the call: how they are keyed, and what becomes static."""
+"""Tests slices, pads, concatenations and rolls by sizes of the call: their keys, and which extents become static."""
 
 from __future__ import annotations
 

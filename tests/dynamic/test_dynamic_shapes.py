@@ -1,4 +1,4 @@
-"""One compile for every size: reshapes that are resolved for the sizes of a call, and what compiles when."""
+"""Tests reshapes that are resolved for the sizes of a call, and which calls compile."""
 
 from __future__ import annotations
 

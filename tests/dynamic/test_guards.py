@@ -1,4 +1,4 @@
-"""Sizes that stay symbolic, the facts about them that were used, and what a call says that breaks one."""
+"""Tests symbolic sizes, the guards on them, and the message of a guard failure."""
 
 from __future__ import annotations
 
@@ -121,12 +121,12 @@ def test_a_miss_says_which_guard_failed_and_what_changed(caplog: pytest.LogCaptu
         e = np.exp(x - x.max(-1, keepdims=True))
         return e / e.sum(-1, keepdims=True)
 
-    assert softmax.explain(ShapeDtype((64, 1024), np.float16)).missed == ""
+    assert softmax.explain(ShapeDtype((64, 1024), np.float16)).guard_failures == ""
     line = "x: extent of axis 1 was 1024 (divisible by 8), now 1023"
     found = softmax.explain(ShapeDtype((64, 1023), np.float16))
     assert changes(caplog) == [line]
     assert {record.levelno for record in caplog.records} == {logging.INFO}
-    assert found.missed == line
+    assert found.guard_failures == line
     assert str(found).endswith(f"compiled again because:\n  {line}")
     softmax.explain(ShapeDtype((32, 1023), np.float16))
     softmax.explain(ShapeDtype((128, 1024), np.float16))
@@ -144,7 +144,7 @@ def test_a_trace_that_is_made_anew_says_why(caplog: pytest.LogCaptureFixture) ->
         "n: was 2 (its value is used), now 3",
         "x: extent of axis 0 was 4 (at most 9), now 12",
     ]
-    assert f.explain(ones(4), 3).missed == changes(caplog)[0]
+    assert f.explain(ones(4), 3).guard_failures == changes(caplog)[0]
 
 
 def test_crossing_32_bits_by_size_alone_compiles_once_more() -> None:
@@ -158,10 +158,10 @@ def test_crossing_32_bits_by_size_alone_compiles_once_more() -> None:
         texts.append(segment.source)
         assert f.cache_info().compiles == compiles
     assert texts[0] == texts[3] != texts[1] == texts[2]
-    assert "2147" in f.explain(ShapeDtype((2**17, 2**15), np.float32)).missed
+    assert "2147" in f.explain(ShapeDtype((2**17, 2**15), np.float32)).guard_failures
 
 
-def test_a_guard_that_is_missed_8_times_warns_once_with_argument_and_line() -> None:
+def test_a_guard_that_fails_8_times_warns_once_with_argument_and_line() -> None:
     @fuse
     def f(x: Any, n: int) -> Any:
         return x * int(n)

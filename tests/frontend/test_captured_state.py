@@ -1,4 +1,4 @@
-"""State that a function captures, changed between calls: each later call gives NumPy's value for what is there then."""
+"""Tests captured state that changes between calls: each call uses the current values."""
 
 from __future__ import annotations
 
@@ -432,22 +432,22 @@ def test_explain_says_which_static_value_or_capture_made_a_new_trace() -> None:
         y = y + other
         return act(y) if mode == "plain" else y
 
-    def missed(*arguments: Any) -> str:
-        return f.explain(*arguments).missed
+    def failures(*arguments: Any) -> str:
+        return f.explain(*arguments).guard_failures
 
     line = f._function.__code__.co_firstlineno
     at = "(test_captured_state.py:{})".format
-    assert missed(V, "a") == ""
+    assert failures(V, "a") == ""
     layer.k = 2.0
-    assert missed(V, "a").startswith("layer.k was 1.0, now 2.0 (test_captured_state.py:")
+    assert failures(V, "a").startswith("layer.k was 1.0, now 2.0 (test_captured_state.py:")
     other = V + 1
-    assert missed(V, "a") == f"other and w were one array, now they are two {at(line + 2)}"
+    assert failures(V, "a") == f"other and w were one array, now they are two {at(line + 2)}"
     mode = "other"
-    assert missed(V, "a") == f"mode was 'plain', now 'other' {at(line + 4)}"
+    assert failures(V, "a") == f"mode was 'plain', now 'other' {at(line + 4)}"
     w = np.ones((2, 3))
-    assert missed(V, "a") == f"w was float64[-1], now float64[-1, -1] {at(line + 2)}"
-    assert missed(V, "b") == "kind was 'a', now 'b'"
-    assert missed(V.astype(np.float32), "b") == "x was float64[-1], now float32[-1]"
+    assert failures(V, "a") == f"w was float64[-1], now float64[-1, -1] {at(line + 2)}"
+    assert failures(V, "b") == "kind was 'a', now 'b'"
+    assert failures(V.astype(np.float32), "b") == "x was float64[-1], now float32[-1]"
     text = str(f.explain(V.astype(np.float32), "b"))
     assert text.endswith("compiled again because:\n  x was float64[-1], now float32[-1]")
 
@@ -457,10 +457,10 @@ def test_the_nearest_trace_is_the_one_that_differs_least() -> None:
     f = fuse(lambda x: x * first * second)
     f(V)
     first, second = 2.0, 2.0
-    assert " was 1.0, now 2.0" in f.explain(V).missed.partition("; ")[0]
-    assert f.explain(V).missed.count("now") == 2
+    assert " was 1.0, now 2.0" in f.explain(V).guard_failures.partition("; ")[0]
+    assert f.explain(V).guard_failures.count("now") == 2
     first, second = 3.0, 1.0
-    assert f.explain(V).missed.startswith("first was 1.0, now 3.0 (")
+    assert f.explain(V).guard_failures.startswith("first was 1.0, now 3.0 (")
 
 
 # -- changes in place -------------------------------------------------------------------------------------------------

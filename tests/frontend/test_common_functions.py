@@ -1,4 +1,4 @@
-"""Functions as users of NumPy and CuPy write them: values against NumPy in float64, at sizes that need one trace.
+"""Tests common NumPy and CuPy functions against NumPy in float64, at sizes that share one trace.
 
 Each row says into how many segments it goes, so that a segment that is not needed is seen.
 """

@@ -1,4 +1,4 @@
-"""Arrays that a fused function creates: written like any array, of symbolic sizes, known to Python where possible."""
+"""Tests arrays that a fused function creates: assignments, symbolic sizes, elements known while tracing."""
 
 from __future__ import annotations
 

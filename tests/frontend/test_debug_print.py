@@ -1,4 +1,4 @@
-"""`debug_print`: run-time values, printed when they are there, in the order of the source."""
+"""Tests `debug_print`: run-time values, in the order of the source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fast path gives what a call that is flattened in full gives; calls that it does not fit are flattened."""
+"""Tests that the fast path gives the results of a full call, and that calls it does not fit run in full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In-place changes of arguments of fused functions: what NumPy does to the caller's arrays, or a refusal."""
+"""Tests in-place changes of arguments: they equal NumPy's, or raise."""
 
 from __future__ import annotations
 

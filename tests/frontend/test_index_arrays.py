@@ -1,4 +1,4 @@
-"""Keys with integer arrays beside integers, slices, None and `...`: what NumPy selects, in one kernel."""
+"""Tests integer-array indexing mixed with integers, slices, None and `...` against NumPy; each is one kernel."""
 
 from __future__ import annotations
 

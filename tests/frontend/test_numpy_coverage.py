@@ -1,4 +1,4 @@
-"""Every NumPy function: one that records gives what NumPy gives, the others raise and say what to write."""
+"""Tests every NumPy function: it equals NumPy if it records, and otherwise raises with a replacement."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_another_size_gives_what_numpy_gives_and_is_mostly_the_same_trace() -> N
         try:
             with np.errstate(all="ignore"):
                 expected = function(*map(longer, names))
-        except (ValueError, IndexError, TypeError, AttributeError, np.linalg.LinAlgError):
+        except (ValueError, IndexError, TypeError, AttributeError, RuntimeError):
             continue  # the other parameters do not fit the longer arrays
         fused = fuse(function, target="reference")
         fused(*(numpy_samples.NAMES[n] for n in names))

@@ -1,4 +1,4 @@
-"""Products of vectors and matrices on traced arrays, against NumPy; integers, so that every order of sums is exact."""
+"""Tests products of vectors and matrices against NumPy, with integers, so that every order of summation is exact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NumPy's functions on traced arrays of random sizes and parameters, against NumPy."""
+"""Tests NumPy's functions on traced arrays of random sizes and parameters against NumPy."""
 
 from __future__ import annotations
 

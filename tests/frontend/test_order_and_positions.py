@@ -1,4 +1,4 @@
-"""Scans, sorting, taking and writing at positions that are data, triangles: as definitions, three ways."""
+"""Tests scans, sorts, gathers, scatters and triangles of definitions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from ways import check
 
 from tracefuse.definition.fusion_definition import FusionDefinition
-from tracefuse.dtypes import ALL, DType, bool_, float32, int64
+from tracefuse.dtypes import ALL, DType, bfloat16, bool_, float32, float64, int16, int64
 
 REAL = [d for d in ALL if d.kind != "complex"]
 
@@ -75,7 +75,7 @@ def test_topk_gives_the_largest_or_smallest_and_where_they_are() -> None:
     np.testing.assert_array_equal(small, np.sort(x, -1)[:, :3])
 
 
-@pytest.mark.parametrize("dtype", REAL, ids=str)
+@pytest.mark.parametrize("dtype", [bool_, int16, bfloat16, float32, float64], ids=str)  # each size of an element
 def test_slices_are_taken_at_positions_of_any_rank_and_negative_ones_count_from_the_end(
     backend: str, dtype: DType
 ) -> None:
@@ -91,15 +91,15 @@ def test_slices_are_taken_at_positions_of_any_rank_and_negative_ones_count_from_
     check(fd, [values(dtype, (6, 7)), np.array([3, -1, 0, -6, 5]), np.array([[1, -2], [0, 5]])], backend, bits=True)
 
 
-@pytest.mark.parametrize("diagonal", [-20, -2, 0, 1, 3, 20])
-def test_triangles_of_matrices_keep_one_side_of_a_diagonal(backend: str, diagonal: int) -> None:
+@pytest.mark.parametrize("shape", [(2, 5, 8), (1, 7, 4), (3, 1, 6), (2, 0, 3)], ids=str)
+def test_triangles_of_matrices_keep_one_side_of_a_diagonal(backend: str, shape: tuple[int, ...]) -> None:
     def define(fd: FusionDefinition, inputs: list[Any]) -> None:
-        fd.add_output(fd.ops.triu(inputs[0], diagonal))
-        fd.add_output(fd.ops.tril(inputs[0], diagonal))
-        fd.add_output(fd.ops.sum(fd.ops.triu(inputs[0], diagonal), [-1]))
+        for diagonal in (-20, -2, 0, 1, 3, 20):
+            fd.add_output(fd.ops.triu(inputs[0], diagonal))
+            fd.add_output(fd.ops.tril(inputs[0], diagonal))
+        fd.add_output(fd.ops.sum(fd.ops.triu(inputs[0], 1), [-1]))
 
-    for shape in ((2, 5, 8), (1, 7, 4), (3, 1, 6), (2, 0, 3)):
-        check(run(define, [(int64, 3)]), [values(int64, shape)], backend, bits=True)
+    check(run(define, [(int64, 3)]), [values(int64, shape)], backend, bits=True)
 
 
 def test_tensors_are_stacked_along_a_new_axis(backend: str) -> None:

@@ -1,4 +1,4 @@
-"""Positions outside their axis: the CPU refuses them before a result is seen, a GPU keeps them inside."""
+"""Tests indices out of range: the CPU raises before the result is visible, and a GPU clamps them."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_error_names_the_index_the_axis_and_the_line() -> None:
     assert "indices into this axis are -4 to 3" in text
 
 
-def test_the_meaning_in_numpy_raises_the_same_error() -> None:
+def test_the_reference_implementation_raises_the_same_error() -> None:
     with pytest.raises(OutOfRangeError, match="index 9 is out of bounds for axis 0 with 3 elements"):
         evaluate(defined(USES["row"][0]).fusion, [np.ones((3, 4), int), np.array([9])])
 

@@ -1,4 +1,4 @@
-"""What can be asked of fused functions and definitions alike: objects with fields that print, from arrays or sizes."""
+"""Tests the inspection methods that fused functions and definitions share, from arrays or sizes."""
 
 from __future__ import annotations
 

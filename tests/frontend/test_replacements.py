@@ -1,4 +1,4 @@
-"""What a traced array cannot take part in says what to write, from the user's own source line."""
+"""Tests the errors for unsupported uses of a traced array: each names a replacement and the user's line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import tracefuse
 from tracefuse import fuse
 
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
-TABLE = np.ones((12, 4))
 ALREADY = "a traced array is an array: use it as it is, x.copy() or x.astype(dtype); lists of arrays go to np.stack"
 
 
@@ -44,28 +43,15 @@ def convert_several(x: Any) -> Any:
         (convert_several, f"own.array() @\n  hint: {ALREADY}"),
         (lambda x: np.asfortranarray(x), f"np.asfortranarray() @\n  hint: {ALREADY}"),
         (lambda x: np.float32(x), "np.float32() @\n  hint: write x.astype(np.float32)"),
-        (lambda x: TABLE[x], "indexing a NumPy array by elements @\n  hint: write tracefuse.xp.take(TABLE, x, axis=0)"),
-        (
-            lambda x: TABLE[0, x],
-            "indexing a NumPy array by elements @\n  hint: write tracefuse.xp.take(TABLE, index, axis)",
-        ),
-        (
-            lambda x: np.take(TABLE, x, axis=0),
-            "np.take() @\n  hint: write tracefuse.xp.take(array, index, axis=axis), which looks at the index too",
-        ),
         (lambda x: math.sqrt(x.sum()), "math.sqrt() @\n  hint: write np.sqrt"),
         (lambda x: math.pow(x.sum(), 2), "math.pow() @\n  hint: write np.power"),
-        (lambda x: float(x.sum()), "float() @\n  hint: keep it an array; np.where chooses elements"),
-        (lambda x: TABLE.dot(x), "TABLE.dot() @\n  hint: write np.dot(TABLE, ...)"),
+        (lambda x: float(x), "float() @\n  hint: keep it an array; np.where chooses elements"),
         (
             lambda x: np.vectorize(abs)(x),
             "np.vectorize() @\n  hint: write the function on whole arrays, with np.where for its cases",
         ),
-        (
-            lambda x: np.random.normal(x),
-            "np.random.normal() @\n  hint: sample outside the fused function and pass the numbers in",
-        ),
-        (fill, "filling a NumPy array with elements @\n  hint: write np.where(condition, x, array) or np.concatenate"),
+        (fill, "filling a NumPy array with elements @\n  hint: begin with table = np.zeros_like(x, shape=table.shape), "
+            "of a traced array x, and assign to it",),
         (
             lambda x: np.ma.array(x),
             "np.ma.array() @\n  hint: keep the data and the mask as two arrays, and use np.where",
@@ -107,5 +93,5 @@ def test_functions_of_cupy_that_take_its_own_arrays_alone_name_numpys(function: 
 
 def test_an_error_of_cupy_over_its_own_arrays_stays_as_it_is() -> None:
     with pytest.raises(TypeError) as error:
-        fuse(lambda x: cupy.concatenate([TABLE, 1]), target="reference")(A)
+        fuse(lambda x: cupy.concatenate([1, 1]), target="reference")(A)
     assert str(error.value) == "Only cupy arrays can be concatenated"

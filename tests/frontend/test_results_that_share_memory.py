@@ -1,4 +1,4 @@
-"""What a NumPy function returns shares memory with its arguments exactly where NumPy's result does."""
+"""Tests that results share memory with arguments exactly where NumPy's do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What arrays a fused function takes, refuses and gives: each sentence of the contract has a test here.
+"""Tests the contract for array arguments and results, one test per sentence.
 
 Where arrays share memory, and what runs on a GPU, is tested in test_output_buffers.py, test_aliases.py and tests/gpu.
 """

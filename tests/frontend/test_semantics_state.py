@@ -1,4 +1,4 @@
-"""Scalars, static values, symbolic sizes, captured state, pytrees: each sentence of the contract has a test here.
+"""Tests the contract for scalars, static values, symbolic sizes, captured state and pytrees, one test per sentence.
 
 What changes in place is tested in test_in_place.py and test_aliases.py, random numbers in test_random_watch.py.
 """

@@ -1,4 +1,4 @@
-"""Well-known stencil and dynamic-programming functions run unchanged, and leave what NumPy leaves."""
+"""Tests well-known stencil and dynamic-programming functions, unchanged, against NumPy."""
 
 from __future__ import annotations
 
@@ -164,3 +164,20 @@ def test_recorded_operations_and_kernels_grow_with_the_number_of_steps() -> None
     (few, few_kernels), (many, many_kernels) = steps(25), steps(100)
     assert many <= 4 * few + 10
     assert many_kernels <= 4 * few_kernels + 4
+
+
+def test_interiors_of_two_arguments_change_together() -> None:
+    """Equal interiors have equal sizes: i0 - 2 == i1 - 2 is an equation of i0 and i1."""
+
+    def change_interiors(u: Any, v: Any) -> None:
+        inner_u, inner_v = u[1:-1], v[1:-1]
+        product = inner_u * inner_v
+        inner_u += product
+        inner_v += product - inner_v
+
+    fused = fuse(change_interiors)
+    for n in (8, 13):
+        changed, expected = ([np.arange(n) / 4, np.arange(n) - 3.0] for _ in range(2))
+        fused(*changed)
+        change_interiors(*expected)
+        np.testing.assert_array_equal(changed, expected)

@@ -1,4 +1,4 @@
-"""NumPy's functions, operators and methods on traced arrays, against NumPy itself through the evaluated fusion."""
+"""Tests NumPy's functions, operators and methods on traced arrays, through the evaluated fusion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`device=` of functions that make arrays, in a trace and outside of one."""
+"""Tests `device=` of functions that create arrays, inside and outside of a trace."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def test_a_function_without_arrays_makes_what_it_is_told() -> None:
             fuse(lambda: xp.arange(4, device="cuda:0") * 2)()
 
 
-@pytest.mark.parametrize(("spelled", "number"), [(None, None), ("cpu", None), ("cuda:3", 3), (2, 2)])
-def test_devices_are_spelled(spelled: Any, number: int | None) -> None:
-    assert arrays.device_number(spelled) == number
+@pytest.mark.parametrize(("name", "number"), [(None, None), ("cpu", None), ("cuda:3", 3), (2, 2)])
+def test_devices_have_names_and_numbers(name: Any, number: int | None) -> None:
+    assert arrays.device_number(name) == number
 
 
-@pytest.mark.parametrize("spelled", ["gpu", "cuda:x", True, 1.5])
-def test_unknown_devices_are_refused(spelled: Any) -> None:
+@pytest.mark.parametrize("name", ["gpu", "cuda:x", True, 1.5])
+def test_unknown_devices_raise(name: Any) -> None:
     with pytest.raises(DeviceError, match=r"unknown device .*\n  hint: write 'cpu', 'cuda' or 'cuda:0'"):
-        arrays.device_number(spelled)
+        arrays.device_number(name)

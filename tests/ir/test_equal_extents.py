@@ -1,4 +1,4 @@
-"""What stands for equal extents follows from a fusion's requirements, however the fusion was made."""
+"""Tests that the representative of equal extents follows from a fusion's requirements, however it was recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Symbolic integers: what they simplify to, checked against integers over whole ranges and against sympy."""
+"""Tests the simplification of symbolic integers against integers over whole ranges and against sympy."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def names_of(tree: Tree) -> set[str]:
     return {tree} if isinstance(tree, str) else set()
 
 
-MEANINGS: dict[str, tuple[Any, Any]] = {
+OPERATIONS: dict[str, tuple[Any, Any]] = {
     "+": (lambda a, b: a + b, lambda a, b: a + b),
     "-": (lambda a, b: a - b, lambda a, b: a - b),
     "*": (lambda a, b: a * b, lambda a, b: a * b),
@@ -80,7 +80,7 @@ def integer(tree: Tree, values: dict[str, int]) -> int:
     left, right = integer(tree[1], values), integer(tree[2], values)
     if tree[0] in ("//", "%") and right < 1:
         raise NotDefined
-    result: int = MEANINGS[tree[0]][1](left, right)
+    result: int = OPERATIONS[tree[0]][1](left, right)
     return result
 
 
@@ -91,7 +91,7 @@ def extent(tree: Tree) -> Extent:
     left, right = extent(tree[1]), extent(tree[2])
     if tree[0] in ("//", "%") and isinstance(right, int) and right < 1:
         right = 1 - right
-    result: Extent = MEANINGS[tree[0]][0](left, right)
+    result: Extent = OPERATIONS[tree[0]][0](left, right)
     return result
 
 

@@ -1,4 +1,4 @@
-"""An index for each use: the same value read at several places in one kernel, and what the kernels look like."""
+"""Tests values that one kernel reads at several places with an index for each use, and the text of such kernels."""
 
 from __future__ import annotations
 
@@ -174,10 +174,10 @@ def test_costly_work_is_done_again_within_a_limit_and_explain_says_so() -> None:
 
     x = np.linspace(-1, 1, 50, dtype=np.float32)
     again = fuse(cheap).explain(x)
-    assert again.computed_again == ({1: 3},)
+    assert again.recomputed == ({1: 3},)
     assert "recomputed rather than stored:\n  segment 0: T1 at 3 places" in str(again)
     stored = fuse(costly).explain(x)
-    assert stored.computed_again == ({}, {})
+    assert stored.recomputed == ({}, {})
     assert stored.boundaries[(0, 1)].reason == MATERIALIZED
     np.testing.assert_allclose(fuse(costly)(x), costly(x.astype(np.float64)), rtol=1e-5)
 
@@ -190,7 +190,7 @@ def test_what_is_done_again_never_goes_over_its_limit() -> None:
         return x
 
     x = np.linspace(-1, 1, 50, dtype=np.float32)
-    for found in fuse(deep).explain(x).computed_again:
+    for found in fuse(deep).explain(x).recomputed:
         assert sum(found.values()) - len(found) <= MOST_RECOMPUTED
     np.testing.assert_allclose(fuse(deep)(x), deep(x.astype(np.float64)), rtol=1e-5)
 

@@ -1,3 +1,5 @@
+"""Tests fusions of a part of a fusion's nodes: interfaces, values, and execution in order."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

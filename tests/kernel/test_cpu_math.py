@@ -1,4 +1,4 @@
-"""The CPU's maths functions against float64, in units in the last place."""
+"""Tests the CPU's math functions against float64, in units in the last place."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from cpu_kernels import primitives_kernel, run_pointwise
 
 from tracefuse import dtypes
-from tracefuse.kernel.primitives import apply as apply_meaning
+from tracefuse.kernel.primitives import apply as apply_reference
 
 Array = np.ndarray[Any, Any]
 
@@ -56,7 +56,7 @@ REFERENCE: dict[str, Callable[[Array], Array]] = {
     "erf": _each(math.erf),
     "erfc": _each(math.erfc),
     "erfinv": _each(_erfinv),
-    "erfcinv": lambda x: apply_meaning("erfcinv", [x], dtypes.float64),
+    "erfcinv": lambda x: apply_reference("erfcinv", [x], dtypes.float64),
     "lgamma": _each(_lgamma),
 }
 # The largest error allowed on float32, in ulp.

@@ -1,4 +1,4 @@
-"""What the CUDA layer says where there is no CuPy or no GPU."""
+"""Tests the errors of the CUDA layer without CuPy or a GPU."""
 
 from __future__ import annotations
 

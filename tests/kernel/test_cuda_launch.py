@@ -1,4 +1,4 @@
-"""How a launch packs its parameters and sizes its grid, seen by a driver that only writes down."""
+"""Tests how a launch packs its parameters and computes its grid, with a driver that records the calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The interpreter against NumPy, on handwritten GPU schedules; and what it refuses."""
+"""Tests the interpreter on handwritten GPU schedules against NumPy, and its errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tracefuse.kernel.primitives import REFERENCE, apply, convert
 RANDOM = np.random.default_rng(7)
 
 
-def test_every_primitive_has_a_meaning_and_nothing_else_has():
+def test_the_primitives_are_those_with_a_reference_implementation():
     assert set(REFERENCE) == set(ir.PRIMITIVES)
 
 
@@ -218,7 +218,7 @@ def test_lanes_leave_a_loop_one_by_one():
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# meanings
+# reference implementations
 
 INTEGERS = st.sampled_from(dtypes.INTEGERS)
 

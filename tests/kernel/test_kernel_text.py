@@ -1,4 +1,4 @@
-"""The readable text of kernels."""
+"""Tests the readable text of kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels of target "cpu", written by hand, through LLVM: statements, memory, reductions, vector code."""
+"""Tests handwritten CPU kernels through LLVM: statements, memory, reductions, vector code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled CPU kernels: arguments, lifetime, sharing of equal kernels."""
+"""Tests compiled CPU kernels: arguments, lifetime, sharing of equal kernels."""
 
 from __future__ import annotations
 

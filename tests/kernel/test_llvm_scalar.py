@@ -1,4 +1,4 @@
-"""Every primitive and every cast of the LLVM emitter against its meaning in NumPy, bit for bit where it is exact."""
+"""Every primitive and cast of the LLVM emitter against its NumPy reference, bit for bit where that is exact."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_a_bitcast_between_widths_is_refused() -> None:
         emit_llvm(primitives_kernel(("bitcast",), dtypes.float32, result=dtypes.int64))
 
 
-def test_a_primitive_without_meaning_on_a_type_is_refused_by_name() -> None:
+def test_a_primitive_that_a_type_does_not_have_raises_with_its_name() -> None:
     with pytest.raises(InternalError, match="exp is not defined for int32"):
         emit_llvm(primitives_kernel(("exp",), dtypes.int32))
 

@@ -1,4 +1,4 @@
-"""Stores past the caches: which they become, that they write what other stores do, and what is refused."""
+"""Tests non-temporal stores: which stores use them, their values, and invalid uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tiles that are transposed in local memory: every element size, part of a tile, both vector widths."""
+"""Tests tiles transposed in local memory: every element size, partial tiles, both vector widths."""
 
 from __future__ import annotations
 

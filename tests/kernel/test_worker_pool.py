@@ -1,4 +1,4 @@
-"""The worker pool: every iteration once, several callers, fork, exit, signals."""
+"""Tests the worker pool: every iteration runs once; concurrent callers, fork, exit, signals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Complex numbers from end to end: special values and branch cuts, promotion, parts, scalars, refusals."""
+"""Tests complex numbers end to end: special values, branch cuts, promotion, parts, scalars, errors."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_a_cast_to_reals_keeps_the_real_part_and_warns_once_a_trace() -> None:
 
 
 @pytest.mark.parametrize("name", ["less", "maximum", "floor", "remainder", "arctan2", "fabs"])
-def test_what_has_no_meaning_on_complex_numbers_says_what_has(name: str) -> None:
+def test_a_function_without_a_complex_version_raises_with_a_replacement(name: str) -> None:
     ufunc = getattr(np, name)
     with pytest.raises(tracefuse.DtypeError, match="does not take complex"):
         fuse(lambda x: ufunc(*[x] * ufunc.nin))(np.ones(3, np.complex64))

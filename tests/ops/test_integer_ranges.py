@@ -1,4 +1,4 @@
-"""Python integers beside integer arrays whose type does not hold them: exact comparisons, errors for anything else."""
+"""Tests Python integers that do not fit the type of an integer array: exact comparisons, and errors otherwise."""
 
 from __future__ import annotations
 

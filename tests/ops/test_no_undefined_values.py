@@ -1,4 +1,4 @@
-"""No input makes a kernel undefined: what C and LLVM leave open has one value here, on every target.
+"""Tests inputs whose result C or LLVM leaves undefined: each has one value on every target.
 
 The expected values are Python's integers and floats, not NumPy's, whose own answers differ between processors.
 """
@@ -57,7 +57,7 @@ def logical(a: int, b: int, bits: int) -> int:
     return (a & ((1 << bits) - 1)) >> b if 0 <= b < bits else 0
 
 
-MEANINGS: dict[str, Callable[[int, int, int], int]] = {
+EXPECTED: dict[str, Callable[[int, int, int], int]] = {
     "floor_divide": of_zero(lambda a, b: a // b),
     "remainder": of_zero(lambda a, b: a % b),
     "trunc_divide": of_zero(truncated),
@@ -72,7 +72,7 @@ MEANINGS: dict[str, Callable[[int, int, int], int]] = {
     "neg": lambda a, b, bits: -a,
     "abs": lambda a, b, bits: abs(a),
 }
-"""What each row gives for whole numbers a and b of so many bits, before it is cut to them."""
+"""The result of each op for integers a and b of a number of bits, before it wraps to them."""
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
@@ -84,12 +84,12 @@ def test_arithmetic_of_integers_has_a_value_for_every_pair(backend: str, dtype: 
     a, b = (np.array(side, dtype.numpy) for side in zip(*((x, y) for x in values for y in values), strict=True))
     with FusionDefinition() as fd:
         x, y = (fd.define_tensor([-1], True, dtype) for _ in range(2))
-        for name in MEANINGS:
+        for name in EXPECTED:
             operands = (x,) if name in ("neg", "abs") else (x, y)
             fd.add_output(getattr(fd.ops, name)(*operands))
-    for name, result in zip(MEANINGS, run(backend, fd, a, b), strict=True):
-        meaning = MEANINGS[name]
-        expected = [wrapped(meaning(p, q, bits), dtype) for p, q in zip(a.tolist(), b.tolist(), strict=True)]
+    for name, result in zip(EXPECTED, run(backend, fd, a, b), strict=True):
+        reference = EXPECTED[name]
+        expected = [wrapped(reference(p, q, bits), dtype) for p, q in zip(a.tolist(), b.tolist(), strict=True)]
         assert result.tolist() == expected, f"{name} of {dtype}"
 
 

@@ -1,3 +1,5 @@
+"""Tests merge predicates and the segments that they allow."""
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""The lists of passes, and what the runner does with each of them."""
+"""Tests the lists of passes and their runner."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Tests the passes that rewrite fusions: values and numbers stay."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Sums of exponentials below a row's largest, in one pass over rows that are too long to be held."""
+"""Tests sums of exponentials relative to the maximum of a row, in one pass over long rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels of complex numbers: every GPU template against the NumPy meaning, and the texts compiled by NVRTC."""
+"""Kernels of complex numbers: every GPU template against the reference implementation; NVRTC compiles the texts."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_every_program_is_of_a_primitive() -> None:
     assert set(FUNCTIONS) <= set(ir.PRIMITIVES) | set(ir.COMPLEX_PRIMITIVES)
 
 
-def test_a_primitive_without_a_meaning_on_complex_numbers_is_named() -> None:
+def test_a_primitive_without_a_complex_version_raises_with_its_name() -> None:
     z = ir.Variable("z", complex64)
     body = (ir.Let(ir.Variable("w", complex64), ir.call("floor", z)),)
     with pytest.raises(InternalError, match="floor is not defined on complex64"):

@@ -1,4 +1,4 @@
-"""Tidying: the same results from less text, under short names that stay apart."""
+"""Tests the kernel passes that tidy: equal results, less text, and short unique names."""
 
 from __future__ import annotations
 

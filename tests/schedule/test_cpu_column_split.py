@@ -1,4 +1,4 @@
-"""Sums of columns in chunks of rows: values, places and bits, at small sizes too."""
+"""Tests column sums in chunks of rows: values, order of summation, and small sizes."""
 
 from __future__ import annotations
 

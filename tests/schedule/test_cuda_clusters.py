@@ -1,4 +1,4 @@
-"""Rows that clusters of blocks hold: values, which sizes go this way, and machine code."""
+"""Tests the cluster template: values, the sizes that select it, and machine code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The GPU templates: interpreted against the reference implementation, and compiled by NVRTC for two architectures."""
+"""Tests the GPU templates: interpreted against the reference implementation, and compiled by NVRTC."""
 
 from __future__ import annotations
 
@@ -95,6 +95,11 @@ TRANSPOSED: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "both orders": (lambda x, y: (x.T + y, x * 2), (numbers(48, 48), numbers(48, 48))),
     "two inputs": (lambda x, y: x.T * y.T, (numbers(48, 24), numbers(48, 24))),
     "channels last to channels first": (lambda x: np.transpose(x, (0, 3, 1, 2)) + 1, (numbers(3, 5, 8, 48),)),
+    "short inner axes": (lambda x: np.transpose(x, (3, 2, 1, 0)) + 1, (numbers(3, 4, 5, 48),)),
+    "a short inner axis of halves": (
+        lambda x, y: x.transpose(2, 0, 1) + y,
+        [numbers(*s, dtype=BF16) for s in ((20, 4, 72), (72, 20, 4))],
+    ),
     "axes reversed": (lambda x: np.transpose(x, (2, 1, 0)) * 2, (numbers(30, 5, 48),)),
 }
 
@@ -113,7 +118,7 @@ REDUCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
         "row",
     ),
     "row of two axes": (normalized(0, 2), (numbers(3, 4, 16),), "row"),
-    "cross entropy": (cross_entropy, (numbers(5, 17), np.array([3, -1, 0, 16, 5])), "row"),
+    "cross entropy": (cross_entropy, (numbers(5, 17), np.array([3, -1, 0, 16, 5])), "row tile"),
     "row of strided memory": (softmax(1), (numbers(20, 64)[:, :32],), "row"),
     "row backwards": (softmax(1), (numbers(20, 64)[:, ::-1],), "row"),
     "broadcast along the row": (
@@ -125,6 +130,21 @@ REDUCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "empty row": (lambda x: x.sum(1), (numbers(3, 0),), "column"),
     "empty rows": (softmax(1), (numbers(0, 3),), "row"),
     "full": (lambda x: (x.sum(), x / np.abs(x).max()), (numbers(5, 7),), "row"),
+    "short rows": (
+        lambda x, y: (softmax(1)(x * y), x.sum(1), (x - y).max(1)),
+        (numbers(300, 7), numbers(300, 7, seed=1)),
+        "row tile",
+    ),
+    "short rows of halves": (softmax(1), (numbers(129, 31, dtype=F16),), "row tile"),
+    "short rows of doubles": (softmax(1), (numbers(128, 5, dtype=np.float64),), "row tile"),
+    "short rows, and what they share": (
+        lambda x, w, b: (x * w).sum(2, keepdims=True) * x + b,
+        (numbers(3, 100, 9), numbers(9), numbers(3, 100, 1)),
+        "row tile",
+    ),
+    "sums of pairs": (lambda x: x.sum(1), (numbers(1000, 2),), "row"),
+    "sums of short rows": (lambda x: x.sum(1), (numbers(200, 13),), "row tile"),
+    "short rows of strided memory": (softmax(1), (numbers(40, 14)[:, :7],), "row tile"),
     "few long rows": (softmax(1), (numbers(2, 20000),), "split"),
     "a long full reduction": (lambda x: (x.sum(), x - x.mean()), (numbers(301, 100),), "split"),
     "long rows of two axes": (normalized(0, 2), (numbers(5, 4, 5000),), "split"),
@@ -321,10 +341,11 @@ def test_another_length_of_row_is_another_plan_only_where_the_schedule_changes()
     assert not any(row.guards_hold(i1=length) for length in (2048, 4096, 3001))
 
 
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
-def test_all_kernels_compile(architecture: str) -> None:
-    cases = [case(f, *a) for f, a in (POINTWISE | TRANSPOSED).values()]
-    cases += [case(f, *a) for f, a, _ in REDUCTIONS.values()]
+@pytest.mark.parametrize(("architecture", "step"), [("sm_80", 4), ("sm_90", 1)])
+def test_all_kernels_compile(architecture: str, step: int) -> None:
+    # The device functions of both architectures compile in test_cuda_emit; the templates' texts are the same for both.
+    cases = [case(f, *a) for f, a in [*(POINTWISE | TRANSPOSED).values()][::step]]
+    cases += [case(f, *a) for f, a, _ in [*REDUCTIONS.values()][::step]]
     kernels = [kernel for one in cases for kernel in one.kernels]
     assert len(kernels) > len(cases)
     assert all(compile_many(kernels, architecture=architecture))

@@ -68,6 +68,8 @@ BODIES: dict[str, Any] = {f.__name__: f for f in (softmax, columns, halves, gath
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", BODIES)
 def test_functions_read_views_where_they_are(backend: str, name: str, layout: str) -> None:
+    if backend == ("interpreter", "interpreter-cuda")[(list(BODIES).index(name) + list(LAYOUTS).index(layout)) % 2]:
+        pytest.skip("interpreted kernels take long: the other interpreter reads this layout in this function")
     random = np.random.default_rng(8)
     arguments = [random.uniform(-4, 4, (6, 9)).astype(np.float32).round(2), random.integers(-20, 20, (6, 9))]
     check(whole_functions()[name], laid_out([a.astype(np.float32) for a in arguments], layout), backend)

@@ -1,4 +1,4 @@
-"""Reductions over the rows and over the columns of the same arrays: one segment, and values that are right."""
+"""Tests reductions over the rows and over the columns of the same arrays: one segment, and correct values."""
 
 from __future__ import annotations
 

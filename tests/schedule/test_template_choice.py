@@ -1,4 +1,4 @@
-"""Templates are values in one ordered tuple a target: the first that accepts is taken, and each no has a reason."""
+"""Tests template selection: the first template in the tuple that accepts is selected, and each refusal has a code."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from tracefuse.runtime.targets.cuda.cuda_target import cuda_text_target
 from tracefuse.runtime.targets.target import Target
 from tracefuse.schedule.cpu.cpu_frame import CpuProblem
 from tracefuse.schedule.cpu.cpu_pointwise import POINTWISE
+from tracefuse.schedule.refusal_codes import ScheduleRefusal
 from tracefuse.schedule.template import Template
 
 
@@ -108,7 +109,7 @@ def check_refusals(
     (refused,) = explanation.refused
     assert explanation.templates == (template,)
     assert template not in refused
-    assert all(not verdict and verdict.reason for verdict in refused.values())
+    assert all(not verdict and isinstance(verdict.code, ScheduleRefusal) for verdict in refused.values())
     for name, reason in reasons.items():
         assert str(refused[name]).startswith(reason), (name, refused[name])
 

@@ -125,7 +125,7 @@ def extents_of(value: int) -> tuple[int | None, ...]:
     return axes[value % 4 : value % 4 + value % 3]
 
 
-def meaning(graph: Graph, step: int, operands: Sequence[object]) -> list[int]:
+def reference_results(graph: Graph, step: int, operands: Sequence[object]) -> list[int]:
     """What a step computes in the tests: a hash of its position, its operands and the place of each output."""
     return [hash((step, place, *operands)) for place in range(len(graph.steps[step].outputs))]
 
@@ -134,7 +134,7 @@ def run_directly(graph: Graph, inputs: Mapping[int, object]) -> dict[int, object
     """Run a graph step by step; returns every value."""
     values: dict[int, object] = {**inputs, **EXTENTS}
     for position, step in enumerate(graph.steps):
-        made = meaning(graph, position, [values[value] for value in step.inputs])
+        made = reference_results(graph, position, [values[value] for value in step.inputs])
         values.update(zip(step.outputs, made, strict=True))
     return values
 
@@ -163,7 +163,7 @@ class HashDevice:
         for position in segment.steps:
             original = self.graph.steps[position]
             operands = [self.operand(segment, local, value) for value in original.inputs]
-            for value, made in zip(original.outputs, meaning(self.graph, position, operands), strict=True):
+            for value, made in zip(original.outputs, reference_results(self.graph, position, operands), strict=True):
                 local[segment.inverse[value]] = made
         results = [local[value] for value in segment.outputs]
         if not self.allocates:

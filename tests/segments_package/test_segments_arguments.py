@@ -1,4 +1,4 @@
-"""The live values of one run."""
+"""Tests the live values of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running programs over devices that only count and hash."""
+"""Tests the runner over devices that count and hash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs, their errors, and groups under merging."""
+"""Tests graphs, their errors, and groups under merging."""
 
 from __future__ import annotations
 

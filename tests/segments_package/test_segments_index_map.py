@@ -1,4 +1,4 @@
-"""Segments and the maps between their own numbers and the original's."""
+"""Tests the maps between the numbers of a segment and the original's."""
 
 from __future__ import annotations
 

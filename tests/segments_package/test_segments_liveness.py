@@ -1,4 +1,4 @@
-"""Where releases go, checked against a simulation that shares no code with the pass."""
+"""Tests the placement of releases against an independent simulation."""
 
 from __future__ import annotations
 

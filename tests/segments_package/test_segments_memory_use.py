@@ -1,4 +1,4 @@
-"""What a program takes, against a device that counts what it gives out and gets back."""
+"""Tests the memory use of programs against a device that counts allocations."""
 
 from __future__ import annotations
 

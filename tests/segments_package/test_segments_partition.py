@@ -1,4 +1,4 @@
-"""Partitions of random and of hand-made graphs."""
+"""Tests partitions of random and handwritten graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Host programs as data: their text and their errors."""
+"""Tests host programs as data: their text and their errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts, predicates and the log of refusals."""
+"""Tests verdicts, predicates and the log of refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops, slices, streams, host operations and exchanges: their text, their rules, what they do over NumPy arrays."""
+"""Tests loops, slices, streams, host operations and exchanges: text, rules, and results on NumPy arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules whose `merge` takes pair by pair what their full check refuses: groups are split again, or strict raises."""
+"""Tests rules that accept merges pairwise and refuse the union: the groups split again, or strict mode raises."""
 
 from __future__ import annotations
 

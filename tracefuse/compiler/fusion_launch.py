@@ -2,8 +2,6 @@
 
 In a loop, sizes that depend on the index differ between iterations. Each iteration runs the plan for its own sizes,
 never the plan of the first iteration.
-
-Must not know: programs, loops.
 """
 
 from __future__ import annotations

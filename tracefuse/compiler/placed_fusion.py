@@ -2,8 +2,6 @@
 
 The arguments determine the device. Arrays of other libraries enter as NumPy or CuPy arrays that share their memory, and
 results leave as arrays of the caller's library.
-
-Must not know: how a fusion was recorded.
 """
 
 from __future__ import annotations

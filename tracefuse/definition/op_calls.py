@@ -18,17 +18,20 @@ from tracefuse import source
 from tracefuse.caches import memoized
 from tracefuse.definition.handles import Tensor
 from tracefuse.definition.host_scalars import compare_extents, compute_extent
-from tracefuse.definition.parameters import AXES_OR_TYPE, INTEGER_OPERAND, LARGEST
+from tracefuse.definition.parameters import AXES_OR_TYPE, FLAG, INTEGER_OPERAND, LARGEST, SIZE, TENSOR, Kind, Refused
 from tracefuse.definition.recording import Recording
 from tracefuse.definition.signatures import CallSignature, make_operation
 from tracefuse.dtypes import DataType, DType, dtype_of, promote_nvfuser
 from tracefuse.errors import DtypeError, ShapeError, UnsupportedError, shown
 from tracefuse.ir.axes import normalize_axes, normalize_axis
-from tracefuse.ir.extents import Extent
-from tracefuse.ir.fusion import Op, Operand, Shape
+from tracefuse.ir.control_flow import ControlFlow
+from tracefuse.ir.extents import Expression, Extent
+from tracefuse.ir.fusion import Op, Operand, Shape, SubFusion
+from tracefuse.ir.library_kinds import ARRAYS, WholeArrayOp
 from tracefuse.ir.op_kinds import check_domain
 from tracefuse.ir.printing import data_operands, moved_types, predicted_types
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
+from tracefuse.ops.loop_ops import CONTROL_FLOW
 
 # nvFuser's name -> the name of the op definition.
 ALIASES = {
@@ -50,12 +53,15 @@ class RegisteredOperations:
         self.recording = recording
 
     def __dir__(self) -> list[str]:
-        return sorted({*dir(type(self)), *REGISTRY, *ALIASES})  # operations only, no instance attributes
+        recorded = (name for name, op in REGISTRY.items() if not op.effect)
+        return sorted({*dir(type(self)), *recorded, *ALIASES})  # operations only, no instance attributes
 
     @source.hides_own_frames
     def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name in CONTROL_FLOW:
+            return functools.partial(self._control_flow, CONTROL_FLOW[name])
         op = REGISTRY.get(ALIASES.get(name, name))
-        if op is None or name.startswith("_"):
+        if op is None or op.effect or name.startswith("_"):
             close = difflib.get_close_matches(name, dir(self), n=3)
             raise UnknownOperation(
                 f"fd.ops has no operation {name!r}",
@@ -66,11 +72,38 @@ class RegisteredOperations:
                 function: Callable[..., Any] = self._pointwise
             case Reduction():
                 function = self._reduction
+            case WholeArrayOp():
+                function = self._whole
             case Movement() | Library():
                 function = self._movement
             case _:
                 raise UnknownOperation(f"fd.ops cannot record {name}: its kind is {op.kind}")
         return make_operation(_make_signature(name), self.recording, functools.partial(function, op), op.doc)
+
+    @source.hides_own_frames
+    def _control_flow(self, op: ControlFlow, *operands: Any, dtypes: Sequence[Any], **attributes: Any) -> Any:
+        """Records a control-flow op as definitions print it.
+
+        A sub-fusion is a function that records it, and the positions of the operands that it reads. dtypes: of the
+        results.
+        """
+        for name in op.parts:
+            function, positions = attributes[name]
+            attributes[name] = SubFusion(self.recording.record_part(function), tuple(positions))
+        attributes["shapes"] = tuple(tuple(map(self._extent_of, shape)) for shape in attributes["shapes"])
+        types = [dtype_of(dtype) for dtype in dtypes]
+        numbers = [self.recording.operand_of(operand) for operand in operands]
+        results = self.recording.record_node(op, numbers, attributes, types[0], types)
+        return results if len(results) > 1 else results[0]
+
+    def _extent_of(self, entry: Any) -> Extent:
+        """Returns an entry of a printed shape as an extent."""
+        if isinstance(entry, int | Expression):
+            return entry
+        extent = self.recording.extent_of(self.recording.operand_of(entry))
+        if extent is None:
+            raise ShapeError(f"{shown(entry)} is no size", hint="give an integer or a scalar that holds one")
+        return extent
 
     def _pointwise(
         self, op: Pointwise, *arguments: Any, dtype: Any = None, compute: Any = None, **attributes: Any
@@ -138,6 +171,13 @@ class RegisteredOperations:
         operands = [self.recording.operand_of(o) for o in handles]
         return self._record_moved(op, operands, full, dtype, compute)
 
+    def _whole(self, op: WholeArrayOp, *arguments: Any, **attributes: Any) -> Any:
+        """Records a library op on whole arrays: operands, then attributes by name. Returns a handle for each result."""
+        operands = [self.recording.operand_of(o) for o in arguments]
+        types = op.dtypes(list(map(self.recording.operand_dtype, operands)), {**dict(op.attributes), **attributes})
+        handles = self.recording.record_node(op, operands, attributes, types[0], types)
+        return handles[0] if len(handles) == 1 else handles
+
     def _record_moved(
         self, op: Op, operands: Sequence[Operand], attributes: Mapping[str, Any], dtype: Any = None, compute: Any = None
     ) -> Any:
@@ -199,12 +239,46 @@ def _make_signature(name: str) -> CallSignature:
         return CallSignature(name, Signature([*operands, *types, *attributes]))
     operands = [Parameter(n, by_either) for n in _operand_names(op)]
     attributes = [_attribute(n, v, by_either) for n, v in op.attributes]
+    if isinstance(op, WholeArrayOp):
+        return _make_whole_signature(op)
     positions = {"index": INTEGER_OPERAND} if isinstance(op, Movement) else {}
     return CallSignature(name, Signature([*operands, *attributes, *types]), positions)
 
 
 def _attribute(name: str, default: Any, how: Any) -> Parameter:
     return Parameter(name, how, default=default)
+
+
+def _kind_like(default: Any) -> Kind:
+    """Returns the kind of an attribute of an op on whole arrays: the values that can stand for its default."""
+
+    def read(recording: Any, value: Any) -> Any:
+        if isinstance(default, bool):
+            return FLAG.read(recording, value)
+        if value is None or (isinstance(value, str) and (default is None or isinstance(default, str))):
+            return value
+        if isinstance(default, str):
+            raise Refused(value)
+        if isinstance(value, (list, tuple)):
+            return tuple(read(recording, one) for one in value)
+        if isinstance(value, DataType):
+            return dtype_of(value)
+        return value if isinstance(value, (bool, float, complex)) else SIZE.read(recording, value)
+
+    return Kind("what NumPy's function takes there", read)
+
+
+def _make_whole_signature(op: WholeArrayOp) -> CallSignature:
+    """The signature of an op on whole arrays: its operands by position, its attributes by keyword."""
+    named = [*op.attributes, *([(ARRAYS, None)] if op.optional else [])]
+    attributes = [_attribute(name, default, Parameter.KEYWORD_ONLY) for name, default in named]
+    kinds = {name: _kind_like(default) for name, default in named}
+    if op.arity is None:
+        operands = [Parameter("operands", Parameter.VAR_POSITIONAL)]
+    else:
+        operands = [Parameter(name, Parameter.POSITIONAL_ONLY) for name in op.parameters]
+    kinds.update((operand.name, TENSOR) for operand in operands)
+    return CallSignature(op.name, Signature([*operands, *attributes]), kinds)
 
 
 def _operand_names(op: Op) -> list[str]:

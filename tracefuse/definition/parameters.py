@@ -262,6 +262,12 @@ def _array(recording: Any, value: Any) -> Any:
     return value
 
 
+def _sort_kind(recording: Any, value: Any) -> str | None:
+    if value is not None and not (isinstance(value, str) and value == "stable"):
+        raise Refused(value)
+    return value
+
+
 def _one_of(*choices: int) -> Callable[[Any, Any], Any]:
     def read_choice(recording: Any, value: Any) -> int:
         number = _integer(recording, value)
@@ -356,6 +362,7 @@ _KIND_IN_CALL: dict[tuple[str, str], Kind] = {
     ("extent_max", "a"): SIZE,
     ("extent_max", "b"): SIZE,
     ("cast", "arg"): OPERAND,
+    ("argsort", "kind"): Kind("'stable' or None", _sort_kind),
     ("at", "index"): Kind("a position as an integer", _integer),
     ("select", "index"): INTEGER_OPERAND,
     ("pad", "value"): Kind("a number, or a scalar made of constants", _scalar),

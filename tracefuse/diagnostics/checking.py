@@ -4,7 +4,7 @@ A checked segment copies its inputs, runs, synchronizes, and compares every elem
 differs, check mode compiles and runs growing prefixes of the segment to find the first op that differs. It also checks
 that the segment changes no input that it only reads.
 
-Must not know: frontends, how a plan is chosen.
+Must not know: frontends.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 
 from tracefuse.diagnostics.error_bounds import bounded_outputs
 from tracefuse.errors import DeviceError, InternalError
+from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.error_models import Bounded
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.reference import evaluate
@@ -179,6 +180,13 @@ class CheckedSegment:
 
 
 def checked(segment: CompiledSegment, position: int, target: Target, run_alone: RunAlone) -> CompiledSegment:
-    """The segment with every run checked."""
+    """The segment with every run checked.
+
+    An effect is not: the reference implementation would be a second one. Nor is control flow: each segment of its
+    sub-fusions is checked, at every step.
+    """
+    op = None if segment.part.library is None else segment.part.library.op
+    if isinstance(op, ControlFlow) or (op is not None and op.effect):
+        return segment
     check = CheckedSegment(segment, position, target, run_alone)
     return replace(segment, run=check, inputs=check.inputs, code=None)

@@ -2,8 +2,6 @@
 
 The folder has a number and the name of the function: `tracefuse_dump/0003_softmax`. Every dump contains `repro.py`,
 which is written before anything is compiled, so that it survives a failure of the compiler.
-
-Must not know: when something is compiled.
 """
 
 from __future__ import annotations

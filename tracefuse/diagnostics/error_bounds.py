@@ -8,7 +8,7 @@ The bound of a complex number is on the magnitude of its error.
 The error of an op's own arithmetic is a field of its definition, see ir/error_models.py. This module propagates bounds
 from value to value.
 
-Must not know: any single op, kernels, segments.
+Must not know: single ops, kernels, segments.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def _node_bound(
     for position, operand in enumerate(node.operands):
         value = np.asarray(operand.value) if isinstance(operand, Literal) else values[operand]
         error = np.zeros(value.shape) if isinstance(operand, Literal) else errors[operand]
-        holds_places = isinstance(node.op, Library) and position in node.op.indices
-        operands.append((value, error) if holds_places else _converted(value, error, node))
+        keeps_type = isinstance(node.op, Library) and node.op.keeps_type(position)
+        operands.append((value, error) if keeps_type else _converted(value, error, node))
     attributes = {name: _concrete(value, extents) for name, value in node.attributes.items()}
     unit = UNIT.get(node.compute.compute.name, 0.0)
     match node.op:

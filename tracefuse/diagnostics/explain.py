@@ -8,13 +8,16 @@ Must not know: frontends.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import segments
+from tracefuse import config
+from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.partition import segment_table
-from tracefuse.partition.segmentation import Part, Segmentation
+from tracefuse.partition.segmentation import Part, Segmentation, segment_fusion
+from tracefuse.passes.pipeline import FUSION_PASSES, run_passes
 from tracefuse.runtime.loop_plans import slice_plans
 from tracefuse.runtime.peak_memory import memory_of, tensor_bytes
 from tracefuse.runtime.plan import Plan
@@ -58,12 +61,30 @@ class Outline:
         return segment_table.html_of(self)
 
 
+def _sub_fusion_lines(part: Part) -> Iterator[str]:
+    """Yields the outlines of the sub-fusions that a part runs, and of those inside of them."""
+    waiting = [part]
+    while waiting:
+        node = waiting.pop().library
+        if node is None or not isinstance(node.op, ControlFlow):
+            continue
+        yield from ("", f"{node.op.name} ({node.where}): {node.op.on_host}")
+        for name, sub_fusion in node.op.sub_fusions(node.attributes):
+            options = config.resolve()
+            inner = segment_fusion(run_passes(FUSION_PASSES, sub_fusion.fusion, options), options=options)
+            yield f"  {name}:"
+            yield from (f"    {line}" for line in str(Outline(inner)).splitlines())
+            waiting += reversed(inner.segments)
+
+
 @dataclass(frozen=True, eq=False)
 class Explanation:
     """How one call is compiled. str() is a report; the fields are for programs.
 
     sizes: extent values by id. captured: captured arrays, as Python expressions. traced: the guards of the trace.
-    retraced: the guard failure that caused a new trace, or "".
+    retraced: the guard failure that caused a new trace, or "". prologue: the steps that depend on captured arrays
+    alone, and the bytes that decide whether they run. compared: the arrays that bypassed recording, with the bytes that
+    each call compares.
     """
 
     plan: Plan
@@ -71,6 +92,8 @@ class Explanation:
     captured: tuple[str, ...] = ()
     traced: tuple[str, ...] = ()
     retraced: str = ""
+    prologue: tuple[str, ...] = ()
+    compared: tuple[str, ...] = ()
 
     @property
     def segmentation(self) -> Segmentation:
@@ -98,7 +121,7 @@ class Explanation:
         return tuple(map(str, self.plan.guards))
 
     @property
-    def missed(self) -> str:
+    def guard_failures(self) -> str:
         """The guard failure, and what changed, if the call caused a new trace or plan; "" at the first call."""
         return self.plan.cause or self.retraced
 
@@ -138,14 +161,14 @@ class Explanation:
         return slice_plans(self.plan, self.sizes)
 
     @cached_property
-    def computed_again(self) -> tuple[Mapping[int, int], ...]:
+    def recomputed(self) -> tuple[Mapping[int, int], ...]:
         """For each segment, the results of expensive ops that it recomputes, and at how many places."""
         return tuple(_count_recomputations(segment.part) for segment in self.plan.segments)
 
     def _recomputation_text(self) -> tuple[str, ...]:
         return tuple(
             f"segment {position}: T{value} at {count} places"
-            for position, counts in enumerate(self.computed_again)
+            for position, counts in enumerate(self.recomputed)
             for value, count in counts.items()
         )
 
@@ -176,14 +199,17 @@ class Explanation:
             f"{total} moved; one kernel for each op would move {segment_table.bytes_text(self.bytes_unfused)}",
             self._memory_text(),
         ]
+        lines += [line for part in self.segmentation.segments for line in _sub_fusion_lines(part)]
         if self.boundaries:
             lines += ["", "why the segments are separate:", segment_table.reasons_text(self.boundaries)]
         for title, entries in (
             ("recomputed rather than stored:", self._recomputation_text()),
             ("captured (read at every call):", self.captured),
+            ("prologue (run again when captured contents differ):", self.prologue),
+            ("arrays that bypassed recording (compared at every call):", self.compared),
             ("guards of the trace (it is reused while these hold):", self.traced),
             ("guards (the plan is reused while these hold):", self.guards),
-            ("compiled again because:", (self.missed,) if self.missed else ()),
+            ("compiled again because:", (self.guard_failures,) if self.guard_failures else ()),
         ):
             if entries:
                 lines += ["", title, *(f"  {entry}" for entry in entries)]

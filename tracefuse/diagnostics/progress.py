@@ -1,7 +1,4 @@
-"""Log messages of compilations: new traces, new plans with the reason for each, their segments and kernels.
-
-Must not know: when something is compiled.
-"""
+"""Log messages of compilations: new traces, new plans with the reason for each, their segments and kernels."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from tracefuse.runtime.plan import Plan
 
 def say_trace(options: Options, name: str, leaves: Sequence[Leaf], seconds: float) -> None:
     """Logs a trace at level 1. seconds: the time it took."""
-    arrays = (leaf for leaf in leaves if leaf.kind == "array")
+    arrays = (leaf for leaf in leaves if leaf.is_array)
     shown = (f"{leaf.dtype}[{', '.join(map(str, leaf.value.shape))}]" for leaf in arrays)
     say(options, 1, lambda: f"{name}: traced for {', '.join(shown) or 'no arrays'} in {1e3 * seconds:.1f} ms")
 

@@ -1,6 +1,6 @@
 """Reproduction scripts: a definition, inputs with the same shapes and types, and a call under the same options.
 
-Must not know: definitions, plans.
+Must not know: frontends, plans.
 """
 
 from __future__ import annotations

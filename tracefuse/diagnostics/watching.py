@@ -1,7 +1,4 @@
-"""Wraps the segments of a plan: with timing under `debug`, with comparisons under `check`.
-
-Must not know: how plans are chosen.
-"""
+"""Wraps the segments of a plan: with timing under `debug`, with comparisons under `check`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The result of concretizing a fusion: the key of each resize, and the merges and splits of each reshape.
-
-Knows: fusions and their printing. Must not know: how fusions are concretized or compiled.
-"""
+"""The result of concretizing a fusion: the key of each resize, and the merges and splits of each reshape."""
 
 from __future__ import annotations
 

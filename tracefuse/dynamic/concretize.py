@@ -5,8 +5,7 @@ merges and splits axes, whether a resized axis has one element and therefore bro
 nothing and are removed. An exactly keyed axis becomes static, in the operand too; all other extents stay symbolic.
 Every fact that is used becomes a guard: sizes that satisfy the guards have the same concretization.
 
-Knows: fusions, the resizes and regroupings of op definitions, guards. Must not know: single ops, segments, kernels,
-caches.
+Must not know: single ops, segments, kernels.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ from tracefuse.ir.fusion import Fusion, Node, Operand, Shape, is_input_extent, v
 from tracefuse.ir.op_kinds import Movement
 from tracefuse.ir.row_major import axis_groups
 from tracefuse.ir.subfusion import map_extents
-from tracefuse.ops.movement import broadcast, squeeze
-from tracefuse.ops.pointwise import set as copy
+from tracefuse.ops.roles import BROADCAST, COPY, SQUEEZE
 from tracefuse.passes.rewriter import Rewriter
 
 
@@ -152,7 +150,7 @@ class _Concretizer:
             self.builder.require(self.facts.resolve(extent), "==", source_extent, message, hint, node.where)
         if number in self.fusion.outputs or old.dtype is not source.dtype or old.stream is not None:
             self.builder.node(
-                copy, (operand,), {}, node.compute, (old.dtype,), where=node.where, names=(old.name,), numbers=(number,)
+                COPY, (operand,), {}, node.compute, (old.dtype,), where=node.where, names=(old.name,), numbers=(number,)
             )
             return
         self.names[number] = operand
@@ -166,11 +164,11 @@ class _Concretizer:
         self._rebuild(node, (resized,))
         flags = tuple(k in axes for k in range(len(shape)))
         (dropped,) = self.builder.node(
-            squeeze, (resized,), {"dims": tuple(sorted(axes))}, dtype, (dtype,), where=node.where
+            SQUEEZE, (resized,), {"dims": tuple(sorted(axes))}, dtype, (dtype,), where=node.where
         )
         self.builder.mark(dropped, number)
         self.builder.node(
-            broadcast, (dropped,), {"is_broadcast_dim": flags}, dtype, (dtype,), where=node.where,
+            BROADCAST, (dropped,), {"is_broadcast_dim": flags}, dtype, (dtype,), where=node.where,
             names=(self.fusion.values[number].name,), numbers=(number,),
         )  # fmt: skip
 
@@ -204,9 +202,9 @@ class _Concretizer:
         value = self.builder.values[operand]
         dims = tuple(sorted(axes))
         dtype, where = value.dtype, node.where
-        (dropped,) = self.builder.node(squeeze, (operand,), {"dims": dims}, dtype, (dtype,), where=where)
+        (dropped,) = self.builder.node(SQUEEZE, (operand,), {"dims": dims}, dtype, (dtype,), where=where)
         flags = {"is_broadcast_dim": tuple(k in axes for k in range(len(value.shape)))}
-        (made,) = self.builder.node(broadcast, (dropped,), flags, dtype, (dtype,), where=where)
+        (made,) = self.builder.node(BROADCAST, (dropped,), flags, dtype, (dtype,), where=where)
         for number in (dropped, made):
             self.builder.mark(number, operand)
         return made

@@ -3,7 +3,7 @@
 A guard that fails often is reported once by a warning, with the argument and the source line, since its function is
 recompiled for sizes that change often.
 
-Knows: fusions, guards, sizes of two calls. Must not know: plans, traces, options.
+Must not know: plans, options.
 """
 
 from __future__ import annotations

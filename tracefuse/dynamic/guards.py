@@ -3,7 +3,7 @@
 A guard failure selects or builds another plan; it is never a user error, unlike a violated Requirement of the IR.
 `compile_guards` compiles a list of guards to one Python function, since the check is part of every call's overhead.
 
-Knows: extents and their comparisons. Must not know: plans.
+Must not know: plans.
 """
 
 from __future__ import annotations

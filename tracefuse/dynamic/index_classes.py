@@ -4,7 +4,7 @@ A use is an op that reads or writes an axis. In one op, axes along the same loop
 a separate index, since every consumer pulls the value at its own coordinates; this makes `x + roll(x)` correct in one
 kernel. An axis of extent 1 has index 0 in all of its uses.
 
-Knows: index maps. Must not know: kernels, the partition into segments.
+Must not know: kernels.
 """
 
 from __future__ import annotations

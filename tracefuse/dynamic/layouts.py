@@ -4,7 +4,7 @@ A C-contiguous, aligned array, by far the most common, is `None` in a layout key
 other array has one entry per axis: broadcast (stride 0), contiguous with the inner axes, or a free stride, which
 becomes a kernel argument.
 
-Knows: shapes, strides, symbols. Must not know: kernels, array ownership.
+Must not know: kernels.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Both shapes are divided into the smallest groups of axes with equal products; axes of one element belong to no group.
 Each group merges its axes and splits the merged axis. The transforms serve all sizes with the same groups.
 
-Knows: sizes and extents. Must not know: fusions, op definitions.
+Must not know: fusions, ops.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 A static axis is keyed by its extent and the elements added at its two ends; it and every size in these expressions
 become static. A dynamic axis is keyed by whether it has one element. A resize that changes nothing has its own key.
-
-Knows: fusions, the resizes of op definitions, guards. Must not know: how a fusion is rebuilt, reshapes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""`clear_caches`: releases everything that tracefuse keeps between calls.
-
-Must not know: what a cache holds.
-"""
+"""`clear_caches`: releases everything that tracefuse keeps between calls."""
 
 from __future__ import annotations
 

@@ -3,12 +3,12 @@
 It has ndarray's operators, methods (`frontend/numpy_api/methods.py`) and attributes, and implements the protocols of
 NumPy, CuPy and the array API; each of them records ops. An operation that needs the elements themselves (`bool()`,
 `float()`, `np.asarray`) raises with the user's line.
-
-Must not know: how a fused function is compiled or called.
 """
 
 from __future__ import annotations
 
+import functools
+import operator
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NoReturn
@@ -22,18 +22,39 @@ from tracefuse.frontend.numpy_api.methods import ArrayMethods
 from tracefuse.frontend.tracer import arithmetic, assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
+from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state, depends_on_state
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, wrap
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ir.extents import product
 from tracefuse.runtime.devices import arrays
 
+MOST_TRACED_ELEMENTS = 64
+"""Most captured floats that an iteration records one by one."""
+
+_KEEP = "keep it an array; np.where chooses elements"
 _OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.ndarray, list, tuple)
+
+
+IN_BODY = (
+    "a body is recorded once, for all steps: choose with tracefuse.cond(c, f, g, *operands) or np.where(c, a, b), "
+    "and repeat with tracefuse.while_loop(cond_fun, body_fun, init_val)"
+)
+"""The hint for a question about a value inside the body of a loop or a branch."""
 
 
 def _is_operand(value: Any) -> bool:
     if isinstance(value, MaskedElements):
         return False
     return isinstance(value, _OPERANDS) or (hasattr(value, "shape") and hasattr(value, "dtype"))
+
+
+def _scalar_of(known: Any) -> Any:
+    """The known elements of a value: a NumPy scalar for an array without axes."""
+    return np.asarray(known)[()]
+
+
+def _call_named(array: Any, method: str, /, *arguments: Any, **keywords: Any) -> Any:
+    return getattr(array, method)(*arguments, **keywords)
 
 
 def _binary(name: str, *, swap: bool = False) -> Callable[[Any, Any], Any]:
@@ -141,14 +162,20 @@ class Tracer(ArrayMethods):
 
     @property
     def at(self) -> NoReturn:
-        raise traced_ops.missing("x.at[...]", "write np.where(condition, value, x)")
+        raise traced_ops.missing("x.at[...]", "copy the array and assign: y = x.copy(); y[index] = value")
 
     @property
     def device(self) -> str:
         return arrays.device_name(self.recorder.device)
 
-    def __getattr__(self, name: str) -> NoReturn:
-        if hasattr(np.ndarray, name) and not name.startswith("__"):
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"a traced array has no attribute {name!r}")
+        if self.is_immutable and hasattr(self.value.dtype.numpy.type, name) and depends_on_state(self):
+            return getattr(self.recorder.contents.ask(self.number, f".{name}", _scalar_of), name)
+        if hasattr(np.ndarray, name):
+            if callable(getattr(np.ndarray, name)) and depends_on_state(self):
+                return functools.partial(self._call_method, name)
             raise UnsupportedError(
                 f"x.{name} cannot be fused", hint="compute it outside the fused function", where=source.user_line()
             )
@@ -173,7 +200,13 @@ class Tracer(ArrayMethods):
     __ilshift__, __irshift__ = _in_place("left_shift"), _in_place("right_shift")
     __eq__, __ne__ = _binary("eq"), _binary("ne")
     __lt__, __le__, __gt__, __ge__ = _binary("lt"), _binary("le"), _binary("gt"), _binary("ge")
-    __hash__ = None  # type: ignore[assignment]
+
+    def __hash__(self) -> int:
+        """The hash of a NumPy scalar that depends on no argument; arrays have none."""
+        known = self.recorder.contents.ask(self.number, "hash()", _scalar_of) if self.is_immutable else None
+        if known is None:
+            raise TypeError(f"unhashable type: {type(self).__name__!r}")
+        return hash(known)
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
@@ -193,7 +226,8 @@ class Tracer(ArrayMethods):
         if self.value.dtype.is_complex:
             raise TypeError(f"type numpy.{self.value.dtype} doesn't define __round__ method")
         if digits is None:
-            return round(self._scalar_or_raise("round()", "write np.round(x), which stays an array"))
+            instead = "write np.round(x), which stays an array"
+            return self._number_or_raise("round()", lambda known: round(np.asarray(known).item()), instead)
         return elementwise.round_(self, digits)
 
     def __abs__(self) -> Any:
@@ -201,6 +235,12 @@ class Tracer(ArrayMethods):
 
     def __invert__(self) -> Any:
         return traced_ops.apply("bitwise_not", self)
+
+    def _call_method(self, name: str, *arguments: Any, **keywords: Any) -> Any:
+        result = call_on_state(_call_named, (self, name, *arguments), keywords, name=f"ndarray.{name}")
+        if result is NOT_OF_STATE:
+            raise traced_ops.missing(f"x.{name}", "compute it outside the fused function")
+        return result
 
     def __getitem__(self, key: Any) -> Any:
         return assignment.getitem(self, key)
@@ -210,48 +250,55 @@ class Tracer(ArrayMethods):
 
     # -- operations that need elements --------------------------------------------------------------------------------
 
-    def _needs_elements(self, operation: str, instead: str) -> TraceError:
-        names = self.recorder.depends_on(self.number)
+    def _needs_elements(self, operation: str, instead: str, of: str = replacements.ONE_ARRAY) -> TraceError:
+        names = self.recorder.builder.depends_on(self.number)
         depends = f", which depends on {', '.join(names)}" if names else ""
-        return TraceError(f"{operation} of a traced array{depends}", hint=instead, where=source.user_line())
+        return TraceError(f"{operation} of {of}{depends}", hint=instead, where=source.user_line())
 
-    def _scalar_or_raise(self, operation: str, instead: str) -> Any:
+    def _number_or_raise(self, operation: str, convert: Callable[[Any], Any], instead: str) -> Any:
+        """Returns `convert(elements)`, guarded; raises if the elements depend on array arguments."""
         self.recorder.check_alive()
         if self.read is not None:
-            return self.recorder.value_of(self, operation)
-        known = self.recorder.contents.of(self.number, operation)
-        if known is not None:
-            return known.item()
-        raise self._needs_elements(*replacements.of_number(operation, instead))
+            return convert(self.recorder.value_of(self, operation))
+        answer = self.recorder.contents.ask(self.number, operation, convert)
+        if answer is not None:
+            return answer
+        if self.recorder.body is not None:
+            raise self._needs_elements(operation, IN_BODY)
+        what, hint = replacements.of_number(operation, instead)
+        answers = self.recorder.answers
+        if answers is not None and what == operation and not self.value.shape and answers.accepts(self.recorder):
+            return answers.ask(self.recorder, self, operation, source.user_line())
+        raise self._needs_elements(what, hint)
 
     def __bool__(self) -> bool:
-        return bool(self._scalar_or_raise("bool()", "choose elements with np.where(condition, a, b)"))
+        return bool(self._number_or_raise("bool()", bool, "choose elements with np.where(condition, a, b)"))
 
     def __int__(self) -> int:
-        return int(self._scalar_or_raise("int()", "keep it an array; np.where chooses elements"))
+        return int(self._number_or_raise("int()", int, _KEEP))
 
     def __float__(self) -> float:
-        return float(self._scalar_or_raise("float()", "keep it an array; np.where chooses elements"))
+        return float(self._number_or_raise("float()", float, _KEEP))
 
     def __complex__(self) -> complex:
-        return complex(self._scalar_or_raise("complex()", "keep it an array; np.where chooses elements"))
+        return complex(self._number_or_raise("complex()", complex, _KEEP))
 
     def __index__(self) -> int:
         if not self.value.dtype.is_integer:
             raise TraceError(f"a traced {self.value.dtype} is no index", where=source.user_line())
-        return int(self._scalar_or_raise("the value", "index with np.take_along_axis or np.take"))
+        return int(self._number_or_raise("the value", operator.index, "index with np.take_along_axis or np.take"))
 
     def item(self, *arguments: Any) -> Any:
-        return self._scalar_or_raise("item()", "keep it an array; np.where chooses elements")
+        return self._number_or_raise("item()", lambda known: np.asarray(known).item(*arguments), _KEEP)
 
     def tolist(self) -> Any:
-        known = self.recorder.contents.of(self.number, "tolist()")
+        known = self.recorder.contents.ask(self.number, "tolist()")
         if known is not None:
             return known.tolist()
         raise self._needs_elements("tolist()", "return the array and convert it outside")
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        known = self.recorder.contents.of(self.number, "the elements of an array")
+        known = self.recorder.contents.ask(self.number, "the elements of an array")
         if known is not None:
             return np.array(known, dtype)
         raise self._needs_elements(*replacements.of_elements())
@@ -268,7 +315,7 @@ class Tracer(ArrayMethods):
         caller = sys._getframe(1).f_code
         if caller.co_name == "deferring_binary_op" or caller.co_filename.endswith("array_methods.py"):
             raise AttributeError("__jax_array__")
-        error = self._needs_elements("a jax.numpy function", "use the function of np or of tracefuse.xp")
+        error = self._needs_elements(*replacements.of_jax())
         # Not a TypeError, which JAX would replace.
         raise UnsupportedError(error.message, hint=error.hint, where=error.where)
 
@@ -283,16 +330,25 @@ class Tracer(ArrayMethods):
     def __iter__(self) -> Iterator[Any]:
         if not self.value.shape:
             raise TraceError("iteration over a traced array without axes", where=source.user_line())
-        if len(self.value.shape) == 1:
-            known = self.recorder.contents.of(self.number, "iteration over an axis")
+        if len(self.value.shape) == 1 and not self._gives_traced_elements():
+            known = self.recorder.contents.ask(self.number, "iteration over an axis")
             if known is not None:
                 return iter(known)
         return (self[k] for k in range(self.recorder.pin(self.extents[0], "iteration over an axis")))
 
+    def _gives_traced_elements(self) -> bool:
+        """Whether iteration gives traced elements although their values are known.
+
+        Captured floats are mostly coefficients: recorded, they may change without a new trace. Integers and truth
+        values are mostly positions and choices, which Python asks for.
+        """
+        if not depends_on_state(self) or self.value.dtype.kind not in ("float", "complex"):
+            return False
+        return self.recorder.known(self.extents[0]) <= MOST_TRACED_ELEMENTS
+
     def __contains__(self, value: Any) -> bool:
-        known = self.recorder.contents.of(self.number, "'in'")
-        if known is not None:
-            return value in known
+        if self.number in self.recorder.builder.independent:
+            return bool((self == value).any())
         raise self._needs_elements("'in'", "write np.any(x == value)")
 
     # -- protocols ----------------------------------------------------------------------------------------------------
@@ -300,9 +356,17 @@ class Tracer(ArrayMethods):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
         if any(isinstance(value, MaskedElements) for value in inputs):
             return NotImplemented
-        return ufuncs.call_ufunc(ufunc, method, inputs, keywords)
+        try:
+            return ufuncs.call_ufunc(ufunc, method, inputs, dict(keywords))
+        except UnsupportedError:
+            result = call_on_state(getattr(ufunc, method), inputs, keywords)
+            if result is NOT_OF_STATE:
+                raise
+            return result
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:
+        if MaskedElements in types:
+            return NotImplemented
         return dispatch.call(function, arguments, keywords)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
@@ -312,7 +376,16 @@ class Tracer(ArrayMethods):
         return cupy_hook.call_cupy_kernel(kernel, arguments, keywords)
 
     def __format__(self, specification: str) -> str:
+        if self.number in self.recorder.builder.independent:
+            answer = self.recorder.contents.ask(self.number, "format()", _scalar_of)
+            return format(answer, specification)
         return str(self) if not specification else format(float(self), specification)
+
+    def __str__(self) -> str:
+        """The elements if they depend on no argument, as NumPy prints them."""
+        if self.recorder.alive and self.number in self.recorder.builder.independent:
+            return str(self.recorder.contents.ask(self.number, "str()", _scalar_of))
+        return repr(self)
 
     def __reduce__(self) -> NoReturn:
         raise self._needs_elements("pickling", "return the array from the fused function")

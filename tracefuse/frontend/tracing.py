@@ -1,6 +1,6 @@
 """Traces a function: calls it with tracers and returns the recorded Fusion, with what a later call needs to run it.
 
-Must not know: caches, compilation.
+Must not know: compilation.
 """
 
 from __future__ import annotations
@@ -12,19 +12,22 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from tracefuse import pytrees, source
-from tracefuse.dtypes import dtype_of
 from tracefuse.dynamic.guard_failures import GuardFailure, first_failure
 from tracefuse.dynamic.guards import Guard
 from tracefuse.errors import TraceError, TracefuseError
 from tracefuse.frontend.numpy_api import replacements
 from tracefuse.frontend.numpy_api.creation import recording
+from tracefuse.frontend.numpy_api.random_calls import RecordingGenerator, twin_of
 from tracefuse.frontend.traced_array import Tracer
 from tracefuse.frontend.tracer import captures, traced_ops
 from tracefuse.frontend.tracer.assumptions import ScalarGuard
+from tracefuse.frontend.tracer.bypassed_arrays import BypassedArray, ContentsBefore, warn_of_cost
 from tracefuse.frontend.tracer.captures import Place, State
 from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.printed_values import Print, printed
+from tracefuse.frontend.tracer.prologue import Prologue
+from tracefuse.frontend.tracer.questions import Answers
 from tracefuse.frontend.tracer.random_watch import RandomWatch
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.result_leaves import (
@@ -42,6 +45,7 @@ from tracefuse.generated_code import compile_expression
 from tracefuse.ir.extents import Symbol, python_text
 from tracefuse.ir.fusion import Fusion
 from tracefuse.runtime.argument_leaves import Leaf, array_key
+from tracefuse.runtime.devices.arrays import dtype_of_array
 
 Rebuild: TypeAlias = Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
@@ -53,7 +57,6 @@ class Captured:
     place: Place | None
     array: Any
     key: tuple[Any, ...]
-    scalar: bool = False
 
     @property
     def path(self) -> str:
@@ -68,8 +71,9 @@ class Trace:
     """A recorded function.
 
     guards: facts about sizes that the recording assumed; scalar_guards: about scalars. sources: for each input of the
-    fusion the position of its leaf, or -(k + 1) for the k-th capture. statics: the state that the function read, to be
-    compared at every call. results: the origin of each leaf of the result. structure: the pytree of the result. device:
+    fusion the position of its leaf, or -(k + 1) for the k-th of the captured arrays and the results of the prologue.
+    statics: the state that the function read, to be compared at every call. bypassed: arrays among it, compared by
+    contents. results: the origin of each leaf of the result. structure: the pytree of the result. device:
     the GPU of the arguments or of `device=`, or None. prints: the values that a call prints. sizes: extents and scalars
     of the traced call. pairs: places that must lead to the same object at every call.
     """
@@ -87,6 +91,8 @@ class Trace:
     prints: tuple[Print, ...] = ()
     sizes: Mapping[int, Any] = field(default_factory=dict)
     pairs: tuple[tuple[Place, Place], ...] = ()
+    prologue: Prologue | None = None
+    bypassed: tuple[BypassedArray, ...] = ()
 
     def facts(self, arguments: Sequence[Any]) -> dict[int, Any]:
         """Extents and scalars of a call, for arguments in the order of the fusion's inputs."""
@@ -142,18 +148,22 @@ def trace(
     dynamic: bool = True,
     device: int | None = None,
     same: Mapping[int, int] = MappingProxyType({}),
+    answers: Answers | None = None,
 ) -> Trace:
     """Calls `function` with tracers in place of arrays and records its operations.
 
     rebuild: unflattens leaves into the arguments of the call. bound: the `self` of a bound method, or None. dynamic:
     whether extents stay symbolic. device: the GPU of the array arguments, or None for the host. same: leaves that share
-    the tracer of an earlier leaf. Raises TraceError for a generator or an async function, and any error of `function`.
+    the tracer of an earlier leaf. answers: answers questions about computed values, which raise without it. Raises
+    TraceError for a generator or an async function, and any error of `function`.
     """
     name = getattr(function, "__name__", type(function).__name__)
     recorder = Recorder(Tracer, name)
-    recorder.device, recorder.is_placed = device, any(leaf.kind == "array" for leaf in leaves)
+    recorder.answers = answers
+    recorder.device, recorder.is_placed = device, any(leaf.is_array for leaf in leaves)
     names = CodeNames()
     places_before = list(captures.places(function, bound, names))
+    before = ContentsBefore(places_before)
     watch = RandomWatch(function, places_before, names)
     inputs = _record_inputs(recorder, leaves, function, dynamic, same)
     positional, keywords = rebuild(inputs.values)
@@ -163,7 +173,8 @@ def trace(
     try:
         # Set inside the try and reset first in its finally, so that no interrupt leaves a recorder behind.
         current.set(recorder)
-        traced = recording(function, names)
+        generators = [place.value for place in places_before if isinstance(place.value, captures.GENERATORS)]
+        traced = recording(function, names, generators)
         result = protection.run(lambda: _call_function(traced, positional, keywords, protection))
         if inspect.isgenerator(result) or inspect.iscoroutine(result) or inspect.isasyncgen(result):
             raise not_a_function(function, name)
@@ -174,8 +185,13 @@ def trace(
         closed_over = [capture.array for capture in recorder.captures.values()]
         state = captures.state_of(function, bound, closed_over, names)
         captured, order = _collect_captures(recorder, state)
+        if answers is not None and answers.stages:
+            answers.stages.append(answers.stage(recorder, None))
+        prologue = recorder.contents.prologue(order)
+        bypassed = before.compared(state.arrays_outside)
         fusion = recorder.build()
-        watch.warn()
+        watch.warn(recorder.makes_generators)
+        warn_of_cost(name, getattr(function, "__code__", None), bypassed)
     finally:
         current.set(outside)
         recorder.alive = False
@@ -183,7 +199,7 @@ def trace(
     return Trace(
         fusion, tuple(recorder.guards), tuple(recorder.scalar_guards), sources, captured, tuple(state.plain), results,
         structure, tuple(leaf.path for leaf in leaves), recorder.device, prints,
-        dict(recorder.hints), tuple(state.pairs),
+        dict(recorder.hints), tuple(state.pairs), prologue, bypassed,
     )  # fmt: skip
 
 
@@ -196,7 +212,7 @@ def _first_line(function: Any) -> str | None:
 def _call_function(
     function: Callable[..., Any], positional: Sequence[Any], keywords: dict[str, Any], protection: WriteProtection
 ) -> Any:
-    """Calls the function; explains errors of wrong arguments, read-only arrays and CuPy functions that do not trace."""
+    """Calls the function; explains errors of wrong arguments, read-only arrays, and CuPy's and JAX's functions."""
     try:
         return function(*positional, **keywords)
     except Exception as error:
@@ -204,7 +220,7 @@ def _call_function(
             raise TraceError(str(error), hint=f"it is {_signature_text(function)}") from None
         refusal: TracefuseError | None = protection.refusal(error)
         if refusal is None:
-            refusal = replacements.of_cupy(error, lambda value: isinstance(value, Traced))
+            refusal = replacements.of_library(error)
         if refusal is None:
             raise
         raise refusal.with_traceback(error.__traceback__) from None
@@ -241,14 +257,14 @@ def _record_inputs(
     where = _first_line(function)
     inputs = _Inputs()
     for position, leaf in enumerate(leaves):
-        if leaf.kind == "static":
-            inputs.values.append(leaf.value)
+        if leaf.is_static:
+            inputs.values.append(twin_of(leaf.value) if isinstance(leaf.value, captures.GENERATORS) else leaf.value)
             continue
         if position in same:
             inputs.values.append(inputs.values[same[position]])
             continue
         assert leaf.dtype is not None
-        if leaf.kind == "array":
+        if leaf.is_array:
             traced = recorder.tensor_argument(leaf.value.shape, leaf.dtype, leaf.path, where)
             if not dynamic:
                 for extent in traced.extents:
@@ -271,9 +287,9 @@ def _record_result(recorder: Recorder, leaf: Any, inputs: _Inputs) -> ResultLeaf
         extent = recorder.simplify(leaf.extent)
         return ConstantLeaf(extent) if isinstance(extent, int) else SizeLeaf(extent)
     if isinstance(leaf, MaskedElements):
-        raise leaf.refusal()
+        leaf = leaf.elements()
     if not isinstance(leaf, Traced):
-        return ConstantLeaf(leaf)
+        return ConstantLeaf(leaf.original if isinstance(leaf, RecordingGenerator) else leaf)
     recorder.resolve(leaf)
     if leaf.on_host and leaf.weak is not None and leaf.read is not None:
         return NumberLeaf(leaf.read)
@@ -296,14 +312,18 @@ def _update_arguments(recorder: Recorder) -> None:
 
 
 def _collect_captures(recorder: Recorder, state: State) -> tuple[tuple[Captured, ...], dict[int, int]]:
-    """The captured arrays, each with its nearest place, and their positions by input number."""
+    """The captured arrays, each with its nearest place, and the positions of all inputs that are no arguments.
+
+    The results of the prologue follow the captured arrays.
+    """
     captured: list[Captured] = []
     order: dict[int, int] = {}
     for capture in recorder.captures.values():
         place = next(iter(state.arrays.get(id(capture.array), ())), None)
         order[capture.number] = len(captured)
-        key = array_key(capture.array, dtype_of(capture.array.dtype))
+        key = array_key(capture.array, dtype_of_array(capture.array))
         captured.append(Captured(place, capture.array, key))
         if place is not None:
             recorder.rename(capture.number, place.path)
+    order.update((number, len(captured) + k) for k, number in enumerate(recorder.contents.inputs))
     return tuple(captured), order

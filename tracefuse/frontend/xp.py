@@ -3,8 +3,6 @@
 Names and parameters are those of the array API, as in NumPy 2. A call on traced values, or during a trace, records. A
 call on concrete arrays runs a fusion of one op, keyed by rank and element type, not by shape. Outside of a trace,
 creation functions return NumPy arrays, or CuPy arrays for a GPU `device`.
-
-Must not know: how ops are recorded.
 """
 
 from __future__ import annotations

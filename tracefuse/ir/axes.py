@@ -1,6 +1,6 @@
 """Axis normalization and shape broadcasting, shared by all op definitions.
 
-Knows: extents. Must not know: op definitions.
+Must not know: ops.
 """
 
 from __future__ import annotations

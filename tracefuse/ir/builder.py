@@ -1,6 +1,6 @@
 """The builder of a Fusion: collects values and nodes, then verifies and freezes them.
 
-Knows: values, types, nodes, the shape rules of ops. Must not know: any single op, kernels, devices.
+Must not know: single ops, kernels, devices.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A negative index wraps once. CPU kernels set an error flag for an out-of-range index and for a refused element, and the
 call raises before it returns a result; GPU kernels clamp the index, compute the element and report nothing.
 
-Knows: nodes and their index operands. Must not know: kernels, how a node runs.
+Must not know: kernels.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse.errors import OutOfRangeError, ScalarError
+from tracefuse.errors import OutOfRangeError, ScalarError, TracefuseError
 from tracefuse.ir.fusion import Fusion, Node
-from tracefuse.ir.op_kinds import Library, Movement, Pointwise
+from tracefuse.ir.library_kinds import Library
+from tracefuse.ir.op_kinds import Movement, Pointwise
 
 
 def takes_positions(node: Node) -> bool:
@@ -33,7 +34,7 @@ def may_raise(fusion: Fusion, *, in_kernels: bool) -> bool:
     nodes = fusion.nodes
     if in_kernels and any(takes_positions(n) or refuses_elements(n) for n in nodes):
         return True
-    return any(isinstance(n.op, Library) and bool(n.op.indices) for n in nodes)
+    return any(isinstance(n.op, Library) and n.op.may_raise for n in nodes)
 
 
 def origin_of_positions(fusion: Fusion, node: Node) -> int | None:
@@ -84,6 +85,26 @@ def check_positions(node: Node, positions: Any, extent: int) -> None:
     outside = first_outside(np.asarray(positions) if np.isscalar(positions) else positions, extent)
     if outside is not None:
         raise position_error(node, extent, outside)
+
+
+class located_errors:
+    """Adds the line of a library node to the errors of its function; an IndexError becomes an OutOfRangeError."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if isinstance(error, IndexError) and not isinstance(error, OutOfRangeError):
+            raise OutOfRangeError(f"{self.node.op.name}: {error}", where=self.node.where) from None
+        if isinstance(error, TracefuseError):
+            error.locate(self.node.where)
+        elif isinstance(error, Exception):
+            error.add_note(f"in {self.node.op.name} ({self.node.where})")
 
 
 def position_error(node: Node, extent: int, position: int | None) -> OutOfRangeError:

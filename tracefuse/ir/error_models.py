@@ -4,7 +4,7 @@ A model computes with magnitudes in float64. Each operand has its value and an a
 arithmetic adds a number of rounding units. A unit is half the distance from 1 to the next number. The bounds follow
 Higham, Accuracy and Stability of Numerical Algorithms, 2002, chapters 3 and 4. Check mode propagates them.
 
-Must not know: any single op, fusions, types.
+Must not know: single ops, fusions.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Python constant is a `Literal` operand and has no number. Extents are symbolic: 
 tensor inputs, is the symbol with id -(k + 1). Requirements record the relations between extents that tracing relied on;
 they are checked before anything runs.
 
-Knows: values, types, nodes, the interface of every op. Must not know: any single op, kernels, devices.
+Must not know: single ops, kernels, devices.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from tracefuse.caches import Cache, register
 from tracefuse.dtypes import DType
 from tracefuse.errors import ConcretizationError, FusionError, ShapeError, TracefuseError
-from tracefuse.ir.extents import Extent, Symbol, as_symbol, substitute, symbols
+from tracefuse.ir.extents import Expression, Extent, Symbol, as_symbol, substitute, symbols
 from tracefuse.ir.parallel_types import Sharding, StreamAxis
 
 Shape: TypeAlias = tuple[Extent, ...]
@@ -117,6 +117,8 @@ class Requirement:
 Require: TypeAlias = Callable[[Extent, str, Extent, str, str], None]
 Into: TypeAlias = Callable[..., None]
 """Called with the array library, the output buffer, the operands, and the op's attributes by name."""
+PrintRule: TypeAlias = Callable[[Any, "Node"], str]
+"""Called with the `DefinitionPrinter` of ir/printing.py and the node."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -126,7 +128,8 @@ class Op(ABC):
     arity: the number of operands; None for any number. attributes: the names of the attributes, with their defaults.
     distinct: equal nodes are different values, and are never merged. broadcasts: axes of extent 1 are broadcast to the
     result's extent. into: computes the op into an output buffer with the array library, without a kernel; see
-    ops/array_functions.py.
+    ops/array_functions.py. printed: prints the call that records a node; None: a call with the node's attributes.
+    effect: running it changes more than its results, so that its nodes are never dropped.
     """
 
     name: str
@@ -136,12 +139,19 @@ class Op(ABC):
     distinct: bool = False
     broadcasts: bool = False
     into: Into | None = None
+    printed: PrintRule | None = None
+    effect: bool = False
 
     kind: str = field(default="", init=False)
 
     @abstractmethod
     def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
         """Returns the result shapes. `require` records relations between extents; raises ShapeError if one is false."""
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the op copies its operand: the result has the operand's dtype and bits."""
+        return False
 
     def __repr__(self) -> str:
         return self.name
@@ -253,8 +263,23 @@ class Fusion:
         return _typed_view(self)
 
 
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class SubFusion:
+    """A fusion that an op runs. inputs: for each of its inputs, the position of the op's operand that it reads."""
+
+    fusion: Fusion
+    inputs: tuple[int, ...]
+
+    def select(self, operands: Sequence[Any]) -> list[Any]:
+        """Returns the arguments of the fusion among the operands of the op."""
+        return [operands[position] for position in self.inputs]
+
+    def __str__(self) -> str:
+        return f"{len(self.fusion.nodes)} ops"
+
+
 def _union(requirements: Sequence[Requirement]) -> dict[Symbol, Extent]:
-    """Returns the representative of each symbol that must equal an expression of others: the oldest equal symbols."""
+    """Returns what stands for each symbol that an equation determines, in terms of older symbols."""
     table: dict[Symbol, Extent] = {}
     users: dict[Symbol, set[Symbol]] = {}  # for each symbol, the symbols whose entry in the table contains it
     for requirement in requirements:
@@ -263,7 +288,7 @@ def _union(requirements: Sequence[Requirement]) -> dict[Symbol, Extent]:
         left, right = (substitute(e, table) for e in (requirement.left, requirement.right))
         if left == right:
             continue
-        solved = _solved(left, right)
+        solved = _solve(left, right)
         if solved is None:
             continue
         old, new = solved
@@ -275,21 +300,25 @@ def _union(requirements: Sequence[Requirement]) -> dict[Symbol, Extent]:
     return table
 
 
-def _solved(left: Extent, right: Extent) -> tuple[Symbol, Extent] | None:
-    """Solves left == right for its youngest symbol with factor 1 or -1; None if an extent is not a sum of symbols."""
-    difference = right - left
-    if isinstance(difference, int):
+def _solve(left: Extent, right: Extent) -> tuple[Symbol, Extent] | None:
+    """Returns the younger symbol of an equation and what it equals, or None.
+
+    Solves equations of one or two symbols, such as i0 - 2 == i1 - 2 and i0 - 2 == i1: replacements stay short.
+    """
+    difference = left - right
+    if not isinstance(difference, Expression):
         return None
     factors: dict[Symbol, int] = {}
     for monomial, factor in difference.terms:
-        if len(monomial) > 1 or not all(isinstance(atom, Symbol) for atom in monomial):
+        if not monomial:
+            continue
+        if len(monomial) > 1 or len(factors) == 2 or not isinstance(monomial[0], Symbol):
             return None
-        if abs(factor) == 1:
-            factors.update((atom, factor) for atom in monomial if isinstance(atom, Symbol))
-    if not factors:
-        return None
-    youngest = max(factors, key=_age)
-    return youngest, -factors[youngest] * substitute(difference, {youngest: 0})
+        factors[monomial[0]] = factor
+    for symbol in sorted(factors, key=_age, reverse=True):
+        if abs(factors[symbol]) == 1:
+            return symbol, Expression((((symbol,), 1),)) - difference * factors[symbol]
+    return None
 
 
 def _age(symbol: Symbol) -> tuple[bool, int]:
@@ -358,11 +387,14 @@ def _typed_view(fusion: Fusion) -> str:
         left = ", ".join(typed_name(v) for v in node.outputs)
         text = f"  {left} = {node.op.name}({', '.join(operands)})"
         lines.append(f"{text:<60}  # {node.where}" if node.where else text)
+        for key, value in node.attributes.items():
+            if isinstance(value, SubFusion):
+                lines.append(f"    {key}({', '.join(value.select(operands))}):")
+                lines += [f"    {line}" for line in str(value.fusion).splitlines()]
     lines.append(f"  return {', '.join(f'v{v}' for v in fusion.outputs)}")
     return "\n".join(lines)
 
 
 def _attribute_text(value: object) -> str:
-    if isinstance(value, tuple):
-        return f"({', '.join(_attribute_text(v) for v in value)}{',' if len(value) == 1 else ''})"
-    return str(value)
+    texts = map(_attribute_text, value) if isinstance(value, tuple) else ()
+    return f"({', '.join(texts)}{',' * (len(value) == 1)})" if isinstance(value, tuple) else str(value)

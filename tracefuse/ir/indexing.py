@@ -4,7 +4,7 @@ A kernel is built backwards from its results: the node alone determines the oper
 result. Each use of a value has its own index map; this makes `x + rotate(x)` correct in one kernel. `AxisMap` is a
 coarse index map with one entry per axis, which the merge rule works on.
 
-Knows: the kinds of op and coordinates. Must not know: loops, kernels, segments.
+Must not know: kernels, segments.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import TypeAlias
 
 from tracefuse.ir.extents import Expression, Extent, Symbol, as_symbol, symbol
 from tracefuse.ir.fusion import Fusion, Node, Shape
-from tracefuse.ir.op_kinds import IndexOf, Library, Movement, Pointwise, Reduction, Source
+from tracefuse.ir.library_kinds import Library
+from tracefuse.ir.op_kinds import IndexOf, Movement, Pointwise, Reduction, Source
 from tracefuse.ir.row_major import linearize
 
 PULLED = -1

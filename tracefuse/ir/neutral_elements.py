@@ -1,6 +1,4 @@
 """The neutral elements that the states of reductions begin with, in each dtype.
-
-Must not know: the individual ops.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ emitters are derived from it. Scalar code is a Python expression over the operan
 name, optionally after lines that assign named steps. It may use Python's operators, the kernel primitives and
 `x if c else y`. It is parsed once, for every target.
 
-Knows: the structure of op definitions. Must not know: the individual ops, how kernels run them.
+Must not know: single ops.
 """
 
 from __future__ import annotations
@@ -22,10 +22,8 @@ from tracefuse.dtypes import DType
 from tracefuse.errors import DtypeError
 from tracefuse.ir.axes import broadcast_shapes, normalize_axes
 from tracefuse.ir.error_models import (
-    LibraryError,
     PointwiseError,
     ReductionError,
-    accumulation_error,
     exact_or_unknown,
     largest_error,
     product_error,
@@ -308,9 +306,8 @@ _ERRORS = {"add": sum_error, "mul": product_error, "maximum": largest_error, "mi
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# movement and library
+# movement
 
-SliceRule: TypeAlias = Callable[[int, Sequence[Shape], Attributes], "dict[int, int | None] | None"]
 ShapeRule: TypeAlias = Callable[[Sequence[Shape], Attributes, Require], Shape]
 PullRule: TypeAlias = Callable[[Shape, Sequence[Shape], Shape, Attributes, IndexOf], tuple[Source, ...]]
 
@@ -355,46 +352,6 @@ class Movement(Op):
     regroups: bool = False
     associative: bool = False
     kind: str = field(default="movement", init=False)
-
-    def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
-        return (self.shape(shapes, attributes, require),)
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Library(Op):
-    """An op that a library runs: BLAS through NumPy, cuBLAS through CuPy.
-
-    numpy(*arrays, **attributes) is called with NumPy or CuPy arrays. Halves without hardware support are computed in
-    float32. slices(axis of the result, operand shapes, attributes) returns for each operand the axis to slice for a
-    slice of the result, or None for the whole operand; it returns None if a slice of the result needs more. Without
-    it, the op is not sliced. indices: the operands that hold indices; they are not promoted. result: "same", "sum"
-    (small integers widen) or "index" (int64). exact: the result consists of elements of its operands, unrounded.
-    in_halves: CuPy's function computes halves with a float32 accumulator; other ops get halves converted to float32.
-    product: for matrices, or stacks of them, the op is their product, "ab", or the product with the second transposed,
-    "ab'". orders: for each operand the attribute that permutes its axes first, if the op has such attributes. error:
-    bounds the error of a result unless it is `exact`; by default the bound of sums and products along an axis.
-    """
-
-    shape: ShapeRule
-    numpy: ReferenceFunction
-    domain: tuple[DType, ...]
-    indices: tuple[int, ...] = ()
-    result: str = "same"
-    exact: bool = False
-    in_halves: bool = False
-    product: str | None = None
-    orders: tuple[str, ...] = ()
-    slices: SliceRule | None = None
-    error: LibraryError = accumulation_error
-    kind: str = field(default="library", init=False)
-
-    def types(self, operand: DType, table: str) -> tuple[DType, DType]:
-        """Returns the (compute, result) types for data of the common type `operand`."""
-        check_domain(self.name, operand, self.domain)
-        if self.result == "index":
-            return operand, dtypes.int64
-        result = widened_sum(operand, table) if self.result == "sum" else operand
-        return result, result
 
     def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
         return (self.shape(shapes, attributes, require),)

@@ -1,7 +1,4 @@
-"""Parallelization of an axis: over the streams of a device, or over several devices.
-
-Knows: the vocabulary. Must not know: values, how parallel axes are executed.
-"""
+"""Parallelization of an axis: over the streams of a device, or over several devices."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@ Each line defines one number: T for tensors, S for host scalars, V for vectors. 
 op's own rules imply, so it prints a type (`dtype=`, `compute=`) only if nvFuser's promotion would choose another.
 Integers that depend on sizes are printed as a scalar that holds them, or as `fd.extent(id)` and arithmetic, which use
 no number.
-
-Must not know: how definitions are recorded or run.
 """
 
 from __future__ import annotations
@@ -17,9 +15,10 @@ from typing import Any
 
 from tracefuse.dtypes import DType, bool_, data_type_of, promote_nvfuser, python_kind
 from tracefuse.errors import DtypeError, UnsupportedError
-from tracefuse.ir.extents import Binary, Expression, Extent, Symbol, as_symbol, minimum
-from tracefuse.ir.fusion import Fusion, Literal, Node, Op, Operand, Value
-from tracefuse.ir.op_kinds import Library, Movement, Pointwise, Reduction
+from tracefuse.ir.extents import Binary, Expression, Extent, Symbol, minimum
+from tracefuse.ir.fusion import Fusion, Literal, Node, Op, Operand, SubFusion, Value
+from tracefuse.ir.library_kinds import Library, WholeArrayOp
+from tracefuse.ir.op_kinds import Movement, Pointwise, Reduction
 from tracefuse.ir.parallel_types import ParallelType
 
 
@@ -38,7 +37,7 @@ class VectorValue:
 def definition_text(fusion: Fusion, name: str, vectors: Mapping[int, VectorValue]) -> str:
     """Returns the function `name(fd)` that records `fusion` again, with the same numbers if they have no gaps."""
     lines = [f"def {name}(fd : FusionDefinition) -> None :"]
-    printer = _Printer(fusion, vectors)
+    printer = DefinitionPrinter(fusion, vectors)
     lines.extend(f"    {line}" for line in printer.lines())
     for number in fusion.outputs:
         owner = fusion.aliases.get(number)
@@ -58,7 +57,7 @@ def literal_text(value: bool | int | float | complex) -> str:
     return repr(value)
 
 
-class _Printer:
+class DefinitionPrinter:
     def __init__(self, fusion: Fusion, vectors: Mapping[int, VectorValue]) -> None:
         self.fusion, self.vectors = fusion, vectors
         self.pending = dict.fromkeys(fusion.inputs, self._input_line)
@@ -78,6 +77,7 @@ class _Printer:
         for node in self.fusion.nodes:
             due = [n for n in self.pending if n < node.outputs[0] or n in node.inputs]
             yield from self._defined(due)
+            yield from self._sub_definitions(node)
             yield f"{', '.join(map(self.name, node.outputs))} = {_call(self, node)}"
             for output in node.outputs:
                 self._hold(output)
@@ -90,6 +90,12 @@ class _Printer:
             if number in self.fusion.values:
                 self._hold(number)
                 yield from self._spread(number)
+
+    def _sub_definitions(self, node: Node) -> Iterator[str]:
+        """Yields the lines that define the functions of a node's sub-fusions."""
+        for name, part in node.attributes.items():
+            if isinstance(part, SubFusion):
+                yield from definition_text(part.fusion, f"{name}{node.outputs[0]}", {}).splitlines()
 
     def _spread(self, number: int) -> Iterator[str]:
         """Yields the lines that map an axis of a value to streams, and a value to devices."""
@@ -129,9 +135,9 @@ class _Printer:
         if isinstance(extent, int):
             return str(extent)
         holder = self.holders.get(extent)
-        return self.name(holder) if holder is not None else _extent_text(extent, self._symbol)
+        return self.name(holder) if holder is not None else extent_text(extent, self.symbol)
 
-    def _symbol(self, symbol: Symbol) -> str:
+    def symbol(self, symbol: Symbol) -> str:
         return f"fd.extent({symbol.id})"
 
     def sequence(self, extents: Sequence[Extent]) -> str:
@@ -180,7 +186,7 @@ def _tensor_line(value: Value) -> str:
     )
 
 
-def _extent_text(extent: Extent, name_of: Callable[[Symbol], str]) -> str:
+def extent_text(extent: Extent, name_of: Callable[[Symbol], str]) -> str:
     """Returns an integer expression as Python. Minima and maxima use the definition: fd.extent has no order."""
     if isinstance(extent, int):
         return str(extent)
@@ -196,7 +202,7 @@ def _extent_text(extent: Extent, name_of: Callable[[Symbol], str]) -> str:
 def _atom_text(atom: Symbol | Binary, name_of: Callable[[Symbol], str]) -> str:
     if isinstance(atom, Symbol):
         return name_of(atom)
-    left, right = (_extent_text(side, name_of) for side in (atom.left, atom.right))
+    left, right = (extent_text(side, name_of) for side in (atom.left, atom.right))
     if atom.operation in ("min", "max"):
         return f"fd.extent_{atom.operation}({left}, {right})"
     return f"(({left}) {atom.operation} ({right}))"
@@ -206,25 +212,32 @@ def _atom_text(atom: Symbol | Binary, name_of: Callable[[Symbol], str]) -> str:
 # one line a node
 
 
-def _call(printer: _Printer, node: Node) -> str:
-    special = _SPECIAL.get(node.op.name)
-    if special is not None:
-        return special(printer, node)
+def _call(printer: DefinitionPrinter, node: Node) -> str:
+    if node.op.printed is not None:
+        return node.op.printed(printer, node)
     match node.op:
         case Pointwise():
-            return _pointwise(printer, node, node.op)
+            return pointwise_text(printer, node, node.op)
         case Reduction():
             return _reduction(printer, node, node.op)
+        case WholeArrayOp():
+            usual = [n for n, v in node.op.attributes if _is_default(node.attributes[n], v)]
+            operands = map(printer.operand, node.operands)
+            return call_text(printer, node, [*operands, *attribute_texts(printer, node, *usual)])
         case Movement() | Library():
             return _movement(printer, node)
     raise UnsupportedError(f"{node.op.name} cannot be printed as a definition", hint="print str(fusion)")
 
 
-def _text(printer: _Printer, node: Node, arguments: Sequence[str], more: Sequence[str] = ()) -> str:
+def call_text(printer: DefinitionPrinter, node: Node, arguments: Sequence[str], more: Sequence[str] = ()) -> str:
     return f"fd.ops.{node.op.name}({', '.join([*arguments, *more])})"
 
 
-def _attributes(printer: _Printer, node: Node, *left_out: str) -> list[str]:
+def _is_default(value: Any, default: Any) -> bool:
+    return type(value) is type(default) and bool(value == default)
+
+
+def attribute_texts(printer: DefinitionPrinter, node: Node, *left_out: str) -> list[str]:
     return [f"{k}={printer.attribute(v)}" for k, v in node.attributes.items() if k not in left_out]
 
 
@@ -242,21 +255,21 @@ def predicted_types(
         return None, None
 
 
-def _pointwise(printer: _Printer, node: Node, op: Pointwise) -> str:
+def pointwise_text(printer: DefinitionPrinter, node: Node, op: Pointwise) -> str:
     compute, result = predicted_types(printer.fusion.values, op, node.operands)
-    arguments = [*map(printer.operand, node.operands), *_attributes(printer, node, "dtype")]
+    arguments = [*map(printer.operand, node.operands), *attribute_texts(printer, node, "dtype")]
     own = printer.fusion.values[node.outputs[0]].dtype
     if op.result == "bool":
         types = [] if node.compute is compute else [f"dtype={data_type_of(node.compute)}"]
-        return _text(printer, node, arguments, types)
+        return call_text(printer, node, arguments, types)
     if op.result == "dtype":
         types = [f"dtype={data_type_of(own)}"]
         types += [] if node.compute is compute else [f"compute={data_type_of(node.compute)}"]
-        return _text(printer, node, arguments, types)
-    return _text(printer, node, arguments, printer.types(node, compute, result))
+        return call_text(printer, node, arguments, types)
+    return call_text(printer, node, arguments, printer.types(node, compute, result))
 
 
-def _reduction(printer: _Printer, node: Node, op: Reduction) -> str:
+def _reduction(printer: DefinitionPrinter, node: Node, op: Reduction) -> str:
     fusion = printer.fusion
     result = fusion.values[node.outputs[0]].dtype
     operand = fusion.type_of(node.operands[0])
@@ -266,7 +279,7 @@ def _reduction(printer: _Printer, node: Node, op: Reduction) -> str:
     keys = [k for k in node.attributes if k not in ("dims", "keepdim")]
     order = ["dims", *keys, "keepdim"]
     attributes = [f"{k}={printer.attribute(node.attributes[k])}" for k in order]
-    return _text(printer, node, [printer.operand(node.operands[0]), *attributes], types)
+    return call_text(printer, node, [printer.operand(node.operands[0]), *attributes], types)
 
 
 def data_operands(op: Op, operands: Sequence[Operand]) -> Sequence[Operand]:
@@ -294,42 +307,12 @@ def movement_types(fusion: Fusion, node: Node) -> tuple[DType | None, DType | No
         return None, None
 
 
-def _movement(printer: _Printer, node: Node) -> str:
+def _movement(printer: DefinitionPrinter, node: Node) -> str:
     compute, result = movement_types(printer.fusion, node)
     operands = [printer.operand(o) for o in node.operands]
     if node.op.arity is None and isinstance(node.op, Movement):
         operands = [f"[{', '.join(operands)}]"]
-    return _text(printer, node, [*operands, *_attributes(printer, node)], printer.types(node, compute, result))
-
-
-def _full(printer: _Printer, node: Node) -> str:
-    fill = printer.operand(node.operands[0])
-    arguments = [f"shape={printer.attribute(node.attributes['shape'])}", f"fill_value={fill}"]
-    own = printer.fusion.values[node.outputs[0]].dtype
-    return _text(printer, node, arguments, printer.types(node, own, own, always=True))
-
-
-def _iota(printer: _Printer, node: Node) -> str:
-    start, step = map(printer.operand, node.operands)
-    own = printer.fusion.values[node.outputs[0]].dtype
-    length = printer.attribute(node.attributes["length"])
-    return _text(printer, node, [length, start, step], printer.types(node, own, own, always=True))
-
-
-def _pad(printer: _Printer, node: Node) -> str:
-    widths = node.attributes["pad_widths"]
-    backwards = tuple(w for axis in reversed(range(len(widths) // 2)) for w in widths[2 * axis : 2 * axis + 2])
-    _, expected = movement_types(printer.fusion, node)
-    arguments = [printer.operand(node.operands[0]), f"pad_widths={printer.attribute(backwards)}"]
-    arguments.append(f"value={printer.attribute(node.attributes['value'])}")
-    return _text(printer, node, arguments, printer.types(node, expected, expected))
-
-
-def _reshape(printer: _Printer, node: Node) -> str:
-    """Prints a reshape. The shape determines which extent may be -1; only a pass adds groups."""
-    left_out = ("inferable",) if node.attributes["groups"] else ("inferable", "groups")
-    arguments = [printer.operand(node.operands[0]), *_attributes(printer, node, *left_out)]
-    return _text(printer, node, arguments, printer.types(node, *movement_types(printer.fusion, node)))
+    return call_text(printer, node, [*operands, *attribute_texts(printer, node)], printer.types(node, compute, result))
 
 
 def clamped(shape: Sequence[Extent], starts: Sequence[Extent], ends: Sequence[Extent]) -> list[tuple[Extent, Extent]]:
@@ -339,56 +322,3 @@ def clamped(shape: Sequence[Extent], starts: Sequence[Extent], ends: Sequence[Ex
         stop = minimum(end, extent)
         pairs.append((minimum(start, stop), stop))
     return pairs
-
-
-def _slice(printer: _Printer, node: Node) -> str:
-    starts, ends = node.attributes["start_indices"], node.attributes["end_indices"]
-    (operand,) = node.inputs
-    pairs = clamped(printer.fusion.values[operand].shape, starts, ends)
-    manual = pairs != list(zip(starts, ends, strict=True))
-    more = ["manual_normalization=True"] if manual else []
-    _, expected = movement_types(printer.fusion, node)
-    arguments = [printer.operand(operand), *_attributes(printer, node), *more]
-    return _text(printer, node, arguments, printer.types(node, expected, expected))
-
-
-def _set(printer: _Printer, node: Node) -> str:
-    (operand,) = node.operands
-    value = printer.fusion.values[node.outputs[0]]
-    if isinstance(operand, Literal) and not value.is_tensor and node.compute is value.dtype:
-        return f"fd.define_scalar({literal_text(operand.value)}, dtype={data_type_of(value.dtype)})"
-    assert isinstance(node.op, Pointwise)
-    return _pointwise(printer, node, node.op)
-
-
-def _extent(printer: _Printer, node: Node) -> str:
-    extent = node.attributes["value"]
-    symbol = as_symbol(extent)
-    if symbol is not None and symbol.id in printer.axis_of:
-        tensor, axis = printer.axis_of[symbol.id]
-        if printer.fusion.values[tensor].shape[axis] == extent:
-            return f"fd.ops.size({printer.name(tensor)}, dim={axis})"
-    text = str(extent) if isinstance(extent, int) else _extent_text(extent, printer._symbol)
-    own = printer.fusion.values[node.outputs[0]].dtype
-    return _text(printer, node, [text], [] if own.name == "int64" else [f"dtype={data_type_of(own)}"])
-
-
-def _div(printer: _Printer, node: Node) -> str:
-    """Prints a division. nvFuser's div truncates integers, so a true quotient of integers has another name."""
-    assert isinstance(node.op, Pointwise)
-    text = _pointwise(printer, node, node.op)
-    values = [o.value if isinstance(o, Literal) else printer.fusion.values[o].dtype.kind for o in node.operands]
-    whole = all(v in ("bool", "int", "uint") if isinstance(v, str) else isinstance(v, int) for v in values)
-    return text.replace("fd.ops.div(", "fd.ops.truediv(", 1) if whole else text
-
-
-_SPECIAL: dict[str, Callable[[_Printer, Node], str]] = {
-    "div": _div,
-    "full": _full,
-    "iota": _iota,
-    "pad": _pad,
-    "reshape": _reshape,
-    "slice": _slice,
-    "set": _set,
-    "extent": _extent,
-}

@@ -16,12 +16,14 @@ import numpy as np
 
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
-from tracefuse.errors import FusionError, OutOfRangeError
-from tracefuse.ir.data_positions import check_positions, element_error, takes_positions
+from tracefuse.errors import FusionError
+from tracefuse.ir.control_flow import ControlFlow
+from tracefuse.ir.data_positions import check_positions, element_error, located_errors, takes_positions
 from tracefuse.ir.extents import Expression
 from tracefuse.ir.extents import evaluate as evaluate_extent
-from tracefuse.ir.fusion import Fusion, Literal, Node, Operand
-from tracefuse.ir.op_kinds import Library, Movement, Pointwise, Reduction
+from tracefuse.ir.fusion import Fusion, Literal, Node, Operand, SubFusion
+from tracefuse.ir.library_kinds import Library
+from tracefuse.ir.op_kinds import Movement, Pointwise, Reduction
 from tracefuse.rounding import round_to_half
 
 
@@ -144,6 +146,8 @@ def _apply(
     attributes = {k: _concrete(v, extents) for k, v in node.attributes.items()}
     operands = [_operand(fusion, node, position, o, environment, wide) for position, o in enumerate(node.operands)]
     match node.op:
+        case ControlFlow():
+            return node.op.evaluate(_evaluate_sub_fusion, operands, attributes)
         case Pointwise():
             attributes.pop("dtype", None)
             try:
@@ -157,14 +161,16 @@ def _apply(
         case Movement() if takes_positions(node):
             check_positions(node, operands[1], operands[0].shape[attributes["dim"]])
             return (node.op.numpy(*operands, **attributes),)
-        case Library() if node.op.indices:
-            try:
-                return (node.op.numpy(*operands, **attributes),)
-            except IndexError as error:
-                raise OutOfRangeError(f"{node.op.name}: {error}", where=node.where) from None
-        case Movement() | Library():
+        case Library():
+            with located_errors(node):
+                return node.op.call(operands, attributes)
+        case Movement():
             return (node.op.numpy(*operands, **attributes),)
     raise FusionError(f"{node.op.name} has no reference implementation in NumPy")
+
+
+def _evaluate_sub_fusion(part: SubFusion, operands: Sequence[Any]) -> list[Any]:
+    return evaluate(part.fusion, part.select(operands))
 
 
 def _concrete(attribute: Any, extents: Mapping[int, int]) -> Any:
@@ -180,10 +186,13 @@ def _operand(
 ) -> Any:
     array = np.asarray(operand.value) if isinstance(operand, Literal) else environment[operand]
     op = node.op
+    if isinstance(op, ControlFlow):
+        return array
     if isinstance(op, Movement) and position >= (op.data or len(node.operands)):
         return array
-    if isinstance(op, Library) and position in op.indices:
-        return array
+    if isinstance(op, Library) and op.keeps_type(position):
+        own = None if isinstance(operand, Literal) else fusion.values[operand].dtype
+        return array if own is None or wide or not own.is_half else array.astype(own.numpy)
     if isinstance(op, Pointwise) and op.promotion == "where" and position == 0:
         return array.astype(np.bool_)
     if isinstance(op, Reduction) and op.result == "bool":

@@ -1,6 +1,6 @@
 """Conversions between coordinates and row-major positions.
 
-Knows: extents. Must not know: op definitions, memory.
+Must not know: ops.
 """
 
 from __future__ import annotations

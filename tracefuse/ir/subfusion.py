@@ -7,8 +7,6 @@ express.
 
 Axes that the whole fusion proves equal share one local symbol, so the part can prove the same facts. The equality is
 also recorded as a requirement, so the part is correct when it runs alone.
-
-Must not know: the partition rules.
 """
 
 from __future__ import annotations
@@ -120,7 +118,10 @@ def step_graph(fusion: Fusion) -> StepGraph:
     id).
     """
     nodes = tuple(n for n in fusion.nodes if any(fusion.values[o].is_tensor for o in n.outputs))
-    steps = [segments.Step((*n.inputs, *_scalars_named(fusion, n)), n.outputs, n.op.name) for n in nodes]
+    steps = [
+        segments.Step((*n.inputs, *_scalars_named(fusion, n)), n.outputs, f"T{n.outputs[0]} = {n.op.name}")
+        for n in nodes
+    ]
     scalars = [o for n in fusion.nodes for o in n.outputs if not fusion.values[o].is_tensor]
     canonical = fusion.canonical
     asked = (replace(r, left=canonical(r.left), right=canonical(r.right)) for r in fusion.requirements)

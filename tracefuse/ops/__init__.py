@@ -1,15 +1,22 @@
 """Op definitions, in modules by kind. REGISTRY holds them all by name."""
 
-from tracefuse.ir.op_kinds import Library, Movement, Pointwise, Reduction, Source, Within
+from tracefuse.ir.library_kinds import Library
+from tracefuse.ir.op_kinds import Movement, Pointwise, Reduction, Source, Within
 from tracefuse.ops import (
+    fourier,
     library,
+    linear_algebra,
     movement,
     movement_positions,
     movement_resizes,
     ordering,
     pointwise,
     random_bits,
+    random_draws,
     reduction,
+    scipy_functions,
+    searching,
+    statistics,
 )
 from tracefuse.ops.families import REGISTRY
 
@@ -21,12 +28,18 @@ __all__ = [
     "Reduction",
     "Source",
     "Within",
+    "fourier",
     "library",
+    "linear_algebra",
     "movement",
     "movement_positions",
     "movement_resizes",
     "ordering",
     "pointwise",
     "random_bits",
+    "random_draws",
     "reduction",
+    "scipy_functions",
+    "searching",
+    "statistics",
 ]

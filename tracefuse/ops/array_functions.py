@@ -3,7 +3,7 @@
 Each function is called with the array library (NumPy or CuPy), the result's array, whose memory may be strided, the
 operands, and the op's attributes by name.
 
-Knows: functions of NumPy that CuPy has, too. Must not know: ops, programs, kernels.
+Must not know: ops, kernels.
 """
 
 from __future__ import annotations

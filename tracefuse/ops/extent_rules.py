@@ -3,7 +3,7 @@
 A rule takes an extent for each operand and returns the extent of the result, or None where none describes it. A
 comparison returns 1 or 0. Op definitions declare theirs as `on_extents`.
 
-Knows: extents. Must not know: ops, host scalars.
+Must not know: ops.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Functions that define an op in one line, and the registry that each definition enters.
-
-Knows: the kinds of op. Must not know: which ops there are, how kernels run them.
-"""
+"""Functions that define an op in one line, and the registry that each definition enters."""
 
 from __future__ import annotations
 
@@ -9,7 +6,8 @@ from typing import Any
 
 from tracefuse.dtypes import DType
 from tracefuse.ir.fusion import Op
-from tracefuse.ir.op_kinds import Library, Movement, Pointwise, PullRule, Reduction, ReferenceFunction, ShapeRule
+from tracefuse.ir.library_kinds import Library
+from tracefuse.ir.op_kinds import Movement, Pointwise, PullRule, Reduction, ReferenceFunction, ShapeRule
 
 REGISTRY: dict[str, Op] = {}
 """Every op by name, in the order of definition."""

@@ -3,7 +3,7 @@
 Each op has its shape rule and its pull, a pure function from coordinates of the result to coordinates of an operand.
 Attributes are normalised by the frontends: axes are non-negative.
 
-Knows: extents, sources. Must not know: kernels.
+Must not know: kernels.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tracefuse.ir.extents import Extent, maximum, product
 from tracefuse.ir.fusion import Attributes, Require, Shape
 from tracefuse.ir.op_kinds import IndexOf, Source
 from tracefuse.ir.row_major import axis_groups, delinearize, linearize
+from tracefuse.ops import printed_calls
 from tracefuse.ops.families import movement
 
 
@@ -76,7 +77,7 @@ expand = movement(
 full = movement(
     "full", shape=lambda shapes, attributes, require: tuple(attributes["shape"]), attributes=(("shape", ()),),
     pull=lambda out, shapes, result, attributes, index_of: (Source(0, ()),), numpy=lambda x, shape: np.full(shape, x),
-    doc="An array of `shape` with every element the operand.",
+    printed=printed_calls.print_full, doc="An array of `shape` with every element the operand.",
 )  # fmt: skip
 
 
@@ -169,6 +170,7 @@ def _reshape_pull(
 
 reshape = movement(
     "reshape", shape=_reshape_shape, pull=_reshape_pull, numpy=lambda x, new_shape, groups, inferable: np.reshape(x, new_shape), regroups=True,
+    printed=printed_calls.print_reshape,
     attributes=(("new_shape", ()), ("groups", ()), ("inferable", ())),
     doc="The same elements in row-major order with another shape. groups: pairs of axes (of the operand, of the result) with "
     "equal products. inferable: entries that are known at the call alone, and may be -1 there.",

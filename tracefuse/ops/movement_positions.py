@@ -1,7 +1,4 @@
-"""Movement ops whose coordinates are data: elements at the positions that an integer operand holds.
-
-Knows: extents, sources. Must not know: how positions become coordinates in a kernel.
-"""
+"""Movement ops whose coordinates are data: elements at the positions that an integer operand holds."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Movement ops that cut, extend and shift along axes, slide windows, join arrays, and keep a triangle.
 
 Slice bounds lie inside the axis and steps are positive: the frontends see to it. What has no source is a fill value.
-
-Knows: extents, sources and their conditions. Must not know: how conditions become branches in a kernel.
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ from tracefuse.ir.axes import normalize_axes, normalize_axis
 from tracefuse.ir.extents import Extent, ceildiv, floordiv, maximum, mod
 from tracefuse.ir.fusion import Attributes, Require, Shape
 from tracefuse.ir.op_kinds import IndexOf, Resize, Source, Within
+from tracefuse.ops import printed_calls
 from tracefuse.ops.families import movement
 
 
@@ -62,7 +61,7 @@ def _slice_resize(shapes: Sequence[Shape], attributes: Attributes) -> tuple[Resi
 slice = movement(
     "slice", shape=_slice_shape, pull=_slice_pull, numpy=_slice_numpy, resize=_slice_resize,
     attributes=(("start_indices", ()), ("end_indices", ()), ("strides", ())),
-    doc="Elements start, start + step, ... before end, on every axis.",
+    printed=printed_calls.print_slice, doc="Elements start, start + step, ... before end, on every axis.",
 )  # fmt: skip
 
 
@@ -141,6 +140,7 @@ def _pad_resize(shapes: Sequence[Shape], attributes: Attributes) -> tuple[Resize
 
 pad = movement(
     "pad", shape=_pad_shape, pull=_pad_pull, numpy=_pad_numpy, resize=_pad_resize, attributes=(("pad_widths", ()), ("value", 0)),
+    printed=printed_calls.print_pad,
     doc="`value` before and after each axis: pad_widths is before, after per axis, first axis first; negative widths cut.",
 )  # fmt: skip
 

@@ -3,7 +3,7 @@
 Their results depend on all elements before or around each one, which no kernel template here computes; NumPy's or
 CuPy's functions do. A sort is stable, and NaN comes after all numbers (first where the order is descending).
 
-Knows: NumPy's functions, on NumPy and CuPy arrays. Must not know: kernels.
+Must not know: kernels.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tracefuse.dtypes import ALL, NUMBERS, REALS, bool_
 from tracefuse.errors import ShapeError
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.fusion import Attributes, Require, Shape
-from tracefuse.ir.op_kinds import Library
+from tracefuse.ir.library_kinds import Library
 from tracefuse.ops.families import library
 
 ORDERED = (bool_, *REALS)
@@ -76,9 +76,9 @@ cummin = _scan("cummin", _running(np.minimum), "Smallest of the elements so far 
 # order
 
 
-def _argsort(x: Any, dim: int, descending: bool, stable: bool) -> Any:
+def _argsort(x: Any, dim: int, descending: bool, stable: bool, kind: Any) -> Any:
     if not descending:
-        return np.argsort(x, axis=dim, kind="stable")
+        return np.argsort(x, axis=dim, kind=kind)
     # Sorted backwards and turned round, equal elements keep their order.
     order = np.argsort(np.flip(x, dim), axis=dim, kind="stable")
     return x.shape[dim] - 1 - np.flip(order, dim)
@@ -87,8 +87,8 @@ def _argsort(x: Any, dim: int, descending: bool, stable: bool) -> Any:
 sort = library("sort", ALL, shape=_same_shape, slices=_along_others, numpy=lambda x, dim: np.sort(x, axis=dim), attributes=(("dim", -1),), exact=True, doc="Elements in ascending order along `dim`.")  # fmt: skip
 argsort = library(
     "argsort", ALL, shape=_same_shape, slices=_along_others, numpy=_argsort, result="index", exact=True,
-    attributes=(("dim", -1), ("descending", False), ("stable", False)),
-    doc="Positions of the elements in order along `dim`; equal ones keep theirs, whether `stable` asks for it or not.",
+    attributes=(("dim", -1), ("descending", False), ("stable", False), ("kind", "stable")),
+    doc="Positions of the elements in order along `dim`; equal ones keep theirs, unless `kind` is None.",
 )  # fmt: skip
 
 # ---------------------------------------------------------------------------------------------------------------------

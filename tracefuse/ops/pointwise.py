@@ -30,7 +30,7 @@ from tracefuse.ir.error_models import (
     lipschitz,
 )
 from tracefuse.ir.op_kinds import Pointwise
-from tracefuse.ops import array_functions, extent_rules, reference_functions
+from tracefuse.ops import array_functions, extent_rules, printed_calls, reference_functions
 from tracefuse.ops.families import binary, register, ternary, unary
 
 LOGICAL = (bool_, *INTEGERS)
@@ -51,6 +51,7 @@ div = binary(
     exact=True,
     error=QUOTIENT,
     into=array_functions.ufunc_into("divide"),
+    printed=printed_calls.print_div,
     doc="Quotient, elementwise.",
 )
 floor_divide = binary("floor_divide", REALS, scalar="a // b", numpy=reference_functions.floor_divide, ufunc=np.floor_divide, exact=True, on_extents=extent_rules.whole_quotient, doc="Quotient rounded to minus infinity; integers by zero give 0.")  # fmt: skip
@@ -175,19 +176,20 @@ signbit = unary("signbit", FLOATS, scalar="signbit(a)", numpy=np.signbit, result
 # selection and conversion
 where = ternary("where", ALL, scalar="b if a else c", numpy=np.where, promotion="where", exact=True, error=CHOICE, doc="b where a is true, else c.")  # fmt: skip
 cast = unary("cast", ALL, scalar="a", numpy=lambda x: x, result="dtype", exact=True, attributes=(("dtype", None),), error=COPY, on_extents=extent_rules.same, doc="Conversion to `dtype`; a cast rounds also inside a kernel.")  # fmt: skip
-set = unary("set", ALL, scalar="a", numpy=lambda x: x, exact=True, distinct=True, error=COPY, on_extents=extent_rules.same, into=array_functions.copy_into, doc="A copy.")  # fmt: skip
+set = unary("set", ALL, scalar="a", numpy=lambda x: x, exact=True, distinct=True, error=COPY, on_extents=extent_rules.same, into=array_functions.copy_into, printed=printed_calls.print_set, doc="A copy.")  # fmt: skip
 segment_set = unary("segment_set", ALL, scalar="a", numpy=lambda x: x, exact=True, distinct=True, ends_segment=True, error=COPY, doc="A copy that ends a segment.")  # fmt: skip
 iota = register(
     Pointwise(
         name="iota", arity=2, domain=NUMBERS, scalar="a + b * index", exact=True,
         numpy=lambda start, step, length: start + step * np.arange(length),
         attributes=(("length", 0),), extra_shape=lambda attributes: (attributes["length"],),
-        error=SEQUENCE, doc="start, start + step, ... : `length` elements.",
+        error=SEQUENCE, printed=printed_calls.print_iota, doc="start, start + step, ... : `length` elements.",
     )
 )  # fmt: skip
 extent = register(
     Pointwise(
         name="extent", arity=0, domain=INTEGERS, scalar="value", numpy=lambda value: np.int64(value), exact=True,
-        attributes=(("value", 0),), error=CONSTANT, doc="The integer that an expression of extents is, as a host scalar.",
+        attributes=(("value", 0),), error=CONSTANT, printed=printed_calls.print_extent,
+        doc="The integer that an expression of extents is, as a host scalar.",
     )
 )  # fmt: skip

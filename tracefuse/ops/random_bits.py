@@ -4,8 +4,6 @@ Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as eas
 multiplications turn a key and a counter of four words into four random words. The key is the seed; the counter is the
 row-major position of the element and the offset. So every element is a pure function of seed, offset and position:
 the same on every target, in every order, however often and wherever it is computed.
-
-Knows: the counter's layout, NumPy. Must not know: distributions, who samples.
 """
 
 from __future__ import annotations

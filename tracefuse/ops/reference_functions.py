@@ -1,6 +1,6 @@
 """Reference implementations of pointwise ops that are not one function of NumPy.
 
-Knows: NumPy. Must not know: ops, kernels.
+Must not know: ops, kernels.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from segments import Verdict
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.parallel_types import Sharding
-from tracefuse.ops.pointwise import set as copy
+from tracefuse.ops.roles import COPY
 from tracefuse.partition.slicing import operand_axes
 from tracefuse.passes.rewriter import Rewriter
 
@@ -45,7 +45,7 @@ def sharding_of(fusion: Fusion, number: int, ranks: int) -> Sharding:
 
 def exchange_of(fusion: Fusion, node: Node, ranks: int) -> Exchange | None:
     """Returns the transfer that a node does, None if it computes."""
-    if node.op is not copy or not isinstance(node.operands[0], int):
+    if not node.op.is_copy or not isinstance(node.operands[0], int):
         return None
     source, target = (sharding_of(fusion, n, ranks) for n in (node.operands[0], node.outputs[0]))
     return None if source == target else Exchange(source, target)
@@ -88,7 +88,7 @@ class _Resharding:
             self.rewriter.keep(replace(self._with_operands(node, whole, {}), outputs=(replicated,)))
             dtype = value.dtype
             sharded = self.rewriter.values[output]
-            self.rewriter.node(copy, (replicated,), {}, dtype, (dtype,), where=node.where, numbers=(output,))
+            self.rewriter.node(COPY, (replicated,), {}, dtype, (dtype,), where=node.where, numbers=(output,))
             self.rewriter.values[output] = sharded
             return
         self.rewriter.keep(self._with_operands(node, place, needed))
@@ -107,7 +107,7 @@ class _Resharding:
             return number
         if (number, place) not in self.moved:
             dtype = self.fusion.values[number].dtype
-            (moved,) = self.rewriter.node(copy, (number,), {}, dtype, (dtype,), where=node.where)
+            (moved,) = self.rewriter.node(COPY, (number,), {}, dtype, (dtype,), where=node.where)
             self.rewriter.values[moved] = replace(self.rewriter.values[moved], sharding=place, origin=number)
             self.moved[number, place] = moved
         return self.moved[number, place]

@@ -17,7 +17,8 @@ from tracefuse.ir.builder import FusionBuilder
 from tracefuse.ir.extents import Expression, Extent, Symbol, as_symbol, input_extent, substitute, symbol, symbols
 from tracefuse.ir.fusion import Fusion, Literal, Node, Shape
 from tracefuse.ir.indexing import sources
-from tracefuse.ir.op_kinds import Library, Pointwise, Reduction
+from tracefuse.ir.library_kinds import Library
+from tracefuse.ir.op_kinds import Pointwise, Reduction
 from tracefuse.ir.subfusion import map_extents
 
 Axes: TypeAlias = dict[int, int | None]

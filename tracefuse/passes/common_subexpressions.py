@@ -9,7 +9,7 @@ import numpy as np
 
 from tracefuse.ir.fusion import Fusion, Literal, Node
 from tracefuse.ir.op_kinds import Reduction
-from tracefuse.ops.movement import broadcast, squeeze
+from tracefuse.ops.roles import BROADCAST, SQUEEZE
 from tracefuse.passes.rewriter import canonical_attribute, renamed, with_nodes
 
 
@@ -78,5 +78,5 @@ def _as_movement(fusion: Fusion, node: Node, seen: dict[Hashable, Node]) -> Node
     dtype = fusion.values[node.outputs[0]].dtype
     if node.attributes["keepdim"]:
         flags = {"is_broadcast_dim": tuple(axis in dims for axis in range(rank))}
-        return Node(broadcast, twin.outputs, flags, dtype, node.outputs, node.where)
-    return Node(squeeze, twin.outputs, {"dims": dims}, dtype, node.outputs, node.where)
+        return Node(BROADCAST, twin.outputs, flags, dtype, node.outputs, node.where)
+    return Node(SQUEEZE, twin.outputs, {"dims": dims}, dtype, node.outputs, node.where)

@@ -8,7 +8,7 @@ Branch cuts, and the values at infinities, NaN and signed zeros, follow C99's an
 Products follow NumPy, without recovery of infinities. The inverse functions use Kahan's formulas ("Branch cuts for
 complex elementary functions", 1987): sums of terms with one sign, which avoid cancellation.
 
-Must not know: any single op.
+Must not know: single ops.
 """
 
 from __future__ import annotations

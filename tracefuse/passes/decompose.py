@@ -3,8 +3,6 @@
 The definition of an op such as var gives `steps`: a Python expression over `a` (the operand), `n` (the number of
 elements reduced), the op's own attributes, other ops by name, and operators. A kernel then makes several passes over
 a row that it holds on chip, and a value that the fusion computes anyway (the mean of a layer norm) is computed once.
-
-Must not know: which ops are composite.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from tracefuse.errors import InternalError
 from tracefuse.ir.extents import Extent, product
 from tracefuse.ir.fusion import Fusion, Literal, Node, Operand
 from tracefuse.ops import REGISTRY, Pointwise, Reduction
-from tracefuse.ops.pointwise import extent as extent_op
+from tracefuse.ops.roles import EXTENT
 from tracefuse.passes.common_subexpressions import merge_common
 from tracefuse.passes.rewriter import Rewriter
 
@@ -111,7 +109,7 @@ class _Steps:
         key = ("n", False)
         if key not in self.emitted:
             (number,) = self.rewriter.node(
-                extent_op, [], {"value": count}, int64, [int64], where=self.node.where, extents=[count]
+                EXTENT, [], {"value": count}, int64, [int64], where=self.node.where, extents=[count]
             )
             self.rewriter.mark(number, self.result)
             self.emitted[key] = number

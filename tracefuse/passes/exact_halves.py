@@ -10,7 +10,7 @@ from dataclasses import replace
 from tracefuse.dtypes import DType
 from tracefuse.ir.fusion import Fusion, Literal, Node, Operand
 from tracefuse.ir.op_kinds import Movement, Pointwise
-from tracefuse.ops.pointwise import cast
+from tracefuse.ops.roles import CAST
 from tracefuse.passes.rewriter import Rewriter
 from tracefuse.rounding import round_to_half
 
@@ -37,7 +37,7 @@ def round_halves(fusion: Fusion) -> Fusion:
         exact = rewriter.new_number()
         rewriter.values[exact] = replace(value, number=exact, origin=number)
         rewriter.keep(replace(node, outputs=(exact,)))
-        rewriter.keep(Node(cast, (exact,), {"dtype": value.dtype}, value.dtype, (number,), node.where))
+        rewriter.keep(Node(CAST, (exact,), {"dtype": value.dtype}, value.dtype, (number,), node.where))
     return rewriter.build()
 
 
@@ -68,4 +68,4 @@ def _round_scalar(rewriter: Rewriter, operand: Operand, dtype: DType) -> Operand
     value = rewriter.values[operand]
     if value.is_tensor or value.dtype is dtype:
         return operand
-    return rewriter.node(cast, (operand,), {"dtype": dtype}, dtype, (dtype,))[0]
+    return rewriter.node(CAST, (operand,), {"dtype": dtype}, dtype, (dtype,))[0]

@@ -1,6 +1,6 @@
 """The names in a kernel: names that it reads, names that its statements introduce, and undefined names.
 
-Must not know: ops, templates, targets.
+Must not know: ops, targets.
 """
 
 from __future__ import annotations

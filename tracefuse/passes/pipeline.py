@@ -4,8 +4,6 @@ FUSION_PASSES run on a recorded fusion before it is partitioned, SEGMENT_PASSES 
 each kernel that a template emits. A `Pass` is a value: its name, its function, its stage, the option that it needs,
 and the reason if it is required. `run_passes` names, times, logs, dumps, verifies and disables each pass; nothing
 else calls them.
-
-Must not know: who runs a pass, where dumps are written.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A pass is a pure function. It preserves the numbers of the values that it keeps,
 renames an output. Requirements stay: the user's code imposed them, whether or not its result is used. A pass may
 change which values are computed, never their contents.
 
-Must not know: any single op, any single pass.
+Must not know: single ops.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ def with_nodes(fusion: Fusion, nodes: Sequence[Node]) -> Fusion:
 
 
 def needed_for(fusion: Fusion, outputs: Collection[int]) -> list[Node]:
-    """Returns the nodes that `outputs` depend on, in order."""
+    """Returns the nodes that `outputs` and effects depend on, in order."""
     live = set(outputs)
     needed = []
     for node in reversed(fusion.nodes):
-        if not live.isdisjoint(node.outputs):
+        if node.op.effect or not live.isdisjoint(node.outputs):
             live.update(node.inputs)
             needed.append(node)
     return needed[::-1]

@@ -4,7 +4,7 @@ The definition of a reduction may give an equivalent in terms of other ops (`dec
 long to stay on chip, each pass reads memory again, so the reduction replaces its equivalent. Values keep their
 numbers; values that are no longer read are dropped.
 
-Must not know: any single op, templates.
+Must not know: single ops.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import replace
 from tracefuse.caches import memoized
 from tracefuse.ir.fusion import Fusion, Node, Operand
 from tracefuse.ops import REGISTRY, Reduction
-from tracefuse.ops.movement import broadcast
+from tracefuse.ops.roles import BROADCAST
 from tracefuse.passes.dead_code import drop_dead_tensors
 from tracefuse.passes.decompose import OPERATORS
 from tracefuse.passes.rewriter import with_nodes
@@ -78,7 +78,7 @@ class _Match:
     def _kept(self, node: Node) -> Node:
         """Returns the reduction behind a broadcast that restores its reduced axes; else the node."""
         inner = (
-            self.makers.get(node.operands[0]) if node.op is broadcast and isinstance(node.operands[0], int) else None
+            self.makers.get(node.operands[0]) if node.op is BROADCAST and isinstance(node.operands[0], int) else None
         )
         if inner is None or not isinstance(inner.op, Reduction) or inner.attributes["keepdim"]:
             return node

@@ -4,7 +4,7 @@ Templates treat complex64 and complex128 like other types. `split_complex` then 
 `v3_im`), turns each buffer into one of twice as many reals and each access into two adjacent ones, and expands each
 function to its program in `complex_functions`. The emitters and the interpreter therefore handle real numbers only.
 
-Must not know: ops, templates, targets.
+Must not know: ops, targets.
 """
 
 from __future__ import annotations

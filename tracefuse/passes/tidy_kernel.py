@@ -5,7 +5,7 @@ and local arrays that nothing reads. It then shortens each name to its stem if t
 numbers names that share a stem from 1 (`v0_1`, `v0_2`). Parameters keep their names. The kernel's results stay the
 same, bit for bit.
 
-Must not know: ops, templates, targets.
+Must not know: ops, targets.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Matrix products that read an operand directly in place of its permuted copy.
 
-Must not know: BLAS, segments, kernels.
+Must not know: segments, kernels.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from tracefuse.errors import InternalError
 from tracefuse.ir.extents import Extent, symbol
 from tracefuse.ir.fusion import Fusion, Node, Operand, Shape
 from tracefuse.ir.indexing import sources
-from tracefuse.ir.op_kinds import Library, Movement
+from tracefuse.ir.library_kinds import Library
+from tracefuse.ir.op_kinds import Movement
 from tracefuse.ops import REGISTRY
 from tracefuse.passes.rewriter import with_nodes
 

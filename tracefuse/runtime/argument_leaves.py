@@ -18,21 +18,40 @@ from tracefuse.runtime.devices import arrays
 _INT64 = range(-(2**63), 2**63)
 
 
+class LeafKind(enum.Enum):
+    """How a leaf enters a trace."""
+
+    ARRAY = enum.auto()
+    """A tensor input."""
+    SCALAR = enum.auto()
+    """A scalar input, whose value may change from call to call."""
+    STATIC = enum.auto()
+    """A constant; another value makes another trace."""
+
+
 class Leaf(NamedTuple):
     """A classified leaf of the arguments.
 
-    kind: "array", "scalar" or "static". key: its contribution to the call signature. path: the Python expression that
+    key: its contribution to the call signature. path: the Python expression that
     names the leaf, such as `params['w']`. weak: the kind of a Python scalar in type promotion. of_array: the scalar is
     the value of a 0-d array, which an in-place operation would update.
     """
 
-    kind: str
+    kind: LeafKind
     key: Any
     path: str
     value: Any
     dtype: DType | None = None
     weak: str | None = None
     of_array: bool = False
+
+    @property
+    def is_array(self) -> bool:
+        return self.kind is LeafKind.ARRAY
+
+    @property
+    def is_static(self) -> bool:
+        return self.kind is LeafKind.STATIC
 
     @property
     def number(self) -> Any:
@@ -55,18 +74,18 @@ def classify(value: Any, path: str) -> Leaf:
     if kind is not None:
         dtype = arrays.dtype_of_argument(value, path)
         if kind == "numpy" and not value.shape:
-            return Leaf("scalar", ("in an array", dtype), path, value, dtype, of_array=True)
-        return Leaf("array", array_key(value, dtype), path, value, dtype)
+            return Leaf(LeafKind.SCALAR, ("in an array", dtype), path, value, dtype, of_array=True)
+        return Leaf(LeafKind.ARRAY, array_key(value, dtype), path, value, dtype)
     if (isinstance(value, np.generic) and not isinstance(value, (float, complex))) or type(value) in _NUMPY_FLOATS:
         dtype = dtype_of(value.dtype)
-        return Leaf("scalar", ("strong", dtype), path, value, dtype)
+        return Leaf(LeafKind.SCALAR, ("strong", dtype), path, value, dtype)
     if type(value) is int and value not in _INT64:
-        return Leaf("static", ("int", value), path, value)
+        return Leaf(LeafKind.STATIC, ("int", value), path, value)
     if type(value) in _PYTHON:
         dtype = _PYTHON[type(value)]
-        return Leaf("scalar", type(value), path, value, dtype, dtypes.python_kind(value))
+        return Leaf(LeafKind.SCALAR, type(value), path, value, dtype, dtypes.python_kind(value))
     if isinstance(value, slice):
-        return Leaf("static", ("slice", value.start, value.stop, value.step), path, value)
+        return Leaf(LeafKind.STATIC, ("slice", value.start, value.stop, value.step), path, value)
     if not isinstance(value, _STATIC) and not callable(value):
         if type(value).__module__.startswith("jax.") and type(value).__name__.endswith("Tracer"):
             raise TraceError(
@@ -77,14 +96,17 @@ def classify(value: Any, path: str) -> Leaf:
             f"{path} is a {type(value).__name__}, which is not an array, a number or a static value",
             hint="name it in static_argnames, or register its class with register_pytree_node",
         )
-    return Leaf("static", static_key(value, path), path, value)
+    return Leaf(LeafKind.STATIC, static_key(value, path), path, value)
 
 
 _PYTHON = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64, complex: dtypes.complex128}
 _NUMPY_FLOATS = (np.float64, np.complex128)
 
 
-_STATIC = (str, bytes, type(None), np.dtype, enum.Enum, type, type(Ellipsis), range, DataType, DType)
+_STATIC = (
+    str, bytes, type(None), np.dtype, enum.Enum, type, type(Ellipsis), range, DataType, DType, np.random.Generator,
+    np.random.RandomState,
+)  # fmt: skip
 
 
 def static_key(value: Any, path: str) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 from tracefuse.dtypes import DType
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Fusion, Into, Node, Op
-from tracefuse.ir.op_kinds import Pointwise, Reduction
+from tracefuse.ir.op_kinds import Reduction
 from tracefuse.runtime.devices import cuda_arrays
 
 
@@ -40,7 +40,7 @@ class HostCall:
     @property
     def copies(self) -> bool:
         """Whether it copies its operand bit by bit."""
-        return isinstance(self.op, Pointwise) and self.op.is_copy
+        return self.op.is_copy
 
     def shape(self, inputs: list[Any]) -> tuple[int, ...]:
         """Returns the shape of the result."""
@@ -67,7 +67,7 @@ def host_call(fusion: Fusion, node: Node) -> HostCall | None:
     is_plain = is_uniform and not result.is_half
     adds_up = isinstance(op, Reduction) and op.result == "sum" and len(dtypes) == 1
     widens = adds_up and node.compute is result and result.is_integer
-    copies = isinstance(op, Pointwise) and op.is_copy and is_uniform
+    copies = op.is_copy and is_uniform
     if not is_plain and not widens and not copies:
         return None
     return HostCall(op, into, dict(node.attributes), result)

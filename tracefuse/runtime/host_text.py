@@ -11,6 +11,7 @@ import html
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from segments import (
     Alias,
@@ -35,7 +36,7 @@ from segments import (
 )
 from tracefuse.dtypes import DType
 from tracefuse.ir.extents import Extent
-from tracefuse.ir.fusion import Fusion, Literal
+from tracefuse.ir.fusion import Fusion, Literal, Op
 from tracefuse.partition.stream_marks import stream_of
 from tracefuse.runtime.compiled_segment import CompiledSegment
 from tracefuse.runtime.plan import Plan
@@ -203,12 +204,13 @@ class _Text:
             return f"{self.name(instruction.target)} = {instruction.label}( {self.name(instruction.source)} )"
         arguments = ", ".join(map(self.name, instruction.inputs))
         if isinstance(instruction, HostOp):
-            return f"{self.name(instruction.output)} = {_call(str(instruction.label), arguments)}"
+            host_call: Any = instruction.label
+            return f"{self.name(instruction.output)} = {_call(host_call.op, arguments)}"
         outputs = ", ".join(map(self.name, instruction.outputs))
         label = instruction.label
         nodes = label.part.fusion.nodes if isinstance(label, CompiledSegment) else ()
         if isinstance(label, CompiledSegment) and len(nodes) == 1:
-            call = _call(nodes[0].op.name, self._operands(label, instruction.inputs))
+            call = _call(nodes[0].op, self._operands(label, instruction.inputs))
         else:
             call = f"LaunchKernel( {label}{', ' if arguments else ''}{arguments} )"
         return f"{outputs} = {call}" if outputs else call
@@ -244,9 +246,9 @@ class _Text:
         return "StreamIdx" if count.value == loop.index else f"( StreamIdx % {STREAMS} )"
 
 
-def _call(name: str, arguments: str) -> str:
-    title = "".join(word.capitalize() for word in name.split("_"))
-    cache_hint = ", cache_op=Streaming" if name == "set" else ""
+def _call(op: Op, arguments: str) -> str:
+    title = "".join(word.capitalize() for word in op.name.split("_"))
+    cache_hint = ", cache_op=Streaming" if op.is_copy else ""
     return f"{title}( {arguments}{cache_hint} )"
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import segments
 from segments import Communicate, HostOp, Instruction, Launch, Program, Release, Runner
 from tracefuse.errors import FusionError
-from tracefuse.ir.fusion import Fusion
+from tracefuse.ir.fusion import Fusion, Op
 from tracefuse.ir.parallel_types import Sharding
 from tracefuse.ir.reference import evaluate, evaluate_scalars, extent_values
 from tracefuse.partition import predicates
@@ -31,7 +31,7 @@ Shards: TypeAlias = dict[int, Any]
 class RankOp:
     """One op on the shards of each device of a mesh. `str` returns the name of the op."""
 
-    name: str
+    op: Op
     fusion: Fusion
     devices: tuple[int, ...]
 
@@ -43,7 +43,7 @@ class RankOp:
         }
 
     def __str__(self) -> str:
-        return self.name
+        return self.op.name
 
 
 def rank_program(fusion: Fusion, ranks: int) -> tuple[Fusion, Program]:
@@ -86,7 +86,7 @@ def _instruction(fusion: Fusion, part: Part, ranks: int) -> Instruction:
     if place.axis is not None and len(place.devices) > 1:
         (local,) = interface.outputs
         computed = slice_fusion(part.fusion, {local: place.axis}, len(place.devices)).fusion
-    return HostOp(RankOp(node.op.name, computed, place.devices), interface.original_inputs, output)
+    return HostOp(RankOp(node.op, computed, place.devices), interface.original_inputs, output)
 
 
 class LoopBack:

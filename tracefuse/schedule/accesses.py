@@ -3,7 +3,7 @@
 Lanes that are adjacent in memory and aligned to the number of lanes are read and written with one wide access. Values
 that a later phase rereads are cached in registers or shared memory.
 
-Knows: strides, alignment, buffers. Must not know: ops, the loop layout of a template, sizes, devices.
+Must not know: ops, sizes, devices.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class Accesses(Scopes):
     that may alias another tensor.
     streaming, streamed (set by the template): inputs that are read once, and outputs that are written past the caches.
     cached: the locations of values that an earlier phase cached; to_cache: the locations for values that a later phase
-    reads, in registers or in shared memory that only the same thread reads. awaited: asynchronous copies are pending.
+    reads, in registers or in shared memory that only the same thread reads. staged: the locations of outputs that are
+    stored in shared memory first. awaited: asynchronous copies are pending.
     unrounded: maps a value that was rounded to a half type to the unrounded value, so that a stored value is rounded
     once.
     """
@@ -59,6 +60,7 @@ class Accesses(Scopes):
         self.streamed: frozenset[int] = frozenset()
         self.cached: dict[Key, tuple[Buffer, Extent]] = {}
         self.to_cache: dict[Key, tuple[Buffer, Extent]] = {}
+        self.staged: dict[int, tuple[Buffer, Extent]] = {}
         self.awaited = False
         self.unrounded: dict[Expression, Expression] = {}
 

@@ -6,7 +6,7 @@ loop that defines all of its coordinates. Templates open loops, declare accumula
 emits them. Values that wait for an operand are on an explicit stack of generators, since a program may be deeper than
 Python's recursion limit.
 
-Knows: ops by their kind, index maps, kernel IR. Must not know: the loop layout of a template, sizes, devices.
+Must not know: sizes, devices.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The hardware limits of a GPU that schedules depend on, by architecture and model.
-
-Knows: NVIDIA's table of compute capabilities. Must not know: regions, templates, how a GPU is queried.
-"""
+"""The hardware limits of a GPU that schedules depend on, by architecture and model."""
 
 from __future__ import annotations
 

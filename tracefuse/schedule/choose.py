@@ -3,7 +3,7 @@
 The templates are tried in order and the first that accepts is used. Every size that a template inspected is guarded,
 so a plan is reused exactly for the calls on which every template gives the same answer.
 
-Knows: templates as values. Must not know: the individual templates, targets, how kernels run.
+Must not know: targets.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tracefuse.errors import InternalError
 from tracefuse.ir.fusion import Fusion, Shape
 from tracefuse.passes.pipeline import KERNEL_PASSES, run_passes
 from tracefuse.schedule.launch_spec import Lowered
+from tracefuse.schedule.memory_facts import MemoryFacts
 from tracefuse.schedule.merge_rule import FusionRule, facts_of
-from tracefuse.schedule.phases import MemoryFacts
 from tracefuse.schedule.scopes import LanesNotPossible
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Problem, Template, TemplateSet
@@ -69,18 +69,18 @@ def choose_for(problem: Problem) -> Choice:
 def choose(
     fusion: Fusion, rule: FusionRule, strides: Mapping[int, Shape], sizes: Sizes, target: TemplateSet, *, name: str,
     contract: bool = True, aligned: frozenset[int] = frozenset(), misaligned: frozenset[int] = frozenset(),
-    placed: frozenset[int] = frozenset(), shared: frozenset[int] = frozenset(), given: frozenset[int] = frozenset(),
+    placed: frozenset[int] = frozenset(), shared: frozenset[int] = frozenset(), supplied: frozenset[int] = frozenset(),
     options: Options | None = None,
 ) -> Choice:  # fmt: skip
     """Selects the template for a segment.
 
     fusion: the segment as a fusion, composites decomposed; rule: the merge rule over that fusion. strides: in elements,
     for each tensor input and each output in `placed`. aligned: inputs that start at a multiple of 16 bytes; misaligned:
-    inputs whose elements are not aligned to their own size. placed, shared, given: see `MemoryFacts`. The guards on
+    inputs whose elements are not aligned to their own size. placed, shared, supplied: see `MemoryFacts`. The guards on
     sizes are expressed in the fusion's extents. options: passed to the passes; defaults to the options in force.
     """
     options = config.resolve() if options is None else options
-    memory = MemoryFacts(strides, aligned, misaligned, placed, shared, given)
+    memory = MemoryFacts(strides, aligned, misaligned, placed, shared, supplied)
     return choose_for(
         target.problem(fusion, facts_of(rule), memory, sizes, name, contract, target.templates, options=options)
     )

@@ -1,8 +1,6 @@
 """Translates symbolic integers to index expressions over loop variables and kernel parameters.
 
 A symbol that no loop binds becomes an integer parameter of the kernel; the host computes it for each call.
-
-Knows: symbolic integers, expressions of the kernel IR. Must not know: loops, memory, templates.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ A place is the position of a read relative to the loops, encoded as a number. Sh
 of a stencil has as many places as there are distinct shifts; any other movement is a place of its own. A conditional
 read is emitted in a branch, which shares no code with other branches: each op there counts as another place.
 
-Knows: index maps, ops by kind. Must not know: how loops are matched, kernels, targets, sizes.
+Must not know: kernels, targets, sizes.
 """
 
 from __future__ import annotations

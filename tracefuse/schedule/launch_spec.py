@@ -1,6 +1,6 @@
 """The result of lowering a region: launches, the scratch memory between them, and the guards on its decisions.
 
-Knows: kernels and the values bound to their parameters. Must not know: arrays, devices.
+Must not know: arrays, devices.
 """
 
 from __future__ import annotations

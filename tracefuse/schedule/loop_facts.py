@@ -10,7 +10,7 @@ Two regions merge if their loops can be matched: through the values that one pas
 reads, then by equal extents in order. A region without reduction loops may also run before or after the reductions of
 the other, over its parallel loops. A union costs time linear in the smaller side.
 
-Knows: facts about loops. Must not know: which unions are tried, kernels, targets, sizes.
+Must not know: kernels, targets, sizes.
 """
 
 from __future__ import annotations
@@ -18,27 +18,31 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum, auto
 from typing import TypeAlias
 
-from segments import Edge, Verdict, no, yes
+from segments import Edge, Verdict, yes
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.indexing import PULLED, AxisMap, reduces, use_maps
-from tracefuse.ir.op_kinds import Library
+from tracefuse.ir.library_kinds import Library
 from tracefuse.schedule.kernel_size import HERE, Places, places_read, through, weight
+from tracefuse.schedule.refusal_codes import ScheduleRefusal
 
 Uses: TypeAlias = Mapping[int, frozenset[AxisMap]]
 
 
-class LoopRefusal(Enum):
-    """Refusals that a caller acts on."""
+class LoopRefusal(ScheduleRefusal):
+    """Refusals by the loops and the code of two groups."""
 
-    PERHAPS_EQUAL = auto()
+    PERHAPS_EQUAL = "the reduced loops and those of the reader are not known to be equal"
     """A guard may lift it: `y + x.sum(-1, keepdims=True)` is one kernel if x and y have equal rows."""
-
-
-TOO_MUCH_CODE = "one kernel would emit more than compiles in time that is linear in the program"
+    TOO_MUCH_CODE = "one kernel would emit more than compiles in time that is linear in the program"
+    LIBRARY_CALL = "is a library call, a segment by itself"
+    REDUCTION_READ_ELSEWHERE = "the result of a reduction is read at other coordinates"
+    DIFFERENT_EXTENTS = "their loops have different extents"
+    DIFFERENT_REDUCTIONS = "both reduce, over different axes"
+    MISSING_LOOPS = "one has loops that the other lacks"
+    OUTPUT_LOOPS = "an output has neither all loops nor all but the reduced ones"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +101,11 @@ def merge_facts(
     loops that one side lacks may still prove to be reduction loops. most_code: upper bound on the union's code.
     """
     if a.library or b.library:
-        return no(f"{a.library or b.library} is a library call, a segment by itself")
+        return LoopRefusal.LIBRARY_CALL(a.library or b.library or "")
     crossing = {e.value: e.exposed for e in edges}
     code = b.code + a.code * max((len(b.places[v]) for v in crossing), default=1)
     if code > most_code:
-        return no(TOO_MUCH_CODE, code=code, most=most_code)
+        return LoopRefusal.TOO_MUCH_CODE(code=code, most=most_code)
     stored = {v: m for v, m in a.outputs.items() if crossing.get(v, True)}
     if not stored and a.reduced is None and edges:
         verdict = yes(_pull_into(a, b, crossing))
@@ -182,7 +186,7 @@ def _match(
             will_fit = value in fixed and a.reduced is None
             stays = (will_fit or moved <= (a.reduced or frozenset())) and _all_fit(matching, direct)
             if not stays and value in a.tainted:
-                return no("the result of a reduction is read at other coordinates", value=value)
+                return LoopRefusal.REDUCTION_READ_ELSEWHERE(value=value)
             if moved or not stays:
                 elsewhere.append((value, use))
     _match_by_common_reads(a, b, matching, fixed)
@@ -264,19 +268,18 @@ def _loops_disagree(
     if only_a and only_a == a.reduced and b.reduced is None and len(only_a) == len(only_b):
         pairs = [(a.loops[f], b.loops[s]) for f, s in zip(sorted(only_a), sorted(only_b), strict=True)]
         if not any(isinstance(first - second, int) for first, second in pairs):
-            reason = "the reduced loops and those of the reader are not known to be equal"
-            return no(reason, LoopRefusal.PERHAPS_EQUAL, extents=tuple(pairs))
+            return LoopRefusal.PERHAPS_EQUAL(extents=tuple(pairs))
     if only_a and only_b:
         mine, theirs = (tuple(f.loops[k] for k in sorted(o)) for f, o in ((a, only_a), (b, only_b)))
-        return no("their loops have different extents", first=mine, second=theirs)
+        return LoopRefusal.DIFFERENT_EXTENTS(first=mine, second=theirs)
     if a.reduced is not None and b.reduced is not None:
         if only_a or only_b or {matching.forward[k] for k in a.reduced} != b.reduced:
             first, second = (tuple(f.loops[k] for k in sorted(f.reduced or ())) for f in (a, b))
-            return no("both reduce, over different axes", first=first, second=second)
+            return LoopRefusal.DIFFERENT_REDUCTIONS(first=first, second=second)
         return None
     only, larger = (only_a, a) if only_a else (only_b, b)
     if only and larger.reduced != only and not (folding and larger.reduced is None):
-        return no("one has loops that the other lacks", extents=tuple(larger.loops[k] for k in sorted(only)))
+        return LoopRefusal.MISSING_LOOPS(extents=tuple(larger.loops[k] for k in sorted(only)))
     return None
 
 
@@ -324,5 +327,5 @@ def _outputs_disagree(
     for value, axis_map in outputs.items():
         loops = frozenset(e for e in axis_map if e is not None)
         if loops not in (every, every - reduced):
-            return no("an output has neither all loops nor all but the reduced ones", value=value)
+            return LoopRefusal.OUTPUT_LOOPS(value=value)
     return None

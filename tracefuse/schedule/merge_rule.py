@@ -3,14 +3,15 @@
 Groups grow as regions; merging the facts of two groups costs time linear in the smaller one. Once no group can grow,
 two groups are tested for a row_column region from their steps.
 
-Knows: both kinds of regions. Must not know: kernels, targets, sizes.
+Must not know: kernels, targets, sizes.
 """
 
 from __future__ import annotations
 
-from segments import Edge, Verdict, no
+from segments import Edge, Verdict
 from tracefuse.errors import InternalError
 from tracefuse.schedule.loop_facts import Facts
+from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.region import RegionRule, judge_region
 from tracefuse.schedule.row_column_rule import RowColumnFacts, judge_row_column
 
@@ -20,7 +21,7 @@ class FusionRule(RegionRule):
 
     def merge(self, a: object, b: object, edges: tuple[Edge, ...]) -> Verdict:
         if isinstance(a, RowColumnFacts) or isinstance(b, RowColumnFacts):
-            return no("a row_column region does not grow")
+            return RegionRefusal.COMPLETE()
         return super().merge(a, b, edges)
 
     def accepts(self, steps: tuple[int, ...]) -> Verdict:

@@ -4,7 +4,7 @@ Adjacent loops of equal role are collapsed if no access then needs a quotient or
 contiguous pointwise kernel has one loop for arrays of any rank. If the region reduces, its loops are first sorted by
 stride; the order decides between a row and a column schedule.
 
-Knows: loops, strides, roles. Must not know: kernel IR, targets.
+Must not know: kernel IR, targets.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ An element of a padded, concatenated or sliced array has several candidate sourc
 coordinates. Conditions that are proved are dropped; the others become branches around the reads, so that a kernel never
 reads out of bounds.
 
-Knows: conditions on coordinates, branches, lanes. Must not know: individual ops, memory, templates.
+Must not know: single ops.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The probe walks from the results to the inputs exactly as `Body` does, with symb
 coordinates of every read, every condition, and the coordinates at which each reduction is read. Walking phase by
 phase, it also finds the values that a later phase rereads.
 
-Knows: index maps, ops by kind. Must not know: kernel IR, targets.
+Must not know: kernel IR, targets.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `y = exp(x); y[:-2] + y[1:-1] + y[2:]` takes three exponentials per element in one kernel. In two kernels it takes one,
 and a round trip through memory. Cheap ops are always recomputed; expensive ops up to a limit.
 
-Knows: regions, ops by their kind. Must not know: kernels, the partition into segments.
+Must not know: kernels.
 """
 
 from __future__ import annotations

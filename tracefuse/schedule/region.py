@@ -1,6 +1,6 @@
 """The merge rule for regions: decides which nodes fit in one kernel, for pairs of groups and for whole regions.
 
-Knows: the kinds of op, how loop facts are merged (`loop_facts.py`). Must not know: kernels, targets, sizes.
+Must not know: kernels, targets, sizes.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import heapq
 import math
 from collections.abc import Callable
 
-from segments import Edge, Graph, Verdict, no, yes
+from segments import Edge, Graph, Verdict, yes
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.indexing import PULLED, use_maps
-from tracefuse.ir.op_kinds import Library, Movement, Pointwise
+from tracefuse.ir.library_kinds import Library
+from tracefuse.ir.op_kinds import Movement, Pointwise
 from tracefuse.schedule.kernel_size import MOST_CODE, MOST_PARAMETERS
 from tracefuse.schedule.loop_facts import Facts, merge_facts, node_facts
+from tracefuse.schedule.refusal_codes import RegionRefusal
 
 CHEAP_OPERANDS = 1
 """A node that reads at most this many tensors may be cheap: recomputing it costs each consumer at most one read."""
@@ -59,7 +61,7 @@ class RegionRule:
         """Returns the verdict on a union, refused if it exceeds the number of parameters of a kernel."""
         facts = verdict.facts
         if self.is_bounded and isinstance(facts, Facts) and facts.parameters > MOST_PARAMETERS:
-            return no("too many kernel parameters", parameters=facts.parameters, most=MOST_PARAMETERS)
+            return RegionRefusal.TOO_MANY_PARAMETERS(parameters=facts.parameters, most=MOST_PARAMETERS)
         return verdict
 
     def accepts(self, steps: tuple[int, ...]) -> Verdict:
@@ -159,7 +161,7 @@ class _Judgement:
         facts = self.facts[first]
         if facts.pending and facts.pending != facts.reduced:
             missing = tuple(facts.loops[loop] for loop in sorted(facts.pending))
-            return no("outputs run over different loops and no reduction joins them", extents=missing)
+            return RegionRefusal.OUTPUTS_NOT_JOINED(extents=missing)
         return self.rule.bounded(yes(facts))
 
     def _add(self, step: int, part: int) -> None:

@@ -8,7 +8,7 @@ only pointwise work over the reduction loops reads its result.
 A region has two sides. The row side also outputs the operands of the column reductions. The column side starts from the
 values that the row side stores. Each side is a region with one kind of reduction, which the merge rule judges.
 
-Knows: the merge rule, graphs of steps. Must not know: kernels, targets, sizes.
+Must not know: kernels, targets, sizes.
 """
 
 from __future__ import annotations
@@ -16,16 +16,29 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from segments import Verdict, no, yes
+from segments import Verdict, yes
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Node
 from tracefuse.ir.indexing import PULLED, AxisMap, reduces, use_maps
-from tracefuse.ir.op_kinds import Library, Pointwise, Reduction
+from tracefuse.ir.library_kinds import Library
+from tracefuse.ir.op_kinds import Pointwise, Reduction
 from tracefuse.schedule.loop_facts import Facts
+from tracefuse.schedule.refusal_codes import ScheduleRefusal
 from tracefuse.schedule.region import RegionRule, judge_region
 
 EXPENSIVE = 1
 """A value that takes this many expensive ops is stored for the column side instead of being recomputed."""
+
+
+class RowColumnRuleRefusal(ScheduleRefusal):
+    """Refusals of a merge of a reduction over rows with one over columns."""
+
+    COLUMNS_NOT_READ = "the rows do not read what the columns reduce"
+    COLUMN_LOOPS = "what the columns reduce does not have all loops of the rows"
+    ROW_LOOPS = "a reduction leaves loops that the rows do not reduce"
+    ROW_RESULT_NOT_READABLE = "the columns need a reduction of the rows that they cannot read"
+    CONSTANT_COLUMNS = "a column reduction of a constant reads nothing"
+    SEVERAL_PASSES = "takes several passes over the columns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +173,13 @@ class _Sides:
         value, node = self._operand(step), self.rule.nodes[step]
         axis_map = facts.outputs.get(value)
         if axis_map is None:
-            return no("the rows do not read what the columns reduce", value=value)
+            return RowColumnRuleRefusal.COLUMNS_NOT_READ(value=value)
         if facts.reduced is None or not _is_full(axis_map, facts):
-            return no("what the columns reduce does not have all loops of the rows", value=value)
+            return RowColumnRuleRefusal.COLUMN_LOOPS(value=value)
         reduced = frozenset(axis_map[axis] for axis in node.attributes["dims"]) - {None}
         if reduced != frozenset(range(len(facts.loops))) - facts.reduced:
             extents = tuple(facts.loops[k] for k in sorted(facts.reduced))
-            return no("a reduction leaves loops that the rows do not reduce", rows=extents, value=node.outputs[0])
+            return RowColumnRuleRefusal.ROW_LOOPS(rows=extents, value=node.outputs[0])
         return None
 
     def _cut(self, row_steps: frozenset[int]) -> set[int]:
@@ -191,7 +204,7 @@ class _Sides:
         stops = frozenset(step for step in self.live if not cut.isdisjoint(rule.nodes[step].outputs))
         second = _needed(rule, self.live, self.after, stops)
         if any(reduces(rule.fusion, rule.nodes[step]) for step in second - set(self.columns)):
-            return no("the columns need a reduction of the rows that they cannot read")
+            return RowColumnRuleRefusal.ROW_RESULT_NOT_READABLE()
         verdict = judge_region(
             rule, tuple(sorted(second)),
             stored=lambda step: step in self.after and rule.stored(step, self.inside),
@@ -234,9 +247,9 @@ def _unsupported(rule: RegionRule, columns: Iterable[int]) -> Verdict | None:
         node = rule.nodes[step]
         assert isinstance(node.op, Reduction)
         if node.op.steps:
-            return no(f"{node.op.name} takes several passes over the columns", value=node.outputs[0])
+            return RowColumnRuleRefusal.SEVERAL_PASSES(node.op.name, value=node.outputs[0])
         if not isinstance(node.operands[0], int):
-            return no("a column reduction of a constant reads nothing", value=node.outputs[0])
+            return RowColumnRuleRefusal.CONSTANT_COLUMNS(value=node.outputs[0])
     return None
 
 

@@ -3,7 +3,7 @@
 The column side reads the outputs of the row side and, from scratch buffers, its reduction results and expensive values.
 Scratch buffers hold half values in their arithmetic type, so they are not rounded.
 
-Knows: fusions, facts. Must not know: templates, launches, targets, sizes.
+Must not know: targets, sizes.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from tracefuse.errors import InternalError
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.subfusion import step_graph
 from tracefuse.schedule.loop_facts import Facts
+from tracefuse.schedule.memory_facts import MemoryFacts
 from tracefuse.schedule.merge_rule import FusionRule, facts_of
-from tracefuse.schedule.phases import MemoryFacts, operand_of
+from tracefuse.schedule.phases import operand_of
 from tracefuse.schedule.row_column_rule import RowColumnFacts
 
 
@@ -77,7 +78,7 @@ def split_sides(fusion: Fusion, facts: RowColumnFacts, memory: MemoryFacts) -> t
     first = with_ends(whole, (), (*row_outputs, *facts.cut))
     second = with_ends(whole, facts.cut, column_outputs)
     strides = {v: memory.output_strides(fusion, v) for v in facts.cut}
-    wide = memory.aligned | (frozenset(facts.cut) - memory.placed - memory.given)
+    wide = memory.aligned | (frozenset(facts.cut) - memory.placed - memory.supplied)
     between = replace(memory, strides={**memory.strides, **strides}, aligned=wide)
     return Side(first, _facts_of_side(first), memory), Side(second, _facts_of_side(second), between)
 

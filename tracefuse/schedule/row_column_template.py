@@ -2,7 +2,7 @@
 
 A template is selected for each side separately.
 
-Knows: the sides, template selection, launches. Must not know: the individual templates, targets, sizes.
+Must not know: targets, sizes.
 """
 
 from __future__ import annotations

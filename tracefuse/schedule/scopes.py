@@ -3,7 +3,7 @@
 Templates open loops and conditions. A value is emitted into the outermost open scope that defines its coordinates. It
 is one expression, or one for each of `lanes` adjacent elements that are emitted together.
 
-Knows: statements of the kernel IR, indices, lanes. Must not know: ops, arrays, the loop layout of a template.
+Must not know: ops, arrays.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Every query of a size records a guard for its answer, positive or negative. The plan is then reused exactly for the
 calls whose sizes lead to the same decisions.
-
-Knows: extents and guards. Must not know: the schedule.
 """
 
 from __future__ import annotations

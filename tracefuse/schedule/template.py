@@ -3,8 +3,6 @@
 A target has an ordered tuple of templates. The first template that accepts a problem lowers it. A refusal carries a
 reason; an acceptance carries the template's decisions, which `lower` receives. A template records a guard for every
 size that it inspects.
-
-Knows: segments, regions, launches. Must not know: the individual templates and targets.
 """
 
 from __future__ import annotations
@@ -14,14 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Self, TypeAlias, TypeVar
 
-from segments import Verdict, no
+from segments import Verdict
 from tracefuse import config
 from tracefuse.config import Options
 from tracefuse.ir.extents import Extent, Symbol
 from tracefuse.ir.fusion import Fusion
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch
 from tracefuse.schedule.loop_facts import Facts
-from tracefuse.schedule.phases import MemoryFacts, Region
+from tracefuse.schedule.memory_facts import MemoryFacts
+from tracefuse.schedule.phases import Region
+from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.row_column_rule import RowColumnFacts
 from tracefuse.schedule.sizes import Sizes
 
@@ -88,8 +88,8 @@ class Template(Generic[P]):
         if isinstance(problem.facts, self.takes):
             return self.accepts(problem)
         if self.takes is Facts:
-            return no("the segment reduces over its rows and over its columns")
-        return no("the segment does not reduce over its rows and over its columns")
+            return RegionRefusal.ROWS_AND_COLUMNS()
+        return RegionRefusal.NOT_ROWS_AND_COLUMNS()
 
     def __str__(self) -> str:
         return self.name

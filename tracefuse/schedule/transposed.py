@@ -1,18 +1,19 @@
 """Transposed reads: inputs whose memory order differs from the output's. Both targets read them through tiles.
 
-Knows: regions, loops, strides. Must not know: targets, kernel IR.
+Must not know: targets, kernel IR.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from segments import Verdict, no, yes
+from segments import Verdict, yes
 from tracefuse.ir.extents import Expression, Extent, Symbol, symbols
 from tracefuse.ir.fusion import Shape
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import Region
+from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
 from tracefuse.schedule.sizes import Sizes
 
 MOST_TILES = 2
@@ -21,6 +22,13 @@ multiprocessor."""
 
 LEAST_EXTENT = 16
 """Loops with fewer elements are too short for tiles."""
+
+
+class TransposeRefusal(ScheduleRefusal):
+    """Refusals of the transpose template."""
+
+    NOTHING_TRANSPOSED = "every input lies in memory in the order of the output"
+    LOOP_TOO_SHORT = "a loop is too short for tiles"
 
 
 def read_offsets(region: Region) -> list[tuple[int, Extent]]:
@@ -42,10 +50,14 @@ def is_known(region: Region, coordinates: Shape) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Transposed:
-    """Reads (input, coordinates) that are contiguous along `loop`, not along the innermost loop as the output is."""
+    """Reads (input, coordinates) that are contiguous along `loop`, not along the innermost loops as the output is.
+
+    inner: the loops along which a tile follows the output; several if the innermost one is too short.
+    """
 
     loop: Loop
     reads: tuple[tuple[int, Shape], ...]
+    inner: tuple[Loop, ...] = ()
 
 
 def _transposed_reads(region: Region) -> Transposed | None:
@@ -79,14 +91,26 @@ def is_linear(offset: Extent, indices: Sequence[Symbol]) -> bool:
     return not any(s in indices for s in symbols(rest))
 
 
-def judge_tiles(region: Region, sizes: Sizes) -> Verdict:
-    """Judges whether to read inputs through tiles; guards the sizes. The facts of a yes are a `Transposed`."""
+def judge_tiles(region: Region, sizes: Sizes, *, joined: int = 0) -> Verdict:
+    """Judges whether to read inputs through tiles; guards the sizes. The facts of a yes are a `Transposed`.
+
+    joined: a tile extends over several loops of the output if the innermost has fewer elements.
+    """
     if region.nest.reduced:
-        return no("the segment reduces")
+        return RegionRefusal.REDUCES()
     transposed = _transposed_reads(region)
     if transposed is None:
-        return no("every input lies in memory in the order of the output")
-    extents = (transposed.loop.extent, region.nest.loops[-1].extent)
-    if any(sizes.at_most(e, LEAST_EXTENT - 1, "a loop too short for tiles") for e in extents):
-        return no("a loop is too short for tiles", extents=extents)
-    return yes(transposed)
+        return TransposeRefusal.NOTHING_TRANSPOSED()
+    short = "a loop too short for tiles"
+    if sizes.at_most(transposed.loop.extent, LEAST_EXTENT - 1, short):
+        return TransposeRefusal.LOOP_TOO_SHORT(extent=transposed.loop.extent)
+    *outer, innermost = region.nest.loops
+    inner, extent = [innermost], innermost.extent
+    while outer and outer[-1].symbol != transposed.loop.symbol and joined:
+        if not sizes.at_most(extent, joined - 1, "a tile extends over several loops"):
+            break
+        inner.insert(0, outer.pop())
+        extent = extent * inner[0].extent
+    if sizes.at_most(extent, LEAST_EXTENT - 1, short):
+        return TransposeRefusal.LOOP_TOO_SHORT(extent=extent)
+    return yes(replace(transposed, inner=tuple(inner)))

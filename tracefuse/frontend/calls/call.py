@@ -1,6 +1,6 @@
 """The arguments of a call of a fused function, flattened: leaves, trace key, array kind and device.
 
-Must not know: traces, compilation.
+Must not know: compilation.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Signature:
             paths = self._paths[structure, is_bound] = _leaf_paths(structure, names)
         leaves = [classify(value, path) for value, path in zip(values, paths, strict=True)]
         statics = tuple((k, static_key(v, f"static argument {k}")) for k, v in static_values.items())
-        kind, device = arrays.place_of([(leaf.value, leaf.path) for leaf in leaves if leaf.kind == "array"])
+        kind, device = arrays.place_of([(leaf.value, leaf.path) for leaf in leaves if leaf.is_array])
         key = (structure, statics, tuple([leaf.key for leaf in leaves]), type(bound), kind, device)
 
         def rebuild(leaf_values: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -5,7 +5,7 @@ unpacks the pytrees (tuples, lists, dicts, NamedTuples and dataclasses), compare
 trace read, tries the plans of the executable, which test the arrays themselves, and builds the result. If anything
 differs, it returns NOT_APPLICABLE before anything has run, and the call is flattened and looked up in full.
 
-Must not know: how traces are found, options.
+Must not know: options.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tracefuse.frontend.tracer.result_leaves import (
 )
 from tracefuse.frontend.tracer.routes import CHANGED, Route
 from tracefuse.generated_code import compile_function
-from tracefuse.runtime.argument_leaves import Leaf
+from tracefuse.runtime.argument_leaves import Leaf, LeafKind
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.donated_arrays import DONORS
 from tracefuse.runtime.memory.buffer_facts import OutputBufferUse
@@ -87,10 +87,9 @@ def write_fast_path(entry: Entry, call: CallArguments, use: OutputBufferUse, has
     use: output buffers and donated arguments of the call. has_out: whether the call has `out`.
     """
     trace = entry.trace
-    inputs = [k for k, leaf in enumerate(call.leaves) if leaf.kind != "static"]
+    inputs = [k for k, leaf in enumerate(call.leaves) if not leaf.is_static]
     fits = sorted(origin for origin in trace.sources if origin >= 0) == inputs and not trace.prints
     fits = fits and isinstance(entry.executable, Executable) and entry.kind in ("numpy", "cupy")
-    fits = fits and not any(capture.scalar for capture in trace.captured)
     if not fits or not all(_is_native(leaf) for leaf in call.leaves):
         return None
     writer = _Writer(entry, use)
@@ -113,20 +112,20 @@ def _is_flat(entry: Entry, call: CallArguments) -> bool:
     """See `FastPath.plans_alone`."""
     trace, (positional, keywords) = entry.trace, call.structure.children()
     is_flat = not keywords.num_children and all(node.is_leaf() for node in positional.children())
-    has_reads = trace.statics or trace.captured or trace.pairs or trace.scalar_guards
+    has_reads = trace.statics or trace.bypassed or trace.captured or trace.pairs or trace.scalar_guards
     return entry.single and is_flat and not has_reads and trace.sources == tuple(range(len(call.leaves)))
 
 
 def _is_native(leaf: Leaf) -> bool:
     """Whether a leaf is static, a number, or a NumPy or CuPy array; of CuPy's, with at least one axis."""
-    if leaf.kind == "array":
+    if leaf.is_array:
         return arrays.is_own(leaf.value) and bool(leaf.value.shape)
     return not leaf.of_array or type(leaf.value) is np.ndarray
 
 
 def _is_numpy_number(leaf: Leaf) -> bool:
     """Whether a leaf is a NumPy scalar or a NumPy array without axes."""
-    return leaf.kind == "scalar" and leaf.weak is None
+    return leaf.kind is LeafKind.SCALAR and leaf.weak is None
 
 
 class _NoFastPath(Exception):
@@ -204,12 +203,12 @@ class _Writer:
         for key, node in zip(keywords.entries(), keywords.children(), strict=True):
             variables += self._leaves(node, f"kwargs[{key!r}]", is_known=True)
         for variable, leaf in zip(variables, call.leaves, strict=True):
-            if leaf.kind == "static":
+            if leaf.is_static:
                 value, kind = self._name("s", leaf.value), self._name("t", type(leaf.value))
                 self._unless(f"{variable} is {value} or (type({variable}) is {kind} and {variable} == {value})")
             elif _is_numpy_number(leaf):
                 self._read_number(variable, leaf)
-        taken = [f"id({v}) in DONORS" for v, leaf in zip(variables, call.leaves, strict=True) if leaf.kind == "array"]
+        taken = [f"id({v}) in DONORS" for v, leaf in zip(variables, call.leaves, strict=True) if leaf.is_array]
         if taken:
             self._unless(f"not DONORS or not ({' or '.join(taken)})")
         return variables
@@ -261,12 +260,19 @@ class _Writer:
         for place in trace.statics:
             variable, value = self._read(place.route), self._name("s", place.value)
             self._unless(f"{variable} is {value} or is_equal({variable}, {value})")
+        for array in trace.bypassed:
+            self._unless(f"{self._name('holds', array.holds)}({self._read(array.place.route)})")
         for first, second in trace.pairs:
             self._unless(f"{self._read(first.route)} is {self._read(second.route)}")
         captured = [
             self._name("c", capture.array) if capture.place is None else self._read(capture.place.route)
             for capture in trace.captured
         ]
+        if trace.prologue is not None:
+            run, results = self._name("prologue", trace.prologue.results), self._name("results")
+            self.lines.append(f"{results} = {run}({_tuple([captured[k] for k in trace.prologue.captured])})")
+            self._unless(f"{results} is not None")
+            captured += [f"{results}[{k}]" for k in range(len(trace.prologue.inputs))]
         numbers = [self._numbers.get(leaf, leaf) for leaf in leaves]
         return [numbers[origin] if origin >= 0 else captured[-origin - 1] for origin in trace.sources]
 
@@ -310,8 +316,9 @@ class _Writer:
         signs: list[str] = []
         for number, origin in zip(fusion.inputs, trace.sources, strict=True):
             if number in fusion.scalar_inputs:
-                kind = type(call.leaves[origin].number)
-                self._unless(f"type({by_value[number]}) is {self._name('t', kind)}")
+                kind = type(call.leaves[origin].number) if origin >= 0 else fusion.values[number].dtype.numpy.type
+                if origin >= 0:
+                    self._unless(f"type({by_value[number]}) is {self._name('t', kind)}")
                 facts[number] = by_value[number]
                 # Zeros are equal, whatever their sign.
                 parts = [".real", ".imag"] if kind is complex else [""] if kind is float else []

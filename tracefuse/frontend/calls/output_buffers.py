@@ -1,7 +1,4 @@
-"""`out=` of a fused function: output buffers in a pytree with the structure of the result.
-
-Must not know: traces, executables.
-"""
+"""`out=` of a fused function: output buffers in a pytree with the structure of the result."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Explains why a call is traced again: how it differs from the nearest existing trace.
 
-Must not know: how traces are found, options.
+Must not know: options.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from tracefuse.dynamic.guard_failures import GuardFailure
+from tracefuse.errors import TraceError
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.trace_entry import Entry, fits, fusion_arguments
+from tracefuse.frontend.tracer.bypassed_arrays import BypassedArray
 from tracefuse.frontend.tracer.captures import Place, is_array
 from tracefuse.frontend.tracer.routes import CHANGED
 from tracefuse.frontend.tracing import Captured
@@ -63,6 +65,7 @@ def _changes(entry: Entry, call: CallArguments, bound: Any) -> list[GuardFailure
     """How a call differs from a trace with its key: in state and captures, else in the guards that fail."""
     trace = entry.trace
     changes = [_place_change(place, bound) for place in trace.statics if not place.unchanged(bound)]
+    changes += [_bypassed_change(array, bound) for array in trace.bypassed if not array.unchanged(bound)]
     for first, second in trace.pairs:
         if _now(first, bound) is not _now(second, bound):
             what = "array" if is_array(first.value) else type(first.value).__name__
@@ -71,6 +74,7 @@ def _changes(entry: Entry, call: CallArguments, bound: Any) -> list[GuardFailure
     changes += [
         _capture_change(capture, bound) for capture in trace.captured if not fits(capture, _read(capture, bound))
     ]
+    changes = changes or _prologue_change(entry, bound)
     if changes:
         return changes
     arguments = fusion_arguments(entry, call, bound)
@@ -100,9 +104,23 @@ def _now(place: Place, bound: Any) -> Any:
 
 def _place_change(place: Place, bound: Any) -> GuardFailure:
     now = _now(place, bound)
-    if is_array(place.value) and is_array(now):
-        return _located(f"{place.path} was another array, which the function computed with while it was traced", place)
     return _located(f"{place.path} was {_text(place.value)}, now {_text(now)}", place)
+
+
+def _bypassed_change(array: BypassedArray, bound: Any) -> GuardFailure:
+    place = array.place
+    if not is_array(_now(place, bound)):
+        return _place_change(place, bound)
+    return _located(f"the contents of {place.path} differ, which code that is not traced may have read", place)
+
+
+def _prologue_change(entry: Entry, bound: Any) -> list[GuardFailure]:
+    """What the prologue computes for the captured arrays of this call and the trace did not."""
+    prologue, captured = entry.trace.prologue, entry.trace.captured
+    if prologue is None:
+        return []
+    step = prologue.first_change([_read(captured[position], bound) for position in prologue.captured])
+    return [] if step is None else [GuardFailure(None, f"no longer so: {prologue.text_of(step)}", "", step.where)]
 
 
 def _capture_change(capture: Captured, bound: Any) -> GuardFailure:
@@ -134,3 +152,10 @@ def _key_text(key: Any) -> str:
     if isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], (type, str)):
         return _text(key[1])
     return _text(key)
+
+
+def unstable_state(function: str, entry: Entry, call: CallArguments, bound: Any) -> TraceError:
+    """Returns the error for state that changes between two consecutive reads. function: its qualified name."""
+    change = explain_retrace([entry], call, bound)
+    changed = "" if change is None else f": {change}"
+    return TraceError(f"state that {function} reads changes between two reads{changed}", hint="pass it as an argument")

@@ -3,7 +3,7 @@
 It matches a call against the trace (state that the trace read, captured arrays, guards), and assembles the result from
 the outputs.
 
-Must not know: how traces are found, options.
+Must not know: options.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from tracefuse import pytrees
 from tracefuse.compiler.executable import Executable
 from tracefuse.compiler.reference_executable import EvaluatedExecutable
 from tracefuse.dynamic.guard_failures import GuardFailure
-from tracefuse.frontend.calls.call import CallArguments
+from tracefuse.frontend.calls.call import CallArguments, Signature
+from tracefuse.frontend.calls.compiled_stages import Environment
 from tracefuse.frontend.tracer.printed_values import print_all, run_and_print
 from tracefuse.frontend.tracer.result_leaves import (
     ArgumentLeaf,
@@ -31,9 +32,9 @@ from tracefuse.frontend.tracer.result_leaves import (
 from tracefuse.frontend.tracer.routes import CHANGED
 from tracefuse.frontend.tracing import Captured, Trace
 from tracefuse.ir.extents import evaluate
-from tracefuse.runtime.argument_leaves import array_key
+from tracefuse.runtime.argument_leaves import LeafKind, array_key
 from tracefuse.runtime.devices import arrays
-from tracefuse.runtime.memory.buffer_facts import returned
+from tracefuse.runtime.memory.buffer_facts import OutputBufferUse, returned
 from tracefuse.runtime.targets.array_device import ArrayDevice
 from tracefuse.runtime.targets.cpu.cpu_target import cpu_target
 
@@ -44,7 +45,8 @@ class Entry:
 
     guard: tests the arguments, None if there is nothing to test. single: the result is one output, not in a pytree.
     kind: the array library. device: the GPU, or None for the host. keys: the trace key of each argument, by path.
-    before, cause: the sizes of the call that was traced, and the guard failure that led to this trace.
+    before, cause: the sizes of the call that was traced, and the guard failure that led to this trace. values: of the
+    call that was traced, if the function asked questions about computed values; such a call has run.
     """
 
     trace: Trace
@@ -56,11 +58,23 @@ class Entry:
     keys: tuple[tuple[str, Any], ...] = ()
     before: Mapping[int, Any] = field(default_factory=dict)
     cause: GuardFailure | None = None
+    values: Environment | None = None
 
     @property
     def compiles(self) -> int:
         """The number of plans built."""
         return 0 if self.executable is None else self.executable.compiles
+
+    def facts_to_explain(self) -> dict[str, Any]:
+        """The fields of an `Explanation` that the trace determines."""
+        trace = self.trace
+        return {
+            "captured": tuple(capture.path for capture in trace.captured),
+            "traced": tuple(map(str, (*trace.guards, *trace.scalar_guards))),
+            "retraced": str(self.cause or ""),
+            "prologue": () if trace.prologue is None else trace.prologue.listing(),
+            "compared": tuple(f"{array.place.path}: {array.nbytes} bytes" for array in trace.bypassed),
+        }
 
     @property
     def array_device(self) -> ArrayDevice:
@@ -106,6 +120,8 @@ def fusion_arguments(entry: Entry, call: CallArguments, bound: Any) -> list[Any]
     traced = entry.trace
     if not all(place.unchanged(bound) for place in traced.statics):
         return None
+    if not all(array.unchanged(bound) for array in traced.bypassed):
+        return None
     try:
         if any(first.read(bound) is not second.read(bound) for first, second in traced.pairs):
             return None
@@ -114,6 +130,11 @@ def fusion_arguments(entry: Entry, call: CallArguments, bound: Any) -> list[Any]
         return None
     if not all(map(fits, traced.captured, captured)):
         return None
+    if traced.prologue is not None:
+        results = traced.prologue.results([captured[position] for position in traced.prologue.captured])
+        if results is None:
+            return None
+        captured += results
     enter = arrays.entering(entry.kind)
     arguments: list[Any] = []
     for origin in traced.sources:
@@ -122,7 +143,7 @@ def fusion_arguments(entry: Entry, call: CallArguments, bound: Any) -> list[Any]
             value = captured[-origin - 1]
             arguments.append(value.item() if isinstance(value, np.generic) else enter(value))
         else:
-            arguments.append(leaf.number if leaf.kind == "scalar" else enter(leaf.value))
+            arguments.append(leaf.number if leaf.kind is LeafKind.SCALAR else enter(leaf.value))
     return arguments
 
 
@@ -151,3 +172,19 @@ def run_with_prints(entry: Entry, arguments: Sequence[Any], buffers: Sequence[An
     else:
         outputs = run_and_print(prints, executable.steps(arguments, padded), fusion.outputs, facts)
     return outputs[:count]
+
+
+def output_buffer_use(
+    entry: Entry, call: CallArguments, signature: Signature, buffers: list[Any] | None
+) -> OutputBufferUse:
+    """Which outputs of a call have a buffer, and which of its arguments are donated."""
+    if not signature.donated or entry.executable is None:
+        return OutputBufferUse.of(buffers)
+    leaves = {k for k, leaf in enumerate(call.leaves) if leaf.is_array and signature.is_donated(leaf.path)}
+    if leaves:
+        arrays.check_can_donate(entry.kind)
+    numbers = {origin: n for n, origin in zip(entry.trace.fusion.inputs, entry.trace.sources, strict=True)}
+    returned = {leaf.position for leaf in entry.trace.results if isinstance(leaf, ArgumentLeaf)}
+    donated = [leaf for leaf in sorted(leaves) if leaf in numbers]
+    kept = (numbers[leaf] for leaf in donated if leaf in returned)
+    return OutputBufferUse.of(buffers, (numbers[leaf] for leaf in donated), kept)

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from tracefuse import dtypes
-from tracefuse.errors import ScalarError, ShapeError
+from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.registry import Functions
+from tracefuse.frontend.numpy_api.whole_array_calls import as_operand, call_whole, op_named
 from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops
 from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import apply, as_array, as_traced, missing, refuse
+from tracefuse.frontend.tracer.traced_ops import apply, as_array, as_traced, missing
 from tracefuse.ir.axes import normalize_axis
 
 FUNCTIONS = Functions()
@@ -149,39 +150,21 @@ def unwrap(p: Any, discont: Any = None, axis: Any = -1, *, period: Any = 2 * np.
 
 @implements(np.convolve)
 def convolve(a: Any, v: Any, mode: str = "full") -> Any:
-    return _windows(a, v, mode, reverse=True)
+    return _windows("convolve", a, v, mode)
 
 
 @implements(np.correlate)
 def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
-    return _windows(a, arithmetic.conjugate(as_array(v)), mode, reverse=False)
+    return _windows("correlate", a, v, mode)
 
 
-def _windows(a: Any, v: Any, mode: str, *, reverse: bool) -> Any:
-    """Sums of products of `v` with every window of `a` that `mode` includes."""
-    long, short = as_array(a), as_array(v)
-    if mode not in ("full", "same", "valid"):
-        raise ScalarError(f"convolve: mode cannot be {mode!r}", hint="use 'full', 'same' or 'valid'")
-    if len(long.extents) > 1 or len(short.extents) > 1:
-        raise ShapeError("object too deep for desired array", hint="give vectors")
-    long, short = (shaping.reshape(x, -1) for x in (long, short))
-    swapped = bool(short.shape[0] > long.shape[0])
-    if swapped:
-        long, short = short, long
-    short = np.flip(short) if reverse else short
-    n, m = long.shape[0], short.shape[0]
-    left = {"full": m - 1, "same": m // 2 if not swapped or reverse else (m - 1) // 2, "valid": 0}[mode]
-    if mode == "same":
-        left = m - 1 - (m - 1) // 2
-    count = {"full": n + m - 1, "same": n, "valid": n - m + 1}[mode]
-    recorder = long.recorder
-    starts = traced_ops.iota(recorder, 0, 1, recorder.plain(count), dtypes.int64)
-    within = traced_ops.iota(recorder, 0, 1, recorder.plain(m), dtypes.int64)
-    places = shaping.expand_dims(starts, 1) + within - left
-    inside = (places >= 0) & (places < n)
-    taken = np.where(inside, shaping.take(long, np.minimum(np.maximum(places, 0), n - 1)), False)
-    result = traced_ops.sum_of_products(taken * short, (-1,))
-    return np.flip(result) if swapped and not reverse else result
+def _windows(name: str, a: Any, v: Any, mode: str) -> Any:
+    """Sums of products of one vector with every window of the other that `mode` includes."""
+    first, second = (as_operand(x) for x in (a, v))
+    lengths = [x.extents[0] if x.extents else 1 for x in (first, second)]
+    is_longer = first.recorder.decide(lengths[1], "<=", lengths[0], f"which vector of np.{name} is longer")
+    arguments = {"a": first, "v": second, "mode": mode, "first_is_longer": is_longer}
+    return call_whole(op_named(name), f"np.{name}", arguments)
 
 
 @implements(np.cross)
@@ -307,12 +290,33 @@ def _observations(m: Any, y: Any, rowvar: bool, dtype: Any) -> Any:
 
 @implements(np.cov)
 def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None, fweights: Any = None, aweights: Any = None, *, dtype: Any = None) -> Any:  # fmt: skip # noqa: E501
-    refuse("np.cov", fweights=fweights, aweights=aweights)
     x = _observations(m, y, rowvar, dtype)
     ddof = (0 if bias else 1) if ddof is None else ddof
-    deviation = x - traced_ops.reduce("mean", x, 1, None, None, True)
-    adjoint = arithmetic.conjugate(shaping.transpose(deviation))
-    return np.squeeze(arithmetic.matmul(deviation, adjoint) / (x.shape[1] - ddof))
+    if fweights is None and aweights is None:
+        weights, count = None, x.shape[1] - ddof
+        deviation = x - traced_ops.reduce("mean", x, 1, None, None, True)
+    else:
+        weights, count = _weights(fweights, aweights, ddof)
+        total = traced_ops.reduce("sum", weights)
+        deviation = x - shaping.expand_dims(traced_ops.reduce("sum", x * weights, 1) / total, 1)
+    weighted = deviation if weights is None else deviation * weights
+    adjoint = arithmetic.conjugate(shaping.transpose(weighted))
+    return np.squeeze(arithmetic.matmul(deviation, adjoint) / count)
+
+
+def _weights(fweights: Any, aweights: Any, ddof: Any) -> tuple[Any, Any]:
+    """Returns the weight of each observation, and what the weighted sum of products is divided by."""
+    repeats, aside = (None if w is None else as_operand(w) for w in (fweights, aweights))
+    if repeats is not None:
+        if repeats.value.dtype.kind == "float":
+            raise DtypeError("fweights must be integer", hint="cast them with astype(int)")
+        repeats = traced_ops.astype(repeats, np.float64)
+    aside = None if aside is None else traced_ops.astype(aside, np.float64, copy=False)
+    weights = repeats if aside is None else aside if repeats is None else repeats * aside
+    total = traced_ops.reduce("sum", weights)
+    if aside is None or ddof == 0:
+        return weights, total - ddof
+    return weights, total - ddof * traced_ops.reduce("sum", weights * aside) / total
 
 
 @implements(np.corrcoef)
@@ -323,5 +327,6 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
     spread = np.sqrt(arithmetic.real(np.diagonal(covariance)))
     result = covariance / shaping.expand_dims(spread, 1) / spread
     if result.value.dtype.kind == "complex":
-        raise missing("np.corrcoef of complex numbers", "divide np.cov by the spreads")
+        parts = (np.clip(part(result), -1, 1) for part in (arithmetic.real, arithmetic.imag))
+        return apply("complex", *parts)
     return np.clip(result, -1, 1)

@@ -2,8 +2,6 @@
 
 They are called in the clone that a trace runs. Sizes may be symbolic. What depends on no argument keeps its elements
 known, where Python asks for them. Types that are not traced, and calls outside of a trace, are left to NumPy.
-
-Knows: NumPy's creation functions and parameters. Must not know: how a fused function is compiled or called.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -20,7 +18,7 @@ import numpy as np
 from tracefuse import dtypes
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, ShapeError, TracefuseError
-from tracefuse.frontend.numpy_api import grids
+from tracefuse.frontend.numpy_api import grids, random_calls, scipy_calls
 from tracefuse.frontend.numpy_api.list_arguments import TAKING_LISTS
 from tracefuse.frontend.tracer import recording_clone, shaping, traced_ops
 from tracefuse.frontend.tracer.assignment import array_of, filling, holds_traced
@@ -31,20 +29,29 @@ from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply, iota
 from tracefuse.ir.extents import ceildiv
 
+_RANDOM = random_calls.recording_functions()
 RECORDING: dict[int, Callable[..., Any]] = dict(TAKING_LISTS)
 """Recording functions by the id of NumPy's function that each replaces."""
 
 
-def recording(function: Any, names: CodeNames) -> Any:
-    """The function with recording creation functions; itself where it uses none, or the trace is on a GPU."""
+def recording(function: Any, names: CodeNames, generators: Sequence[Any] = ()) -> Any:
+    """The function with recording functions and twins of random generators; itself where it uses none.
+
+    generators: those that the function can reach by name. On a GPU, NumPy's creation functions make constants.
+    """
     recorder = current.get()
-    if recorder is None or recorder.device is not None:
+    if recorder is None:
         return function
-    return recording_clone.clone(function, RECORDING, _modules(), names)
+    twins = {id(one): random_calls.twin_of(one) for one in generators}
+    if recorder.device is not None:
+        replacements = {**random_calls.functions_of_cupy(), **twins}
+        return recording_clone.clone(function, replacements, _modules("cupy", "cupy.random"), names)
+    replacements = {**RECORDING, **_RANDOM, **scipy_calls.recording_functions(), **twins}
+    return recording_clone.clone(function, replacements, _modules("numpy", "numpy.random", *scipy_calls.MODULES), names)
 
 
-def _modules() -> tuple[ModuleType, ...]:
-    return (sys.modules["numpy"],)
+def _modules(*names: str) -> tuple[ModuleType, ...]:
+    return tuple(sys.modules[name] for name in names if name in sys.modules)
 
 
 def _replaces(original: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -8,6 +8,7 @@ from typing import Any
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.numpy_api import (
     calculus,
+    counting,
     elementwise,
     grids,
     moving_elements,
@@ -20,13 +21,15 @@ from tracefuse.frontend.numpy_api import (
     refusals,
     selection,
     shapes,
+    whole_array_calls,
 )
+from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import missing
 
 _MODULES = (
-    elementwise, reductions, shapes, moving_elements, products, nan_reductions, order_statistics,
-    calculus, grids, packed_bits, selection, norms,
+    whole_array_calls, elementwise, reductions, shapes, moving_elements, products, nan_reductions, order_statistics,
+    calculus, grids, packed_bits, selection, norms, counting,
 )  # fmt: skip
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
@@ -38,15 +41,28 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
 def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
     """Records a call of a NumPy function that is not a ufunc. Raises UnsupportedError with a hint for others.
 
-    A call that cannot be recorded is repeated with the elements of those operands that depend on no argument.
+    A library function of captured state alone is a step of the prologue: it runs again only when that state changes.
+    A call that cannot be recorded is a step of the prologue if it depends on captured state alone. Else it is repeated
+    with the elements of those operands that depend on no argument.
     """
+    if function in whole_array_calls.LIBRARY_FUNCTIONS:
+        result = call_on_state(function, arguments, keywords)
+        if result is not NOT_OF_STATE:
+            return result
     try:
         return _recorded(function, arguments, keywords)
-    except UnsupportedError:
-        known = _with_known_elements([arguments, keywords])
-        if known is None:
-            raise
+    except (UnsupportedError, TypeError) as error:
+        refusal = error
+    result = call_on_state(function, arguments, keywords)
+    if result is not NOT_OF_STATE:
+        return result
+    known = _with_known_elements([arguments, keywords])
+    if known is None:
+        raise refusal
+    try:
         return function(*known[0], **known[1])
+    except (UnsupportedError, TypeError):
+        raise refusal from None
 
 
 def _with_known_elements(values: Any) -> Any:

@@ -16,7 +16,6 @@ from tracefuse.frontend.numpy_api import (
     elementwise,
     grids,
     moving_elements,
-    order_statistics,
     products,
     reductions,
     selection,
@@ -24,6 +23,7 @@ from tracefuse.frontend.numpy_api import (
 from tracefuse.frontend.tracer import arithmetic, moments, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced_ops import as_array
 
 
 @source.methods_hide_own_frames
@@ -150,19 +150,20 @@ class ArrayMethods(Traced):
         return reductions.scan("cumprod", self, axis, dtype, out)
 
     def argsort(self, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
-        return reductions.argsort(self, axis, kind, order)
+        return reductions.argsort(self, axis, kind, order, stable=stable)
 
     def argpartition(self, kth: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> Any:
-        return reductions.argsort(self, axis, None, order)
+        return np.argpartition(as_array(self), kth, axis, order=order)
 
     def sort(self, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> None:
         into(self, reductions.sort(self, axis, kind, order))
 
     def partition(self, kth: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> None:
-        into(self, reductions.sort(self, axis, None, order))
+        result: Any = np.partition(as_array(self), kth, axis, order=order)
+        into(self, result)
 
     def searchsorted(self, v: Any, side: str = "left", sorter: Any = None) -> Any:
-        return order_statistics.searchsorted(self, v, side, sorter)
+        return np.searchsorted(as_array(self), v, side, sorter)  # type: ignore[call-overload]
 
     def choose(self, choices: Any, out: Any = None, mode: str = "raise") -> Any:
         return selection.choose(self, choices, out, mode)

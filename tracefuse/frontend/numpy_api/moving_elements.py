@@ -179,7 +179,7 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
         return shaping.take(traced, np.repeat(np.arange(len(repeats)), repeats), dim)
     sizes = recorder.sizes(traced.extents)
     wide = shaping.broadcast_to(shaping.expand_dims(traced, dim + 1), (*sizes[: dim + 1], repeats, *sizes[dim + 1 :]))
-    return shaping.reshape(wide, (*sizes[:dim], sizes[dim] * repeats, *sizes[dim + 1 :]))
+    return traced_ops.copy(shaping.reshape(wide, (*sizes[:dim], sizes[dim] * repeats, *sizes[dim + 1 :])))
 
 
 @implements(np.tile)
@@ -193,7 +193,7 @@ def tile(A: Any, reps: Any) -> Any:
     sizes = recorder.sizes(traced.extents)
     between = shaping.expand_dims(traced, tuple(range(0, 2 * rank, 2)))
     wide = shaping.broadcast_to(between, [e for c, n in zip(counts, sizes, strict=True) for e in (c, n)])
-    return shaping.reshape(wide, tuple(c * n for c, n in zip(counts, sizes, strict=True)))
+    return traced_ops.copy(shaping.reshape(wide, tuple(c * n for c, n in zip(counts, sizes, strict=True))))
 
 
 @implements(np.diff)

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from tracefuse import dtypes
-from tracefuse.errors import ShapeError
+from tracefuse.errors import ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.registry import Functions
+from tracefuse.frontend.numpy_api.whole_array_calls import as_operand, call_whole, op_named
 from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.traced_ops import apply, as_array, missing
@@ -46,7 +47,7 @@ def _magnitude(x: Any) -> Any:
 
 def _vector_norm(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
     if isinstance(order, str):
-        raise missing(f"np.linalg.norm of vectors with ord={order!r}", "give a number")
+        raise ScalarError(f"Invalid norm order '{order}' for vectors", hint="give a number")
     if order == 0:
         dtype = _magnitude(x).value.dtype
         return traced_ops.reduce("sum", traced_ops.astype(apply("ne", x, 0), dtype), axes, None, None, keepdims)
@@ -70,9 +71,11 @@ def _matrix_norm(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> A
     if order in ("fro", "f"):
         size = _magnitude(x)
         return apply("sqrt", traced_ops.reduce("sum", apply("mul", size, size), (rows, columns), None, None, keepdims))
+    if order in (2, -2, "nuc"):
+        given = {"x": x, "ord": order, "axis": (rows, columns), "keepdims": bool(keepdims)}
+        return call_whole(op_named("norm_of_singular_values"), "np.linalg.norm", given)
     if order not in (1, -1, np.inf, -np.inf):
-        raise missing(f"np.linalg.norm of matrices with ord={order!r}: it needs singular values",
-                      "compute it outside the fused function")  # fmt: skip
+        raise ScalarError("Invalid norm order for matrices.", hint="use 'fro', 'nuc', 1, 2, inf or their negatives")
     summed, compared = (rows, columns) if order in (1, -1) else (columns, rows)
     sums = traced_ops.reduce("sum", _magnitude(x), summed, None, None, True)
     result = traced_ops.reduce("max" if order > 0 else "min", sums, compared, None, None, True)
@@ -96,7 +99,7 @@ def matrix_power(a: Any, n: Any) -> Any:
     """Computes the power by repeated squaring; power 0 is the identity."""
     x, exponent = as_array(a), operator.index(n)
     if exponent < 0:
-        raise missing("np.linalg.matrix_power with a negative power", "invert the matrix outside the fused function")
+        return matrix_power(call_whole(op_named("inv"), "np.linalg.inv", {"a": x}), -exponent)
     recorder = x.recorder
     recorder.builder.require(x.extents[-2], "==", x.extents[-1], "matrix_power: {left} rows and {right} columns", "give square matrices")  # fmt: skip # noqa: E501
     if exponent == 0:
@@ -111,6 +114,26 @@ def matrix_power(a: Any, n: Any) -> Any:
         if exponent:
             square = arithmetic.matmul(square, square)
     return result
+
+
+@implements(np.linalg.lstsq)
+def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
+    """Least squares. NumPy returns residuals only if there are more equations than unknowns."""
+    matrix = as_operand(a)
+    if len(matrix.extents) != 2:
+        raise ShapeError(f"{len(matrix.extents)}-dimensional array given. Array must be two-dimensional")
+    rows, columns = matrix.extents
+    has_residuals = not matrix.recorder.decide(rows, "<=", columns, "whether np.linalg.lstsq has residuals")
+    given = {"a": matrix, "b": b, "rcond": rcond, "residuals": has_residuals}
+    return call_whole(op_named("lstsq"), "np.linalg.lstsq", given)
+
+
+@implements(np.polyfit)
+def polyfit(x: Any, y: Any, deg: Any, rcond: Any = None, full: bool = False, w: Any = None, cov: Any = False) -> Any:
+    if full or cov is not False:
+        raise missing("np.polyfit with full or cov", "compute it outside the fused function")
+    given = {"x": x, "y": y, "w": w, "deg": operator.index(deg), "rcond": rcond}
+    return call_whole(op_named("polyfit"), "np.polyfit", given)
 
 
 @implements(np.linalg.multi_dot)

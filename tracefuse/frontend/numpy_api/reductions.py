@@ -139,8 +139,8 @@ for _name, _op_name, _first in (("cumulative_sum", "cumsum", 0), ("cumulative_pr
         FUNCTIONS[getattr(np, _name)] = located(_make_cumulative(_name, _op_name, _first))
 
 
-def _sort_along(name: str, a: Any, axis: Any, kind: Any, order: Any, **attributes: Any) -> Any:
-    """Sorts with a library op; every kind of sort is stable."""
+def _sort_along(name: str, a: Any, axis: Any, order: Any, **attributes: Any) -> Any:
+    """Sorts with a library op."""
     refuse(f"np.{name}", order=order)
     x = as_tensor(a)
     if axis is None:
@@ -151,12 +151,13 @@ def _sort_along(name: str, a: Any, axis: Any, kind: Any, order: Any, **attribute
 
 @implements(np.sort)
 def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
-    return _sort_along("sort", a, axis, kind, order)
+    return _sort_along("sort", a, axis, order)
 
 
 @implements(np.argsort)
 def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
-    return _sort_along("argsort", a, axis, kind, order)
+    is_stable = bool(stable) or kind in ("stable", "mergesort")
+    return _sort_along("argsort", a, axis, order, kind="stable" if is_stable else None)
 
 
 def _make_arg_reduction(name: str) -> Any:

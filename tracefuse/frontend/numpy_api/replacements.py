@@ -1,8 +1,8 @@
 """Hints for calls that do not accept a traced array: what to write instead.
 
-Some functions ignore NumPy's protocols (np.asarray, np.float32, `dot` of another array): they ask a traced array for
-numbers, which raises. Others take arrays of their own library only (cupy.concatenate). The name of the function comes
-from the user's source at the running line, which is parsed only once an error needs explaining.
+Some functions ignore NumPy's protocols (np.asarray, np.float32, `dot` of another array, SciPy's functions): they ask a
+traced array for numbers, which raises. Others take arrays of their own library only (cupy.concatenate). The name of
+the function comes from the user's source at the running line, which is parsed only once an error needs explaining.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import ast
 import dis
 import itertools
 import linecache
-from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -19,7 +18,8 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.errors import TraceError, TracefuseError, UnsupportedError
-from tracefuse.frontend.numpy_api import refusals
+from tracefuse.frontend.numpy_api import foreign_functions, refusals
+from tracefuse.frontend.tracer.traced import Traced
 
 GENERAL = "use the array's own methods, a function of np or of tracefuse.xp"
 _WHOLE = "write the function on whole arrays, with np.where for its cases"
@@ -87,7 +87,64 @@ def of_number(what: str, instead: str) -> tuple[str, str]:
     return f"{ast.unparse(node.func)}()", f"write np.{name}"
 
 
-def of_elements() -> tuple[str, str]:
+ONE_ARRAY = "a traced array"
+
+
+def of_elements() -> tuple[str, str, str]:
+    """Returns (what, hint, of which) for the user's line that asks a traced array for its elements."""
+    frame = source.user_frame()
+    node = None if frame is None else expression_at(frame, frame.f_lasti)
+    if frame is not None and isinstance(node, ast.Call):
+        of_list = _of_list(node, frame)
+        if of_list is not None:
+            return of_list
+    return *_of_one_array(), ONE_ARRAY
+
+
+def _of_list(call: ast.Call, frame: FrameType) -> tuple[str, str, str] | None:
+    """(what, hint, of which) if an argument of a function of NumPy is a list that holds traced values."""
+    text = ast.unparse(call.func)
+    if not callable(getattr(np, text.rpartition(".")[2], None)) or text.rpartition(".")[2] in _FUNCTIONS:
+        return None
+    for position, argument in enumerate(call.args):
+        if _holds_traced(value_of(argument, frame)):
+            arguments = [ast.unparse(one) for one in call.args]
+            arguments[position] = f"np.array({arguments[position]})"
+            arguments += [ast.unparse(one) for one in call.keywords]
+            return f"{text}()", f"write {text}({', '.join(arguments)})", "a list that holds traced values"
+    return None
+
+
+def _holds_traced(value: Any) -> bool:
+    """Whether a list or a tuple, or one inside of it, holds a traced value."""
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, (list, tuple)):
+            if any(isinstance(entry, Traced) for entry in value):
+                return True
+            waiting += value
+    return False
+
+
+def of_jax() -> tuple[str, str]:
+    """Returns (what, hint) for the user's line that gives a traced array to a function of JAX."""
+    frame = source.user_frame()
+    node = None if frame is None else expression_at(frame, frame.f_lasti)
+    if frame is not None and isinstance(node, ast.Call):
+        called = _called(node)
+        hint = foreign_functions.instead_of(node, value_of(called, frame))
+        if hint is not None:
+            return f"{ast.unparse(called)}()", hint
+    return "a jax.numpy function", "use the function of np or of tracefuse.xp"
+
+
+def _called(call: ast.Call) -> ast.expr:
+    """The function of a call; of np.vectorize(f)(x) and jax.grad(f)(x) the first one."""
+    return call.func.func if isinstance(call.func, ast.Call) else call.func
+
+
+def _of_one_array() -> tuple[str, str]:
     """Returns (what, hint) for the user's line that asks a traced array for its elements."""
     frame = source.user_frame()
     node = None if frame is None else expression_at(frame, frame.f_lasti)
@@ -95,14 +152,21 @@ def of_elements() -> tuple[str, str]:
         return "np.asarray()", GENERAL
     if isinstance(node, ast.Subscript):
         if dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith("STORE"):
-            return "filling a NumPy array with elements", "write np.where(condition, x, array) or np.concatenate"
+            target = ast.unparse(node.value)
+            hint = (
+                f"begin with {target} = np.zeros_like(x, shape={target}.shape), of a traced array x, and assign to it"
+            )
+            return "filling a NumPy array with elements", hint
         one = not isinstance(node.slice, (ast.Tuple, ast.Slice))
         which = f"{ast.unparse(node.slice)}, axis=0" if one else "index, axis"
         return "indexing a NumPy array by elements", f"write tracefuse.xp.take({ast.unparse(node.value)}, {which})"
     if not isinstance(node, ast.Call):
         return "np.asarray()", GENERAL
-    called = node.func.func if isinstance(node.func, ast.Call) else node.func  # np.vectorize(f)(x)
+    called = _called(node)
     function, text = value_of(called, frame), ast.unparse(called)
+    foreign = foreign_functions.instead_of(node, function)
+    if foreign is not None:
+        return f"{text}()", foreign
     if isinstance(function, type) and issubclass(function, np.generic):
         return f"{text}()", f"write x.astype({text})"
     owner = value_of(node.func.value, frame) if isinstance(node.func, ast.Attribute) else None
@@ -119,8 +183,8 @@ def of_elements() -> tuple[str, str]:
     return f"{text}()", _FUNCTIONS.get(name) or refusals.INSTEAD.get(name, GENERAL)
 
 
-def of_cupy(error: BaseException, is_traced: Callable[[Any], bool]) -> TracefuseError | None:
-    """Returns the error to raise instead of one that a CuPy function raised on a traced array; None for others."""
+def of_library(error: BaseException) -> TracefuseError | None:
+    """Returns the error to raise instead of one that CuPy or JAX raised on a traced array; None for others."""
     if isinstance(error, TracefuseError) and not isinstance(error, (TraceError, UnsupportedError)):
         return None
     entry: TracebackType | None = None
@@ -130,21 +194,24 @@ def of_cupy(error: BaseException, is_traced: Callable[[Any], bool]) -> Tracefuse
             entry = following
         following = following.tb_next
     node = None if entry is None else expression_at(entry.tb_frame, entry.tb_lasti)
-    if entry is None or not isinstance(node, ast.Call) or not _may_be_traced(node, entry.tb_frame, is_traced):
+    if entry is None or not isinstance(node, ast.Call) or not _may_be_traced(node, entry.tb_frame):
         return None
     function, what = value_of(node.func, entry.tb_frame), ast.unparse(node.func)
     module = str(getattr(function, "__module__", None) or type(function).__module__)
+    where = f"{source.file_name(entry.tb_frame)}:{entry.tb_lineno}"
+    if module.startswith("jax") and not isinstance(error, TracefuseError):
+        hint = foreign_functions.instead_of(node, function)
+        return UnsupportedError(f"{what}() only takes JAX arrays", hint=hint, where=where)
     name = what.rpartition(".")[2]
     if not module.startswith("cupy") or type(function).__name__ == "ufunc":
         return None
     records = callable(getattr(np, name, None)) and name not in refusals.INSTEAD
     hint = f"write np.{name}, which records" if records else refusals.INSTEAD.get(name, GENERAL)
     reason = error.message if isinstance(error, TracefuseError) else str(error)
-    where = f"{source.file_name(entry.tb_frame)}:{entry.tb_lineno}"
     return UnsupportedError(f"{what} only takes CuPy arrays ({reason})", hint=hint, where=where)
 
 
-def _may_be_traced(call: ast.Call, frame: FrameType, is_traced: Callable[[Any], bool]) -> bool:
+def _may_be_traced(call: ast.Call, frame: FrameType) -> bool:
     """Whether an argument is traced, or is an expression whose value is unknown here."""
     waiting: list[ast.expr] = [*call.args, *(keyword.value for keyword in call.keywords)]
     while waiting:
@@ -154,7 +221,7 @@ def _may_be_traced(call: ast.Call, frame: FrameType, is_traced: Callable[[Any], 
         elif isinstance(node, (ast.Name, ast.Attribute)):
             value = value_of(node, frame)
             entries = value if isinstance(value, (list, tuple)) else (value,)
-            if any(map(is_traced, entries)):
+            if any(isinstance(entry, Traced) for entry in entries):
                 return True
         elif not isinstance(node, ast.Constant):
             return True

@@ -65,7 +65,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
         raise DtypeError(f"np.choose by numbers of {index.value.dtype}", hint="cast them with astype(int)")
     if mode == "wrap":
         index = index % len(options)
-    result = as_traced(options[-1])
+    result = traced_ops.copy(options[-1])
     for number in range(len(options) - 2, -1, -1):
         result = apply("where", apply("le", index, number), options[number], result)
     result = traced_ops.astype(result, _promoted_dtype(options), copy=False)

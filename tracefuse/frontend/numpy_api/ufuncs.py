@@ -16,7 +16,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import DType, dtype_of
 from tracefuse.errors import DtypeError
-from tracefuse.frontend.numpy_api import composed_ufuncs, reductions
+from tracefuse.frontend.numpy_api import composed_ufuncs, reductions, special_functions
 from tracefuse.frontend.tracer import shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.operands import Resolved
@@ -37,11 +37,6 @@ def _ops_by_ufunc() -> dict[np.ufunc, Pointwise]:
 
 UFUNC_OPS = _ops_by_ufunc()
 COMPOSED = composed_ufuncs.select_composed(list(UFUNC_OPS))
-
-# Ops of scipy.special's ufuncs, by name.
-_SPECIAL = {
-    "erf": "erf", "erfc": "erfc", "erfcinv": "erfcinv", "erfinv": "erfinv", "expit": "sigmoid", "gammaln": "lgamma",
-}  # fmt: skip
 
 _REDUCES = {
     np.add: "sum", np.multiply: "prod", np.maximum: "max", np.minimum: "min",
@@ -197,9 +192,7 @@ def call_loop(
     """
     name = ufunc.__name__
     if ufunc is not getattr(np, name, None):
-        if _SPECIAL.get(name) not in REGISTRY:
-            raise missing(f"the ufunc {name}", "write it with functions of np, on whole arrays")
-        return _make_strong(apply(_SPECIAL[name], *inputs))
+        return special_functions.call_special(ufunc, inputs)
     compose, op = COMPOSED.get(ufunc), UFUNC_OPS.get(ufunc)
     if compose is None and op is None:
         raise missing(f"np.{name}", INSTEAD.get(name, f"compute np.{name} outside the fused function"))

@@ -1,7 +1,4 @@
-"""Operators, powers, matrix products and parts of complex numbers, on traced values.
-
-Must not know: the NumPy protocol that called it.
-"""
+"""Operators, powers, matrix products and parts of complex numbers, on traced values."""
 
 from __future__ import annotations
 

@@ -2,14 +2,12 @@
 
 The part of a key that selects a view is written through that view. Integer arrays scatter, and elements that a mask
 excludes keep their values.
-
-Must not know: the NumPy protocol that called it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +20,7 @@ from tracefuse.frontend.tracer.in_place import check_writable, into
 from tracefuse.frontend.tracer.index_keys import is_array, is_mask, plan_of
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.operands import check_range, literal
+from tracefuse.frontend.tracer.state_calls import call_on_state, depends_on_state
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, astype, located
@@ -39,7 +38,7 @@ def setitem(x: Traced, key: Any, value: Any) -> None:
     if any(is_mask(part) for part in parts):
         positions = _with_known_positions(x, parts) if _has_axes(value) else None
         if positions is None:
-            _assign_under_mask(x, parts, value)
+            _assign_under_mask(x, key, value)
             return
         key = positions
     plan = plan_of(key, x.extents, x.recorder)
@@ -56,11 +55,31 @@ def getitem(x: Traced, key: Any) -> Any:
     parts = key if isinstance(key, tuple) else (key,)
     if not any(is_mask(part) for part in parts):
         return shaping.getitem(x, key)
-    positions = _with_known_positions(x, parts)
+    in_place = sum(map(is_array, parts)) == 1 and any(map(depends_on_state, parts))
+    positions = None if in_place else _with_known_positions(x, parts)
     if positions is not None:
         return shaping.getitem(x, positions)
-    view, mask, _ = _at_mask(x, parts)
-    return MaskedElements(x.recorder.traced_type(x.recorder, view.number), mask)
+    view, mask, after = _at_mask(x, parts)
+    values = x.recorder.traced_type(x.recorder, view.number)
+    return MaskedElements(values, mask, _taking(parts, len(view.extents) - after))
+
+
+def _taking(parts: Sequence[Any], end: int) -> Callable[[Traced], Traced] | None:
+    """Returns the function that takes the elements under the mask of a key; None if they depend on arguments.
+
+    end: the axis after those of the mask.
+    """
+    (mask,) = (part for part in parts if is_mask(part))
+    if not depends_on_state(mask):
+        return None
+
+    where = source.user_line()
+
+    def take(values: Traced) -> Traced:
+        positions = call_on_state(np.nonzero, (mask,), {}, where=where)
+        return shaping.getitem(values, (*[slice(None)] * (end - len(positions)), *positions))  # type: ignore[no-any-return]
+
+    return take
 
 
 def filling(value: Any, shape: Shape, dtype: DType, beside: Traced) -> Traced:
@@ -209,25 +228,38 @@ def _with_known_positions(x: Traced, parts: Sequence[Any]) -> tuple[Any, ...] | 
             axis += part is not None
             result.append(part)
             continue
+        if depends_on_state(part):
+            positions = call_on_state(np.nonzero, (part,), {})
+            _require_extents(x, axis, part.extents)
+            axis += len(part.extents)
+            result += positions
+            continue
         known = x.recorder.contents.of(part.number, None) if isinstance(part, Traced) else part
         if id(known) in x.recorder.captured_paths or not isinstance(known, (np.ndarray, list)) or not np.ndim(known):
             return None
         mask = np.asarray(known)
-        for extent in mask.shape:
-            message = f"boolean index has {extent} elements on axis {axis}, the array has {{right}}"
-            hint = "the mask has the extents of the axes that it selects from"
-            own = x.extents[axis]
-            x.recorder.builder.require(extent, "==", own, message, hint, source.user_line(), OutOfRangeError)
-            axis += 1
+        _require_extents(x, axis, mask.shape)
+        axis += mask.ndim
         result += mask.nonzero()
     return tuple(result)
 
 
-def _assign_under_mask(x: Traced, parts: Sequence[Any], value: Any) -> None:
-    view, mask, after = _at_mask(x, parts)
+def _require_extents(x: Traced, first: int, extents: Shape) -> None:
+    """Requires that a mask has the extents of the axes that it selects from, which begin at `first`."""
+    for axis, extent in enumerate(extents, first):
+        message = f"boolean index has {{left}} elements on axis {axis}, the array has {{right}}"
+        hint = "the mask has the extents of the axes that it selects from"
+        x.recorder.builder.require(extent, "==", x.extents[axis], message, hint, source.user_line(), OutOfRangeError)
+
+
+def _assign_under_mask(x: Traced, key: Any, value: Any) -> None:
+    view, mask, after = _at_mask(x, key if isinstance(key, tuple) else (key,))
     dtype = view.value.dtype
     if isinstance(value, MaskedElements):
         if not value.has_mask(mask):
+            if value.take is not None:
+                setitem(x, key, value.elements())
+                return
             raise UnsupportedError(
                 "elements under one boolean mask are assigned under another: which goes where depends on the data",
                 hint="use one mask for both, or np.where(mask, value, x) on whole arrays", where=source.user_line(),

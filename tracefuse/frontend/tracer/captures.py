@@ -4,7 +4,7 @@ The bytecode of a function gives the names that it can read. The search follows 
 globals, defaults and `self` into containers, classes and called functions. It locates every captured array and every
 plain value that the trace depends on.
 
-Must not know: tracing, fusions.
+Must not know: fusions.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from tracefuse.frontend.tracer.routes import CHANGED, Route
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, enum.Enum, slice, range)
 _COMPARED = (*_PLAIN, tuple, frozenset)
+GENERATORS = (np.random.Generator, np.random.RandomState)
+"""Random generators. A trace depends on which one it draws from, not on its state."""
 _DEPTH = 10
 # Methods that neither an operator, a call nor a constructor runs during a trace.
 _NEVER_RUN = frozenset(
@@ -72,13 +74,14 @@ def is_equal(now: Any, before: Any) -> bool:
 class State:
     """The state that a trace of a function may have read.
 
-    arrays: maps the id of each array to its places, nearest first. plain: values, functions and arrays that every
-    call compares. pairs: two places that must hold one object at every call, because its contents are compared at the
-    first place only.
+    arrays: maps the id of each array to its places, nearest first. plain: values and functions that every call
+    compares. arrays_outside: arrays that are no inputs, whose contents every call compares. pairs: two places that
+    must hold one object at every call, because its contents are compared at the first place only.
     """
 
     arrays: dict[int, list[Place]] = field(default_factory=dict)
     plain: list[Place] = field(default_factory=list)
+    arrays_outside: list[Place] = field(default_factory=list)
     pairs: list[tuple[Place, Place]] = field(default_factory=list)
 
 
@@ -302,8 +305,8 @@ def _snapshot(place: Place) -> Place | None:
 def state_of(function: Any, bound: Any, captured: Sequence[Any], names: CodeNames) -> State:
     """Returns the plain values, functions and arrays that a trace of `function` may have read.
 
-    Arrays are compared by identity: NumPy itself may have computed with an array that met no tracer, so a different
-    object requires a new trace. Arrays captured as inputs are left out. Containers are also compared by length, keys
+    NumPy itself may have computed with an array that met no tracer, so its contents are compared. Arrays captured as
+    inputs are left out. Containers are also compared by length, keys
     or elements. Raises TraceError for an iterator, because reading it changes it.
     """
     inputs, state, walk = {id(array) for array in captured}, State(), _CaptureSearch(function, bound, names)
@@ -318,7 +321,7 @@ def state_of(function: Any, bound: Any, captured: Sequence[Any], names: CodeName
             state.plain.append(snapshot)
         elif _matters(value) and id(value) not in inputs:
             if place.route.before is not None:  # the first step of a route always exists
-                state.plain.append(place)
+                (state.arrays_outside if is_array(value) else state.plain).append(place)
         elif hasattr(type(value), "__next__") and not isinstance(value, io.IOBase):
             raise TraceError(
                 f"{place.path} is a {type(value).__name__}, whose state cannot be compared from call to call",
@@ -330,4 +333,4 @@ def state_of(function: Any, bound: Any, captured: Sequence[Any], names: CodeName
 
 
 def _matters(value: Any) -> bool:
-    return isinstance(value, (FunctionType, *_PLAIN)) or is_array(value)
+    return isinstance(value, (FunctionType, *GENERATORS, *_PLAIN)) or is_array(value)

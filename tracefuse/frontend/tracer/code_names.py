@@ -2,8 +2,6 @@
 
 `co_names` stores all of them in one tuple. The instructions distinguish them, so that `x.shape` does not count as a
 read of a global called `shape`.
-
-Must not know: the objects behind the names.
 """
 
 from __future__ import annotations

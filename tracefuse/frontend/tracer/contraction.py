@@ -3,8 +3,6 @@
 Each axis of an operand has a letter. Axes with equal letters are aligned, and letters that are not in the result are
 summed. If two operands share a summed letter and each has a letter of its own, they become a matrix product.
 Everything else becomes multiplications and sums, which fuse with the ops around them.
-
-Must not know: NumPy's functions and their axis conventions.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 As in NumPy, every traced value that shares the memory sees the update: views and their bases. Every call copies the
 final contents of an updated argument into the caller's array.
-
-Must not know: the op that computed the result, keys.
 """
 
 from __future__ import annotations
@@ -69,6 +67,8 @@ def check_writable(target: Traced) -> None:
     owner = owner_of(target)
     if any(capture.number == owner.number for capture in target.recorder.captures.values()):
         raise of_captured(owner.value.name or "a captured array", source.user_line())
+    if target.recorder.body is not None:
+        target.recorder.body.check_inside(owner)
     if target.memory is None:
         return
     if target.on_host:

@@ -3,8 +3,6 @@
 NumPy clamps slice bounds to the axis. If a bound or an extent is symbolic, the current call decides the case and a
 guard records it (`3 <= n`), so that the bounds stay simple expressions. An integer index must lie inside its axis. An
 index outside is the user's error, so the slice op records a requirement.
-
-Must not know: how the steps are recorded.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """`x[mask]` for a mask of truth values: its length depends on data, so no traced array can hold the elements.
 
 The supported operations keep the elements in place: elementwise operations with scalars and with elements under the
-same mask, and assignments under that mask, as in `x[mask] *= 2` and `x[mask] = y[mask] + 1`. Everything else raises
-an error with the line that selected them.
-
-Must not know: keys, how an assignment is recorded.
+same mask, and assignments under that mask, as in `x[mask] *= 2` and `x[mask] = y[mask] + 1`. Everything else takes
+the elements, which is possible for a mask that depends on captured state alone, or raises an error with the line that
+selected them.
 """
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -19,12 +19,39 @@ from tracefuse.errors import DtypeError, UnsupportedError
 from tracefuse.frontend.tracer.traced import Traced
 
 
-class MaskedElements(NDArrayOperatorsMixin):
-    """The elements of `values` at which `mask`, of the same rank, is true."""
+def _of_elements(name: str) -> Callable[..., Any]:
+    """Returns a method that takes the elements and calls theirs."""
 
-    def __init__(self, values: Traced, mask: Traced) -> None:
-        self.values, self.mask = values, mask
+    def method(self: MaskedElements, *arguments: Any, **keywords: Any) -> Any:
+        return getattr(self.elements(), name)(*arguments, **keywords)
+
+    return method
+
+
+def _taken(value: Any) -> Any:
+    """Returns nested values with arrays in place of elements under masks."""
+    if isinstance(value, MaskedElements):
+        return value.elements()
+    if isinstance(value, dict):
+        return {key: _taken(entry) for key, entry in value.items()}
+    return type(value)(map(_taken, value)) if type(value) in (list, tuple) else value
+
+
+class MaskedElements(NDArrayOperatorsMixin):
+    """The elements of `values` at which `mask`, of the same rank, is true.
+
+    take: returns the selected elements of an array like `values`; None if the mask depends on arguments.
+    """
+
+    def __init__(self, values: Traced, mask: Traced, take: Callable[[Traced], Traced] | None = None) -> None:
+        self.values, self.mask, self.take = values, mask, take
         self.line = source.user_line()
+
+    def elements(self) -> Traced:
+        """Returns the elements as an array. Raises UnsupportedError if the mask depends on arguments."""
+        if self.take is None:
+            raise self.refusal()
+        return self.take(self.values)
 
     def refusal(self) -> UnsupportedError:
         return UnsupportedError(
@@ -37,13 +64,14 @@ class MaskedElements(NDArrayOperatorsMixin):
         return self.mask.recorder.builder.is_same_value(self.mask.number, mask.number)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
-        if method != "__call__":
-            raise self.refusal()
+        if method != "__call__" or not all(map(self._is_beside, inputs)):
+            return getattr(ufunc, method)(*map(_taken, inputs), **keywords)
         targets = keywords.pop("out", None) or (None,)
         result = ufunc(*(self._beside(value) for value in inputs), **keywords)
         if targets[0] is None:
             many = isinstance(result, tuple)
-            return tuple(MaskedElements(r, self.mask) for r in result) if many else MaskedElements(result, self.mask)
+            results = [MaskedElements(r, self.mask, self.take) for r in (result if many else (result,))]
+            return tuple(results) if many else results[0]
         (target,) = targets
         if target is not self or isinstance(result, tuple):
             raise self.refusal()
@@ -55,6 +83,12 @@ class MaskedElements(NDArrayOperatorsMixin):
             )  # fmt: skip
         self.values = result.astype(dtype.numpy, copy=False)
         return self
+
+    def _is_beside(self, value: Any) -> bool:
+        """Whether an operand fits without taking the elements, or cannot be combined with them at all."""
+        if isinstance(value, MaskedElements):
+            return self.has_mask(value.mask) or self.take is None or value.take is None
+        return not np.ndim(value) or self.take is None
 
     def _beside(self, value: Any) -> Any:
         """Returns an operand at every position, selected or not."""
@@ -73,16 +107,20 @@ class MaskedElements(NDArrayOperatorsMixin):
             )  # fmt: skip
         return value
 
-    def _refuse(self, *arguments: Any, **keywords: Any) -> NoReturn:
-        raise self.refusal()
+    def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:
+        self.elements()
+        return function(*_taken(arguments), **_taken(keywords))
 
-    __array_function__ = __array__ = __iter__ = __len__ = __bool__ = __getitem__ = __setitem__ = _refuse
-    __int__ = __float__ = __complex__ = __index__ = __contains__ = _refuse
+    __array__, __iter__, __len__ = _of_elements("__array__"), _of_elements("__iter__"), _of_elements("__len__")
+    __bool__, __int__, __float__ = _of_elements("__bool__"), _of_elements("__int__"), _of_elements("__float__")
+    __complex__, __index__ = _of_elements("__complex__"), _of_elements("__index__")
+    __getitem__, __setitem__ = _of_elements("__getitem__"), _of_elements("__setitem__")
+    __contains__ = _of_elements("__contains__")
 
-    def __getattr__(self, name: str) -> NoReturn:
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise self.refusal()
+        return getattr(self.elements(), name)
 
     def __repr__(self) -> str:
         return f"elements of {self.values!r} under the mask {self.mask!r}"

@@ -1,8 +1,6 @@
 """Mean, variance and standard deviation of traced values, with NumPy's parameters.
 
 Without a mask each is one reduction. With a mask or a given mean they are built from sums.
-
-Must not know: the NumPy protocol that called it, how values are recorded.
 """
 
 from __future__ import annotations
@@ -26,6 +24,12 @@ def mean(
 ) -> Any:
     """Returns the arithmetic mean of the elements for which `where` is true."""
     mask = _mask(where)
+    if dtype is not None and dtype_of(dtype).kind in ("int", "uint", "bool"):
+        # NumPy divides the sum of this type, and truncates the quotient to it.
+        total = reduce("sum", x, axis, dtype, None, keepdims, where=mask)
+        count = _count(as_tensor(x), axis, keepdims, mask, dtype_of("float64"))
+        result = astype(apply("div", total, count), dtype_of(dtype))
+        return result if out is None else into(out, result)
     if mask is None:
         return reduce("mean", x, axis, dtype, out, keepdims)
     wide = _as_floats(x, dtype)

@@ -1,7 +1,4 @@
-"""Operands of an op and NumPy's promotion of them.
-
-Must not know: the recorder.
-"""
+"""Operands of an op and NumPy's promotion of them."""
 
 from __future__ import annotations
 

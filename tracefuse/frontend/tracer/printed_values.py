@@ -2,8 +2,6 @@
 
 During recording, each printed value becomes an additional output that the caller does not see. A call of such a
 function runs segment by segment, and prints each line as soon as its values are available, in source order.
-
-Must not know: how a function is compiled or called.
 """
 
 from __future__ import annotations

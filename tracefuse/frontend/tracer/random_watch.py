@@ -2,8 +2,6 @@
 
 It compares NumPy's global generator and the generators that the function can reach before and after the trace. Other
 sources (a generator created inside the function, CuPy's random functions) are found by the names that the code reads.
-
-Must not know: tracing.
 """
 
 from __future__ import annotations
@@ -49,10 +47,14 @@ class RandomWatch:
 
         self._sources.append((path, state, repr(state())))
 
-    def warn(self) -> None:
-        """Issues a UserWarning, located at the function, for each random source that the trace drew from."""
+    def warn(self, makes_generators: bool) -> None:
+        """Issues a UserWarning, located at the function, for each random source that the trace drew from.
+
+        makes_generators: calls of `np.random.default_rng` were recorded.
+        """
         drawn = [name for name, state, before in self._sources if repr(state()) != before]
-        for name in dict.fromkeys([*drawn, *self._named]):
+        named = [name for name in self._named if not (makes_generators and name.endswith("default_rng"))]
+        for name in dict.fromkeys([*drawn, *named]):
             code = getattr(self._function, "__code__", None)
             message = (
                 f"{getattr(self._function, '__name__', 'the function')} draws random numbers from {name} while it is "

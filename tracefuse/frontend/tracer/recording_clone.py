@@ -3,35 +3,38 @@
 NumPy's creation functions do not dispatch on a traced size, and traced elements cannot be written into their results.
 The clone has the user's code and an overlay of its globals and cells that replaces NumPy's modules and those
 functions. Every other name is looked up in its original scope. Neither NumPy nor the user's modules change.
-
-Must not know: what the replacements record.
 """
 
 from __future__ import annotations
 
 import builtins
 import dis
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from tracefuse.frontend.tracer.code_names import CodeNames
+import numpy as np
 
-Replacements = Mapping[int, Callable[..., Any]]
-"""Recording functions by the id of the function that each replaces."""
+from tracefuse.errors import TracefuseError
+from tracefuse.frontend.tracer.code_names import CodeNames
+from tracefuse.frontend.tracer.library_functions import twin
+from tracefuse.frontend.tracer.recorder import current
+
+Replacements = Mapping[int, Any]
+"""Recording functions, and twins of random generators, by the id of what each replaces."""
 
 
 class RecordingModule(ModuleType):
-    """A module in which recording functions replace some functions."""
+    """A module in which recording functions replace some functions. modules: the twins of modules inside it, by id."""
 
-    def __init__(self, module: ModuleType, replacements: Replacements) -> None:
+    def __init__(self, module: ModuleType, replacements: Replacements, modules: Mapping[int, ModuleType]) -> None:
         super().__init__(module.__name__)
-        self.__dict__["_of"] = module, replacements
+        self.__dict__["_of"] = module, replacements, modules
 
     def __getattr__(self, name: str) -> Any:
-        module, replacements = self.__dict__["_of"]
+        module, replacements, modules = self.__dict__["_of"]
         value = getattr(module, name)
-        return replacements.get(id(value), value)
+        return modules.get(id(value)) or replacements.get(id(value), value)
 
 
 class _Overlay(dict[str, Any]):
@@ -42,7 +45,7 @@ class _Overlay(dict[str, Any]):
         self.names = names
 
     def __missing__(self, name: str) -> Any:
-        return self.names[name]
+        return captured_or_same(self.names[name])
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or name in self.names
@@ -62,7 +65,7 @@ def clone(function: Any, replacements: Replacements, modules: tuple[ModuleType, 
     if not isinstance(function, FunctionType):
         return function
     reached = _reached(function, names)
-    spelled = {value.__name__ for value in replacements.values()}
+    spelled = {getattr(value, "__name__", "") for value in replacements.values()}
     if not any(_reads(one, replacements, modules, spelled, names) for one in reached):
         return function
     return _Cloning(replacements, modules, names, reached).of(function)
@@ -98,9 +101,11 @@ def _reads(
 ) -> bool:  # fmt: skip
     attributes = names.of(function.__code__).attributes
     return any(
-        id(value) in replacements or (value in modules and not attributes.isdisjoint(spelled))
+        id(value) in replacements
+        or isinstance(value, np.ndarray)
+        or (value in modules and not attributes.isdisjoint(spelled))
         for _, value in _named(function, names)
-        if callable(value) or isinstance(value, ModuleType)
+        if id(value) in replacements or isinstance(value, (ModuleType, np.ndarray))
     )
 
 
@@ -112,7 +117,8 @@ class _Cloning:
         reached: list[FunctionType],
     ) -> None:  # fmt: skip
         self.replacements, self.names = replacements, names
-        self.modules = {id(module): RecordingModule(module, replacements) for module in modules}
+        self.modules: dict[int, ModuleType] = {}
+        self.modules.update((id(module), RecordingModule(module, replacements, self.modules)) for module in modules)
         self.clones: dict[int, FunctionType] = {}
         self.cloned = {id(one) for one in reached}
         overlays: dict[int, _Overlay] = {}
@@ -148,14 +154,32 @@ class _Cloning:
             value = cell.cell_contents
         except ValueError:
             return False  # the cell is still empty
-        return id(value) in self.cloned or id(value) in self.modules or id(value) in self.replacements
+        return (
+            isinstance(value, np.ndarray)
+            or twin(value) is not value
+            or id(value) in self.cloned
+            or id(value) in self.modules
+            or id(value) in self.replacements
+        )
 
     def _instead(self, value: Any) -> Any:
         if isinstance(value, FunctionType) and id(value) in self.clones:
             return self.clones[id(value)]
         if isinstance(value, ModuleType):
-            return self.modules.get(id(value), value)
-        return self.replacements.get(id(value), value)
+            return self.modules.get(id(value)) or twin(value)
+        return captured_or_same(self.replacements.get(id(value), value))
+
+
+def captured_or_same(value: Any) -> Any:
+    """A captured array as a traced value, a library as its twin; any other value as it is."""
+    value = twin(value)
+    recorder = current.get()
+    if recorder is None or not isinstance(value, np.ndarray) or id(value) not in recorder.captured_paths:
+        return value
+    try:
+        return recorder.capture(value)
+    except TracefuseError:  # a type that is not traced
+        return value
 
 
 def _is_of_library(module: str | None) -> bool:

@@ -1,7 +1,4 @@
-"""The source of each leaf of a result at every call.
-
-Must not know: traces, how anything runs.
-"""
+"""The source of each leaf of a result at every call."""
 
 from __future__ import annotations
 

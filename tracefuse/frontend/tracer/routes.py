@@ -3,7 +3,7 @@
 A route begins at an object or at the `self` of the call, and continues through attributes, entries, cells and calls.
 This module follows a route step by step. Generated call code can also inline routes and share their common prefixes.
 
-Must not know: functions, names, arrays.
+Must not know: arrays.
 """
 
 from __future__ import annotations

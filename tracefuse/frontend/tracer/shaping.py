@@ -1,8 +1,6 @@
 """Shape operations on traced values: reshape, transpose, broadcast, index, concatenate.
 
 A result that is a view in NumPy is recorded as a view, so that in-place writes propagate.
-
-Must not know: the NumPy protocol that called it.
 """
 
 from __future__ import annotations

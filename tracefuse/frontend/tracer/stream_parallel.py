@@ -1,7 +1,4 @@
-"""`stream_parallel`: computes a value of a fused function slice by slice on streams.
-
-Must not know: how slices are made or run.
-"""
+"""`stream_parallel`: computes a value of a fused function slice by slice on streams."""
 
 from __future__ import annotations
 

@@ -4,11 +4,12 @@ Integer arithmetic, `//`, `%`, min and max stay symbolic. A comparison guards it
 operation that needs the number itself (`int()`, `range`, `hash`, `math.*`) guards the value. Combined with a float or
 a tensor, a size becomes a weak scalar of the graph.
 
-Must not know: operations, tensors.
+Must not know: ops, fusions.
 """
 
 from __future__ import annotations
 
+import operator
 from typing import Any, Protocol
 
 import numpy as np
@@ -156,26 +157,32 @@ class SymbolicSize:
     def __abs__(self) -> Any:
         return self if self >= 0 else -self
 
-    def __lshift__(self, other: int) -> Any:
-        return int(self) << int(other)
+    def _bits(self, other: object, name: str, operation: Any) -> Any:
+        """Operates on bits: of two numbers by their values, beside an array in the trace."""
+        if isinstance(other, (int, np.integer, SymbolicSize)):
+            return operation(int(self), int(other) if isinstance(other, SymbolicSize) else other)
+        return self._scalar_with(other, name)
 
-    def __rlshift__(self, other: int) -> Any:
-        return int(other) << int(self)
+    def __lshift__(self, other: object) -> Any:
+        return self._bits(other, "__lshift__", operator.lshift)
 
-    def __rshift__(self, other: int) -> Any:
-        return int(self) >> int(other)
+    def __rlshift__(self, other: object) -> Any:
+        return self._bits(other, "__rlshift__", lambda a, b: b << a)
 
-    def __rrshift__(self, other: int) -> Any:
-        return int(other) >> int(self)
+    def __rshift__(self, other: object) -> Any:
+        return self._bits(other, "__rshift__", operator.rshift)
 
-    def __and__(self, other: int) -> Any:
-        return int(self) & int(other)
+    def __rrshift__(self, other: object) -> Any:
+        return self._bits(other, "__rrshift__", lambda a, b: b >> a)
 
-    def __or__(self, other: int) -> Any:
-        return int(self) | int(other)
+    def __and__(self, other: object) -> Any:
+        return self._bits(other, "__and__", operator.and_)
 
-    def __xor__(self, other: int) -> Any:
-        return int(self) ^ int(other)
+    def __or__(self, other: object) -> Any:
+        return self._bits(other, "__or__", operator.or_)
+
+    def __xor__(self, other: object) -> Any:
+        return self._bits(other, "__xor__", operator.xor)
 
     __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
 

@@ -1,7 +1,4 @@
-"""The builder of a trace: adds the names of operands to requirements on extents.
-
-Must not know: ops, NumPy's functions.
-"""
+"""The builder of a trace: adds the names of operands to requirements on extents."""
 
 from __future__ import annotations
 
@@ -10,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from tracefuse.errors import ShapeError, TracefuseError
 from tracefuse.ir.builder import FusionBuilder
-from tracefuse.ir.extents import Extent
+from tracefuse.ir.extents import Extent, symbols
 from tracefuse.ir.fusion import Node, Operand
 from tracefuse.ir.op_kinds import Pointwise
+from tracefuse.ir.subfusion import extents_in
 
 if TYPE_CHECKING:
     from tracefuse.frontend.tracer.recorder import Recorder
@@ -22,7 +20,8 @@ class TraceBuilder(FusionBuilder):
     """Adds operand names to requirements, and knows the node that computes each value.
 
     reading, named (to be set): the operands of the current op, and their traced values. makers: the node of each
-    value. constants: arrays created during the trace, by their input. independent: values that depend on no argument.
+    value. constants: arrays that are known, by their input. independent: values that depend on no argument. of_state:
+    those among them that depend on captured state.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -31,6 +30,7 @@ class TraceBuilder(FusionBuilder):
         self.makers: dict[int, Node] = {}
         self.constants: dict[int, Any] = {}
         self.independent: set[int] = set()
+        self.of_state: set[int] = set()
         self.reading: Sequence[Operand] = ()
         self.named: Sequence[Any] = ()
 
@@ -38,15 +38,36 @@ class TraceBuilder(FusionBuilder):
         numbers = super().node(*arguments, **keywords)
         node = self.nodes[-1]
         self.makers.update(dict.fromkeys(numbers, node))
-        is_random = isinstance(node.op, Pointwise) and node.op.varies
+        is_random = node.op.effect or (isinstance(node.op, Pointwise) and node.op.varies)
         if not is_random and all(value in self.independent for value in node.inputs):
             self.independent.update(numbers)
+            if self.of_state and self._reads_state(node):
+                self.of_state.update(numbers)
         return numbers
 
-    def add_constant(self, number: int, array: Any) -> None:
-        """Records that an input is an array created during the trace."""
+    def _reads_state(self, node: Node) -> bool:
+        """Whether a node depends on captured arrays, or on their sizes."""
+        axes = self._recorder.contents.axes
+        return not self.of_state.isdisjoint(node.inputs) or any(
+            one.id in axes and axes[one.id][0] in self.of_state
+            for extent in extents_in(node.attributes)
+            for one in symbols(extent)
+        )
+
+    def depends_on(self, number: int) -> list[str]:
+        """Returns the names of the arguments that a value depends on."""
+        reached = {number}
+        for node in reversed(self.nodes):
+            if reached.intersection(node.outputs):
+                reached.update(node.inputs)
+        return [self.values[value].name or f"value {value}" for value in self.inputs if value in reached]
+
+    def add_constant(self, number: int, array: Any, is_state: bool = False) -> None:
+        """Records that an input is an array that is known: created during the trace, or of the captured state."""
         self.constants[number] = array
         self.independent.add(number)
+        if is_state:
+            self.of_state.add(number)
 
     def is_same_value(self, one: int, other: int, most: int = 8) -> bool:
         """Whether the same operations on the same values compute two values; compares at most `most` operations."""

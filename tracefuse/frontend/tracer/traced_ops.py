@@ -1,8 +1,6 @@
 """Ops, reductions and conversions on traced values: the building blocks of every traced method and function.
 
 Each function takes traced values and NumPy's parameters, normalises them by NumPy's rules, and records ops.
-
-Must not know: the NumPy protocol that called it.
 """
 
 from __future__ import annotations
@@ -228,11 +226,13 @@ def sum_of_products(x: Any, axes: tuple[int, ...]) -> Any:
 
 
 def as_number(value: Any) -> Any:
-    """Returns a parameter that must be a number; reads and guards the value of a host scalar."""
+    """Returns a parameter that must be a number; reads and guards a host scalar, or one that is known."""
     if isinstance(value, SymbolicSize):
         return int(value)
-    if isinstance(value, Traced):
+    if isinstance(value, Traced) and value.read is not None:
         return value.recorder.value_of(value, "a parameter that is no array")
+    if isinstance(value, Traced):
+        return np.asarray(value)[()]
     return value
 
 

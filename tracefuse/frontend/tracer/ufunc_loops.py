@@ -2,7 +2,7 @@
 
 NumPy does not know bfloat16, so float16 takes its place in the resolution: Python numbers promote both alike.
 
-Must not know: ops, how values are recorded.
+Must not know: ops.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _hint(ufunc: np.ufunc, operands: Sequence[tuple[DType | None, str | None]], 
     if reason.startswith("Cannot cast"):
         return "cast the operands with astype first, or the result"
     if "complex" in kinds:
-        return "complex numbers have no order, and some functions no meaning; use abs(x), x.real or x.imag"
+        return "complex numbers have no order, and some functions are not defined on them; use abs(x), x.real or x.imag"
     if "bool" in kinds:
         return _INSTEAD.get(ufunc, "cast the truth values with astype(int)")
     return "cast the operands with astype first"

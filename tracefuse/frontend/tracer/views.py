@@ -3,8 +3,6 @@
 Every view is a chain of steps from the name that owns the memory. A step is a movement. Writing through it applies
 the inverse movement, or, for a slice, a scatter of the slice. The chain determines the strides, because NumPy's
 reshape returns a view for some layouts and a copy for others.
-
-Must not know: NumPy's functions, keys, arithmetic.
 """
 
 from __future__ import annotations

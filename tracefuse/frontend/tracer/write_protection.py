@@ -4,7 +4,7 @@ Such a write would run only at the trace. NumPy arrays are read-only until the t
 stops before it changes anything. If the flag could not be restored, as for memory of another library, contents are
 compared and restored.
 
-Must not know: tracing, fusions.
+Must not know: fusions.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ An extent is a Python int or an `Expression`: a polynomial over symbols, and ove
 maxima of expressions (`polynomial`). Division and comparison (`division`) simplify with facts that follow from the
 ranges of the symbols (`proofs`). `evaluation` computes an extent for given values of its symbols.
 
-Must not know: tensors, operations, kernels.
+Must not know: fusions, ops, kernels.
 """
 
 from tracefuse.ir.extents.division import ceildiv, floordiv, maximum, minimum, mod

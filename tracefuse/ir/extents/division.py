@@ -1,6 +1,6 @@
 """Quotients, remainders, minima and maxima of symbolic integers, simplified with proved facts.
 
-Must not know: tensors, operations, kernels.
+Must not know: fusions, ops, kernels.
 """
 
 from __future__ import annotations

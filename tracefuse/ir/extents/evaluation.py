@@ -1,7 +1,4 @@
-"""Evaluates symbolic integers: to integers, for values of their symbols, or to Python text.
-
-Must not know: where the values come from.
-"""
+"""Evaluates symbolic integers: to integers, for values of their symbols, or to Python text."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ Two expressions that are equal as polynomials are equal as objects (`n * 4 == 2 
 extent of an input, a host scalar, a loop index), and quotients, remainders, minima and maxima of expressions. A
 symbol knows its range: an extent is at least `minimum`, a loop index lies in [0, extent).
 
-Must not know: proofs, tensors, operations, kernels.
+Must not know: fusions, ops, kernels.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A loop index satisfies `0 <= i < m`. This fact simplifies `(k * m + i) // m` to `k`, and removes comparisons from
 kernels.
 
-Must not know: tensors, operations, kernels.
+Must not know: fusions, ops, kernels.
 """
 
 from __future__ import annotations

@@ -80,8 +80,9 @@ def product_of(dtype: DType) -> Callable[[Any, Any, bool], Any] | None:
         if not 0 < k <= _MAX_EXTENT or left[1] > _MAX_EXTENT or right[1] > _MAX_EXTENT:
             return None
         library = _library()
-        if a.ndim == 2 and b.ndim == 2:
-            result = cuda_arrays.new((m, n), dtype, m * n * itemsize)
+        if b.ndim == 2 and (a.ndim == 2 or (not left[0] and _is_one_matrix(a))):
+            result = cuda_arrays.new((*a.shape[:-1], n), dtype, math.prod(a.shape[:-1]) * n * itemsize)
+            m = math.prod(a.shape[:-1])
             library.gemm(
                 library.handle(), right[0], left[0], n, m, k, one, b.data.ptr, kind, right[1], a.data.ptr, kind,
                 left[1], zero, result.data.ptr, kind, n, compute, _DEFAULT_ALGORITHM,
@@ -102,6 +103,13 @@ def product_of(dtype: DType) -> Callable[[Any, Any, bool], Any] | None:
         return result
 
     return product
+
+
+def _is_one_matrix(a: Any) -> bool:
+    """Whether the axes before the last can be joined into one with a single stride, of a supported extent."""
+    shape, strides = a.shape[:-1], a.strides[:-1]
+    is_joined = all(strides[k] == shape[k + 1] * strides[k + 1] for k in range(len(shape) - 1))
+    return is_joined and 0 < math.prod(shape) <= _MAX_EXTENT
 
 
 _Call: TypeAlias = tuple[int, tuple[int, int], tuple[int, int, int]]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tracefuse.ir.fusion import Op
 from tracefuse.partition.slicing import Sliced
 from tracefuse.runtime.host_ops import HostCall
 
@@ -78,6 +79,11 @@ class HostCallOnSlices:
     call: HostCall
     read: tuple[int | None, ...]
     written: int | None
+
+    @property
+    def op(self) -> Op:
+        """The op that each call computes for one slice."""
+        return self.call.op
 
     def __call__(self, inputs: list[Any], output: Any) -> None:
         """Writes the slice `output`."""

@@ -2,7 +2,7 @@
 
 Host programs run on a device as well: it implements `segments.Device`.
 
-Must not know: which targets there are, kernels, segments, plans.
+Must not know: kernels, plans.
 """
 
 from __future__ import annotations
@@ -136,6 +136,10 @@ class ArrayDevice(ABC):
         returns the function of an iteration on that stream.
         """
         run_on_threads([start_worker(None, k) for k in range(min(total, streams))], total)
+
+    def integers(self, start: int, count: int) -> Any:
+        """Returns the int64 array start, start + 1, ... of `count` elements."""
+        return np.arange(start, start + count, dtype=np.int64)
 
     def copier(self, source: Any, target: Any) -> Callable[[Any], Callable[..., None]] | None:
         """Returns a function from a stream's address to a function that copies memory laid out like these arrays.

@@ -2,15 +2,19 @@
 
 Library segments call it for ops that no kernel computes.
 
-Must not know: which targets there are, ops, segments, plans.
+Must not know: ops, segments, plans.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from tracefuse.dtypes import DType
+
+_NUMBERS = (bool, int, float, complex, np.generic)
 
 
 class ArrayLibrary:
@@ -28,6 +32,18 @@ class ArrayLibrary:
         transposed. It returns None for operands that it does not support.
         """
         return None
+
+    def as_array(self, result: Any, dtype: DType, operands: Sequence[Any]) -> Any:
+        """Returns a result of a function as an array that is none of its operands.
+
+        Functions return Python and NumPy scalars for results without axes, and now and then an operand itself.
+        """
+        if isinstance(result, _NUMBERS):
+            return np.asarray(result, None if isinstance(result, np.generic) else dtype.numpy)
+        for operand in operands:
+            if result is operand:
+                return result.copy()
+        return result
 
     def as_result(self, array: Any, dtype: DType) -> Any:
         """Returns an array of the library, or a copy, that is C-contiguous and aligned as by `ArrayDevice.empty`."""

@@ -3,7 +3,7 @@
 A plan becomes one Python function. This class writes the expressions that test an array, allocate one and pass one to
 a kernel. It receives the names of the variables that hold the arrays, not the arrays.
 
-Must not know: which targets there are, plans.
+Must not know: plans.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Each target implements it: with LLVM on the CPU, and with NVRTC on GPUs.
 
-Must not know: arrays, which targets there are, segments, plans.
+Must not know: arrays, segments, plans.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 They differ in how they allocate memory and run work.
 
-Must not know: which targets there are, kernels, segments, plans.
+Must not know: kernels, segments, plans.
 """
 
 from __future__ import annotations

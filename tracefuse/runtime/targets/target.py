@@ -2,7 +2,7 @@
 
 docs/adding_a_target.md describes how to add one.
 
-Must not know: which targets there are, segments, plans.
+Must not know: segments, plans.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The number of chunks depends on sizes only, so the bits of a sum do not depend on the number of workers.
 
-Must not know: the loop layout of a template, sizes.
+Must not know: sizes.
 """
 
 from __future__ import annotations

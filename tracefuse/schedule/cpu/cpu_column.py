@@ -8,7 +8,7 @@ Must not know: LLVM.
 
 from __future__ import annotations
 
-from segments import Verdict, no, yes
+from segments import Verdict, yes
 from tracefuse.ir.extents import ceildiv
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cpu.cpu_column_chunks import is_worth_chunks, lower_column_chunks
@@ -22,14 +22,15 @@ from tracefuse.schedule.cpu.cpu_column_states import (
 from tracefuse.schedule.cpu.cpu_frame import CpuProblem, new_body, open_grid, work
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.phases import Region, new_accumulator, store_output
+from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.template import Template
 
 
 def _accepts(problem: CpuProblem) -> Verdict:
     nest = problem.region.nest
     if not nest.reduced:
-        return no("nothing is reduced")
-    return no("the innermost loop is reduced") if nest.loops[-1].reduced else yes()
+        return RegionRefusal.NOTHING_REDUCED()
+    return RegionRefusal.INNERMOST_REDUCED() if nest.loops[-1].reduced else yes()
 
 
 def _lower(problem: CpuProblem, decision: None) -> Lowered:

@@ -2,7 +2,7 @@
 
 The grid is one parallel axis, whose iterations the workers divide among themselves.
 
-Must not know: the individual templates, LLVM.
+Must not know: LLVM.
 """
 
 from __future__ import annotations

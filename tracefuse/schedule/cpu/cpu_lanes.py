@@ -7,7 +7,7 @@ combined after the loops. The remainder of the innermost loop is accumulated int
 A running sum of floats loses a digit for every few thousand terms, so sums add blocks of the innermost loop, and the
 sums of the blocks in float64.
 
-Must not know: templates, sizes.
+Must not know: sizes.
 """
 
 from __future__ import annotations

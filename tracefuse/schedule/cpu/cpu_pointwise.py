@@ -12,13 +12,14 @@ import contextlib
 import itertools
 from collections.abc import Callable, Sequence
 
-from segments import Verdict, no, yes
+from segments import Verdict, yes
 from tracefuse.ir.extents import Extent, ceildiv, is_nonnegative, maximum, minimum, symbol, symbols
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cpu.cpu_frame import CpuProblem, new_body, open_grid, work
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import Region, store_outputs
+from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.template import Template
 
 TILE = 4096
@@ -35,7 +36,7 @@ MOST_OPS_IN_PARTS = 4096
 
 
 def _accepts(problem: CpuProblem) -> Verdict:
-    return no("the segment reduces") if problem.region.nest.reduced else yes()
+    return RegionRefusal.REDUCES() if problem.region.nest.reduced else yes()
 
 
 def _lower(problem: CpuProblem, decision: None) -> Lowered:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from segments import Verdict, no, yes
+from segments import Verdict, yes
 from tracefuse.ir.extents import product
 from tracefuse.kernel.kernel_ir import Allocate, Buffer
 from tracefuse.schedule.body import Body
@@ -18,6 +18,7 @@ from tracefuse.schedule.cpu.cpu_lanes import reduce_loops
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import Loop, position_in
 from tracefuse.schedule.phases import Accumulator, Region, declare, finish, store_output
+from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.template import Template
 
 KEPT_ELEMENTS = 1 << 15
@@ -33,8 +34,8 @@ def is_short(problem: CpuProblem) -> bool:
 def _accepts(problem: CpuProblem) -> Verdict:
     nest = problem.region.nest
     if not nest.reduced:
-        return no("nothing is reduced")
-    return yes(is_short(problem)) if nest.loops[-1].reduced else no("the innermost loop is not reduced")
+        return RegionRefusal.NOTHING_REDUCED()
+    return yes(is_short(problem)) if nest.loops[-1].reduced else RegionRefusal.INNERMOST_NOT_REDUCED()
 
 
 def _lower(problem: CpuProblem, keep: bool) -> Lowered:

@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from segments import Verdict, no, yes
+from segments import Verdict, yes
 from tracefuse.ir.extents import Extent, product, symbol
 from tracefuse.ir.fusion import Node
 from tracefuse.kernel.kernel_ir import Buffer, Load, Store
@@ -24,6 +24,7 @@ from tracefuse.schedule.cpu.cpu_row import is_short
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch, make_launch
 from tracefuse.schedule.nest import position_in
 from tracefuse.schedule.phases import Accumulator, Region, declare, finish, store_output
+from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
 from tracefuse.schedule.template import Template
 
 FEW_ROWS = 16
@@ -35,18 +36,26 @@ MOST_CHUNKS = 256
 """A chunk has at least CHUNK elements, and there are at most MOST_CHUNKS of them."""
 
 
+class RowChunksRefusal(ScheduleRefusal):
+    """Refusals of the template that splits rows into chunks."""
+
+    STAYS_IN_CACHE = "a row stays in cache between phases"
+    TOO_SHORT = "a row is too short to be split"
+    ENOUGH_ROWS = "there are rows enough for the workers"
+
+
 def _accepts(problem: CpuProblem) -> Verdict:
     nest, sizes = problem.region.nest, problem.sizes
     if not nest.reduced:
-        return no("nothing is reduced")
+        return RegionRefusal.NOTHING_REDUCED()
     rows, length = (product(loop.extent for loop in loops) for loops in (nest.parallel, nest.reduced))
     # Test the length first: short rows need no guard on their number, so one plan serves every batch size.
     if is_short(problem):
-        return no("a row stays in cache between phases", length=length)
+        return RowChunksRefusal.STAYS_IN_CACHE(length=length)
     if sizes.at_most(length, LONG_ROW, "a short row is not split"):
-        return no("a row is too short to be split", length=length)
+        return RowChunksRefusal.TOO_SHORT(length=length)
     if not sizes.at_most(rows, FEW_ROWS, "few rows are split over the workers"):
-        return no("there are rows enough for the workers", rows=rows)
+        return RowChunksRefusal.ENOUGH_ROWS(rows=rows)
     return yes()
 
 

@@ -3,8 +3,6 @@
 Nontemporal stores require the vector loop to start at a cache line. Results start at a cache line, except in output
 buffers that the caller passes. So the row strides must be multiples of a cache line, which is guarded, and so must the
 index at which the loop starts.
-
-Must not know: kernel IR, templates.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ def streamed_outputs(region: Region, inner: Loop, sizes: Sizes, starts: Sequence
     indices.
     """
     fusion, memory = region.fusion, region.memory
-    fresh = [o for o in dict.fromkeys(fusion.outputs) if o not in memory.placed | memory.given | memory.shared]
+    fresh = [o for o in dict.fromkeys(fusion.outputs) if o not in memory.placed | memory.supplied | memory.shared]
     possible = [o for o in fresh if _is_contiguous(region, o, inner)]
     moved: Extent = 0
     for number in {*fusion.tensor_inputs, *fusion.outputs}:

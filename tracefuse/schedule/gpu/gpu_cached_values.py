@@ -1,7 +1,6 @@
 """Selects the values that a GPU kernel caches for later phases, instead of rereading or recomputing them.
 
 The criteria differ for registers, the ring of a row_column launch, and shared memory.
-Must not know: regions.
 """
 
 from __future__ import annotations

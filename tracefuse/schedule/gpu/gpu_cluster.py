@@ -7,7 +7,8 @@ the cluster, and combines the states there in block order.
 
 The template takes rows that the other templates would read from memory in each phase. The choice depends on the sizes
 and the chip.
-Must not know: CUDA C++ syntax.
+
+Must not know: CUDA C++.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from segments import Verdict, no, yes
+from segments import Verdict, yes
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, minimum, product, symbol, symbol_of
 from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Store
 from tracefuse.schedule.body import Body
@@ -49,6 +50,7 @@ from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_split import FEW_ROWS
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.phases import Region, build_region
+from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template
@@ -67,6 +69,17 @@ EXCHANGE_BYTES = 2048
 
 LONG_ROW = 160 * 1024
 """If there are many rows, only rows of more bytes use clusters: rows in flight would evict each other from L2."""
+
+
+class ClusterRefusal(ScheduleRefusal):
+    """Refusals of the cluster template."""
+
+    READ_ONCE = "a row is read once"
+    NO_CLUSTERS = "the GPU has no clusters"
+    NOTHING_KEPT = "a later phase needs nothing of a row"
+    TOO_FEW_ROWS = "there are too few rows to fill the GPU with clusters"
+    FITS_IN_L2 = "the L2 cache holds a row beside others"
+    TOO_LONG = "a cluster does not hold a row"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +105,9 @@ class Share:
 
 def _accepts(problem: GpuProblem) -> Verdict:
     if not problem.region.nest.reduced or not problem.region.nest.loops[-1].reduced:
-        return no("the innermost loop is not reduced")
+        return RegionRefusal.INNERMOST_NOT_REDUCED()
     if not problem.one_pass.probe.cached:
-        return no("a row is read once")
+        return ClusterRefusal.READ_ONCE()
     sizes = problem.rewritten_sizes
     region = build_region(
         problem.region.fusion, problem.region.facts, problem.region.memory, sizes, worth_holding(problem.region.fusion)
@@ -115,19 +128,19 @@ def _judge_share(region: Region, sizes: Sizes, setting: Setting) -> Verdict:
     """Chooses the Share of a row; no if another template is better, or if no cluster can hold the row."""
     cached = cached_keys(region, {})
     if setting.chip.cluster == 1:
-        return no("the GPU has no clusters")
+        return ClusterRefusal.NO_CLUSTERS()
     if not cached:
-        return no("a later phase needs nothing of a row")
+        return ClusterRefusal.NOTHING_KEPT()
     each = sum(cached_dtype(region, number).itemsize for number, _ in cached) * setting.lanes
     rows, total = (
         product(loop.extent for loop in region.nest.parallel),
         Positions(region.nest.reduced, setting.lanes).total,
     )
     if sizes.at_most(rows * setting.chip.cluster, setting.chip.multiprocessors - 1, "rows too few for clusters"):
-        return no("there are too few rows to fill the GPU with clusters", rows=rows)
+        return ClusterRefusal.TOO_FEW_ROWS(rows=rows)
     few = sizes.at_most(rows, FEW_ROWS * setting.chip.multiprocessors, "long rows too few to fill the GPU are split")
     if not few and sizes.at_most(total, LONG_ROW // each, "a row that the L2 cache holds beside others"):
-        return no("the L2 cache holds a row beside others", positions=total)
+        return ClusterRefusal.FITS_IN_L2(positions=total)
     longer = 0
     for share in _shares(setting.chip, each):
         if not sizes.at_most(total, share.most, "the blocks of a cluster hold a row"):
@@ -139,7 +152,7 @@ def _judge_share(region: Region, sizes: Sizes, setting: Setting) -> Verdict:
             continue
         # Shares are rounded up, so the last block may have fewer positions than the others.
         return yes(replace(share, least=max(0, longer // share.blocks - share.blocks)))
-    return no("a cluster does not hold a row", positions=total)
+    return ClusterRefusal.TOO_LONG(positions=total)
 
 
 def _shares(chip: Chip, each: int) -> Iterator[Share]:

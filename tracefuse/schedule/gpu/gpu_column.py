@@ -4,7 +4,7 @@ A block computes a tile of columns with several rows of threads. Each thread acc
 strided subset of the reduction positions. The rows of threads are combined through shared memory in a fixed order. If
 the tiles do not fill the chip, the reduction loops are split into chunks over the grid (gpu_split.py).
 
-Must not know: CUDA C++ syntax.
+Must not know: CUDA C++.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from segments import Verdict, no, yes
+from segments import Verdict, yes
 from tracefuse.ir.extents import Extent, ceildiv, maximum, minimum, product, symbol, symbol_of
 from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Expression, Store
 from tracefuse.schedule.body import Body
@@ -40,6 +40,7 @@ from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_split import Chunks, Partials
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.phases import Region, finish
+from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template
 
@@ -111,8 +112,8 @@ def choose_tile(region: Region, sizes: Sizes, lanes: int) -> Tile:
 def _accepts(problem: GpuProblem) -> Verdict:
     nest = problem.region.nest
     if not nest.reduced:
-        return no("nothing is reduced")
-    return no("the innermost loop is reduced") if nest.loops[-1].reduced else yes()
+        return RegionRefusal.NOTHING_REDUCED()
+    return RegionRefusal.INNERMOST_REDUCED() if nest.loops[-1].reduced else yes()
 
 
 def _lower(problem: GpuProblem, decision: None) -> Lowered:

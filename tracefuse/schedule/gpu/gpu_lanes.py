@@ -4,7 +4,7 @@ A wide access needs neighbours in memory at a multiple of its width. That the in
 about the sizes, guarded; to make it visible to every proof, the symbol n is then written as 4 * n_4, with n_4 a new
 integer argument of the kernel. Strides and the bounds of conditions are made multiples where the sizes allow it.
 
-Knows: regions, extents, guards. Must not know: kernel IR, how a template uses its lanes.
+Must not know: kernel IR.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from dataclasses import dataclass, field, replace
 
 from tracefuse.ir.extents import Atom, Binary, Expression, Extent, Symbol, substitute, symbol, symbol_of
 from tracefuse.ir.fusion import Fusion
+from tracefuse.schedule.gpu.gpu_frame import WIDE_BYTES
 from tracefuse.schedule.loop_facts import Facts
+from tracefuse.schedule.memory_facts import MemoryFacts
 from tracefuse.schedule.nest import Loop, coefficient
-from tracefuse.schedule.phases import MemoryFacts, Region
+from tracefuse.schedule.phases import Region
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.transposed import read_offsets
 
 MOST_LANES = 8
-WIDE_BYTES = 16
 MOST_BYTES = 32
 """A thread accesses 16 bytes of the narrowest array at once, at most 32 of the widest, and at most 8 elements."""
 

@@ -2,7 +2,7 @@
 
 Walks distribute the positions over the threads; templates combine the threads' states.
 
-Knows: phases, walks, kernel IR. Must not know: which template, sizes, CUDA's notation.
+Must not know: sizes, CUDA C++.
 """
 
 from __future__ import annotations

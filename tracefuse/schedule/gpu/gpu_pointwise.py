@@ -6,7 +6,7 @@ once, and the row index is computed once per block. A block whose groups all exi
 loads first. If all arrays are contiguous from their start, accesses are wide for any number of elements: the remainder
 after the last whole group is computed one element at a time.
 
-Must not know: CUDA C++ syntax.
+Must not know: CUDA C++.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from segments import Verdict, no, yes
+from segments import Verdict, yes
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, product, substitute, symbol, symbol_of, symbols
 from tracefuse.kernel.kernel_ir import Allocate, Buffer
 from tracefuse.schedule.body import Body
@@ -33,6 +33,7 @@ from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import Region, store_outputs
+from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template
@@ -77,7 +78,7 @@ class _Grid:
 
 
 def _accepts(problem: GpuProblem) -> Verdict:
-    return no("the segment reduces") if problem.region.nest.reduced else yes()
+    return RegionRefusal.REDUCES() if problem.region.nest.reduced else yes()
 
 
 def _lower(problem: GpuProblem, decision: None) -> Lowered:

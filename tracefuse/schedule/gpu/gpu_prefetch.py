@@ -3,7 +3,7 @@
 A compiler does not move a load out of its step, and a thread that waits for each load leaves memory bandwidth unused.
 Only wide loads are prefetched, up to a limit of registers per thread.
 
-Knows: bodies, reads, kernel IR. Must not know: which template, phases, sizes.
+Must not know: sizes.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ row is the work of a part of a warp, several rows to a block; a longer one of a 
 unrolled, their number and the number of threads follow from the power of two above the row's length, which is guarded.
 Looped: a row of any length, reread by each phase, from the L2 cache where it fits.
 
-Knows: phases, loops, kernel IR. Must not know: CUDA's notation, arrays.
+Must not know: CUDA C++, arrays.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from segments import Verdict, no, yes
+from segments import Verdict, yes
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, minimum, product, symbol, symbol_of
 from tracefuse.kernel.kernel_ir import Expression
 from tracefuse.schedule.gpu.gpu_frame import (
@@ -38,6 +38,7 @@ from tracefuse.schedule.gpu.gpu_phase import (
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.phases import Region
+from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template
 
@@ -54,6 +55,9 @@ MOST_WORDS = 32
 FIRST_STEPS = {1: 8, 2: 4, 4: 2, 8: 4}
 """The steps of a thread before a row gets more threads, by lanes: a trade-off of loads in flight and occupancy."""
 
+LEAST_STORING = 16
+"""The elements that the threads of a row store next to each other, if a row has four times as many."""
+
 LOOP_THREADS = 256
 """The threads of a block that reads a long row once: many small blocks keep more loads in flight."""
 
@@ -61,6 +65,12 @@ REREAD_THREADS = {1: 1024, 2: 1024, 4: 1024, 8: 512}
 """The threads of a block that rereads a row, by lanes: fewer rows are in flight, so they stay in the L2 cache."""
 
 LOOP_UNROLL = 4
+
+
+class RowRefusal(ScheduleRefusal):
+    """Refusals of the row template."""
+
+    TOO_LONG = "a row does not fit in the registers of a block"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,24 +97,26 @@ def row_shape(region: Region, sizes: Sizes, lanes: int) -> RowShape | None:
     most = MOST_THREADS * max(1, MOST_WORDS // max(1, cached_words(region, lanes)))
     if not sizes.at_most(total, most, "a row fits in the registers of a block"):
         return None
-    return share_row(total, sizes, FIRST_STEPS[lanes], MOST_THREADS)
+    return share_row(total, sizes, FIRST_STEPS[lanes], MOST_THREADS, LEAST_STORING // lanes if any(region.full) else 1)
 
 
-def share_row(total: Extent, sizes: Sizes, first_steps: int, most_threads: int) -> RowShape:
+def share_row(
+    total: Extent, sizes: Sizes, first_steps: int, most_threads: int, least_threads: int = 1
+) -> RowShape:  # fmt: skip
     """Chooses threads and steps by the power of two above a row's length; guards it.
 
-    first_steps: the steps of a thread before a row gets more threads, a power of two.
+    first_steps: the steps of a thread before a row gets more than `least_threads`; powers of two.
     """
     bound, exact = sizes.power_of_two_above(total, "every thread of a row has work", "the threads of a row")
-    group = min(bound // min(first_steps, bound), most_threads)
+    group = min(max(bound // min(first_steps, bound), min(least_threads, bound // 4)), most_threads)
     steps = bound // group
     return RowShape(group, steps, steps if exact else steps // 2)
 
 
 def _is_innermost_reduced(region: Region) -> Verdict:
     if not region.nest.reduced:
-        return no("nothing is reduced")
-    return yes() if region.nest.loops[-1].reduced else no("the innermost loop is not reduced")
+        return RegionRefusal.NOTHING_REDUCED()
+    return yes() if region.nest.loops[-1].reduced else RegionRefusal.INNERMOST_NOT_REDUCED()
 
 
 def _accepts(problem: GpuProblem) -> Verdict:
@@ -112,7 +124,7 @@ def _accepts(problem: GpuProblem) -> Verdict:
     if not verdict:
         return verdict
     shape = row_shape(region, problem.rewritten_sizes, problem.setting.lanes)
-    return no("a row does not fit in the registers of a block") if shape is None else yes(shape)
+    return RowRefusal.TOO_LONG() if shape is None else yes(shape)
 
 
 def _lower(problem: GpuProblem, shape: RowShape) -> Lowered:

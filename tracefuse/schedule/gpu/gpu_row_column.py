@@ -5,7 +5,7 @@ The first launch reads all inputs once, and each of its blocks writes one state 
 the results. The number of blocks depends on the number of rows and multiprocessors, so the bits of a result do not
 depend on other work on the GPU.
 
-Must not know: CUDA C++ syntax.
+Must not know: CUDA C++.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from segments import Verdict, no, yes
+from segments import Verdict, yes
 from tracefuse.ir.extents import Extent, ceildiv, maximum, minimum, product, substitute, symbol, symbol_of
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.indexing import AxisMap
@@ -27,6 +27,7 @@ from tracefuse.schedule.gpu.gpu_split import Chunks, Partials
 from tracefuse.schedule.launch_spec import Lowered
 from tracefuse.schedule.nest import Loop, Nest
 from tracefuse.schedule.phases import Region, operand_of, state_types
+from tracefuse.schedule.refusal_codes import ScheduleRefusal
 from tracefuse.schedule.row_column_rule import RowColumnFacts
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template
@@ -61,12 +62,19 @@ FINISH_UNROLL = 4
 """The tile of the second launch: few columns per block for many blocks, and several loads in flight per thread."""
 
 
+class RowColumnRefusal(ScheduleRefusal):
+    """Refusals of the template for reductions over rows and columns."""
+
+    ROWS_NOT_CONTIGUOUS = "the rows do not lie in memory one after the other"
+    TOO_MANY_REGISTERS = "a row and the states of its columns do not fit in the registers"
+
+
 def _accepts(problem: GpuProblem) -> Verdict:
     """Chooses the RowsShape; no if the rows are not contiguous in order, or a row is too long."""
     region, sizes, lanes = problem.region, problem.rewritten_sizes, problem.setting.lanes
     loops = region.nest.loops
     if [loop.reduced for loop in loops] != sorted(loop.reduced for loop in loops) or not loops[-1].reduced:
-        return no("the rows do not lie in memory one after the other")
+        return RowColumnRefusal.ROWS_NOT_CONTIGUOUS()
     total = Positions(region.nest.reduced, lanes).total
     ring = _ring_of(region, problem.setting)
     row_bytes = sum(region.fusion.values[number].dtype.itemsize * lanes for number, _ in ring)
@@ -76,7 +84,7 @@ def _accepts(problem: GpuProblem) -> Verdict:
     words = sum(-(-cached_dtype(region, number).itemsize * lanes // 4) for number in held) + _state_words(region, lanes)
     most = THREADS << (max(1, MOST_RESIDENT_WORDS // words).bit_length() - 1)
     if words > MOST_RESIDENT_WORDS or not sizes.at_most(total, most, "a row and its columns fit in the registers"):
-        return no("a row and the states of its columns do not fit in the registers", registers=words)
+        return RowColumnRefusal.TOO_MANY_REGISTERS(registers=words)
     row = _row_shape(total, sizes, lanes, words)
     block_bytes = row_bytes * row.steps * row.threads
     slots = min(MOST_SLOTS, RING_BYTES // block_bytes) if ring else 0

@@ -5,7 +5,7 @@ prefetched through a ring in shared memory, of which each thread fills and reads
 a row, the next rows are in flight. A thread keeps in registers the values that asynchronous copies cannot load, that
 are expensive to recompute, or that all rows share.
 
-Must not know: sizes, CUDA C++ syntax.
+Must not know: sizes, CUDA C++.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ from tracefuse.schedule.gpu.gpu_frame import (
     new_body,
     open_block,
     open_threads,
+    read_once,
     when,
 )
+from tracefuse.schedule.gpu.gpu_lanes import MOST_LANES
 from tracefuse.schedule.gpu.gpu_phase import CachedKeys, accumulate_phase, combine_threads, hold, store_parallel_outputs
 from tracefuse.schedule.gpu.gpu_row import RowShape
 from tracefuse.schedule.gpu.gpu_split import SCRATCH_ALIGNMENT, Partials
@@ -77,6 +79,8 @@ class RowsLaunch:
         self.region, self.setting, self.shape, self.partials = region, setting, shape, partials
         self.rows, self.turns, self.blocks = rows, turns, blocks
         self.body = new_body(region, setting)
+        if setting.lanes == MOST_LANES:
+            self.body.streaming = read_once(region)  # a fifth faster for halves, a tenth slower for float32 (H200)
         self.positions = Positions(region.nest.reduced, setting.lanes)
         self.step = symbol("step", extent=shape.row.steps)
         self.slot: Extent = 0

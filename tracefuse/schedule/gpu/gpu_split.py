@@ -4,7 +4,7 @@ A launch computes the states of each chunk for one phase. Every block of the nex
 and runs the next phase. The last launch stores the remaining outputs. The number of chunks depends on the sizes and
 the number of multiprocessors, so the bits of a result do not depend on other work on the GPU.
 
-Must not know: CUDA C++ syntax.
+Must not know: CUDA C++.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from segments import Verdict, no, yes
+from segments import Verdict, yes
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, maximum, minimum, product, substitute, symbol, symbol_of
 from tracefuse.ir.fusion import Node
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Copy, Expression, Load
@@ -32,6 +32,7 @@ from tracefuse.schedule.gpu.gpu_phase import State, accumulate_phase, combine_th
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch, make_launch
 from tracefuse.schedule.phases import Region, declare, finish, state_types
+from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
 from tracefuse.schedule.template import Template
 
 THREADS = 512
@@ -43,6 +44,12 @@ FEW_ROWS = 2
 """Long rows are split up to this many per multiprocessor, since unsplit they would not fill the chip."""
 
 SCRATCH_ALIGNMENT = 16
+
+
+class SplitRefusal(ScheduleRefusal):
+    """Refusals of the split template."""
+
+    ENOUGH_ROWS = "there are rows enough to fill the GPU"
 
 
 @dataclass(slots=True)
@@ -158,11 +165,11 @@ def _load(body: Body, buffer: Buffer, offset: Extent, width: int) -> tuple[Expre
 def _accepts(problem: GpuProblem) -> Verdict:
     nest, sizes = problem.one_pass.nest, problem.rewritten_sizes
     if not nest.reduced or not nest.loops[-1].reduced:
-        return no("the innermost loop is not reduced")
+        return RegionRefusal.INNERMOST_NOT_REDUCED()
     rows = product(loop.extent for loop in nest.parallel)
     most = FEW_ROWS * problem.chip.multiprocessors
     few = sizes.at_most(rows, most, "long rows too few to fill the GPU are split")
-    return yes() if few else no("there are rows enough to fill the GPU", rows=rows)
+    return yes() if few else SplitRefusal.ENOUGH_ROWS(rows=rows)
 
 
 def _lower(problem: GpuProblem, decision: None) -> Lowered:

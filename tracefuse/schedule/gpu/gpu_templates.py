@@ -2,7 +2,7 @@
 
 Every choice follows from sizes, layout and the number of multiprocessors alone, and leaves guards behind.
 
-Knows: which templates there are. Must not know: how they choose and emit, CUDA's notation, arrays.
+Must not know: CUDA C++, arrays.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from tracefuse.schedule.gpu.gpu_pointwise import POINTWISE
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_row import LONG_ROW, ROW
 from tracefuse.schedule.gpu.gpu_row_column import ROW_COLUMN
+from tracefuse.schedule.gpu.gpu_row_tile import ROW_TILE
 from tracefuse.schedule.gpu.gpu_split import SPLIT
 from tracefuse.schedule.gpu.gpu_transpose import TRANSPOSE
 from tracefuse.schedule.row_column_template import ROW_COLUMN_SIDES
 from tracefuse.schedule.template import TemplateSet
 
-TEMPLATES = (TRANSPOSE, POINTWISE, COLUMN, ROW, CLUSTER, SPLIT, LONG_ROW, ROW_COLUMN, ROW_COLUMN_SIDES)
+TEMPLATES = (TRANSPOSE, POINTWISE, COLUMN, ROW_TILE, ROW, CLUSTER, SPLIT, LONG_ROW, ROW_COLUMN, ROW_COLUMN_SIDES)
 
 
 def gpu_templates(architecture: str, multiprocessors: int) -> TemplateSet:

@@ -1,17 +1,17 @@
 """The pointwise template for the GPU with transposed inputs: reads them through tiles in shared memory.
 
-A block takes a square tile of two loops: the innermost loop, along which the output is contiguous, and the loop along
-which the input is contiguous. It loads the input tile with coalesced accesses along the input's memory, stores it in
-shared memory, and then computes with adjacent threads along the output's memory.
+A block takes a square tile of two spans of loops: the innermost loops, along which the output is contiguous, and the
+loop along which the input is contiguous. It loads the input tile with coalesced accesses along the input's memory,
+stores it in shared memory, and then computes with adjacent threads along the output's memory.
 
-Must not know: CUDA C++ syntax.
+Must not know: CUDA C++.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from segments import Verdict
 from tracefuse.ir.extents import Expression, Extent, Symbol, ceildiv, product, substitute, symbol, symbol_of
@@ -32,18 +32,57 @@ from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.phases import Region, store_output
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.template import Template
-from tracefuse.schedule.transposed import Transposed, judge_tiles
+from tracefuse.schedule.transposed import LEAST_EXTENT, Transposed, judge_tiles
 
 THREADS = 256
 SIDE = {1: 32, 2: 64, 4: 64, 8: 64}
 """The side of a tile in elements, by lanes."""
 
+JOINED = 256
+"""Loops of the output are joined up to this extent, so that few tiles reach past the end of one."""
+
 
 def tile_lanes(transposed: Transposed, lanes: int) -> int:
-    """Returns the lanes of both loops: those of the innermost loop if they divide the other extent too, else 1."""
+    """Returns the lanes of both spans: those of the innermost loop if it is alone and they divide the other extent."""
+    if len(transposed.inner) > 1:
+        return 1
     extent = transposed.loop.extent
     terms = extent.terms if isinstance(extent, Expression) else (((), extent),)
     return lanes if all(factor % lanes == 0 for _, factor in terms) else 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Loops whose positions a side of a tile counts, the innermost last, in groups of `lanes`; one loop with lanes."""
+
+    loops: tuple[Loop, ...]
+    lanes: int
+
+    @property
+    def extent(self) -> Extent:
+        return product(loop.extent for loop in self.loops)
+
+    @property
+    def group(self) -> Extent:
+        """The symbol that counts the groups of lanes."""
+        return symbol(f"{self.loops[-1].symbol.name}g", extent=self.extent // self.lanes)
+
+    def values(self, body: Body) -> dict[Symbol, Extent]:
+        """Returns the index of the loop in groups of lanes; empty with one lane."""
+        return {} if self.lanes == 1 else {self.loops[-1].symbol: self.group * self.lanes + body.lane}
+
+    def bind_position(self, body: Body, position: Extent) -> None:
+        """Binds the loops' indices to a position."""
+        if len(self.loops) > 1:
+            position = bind_position(body, "joined", position, self.extent)
+        bind_loops(body, self.loops, position)
+
+    def bind_group(self, body: Body, group: Extent) -> None:
+        """Binds the loops' indices to a group of lanes."""
+        if self.lanes == 1:
+            self.bind_position(body, group)
+        else:
+            body.bind(self.group, body.index.code(group))
 
 
 class _Square:
@@ -64,15 +103,8 @@ class _Square:
         self.body.append(Allocate(buffer))
         return buffer
 
-    def _group(self, loop: Loop) -> Extent:
-        return symbol(f"{loop.symbol.name}g", extent=loop.extent // self.lanes)
-
-    def values(self, loop: Loop) -> dict[Symbol, Extent]:
-        """Returns the index of the loop along which threads are adjacent, in groups of lanes."""
-        return {} if self.lanes == 1 else {loop.symbol: self._group(loop) * self.lanes + self.body.lane}
-
     @contextlib.contextmanager
-    def each(self, along: Loop, rows: Loop, tile: Extent, tile_of_rows: Extent) -> Iterator[Extent]:
+    def each(self, along: _Span, rows: _Span, tile: Extent, tile_of_rows: Extent) -> Iterator[Extent]:
         """Opens a loop over the tile with adjacent threads along `along`; yields the row's place in the tile."""
         body = self.body
         step = symbol("step", extent=self.side // self.rows)
@@ -85,8 +117,8 @@ class _Square:
                 body.index.compare("lt", row, rows.extent),
             ]
             inside.enter_context(when(body, exists))
-            body.bind(along.index if self.lanes == 1 else self._group(along), body.index.code(group))
-            body.bind(rows.index, body.index.code(row))
+            along.bind_group(body, group)
+            rows.bind_position(body, row)
             yield place
 
     def fill(self, held: Sequence[tuple[Key, Buffer]], values: Mapping[Symbol, Extent], place: Extent) -> None:
@@ -105,7 +137,8 @@ class _Square:
 
 
 def _accepts(problem: GpuProblem) -> Verdict:
-    return judge_tiles(problem.region, problem.rewritten_sizes)
+    joined = JOINED if problem.setting.lanes == 1 else LEAST_EXTENT
+    return judge_tiles(problem.region, problem.rewritten_sizes, joined=joined)
 
 
 def _lower(problem: GpuProblem, transposed: Transposed) -> Lowered:
@@ -120,8 +153,9 @@ def _launch(region: Region, setting: Setting, transposed: Transposed) -> tuple[L
     """Returns the launch, and the definitions of its integer parameters."""
     lanes = tile_lanes(transposed, setting.lanes)
     body = new_body(region, replace(setting, lanes=lanes))
-    other, inner = transposed.loop, region.nest.loops[-1]
-    outside = [loop for loop in region.nest.loops if loop.symbol not in (other.symbol, inner.symbol)]
+    other, inner = _Span((transposed.loop,), lanes), _Span(transposed.inner, lanes)
+    inside = {loop.symbol for loop in (*other.loops, *inner.loops)}
+    outside = [loop for loop in region.nest.loops if loop.symbol not in inside]
     side = SIDE[lanes]
     tiles, wide, blocks = symbol("tiles", minimum=1), symbol("tiles_across", minimum=1), symbol("blocks")
     derived = {
@@ -140,11 +174,11 @@ def _launch(region: Region, setting: Setting, transposed: Transposed) -> tuple[L
     bind_loops(body, outside, bind_position(body, "place", rest // tiles, product(k.extent for k in outside)))
     held = [(key, square.shared(key[0])) for key in transposed.reads]
     with square.each(other, inner, row, column) as place:
-        square.fill(held, square.values(other), place)
+        square.fill(held, other.values(body), place)
     body.append(Barrier())
-    part = region.placed(square.values(inner))
+    part = region.placed(inner.values(body))
     with square.each(inner, other, column, row) as place:
-        square.read(held, square.values(inner), place)
+        square.read(held, inner.values(body), place)
         for output in part.full[0]:
             store_output(body, part, output)
     launch = make_launch(

@@ -2,7 +2,7 @@
 
 Launches are synchronous, and streams are threads.
 
-Must not know: kernels, segments, plans.
+Must not know: kernels, plans.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The target emits kernels for inspection (`CudaTextCompiler`).
 
-Must not know: kernels, segments, plans.
+Must not know: kernels, plans.
 """
 
 from __future__ import annotations

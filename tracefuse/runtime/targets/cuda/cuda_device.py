@@ -2,7 +2,7 @@
 
 Allocations, copies and streams are those of CuPy (runtime/devices/).
 
-Must not know: kernels, segments, plans.
+Must not know: kernels, plans.
 """
 
 from __future__ import annotations
@@ -95,6 +95,9 @@ class CudaDevice(ArrayDevice):
         self, caller: Any, start_worker: Callable[[Any, int], Callable[[int], None]], total: int, streams: int
     ) -> None:
         cuda_streams.run_stream_workers(self.number, caller, start_worker, total, streams)
+
+    def integers(self, start: int, count: int) -> Any:
+        return cuda_arrays.namespace().arange(start, start + count, dtype="int64")
 
     def copier(self, source: Any, target: Any) -> Callable[[Any], Callable[..., None]] | None:
         return cuda_arrays.copier(source.nbytes) if source._c_contiguous and target._c_contiguous else None

@@ -1,4 +1,4 @@
-"""Random numbers: the published test vectors, equal on every target, and distributed as they should be."""
+"""Tests random numbers: published test vectors, equality on all targets, and distributions."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ VECTORS = [
 """Counter, key and words of philox4x32-10, from the authors' known answers."""
 
 
-def drawn(name: str, *arguments: Any, **named: Any) -> FusionDefinition:
-    """A definition of one draw and no inputs."""
+def random_tensor(name: str, *arguments: Any, **named: Any) -> FusionDefinition:
+    """A definition of one random tensor and no inputs."""
     with FusionDefinition() as fd:
         fd.add_output(getattr(fd.ops, name)(*arguments, **named))
     return fd
 
 
 @pytest.mark.parametrize(("counter", "key", "words"), VECTORS)
-def test_words_are_those_of_the_published_vectors(counter: Any, key: Any, words: Any) -> None:
+def test_words_equal_the_published_vectors(counter: Any, key: Any, words: Any) -> None:
     position, offset, seed = (np.uint64(low | high << 32) for low, high in (counter[:2], counter[2:], key))
     assert tuple(map(int, philox(seed, offset, position))) == words
 
@@ -62,26 +62,26 @@ def test_bits_are_equal_on_every_target_and_wherever_they_are_read(backend: str)
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("name", ["uniform", "normal"])
-def test_draws_are_their_numpy_meaning(backend: str, name: str, dtype: Any) -> None:
-    fd = drawn(name, -1.5, 2.0, [3, 9], rng_seed=5, rng_offset=9, dtype=dtype)
+def test_samples_equal_the_reference_implementation(backend: str, name: str, dtype: Any) -> None:
+    fd = random_tensor(name, -1.5, 2.0, [3, 9], rng_seed=5, rng_offset=9, dtype=dtype)
     check(fd, [], backend)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_unit_numbers_are_exact_and_below_one(backend: str, dtype: Any) -> None:
-    fd = drawn("uniform", 0.0, 1.0, [60 if backend == "interpreter" else 4000], rng_seed=5, dtype=dtype)
+    fd = random_tensor("uniform", 0.0, 1.0, [60 if backend == "interpreter" else 4000], rng_seed=5, dtype=dtype)
     (expected,) = evaluate(fd.fusion, [])
     assert expected.min() >= 0
     assert expected.max() < 1
-    for way, (own,) in results(fd.fusion, [], backend, without={"printed": "seen with other draws"}):
+    for way, (own,) in results(fd.fusion, [], backend, without={"printed": "tested with other samples"}):
         assert_equal_bits(own, expected, f"{backend}, {way}")
 
 
 def test_numbers_are_distributed_as_they_say() -> None:
     count = 200_000
-    (unit,) = drawn("uniform", 0.0, 1.0, [count], rng_seed=1).execute([])
-    (bell,) = drawn("normal", 0.0, 1.0, [count], rng_seed=2).execute([])
-    # Kolmogorov's distance is below 1.95 / sqrt(n) in 999 of 1000 draws; these seeds are among them for ever.
+    (unit,) = random_tensor("uniform", 0.0, 1.0, [count], rng_seed=1).execute([])
+    (bell,) = random_tensor("normal", 0.0, 1.0, [count], rng_seed=2).execute([])
+    # Kolmogorov's distance is below 1.95 / sqrt(n) for 999 of 1000 seeds, these among them.
     limit = 1.95 / np.sqrt(count)
     steps = np.arange(count) / count
     erf = np.vectorize(math.erf)
@@ -91,10 +91,10 @@ def test_numbers_are_distributed_as_they_say() -> None:
     assert abs(neighbours) < 4 / np.sqrt(count)
 
 
-def test_a_seed_and_an_offset_name_a_draw() -> None:
-    first, again = (drawn("normal", 0.0, 1.0, [9], rng_seed=3, rng_offset=4).execute([])[0] for _ in range(2))
+def test_a_seed_and_an_offset_determine_the_samples() -> None:
+    first, again = (random_tensor("normal", 0.0, 1.0, [9], rng_seed=3, rng_offset=4).execute([])[0] for _ in range(2))
     other, moved = (
-        drawn("normal", 0.0, 1.0, [9], rng_seed=seed, rng_offset=offset).execute([])[0]
+        random_tensor("normal", 0.0, 1.0, [9], rng_seed=seed, rng_offset=offset).execute([])[0]
         for seed, offset in ((4, 4), (3, 5))
     )
     assert (first == again).all()
@@ -102,7 +102,7 @@ def test_a_seed_and_an_offset_name_a_draw() -> None:
     assert not np.isin(moved, first).any()
 
 
-def test_without_a_seed_each_call_and_each_draw_is_another_one() -> None:
+def test_without_a_seed_each_call_and_each_op_gives_other_samples() -> None:
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1], True)
         first, second = fd.ops.rand_like(x), fd.ops.rand_like(x)
@@ -111,12 +111,12 @@ def test_without_a_seed_each_call_and_each_draw_is_another_one() -> None:
         fd.add_output(fd.ops.sub(first, first))
     x = np.zeros(6, np.float32)
     calls = [fd.execute([x]) for _ in range(3)]
-    seen = np.concatenate([draw for call in calls for draw in call[:2]])
+    seen = np.concatenate([samples for call in calls for samples in call[:2]])
     assert len(np.unique(seen)) == len(seen)
-    assert all((call[2] == 0).all() for call in calls), "one draw is one value in all its uses"
+    assert all((call[2] == 0).all() for call in calls), "a random tensor has one value in all its uses"
 
 
-def test_a_draw_that_two_segments_read_is_one_draw() -> None:
+def test_two_segments_read_the_same_samples() -> None:
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], True)
         noise = fd.ops.randn_like(x)
@@ -129,7 +129,7 @@ def test_a_draw_that_two_segments_read_is_one_draw() -> None:
         np.testing.assert_allclose(rows.sum(), columns.sum(), rtol=1e-3, atol=1e-3)
 
 
-def test_draws_like_a_tensor_have_its_shape_and_type() -> None:
+def test_samples_like_a_tensor_have_its_shape_and_type() -> None:
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, 1, 3], True, DataType.Half)
         fd.add_output(fd.ops.rand_like(x, 1))
@@ -140,8 +140,8 @@ def test_draws_like_a_tensor_have_its_shape_and_type() -> None:
     assert dtype_of(made[0].dtype) is float16
 
 
-def test_what_cannot_be_drawn_is_refused_with_what_to_do() -> None:
+def test_impossible_samples_raise_with_a_hint() -> None:
     with pytest.raises(DtypeError, match="uniform does not generate int32"):
-        drawn("uniform", 0, 9, [3], dtype=DataType.Int32)
+        random_tensor("uniform", 0, 9, [3], dtype=DataType.Int32)
     with pytest.raises(ShapeError, match="axis 0 would get -3 elements"):
-        drawn("uniform", 0.0, 1.0, [-3])
+        random_tensor("uniform", 0.0, 1.0, [-3])

@@ -1,0 +1,75 @@
+"""Copies that NumPy makes share nothing with their operand; numbers and sizes combine with arrays by every operator."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tracefuse import fuse
+
+COPIES: list[Callable[[Any], Any]] = [
+    lambda x: np.tile(x, 1), lambda x: np.tile(x, (1, 1)), lambda x: np.tile(x, (2, 1)), lambda x: np.repeat(x, 1),
+    lambda x: np.repeat(x, 1, axis=0), lambda x: x.repeat(1), lambda x: np.repeat(x[:1], 2, axis=0),
+    lambda x: np.choose([0], [x[0]]), lambda x: np.roll(x, 0), lambda x: np.concatenate([x]), lambda x: np.pad(x, 0),
+    lambda x: np.take(x, [0], axis=0), lambda x: np.delete(x, []), lambda x: np.append(x, []), lambda x: np.block([x]),
+    lambda x: np.tril(x, 9), lambda x: x[[0]], lambda x: x.flatten(), lambda x: x.astype(float),
+    lambda x: np.array(x), lambda x: np.resize(x, x.shape), lambda x: np.where(x > -1, x, 0), lambda x: +x,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("copied", COPIES)
+def test_a_copy_shares_nothing_with_its_operand(copied: Callable[[Any], Any]) -> None:
+    def operand_changes(x: Any) -> Any:
+        x = x * 1
+        y = copied(x)
+        x += 100
+        return y
+
+    def copy_changes(x: Any) -> Any:
+        x = x * 1
+        y = copied(x)
+        y += 100
+        return x * 1, y
+
+    x = np.arange(6.0).reshape(2, 3)
+    np.testing.assert_array_equal(fuse(operand_changes, target="reference")(x), operand_changes(x))
+    for result, expected in zip(fuse(copy_changes, target="reference")(x), copy_changes(x), strict=True):
+        np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("name", ["lshift", "rshift", "and_", "or_", "xor"])
+def test_bits_of_numbers_and_sizes_beside_arrays(name: str) -> None:
+    operate = getattr(operator, name)
+
+    def function(x: Any, n: Any) -> Any:
+        return (
+            operate(n, x),
+            operate(x, n),
+            operate(x.shape[0], x),
+            operate(x, x.shape[0]),
+            operate(n, 3),
+            operate(3, n),
+        )
+
+    fused = fuse(function, target="reference")
+    for n in (1, 6):
+        for x in (np.arange(5), np.arange(4, dtype=np.uint8)):
+            for result, expected in zip(fused(x, n), function(x, n), strict=True):
+                np.testing.assert_array_equal(result, expected)
+                assert np.asarray(result).dtype == np.asarray(expected).dtype
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.bool_])
+def test_means_in_an_integer_type_are_truncated(dtype: Any) -> None:
+    x = np.array([[1.5, 2.75, 4.0], [0.0, 0.0, 1.0]])
+
+    def function(x: Any) -> Any:
+        return np.mean(x, dtype=dtype), x.mean(axis=1, dtype=dtype), np.mean(x, axis=0, keepdims=True, dtype=dtype)
+
+    for result, expected in zip(fuse(function)(x), function(x), strict=True):
+        np.testing.assert_array_equal(result, expected)
+        assert result.dtype == expected.dtype

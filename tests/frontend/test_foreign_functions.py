@@ -1,0 +1,197 @@
+"""Hints that contain code are tried: a function with the code in the place of the refused call gives its value."""
+
+from __future__ import annotations
+
+import importlib
+import linecache
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tracefuse
+from tracefuse import fuse
+
+scipy = pytest.importorskip("scipy")
+for _name in ("scipy.special", "scipy.stats"):
+    importlib.import_module(_name)
+
+P = np.array([0.2, 0.5, 0.9])
+Q = np.array([1.5, 0.25, 2.0])
+TABLE = np.zeros((3,))
+
+
+def function_of(expression: str, parameters: str = "p, q") -> Callable[..., Any]:
+    """A function that returns an expression, with its line known to messages."""
+    names: dict[str, Any] = {"np": np, "scipy": scipy, "jax": sys.modules.get("jax"), "tracefuse": tracefuse}
+    text = f"def function({parameters}):\n    return {expression}\n"
+    filename = f"<{expression}>"
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    exec(compile(text, filename, "exec"), names)
+    return names["function"]  # type: ignore[no-any-return]
+
+
+def refusal_of(function: Callable[..., Any], *arguments: Any) -> tracefuse.TracefuseError:
+    with pytest.raises(tracefuse.TracefuseError) as caught:
+        fuse(function, target="reference")(*arguments)
+    return caught.value
+
+
+def check_code(expression: str, expected: Any, tolerance: float = 1e-12) -> None:
+    """The call is refused at its own line, and the code of the hint gives the expected value."""
+    error = refusal_of(function_of(expression), P, Q)
+    assert error.where == f"<{expression}>:2"
+    assert error.hint is not None
+    assert error.hint.startswith("write ")
+    result = fuse(function_of(error.hint.removeprefix("write ")), target="reference")(P, Q)
+    np.testing.assert_allclose(result, expected, rtol=tolerance)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "scipy.stats.norm.cdf(p)", "scipy.stats.norm.cdf(p, q.mean(), 2)", "scipy.stats.norm.sf(p - 1)",
+        "scipy.stats.norm.pdf(p, loc=0.5, scale=q)", "scipy.stats.norm.pdf(-p)", "scipy.stats.norm.logpdf(p, 1)",
+        "scipy.stats.norm.logcdf(p)", "scipy.stats.zscore(p + q)",
+    ],
+)  # fmt: skip
+def test_functions_of_scipy(expression: str) -> None:
+    check_code(expression, function_of(expression)(P, Q))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        *(f"scipy.special.{name}(p)" for name in (
+            "cosdg", "cosm1", "entr", "exp10", "log_expit", "log_ndtr", "logit", "ndtr", "ndtri", "sindg", "exp2",
+            "cbrt", "j0", "softmax", "log_softmax", "logsumexp",
+        )),
+        *(f"scipy.special.{name}(p, q - 0.125)" for name in (
+            "boxcox", "betaln", "huber", "pseudo_huber", "rel_entr", "kl_div", "xlog1py", "xlogy",
+        )),
+    ],
+)  # fmt: skip
+def test_functions_of_scipy_special_record(expression: str) -> None:
+    function = function_of(expression)
+    result = fuse(function, target="reference")(P, Q)
+    np.testing.assert_allclose(result, function(P, Q), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        *((f"jax.nn.{name}(p - 0.5)", f"jax.nn.{name}") for name in (
+            "elu", "gelu", "leaky_relu", "log_sigmoid", "log_softmax", "relu", "relu6", "sigmoid", "silu", "softmax",
+            "softplus",
+        )),
+        ("jax.numpy.exp(p)", "jax.numpy.exp"), ("jax.lax.rsqrt(q)", "jax.lax.rsqrt"),
+        ("jax.lax.select(p > 0.3, p, q)", "jax.lax.select"), ("jax.lax.erf(p)", "jax.lax.erf"),
+        ("jax.lax.stop_gradient(p)", "jax.lax.stop_gradient"),
+    ],
+)  # fmt: skip
+def test_functions_of_jax(call: str, name: str) -> None:
+    pytest.importorskip("jax")
+    error = refusal_of(function_of(call), P, Q)
+    assert error.message.startswith(
+        (f"{name}() of a traced array, which depends on p", f"{name}() only takes JAX arrays")
+    )
+    code = call.replace("jax.numpy.exp", "np.exp") if name == "jax.numpy.exp" else error.hint.removeprefix("write ")  # type: ignore[union-attr]
+    result = fuse(function_of(code), target="reference")(P, Q)
+    np.testing.assert_allclose(result, np.asarray(function_of(call)(P, Q), np.float64), rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        ("jax.lax.scan(lambda c, y: (c + y, c), 0.0, p)", "write a Python loop, which is unrolled"),
+        ("jax.lax.fori_loop(0, 3, lambda k, c: c + 1, p)", "write a Python loop, which is unrolled"),
+        (
+            "jax.lax.cond(True, lambda x: x, lambda x: -x, p)",
+            "choose elements with np.where, or branch on an argument that is a number",
+        ),
+        ("jax.grad(lambda x: x.sum())(p)", "write the derivative as a function of np and fuse it"),
+        ("jax.vmap(lambda x: x * 2)(p)", "write the function for arrays with one more axis"),
+    ],
+)
+def test_functions_of_jax_that_take_functions(call: str, hint: str) -> None:
+    pytest.importorskip("jax")
+    error = refusal_of(function_of(call), P, Q)
+    name = call.partition("(")[0]
+    assert error.message == f"{name}() of a traced array, which depends on p"
+    assert error.hint == hint
+
+
+@pytest.mark.parametrize("call", ["np.sum(p)", "np.exp(p)", "np.mean(p, axis=0)", "np.maximum(1.5, p)", "np.median(p)"])
+@pytest.mark.parametrize("values", [[1.0, 2.0, 4.0], (1.0, np.float64(2.0)), [P, Q], [[1.0, 2.0], [3.0, 5.0]]])
+def test_functions_of_lists(call: str, values: Any) -> None:
+    error = refusal_of(function_of(call, "p"), values)
+    assert error.message.startswith(
+        f"{call.partition('(')[0]}() of a list that holds traced values, which depends on p[0]"
+    )
+    code = call.replace("p)", "np.array(p))").replace("(p,", "(np.array(p),")
+    assert error.hint == f"write {code}"
+    expected = function_of(call, "p")(values)
+    np.testing.assert_allclose(fuse(function_of(code, "p"), target="reference")(values), expected, rtol=1e-14)
+
+
+def fill_foreign(x: Any) -> Any:
+    import numpy as own  # the clone that is traced replaces names outside of the function alone
+
+    table = own.zeros((2, 3))
+    table[0] = x
+    return table
+
+
+def fill_recorded(x: Any) -> Any:
+    import numpy as own
+
+    table = own.zeros((2, 3))
+    table = np.zeros_like(x, shape=table.shape)
+    table[0] = x
+    return table
+
+
+def test_filling_an_array_that_no_trace_knows() -> None:
+    error = refusal_of(fill_foreign, P)
+    code = "table = np.zeros_like(x, shape=table.shape)"
+    assert error.hint == f"begin with {code}, of a traced array x, and assign to it"
+    np.testing.assert_array_equal(fuse(fill_recorded, target="reference")(P), fill_foreign(P))
+
+
+def test_assignment_as_jax_writes_it() -> None:
+    error = refusal_of(lambda x: x.at[0].set(7), P)
+    assert error.hint == "copy the array and assign: y = x.copy(); y[index] = value"
+
+    def assigned(x: Any, index: Any, value: Any) -> Any:
+        y = x.copy()
+        y[index] = value
+        return y
+
+    np.testing.assert_array_equal(fuse(assigned, target="reference")(P, 0, 7), [7, 0.5, 0.9])
+
+
+@pytest.mark.parametrize(
+    ("call", "hint", "code"),
+    [
+        (
+            "np.frexp(p)[0]",
+            "write e = np.floor(np.log2(abs(x))) + 1 and m = x / np.exp2(e)",
+            "p / np.exp2(np.floor(np.log2(abs(p))) + 1)",
+        ),
+        ("np.ldexp(p, 3)", "write x * np.exp2(n)", "p * np.exp2(3)"),
+        ("np.poly1d([1, 2, 3])(p)", None, "np.polyval([1, 2, 3], p)"),
+    ],
+)
+def test_functions_of_numpy(call: str, hint: str | None, code: str) -> None:
+    if hint is not None:
+        assert refusal_of(function_of(call, "p"), P).hint == hint
+    result = fuse(function_of(code, "p"), target="reference")(P)
+    np.testing.assert_allclose(result, function_of(call, "p")(P), rtol=1e-14)
+
+
+def test_a_boundary_names_the_value_of_its_step() -> None:
+    explanation = fuse(lambda x: np.exp(x @ x)).explain(np.ones((3, 3)))
+    reason = "this step always runs as a segment of its own (step='step 0 (T1 = matmul)')"
+    assert str(explanation.boundaries[0, 1]) == reason

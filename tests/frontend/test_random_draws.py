@@ -1,0 +1,165 @@
+"""Draws of random generators in a fused function: at every call, in program order, with the plain program's values."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.random import normal
+
+from tracefuse import UnsupportedError, fuse, options
+
+X = np.random.default_rng(0).random((4, 6)).astype(np.float32)
+GENERATOR = np.random.default_rng(1)
+LEGACY = np.random.RandomState(2)
+
+
+def flat(result: Any) -> list[Any]:
+    return [one for part in result for one in flat(part)] if isinstance(result, (tuple, list)) else [np.asarray(result)]
+
+
+@contextmanager
+def same_state() -> Iterator[Callable[[], None]]:
+    """Yields what sets every generator to its state at the start, and does so at the end."""
+    before = copy.deepcopy(GENERATOR.bit_generator.state), LEGACY.get_state(), np.random.get_state()
+
+    def restore() -> None:
+        GENERATOR.bit_generator.state = copy.deepcopy(before[0])
+        LEGACY.set_state(before[1])
+        np.random.set_state(before[2])
+
+    yield restore
+    restore()
+
+
+def ten_calls(function: Any, *more: Any) -> list[Any]:
+    """The results of ten calls, of two sizes, among draws of other code from the same generators."""
+    results: list[Any] = []
+    for k in range(10):
+        results += flat(function(X[: 2 + k % 2], *more))
+        results += [np.asarray(GENERATOR.random()), np.asarray(np.random.rand()), LEGACY.rand(2)]
+    return results
+
+
+def of_generator(x: Any) -> Any:
+    a = GENERATOR.normal(size=x.shape)
+    b = GENERATOR.integers(0, 10, x.shape[0])
+    return x + a, b, GENERATOR.standard_normal(x.shape, dtype=np.float32), GENERATOR.normal(x, 2.0), a - a
+
+
+def of_arrays(x: Any) -> Any:
+    shuffled = x.copy()
+    GENERATOR.shuffle(shuffled)
+    return shuffled, GENERATOR.permutation(x.shape[0]), GENERATOR.choice(x, 2, axis=1), GENERATOR.permutation(x, axis=1)
+
+
+def of_distributions(x: Any) -> Any:
+    mean = x[0, :2]
+    return (
+        GENERATOR.multivariate_normal(mean, np.eye(2), 3), GENERATOR.multinomial(5, [0.25, 0.75], size=2),
+        GENERATOR.dirichlet((1, 2.0, 3)), GENERATOR.integers(5), GENERATOR.choice(5, size=2, replace=False),
+        GENERATOR.random(3, dtype=np.float32), GENERATOR.integers(3, size=4, dtype=np.uint8), LEGACY.randint(0, 9, 3),
+    )  # fmt: skip
+
+
+def of_legacy(x: Any) -> Any:
+    np.random.seed(3)
+    return np.random.uniform(-1, 1, x.shape), normal(x, 1.0), np.random.randn(*x.shape), LEGACY.poisson(3.0, 5)
+
+
+def dropped_or_merged(x: Any) -> Any:
+    GENERATOR.random(3)  # nothing reads it, and it advances the generator
+    a, b = GENERATOR.random(x.shape[1]), GENERATOR.random(x.shape[1])
+    return np.where(x > 0.5, a, b), a
+
+
+def with_numbers(x: Any) -> Any:
+    return x * GENERATOR.random(), x + np.random.rand(), x - GENERATOR.integers(5)
+
+
+def of_one_call(x: Any) -> Any:
+    fresh = np.random.default_rng(7)
+    return fresh.standard_normal(x.shape), fresh.choice(x[0], 3)
+
+
+FUNCTIONS = (of_generator, of_arrays, of_distributions, of_legacy, dropped_or_merged, with_numbers, of_one_call)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_ten_calls_give_what_the_plain_program_gives_bit_for_bit(function: Any, target: str) -> None:
+    with same_state() as restore:
+        expected = ten_calls(function)
+        restore()
+        fused = fuse(function, target=target)
+        got = ten_calls(fused)
+    assert fused.cache_info().traces == 1
+    for own, wanted in zip(got, expected, strict=True):
+        assert (own.dtype, own.shape) == (wanted.dtype, wanted.shape)
+        np.testing.assert_array_equal(own, wanted)
+
+
+def test_a_generator_may_be_an_argument() -> None:
+    def f(x: Any, rng: Any) -> Any:
+        assert isinstance(rng, np.random.Generator)
+        return x + rng.random(x.shape), rng
+
+    one, other = np.random.default_rng(5), np.random.default_rng(5)
+    fused = fuse(f)
+    for _ in range(3):
+        got = fused(X, one)
+        np.testing.assert_array_equal(got[0], f(X, other)[0])
+        assert got[1] is one
+    assert fused.cache_info().traces == 1
+
+
+def test_a_generator_that_is_bound_anew_is_the_one_that_is_drawn_from() -> None:
+    global GENERATOR
+    before, fused = GENERATOR, fuse(of_generator)
+    fused(X)
+    try:
+        GENERATOR = np.random.default_rng(8)
+        got = fused(X)
+        GENERATOR = np.random.default_rng(8)
+        np.testing.assert_array_equal(got[0], of_generator(X)[0])
+    finally:
+        GENERATOR = before
+
+
+def test_check_mode_draws_once_and_streams_keep_the_order() -> None:
+    with same_state() as restore:
+        expected = flat(dropped_or_merged(X))
+        for given in ({"check": True}, {"streams": 4}):
+            restore()
+            with options(**given):
+                got = flat(fuse(dropped_or_merged)(X))
+            for own, wanted in zip(got, expected, strict=True):
+                np.testing.assert_array_equal(own, wanted)
+
+
+def test_a_wrong_parameter_raises_numpys_error_with_the_line() -> None:
+    with pytest.raises(ValueError, match="low >= high") as caught:
+        fuse(lambda x: x + GENERATOR.integers(5, 2, x.shape))(X)
+    assert "in random_draw (test_random_draws.py:" in "".join(caught.value.__notes__)
+
+
+def test_methods_that_draw_no_array_are_refused_with_the_line() -> None:
+    with pytest.raises(UnsupportedError, match=r"spawn of a random generator cannot be fused \(test_random_draws.py:"):
+        fuse(lambda x: x + len(GENERATOR.spawn(2)))(X)
+
+
+def test_explain_lists_draws_as_library_segments() -> None:
+    with same_state():
+        assert str(fuse(dropped_or_merged).explain(X)).count("1 library") == 3
+
+
+def test_nothing_warns() -> None:
+    with same_state(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for function in FUNCTIONS:
+            fuse(function, target="reference")(X)

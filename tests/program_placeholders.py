@@ -1,0 +1,202 @@
+"""What stands for the placeholders in the statements of a random program: chosen among the names that it has so far."""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Any
+
+import numpy as np
+
+DTYPES = (
+    "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "int64", "uint64",
+    "float16", "float32", "float32", "float64", "float64", "float64", "complex64", "complex128",
+)  # fmt: skip
+
+
+class Placeholders:
+    """Chooses names, numbers, keys and axes that fit the values so far.
+
+    names: the values of all names, from the first call. last: the array that was chosen last. used: the functions of
+    the statement, with the class of the type that they met.
+    """
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.names: dict[str, Any] = {}
+        self.used: list[tuple[str, str]] = []
+        self.last: Any = None
+
+    def fill(self, template: str) -> str | None:
+        """The template with every placeholder replaced; None where nothing fits."""
+        self.last = None
+        try:
+            text = re.sub(r"\{(\w+)\}", lambda match: str(getattr(self, f"pick_{match[1]}")()), template)
+        except LookupError:
+            return None
+        if self.last is not None:
+            self.used += [
+                (name, class_of(self.last))
+                for name in re.findall(r"np\.([\w.]+)\(|\.(\w+)\(", template)
+                for name in name
+                if name
+            ]
+            self.used += [(operator, class_of(self.last)) for operator in re.findall(r" ([-+*/%@&|^<>=!]+) ", template)]
+        return text
+
+    def arrays(self, least: int = 0, kinds: str = "biufc", writeable: bool = False) -> list[str]:
+        return [
+            name
+            for name, value in self.names.items()
+            if isinstance(value, np.ndarray | np.generic) and value.ndim >= least and value.dtype.kind in kinds
+            and (not writeable or (isinstance(value, np.ndarray) and value.flags.writeable and name != "W"))
+        ]  # fmt: skip
+
+    def choose(self, least: int = 0, kinds: str = "biufc", writeable: bool = False) -> str:
+        names = self.arrays(least, kinds, writeable)
+        if not names:
+            raise LookupError
+        # Late names are likelier: programs are chains.
+        name = names[-1] if self.chance.random() < 0.35 else self.chance.choice(names)
+        self.last = self.names[name]
+        return name
+
+    def pick_x(self) -> str:
+        return self.choose()
+
+    def pick_x1(self) -> str:
+        return self.choose(1)
+
+    def pick_x2(self) -> str:
+        return self.choose(2)
+
+    def pick_i(self) -> str:
+        return self.choose(0, "iu")
+
+    def pick_f(self) -> str:
+        return self.choose(0, "fc")
+
+    def pick_w(self) -> str:
+        return self.choose(0, writeable=True)
+
+    def pick_w1(self) -> str:
+        return self.choose(1, writeable=True)
+
+    def pick_y(self) -> str:
+        """An operand beside the last array: of its shape, one that broadcasts, or a number."""
+        last = self.last
+        if self.chance.random() < 0.4:
+            return self.pick_c()
+        fitting = [name for name in self.arrays() if self.names[name].shape == last.shape]
+        fitting += [name for name in self.arrays() if broadcasts(self.names[name].shape, last.shape)]
+        if fitting and self.chance.random() < 0.9:
+            return self.chance.choice(fitting)
+        return self.chance.choice(self.arrays())
+
+    def pick_v(self) -> str:
+        """What is assigned: a number or an operand."""
+        return self.pick_y() if self.chance.random() < 0.5 else self.pick_c()
+
+    def pick_c(self) -> str:
+        if "s" in self.names and self.chance.random() < 0.25:
+            return "s"
+        return self.chance.choice(
+            ("2", "3", "-1", "0.5", "1", "0", "1.5", "-0.25", "True", "np.float32(1.5)", "np.int64(2)", "2j")
+        )
+
+    def pick_k(self) -> int:
+        return self.chance.choice((0, 1, 1, 2, -1, 3))
+
+    def pick_axis(self) -> int:
+        if self.last is None or self.last.ndim == 0:
+            raise LookupError
+        return self.chance.randrange(-self.last.ndim, self.last.ndim)
+
+    def pick_axes(self) -> str:
+        kind = self.chance.random()
+        if kind < 0.3 or self.last.ndim == 0:
+            return ""
+        if kind < 0.4 and self.last.ndim > 1:
+            return "axis=(0, 1)"
+        return f"axis={self.pick_axis()}" + (", keepdims=True" if self.chance.random() < 0.4 else "")
+
+    def pick_dt(self) -> str:
+        return f"np.{self.chance.choice(DTYPES)}".replace("np.bool", "np.bool_")
+
+    def pick_mask(self) -> str:
+        if self.last is None:
+            self.choose()
+        masks = [name for name in self.arrays(0, "b") if self.names[name].shape == self.last.shape and self.last.ndim]
+        if masks and self.chance.random() < 0.4:
+            return self.chance.choice(masks)
+        names = [name for name in self.arrays(0, "biuf") if self.names[name].shape == self.last.shape]
+        if not names:
+            raise LookupError
+        relation, bound = self.chance.choice((">", "<", ">=", "!=", "==")), self.chance.choice(("0", "1", "0.5", "2"))
+        return f"{self.chance.choice(names)} {relation} {bound}"
+
+    def pick_key(self) -> str:
+        parts = []
+        for extent in self.last.shape[: self.chance.randint(0, self.last.ndim)]:
+            kind = self.chance.random()
+            if kind < 0.3 and extent:
+                parts.append(str(self.chance.randrange(-extent, extent)))
+            else:
+                bounds = [str(self.chance.randint(-3, 4)) if self.chance.random() < 0.5 else "" for _ in range(2)]
+                parts.append(":".join([*bounds, *([str(self.chance.choice((1, 2, -1, -2, 3)))] if kind > 0.6 else [])]))
+        if self.chance.random() < 0.15:
+            parts.insert(self.chance.randint(0, len(parts)), "None")
+        if self.chance.random() < 0.15 or not parts:
+            parts.append("...")
+        return ", ".join(parts)
+
+    def pick_fancy(self) -> str:
+        extent = self.last.shape[0] if self.last.ndim else 0
+        if extent == 0:
+            raise LookupError
+        indices = [self.chance.randrange(-extent, extent) for _ in range(self.chance.randint(1, 3))]
+        first = self.chance.choice((str(indices), f"np.array({indices})", "np.arange({last}.shape[0])[::2]", "::2"))
+        first = first.replace("{last}", self.name_of_last())
+        if self.last.ndim > 1 and self.chance.random() < 0.5:
+            return f"{first}, {self.chance.choice(('0', '-1', ':', '::-1', '0:1'))}"
+        return first
+
+    def name_of_last(self) -> str:
+        return next(name for name, value in self.names.items() if value is self.last)
+
+    def pick_last(self) -> str:
+        return self.name_of_last()
+
+    def pick_same(self) -> str:
+        """Another array of the same shape."""
+        return self.chance.choice([name for name in self.arrays() if self.names[name].shape == self.last.shape])
+
+    def pick_reshape(self) -> str:
+        shape = self.last.shape
+        options = ["-1", "(-1, 1)", "(1, -1)"]
+        if len(shape) == 2:
+            options += [
+                "({last}.shape[1], {last}.shape[0])",
+                "({last}.shape[0] * {last}.shape[1],)",
+                "(1, *{last}.shape)",
+            ]
+        if len(shape) == 3:
+            options += ["({last}.shape[0], -1)", "(-1, {last}.shape[2])"]
+        return self.chance.choice(options).replace("{last}", self.name_of_last())
+
+
+def class_of(value: Any) -> str:
+    """The class of a type, as coverage counts it."""
+    dtype = value.dtype
+    return (
+        dtype.name
+        if dtype.name == "float16"
+        else {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}[dtype.kind]
+    )
+
+
+def broadcasts(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    try:
+        return np.broadcast_shapes(one, other) == other
+    except ValueError:
+        return False

@@ -1,0 +1,298 @@
+"""Random NumPy programs as text, with arguments, captured state, and what changes between calls.
+
+A program grows statement by statement. Each statement is tried in NumPy on sample arguments first, and dropped where it
+raises, so that names, shapes and types of what is there are known without a second model of NumPy.
+"""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import random
+import re
+import warnings
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tests.program_placeholders import DTYPES, Placeholders
+from tests.program_statements import COMPOUND, EXPRESSIONS, IN_PLACE, STATEFUL
+
+LAYOUTS = ("C", "C", "C", "F", "strided", "reversed", "transposed", "stride0", "offset")
+EXTENTS = (2, 3, 4, 4, 5, 7)
+LARGEST = 600
+"""Elements that a value may have."""
+
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array to make: its axes are names of extents ("n", "m") or numbers."""
+
+    dtype: str
+    axes: tuple[str | int, ...]
+    special: bool
+
+    def make(self, seed: int, extents: dict[str, int], layout: str) -> Any:
+        """The array, for a seed, extents and a layout."""
+        shape = tuple(extents[axis] if isinstance(axis, str) else axis for axis in self.axes)
+        values = filled(np.random.default_rng(seed), shape, np.dtype(self.dtype), self.special)
+        return laid_out(values, layout)
+
+
+@dataclass(frozen=True)
+class Number:
+    """A scalar argument: the text of its value, with `{}` where a number that changes between calls stands."""
+
+    text: str
+
+    def make(self, seed: int, extents: dict[str, int], layout: str) -> Any:
+        del extents, layout
+        return eval(self.text.format(seed % 5 - 1), {"np": np})
+
+
+def filled(draw: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any], special: bool) -> Any:
+    """Values of a type: small ones, of which some are edge cases if `special`."""
+    if dtype.kind == "b":
+        return draw.random(shape) < 0.5
+    if dtype.kind in "iu":
+        low = 0 if dtype.kind == "u" else -9
+        values = draw.integers(low, 10, shape).astype(dtype)
+        edges = np.array([np.iinfo(dtype).min, np.iinfo(dtype).max, 0, 1], dtype)
+    else:
+        values = (draw.integers(-12, 13, shape) / 4 + (0 if draw.random() < 0.5 else draw.normal(size=shape))).astype(
+            dtype
+        )
+        if dtype.kind == "c":
+            values = values + (1j * draw.integers(-8, 9, shape) / 4).astype(dtype)
+        edges = np.array([np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0], dtype)
+    if special:
+        values = np.where(draw.random(shape) < 0.2, draw.choice(edges, shape), values).astype(dtype)
+    return values
+
+
+def laid_out(values: Any, layout: str) -> Any:
+    """The same values in another layout; "stride0" repeats the first element along the first axis."""
+    if values.ndim == 0:
+        return values
+    match layout:
+        case "F":
+            return np.asfortranarray(values)
+        case "strided":
+            wide = np.zeros((*values.shape[:-1], 2 * values.shape[-1]), values.dtype)
+            wide[..., ::2] = values
+            return wide[..., ::2]
+        case "reversed":
+            return values[::-1].copy()[::-1]
+        case "transposed":
+            return values.transpose().copy().transpose()
+        case "stride0" if values.shape[0] > 0:
+            return np.broadcast_to(values[:1].copy(), values.shape)
+        case "offset":
+            wide = np.zeros((values.shape[0] + 1, *values.shape[1:]), values.dtype)
+            wide[1:] = values
+            return wide[1:]
+    return values
+
+
+class Box:
+    """An object with attributes, the `self` of a program that is a method."""
+
+    def __init__(self, **attributes: Any) -> None:
+        vars(self).update(attributes)
+
+
+@dataclass
+class RandomProgram:
+    """Parameters, captured values and statements; `text` is the function, `run` calls it."""
+
+    parameters: dict[str, Array | Number]
+    captured: dict[str, Array | Number]
+    attributes: dict[str, Array | Number]
+    statements: list[str]
+    results: list[str]
+    calls: list[Call] = field(default_factory=list)
+    uses: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    @property
+    def text(self) -> str:
+        names = [*(["self"] if self.attributes else []), *self.parameters]
+        lines = [line for statement in self.statements for line in statement.splitlines()]
+        declared = [name for name in self.captured if any(re.search(rf"\b{name} (\S?=) ", one) for one in lines)]
+        body = [*([f"global {', '.join(declared)}"] if declared else []), *lines, f"return [{', '.join(self.results)}]"]
+        return "\n".join([f"def program({', '.join(names)}):", *(f"    {line}" for line in body), ""])
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call: seeds of its values, extents, a layout for each parameter, and what changes before it."""
+
+    seed: int
+    extents: dict[str, int]
+    layouts: tuple[str, ...]
+    change: str
+
+
+HELPERS = {
+    "np": np,
+    "twice": lambda x: x * 2,
+    "scaled": lambda x, by=3: x * by + 1,
+    "Box": Box,
+}
+"""Names that every program may use."""
+
+
+class Writer(Placeholders):
+    """Writes one program: chooses statements and tries them."""
+
+    def __init__(self, seed: int, with_state: bool = True) -> None:
+        super().__init__(random.Random(seed))
+        self.with_state = with_state
+        self.extents = {"n": self.extent(), "m": self.extent()}
+
+    def extent(self) -> int:
+        return self.chance.choice((0, 1, 1)) if self.chance.random() < 0.12 else self.chance.choice(EXTENTS)
+
+    def write(self, steps: int) -> RandomProgram:
+        """A program of about so many statements."""
+        chance = self.chance
+        parameters: dict[str, Array | Number] = {f"a{k}": self.array() for k in range(chance.randint(1, 2))}
+        if chance.random() < 0.4:
+            parameters["s"] = Number(chance.choice(NUMBERS))
+        captured: dict[str, Array | Number] = {}
+        if self.with_state and chance.random() < 0.25:
+            captured = {"W": self.array()}
+        attributes: dict[str, Array | Number] = {}
+        if self.with_state and chance.random() < 0.2:
+            attributes = {"state": self.array(), "count": Number("{}"), "rate": Number("{} / 4")}
+        program = RandomProgram(parameters, captured, attributes, [], [])
+        program.calls = self.calls_of(program)
+        self.start(program)
+        for _ in range(steps):
+            self.add_statement(program)
+        self.finish(program)
+        return program
+
+    def array(self) -> Array:
+        axes = tuple(
+            self.chance.choice(("n", "n", "m", 3)) for _ in range(self.chance.choice((0, 1, 1, 1, 2, 2, 2, 3)))
+        )
+        return Array(self.chance.choice(DTYPES), axes, self.chance.random() < 0.25)
+
+    def calls_of(self, program: RandomProgram) -> list[Call]:
+        calls = []
+        count = len(program.parameters) + len(program.captured) + len(program.attributes)
+        for k in range(self.chance.randint(2, 4)):
+            extents = self.extents if k == 0 or self.chance.random() < 0.5 else {"n": self.extent(), "m": self.extent()}
+            layouts = tuple(self.chance.choice(LAYOUTS) if self.chance.random() < 0.5 else "C" for _ in range(count))
+            change = self.chance.choice(("nothing", "rebind", "in place", "new object")) if k else "nothing"
+            calls.append(Call(self.chance.randrange(1 << 30), extents, layouts, change))
+        return calls
+
+    def start(self, program: RandomProgram) -> None:
+        """Names with the values of the first call."""
+        arguments, captured, box = values_of(program, program.calls[0])
+        self.names = {**HELPERS, **captured, **dict(zip(program.parameters, arguments, strict=True))}
+        if box is not None:
+            self.names["self"] = box
+
+    def add_statement(self, program: RandomProgram) -> None:
+        """Adds one statement that NumPy takes, in at most 12 attempts."""
+        for _ in range(12):
+            self.used = []
+            statement = self.statement(program)
+            if statement is None:
+                continue
+            error = tried(statement, self.names)
+            if error is None:
+                program.statements.append(statement)
+                program.uses.update(self.used)
+                return
+            if error is not DISCARD and self.chance.random() < 0.01:
+                program.statements.append(statement)
+                return
+
+    def statement(self, program: RandomProgram) -> str | None:
+        chance = self.chance
+        kind = chance.random()
+        pool = EXPRESSIONS
+        if kind < 0.22:
+            pool = IN_PLACE
+        elif kind < 0.30:
+            pool = COMPOUND
+        elif kind < 0.5 and program.attributes:
+            pool = STATEFUL
+        text = self.fill(chance.choice(pool))
+        if text is None or pool is not EXPRESSIONS:
+            return text
+        return f"t{len(program.statements)} = {text}"
+
+    def finish(self, program: RandomProgram) -> None:
+        """The program returns its computed names."""
+        computed = [name for name in self.names if re.fullmatch(r"t\d+|u|v", name)]
+        program.results = computed[-6:] or [next(iter(program.parameters))]
+
+
+NUMBERS = (
+    "{}",
+    "{} / 4",
+    "np.float64({})",
+    "np.float32({} / 4)",
+    "np.int64({})",
+    "np.array({})",
+    "bool({} > 1)",
+    "{} + 1j",
+)
+
+
+class Discard:
+    """The statement is of no use, without an error of NumPy."""
+
+
+DISCARD = Discard()
+
+
+def tried(statement: str, names: dict[str, Any]) -> Any:
+    """Runs a statement: None where it works, else the exception, or DISCARD where its values are no use."""
+    before = dict(names)
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore", invalid="warn"):
+            warnings.simplefilter("ignore")
+            warnings.filterwarnings("error", message=".*encountered in cast.*")
+            exec(compile(statement, "<tried>", "exec"), names)
+    except RuntimeWarning:
+        return DISCARD
+    except Exception as error:
+        return error
+    new = names.keys() - before.keys() - {"__builtins__"}
+    for name in new:
+        value = names[name]
+        is_array = isinstance(value, np.ndarray | np.generic | int | float | complex | tuple | list)
+        if not is_array or (
+            isinstance(value, np.ndarray | np.generic) and (value.size > LARGEST or value.dtype.kind not in "biufc")
+        ):
+            for one in new:
+                del names[one]
+            return DISCARD
+    return None
+
+
+def values_of(program: RandomProgram, call: Call) -> tuple[tuple[Any, ...], dict[str, Any], Box | None]:
+    """(arguments, captured values, object) for a call."""
+    layouts = iter(call.layouts)
+    made = [
+        {name: spec.make(call.seed + k, call.extents, next(layouts)) for k, (name, spec) in enumerate(specs.items())}
+        for specs in (program.parameters, program.captured, program.attributes)
+    ]
+    return tuple(made[0].values()), made[1], Box(**made[2]) if made[2] else None
+
+
+def compiled(text: str, scope: dict[str, Any]) -> Any:
+    """The function `program` that a text defines, with its lines known to tracebacks."""
+    filename = f"<random program {next(_numbers)}>"
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    exec(compile(text, filename, "exec"), scope)
+    return scope["program"]

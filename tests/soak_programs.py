@@ -1,0 +1,342 @@
+"""Random NumPy programs against NumPy: `python tests/soak_programs.py SEED N [--target T] [--no-state] [--show K]`.
+
+Runs N programs from a seed, each several times with changed values, layouts, sizes and captured state. Compares results
+with their types, arguments, reachable state and errors with the plain function. Prints each new kind of difference with
+a program that was made as short as possible, then the counts, and how often each function met each class of types.
+
+The text of a program is the same for a seed on every machine. The root of the repository must be on PYTHONPATH.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tests.program_statements import words
+from tests.programs.comparison import difference
+from tests.random_programs import HELPERS, Box, Call, RandomProgram, Writer, compiled, values_of
+from tracefuse import clear_caches, fuse, options
+from tracefuse.errors import DtypeError, InternalError, TracefuseError
+
+STRICT = {"contract": False, "exact_half": True}
+"""With these options kernels round as NumPy does, except in sums and elementary functions."""
+
+LIMIT_SECONDS = 60
+
+EXPLAINED = ("last bits", "undefined in NumPy", "complex numbers are unordered", "Python numbers are arrays")
+"""Differences that docs/numerics.md explains."""
+
+
+class Difference(NamedTuple):
+    """What differs: the kind, the number of the call (from 1), and how."""
+
+    kind: str
+    call: int
+    text: str
+
+    @property
+    def key(self) -> str:
+        """Equal for differences that are probably one."""
+        return f"{self.kind}: {''.join(c for c in self.text.partition(' (')[0] if not c.isdigit())[:70]}"
+
+
+class Skipped(Exception):
+    """NumPy leaves a value of this program undefined."""
+
+
+class ProgramSide:
+    """A program with globals and an object of its own."""
+
+    def __init__(self, program: RandomProgram, wrap: Callable[[Any], Any]) -> None:
+        self.program = program
+        self.globals: dict[str, Any] = dict(HELPERS)
+        self.function = wrap(compiled(program.text, self.globals))
+        self.owner = type("Owner", (Box,), {"program": self.function})
+        self.box: Any = None
+        self.extents: dict[str, int] | None = None
+
+    def prepare(self, call: Call, noise: bool = False) -> tuple[Any, ...]:
+        """Changes the captured state as the call wants it, and makes its arguments."""
+        arguments, captured, box = values_of(self.program, call)
+        is_new = self.extents != call.extents
+        self.extents = call.extents
+        if noise:
+            arguments, captured = tuple(noisy(a) for a in arguments), {k: noisy(v) for k, v in captured.items()}
+        for name, value in captured.items():
+            if is_new or call.change == "rebind":
+                self.globals[name] = value
+            elif call.change == "in place" and isinstance(self.globals[name], np.ndarray):
+                target = self.globals[name]
+                if target.flags.writeable:
+                    target[...] = value
+        if box is not None:
+            self.change_object(box, is_new, call.change)
+        return arguments
+
+    def change_object(self, box: Box, is_new: bool, change: str) -> None:
+        if is_new or change == "new object":
+            self.box = self.owner(**vars(box))
+        elif change == "rebind":
+            self.box.state, self.box.rate = box.state, box.rate
+        elif change == "in place" and isinstance(self.box.state, np.ndarray) and self.box.state.flags.writeable:
+            try:
+                self.box.state[...] = box.state
+            except ValueError:
+                self.box.state = box.state
+
+    def __call__(self, arguments: tuple[Any, ...]) -> Any:
+        return self.box.program(*arguments) if self.box is not None else self.function(*arguments)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        state = {name: self.globals[name] for name in self.program.captured}
+        return {**state, **({"self": vars(self.box)} if self.box is not None else {})}
+
+
+EXACT = frozenset(
+    words("""
+    add subtract multiply divide sqrt negative positive absolute conjugate equal not_equal less less_equal greater
+    greater_equal maximum minimum fmax fmin logical_and logical_or logical_not logical_xor isnan isinf isfinite sign
+    signbit copysign floor ceil trunc rint square bitwise_and bitwise_or bitwise_xor invert left_shift right_shift
+    spacing nextafter
+""")
+)
+"""Ufuncs whose results have NumPy's bits; of others, and of sums, the last bits are free."""
+
+
+class Noisy(np.ndarray):
+    """An array whose inexact operations err by a few last places: shows which programs depend on last bits."""
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
+        plain = [one.view(np.ndarray) if isinstance(one, Noisy) else one for one in inputs]
+        outputs = keywords.get("out")
+        if outputs is not None:
+            keywords["out"] = tuple(one.view(np.ndarray) if isinstance(one, Noisy) else one for one in outputs)
+        result = getattr(ufunc, method)(*plain, **keywords)
+        if ufunc.__name__ not in EXACT or (
+            method in ("reduce", "accumulate") and ufunc.__name__ in ("add", "multiply")
+        ):
+            result = tuple(shaken(one) for one in result) if isinstance(result, tuple) else shaken(result)
+        if outputs is not None and result is not None and not isinstance(result, tuple):
+            outputs[0].view(np.ndarray)[...] = result
+            return outputs[0]
+        return tuple(noisy(one) for one in result) if isinstance(result, tuple) else noisy(result)
+
+
+def shaken(value: Any) -> Any:
+    """Floats moved by two units in the last place."""
+    if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind not in "fc":
+        return value
+    # Up and down in turn, so that differences of neighbours move too.
+    unit = 2 * np.finfo(value.dtype).eps
+    signs = np.where(np.arange(value.size).reshape(np.shape(value)) % 2, 1 + unit, 1 - unit)
+    return (value * signs.astype(np.finfo(value.dtype).dtype)).astype(value.dtype)
+
+
+def noisy(value: Any) -> Any:
+    return value.view(Noisy) if isinstance(value, np.ndarray) else value
+
+
+def quiet(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    """What a call returns or raises."""
+    with warnings.catch_warnings(), np.errstate(all="ignore", invalid="warn"):
+        warnings.simplefilter("ignore")
+        warnings.filterwarnings("error", message=".*encountered in cast.*")
+        try:
+            return function(), None
+        except RuntimeWarning as warning:
+            raise Skipped from warning
+        except Exception as error:
+            return None, error
+
+
+def kind_of_error(error: BaseException) -> type:
+    """The built-in class that users catch."""
+    return next(one for one in type(error).__mro__ if one.__module__ == "builtins")
+
+
+def compared_errors(error: BaseException | None, expected: BaseException | None, call: int) -> Difference | None:
+    """The difference of two outcomes of which one is an error."""
+    if error is None:
+        return Difference("no error", call, f"NumPy raises {type(expected).__name__}: {str(expected)[:60]}")
+    first = str(error).splitlines()[0] if str(error) else ""
+    if not isinstance(error, TracefuseError) and expected is None:
+        return Difference("internal error", call, f"{type(error).__name__}: {first}")
+    if isinstance(error, InternalError):
+        return Difference("internal error", call, f"{type(error).__name__}: {first}")
+    if isinstance(error, DtypeError) and "does not take complex" in first:
+        return Difference("complex numbers are unordered", call, "")
+    refused = type(error).__name__ in ("UnsupportedError", "TraceError", "ReadOnlyError")
+    if expected is None:
+        return Difference("refused" if refused else "error", call, f"{type(error).__name__}: {first}")
+    if refused or isinstance(error, kind_of_error(expected)):
+        return None
+    return Difference(
+        "error differs", call, f"{type(error).__name__}: {first}; NumPy: {type(expected).__name__}: {expected}"
+    )
+
+
+def first_difference(program: RandomProgram, settings: dict[str, Any]) -> Difference | None:
+    """Runs all calls on both sides."""
+    plain, fused = ProgramSide(program, lambda one: one), ProgramSide(program, lambda one: fuse(one, **settings))
+    for number, call in enumerate(program.calls, 1):
+        right, mine = plain.prepare(call), fused.prepare(call)
+        expected, expected_error = quiet(lambda: plain(right))  # noqa: B023
+        with limit():
+            result, error = quiet(lambda: fused(mine))  # noqa: B023
+        if isinstance(expected_error, NameError):
+            return None
+        if error is not None or expected_error is not None:
+            if why := compared_errors(error, expected_error, number):
+                return why
+            return None
+        text = difference(result, expected, "result") or difference(mine, right, "arguments")
+        if text is not None and "type ndarray, NumPy has " in text:
+            return Difference("Python numbers are arrays", number, text)
+        if text := text or difference(fused.state, plain.state, "state"):
+            return Difference(text.partition("[")[0].partition(":")[0] + " differs", number, text)
+    return None
+
+
+@contextmanager
+def limit() -> Any:
+    """Ends a call that takes too long."""
+
+    def stop(*_: Any) -> None:
+        raise TimeoutError(f"a call takes more than {LIMIT_SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(LIMIT_SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def depends_on_last_bits(program: RandomProgram) -> bool:
+    """Whether errors of a few last places in sums and elementary functions change NumPy's own results."""
+    plain, shaken_side = ProgramSide(program, lambda one: one), ProgramSide(program, lambda one: one)
+    for call in program.calls:
+        right, other = plain.prepare(call), shaken_side.prepare(call, noise=True)
+        expected, error = quiet(lambda: plain(right))  # noqa: B023
+        result, other_error = quiet(lambda: shaken_side(other))  # noqa: B023
+        if error is not None or other_error is not None:
+            return False
+        result = [np.asarray(one) if isinstance(one, np.ndarray) else one for one in result]
+        if difference(result, expected, "result") is not None:
+            return True
+    return False
+
+
+def is_of_kernels(program: RandomProgram, why: Difference, settings: dict[str, Any]) -> bool:
+    """Whether the recorded program is right: NumPy runs it without a difference."""
+    if why.kind in ("refused", *EXPLAINED) or settings.get("target") == "reference":
+        return False
+    return first_difference(program, {**settings, "target": "reference"}) is None
+
+
+def shortened(program: RandomProgram, wanted: Difference, settings: dict[str, Any]) -> RandomProgram:
+    """The program with as few statements, results and calls as show a difference of the same kind."""
+
+    def shows(candidate: RandomProgram) -> bool:
+        try:
+            seen = first_difference(candidate, settings)
+        except Skipped:
+            return False
+        same = seen is not None and seen.key[:24] == wanted.key.removeprefix("kernels: ")[:24]
+        return same and is_of_kernels(candidate, seen, settings) == wanted.kind.startswith("kernels: ")
+
+    program = replace(program, calls=program.calls[: wanted.call])
+    end = time.monotonic() + 30
+    changed = True
+    while changed and time.monotonic() < end:
+        changed = False
+        for attribute in ("statements", "results", "calls"):
+            position = 0
+            while position < len(getattr(program, attribute)) and time.monotonic() < end:
+                entries = list(getattr(program, attribute))
+                del entries[position]
+                candidate = replace(program, **{attribute: entries})
+                if (attribute != "calls" or entries) and shows(candidate):
+                    program, changed = candidate, True
+                else:
+                    position += 1
+    return program
+
+
+def describe(program: RandomProgram, why: Difference, seed: int) -> str:
+    """The program and its calls, as a reader runs them by hand."""
+    lines = [f"-- {why.kind}, call {why.call}, seed {seed}: {why.text}", program.text]
+    for call in program.calls[: why.call]:
+        arguments, captured, box = values_of(program, call)
+        layouts = ", ".join(call.layouts)
+        shown = [f"{np.asarray(a)!r}".replace("\n", "") if isinstance(a, np.ndarray) else repr(a) for a in arguments]
+        lines.append(f"   call({', '.join(shown)})  # {layouts}; before it: {call.change}")
+        lines += [f"      {name} = {value!r}".replace("\n", "") for name, value in captured.items()]
+        lines += [f"      self: {vars(box)}".replace("\n", "")] if box is not None else []
+    return "\n".join(lines)
+
+
+def soak(first: int, count: int, settings: dict[str, Any], with_state: bool, show: int) -> Counter[str]:
+    """Runs programs and prints each new kind of difference; returns the counts."""
+    outcomes: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
+    uses: Counter[tuple[str, str]] = Counter()
+    start = time.monotonic()
+    for seed in range(first, first + count):
+        program = Writer(seed, with_state).write(steps=1 + seed % 9)
+        uses += program.uses
+        try:
+            why = first_difference(copy.deepcopy(program), settings)
+            if why is not None and why.kind.endswith("differs") and depends_on_last_bits(program):
+                why = Difference("last bits", 0, "")
+            elif why is not None and is_of_kernels(program, why, settings):
+                why = why._replace(kind=f"kernels: {why.kind}")
+        except Skipped:
+            why = Difference("undefined in NumPy", 0, "")
+        outcomes[why.kind if why else "equal"] += 1
+        if why is not None and why.kind not in EXPLAINED:
+            kinds[why.key] += 1
+            if why.kind != "refused" and kinds[why.key] <= show:
+                short = shortened(program, why, settings)
+                print(describe(short, first_difference(short, settings) or why, seed), "\n", flush=True)
+        if seed % 500 == 499:
+            clear_caches()
+    print(f"{count} programs, {time.monotonic() - start:.0f} s: {dict(outcomes)}")
+    for key, times in kinds.most_common():
+        print(f"{times:5} {key}")
+    rare = sorted(f"{name} of {kind}: {times}" for (name, kind), times in uses.items() if times < 20)
+    print(f"{len(uses)} pairs of a function and a class of types, {len(rare)} of them met fewer than 20 times")
+    return outcomes
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("seed", type=int)
+    parser.add_argument("count", type=int)
+    parser.add_argument("--target", default=None, help="reference: NumPy runs what was recorded, nothing is compiled")
+    parser.add_argument("--no-state", action="store_true", help="no programs with captured arrays or an object")
+    parser.add_argument("--show", type=int, default=1, help="programs to print of each kind of difference")
+    given = parser.parse_args()
+    settings = {**STRICT, **({"target": given.target} if given.target else {})}
+    # A fresh folder: what is compiled here is of no use to anybody else.
+    with tempfile.TemporaryDirectory(prefix="tracefuse-soak-") as folder, options(cache_dir=folder):
+        outcomes = soak(given.seed, given.count, settings, not given.no_state, given.show)
+    sys.exit(any(kind not in ("equal", "refused", *EXPLAINED) for kind in outcomes))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,267 @@
+"""Random generators while a function is traced: twins whose methods record draws as effects.
+
+A draw in a fused function happens at every call, in program order, with the generator's state of that moment: the
+values are those of the plain program. NumPy's methods that draw no array (`bytes`, `spawn`, the state) are refused.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tracefuse import dtypes, source
+from tracefuse.dtypes import DType, dtype_of
+from tracefuse.errors import UnsupportedError
+from tracefuse.frontend.numpy_api.whole_array_calls import as_attribute, op_named
+from tracefuse.frontend.tracer import shaping
+from tracefuse.frontend.tracer.assignment import holds_traced
+from tracefuse.frontend.tracer.captures import GENERATORS
+from tracefuse.frontend.tracer.in_place import into
+from tracefuse.frontend.tracer.recorder import Recorder, current
+from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced_ops import as_tensor
+from tracefuse.frontend.tracer.whole_arrays import record_whole
+from tracefuse.ir.fusion import Shape
+from tracefuse.ops.random_draws import OperandPlace, RandomSource, SharedSource, SourceOfCall
+
+_INTEGERS = frozenset(
+    ("binomial", "geometric", "hypergeometric", "logseries", "multinomial", "multivariate_hypergeometric",
+     "negative_binomial", "poisson", "zipf", "integers", "randint", "random_integers", "tomaxint")
+)  # fmt: skip
+_OF_AN_ARRAY = frozenset(("choice", "permutation", "permuted"))
+_VECTORS = {
+    "multinomial": "pvals", "dirichlet": "alpha", "multivariate_normal": "mean",
+    "multivariate_hypergeometric": "colors",
+}  # fmt: skip
+"""Distributions of vectors: the parameter whose last axis is that of a draw."""
+_REFUSED = frozenset(("bytes", "spawn", "get_state", "set_state", "set_bit_generator", "get_bit_generator"))
+
+
+def drawing_methods(kind: Any) -> list[str]:
+    """Returns the names of the methods of a generator, or of the functions of `np.random`, that draw or seed."""
+    names = (name for name in dir(np.random.RandomState if kind is np.random else kind) if not name.startswith("_"))
+    return [name for name in names if name != "bit_generator" and hasattr(kind, name)]
+
+
+class RecordingGenerator:
+    """The twin of a generator in a trace. Its methods record; it passes for an instance of the generator's class."""
+
+    def __init__(self, original: Any, random_source: RandomSource) -> None:
+        self.original, self._source = original, random_source
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return type(self.original)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.__dict__["original"], name)
+        if not callable(method):
+            _refuse(name)
+        return recording_method(method, name, self._source)
+
+    def __repr__(self) -> str:
+        return repr(self.original)
+
+
+def recording_method(method: Callable[..., Any], name: str, random_source: RandomSource) -> Callable[..., Any]:
+    """Returns what records a method of a generator; outside of a trace it calls the method."""
+
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        recorder = current.get()
+        if recorder is None:
+            return method(*arguments, **keywords)
+        return record_draw(recorder, method, name, random_source, arguments, keywords)
+
+    call.__name__, call.__doc__ = name, method.__doc__
+    return call
+
+
+def _refuse(name: str) -> NoReturn:
+    raise UnsupportedError(
+        f"{name} of a random generator cannot be fused",
+        hint="call it outside the fused function", where=source.user_line(),
+    )  # fmt: skip
+
+
+def record_draw(
+    recorder: Recorder, method: Callable[..., Any], name: str, random_source: RandomSource,
+    arguments: Sequence[Any], keywords: Mapping[str, Any],
+) -> Any:  # fmt: skip
+    """Records a call of a generator's method."""
+    if name in _REFUSED:
+        _refuse(name)
+    given = _by_name(method, name, arguments, keywords)
+    if name == "shuffle":
+        return _shuffled(recorder, random_source, given)
+    if name == "seed":
+        return _effect(recorder, "random_draw", [], source=random_source, method=name, shape=(), dtype=dtypes.bool_,
+                       arguments=tuple(as_attribute("np.random.seed", "seed", v) for v in given.values()))  # fmt: skip
+    out = given.pop("out", None)
+    shape, dtype = _drawn_shape(recorder, name, given, out), _drawn_type(recorder, name, given)
+    operands: list[Traced] = []
+    values = tuple(_argument(name, key, value, operands) for key, value in given.items())
+    (drawn, *_) = _effect(
+        recorder, "random_draw", operands, source=random_source, method=name, arguments=values,
+        names=() if name in ("rand", "randn") else tuple(given), shape=shape, dtype=dtype,
+    )  # fmt: skip
+    if not shape and given.get("size") is None:
+        drawn.weak = _kind_of_number(recorder, name, given, dtype)
+    return drawn if out is None else into(out, drawn)
+
+
+def _by_name(
+    method: Callable[..., Any], name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns the arguments that the caller gives, by parameter."""
+    if name in ("rand", "randn"):
+        return {f"d{k}": size for k, size in enumerate(arguments)}
+    given = inspect.signature(method).bind(*arguments, **keywords).arguments
+    return {key: value for key, value in given.items() if not (value is None and key in ("size", "out"))}
+
+
+def _effect(recorder: Recorder, op: str, operands: Sequence[Traced], **attributes: Any) -> tuple[Traced, ...]:
+    """Records an effect after the last one."""
+    last = recorder.last_effect
+    ordered = [] if last is None else [last]
+    results = record_whole(recorder, op_named(op), [*ordered, *operands], ordered=bool(ordered), **attributes)
+    recorder.last_effect = results[-1]
+    return results
+
+
+def _argument(function: str, name: str, value: Any, operands: list[Traced]) -> Any:
+    """Returns an argument as an attribute; a traced array, or an array, becomes the next operand."""
+    if isinstance(value, (np.dtype, type)):
+        return value
+    if isinstance(value, Traced) and value.on_host:
+        return _operand(value, operands)
+    if isinstance(value, (Traced, np.ndarray)) and name != "size":
+        return _operand(as_tensor(value), operands)
+    if isinstance(value, (list, tuple)) and holds_traced(value) and name != "size":
+        return tuple(_argument(function, name, one, operands) for one in value)
+    return as_attribute(function, name, value)
+
+
+def _operand(value: Traced, operands: list[Traced]) -> OperandPlace:
+    operands.append(value)
+    return OperandPlace(len(operands) - 1)
+
+
+def _shape_of(recorder: Recorder, value: Any) -> Shape:
+    """Returns the shape of an argument of a distribution."""
+    if isinstance(value, Traced):
+        return value.extents
+    return () if isinstance(value, SymbolicSize) else np.shape(value)
+
+
+def _drawn_shape(recorder: Recorder, name: str, given: Mapping[str, Any], out: Any) -> Shape:
+    if name in ("rand", "randn"):
+        return shaping.new_shape(tuple(given.values()), recorder) if given else ()
+    size = given.get("size")
+    sized = () if size is None else shaping.new_shape(size, recorder)
+    if name in _OF_AN_ARRAY:
+        return _shape_from_array(recorder, name, given, sized)
+    vector = _VECTORS.get(name)
+    shapes = [_shape_of(recorder, v) for key, v in given.items() if key not in _NO_PARAMETERS]
+    if vector is not None:
+        events = _shape_of(recorder, given[vector])
+        if size is not None:
+            return (*sized, *events[-1:])
+        others = [events[:-1], *(_shape_of(recorder, given[key]) for key in ("n", "nsample") if key in given)]
+        return (*shaping.broadcast_shape(others, recorder), *events[-1:])
+    if size is not None:
+        return sized
+    return _shape_of(recorder, out) if out is not None else shaping.broadcast_shape(shapes, recorder)
+
+
+_NO_PARAMETERS = frozenset(("size", "dtype", "method", "endpoint", "check_valid", "tol"))
+"""Parameters of distributions that do not broadcast."""
+
+
+def _shape_from_array(recorder: Recorder, name: str, given: Mapping[str, Any], sized: Shape) -> Shape:
+    array = given["a" if name == "choice" else "x"]
+    own = _shape_of(recorder, array)
+    if name != "choice":
+        return own or shaping.new_shape(array, recorder)
+    axis = given.get("axis", 0)
+    return (*own[:axis], *sized, *own[axis + 1 :]) if own else sized
+
+
+def _drawn_type(recorder: Recorder, name: str, given: Mapping[str, Any]) -> DType:
+    if name in _OF_AN_ARRAY:
+        array = given["a" if name == "choice" else "x"]
+        if not _shape_of(recorder, array):
+            return dtypes.int64
+        return array.value.dtype if isinstance(array, Traced) else dtype_of(np.asarray(array).dtype)
+    dtype = given.get("dtype")
+    if dtype is not None:
+        return dtype_of(np.dtype(dtype))
+    return dtypes.int64 if name in _INTEGERS else dtypes.float64
+
+
+def _kind_of_number(recorder: Recorder, name: str, given: Mapping[str, Any], dtype: DType) -> str | None:
+    """Returns the kind of Python number that a draw of one number is; None for NumPy's scalars."""
+    is_strong = name == "integers" or (name in _OF_AN_ARRAY and bool(_shape_of(recorder, given.get("a", 0))))
+    if is_strong or (name == "randint" and given.get("dtype", int) is not int):
+        return None
+    return "int" if dtype.is_integer else dtype.kind
+
+
+def _shuffled(recorder: Recorder, random_source: RandomSource, given: Mapping[str, Any]) -> None:
+    array = given["x"]
+    if not isinstance(array, Traced):
+        raise UnsupportedError(
+            f"shuffle of a {type(array).__name__} that is not traced",
+            hint="shuffle an array that the function makes or gets", where=source.user_line(),
+        )  # fmt: skip
+    into(array, _effect(recorder, "random_shuffle", [array], source=random_source, axis=given.get("axis"))[0])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# twins
+
+
+def twin_of(generator: Any) -> RecordingGenerator:
+    """Returns the twin of a generator that exists outside of the function."""
+    return RecordingGenerator(generator, SharedSource(generator))
+
+
+def default_rng(seed: Any = None) -> Any:
+    """Records a generator that every call makes anew from its seed, in place of `np.random.default_rng`."""
+    recorder = current.get()
+    if recorder is None or isinstance(seed, GENERATORS):
+        return seed if isinstance(seed, RecordingGenerator) else _make_default_rng(seed)
+    random_source, recorder.makes_generators = SourceOfCall(_make_default_rng), True
+    attribute = as_attribute("np.random.default_rng", "seed", seed)
+    _effect(recorder, "random_start", [], source=random_source, seed=attribute)
+    return RecordingGenerator(_make_default_rng(0), random_source)
+
+
+_make_default_rng = np.random.default_rng
+
+
+def functions_of_cupy() -> dict[int, Callable[..., Any]]:
+    """Returns the twins of the functions of `cupy.random`, by the id of each."""
+    module = sys.modules.get("cupy.random")
+    if module is None:
+        return {}
+    everything = SharedSource(module)
+    drawing = (name for name in drawing_methods(np.random) if callable(getattr(module, name, None)))
+    return {id(getattr(module, name)): recording_method(getattr(module, name), name, everything) for name in drawing}
+
+
+def recording_functions() -> dict[int, Callable[..., Any]]:
+    """Returns the twins of the functions of `np.random`, by the id of each."""
+    everything = SharedSource(np.random.mtrand._rand)
+    twins = {
+        id(method): recording_method(method, name, everything)
+        for name in drawing_methods(np.random)
+        if callable(method := getattr(np.random, name))
+    }
+    for alias in ("ranf", "sample"):
+        twins[id(getattr(np.random, alias))] = recording_method(np.random.random_sample, "random_sample", everything)
+    return {**twins, id(np.random.default_rng): default_rng}

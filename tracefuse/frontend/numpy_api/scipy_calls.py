@@ -1,0 +1,99 @@
+"""SciPy's functions while a function is traced: twins that record, in the clone that a trace runs.
+
+SciPy is never imported here. If the program imported one of its modules, the functions in it are replaced by their
+twins, which call the original if no argument is traced.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from tracefuse.frontend.numpy_api import norms, special_functions
+from tracefuse.frontend.numpy_api.whole_array_calls import call_whole, implementation_of
+from tracefuse.frontend.tracer.assignment import holds_traced
+from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state
+from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.traced_ops import located, missing
+from tracefuse.ops.scipy_functions import PATHS, op_of
+
+MODULES = ("scipy", "scipy.fft", "scipy.linalg", "scipy.signal", "scipy.ndimage", "scipy.special")
+"""Modules whose functions have twins."""
+
+
+def _lu_factor(a: Any, **more: Any) -> Any:
+    return call_whole(op_of("linalg.lu_factor"), "scipy.linalg.lu_factor", {"a": a, **more})
+
+
+def _cho_factor(a: Any, lower: bool = False, **more: Any) -> Any:
+    given = {"a": a, "lower": bool(lower), **more}
+    return call_whole(op_of("linalg.cho_factor"), "scipy.linalg.cho_factor", given), lower
+
+
+def _cho_solve(c_and_lower: Any, b: Any, **more: Any) -> Any:
+    factor, lower = c_and_lower
+    given = {"c": factor, "lower": bool(lower), "b": b, **more}
+    return call_whole(op_of("linalg.cho_solve"), "scipy.linalg.cho_solve", given)
+
+
+def _lu_solve(lu_and_piv: Any, b: Any, trans: int = 0, **more: Any) -> Any:
+    factors, pivots = lu_and_piv
+    given = {"lu": factors, "piv": pivots, "b": b, "trans": trans, **more}
+    return call_whole(op_of("linalg.lu_solve"), "scipy.linalg.lu_solve", given)
+
+
+def _rotate(input: Any, angle: Any, axes: Any = (1, 0), reshape: bool = True, **more: Any) -> Any:
+    if reshape:
+        raise missing("scipy.ndimage.rotate with reshape=True", "pass reshape=False")
+    given = {"input": input, "angle": angle, "axes": axes, "reshape": False, **more}
+    return call_whole(op_of("ndimage.rotate"), "scipy.ndimage.rotate", given)
+
+
+def _label(input: Any, structure: Any = None, **more: Any) -> Any:
+    given = {"input": input, "structure": structure, **more}
+    labels, count = call_whole(op_of("ndimage.label"), "scipy.ndimage.label", given)
+    count.weak = "int"  # SciPy returns a Python integer
+    return labels, count
+
+
+def _norm(a: Any, ord: Any = None, axis: Any = None, keepdims: bool = False, check_finite: bool = True) -> Any:
+    return norms.norm(a, ord, axis, keepdims)
+
+
+_OWN: dict[str, Callable[..., Any]] = {
+    "special.softmax": special_functions.softmax, "special.log_softmax": special_functions.log_softmax,
+    "special.logsumexp": special_functions.logsumexp, "linalg.lu_factor": _lu_factor, "linalg.cho_factor": _cho_factor,
+    "linalg.cho_solve": _cho_solve, "linalg.lu_solve": _lu_solve, "linalg.norm": _norm, "ndimage.rotate": _rotate,
+    "ndimage.label": _label,
+}  # fmt: skip
+"""Functions whose arguments or results are not those of their op."""
+
+
+def _twin(path: str, function: Any) -> Callable[..., Any]:
+    """Returns what records a function of SciPy; made at its first call."""
+    made: list[Callable[..., Any]] = []
+
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        if not (holds_traced((arguments, keywords)) or any(isinstance(v, SymbolicSize) for v in keywords.values())):
+            return function(*arguments, **keywords)
+        result = call_on_state(function, arguments, keywords)
+        if result is not NOT_OF_STATE:
+            return result
+        if not made:
+            made.append(located(_OWN[path] if path in _OWN else implementation_of(op_of(path), function)))
+        return made[0](*arguments, **keywords)
+
+    call.__name__, call.__doc__, call.__wrapped__ = function.__name__, function.__doc__, function  # type: ignore[attr-defined]
+    return call
+
+
+def recording_functions() -> dict[int, Callable[..., Any]]:
+    """Returns the twins of the functions of SciPy's imported modules, by the id of each."""
+    twins = {}
+    for path in (*PATHS, *_OWN):
+        module, _, name = path.rpartition(".")
+        function = getattr(sys.modules.get(f"scipy.{module}"), name, None)
+        if function is not None:
+            twins[id(function)] = _twin(path, function)
+    return twins

@@ -1,0 +1,137 @@
+"""Calls of library ops on whole arrays, by the signature of NumPy's or SciPy's function.
+
+An op that names its function needs no code here: its array parameters become operands, the others attributes.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tracefuse.dtypes import DType
+from tracefuse.frontend.numpy_api.registry import Functions
+from tracefuse.frontend.tracer.assignment import array_of, holds_traced
+from tracefuse.frontend.tracer.in_place import into
+from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced_ops import as_array, as_number, as_tensor, missing, recorder_of, refuse
+from tracefuse.frontend.tracer.whole_arrays import record_whole
+from tracefuse.ir.library_kinds import ARRAYS, WholeArrayOp
+from tracefuse.ops import REGISTRY
+
+IGNORED = frozenset(("overwrite_input", "overwrite_x", "overwrite_a", "overwrite_b", "check_finite", "workers", "plan"))
+"""Parameters that change no result: what NumPy and SciPy may overwrite, check or share among threads."""
+
+
+def op_named(name: str) -> WholeArrayOp:
+    """Returns a library op on whole arrays by name."""
+    op = REGISTRY[name]
+    assert isinstance(op, WholeArrayOp)
+    return op
+
+
+def as_operand(value: Any) -> Any:
+    """Returns an argument as a traced array; lists may hold traced arrays."""
+    if isinstance(value, (list, tuple)):
+        return as_array(array_of(value) if holds_traced(value) else np.asarray(value))
+    return as_tensor(value)
+
+
+def as_attribute(function: str, name: str, value: Any) -> Any:
+    """Returns an argument that is no array as an attribute: a number, text, a size, or a tuple of them.
+
+    Reads and guards the value of a host scalar. Raises UnsupportedError for other values that only a call knows.
+    """
+    if value is None or isinstance(value, (bool, int, float, complex, str, SymbolicSize, DType, enum.Enum)):
+        return value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, (np.generic, np.ndarray)):
+        return as_attribute(function, name, value.tolist())
+    if isinstance(value, Traced) and value.on_host:
+        return as_number(value)
+    if isinstance(value, (list, tuple, range)):
+        return tuple(as_attribute(function, name, one) for one in value)
+    if isinstance(value, Traced):
+        known = value.recorder.contents.of(value.number, None)
+        if known is not None:
+            return as_attribute(function, name, known)
+        raise missing(f"{function} with a computed {name}", f"give {name} as a number")
+    return value
+
+
+def call_whole(op: WholeArrayOp, name: str, arguments: Mapping[str, Any]) -> Any:
+    """Records an op from its arguments by parameter. name: of the function, in messages.
+
+    Returns the result, or a tuple of results. Raises UnsupportedError for a parameter that the op does not have.
+    """
+    given = {key: value for key, value in arguments.items() if key not in IGNORED}
+    out = given.pop("out", None)
+    operands = {key: given.pop(key) for key in op.parameters if _is_operand(op, key, given.get(key))}
+    known = dict(op.attributes)
+    attributes = {key: as_attribute(name, key, value) for key, value in given.items() if key in known}
+    refuse(name, **{key: v for key, v in given.items() if key not in known and key not in op.parameters})
+    if op.optional:
+        attributes[ARRAYS] = tuple(operands)
+    recorder = recorder_of((*operands.values(), *given.values()))
+    results = record_whole(recorder, op, [as_operand(value) for value in operands.values()], **attributes)
+    if out is not None:
+        return into(out, results[0])
+    return results[0] if len(results) == 1 else results
+
+
+def _is_operand(op: WholeArrayOp, parameter: str, value: Any) -> bool:
+    if value is None or isinstance(value, str):
+        return False
+    if parameter not in op.either:
+        return True
+    is_traced = not value.on_host if isinstance(value, Traced) else holds_traced(value)
+    return is_traced or isinstance(value, (np.ndarray, np.generic))
+
+
+def function_name(function: Any) -> str:
+    """Returns the name of a function in messages, such as `np.fft.fft`."""
+    module = getattr(function, "__module__", "numpy").replace("numpy", "np")
+    return f"{module}.{function.__name__}"
+
+
+def implementation_of(op: WholeArrayOp, function: Any) -> Any:
+    """Returns what records a function of NumPy or SciPy as an op."""
+    signature, name = inspect.signature(function), function_name(function)
+
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        result = call_whole(op, name, signature.bind(*arguments, **keywords).arguments)
+        return _NAMED[function](*result) if function in _NAMED and isinstance(result, tuple) else result
+
+    call.__name__ = function.__name__
+    return call
+
+
+def _type_of_result(function: Any) -> Any:
+    """Returns the class of named tuples that a function of np.linalg returns."""
+    return type(function(np.eye(1, dtype=complex)))
+
+
+_NAMED = {
+    function: _type_of_result(function)
+    for function in (np.linalg.eig, np.linalg.eigh, np.linalg.slogdet, np.linalg.svd, np.linalg.qr)
+}
+
+FUNCTIONS = Functions()
+for _op in list(REGISTRY.values()):
+    if isinstance(_op, WholeArrayOp) and _op.function is not None:
+        FUNCTIONS.implements(_op.function)(implementation_of(_op, _op.function))
+
+
+@FUNCTIONS.implements(np.linalg.qr)
+def qr(a: Any, mode: str = "reduced") -> Any:
+    result = call_whole(op_named("qr"), "np.linalg.qr", {"a": a, "mode": mode})
+    return _NAMED[np.linalg.qr](*result) if mode in ("reduced", "complete") else result
+
+
+LIBRARY_FUNCTIONS = {
+    *FUNCTIONS, np.bincount, np.histogramdd, np.lexsort, np.polyfit, np.linalg.lstsq, np.convolve, np.correlate,
+}  # fmt: skip
+"""Functions that record library ops on whole arrays."""

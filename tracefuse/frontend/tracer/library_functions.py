@@ -1,0 +1,60 @@
+"""Functions of installed packages, called in a trace with captured state alone: they run as steps of the prologue.
+
+`scipy.linalg.cholesky(K)` asks for the elements of `K`, so that a traced array would be constant in the trace. A twin
+of the function records the call instead. With arguments that depend on arguments of the traced function, and for
+packages whose functions dispatch on traced arrays, the function runs as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import sysconfig
+from collections.abc import Callable
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any
+
+from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state
+
+_DISPATCHING = frozenset({"numpy", "cupy", "cupyx", "jax", "jaxlib", "torch", "tracefuse"})
+_COMPUTING = frozenset({"math", "cmath", "statistics", "bisect"})
+"""Modules of Python whose functions compute with numbers."""
+_FOLDERS = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
+
+
+class LibraryModule(ModuleType):
+    """A module of an installed package, with twins of its functions and submodules."""
+
+    def __init__(self, module: ModuleType) -> None:
+        super().__init__(module.__name__)
+        self.__dict__["_module"] = module
+
+    def __getattr__(self, name: str) -> Any:
+        return twin(getattr(self.__dict__["_module"], name))
+
+
+def twin(value: Any) -> Any:
+    """Returns the twin of a function or a module of an installed package; any other value as it is."""
+    if isinstance(value, ModuleType):
+        return LibraryModule(value) if _is_installed(value.__name__) else value
+    if isinstance(value, (FunctionType, BuiltinFunctionType)) and _is_installed(value.__module__ or ""):
+        return _twin_of_function(value)
+    return value
+
+
+def _twin_of_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        result = call_on_state(function, arguments, keywords)
+        return function(*arguments, **keywords) if result is NOT_OF_STATE else result
+
+    return call
+
+
+def _is_installed(module: str) -> bool:
+    """Whether a module computes, or belongs to an installed package, and does not dispatch on traced arrays."""
+    if module in _COMPUTING:
+        return True
+    name = module.partition(".")[0]
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return name not in _DISPATCHING and file is not None and file.startswith(_FOLDERS)
