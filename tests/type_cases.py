@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy_samples
 
-from tracefuse import ScalarError, TraceError, TracefuseError, UnsupportedError, fuse
+from tracefuse import ScalarError, TraceError, UnsupportedError, fuse
 from tracefuse.frontend.tracer.traced import Traced
 
 TYPES = (
@@ -343,7 +343,7 @@ def traced_outcomes(cases: Sequence[Case], target: str = "reference") -> list[An
 
     try:
         results = iter(fuse(all_of_them, target=target, exact_half=True)(list(arrays.values())))
-    except TracefuseError as error:
+    except Exception as error:  # a reference implementation raises what NumPy raises
         middle = len(cases) // 2
         if not middle:
             return [error]
