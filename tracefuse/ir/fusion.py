@@ -303,10 +303,7 @@ def _union(requirements: Sequence[Requirement]) -> dict[Symbol, Extent]:
 
 
 def _solve(left: Extent, right: Extent) -> tuple[Symbol, Extent] | None:
-    """Returns the younger symbol of an equation and what it equals, or None.
-
-    Solves equations of one or two symbols, such as i0 - 2 == i1 - 2 and i0 - 2 == i1: replacements stay short.
-    """
+    """Solves an equation of one or two symbols, such as i0 - 2 == i1, for the younger one; None for any other."""
     difference = left - right
     if not isinstance(difference, Expression):
         return None
