@@ -68,7 +68,6 @@ bitwise_and: I, 3
 bitwise_count: I | U | I.astype(np.int8) | -I
 bitwise_invert: I
 bitwise_left_shift: I, 2
-ldexp: X, I | D, 3 | R, -1060
 bitwise_not: I
 bitwise_or: I, 8
 bitwise_right_shift: I, 1
@@ -105,6 +104,7 @@ invert: I
 isfinite: R
 isinf: R
 isnan: R
+ldexp: X, I | D, 3 | R, -1060
 lcm: I, 4 | U, U | I, -I
 left_shift: I, 2
 less: X, V

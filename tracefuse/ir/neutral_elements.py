@@ -1,7 +1,4 @@
-"""The neutral elements that the states of reductions begin with, in each dtype.
-
-Must not know: single ops.
-"""
+"""The neutral elements that the states of reductions begin with, in each dtype."""
 
 from __future__ import annotations
 

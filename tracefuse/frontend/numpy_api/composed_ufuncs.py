@@ -201,7 +201,8 @@ COMPOSED: dict[np.ufunc, Callable[..., Any]] = {
     np.deg2rad: _degrees(np.pi / 180), np.isinf: _isinf, np.fmax: _fmax("maximum"), np.fmin: _fmax("minimum"),
     np.hypot: _hypot, np.heaviside: _heaviside, np.logaddexp: _logaddexp, np.logaddexp2: _logaddexp2, np.cbrt: _cbrt,
     np.lcm: _lcm, np.divmod: _divmod, np.modf: _modf, np.spacing: _spacing,
-    np.frexp: exponents.frexp, np.ldexp: exponents.ldexp,
+    np.frexp: lambda x: exponents.frexp(*cast_to_loop(np.frexp, x)),
+    np.ldexp: lambda x, n: exponents.ldexp(*cast_to_loop(np.ldexp, x, n)),
 }  # fmt: skip
 """The decomposition of each ufunc that has no op definition."""
 

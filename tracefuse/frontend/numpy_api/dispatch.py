@@ -16,6 +16,7 @@ from tracefuse.frontend.numpy_api import (
     nan_reductions,
     norms,
     order_statistics,
+    packed_bits,
     products,
     reductions,
     refusals,
@@ -29,7 +30,7 @@ from tracefuse.frontend.tracer.traced_ops import missing
 
 _MODULES = (
     whole_array_calls, elementwise, reductions, shapes, moving_elements, products, nan_reductions, order_statistics,
-    calculus, grids, selection, norms, counting, element_writes,
+    calculus, grids, packed_bits, selection, norms, counting, element_writes,
 )  # fmt: skip
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {

@@ -1,4 +1,4 @@
-"""NumPy's grids, blocks, diagonals, index conversions and bit packing, on traced values."""
+"""NumPy's grids, blocks, diagonals and index conversions, on traced values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse import dtypes
-from tracefuse.errors import ScalarError, ShapeError
+from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api import products
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer import shaping, traced_ops, views
@@ -238,7 +238,10 @@ def _shape_of(shape: Any) -> tuple[Any, ...]:
 def unravel_index(indices: Any, shape: Any, order: str = "C") -> Any:
     """Converts row-major positions to coordinates, without a bounds check."""
     _require_row_major("np.unravel_index", order)
-    rest = traced_ops.astype(as_array(indices), np.int64, copy=False)
+    positions = as_array(indices)
+    if not positions.value.dtype.is_integer:
+        raise DtypeError("only int indices permitted", hint="cast them with astype(int)")
+    rest = traced_ops.astype(positions, np.int64, copy=False)
     coordinates: list[Any] = []
     for extent in reversed(_shape_of(shape)):
         coordinates.append(rest % extent)
@@ -297,7 +300,8 @@ def triu_indices_from(arr: Any, k: int = 0) -> Any:
 # -- elements at static positions -------------------------------------------------------------------------------------
 
 
-def _axis_of(arr: Any, axis: Any) -> tuple[Any, int]:
+def axis_of(arr: Any, axis: Any) -> tuple[Any, int]:
+    """Returns the array and the axis; flattened and 0 for None."""
     x = as_array(arr)
     if axis is None:
         return shaping.reshape(x, -1), 0
@@ -313,7 +317,7 @@ def _require_static(name: str, values: Any) -> Any:
 
 @implements(np.delete)
 def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
-    x, dim = _axis_of(arr, axis)
+    x, dim = axis_of(arr, axis)
     size = x.recorder.pin(x.extents[dim], "np.delete")
     return shaping.take(x, np.delete(np.arange(size), _require_static("np.delete", obj)), dim)
 
@@ -321,7 +325,7 @@ def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
 @implements(np.compress)
 def compress(condition: Any, a: Any, axis: Any = None, out: Any = None) -> Any:
     traced_ops.refuse("np.compress", out=out)
-    x, dim = _axis_of(a, axis)
+    x, dim = axis_of(a, axis)
     return shaping.take(x, np.flatnonzero(np.asarray(_require_static("np.compress", condition))), dim)
 
 
@@ -333,7 +337,7 @@ def extract(condition: Any, arr: Any) -> Any:
 @implements(np.insert)
 def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
     """Concatenates the array and the values, then takes elements in the order that np.insert gives positions."""
-    x, dim = _axis_of(arr, axis)
+    x, dim = axis_of(arr, axis)
     recorder = x.recorder
     size = recorder.pin(x.extents[dim], "np.insert")
     places = _require_static("np.insert", obj)
@@ -367,31 +371,3 @@ def _roll_by_half(x: Any, axes: Any, shift: Any) -> Any:
     traced = as_array(x)
     dims = traced_ops.axes_of(axes, len(traced.extents))
     return np.roll(traced, tuple(shift(traced.shape[k]) for k in dims), dims)
-
-
-@implements(np.unpackbits)
-def unpackbits(a: Any, axis: Any = None, count: Any = None, bitorder: str = "big") -> Any:
-    x, dim = _axis_of(a, axis)
-    shifts = traced_ops.iota(x.recorder, 0, 1, 8, dtypes.uint8)
-    shifts = 7 - shifts if bitorder == "big" else shifts
-    moved = shaping.moveaxis(x, dim, -1)
-    bits = (shaping.expand_dims(moved, -1) >> shifts) & 1
-    *others, last = moved.extents
-    result = x.recorder.movement("reshape", [bits], new_shape=(*others, last * 8))
-    if count is not None:
-        result = result[..., :count]
-    return shaping.moveaxis(result, -1, dim)
-
-
-@implements(np.packbits)
-def packbits(a: Any, axis: Any = None, bitorder: str = "big") -> Any:
-    x, dim = _axis_of(a, axis)
-    moved = shaping.moveaxis(apply("ne", x, 0), dim, -1)
-    sizes = x.recorder.sizes(moved.extents)
-    count = (sizes[-1] + 7) // 8
-    padded = np.pad(moved, [(0, 0)] * (len(sizes) - 1) + [(0, count * 8 - sizes[-1])])
-    bits = traced_ops.astype(shaping.reshape(padded, (*sizes[:-1], count, 8)), np.uint8)
-    shifts = traced_ops.iota(x.recorder, 0, 1, 8, dtypes.uint8)
-    shifts = 7 - shifts if bitorder == "big" else shifts
-    packed = traced_ops.reduce("sum", bits << shifts, -1, np.uint8)
-    return shaping.moveaxis(packed, -1, dim)

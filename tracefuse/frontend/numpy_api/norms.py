@@ -23,7 +23,11 @@ implements = FUNCTIONS.implements
 @implements(np.linalg.norm)
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
     """A vector norm over one axis, a matrix norm over two, or the 2-norm of all elements without ord and axis."""
-    traced = as_array(x)
+    result = _norm(as_array(x), ord, axis, keepdims)
+    return result if result.extents else traced_ops.copy(result)
+
+
+def _norm(traced: Any, ord: Any, axis: Any, keepdims: bool) -> Any:
     rank = len(traced.extents)
     if axis is None and ord is None:
         result = _vector_norm(shaping.reshape(traced, -1), 2, (0,), False)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse.errors import ScalarError, ShapeError
+from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer import shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
@@ -28,6 +28,10 @@ def _as_list(values: Any) -> Sequence[Any]:
 def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
     """For each element, the choice of the first condition that holds."""
     conditions, choices = _as_list(condlist), _as_list(choicelist)
+    for condition in conditions:
+        dtype = as_array(condition).value.dtype
+        if dtype.kind != "bool":
+            raise DtypeError(f"np.select with a condition of {dtype}", hint="write condition != 0")
     if len(conditions) != len(choices):
         raise ShapeError(
             "list of cases must be same length as list of conditions", hint=f"{len(conditions)} and {len(choices)}"
@@ -51,6 +55,8 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     """For each element, the choice that `a` numbers; mode 'raise' clamps numbers out of range, as 'clip' does."""
     options = _as_list(choices)
     index = as_array(a)
+    if not np.can_cast(index.value.dtype.numpy, np.int64):
+        raise DtypeError(f"np.choose by numbers of {index.value.dtype}", hint="cast them with astype(int)")
     if mode == "wrap":
         index = index % len(options)
     result = traced_ops.copy(options[-1])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
 
 from tracefuse import dtypes, source
 from tracefuse.dtypes import DType
-from tracefuse.errors import ScalarError
+from tracefuse.errors import DtypeError, ScalarError
 from tracefuse.frontend.tracer import views
 from tracefuse.frontend.tracer.operands import check_range, literal
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
@@ -34,6 +35,16 @@ def binary(name: str, a: Any, b: Any) -> Any:
     if name not in REGISTRY:
         raise missing(name, "compute it outside the fused function")
     return apply(name, a, b)
+
+
+def repeat_list(values: Any, scalar: Traced) -> Any:
+    """Returns a list repeated by a scalar, as `*` of Python's and NumPy's scalars with a list does."""
+    if not scalar.value.dtype.is_integer:
+        raise DtypeError(
+            f"a list cannot be repeated by a {scalar.value.dtype}", hint="write x * np.asarray(values)",
+            where=source.user_line(),
+        )  # fmt: skip
+    return values * operator.index(scalar)  # type: ignore[arg-type]
 
 
 def _operator_power(a: Any, b: Any) -> Any:
@@ -155,6 +166,8 @@ def imag(x: Any) -> Any:
     if traced.value.dtype.kind == "complex":
         return _part(traced, "imag")
     result = traced.recorder.movement("full", [0], shape=traced.extents, dtype=traced.value.dtype)
+    if not traced.is_immutable:
+        result.own_memory()
     result.read_only = "the imaginary part of a real array"
     return result
 

@@ -1,0 +1,49 @@
+"""np.packbits and np.unpackbits on traced values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracefuse import dtypes
+from tracefuse.errors import DtypeError
+from tracefuse.frontend.numpy_api.grids import axis_of
+from tracefuse.frontend.numpy_api.registry import Functions
+from tracefuse.frontend.tracer import shaping, traced_ops
+from tracefuse.frontend.tracer.traced_ops import apply
+
+FUNCTIONS = Functions()
+implements = FUNCTIONS.implements
+
+
+@implements(np.unpackbits)
+def unpackbits(a: Any, axis: Any = None, count: Any = None, bitorder: str = "big") -> Any:
+    x, dim = axis_of(a, axis)
+    if x.value.dtype is not dtypes.uint8:
+        raise DtypeError(f"np.unpackbits of {x.value.dtype}", hint="cast it with astype(np.uint8)")
+    shifts = traced_ops.iota(x.recorder, 0, 1, 8, dtypes.uint8)
+    shifts = 7 - shifts if bitorder == "big" else shifts
+    moved = shaping.moveaxis(x, dim, -1)
+    bits = (shaping.expand_dims(moved, -1) >> shifts) & 1
+    sizes = x.recorder.sizes(moved.extents)
+    result = shaping.reshape(bits, (*sizes[:-1], sizes[-1] * 8))
+    if count is not None:
+        result = result[..., :count]
+    return shaping.moveaxis(result, -1, dim)
+
+
+@implements(np.packbits)
+def packbits(a: Any, axis: Any = None, bitorder: str = "big") -> Any:
+    x, dim = axis_of(a, axis)
+    if x.value.dtype.kind not in ("bool", "int", "uint"):
+        raise DtypeError(f"np.packbits of {x.value.dtype}", hint="pass x != 0")
+    moved = shaping.moveaxis(apply("ne", x, 0), dim, -1)
+    sizes = x.recorder.sizes(moved.extents)
+    count = (sizes[-1] + 7) // 8
+    padded = np.pad(moved, [(0, 0)] * (len(sizes) - 1) + [(0, count * 8 - sizes[-1])])
+    bits = traced_ops.astype(shaping.reshape(padded, (*sizes[:-1], count, 8)), np.uint8)
+    shifts = traced_ops.iota(x.recorder, 0, 1, 8, dtypes.uint8)
+    shifts = 7 - shifts if bitorder == "big" else shifts
+    packed = traced_ops.reduce("sum", bits << shifts, -1, np.uint8)
+    return shaping.moveaxis(packed, -1, dim)
