@@ -1,4 +1,4 @@
-"""Captured CuPy arrays that change between calls: questions, steps of the prologue, and arrays that bypass recording."""
+"""Captured CuPy arrays that change between calls: questions, prologue steps, and arrays that bypass recording."""
 
 from __future__ import annotations
 
