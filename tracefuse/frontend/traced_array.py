@@ -35,6 +35,13 @@ _KEEP = "keep it an array; np.where chooses elements"
 _OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.ndarray, list, tuple)
 
 
+IN_BODY = (
+    "a body is recorded once, for all steps: choose with tracefuse.cond(c, f, g, *operands) or np.where(c, a, b), "
+    "and repeat with tracefuse.while_loop(cond_fun, body_fun, init_val)"
+)
+"""The hint for a question about a value inside the body of a loop or a branch."""
+
+
 def _is_operand(value: Any) -> bool:
     if isinstance(value, MaskedElements):
         return False
@@ -125,7 +132,7 @@ class Tracer(ArrayMethods):
 
     @property
     def T(self) -> Any:
-        return shaping.transpose(self)
+        return self if self.is_immutable else shaping.transpose(self)
 
     @property
     def mT(self) -> Any:
@@ -242,7 +249,7 @@ class Tracer(ArrayMethods):
     # -- operations that need elements --------------------------------------------------------------------------------
 
     def _needs_elements(self, operation: str, instead: str, of: str = replacements.ONE_ARRAY) -> TraceError:
-        names = self.recorder.depends_on(self.number)
+        names = self.recorder.builder.depends_on(self.number)
         depends = f", which depends on {', '.join(names)}" if names else ""
         return TraceError(f"{operation} of {of}{depends}", hint=instead, where=source.user_line())
 
@@ -254,7 +261,13 @@ class Tracer(ArrayMethods):
         answer = self.recorder.contents.ask(self.number, operation, convert)
         if answer is not None:
             return answer
-        raise self._needs_elements(*replacements.of_number(operation, instead))
+        if self.recorder.body is not None:
+            raise self._needs_elements(operation, IN_BODY)
+        what, hint = replacements.of_number(operation, instead)
+        answers = self.recorder.answers
+        if answers is not None and what == operation and not self.value.shape and answers.accepts(self.recorder):
+            return answers.ask(self.recorder, self, operation, source.user_line())
+        raise self._needs_elements(what, hint)
 
     def __bool__(self) -> bool:
         return bool(self._number_or_raise("bool()", bool, "choose elements with np.where(condition, a, b)"))

@@ -27,6 +27,7 @@ from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.printed_values import Print, printed
 from tracefuse.frontend.tracer.prologue import Prologue
+from tracefuse.frontend.tracer.questions import Answers
 from tracefuse.frontend.tracer.random_watch import RandomWatch
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.result_leaves import (
@@ -147,15 +148,18 @@ def trace(
     dynamic: bool = True,
     device: int | None = None,
     same: Mapping[int, int] = MappingProxyType({}),
+    answers: Answers | None = None,
 ) -> Trace:
     """Calls `function` with tracers in place of arrays and records its operations.
 
     rebuild: unflattens leaves into the arguments of the call. bound: the `self` of a bound method, or None. dynamic:
     whether extents stay symbolic. device: the GPU of the array arguments, or None for the host. same: leaves that share
-    the tracer of an earlier leaf. Raises TraceError for a generator or an async function, and any error of `function`.
+    the tracer of an earlier leaf. answers: answers questions about computed values, which raise without it. Raises
+    TraceError for a generator or an async function, and any error of `function`.
     """
     name = getattr(function, "__name__", type(function).__name__)
     recorder = Recorder(Tracer, name)
+    recorder.answers = answers
     recorder.device, recorder.is_placed = device, any(leaf.is_array for leaf in leaves)
     names = CodeNames()
     places_before = list(captures.places(function, bound, names))
@@ -181,6 +185,8 @@ def trace(
         closed_over = [capture.array for capture in recorder.captures.values()]
         state = captures.state_of(function, bound, closed_over, names)
         captured, order = _collect_captures(recorder, state)
+        if answers is not None and answers.stages:
+            answers.stages.append(answers.stage(recorder, None))
         prologue = recorder.contents.prologue(order)
         bypassed = before.compared(state.arrays_outside)
         fusion = recorder.build()

@@ -7,6 +7,7 @@ the memory. A name with an older version reads its elements from its base again.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -76,6 +77,8 @@ class Traced:
         self.memory: Memory | None = None
         self.strides: Shape | None = None
         self._version = 0
+        if recorder.answers is not None:
+            recorder.names.append(weakref.ref(self))
 
     @property
     def number(self) -> int:
@@ -118,7 +121,17 @@ class Traced:
     def bind(self, number: int) -> None:
         """Sets the value of the name after a write to its memory."""
         assert self.memory is not None
+        if self.recorder.body is not None:
+            self.recorder.body.before_bind(self)
         self._number, self._version = number, self.memory.version
+
+    def state(self) -> tuple[int, int]:
+        """Returns the value of the name for `restore`."""
+        return self._number, self._version
+
+    def restore(self, state: tuple[int, int]) -> None:
+        """Sets the name to an earlier value."""
+        self._number, self._version = state
 
     def _read_again(self) -> None:
         """Reads the elements of outdated views again, from the one nearest to the root on."""
