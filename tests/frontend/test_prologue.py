@@ -192,6 +192,22 @@ def test_another_size_is_no_new_trace_and_another_rank_is() -> None:
         assert fused.cache_info().traces == traces
 
 
+def test_questions_about_arguments_beside_questions_about_state() -> None:
+    def function(x: Any) -> Any:
+        y = np.linalg.cholesky(K) @ x if x.sum() > 0 else x * W.sum()
+        return y + 1 if M.any() else y
+
+    fused, rng = fuse(function, target="reference"), np.random.default_rng(1)
+    for _ in range(30):
+        array, contents = [(K, np.eye(4) * rng.uniform(1, 5)), (W, rng.uniform(-3, 3)), (M, rng.uniform(size=4) < 0.4)][
+            rng.integers(3)
+        ]
+        array[...] = contents
+        x = rng.uniform(-1, 1, 4)
+        np.testing.assert_allclose(fused(x), function(x), rtol=1e-12)
+    assert fused.cache_info().traces <= 4
+
+
 def test_exceptions_of_a_step_are_the_users() -> None:
     fused = fuse(lambda x: np.linalg.cholesky(K) @ x, target="reference")
     fused(X)

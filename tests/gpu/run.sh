@@ -54,7 +54,9 @@ for selection in "${@:-all}"; do
         ops) tests tests/ops/test_op_results.py ;;
         random) tests tests/test_random.py ;;
         functions) tests tests/test_templates.py ;;
-        arrays) tests tests/gpu/test_arrays_on_device.py tests/gpu/test_foreign_buffers_on_device.py ;;
+        arrays)
+            tests tests/gpu/test_arrays_on_device.py tests/gpu/test_foreign_buffers_on_device.py \
+                tests/gpu/test_captured_state_on_device.py ;;
         memory) tests tests/gpu/test_memory_on_device.py tests/runtime/test_output_buffers_random.py ;;
         streams) tests tests/gpu/test_streams_on_device.py ;;
         graphs) tests tests/gpu/test_graphs_on_device.py ;;

@@ -111,14 +111,19 @@ class QuestionTree:
 
     def _enter(self, node: TreeNode, environment: Environment, call: CallArguments) -> bool:
         """Whether a call goes on with this stage; adds the captured arrays and the results of the prologue."""
+        axes, values = environment.axes, environment.values
         environment.axes = node.axes
         if node.origin is not None:
             arguments = fusion_arguments(node.origin, call)
             if arguments is None:
+                environment.axes = axes
                 return False
             numbered = zip(node.origin.trace.fusion.inputs, arguments, strict=True)
-            environment.values.update((n, value) for n, value in numbered if n >= node.stage.first)
-        return node.accepts(environment)
+            environment.values = values | {n: value for n, value in numbered if n >= node.stage.first}
+        if node.accepts(environment):
+            return True
+        environment.axes, environment.values = axes, values  # the numbers of another trace mean other values
+        return False
 
     def _compiled(self, node: TreeNode) -> CompiledStage:
         if node.compiled is None:
@@ -228,7 +233,7 @@ class Discovery(Answers):
                 f"{what} in a function that asks questions about computed values",
                 hint="do it outside of the fused function", where=self.stages[0].where,
             )  # fmt: skip
-        self._forget_later_numbers()
+        self._forget_later_numbers(len(self.stages) - 1)
         arguments = fusion_arguments(entry, self.call)
         if arguments is None:
             raise TraceError("state that the function reads changes while it runs", hint="pass it as an argument")
@@ -245,7 +250,7 @@ class Discovery(Answers):
         if position < len(self.progress.answers):
             return self.progress.answers[position]
         unanswered = stage(None)
-        self._forget_later_numbers()
+        self._forget_later_numbers(len(self.stages))
         self.bind(recorder)
         number = traced.number
         live = {n for n in live_numbers(recorder) if n in unanswered.makers and unanswered.values[n].is_tensor}
@@ -256,10 +261,13 @@ class Discovery(Answers):
         environment.values = {n: v for n, v in environment.values.items() if n in live or n in inputs}
         return answer
 
-    def _forget_later_numbers(self) -> None:
-        """Drops values of the stages after the known ones, which another trace numbered."""
+    def _forget_later_numbers(self, asked: int) -> None:
+        """Drops values of the stages after the known ones, which another trace numbered, before the first new stage.
+
+        asked: how many questions were asked before this stage.
+        """
         values = self.progress.environment.values
-        if len(self.stages) == len(self.progress.path):
+        if asked == len(self.progress.path):
             end = self.progress.path[-1].stage.end if self.progress.path else count_arguments(self.call)
             self.progress.environment.values = {n: value for n, value in values.items() if n < end}
 
