@@ -50,10 +50,6 @@ def convert_several(x: Any) -> Any:
             lambda x: np.vectorize(abs)(x),
             "np.vectorize() @\n  hint: write the function on whole arrays, with np.where for its cases",
         ),
-        (
-            lambda x: np.random.normal(x),
-            "np.random.normal() @\n  hint: sample outside the fused function and pass the numbers in",
-        ),
         (fill, "filling a NumPy array with elements @\n  hint: begin with table = np.zeros_like(x, shape=table.shape), "
             "of a traced array x, and assign to it",),
         (

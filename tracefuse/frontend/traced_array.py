@@ -132,7 +132,7 @@ class Tracer(ArrayMethods):
 
     @property
     def T(self) -> Any:
-        return shaping.transpose(self)
+        return self if self.is_immutable else shaping.transpose(self)
 
     @property
     def mT(self) -> Any:

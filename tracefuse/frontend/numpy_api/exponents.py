@@ -1,8 +1,6 @@
 """np.frexp and np.ldexp: the mantissa and the exponent of floats, by scaling with powers of two.
 
 Products with powers of two are exact, except for one rounding of a result that is subnormal, as in NumPy.
-
-Must not know: how a ufunc's types are chosen.
 """
 
 from __future__ import annotations
@@ -33,7 +31,8 @@ def ldexp(x: Any, exponent: Any) -> Any:
         wide = wide * np.where(is_low, 2.0**_STEP, np.where(is_high, 2.0**-_LEAST, 1.0))
         n = n - np.where(is_low, _STEP, np.where(is_high, -_LEAST, 0))
     factor = np.exp2(traced_ops.astype(np.clip(n, _LEAST, -_LEAST), dtypes.float64))
-    return traced_ops.astype(wide * factor, dtype, copy=False)
+    scaled = wide * factor
+    return traced_ops.astype(scaled, dtype, copy=False) if dtype.kind == "float" else scaled
 
 
 def frexp(x: Any) -> tuple[Any, Any]:

@@ -76,6 +76,8 @@ class ArrayMethods(Traced):
         return traced_ops.copy(self.ravel(order))
 
     def transpose(self, *axes: Any) -> Any:
+        if self.is_immutable:
+            return self
         if not axes or axes == (None,):
             return shaping.transpose(self)
         return shaping.transpose(self, axes[0] if isinstance(axes[0], (tuple, list)) else axes)
@@ -84,7 +86,7 @@ class ArrayMethods(Traced):
         return shaping.swapaxes(self, axis1, axis2)
 
     def squeeze(self, axis: Any = None) -> Any:
-        return shaping.squeeze(self, axis)
+        return self if self.is_immutable else shaping.squeeze(self, axis)
 
     def astype(
         self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
@@ -95,13 +97,20 @@ class ArrayMethods(Traced):
                 f"Cannot cast from {self.value.dtype} to {target} according to the rule '{casting}'",
                 hint="use casting='unsafe'", where=source.user_line(),
             )  # fmt: skip
-        return traced_ops.astype(self, dtype, copy=copy)
+        return self._of_own_kind(traced_ops.astype(self, dtype, copy=copy))
 
     def clip(self, min: Any = None, max: Any = None, out: Any = None, **more: Any) -> Any:
         return elementwise.clip(self, min, max, out, **more)
 
     def copy(self, order: str = "C") -> Any:
-        return traced_ops.copy(self)
+        return self._of_own_kind(traced_ops.copy(self))
+
+    def _of_own_kind(self, result: Traced) -> Traced:
+        """A result without axes, as an array that can be written if this is one, else as a NumPy scalar."""
+        if not result.extents and not self.is_immutable:
+            result = traced_ops.as_tensor(result)
+            result.own_memory()
+        return result
 
     def conj(self) -> Any:
         return arithmetic.conjugate(self)

@@ -144,12 +144,6 @@ def _called(call: ast.Call) -> ast.expr:
     return call.func.func if isinstance(call.func, ast.Call) else call.func
 
 
-def of_ufunc(name: str) -> str:
-    """Returns the hint for a ufunc of another library than NumPy at the user's line."""
-    frame = source.user_frame()
-    return foreign_functions.instead_of_ufunc(name, None if frame is None else expression_at(frame, frame.f_lasti))
-
-
 def _of_one_array() -> tuple[str, str]:
     """Returns (what, hint) for the user's line that asks a traced array for its elements."""
     frame = source.user_frame()

@@ -113,8 +113,7 @@ class Recorder(Assumptions):
         for axis, extent in enumerate(array_shape):
             self.hints[-(self._axes + axis + 1)] = int(extent)
         self._axes += len(array_shape)
-        shape = [1 if e == 1 else -1 for e in array_shape]
-        number = self.builder.tensor_input(dtype, shape, name=name, where=where)
+        number = self.builder.tensor_input(dtype, [1 if e == 1 else -1 for e in array_shape], name=name, where=where)
         traced = self.traced_type(self, number)
         traced.memory = Memory(name, number)
         return traced
@@ -131,33 +130,15 @@ class Recorder(Assumptions):
 
     def capture(self, array: Any) -> Traced:
         """Adds an array that is not an argument as an input; the same object maps to the same input."""
-        found = self.captures.get(id(array))
-        if found is None:
-            dtype = arrays.dtype_of_array(array)
-            name = self.captured_paths.get(id(array), f"captured{len(self.captures)}")
-            traced = self.tensor_argument(array.shape, dtype, name, None)
-            self.captures[id(array)] = Capture(array, traced.number)
-            self.contents.add_axes(traced.number)
-            self.builder.add_constant(traced.number, array, is_state=id(array) in self.captured_paths)
-            return traced
-        return self.traced_type(self, found.number)
-
-    def prologue_result(self, value: Any, name: str) -> Any:
-        """Adds a result of the prologue as an input: an array, a NumPy scalar or a Python number."""
-        where = source.user_line()
-        if type(value) in (int, float, complex):
-            kind = type(value).__name__
-            number_type = {"int": dtypes.int64, "float": dtypes.float64, "complex": dtypes.complex128}[kind]
-            result = self.scalar_argument(value, number_type, kind, name, where)
-        else:
-            result = self.tensor_argument(value.shape, arrays.dtype_of_array(value), name, where)
-            result.memory = None
-        number = self.builder.inputs[-1]
-        if self.builder.values[number].is_tensor:
-            self.contents.add_axes(number)
-        self.builder.add_constant(number, value, is_state=True)
-        self.contents.add_result(number, value)
-        return result
+        known = self.captures.get(id(array))
+        if known is not None:
+            return self.traced_type(self, known.number)
+        name = self.captured_paths.get(id(array), f"captured{len(self.captures)}")
+        traced = self.tensor_argument(array.shape, arrays.dtype_of_array(array), name, None)
+        self.captures[id(array)] = Capture(array, traced.number)
+        self.contents.add_axes(traced.number)
+        self.builder.add_constant(traced.number, array, is_state=id(array) in self.captured_paths)
+        return traced
 
     def require_device(self, device: Any) -> None:
         """Checks the `device=` of a creation function against the arguments.
