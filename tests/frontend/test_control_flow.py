@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_host_code_addresses import Addressed
 
 import tracefuse
 from tracefuse import FusionDefinition, ShapeDtype, TracefuseError, fuse, options
+from tracefuse.compiler.executable import Executable
 from tracefuse.ir.reference import evaluate
+from tracefuse.partition.segmentation import segment_fusion
 
 X = np.linspace(-1, 1, 7)
 U = np.random.default_rng(0).normal(size=(9, 6))
@@ -367,3 +371,19 @@ def test_views_of_the_enclosing_function_stay_right_after_a_body_read_them() -> 
     y = X * 2
     y[0], y[1] = 5.0, 7.0
     np.testing.assert_allclose(mixed(X), 3 * y[1:])
+
+
+def counted_far(x: Any) -> Any:
+    return tracefuse.fori_loop(4090, 8200, lambda i, c: (c[0] * 0.5 + i, c[1] + x), (x, x))
+
+
+@pytest.mark.parametrize(
+    ("program", "argument"), [(partial(heat, tracefuse), U), (partial(filtered, tracefuse), U), (counted_far, X)]
+)
+def test_steps_by_address_as_on_a_gpu(program: Callable[..., Any], argument: Any) -> None:
+    fusion = fuse(program).definition(argument).fusion
+    plain = Executable(segment_fusion(fusion))([argument])
+    addressed = Executable(segment_fusion(fusion), Addressed().target)
+    for _ in range(2):
+        for one, two in zip(addressed([argument]), plain, strict=True):
+            assert np.array_equal(one, two)

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from tracefuse.caches import Cache, register
 from tracefuse.dtypes import DType
 from tracefuse.errors import ConcretizationError, FusionError, ShapeError, TracefuseError
-from tracefuse.ir.extents import Extent, Symbol, as_symbol, substitute, symbols
+from tracefuse.ir.extents import Expression, Extent, Symbol, as_symbol, substitute, symbols
 from tracefuse.ir.parallel_types import Sharding, StreamAxis
 
 Shape: TypeAlias = tuple[Extent, ...]
