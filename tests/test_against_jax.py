@@ -76,6 +76,7 @@ MOVES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 
 WITHOUT = {
     "take_along_axis": "compared with positions in a test of its own",
+    "unless_empty": "raises where nothing is selected, which jax does not; compared with NumPy",
     "extent": "a host scalar, which jax does not have",
     "linear": "jax has no such function; it is matmul and add",
     "sum_of_squares": "a part of welford, which jax does not have",
@@ -84,7 +85,7 @@ WITHOUT = {
     "fresh_seed": "another value in each call",
     "grouped_mm": "jax has ragged_dot, with sizes and not offsets; compared with NumPy",
     **dict.fromkeys(
-        ("scatter", "slice_scatter", "index_put_accumulate"), "methods of x.at in jax, compared with NumPy"
+        ("scatter", "slice_scatter", "index_put", "index_put_accumulate"), "methods of x.at in jax, compared with NumPy"
     ),
 }
 """Rows that no table compares, with the reason."""

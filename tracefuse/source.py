@@ -199,6 +199,6 @@ def methods_hide_own_frames(cls: Class) -> Class:
         is_public = not name.startswith("_") or (is_special and name not in ("__init__", "__getattr__", "__repr__"))
         if isinstance(method, FunctionType) and is_public and not hasattr(method, "__wrapped__"):
             setattr(cls, name, hides_own_frames(method))
-        elif isinstance(method, property) and is_public and method.fget is not None and name != "__jax_array__":
+        elif isinstance(method, property) and is_public and method.fget and name not in ("__jax_array__", "__class__"):
             setattr(cls, name, property(hides_own_frames(method.fget), method.fset, method.fdel, method.__doc__))
     return cls

@@ -247,11 +247,13 @@ MOVEMENTS: dict[str, Callable[[Any, Any], Any]] = {
     "roll": lambda fd, x: fd.ops.roll(x, 1, 0),
     "windows": lambda fd, x: fd.ops.windows(x, 1, 2),
     "take_along_axis": lambda fd, x: fd.ops.take_along_axis(x, fd.ops.cast(x, DataType.Int), 1),
+    "unless_empty": lambda fd, x: fd.ops.unless_empty(x, fd.ops.cast(x, DataType.Int), 1),
     "take": lambda fd, x: fd.ops.take(x, fd.ops.cast(x, DataType.Int), 1),
     "scatter": lambda fd, x: fd.ops.scatter(x, fd.ops.cast(x, DataType.Int), x, 1),
     "matmul": lambda fd, x: fd.ops.matmul(x, fd.ops.permute(x, [1, 0])),
     "linear": lambda fd, x: fd.ops.linear(x, fd.ops.full([3, x.size(1)], 1.0), fd.ops.full([3], 1.0)),
     "grouped_mm": lambda fd, x: fd.ops.grouped_mm(x, fd.ops.permute(x, [1, 0]), fd.ops.iota(2, x.size(0), 0)),
+    "index_put": lambda fd, x: fd.ops.index_put(x, fd.ops.iota(x.size(0)), x, "maximum"),
     "index_put_accumulate": lambda fd, x: fd.ops.index_put_accumulate(x, fd.ops.iota(x.size(0)), x),
 }
 

@@ -158,7 +158,7 @@ def test_a_global_that_changes_is_noticed() -> None:
 
 
 def of_a_mask(x: Any) -> Any:
-    return x[x > 0].sum()
+    return x[x > 0][1:]
 
 
 def two_masks(x: Any) -> Any:

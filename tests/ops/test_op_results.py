@@ -220,6 +220,9 @@ MAKERS: dict[str, Maker] = {
     "take_along_axis": lambda fd, operands, dtype: [
         fd.ops.take_along_axis(operands[0], operands[2], 1), fd.ops.take_along_axis(operands[0], operands[2], 0)
     ],
+    "unless_empty": lambda fd, operands, dtype: [
+        fd.ops.unless_empty(fd.ops.sum(operands[0], [1], True, dtype), fd.ops.full([1, 1], 0, DataType.Int), 1)
+    ],
     "take": lambda fd, operands, dtype: [
         fd.ops.take(operands[0], operands[2], 1), fd.ops.take(operands[0], operands[2], 0)
     ],
@@ -230,6 +233,13 @@ MAKERS: dict[str, Maker] = {
     },
     "scatter": lambda fd, operands, dtype: [
         fd.ops.scatter(operands[0], fd.ops.argsort(operands[1], 1), operands[1], 1)
+    ],
+    "index_put": lambda fd, operands, dtype: [
+        fd.ops.index_put(
+            operands[0], fd.ops.index_select(fd.ops.argsort(operands[1], 0), fd.ops.full([], 0, DataType.Int), 1),
+            operands[1], how,
+        )
+        for how in ("assign", "add")
     ],
     "index_put_accumulate": lambda fd, operands, dtype: [
         fd.ops.index_put_accumulate(
@@ -397,6 +407,8 @@ def test_ops_of_arrays_without_elements(backend: str, kind: type[Op]) -> None:
                     "where",
                     "take_along_axis",
                     "take",
+                    "unless_empty",
+                    "index_put",
                     "index_put_accumulate",
                     "grouped_mm",
                 ):

@@ -59,6 +59,12 @@ def returned_twice(fd: FusionDefinition, x: Any) -> Any:
     return y, y
 
 
+def updated_in_a_slice(fd: FusionDefinition, x: Any) -> Any:
+    ones = fd.ops.full([2, 6], 1.0, DataType.Float)
+    fd.add_output(fd.ops.slice_scatter(x, ones, [1, 0], [3, 6], [1, 1]), alias_input=x)
+    return ()
+
+
 def softmax(fd: FusionDefinition, x: Any) -> Any:
     e = fd.ops.exp(x - fd.ops.max(x, [1], keepdim=True))
     return e / fd.ops.sum(e, [1], keepdim=True)
@@ -73,6 +79,7 @@ EXAMPLES: dict[str, Example] = {
     "fold_constants": (definition(scaled_by_constants), X, {}),
     "merge_common": (definition(lambda fd, x: fd.ops.sin(x) + fd.ops.sin(x)), X, {}),
     "read_transposed": (definition(lambda fd, x: fd.ops.matmul(x, fd.ops.permute(x, [1, 0]))), X, {}),
+    "update_slices": (definition(updated_in_a_slice), X.copy(), {}),
     "drop_dead": (definition(computed_in_vain), X, {}),
     "join_in_runs": (definition(lambda fd, x: fd.ops.cat([x] * 40, 0)), X, {}),
     "separate_outputs": (definition(returned_twice), X, {}),

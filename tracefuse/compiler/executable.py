@@ -124,13 +124,13 @@ class Executable:
             facts = read_facts(self.fusion, self.target.device, arguments)
             buffers = self._output_buffers(facts, outputs)
             donation = (
-                Donation(self.fusion, self.target.device, facts, donated, kept, buffers.buffers) if donated else None
+                Donation(self.fusion, self.target.device, facts, donated, kept, buffers.passed) if donated else None
             )
             use = OutputBufferUse.of(outputs, donated, kept)
             ready = self._find_or_build(facts, buffers, use, donation.usable if donation else ())
             if donation:
                 donation.report(ready.plan, self.options.donation)
-            results = ready.call([*facts.arguments, *buffers.buffers])
+            results = ready.call([*facts.arguments, *buffers.passed])
             if results is None:
                 raise InternalError("a plan does not fit the call that it was built for", hint=ready.text)
             if donation:
@@ -159,7 +159,7 @@ class Executable:
         facts = read_facts(self.fusion, self.target.device, arguments, described=True)
         buffers = self._output_buffers(facts, outputs, apart=True)
         ready = self._find_or_build(facts, buffers, OutputBufferUse.of(outputs))
-        values = [*facts.arguments, *buffers.buffers]
+        values = [*facts.arguments, *buffers.passed]
         code = None
         if not arrays:
             code = self.plans.slice_code(ready, lambda: compile_stream_worker(ready.plan, self.target))

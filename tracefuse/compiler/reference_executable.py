@@ -12,7 +12,7 @@ from typing import Any
 
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.reference import evaluate
-from tracefuse.runtime.memory.buffer_facts import read_output_buffers, returned
+from tracefuse.runtime.memory.buffer_facts import read_output_buffers, returned, updated_slice
 from tracefuse.runtime.memory.call_facts import read_facts
 from tracefuse.runtime.targets.cpu.cpu_target import cpu_target
 
@@ -40,7 +40,10 @@ class EvaluatedExecutable:
         results = dict(zip(self.fusion.outputs, evaluate(self.fusion, facts.arguments), strict=True))
         by_number = dict(zip(self.fusion.inputs, facts.arguments, strict=True))
         for value, owner in self.fusion.aliases.items():
-            by_number[owner][...] = results[value]
+            target = by_number[owner]
+            if value in self.fusion.slice_updates:
+                target = updated_slice(self.fusion, value, target, facts.values)
+            target[...] = results[value]
         for value, buffer in (buffers.objects or {}).items():
             buffer[...] = results[value]
             results[value] = buffer

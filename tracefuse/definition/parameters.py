@@ -278,6 +278,14 @@ def _one_of(*choices: int) -> Callable[[Any, Any], Any]:
     return read_choice
 
 
+def _row_update(recording: Any, value: Any) -> str:
+    ufunc = getattr(np, value, None) if isinstance(value, str) else None
+    is_binary = isinstance(ufunc, np.ufunc) and (ufunc.nin, ufunc.nout) == (2, 1)
+    if not isinstance(value, str) or (value != "assign" and not is_binary):
+        raise Refused(value)
+    return value
+
+
 def _arguments(recording: Any, value: Any) -> Any:
     if not isinstance(value, list | tuple):
         raise Refused(value)
@@ -338,6 +346,7 @@ _NAMES: tuple[tuple[Kind, str], ...] = (
     (DTYPE, "dtype compute"),
     (PAIRS, "groups"),
     (Kind("0 or 1", _one_of(0, 1)), "half"),
+    (Kind("'assign', or the name of a NumPy ufunc of two operands, such as 'maximum'", _row_update), "how"),
     (ARRAY, "array"),
     (PREDICATE, "merge"),
     (ARGUMENTS, "inputs reference_outputs"),

@@ -32,7 +32,7 @@ from tracefuse.frontend.calls.fast_path import NOT_APPLICABLE, call_signature, w
 from tracefuse.frontend.calls.output_buffers import output_buffers, write_into
 from tracefuse.frontend.calls.question_tree import Discovery, QuestionTree, finish
 from tracefuse.frontend.calls.retraces import explain_new_key, explain_retrace, keys_of, unstable_state
-from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves
+from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves, store_updated_numbers
 from tracefuse.frontend.calls.trace_entry import (
     Entry,
     assemble_result,
@@ -210,7 +210,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
                 same = find_shared_leaves(entry.trace, entry.array_device, arguments)
                 if same:
                     entry, arguments = self._find_or_trace(call, options, bound, same)
-                check_no_overlap(entry.trace, entry.array_device, arguments)
+            check_no_overlap(entry.trace, entry.array_device, arguments, call.leaves)
             return entry, arguments
 
     def _find_or_trace(
@@ -302,12 +302,14 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             arrays.check_can_change(entry.kind, "out=")
             enter = arrays.entering(entry.kind)
             native_buffers = [None if array is None else enter(array) for array in buffers]
+            native_buffers += [None] * len(entry.trace.updated_numbers)
         if entry.trace.prints:
             outputs = run_with_prints(entry, arguments, native_buffers)
         else:
             executable = entry.executable
             outputs = [] if executable is None else executable(arguments, native_buffers, use.donated, use.kept)
         arrays.hold(entry.kind, arguments)
+        outputs = store_updated_numbers(entry.trace, call.leaves, outputs)
         if entry.kind != "numpy":
             outputs = list(map(arrays.leaving(entry.kind), outputs))
         if buffers is not None:

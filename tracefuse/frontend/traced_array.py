@@ -11,13 +11,15 @@ import functools
 import operator
 import sys
 from collections.abc import Callable, Iterator
+from types import CodeType
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
 from tracefuse import source
 from tracefuse.errors import DtypeError, TraceError, UnsupportedError
-from tracefuse.frontend.numpy_api import cupy_hook, dispatch, elementwise, replacements, ufuncs
+from tracefuse.frontend.numpy_api import array_memory, cupy_hook, dispatch, elementwise, replacements, ufuncs
+from tracefuse.frontend.numpy_api.flat_elements import FlatElements
 from tracefuse.frontend.numpy_api.methods import ArrayMethods
 from tracefuse.frontend.tracer import arithmetic, assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
@@ -40,6 +42,11 @@ IN_BODY = (
     "and repeat with tracefuse.while_loop(cond_fun, body_fun, init_val)"
 )
 """The hint for a question about a value inside the body of a loop or a branch."""
+
+
+def _is_operator_of_jax(code: CodeType) -> bool:
+    """Whether the code is JAX's of its operators, which defer to operands that they do not know."""
+    return code.co_name == "deferring_binary_op" or code.co_filename.endswith("array_methods.py")
 
 
 def _is_operand(value: Any) -> bool:
@@ -131,6 +138,24 @@ class Tracer(ArrayMethods):
         return wrap(product(self.extents) * self.value.dtype.itemsize, self.recorder)
 
     @property
+    def strides(self) -> tuple[Any, ...]:
+        return array_memory.strides_in_bytes(self)
+
+    @property
+    def flags(self) -> Any:
+        return array_memory.ArrayFlags(self)
+
+    @property
+    def base(self) -> Any:
+        return array_memory.base_of(self)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """An array is one for isinstance; C code, which asks for the type itself, refuses it."""
+        is_number = self.is_immutable or self.on_host
+        return type(self) if is_number or _is_operator_of_jax(sys._getframe(1).f_code) else np.ndarray
+
+    @property
     def T(self) -> Any:
         return self if self.is_immutable else shaping.transpose(self)
 
@@ -157,8 +182,12 @@ class Tracer(ArrayMethods):
         self.imag[...] = value
 
     @property
-    def flat(self) -> NoReturn:
-        raise traced_ops.missing("x.flat", "use x.reshape(-1)")
+    def flat(self) -> FlatElements:
+        return FlatElements(self)
+
+    @flat.setter
+    def flat(self, value: Any) -> None:
+        FlatElements(self)[...] = value
 
     @property
     def at(self) -> NoReturn:
@@ -173,6 +202,8 @@ class Tracer(ArrayMethods):
             raise AttributeError(f"a traced array has no attribute {name!r}")
         if self.is_immutable and hasattr(self.value.dtype.numpy.type, name) and depends_on_state(self):
             return getattr(self.recorder.contents.ask(self.number, f".{name}", _scalar_of), name)
+        if name in array_memory.REFUSED and not depends_on_state(self):
+            array_memory.refuse_bytes(name, array_memory.REFUSED[name])
         if hasattr(np.ndarray, name):
             if callable(getattr(np.ndarray, name)) and depends_on_state(self):
                 return functools.partial(self._call_method, name)
@@ -310,8 +341,7 @@ class Tracer(ArrayMethods):
     @property
     def __jax_array__(self) -> Any:
         # JAX's own operators look up this attribute before they defer to the other operand.
-        caller = sys._getframe(1).f_code
-        if caller.co_name == "deferring_binary_op" or caller.co_filename.endswith("array_methods.py"):
+        if _is_operator_of_jax(sys._getframe(1).f_code):
             raise AttributeError("__jax_array__")
         error = self._needs_elements(*replacements.of_jax())
         # Not a TypeError, which JAX would replace.

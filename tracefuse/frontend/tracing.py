@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from tracefuse import pytrees, source
 from tracefuse.dynamic.guard_failures import GuardFailure, first_failure
 from tracefuse.dynamic.guards import Guard
+from tracefuse.dynamic.layouts import STRIDE_NAME
 from tracefuse.errors import TraceError, TracefuseError
 from tracefuse.frontend.numpy_api import replacements
 from tracefuse.frontend.numpy_api.creation import recording
@@ -45,7 +46,7 @@ from tracefuse.generated_code import compile_expression
 from tracefuse.ir.extents import Symbol, python_text
 from tracefuse.ir.fusion import Fusion
 from tracefuse.runtime.argument_leaves import Leaf, array_key
-from tracefuse.runtime.devices.arrays import dtype_of_array
+from tracefuse.runtime.devices.arrays import dtype_of_array, element_strides
 
 Rebuild: TypeAlias = Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
@@ -75,7 +76,8 @@ class Trace:
     statics: the state that the function read, to be compared at every call. bypassed: arrays among it, compared by
     contents. results: the origin of each leaf of the result. structure: the pytree of the result. device:
     the GPU of the arguments or of `device=`, or None. prints: the values that a call prints. sizes: extents and scalars
-    of the traced call. pairs: places that must lead to the same object at every call.
+    of the traced call. pairs: places that must lead to the same object at every call. updated_numbers: the leaves of
+    0-d arrays that the function updates in place; the last outputs that are returned are their new values.
     """
 
     fusion: Fusion
@@ -93,6 +95,7 @@ class Trace:
     pairs: tuple[tuple[Place, Place], ...] = ()
     prologue: Prologue | None = None
     bypassed: tuple[BypassedArray, ...] = ()
+    updated_numbers: tuple[int, ...] = ()
 
     def facts(self, arguments: Sequence[Any]) -> dict[int, Any]:
         """Extents and scalars of a call, for arguments in the order of the fusion's inputs."""
@@ -125,8 +128,16 @@ class Trace:
             position, axis = axis_of[symbol.id]
             return f"a[{position}].shape[{axis}]"
 
+        def fact(symbol: Symbol) -> str:
+            match = STRIDE_NAME.fullmatch(symbol.name) if symbol.id is None else None
+            if match is None:
+                return name(symbol)
+            number, axis = map(int, match.groups())
+            itemsize = self.fusion.values[number].dtype.itemsize
+            return f"(a[{self.fusion.inputs.index(number)}].strides[{axis}] // {itemsize})"
+
         tests = dict.fromkeys(
-            f"{python_text(g.left, name)} {g.relation} {python_text(g.right, name)}" for g in self.guards
+            f"{python_text(g.left, fact)} {g.relation} {python_text(g.right, fact)}" for g in self.guards
         )
         return compile_expression("a", " and ".join(tests), "guards of a trace")
 
@@ -180,7 +191,7 @@ def trace(
             raise not_a_function(function, name)
         result_leaves, structure = pytrees.flatten(result)
         results = tuple(_record_result(recorder, leaf, inputs) for leaf in result_leaves)
-        _update_arguments(recorder)
+        updated_numbers = _update_arguments(recorder, inputs)
         prints = printed(recorder)
         closed_over = [capture.array for capture in recorder.captures.values()]
         state = captures.state_of(function, bound, closed_over, names)
@@ -199,7 +210,7 @@ def trace(
     return Trace(
         fusion, tuple(recorder.guards), tuple(recorder.scalar_guards), sources, captured, tuple(state.plain), results,
         structure, tuple(leaf.path for leaf in leaves), recorder.device, prints,
-        dict(recorder.hints), tuple(state.pairs), prologue, bypassed,
+        dict(recorder.hints), tuple(state.pairs), prologue, bypassed, updated_numbers,
     )  # fmt: skip
 
 
@@ -266,13 +277,14 @@ def _record_inputs(
         assert leaf.dtype is not None
         if leaf.is_array:
             traced = recorder.tensor_argument(leaf.value.shape, leaf.dtype, leaf.path, where)
+            recorder.add_layout(traced, element_strides(leaf.value))
             if not dynamic:
                 for extent in traced.extents:
                     recorder.pin(extent, "option dynamic=False")
         else:
             traced = recorder.scalar_argument(leaf.number, leaf.dtype, leaf.weak, leaf.path, where)
             if leaf.of_array:
-                traced.memory = Memory(leaf.path)
+                traced.memory = Memory(leaf.path, traced.number)
         inputs.numbers[recorder.builder.inputs[-1]] = position
         inputs.values.append(traced)
     return inputs
@@ -302,13 +314,22 @@ def _record_result(recorder: Recorder, leaf: Any, inputs: _Inputs) -> ResultLeaf
     return OutputLeaf(len(recorder.builder.outputs) - 1)
 
 
-def _update_arguments(recorder: Recorder) -> None:
-    """Adds an aliased output for each argument that was updated in place, after all other outputs."""
+def _update_arguments(recorder: Recorder, inputs: _Inputs) -> tuple[int, ...]:
+    """Adds an output for each argument that was updated in place, after all other outputs; aliased for arrays.
+
+    Returns the leaves of updated arguments without axes, in the order of their outputs.
+    """
     builder = recorder.builder
+    numbers = [argument for argument in recorder.updated if not builder.values[argument].is_tensor]
+    for argument in numbers:
+        builder.output(traced_ops.copy(traced_ops.as_tensor(recorder.updated[argument])).number)
     for argument, traced in recorder.updated.items():
+        if argument in numbers:
+            continue
         if traced.number in builder.inputs or traced.number in builder.outputs:
             traced = traced_ops.copy(traced)
         builder.output(traced.number, argument)
+    return tuple(inputs.numbers[argument] for argument in numbers)
 
 
 def _collect_captures(recorder: Recorder, state: State) -> tuple[tuple[Captured, ...], dict[int, int]]:

@@ -39,6 +39,7 @@ class FusionBuilder:
         self.outputs: list[int] = []
         self.requirements: list[Requirement] = []
         self.aliases: dict[int, int] = {}
+        self.slice_updates: dict[int, Node] = {}
         self.decides_later = False
         self._axes = 0
         self._next = 0
@@ -164,5 +165,5 @@ class FusionBuilder:
     def build(self) -> Fusion:
         return Fusion(
             dict(self.values), tuple(self.inputs), tuple(self.nodes), tuple(self.outputs), tuple(self.requirements),
-            dict(self.aliases),
+            dict(self.aliases), dict(self.slice_updates),
         )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse.errors import OutOfRangeError, ScalarError, TracefuseError
+from tracefuse.errors import OutOfRangeError, ScalarError, ShapeError, TracefuseError
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.library_kinds import Library
 from tracefuse.ir.op_kinds import Movement, Pointwise
@@ -55,7 +55,7 @@ def number_of(node: Node) -> int:
 
 
 def raise_flagged(fusion: Fusion, error_flag: int, checked: Mapping[int, tuple[int, Any]]) -> None:
-    """Raises OutOfRangeError or ScalarError for the node whose number is in the error flag.
+    """Raises the error of the node whose number is in the error flag.
 
     error_flag: its value, the number of a node. checked: for the number of each checked node, the extent of its axis
     and its indices; None if the indices are not in memory.
@@ -81,7 +81,7 @@ def first_outside(positions: Any, extent: int) -> int | None:
 
 
 def check_positions(node: Node, positions: Any, extent: int) -> None:
-    """Raises OutOfRangeError if one of a node's indices (a NumPy or CuPy array) is out of range."""
+    """Raises the node's error if one of its indices (a NumPy or CuPy array) is out of range."""
     outside = first_outside(np.asarray(positions) if np.isscalar(positions) else positions, extent)
     if outside is not None:
         raise position_error(node, extent, outside)
@@ -107,8 +107,10 @@ class located_errors:
             error.add_note(f"in {self.node.op.name} ({self.node.where})")
 
 
-def position_error(node: Node, extent: int, position: int | None) -> OutOfRangeError:
+def position_error(node: Node, extent: int, position: int | None) -> TracefuseError:
     """Makes the error for an out-of-range index. position: the index, if known."""
+    if isinstance(node.op, Movement) and node.op.outside is not None:
+        return ShapeError(node.op.outside, hint="test the mask with np.any before the call", where=node.where)
     which = "an index" if position is None else f"index {position}"
     axis = node.attributes.get("dim", 0)
     message = f"{node.op.name}: {which} is out of bounds for axis {axis} with {extent} elements"

@@ -184,6 +184,7 @@ register(Cache(
 class Fusion:
     """A recorded function. `values` by number; `aliases` maps an output to the input whose memory it updates.
 
+    slice_updates: for an output in `aliases` that holds only a slice of the input, the node whose result is the whole.
     concrete: the fusion is concretized for the sizes of calls: an extent that depends on a run-time scalar is the
     constant 1, or known to differ from 1. equal_extents: symbols that equal an extent, besides those in the
     requirements. The representatives of equal symbols are derived at construction, so `dataclasses.replace` may change
@@ -196,6 +197,7 @@ class Fusion:
     outputs: tuple[int, ...]
     requirements: tuple[Requirement, ...] = ()
     aliases: Mapping[int, int] = field(default_factory=dict)
+    slice_updates: Mapping[int, Node] = field(default_factory=dict)
     concrete: bool = False
     equal_extents: Mapping[Symbol, Extent] = field(default_factory=dict, repr=False)
     _representatives: dict[Symbol, Extent] = field(default_factory=dict, init=False, repr=False)

@@ -338,19 +338,21 @@ class Movement(Op):
     pull(result coordinates, operand shapes, result shape, attributes, index_of) returns candidate sources: the first
     whose conditions hold is read; if none does, the element is the attribute `value`. `index_of(operand, coordinates)`
     returns the element of an index operand as an integer, wrapped once and clamped to the axis that it indexes.
-    data: the number of data operands, which precede the index operands; the result has the type of the data.
-    resize: describes how the op changes the extents of single axes. regroups: the op merges and splits axes in
-    row-major order, to the attribute `new_shape`. associative: the op may be applied to adjacent operands first, and
-    then to the results.
+    data: the number of data operands, which precede the index operands and type the result. outside: the message of a
+    ShapeError for an index out of range, in place of an OutOfRangeError. resize: how extents of single axes change.
+    regroups: it merges and splits axes in row-major order, to `new_shape`. associative: it may be applied to adjacent
+    operands first, then to the results. slices: "read", or "written": the second operand replaces a slice of the first.
     """
 
     shape: ShapeRule
     pull: PullRule
     numpy: ReferenceFunction
     data: int | None = None
+    outside: str | None = None
     resize: ResizeRule | None = None
     regroups: bool = False
     associative: bool = False
+    slices: str = ""
     kind: str = field(default="movement", init=False)
 
     def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:

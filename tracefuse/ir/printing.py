@@ -39,10 +39,15 @@ def definition_text(fusion: Fusion, name: str, vectors: Mapping[int, VectorValue
     lines = [f"def {name}(fd : FusionDefinition) -> None :"]
     printer = DefinitionPrinter(fusion, vectors)
     lines.extend(f"    {line}" for line in printer.lines())
+    last = {owner: number for number, owner in fusion.aliases.items()}
     for number in fusion.outputs:
         owner = fusion.aliases.get(number)
+        if number in fusion.slice_updates:
+            node, is_last = fusion.slice_updates[number], owner is None or last[owner] == number
+            lines += [] if node in fusion.nodes else [f"    {printer.name(node.outputs[0])} = {_call(printer, node)}"]
+            number = node.outputs[0] if is_last else -1
         alias = "" if owner is None else f", alias_input={printer.name(owner)}"
-        lines.append(f"    fd.add_output({printer.name(number)}{alias})")
+        lines += [] if number < 0 else [f"    fd.add_output({printer.name(number)}{alias})"]
     if len(lines) == 1:
         lines.append("    pass")
     return "\n".join(lines)

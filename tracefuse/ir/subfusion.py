@@ -279,7 +279,8 @@ class _Extraction:
         )
 
     def _output(self, local: int) -> None:
-        alias = self.fusion.aliases.get(self.interface.index_map[local])
+        number = self.interface.index_map[local]
+        alias = None if number in self.fusion.slice_updates else self.fusion.aliases.get(number)
         self.builder.output(local, None if alias is None else self.interface.inverse.get(alias))
 
 

@@ -60,6 +60,14 @@ take_along_axis = movement(
 )  # fmt: skip
 
 
+unless_empty = movement(
+    "unless_empty", shape=_take_along_axis_shape, pull=_take_along_axis_pull, arity=2, data=1, attributes=(("dim", 0),),
+    numpy=lambda x, index, dim: np.take_along_axis(x, index.astype(np.int64), dim),
+    outside="zero-size array to reduction operation which has no identity: the mask selects no element",
+    doc="Reduced elements of a selection along an axis `dim` of extent 1; the second operand is 1 where nothing was selected.",
+)  # fmt: skip
+
+
 def _take_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
     data, index = shapes
     dim = normalize_axis(attributes["dim"], len(data))

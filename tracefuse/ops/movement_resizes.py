@@ -59,7 +59,7 @@ def _slice_resize(shapes: Sequence[Shape], attributes: Attributes) -> tuple[Resi
 
 
 slice = movement(
-    "slice", shape=_slice_shape, pull=_slice_pull, numpy=_slice_numpy, resize=_slice_resize,
+    "slice", slices="read", shape=_slice_shape, pull=_slice_pull, numpy=_slice_numpy, resize=_slice_resize,
     attributes=(("start_indices", ()), ("end_indices", ()), ("strides", ())),
     printed=printed_calls.print_slice, doc="Elements start, start + step, ... before end, on every axis.",
 )  # fmt: skip
@@ -102,7 +102,7 @@ def _slice_scatter_numpy(
 
 
 slice_scatter = movement(
-    "slice_scatter", shape=_slice_scatter_shape, pull=_slice_scatter_pull, numpy=_slice_scatter_numpy, arity=2,
+    "slice_scatter", shape=_slice_scatter_shape, pull=_slice_scatter_pull, numpy=_slice_scatter_numpy, arity=2, slices="written",
     attributes=(("start_indices", ()), ("end_indices", ()), ("strides", ())),
     doc="The first operand with the elements start, start + step, ... before end, on every axis, replaced by the second.",
 )  # fmt: skip

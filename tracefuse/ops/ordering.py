@@ -129,8 +129,25 @@ def _check_inside(index: Any, extent: int) -> None:
 def _scatter(x: Any, index: Any, source: Any, dim: int) -> Any:
     result = x.copy()
     covered = source[tuple(slice(0, e) for e in index.shape)]
-    result[_places(index.astype(np.int64), dim, x.shape[dim])] = covered
+    places = _places(index.astype(np.int64), dim, x.shape[dim])
+    if isinstance(x, np.ndarray):
+        result[places] = covered
+        return result
+    position: Any = 0
+    for extent, place in zip(x.shape, places, strict=True):
+        position = position * extent + place % max(extent, 1)
+    last = _last_of_equal(position.reshape(-1))
+    result.reshape(-1)[position.reshape(-1)[last]] = covered.reshape(-1)[last]
     return result
+
+
+def _last_of_equal(positions: Any) -> Any:
+    """Where each distinct position occurs last. A GPU writes equal positions in no order, so only these are written."""
+    order = np.argsort(positions, kind="stable")
+    ordered = positions[order]
+    is_last = np.ones(ordered.shape, bool, like=positions)
+    is_last[:-1] = ordered[1:] != ordered[:-1]
+    return order[is_last]
 
 
 scatter = library(
@@ -139,37 +156,55 @@ scatter = library(
 )  # fmt: skip
 
 
-def _index_put_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
-    data, index, values = shapes
-    if len(index) != 1 or len(values) != len(data):
-        raise ShapeError(
-            f"index_put_accumulate: an index of {len(index)} axes, values of {len(values)}",
-            hint="give one row of values for each element of an index with one axis",
-        )
-    for axis, extent in enumerate(values):
-        message = f"extents differ on axis {axis}: {{left}} and {{right}}"
-        require(extent, "==", data[axis] if axis else index[0], message, "values are rows of the data, one an index")
-    return data
+def _rows_shape(name: str) -> Callable[..., Shape]:
+    """The shape rule of an op that writes rows of the third operand to the rows that the second names."""
+
+    def shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
+        data, index, values = shapes
+        if len(index) != 1 or len(values) != len(data):
+            raise ShapeError(
+                f"{name}: an index of {len(index)} axes, values of {len(values)}",
+                hint="give one row of values for each element of an index with one axis",
+            )
+        for axis, extent in enumerate(values):
+            message = f"extents differ on axis {axis}: {{left}} and {{right}}"
+            require(
+                extent, "==", data[axis] if axis else index[0], message, "values are rows of the data, one an index"
+            )
+        return data
+
+    return shape
 
 
-def _index_put_accumulate(x: Any, index: Any, values: Any) -> Any:
-    """Rows are added in the order of the index: with equal inputs the bits are equal, on a GPU as well."""
+def _index_put(x: Any, index: Any, values: Any, how: str) -> Any:
+    """Rows are written in the order of the index: with equal inputs the bits are equal, on a GPU as well."""
     result, index = x.copy(), index.astype(np.int64)
     _check_inside(index, x.shape[0])
     index = index % max(x.shape[0], 1)
+    if how == "assign":
+        written = slice(None) if isinstance(x, np.ndarray) else _last_of_equal(index)
+        result[index[written]] = values[written]
+        return result
+    update: np.ufunc = getattr(np, how)
     if isinstance(x, np.ndarray):
-        np.add.at(result, index, values)
+        update.at(result, index, values)
         return result
     order = np.argsort(index, kind="stable")
     ordered = index[order]
     rank = np.arange(len(order), like=index) - np.searchsorted(ordered, ordered, side="left")
     for turn in range(int(rank.max()) + 1 if len(order) else 0):
         chosen = order[rank == turn]  # no two of these go to one row
-        result[index[chosen]] += values[chosen]
+        result[index[chosen]] = update(result[index[chosen]], values[chosen])
     return result
 
 
+index_put = library(
+    "index_put", ALL, shape=_rows_shape("index_put"), numpy=_index_put, arity=3, indices=(1,),
+    attributes=(("how", "assign"),),
+    doc="The first operand with rows of the third in the rows that the second names, in order: assigned, or combined with the row by the NumPy ufunc `how`.",
+)  # fmt: skip
 index_put_accumulate = library(
-    "index_put_accumulate", NUMBERS, shape=_index_put_shape, numpy=_index_put_accumulate, arity=3, indices=(1,),
+    "index_put_accumulate", NUMBERS, shape=_rows_shape("index_put_accumulate"), arity=3, indices=(1,),
+    numpy=lambda x, index, values: _index_put(x, index, values, "add"),
     doc="The first operand with rows of the third added to the rows that the second names.",
 )  # fmt: skip

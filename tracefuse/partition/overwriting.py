@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
+from tracefuse.ir.extents import Extent
+from tracefuse.ir.fusion import Node
 from tracefuse.ir.indexing import PULLED
+from tracefuse.ir.op_kinds import Movement, Pointwise
 from tracefuse.partition.segmentation import Part
 from tracefuse.schedule.merge_rule import facts_of
 from tracefuse.schedule.row_column_rule import RowColumnFacts
@@ -26,3 +29,33 @@ def in_place(part: Part, pairs: Collection[tuple[int, int]]) -> frozenset[int]:
         if PULLED in facts.outputs[output] or facts.uses.get(argument) != frozenset((facts.outputs[output],)):
             return frozenset()
     return frozenset(number for pair in pairs for number in pair)
+
+
+def reads_only_slice(part: Part, output: int, argument: int, is_slice: Callable[[Node], bool]) -> bool:
+    """Whether a kernel may update a slice of an argument in place: it reads nothing else of it, element by element.
+
+    is_slice: whether a node takes that slice. What the slice reaches must be pointwise and of its shape, so that every
+    read is at the coordinates of the store.
+    """
+    fusion = part.fusion
+    facts = facts_of(part.rule)
+    if isinstance(facts, RowColumnFacts) or facts.reduced is not None:
+        return False
+    shape, reached = fusion.shape_of(output), set[int]()
+    for node in fusion.nodes:
+        if argument in node.inputs:
+            if not (isinstance(node.op, Movement) and node.op.slices == "read" and is_slice(node)):
+                return False
+        elif reached.isdisjoint(node.inputs):
+            continue
+        elif not isinstance(node.op, Pointwise):
+            return False
+        if fusion.shape_of(node.outputs[0]) != shape:
+            return False
+        reached.update(node.outputs)
+    return True
+
+
+def same_extents(one: tuple[Extent, ...], two: tuple[Extent, ...], values: Callable[[Extent], int]) -> bool:
+    """Whether extents are equal. values: their values in this call; a plan guards extents that it made constant."""
+    return all(a == b or (isinstance(a, int) and a == values(b)) for a, b in zip(one, two, strict=True))

@@ -27,7 +27,11 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def value_names(fusion: Fusion, numbers: Sequence[int]) -> str:
-    """Returns the names of values in a definition, such as T0 and S1. Extents are their negative ids."""
+    """Returns the names of values in a definition, such as T0 and S1. Extents are their negative ids.
+
+    Buffers, which are no values, have no name.
+    """
+    numbers = [n for n in numbers if n < 0 or n in fusion.values]
     names = [str(n) if n < 0 else f"{'T' if fusion.values[n].is_tensor else 'S'}{n}" for n in numbers]
     return " ".join(names) or "-"
 

@@ -31,6 +31,7 @@ from tracefuse.passes.join_in_runs import join_in_runs
 from tracefuse.passes.kernel_names import undefined_names
 from tracefuse.passes.separate_outputs import separate_outputs
 from tracefuse.passes.single_pass_reductions import reduce_in_one_pass
+from tracefuse.passes.slice_updates import update_slices
 from tracefuse.passes.split_complex import split_complex
 from tracefuse.passes.tidy_kernel import tidy
 from tracefuse.passes.transposed_products import read_transposed
@@ -79,6 +80,7 @@ FUSION_PASSES: tuple[Pass[Fusion], ...] = (
     Pass("fold_constants", fold_constants, "before partitioning"),
     Pass("merge_common", merge_common, "before partitioning"),
     Pass("read_transposed", read_transposed, "before partitioning"),
+    Pass("update_slices", update_slices, "before partitioning"),
     Pass("drop_dead", drop_dead, "before partitioning"),
     Pass(
         "join_in_runs", join_in_runs, "before partitioning", required="a kernel takes a bounded number of operands"
@@ -194,9 +196,14 @@ def _verify(name: str, before: Any, after: Any) -> None:
 def _fusion_problem(before: Fusion, after: Fusion) -> str:
     if after.inputs != before.inputs:
         return f"the inputs were {before.inputs}, now they are {after.inputs}"
-    types = [before.values[number].type for number in before.outputs]
-    if [after.values[number].type for number in after.outputs] != types:
+    types, now = (
+        [fusion.values[number].type for number in fusion.outputs if number not in fusion.aliases]
+        for fusion in (before, after)
+    )
+    if now != types:
         return f"the types of the outputs were {', '.join(map(str, types))}"
+    if {*after.aliases.values()} != {*before.aliases.values()}:
+        return f"the updated inputs were {sorted(before.aliases.values())}"
     for number, value in after.values.items():
         if number in before.values and value.type != before.values[number].type:
             return f"value {number} was {before.values[number].type}, now it is {value.type}"

@@ -32,6 +32,7 @@ class Rewriter(FusionBuilder):
         self.outputs = list(fusion.outputs)
         self.requirements = list(fusion.requirements)
         self.aliases = dict(fusion.aliases)
+        self.slice_updates = dict(fusion.slice_updates)
         self._next = max(self.values, default=-1) + 1
         self._required = {(r.left, r.relation, r.right) for r in self.requirements}
 
@@ -66,8 +67,10 @@ def with_nodes(fusion: Fusion, nodes: Sequence[Node]) -> Fusion:
     if len(nodes) == len(fusion.nodes) and all(new is old for new, old in zip(nodes, fusion.nodes, strict=True)):
         return fusion
     computed = {*fusion.inputs, *(o for node in nodes for o in node.outputs)}
+    computed.update(o for node in fusion.slice_updates.values() for o in (*node.outputs, *node.inputs))
     values = {number: value for number, value in fusion.values.items() if number in computed}
-    return Fusion(values, fusion.inputs, tuple(nodes), fusion.outputs, fusion.requirements, dict(fusion.aliases))
+    aliases, updates = dict(fusion.aliases), dict(fusion.slice_updates)
+    return Fusion(values, fusion.inputs, tuple(nodes), fusion.outputs, fusion.requirements, aliases, updates)
 
 
 def needed_for(fusion: Fusion, outputs: Collection[int]) -> list[Node]:

@@ -123,6 +123,8 @@ class CallWriter:
         lines += unless([*self.checks.types(), *self.memory.types()])
         lines += self.checks.shapes()
         lines += self._addresses((*self.fusion.tensor_inputs, *buffers))
+        for number, text in self.memory.slices():
+            lines += [f"    {name_of(number)} = {text}", *self._addresses((number,))]
         lines += unless([*self.checks.sizes(facts), *self.checks.layouts(), *self.memory.tests()])
         is_elsewhere = self.calls.elsewhere_text()
         if is_elsewhere is not None:

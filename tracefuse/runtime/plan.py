@@ -18,9 +18,9 @@ from tracefuse.dynamic.guards import Guard
 from tracefuse.dynamic.layouts import LayoutKey, Strided, stride_name, symbolic_strides
 from tracefuse.ir.data_positions import may_raise
 from tracefuse.ir.extents import Extent, Symbol, as_symbol, evaluate, substitute, symbol, symbols
-from tracefuse.ir.fusion import Fusion, Shape
+from tracefuse.ir.fusion import Fusion, Node, Shape
 from tracefuse.kernel.cache.disk_cache import DiskCache
-from tracefuse.partition.overwriting import in_place
+from tracefuse.partition.overwriting import in_place, reads_only_slice, same_extents
 from tracefuse.partition.segmentation import Part, Segmentation, prepare_lowering
 from tracefuse.partition.slicing import Sliced
 from tracefuse.partition.stream_marks import on_streams
@@ -29,7 +29,7 @@ from tracefuse.runtime.compile_all import compile_all
 from tracefuse.runtime.compiled_segment import CompiledSegment, Watch, called_segment, kernel_segment
 from tracefuse.runtime.control_flow_calls import ComputationOf
 from tracefuse.runtime.host_program import build_host_program
-from tracefuse.runtime.memory.buffer_facts import OutputBuffer, returned
+from tracefuse.runtime.memory.buffer_facts import OutputBuffer, returned, slice_bounds
 from tracefuse.runtime.memory.donation import Donated, ReusedBuffer, keep_direct, plan_reuse
 from tracefuse.runtime.streams.slices import Computation
 from tracefuse.runtime.streams.stream_plan import host_op_of, segment_call
@@ -39,6 +39,8 @@ from tracefuse.schedule.choose import Choice, choose
 from tracefuse.schedule.launch_spec import Lowered
 from tracefuse.schedule.nest import contiguous_strides
 from tracefuse.schedule.sizes import Sizes
+
+_BOUNDS = ("start_indices", "end_indices", "strides")
 
 _STRAIGHT = segments.AllocateBuffer | segments.Alias | segments.Launch | segments.CopyBuffer | segments.Release
 
@@ -223,6 +225,9 @@ class _Lowering:
         read_here = {v for v in direct if self._arguments(part, {v})}
         direct -= {v for v in read_here if not in_place(part, self._arguments(part, {v}))}
         inside = in_place(part, self._arguments(part, direct))
+        sliced = {v for v in direct if self._owner(part, v) is not None}
+        read_here |= sliced
+        inside |= {n for v in sliced for n in (self._local(part, v), self._owner(part, v)) if n is not None}
         interface, choice = self._choose(position, direct, inside)
         if inside and not choice.template.writes_in_place:
             direct -= read_here
@@ -239,7 +244,33 @@ class _Lowering:
         buffer = self.output_buffers[value]
         reads = [frozenset(part.segment.original_inputs) for part in self.segmentation.segments[position:]]
         later = any(not inputs.isdisjoint((*buffer.same, *buffer.shares)) for inputs in reads[1:])
-        return later or not reads[0].isdisjoint(buffer.shares)
+        part = self.segmentation.segments[position]
+        own = (buffer.owner,) if buffer.owner is not None and self._updates_own_slice(part, buffer) else ()
+        return later or not reads[0].isdisjoint({*buffer.shares}.difference(own))
+
+    def _updates_own_slice(self, part: Part, buffer: OutputBuffer) -> bool:
+        """Whether a segment reads of an argument only the slice that it updates, and no other slice is updated."""
+        assert buffer.owner is not None
+        owner, output = self._owner(part, buffer.value), self._local(part, buffer.value)
+        if owner is None or output is None or [b.owner for b in self.output_buffers.values()].count(buffer.owner) > 1:
+            return False
+        fusion = self.segmentation.fusion
+        interface = _SegmentInterface(self.segmentation, part, self.layout_of)
+
+        def is_slice(node: Node) -> bool:
+            own = [interface.to_original(entry) for name in _BOUNDS for entry in node.attributes[name]]
+            bounds = [fusion.canonical(e) for one in zip(*slice_bounds(fusion, buffer.value), strict=True) for e in one]
+            return same_extents(tuple(own), tuple(bounds), lambda extent: evaluate(extent, self.values))
+
+        return reads_only_slice(part, output, owner, is_slice)
+
+    def _owner(self, part: Part, value: int) -> int | None:
+        """Returns the segment's number of the argument of which a result updates a slice, if the segment reads it."""
+        owner = self.output_buffers[value].owner
+        return None if owner is None else self._local(part, owner)
+
+    def _local(self, part: Part, value: int) -> int | None:
+        return next((local for local, original in part.segment.index_map.items() if original == value), None)
 
     def _arguments(self, part: Part, values: Collection[int]) -> frozenset[tuple[int, int]]:
         """Returns the (output, input) pairs that are the same array, by the segment's own numbers."""

@@ -89,6 +89,7 @@ def write_fast_path(entry: Entry, call: CallArguments, use: OutputBufferUse, has
     trace = entry.trace
     inputs = [k for k, leaf in enumerate(call.leaves) if not leaf.is_static]
     fits = sorted(origin for origin in trace.sources if origin >= 0) == inputs and not trace.prints
+    fits = fits and not trace.updated_numbers
     fits = fits and isinstance(entry.executable, Executable) and entry.kind in ("numpy", "cupy")
     if not fits or not all(_is_native(leaf) for leaf in call.leaves):
         return None

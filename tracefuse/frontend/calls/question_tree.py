@@ -20,7 +20,7 @@ from tracefuse.dynamic.guards import compile_guards
 from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.compiled_stages import CompiledStage, Environment, StageCompiler, check_stage
-from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves
+from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves, store_updated_numbers
 from tracefuse.frontend.calls.trace_entry import Entry, assemble_result, fusion_arguments
 from tracefuse.frontend.tracer.questions import READERS, Answers, Stage, ValueQuestion, live_numbers
 from tracefuse.frontend.tracer.recorder import Recorder
@@ -329,21 +329,23 @@ def finish(entry: Entry, environment: Environment, call: CallArguments) -> Any:
     """Writes the arguments that a call updates, and returns its result."""
     traced, values = entry.trace, environment.values
     arguments = [values[number] for number in traced.fusion.inputs]
-    if traced.fusion.aliases:
-        _write_arguments(entry, values, arguments)
-    leave = arrays.leaving(entry.kind)
-    outputs = [leave(values[number]) for number in returned(traced.fusion)]
+    if traced.fusion.aliases or traced.updated_numbers:
+        _write_arguments(entry, values, arguments, call)
+    outputs = store_updated_numbers(traced, call.leaves, [values[number] for number in returned(traced.fusion)])
+    outputs = list(map(arrays.leaving(entry.kind), outputs))
     arrays.hold(entry.kind, arguments)
     return assemble_result(entry, [leaf.value for leaf in call.leaves], arguments, outputs)
 
 
-def _write_arguments(entry: Entry, values: Mapping[int, Any], arguments: Sequence[Any]) -> None:
+def _write_arguments(
+    entry: Entry, values: Mapping[int, Any], arguments: Sequence[Any], call: CallArguments
+) -> None:  # fmt: skip
     device = entry.array_device
     if find_shared_leaves(entry.trace, device, arguments):
         raise UnsupportedError(
             "two arguments share memory, and the function updates one and asks a question", hint="pass a copy of one"
         )
-    check_no_overlap(entry.trace, device, arguments)
+    check_no_overlap(entry.trace, device, arguments, call.leaves)
     for number, owner in entry.trace.fusion.aliases.items():
         device.copy(values[number], values[owner])
 

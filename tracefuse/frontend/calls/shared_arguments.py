@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tracefuse.errors import UnsupportedError
+import numpy as np
+
+from tracefuse.errors import ReadOnlyError, UnsupportedError
 from tracefuse.frontend.tracing import Trace
+from tracefuse.runtime.argument_leaves import Leaf
 from tracefuse.runtime.devices.arrays import ShapeDtype
 from tracefuse.runtime.memory.spans import Span, span
 from tracefuse.runtime.targets.array_device import ArrayDevice
@@ -28,8 +31,11 @@ def find_shared_leaves(traced: Trace, device: ArrayDevice, arguments: Sequence[A
     return same
 
 
-def check_no_overlap(traced: Trace, device: ArrayDevice, arguments: Sequence[Any]) -> None:
+def check_no_overlap(traced: Trace, device: ArrayDevice, arguments: Sequence[Any], leaves: Sequence[Leaf]) -> None:
     """Raises UnsupportedError if an argument that is updated in place shares bytes with another input."""
+    _check_numbers_apart(traced, leaves)
+    if not traced.fusion.aliases:
+        return
     spans: Mapping[int, Span] = {
         number: span(device, array)
         for number, array in zip(traced.fusion.inputs, arguments, strict=True)
@@ -42,3 +48,28 @@ def check_no_overlap(traced: Trace, device: ArrayDevice, arguments: Sequence[Any
                 raise UnsupportedError(
                     f"{first} is changed in place and {second} lies in the same memory", hint=f"pass {second}.copy()"
                 )
+
+
+def _check_numbers_apart(traced: Trace, leaves: Sequence[Leaf]) -> None:
+    """Raises UnsupportedError if a 0-d array that is updated in place shares bytes with another argument."""
+    for position in traced.updated_numbers:
+        changed = leaves[position]
+        if not changed.value.flags.writeable:
+            raise ReadOnlyError(f"{changed.path}, which is updated in place, is read-only", hint="pass x.copy()")
+        for other in leaves:
+            array = other.value
+            if other is not changed and isinstance(array, np.ndarray) and np.may_share_memory(array, changed.value):
+                raise UnsupportedError(
+                    f"{changed.path} is changed in place and {other.path} lies in the same memory",
+                    hint=f"pass {other.path}.copy()",
+                )
+
+
+def store_updated_numbers(traced: Trace, leaves: Sequence[Leaf], outputs: list[Any]) -> list[Any]:
+    """Writes the new values of 0-d arrays, the last outputs, into the arguments; returns the other outputs."""
+    if not traced.updated_numbers:
+        return outputs
+    kept = len(outputs) - len(traced.updated_numbers)
+    for position, value in zip(traced.updated_numbers, outputs[kept:], strict=True):
+        leaves[position].value[...] = value
+    return outputs[:kept]

@@ -164,7 +164,7 @@ def run_with_prints(entry: Entry, arguments: Sequence[Any], buffers: Sequence[An
         return []
     fusion = executable.fusion
     numbers = returned(fusion)
-    count = count_outputs(entry.trace.results)
+    count = count_outputs(entry.trace.results) + len(entry.trace.updated_numbers)
     padded = None if buffers is None else [*buffers, *[None] * (len(numbers) - count)]
     if isinstance(executable, EvaluatedExecutable):
         outputs = executable(arguments, padded)

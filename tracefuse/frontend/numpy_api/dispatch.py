@@ -9,6 +9,7 @@ from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.numpy_api import (
     calculus,
     counting,
+    element_writes,
     elementwise,
     grids,
     moving_elements,
@@ -28,7 +29,7 @@ from tracefuse.frontend.tracer.traced_ops import missing
 
 _MODULES = (
     whole_array_calls, elementwise, reductions, shapes, moving_elements, products, nan_reductions, order_statistics,
-    calculus, grids, selection, norms, counting,
+    calculus, grids, selection, norms, counting, element_writes,
 )  # fmt: skip
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {

@@ -376,8 +376,8 @@ def unpackbits(a: Any, axis: Any = None, count: Any = None, bitorder: str = "big
     shifts = 7 - shifts if bitorder == "big" else shifts
     moved = shaping.moveaxis(x, dim, -1)
     bits = (shaping.expand_dims(moved, -1) >> shifts) & 1
-    sizes = x.recorder.sizes(moved.extents)
-    result = shaping.reshape(bits, (*sizes[:-1], sizes[-1] * 8))
+    *others, last = moved.extents
+    result = x.recorder.movement("reshape", [bits], new_shape=(*others, last * 8))
     if count is not None:
         result = result[..., :count]
     return shaping.moveaxis(result, -1, dim)

@@ -13,6 +13,8 @@ from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError
 from tracefuse.frontend.numpy_api import (
+    array_memory,
+    element_writes,
     elementwise,
     grids,
     moving_elements,
@@ -103,7 +105,10 @@ class ArrayMethods(Traced):
         return elementwise.clip(self, min, max, out, **more)
 
     def copy(self, order: str = "C") -> Any:
-        return self._of_own_kind(traced_ops.copy(self))
+        result = self._of_own_kind(traced_ops.copy(self))
+        if order == "C":
+            result.layout = None
+        return result
 
     def _of_own_kind(self, result: Traced) -> Traced:
         """A result without axes, as an array that can be written if this is one, else as a NumPy scalar."""
@@ -171,11 +176,14 @@ class ArrayMethods(Traced):
     def compress(self, condition: Any, axis: Any = None, out: Any = None) -> Any:
         return grids.compress(condition, self, axis, out)
 
+    def view(self, dtype: Any = None, type: Any = None) -> Any:
+        return array_memory.view(self, dtype, type)
+
     def fill(self, value: Any) -> None:
-        selection.copyto(self, value, "unsafe")
+        element_writes.copyto(self, value, "unsafe")
 
     def put(self, indices: Any, values: Any, mode: str = "raise") -> None:
-        selection.put(self, indices, values, mode)
+        element_writes.put(self, indices, values, mode)
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Any:
         self.recorder.require_device(device)

@@ -165,7 +165,7 @@ def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "r
 @implements(np.repeat)
 def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
     """Repeats each element: expands a new axis and merges it with the one before."""
-    if isinstance(repeats, (list, tuple, np.ndarray)) and np.size(repeats) == 1:
+    if isinstance(repeats, (list, tuple, np.ndarray)) and not isinstance(repeats, Traced) and np.size(repeats) == 1:
         repeats = np.asarray(repeats).item()
     if isinstance(repeats, Traced) and not repeats.on_host:
         raise missing("np.repeat with traced counts: the size of the result depends on the data", "give known counts")

@@ -1,26 +1,19 @@
-"""NumPy's functions that select or replace elements, on traced values.
-
-Functions that modify an argument in place rebind the traced value to the result, as every in-place operation does.
-"""
+"""NumPy's functions that select elements or compare whole arrays, on traced values."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tracefuse import dtypes
 from tracefuse.errors import ScalarError, ShapeError
-from tracefuse.frontend.numpy_api.grids import resize
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer import shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_array, as_traced, missing
 from tracefuse.ir.axes import normalize_axis
-from tracefuse.ops import REGISTRY
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
@@ -89,76 +82,6 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> An
 def _evaluate_branch(function: Any, x: Any, args: Sequence[Any], keywords: dict[str, Any]) -> Any:
     value = function(x, *args, **keywords) if callable(function) else function
     return traced_ops.astype(as_traced(value), x.value.dtype, copy=False)
-
-
-# -- in place ---------------------------------------------------------------------------------------------------------
-
-
-@implements(np.copyto)
-def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
-    target = as_array(dst)
-    value = src if where is True else apply("where", where, src, target)
-    wide = shaping.broadcast_to(as_array(value), target.recorder.sizes(target.extents))
-    if casting == "unsafe":
-        wide = traced_ops.astype(wide, target.value.dtype, copy=False)
-    into(dst, wide)
-
-
-@implements(np.putmask)
-def putmask(a: Any, mask: Any, values: Any) -> None:
-    """Replaces masked elements by the values at the same positions; values repeat to the size of the array."""
-    target, replacement = as_array(a), as_array(values)
-    if len(replacement.extents) != len(target.extents):
-        flat = resize(replacement, target.size)
-        replacement = shaping.reshape(flat, target.recorder.sizes(target.extents))
-    replacement = traced_ops.astype(replacement, target.value.dtype, copy=False)
-    into(a, apply("where", mask, replacement, target))
-
-
-@implements(np.fill_diagonal)
-def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
-    target = as_array(a)
-    if len(target.extents) != 2 or wrap:
-        raise missing("np.fill_diagonal of more than two axes, or with wrap=True", "write np.where(mask, value, x)")
-    recorder = target.recorder
-    rows, columns = (traced_ops.iota(recorder, 0, 1, e, dtypes.int64) for e in target.extents)
-    value = as_array(val)
-    if value.extents:
-        value = shaping.expand_dims(resize(shaping.reshape(value, -1), target.shape[0]), 1)
-    value = traced_ops.astype(value, target.value.dtype, copy=False)
-    into(a, apply("where", apply("eq", shaping.expand_dims(rows, 1), columns), value, target))
-
-
-@implements(np.put_along_axis)
-def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
-    target, index = as_array(arr), as_array(indices)
-    if axis is None:
-        raise missing("np.put_along_axis with axis=None", "use np.put_along_axis on x.reshape(-1) with axis=0")
-    dim = normalize_axis(operator.index(axis), len(target.extents))
-    recorder = target.recorder
-    wide = shaping.broadcast_to(as_array(values), recorder.sizes(index.extents))
-    wide = traced_ops.astype(wide, target.value.dtype, copy=False)
-    into(arr, recorder.library(REGISTRY["scatter"], [target, index, wide], dim=dim))
-
-
-@implements(np.put)
-def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
-    if mode != "raise":
-        raise missing(f"np.put with mode={mode!r}", "apply np.clip or % to the positions")
-    target, index = as_array(a), shaping.reshape(as_array(ind), -1)  # fmt: skip
-    recorder = target.recorder
-    values = resize(as_array(v), index.shape[0])
-    values = traced_ops.astype(values, target.value.dtype, copy=False)
-    flat = recorder.library(REGISTRY["scatter"], [shaping.reshape(target, -1), index, values], dim=0)
-    into(a, shaping.reshape(flat, recorder.sizes(target.extents)))
-
-
-@implements(np.place)
-def place(arr: Any, mask: Any, vals: Any) -> None:
-    value = as_array(vals)
-    if value.size != 1:
-        raise missing("np.place of several values: their positions depend on the data", "use np.where")
-    putmask(arr, mask, value)
 
 
 # -- whole arrays -----------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import DType, dtype_of
 from tracefuse.errors import DtypeError
-from tracefuse.frontend.numpy_api import composed_ufuncs, reductions, special_functions
+from tracefuse.frontend.numpy_api import composed_ufuncs, element_writes, reductions, special_functions
 from tracefuse.frontend.tracer import shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.operands import Resolved
@@ -59,8 +59,8 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: di
         left, right = as_tensor(inputs[0]), as_tensor(inputs[1])
         widened = shaping.reshape(left, (*recorder_of((left,)).sizes(left.extents), *[1] * len(right.extents)))
         return call_ufunc(ufunc, "__call__", (widened, right), keywords)
-    if method == "at" and ufunc in (np.add, np.subtract) and len(inputs) == 3:
-        return _at(ufunc, *inputs)
+    if method == "at":
+        return element_writes.update_at(ufunc, *inputs)
     if method != "__call__":
         raise missing(f"np.{ufunc.__name__}.{method}", "use the function itself or a reduction")
     return _call(ufunc, inputs, keywords)
@@ -160,25 +160,6 @@ def _accumulate(ufunc: np.ufunc, out: Any, array: Any, axis: Any = 0, dtype: Any
     if ufunc not in _ACCUMULATES:
         raise missing(f"np.{ufunc.__name__}.accumulate", "write it with np.cumsum or np.cumprod")
     return reductions.scan(_ACCUMULATES[ufunc], array, axis, dtype, out)
-
-
-def _at(ufunc: np.ufunc, target: Any, indices: Any, values: Any) -> None:
-    """Records np.add.at and np.subtract.at on the first axis; repeated positions accumulate."""
-    if isinstance(indices, tuple):
-        raise missing(f"np.{ufunc.__name__}.at with several indices", "flatten the axes that they index")
-    x, index = as_tensor(target), as_tensor(np.asarray(indices) if isinstance(indices, (list, int)) else indices)
-    if not index.value.dtype.is_integer:
-        raise DtypeError(f"an index array has dtype {index.value.dtype}", hint="cast it to an integer type")
-    terms = recorder_of((x, values)).resolve(values)
-    if loop_types(ufunc, [(x.value.dtype, None), (terms.dtype, terms.weak)])[0] is not x.value.dtype:
-        raise missing(f"np.{ufunc.__name__}.at of {terms.weak or terms.dtype} into {x.value.dtype}",
-                      f"cast the values with astype({x.value.dtype.name!r}) first")  # fmt: skip
-    recorder, rest = x.recorder, x.extents[1:]
-    rows = shaping.broadcast_to(values, recorder.sizes((*index.extents, *rest)))
-    rows = shaping.reshape(traced_ops.astype(rows, x.value.dtype, copy=False), recorder.sizes((-1, *rest)))
-    rows = apply("neg", rows) if ufunc is np.subtract else rows
-    flat = shaping.reshape(index, -1)
-    into(target, recorder.library(REGISTRY["index_put_accumulate"], [x, flat, rows]))
 
 
 def call_loop(

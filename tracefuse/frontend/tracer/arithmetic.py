@@ -169,4 +169,4 @@ def _part(x: Traced, name: str) -> Traced:
         return apply("complex", *parts)  # type: ignore[no-any-return]
 
     step = ViewStep((name,), lambda base: apply(name, base), write)
-    return views.attach(apply(name, x), x, step, tuple(2 * stride for stride in views.strides_of(x)))
+    return views.attach(apply(name, x), x, step, lambda strides: tuple(2 * stride for stride in strides))

@@ -59,9 +59,9 @@ def getitem(x: Traced, key: Any) -> Any:
     positions = None if in_place else _with_known_positions(x, parts)
     if positions is not None:
         return shaping.getitem(x, positions)
-    view, mask, after = _at_mask(x, parts)
+    view, mask, first, count = _at_mask(x, parts)
     values = x.recorder.traced_type(x.recorder, view.number)
-    return MaskedElements(values, mask, _taking(parts, len(view.extents) - after))
+    return MaskedElements(values, mask, first, count, _taking(parts, first + count))
 
 
 def _taking(parts: Sequence[Any], end: int) -> Callable[[Traced], Traced] | None:
@@ -146,8 +146,37 @@ def holds_traced(values: Any) -> bool:
 # -- positions in arrays ----------------------------------------------------------------------------------------------
 
 
-def _scattered(target: Traced, arrays: Mapping[int, Any], together: bool, value: Any) -> Traced:
-    """Scatters elements to integer positions along some axes of `target`; the last write to a position wins."""
+def view_of(x: Traced, key: Any) -> Traced:
+    """Returns the view that the basic part of a key selects."""
+    parts = key if isinstance(key, tuple) else (key,)
+    known = _with_known_positions(x, parts) if any(is_mask(part) for part in parts) else key
+    return shaping.view_at(x, plan_of(known, x.extents, x.recorder))
+
+
+def combined_at(x: Traced, key: Any, value: Any, how: str) -> Traced | None:
+    """Returns x with elements at integer positions combined with a value by the ufunc `how`, once for each position.
+
+    Returns None for a key without integer arrays, which names no position twice.
+    """
+    parts = key if isinstance(key, tuple) else (key,)
+    if any(is_mask(part) for part in parts):
+        positions = _with_known_positions(x, parts)
+        if positions is None:
+            return None
+        key = positions
+    plan = plan_of(key, x.extents, x.recorder)
+    if not plan.arrays:
+        return None
+    target = shaping.view_at(x, plan)
+    axes = shaping.axes_of_arrays(plan, len(x.extents))
+    return _scattered(target, axes, plan.together, value, how)
+
+
+def _scattered(target: Traced, arrays: Mapping[int, Any], together: bool, value: Any, how: str = "assign") -> Traced:
+    """Writes elements to integer positions along some axes of `target`, in the order of the positions.
+
+    how: "assign", so that the last write to a position wins, or the ufunc that combines an element with a value.
+    """
     recorder, axes = target.recorder, list(arrays)
     sizes = recorder.sizes(target.extents)
     rest = [axis for axis in range(len(sizes)) if axis not in arrays]
@@ -160,13 +189,9 @@ def _scattered(target: Traced, arrays: Mapping[int, Any], together: bool, value:
     count, size = product(own), product(target.extents[axis] for axis in axes)
     rows = _moved(_moved(values, order), None, (count, *others))
     places = recorder.movement("reshape", [index], new_shape=(count,))
-    if others:
-        flags = (False, *[True] * len(others))
-        places = recorder.movement("broadcast", [places], is_broadcast_dim=flags)
-        places = recorder.movement("expand", [places], shape=(count, *others))
     moved = _moved(target, [*axes, *rest])
     data = _moved(moved, None, (size, *others))
-    written = recorder.library(REGISTRY["scatter"], [data, places, rows], dim=0)
+    written = recorder.library(REGISTRY["index_put"], [data, places, rows], how=how)
     back = [*axes, *rest]
     return _moved(_moved(written, None, moved.extents), sorted(range(len(back)), key=back.__getitem__))
 
@@ -182,8 +207,8 @@ def _moved(x: Traced, order: Sequence[int] | None, shape: Shape | None = None) -
 # -- masks ------------------------------------------------------------------------------------------------------------
 
 
-def _at_mask(x: Traced, parts: Sequence[Any]) -> tuple[Traced, Traced, int]:
-    """Returns (the view that the rest of a key selects, the mask along its axes, the number of axes after them)."""
+def _at_mask(x: Traced, parts: Sequence[Any]) -> tuple[Traced, Traced, int, int]:
+    """Returns (the view that the rest of a key selects, the mask along its axes, the first of them, their number)."""
     (position, *more) = [k for k, part in enumerate(parts) if is_mask(part)]
     if more or any(is_array(part) for k, part in enumerate(parts) if k != position):
         raise UnsupportedError(
@@ -207,7 +232,7 @@ def _at_mask(x: Traced, parts: Sequence[Any]) -> tuple[Traced, Traced, int]:
         x.recorder.builder.require(extent, "==", own[first + axis], message, hint, source.user_line(), OutOfRangeError)
     flags = tuple(not first <= axis < first + rank for axis in range(len(own)))
     wide = x.recorder.movement("broadcast", [mask], is_broadcast_dim=flags) if any(flags) else mask
-    return view, wide, len(own) - first - rank
+    return view, wide, first, rank
 
 
 def _has_axes(value: Any) -> bool:
@@ -253,7 +278,8 @@ def _require_extents(x: Traced, first: int, extents: Shape) -> None:
 
 
 def _assign_under_mask(x: Traced, key: Any, value: Any) -> None:
-    view, mask, after = _at_mask(x, key if isinstance(key, tuple) else (key,))
+    view, mask, first, count = _at_mask(x, key if isinstance(key, tuple) else (key,))
+    after = len(view.extents) - first - count
     dtype = view.value.dtype
     if isinstance(value, MaskedElements):
         if not value.has_mask(mask):

@@ -17,7 +17,7 @@ from tracefuse import source
 from tracefuse.dynamic.guards import Guard
 from tracefuse.frontend.tracer.operands import Facts
 from tracefuse.ir.builder import FusionBuilder
-from tracefuse.ir.extents import Extent, as_symbol, evaluate, is_nonnegative, substitute
+from tracefuse.ir.extents import Extent, Symbol, as_symbol, evaluate, is_nonnegative, substitute, symbols
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +38,13 @@ class ScalarGuard:
 
 
 class Assumptions(ABC):
-    """The assumptions of one trace. hints: the sizes and scalars of the current call."""
+    """The assumptions of one trace. hints: the sizes and scalars of the current call. stride_hints: the strides."""
 
     builder: FusionBuilder
 
     def __init__(self) -> None:
         self.hints: dict[int, Any] = {}
+        self.stride_hints: dict[Symbol, Extent] = {}
         self.guards: dict[Guard, None] = {}
         self._pinned: dict[Any, Extent] = {}
 
@@ -62,7 +63,11 @@ class Assumptions(ABC):
 
     def known(self, extent: Extent) -> int:
         """Returns the value in the current call, and records nothing."""
-        return evaluate(extent, self.hints)
+        return evaluate(substitute(extent, self.stride_hints), self.hints)
+
+    def depends_on_layout(self, extent: Extent) -> bool:
+        """Whether an extent contains the stride of an argument."""
+        return any(symbol in self.stride_hints for symbol in symbols(extent))
 
     def decide(self, left: Extent, relation: str, right: Extent, reason: str) -> bool:
         """Decides left == right or left <= right: proved, or as in the current call and guarded."""

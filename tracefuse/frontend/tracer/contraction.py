@@ -81,9 +81,13 @@ def diagonal(value: Traced, first: int, second: int) -> Traced:
         lambda base: diagonal(base, first, second),
         lambda base, values: _with_diagonal(base, values, first, second),
     )
-    strides = list(views.strides_of(value))
-    strides[first] = strides[first] + strides.pop(second)
-    return views.attach(result, value, step, tuple(strides))
+
+    def joined(strides: tuple[Extent, ...]) -> tuple[Extent, ...]:
+        own = {axis: stride for axis, stride in enumerate(strides) if axis != second}
+        own[first] = strides[first] + strides[second]
+        return tuple(own.values())
+
+    return views.attach(result, value, step, joined)
 
 
 def _with_diagonal(base: Traced, values: Traced, first: int, second: int) -> Traced:

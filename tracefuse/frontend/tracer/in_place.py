@@ -12,7 +12,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.errors import DtypeError, ReadOnlyError, ShapeError, UnsupportedError
-from tracefuse.frontend.tracer.traced import Traced, view_or_copy
+from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.views import chain_of, owner_of, write_through
 from tracefuse.ops import REGISTRY, Pointwise
 
@@ -58,7 +58,9 @@ def _not_traced(target: Any, result: Traced) -> UnsupportedError:
 
 
 def check_writable(target: Traced) -> None:
-    """Raises if `target` is read-only, captured, a 0-d array read as a number, or a view that may be a copy."""
+    """Raises if `target` is read-only or captured. Decides which of its bases are views."""
+    for view in reversed(chain_of(target)):
+        view.settle()
     if target.read_only is not None:
         raise ReadOnlyError(
             f"in-place change of {target.read_only}, which is read-only",
@@ -69,15 +71,6 @@ def check_writable(target: Traced) -> None:
         raise of_captured(owner.value.name or "a captured array", source.user_line())
     if target.recorder.body is not None:
         target.recorder.body.check_inside(owner)
-    if target.memory is None:
-        return
-    if target.on_host:
-        raise UnsupportedError(
-            f"in-place change of {target.memory.argument}, an array without axes, which is read as a number",
-            hint="return the new value, or pass an array with one element", where=source.user_line(),
-        )  # fmt: skip
-    if any(view.step is not None and view.step.depends_on_layout() for view in chain_of(target)):
-        raise view_or_copy(target, "changed in place")
 
 
 def _check_result(target: Traced, result: Traced) -> None:

@@ -1,8 +1,8 @@
 """`x[mask]` for a mask of truth values: its length depends on data, so no traced array can hold the elements.
 
-The supported operations keep the elements in place: elementwise operations with scalars and with elements under the
-same mask, and assignments under that mask, as in `x[mask] *= 2` and `x[mask] = y[mask] + 1`. Everything else takes
-the elements, which is possible for a mask that depends on captured state alone, or raises an error with the line that
+The elements stay in place. Supported are elementwise operations with scalars and with elements under the same mask,
+assignments under that mask, as in `x[mask] *= 2` and `x[mask] = y[mask] + 1`, and reductions. Everything else takes the
+elements, which is possible for a mask that depends on captured state alone, or raises an error with the line that
 selected them.
 """
 
@@ -16,6 +16,8 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tracefuse import source
 from tracefuse.errors import DtypeError, UnsupportedError
+from tracefuse.frontend.tracer import masked_reductions
+from tracefuse.frontend.tracer.masked_reductions import MaskSelection
 from tracefuse.frontend.tracer.traced import Traced
 
 
@@ -37,15 +39,8 @@ def _taken(value: Any) -> Any:
     return type(value)(map(_taken, value)) if type(value) in (list, tuple) else value
 
 
-class MaskedElements(NDArrayOperatorsMixin):
-    """The elements of `values` at which `mask`, of the same rank, is true.
-
-    take: returns the selected elements of an array like `values`; None if the mask depends on arguments.
-    """
-
-    def __init__(self, values: Traced, mask: Traced, take: Callable[[Traced], Traced] | None = None) -> None:
-        self.values, self.mask, self.take = values, mask, take
-        self.line = source.user_line()
+class MaskedElements(MaskSelection, NDArrayOperatorsMixin):
+    """A selection with NumPy's operators, functions and methods."""
 
     def elements(self) -> Traced:
         """Returns the elements as an array. Raises UnsupportedError if the mask depends on arguments."""
@@ -53,25 +48,30 @@ class MaskedElements(NDArrayOperatorsMixin):
             raise self.refusal()
         return self.take(self.values)
 
-    def refusal(self) -> UnsupportedError:
-        return UnsupportedError(
-            "indexing with a boolean mask: the size of the result depends on the data",
-            hint="write np.where(mask, x, other)", where=self.line,
-        )  # fmt: skip
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.values.value.dtype.numpy
 
-    def has_mask(self, mask: Traced) -> bool:
-        """Whether the same mask selected these elements."""
-        return self.mask.recorder.builder.is_same_value(self.mask.number, mask.number)
+    def astype(
+        self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
+    ) -> Any:
+        values: Any = self.values
+        return self.with_values(values.astype(dtype, order, casting, subok, copy))
+
+    def copy(self, order: str = "C") -> Any:
+        return self.with_values(self.values)
+
+    # -- elementwise operations ---------------------------------------------------------------------------------------
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
+        if ufunc is np.matmul and method == "__call__" and self.take is None:
+            return masked_reductions.dot(*inputs)
         if method != "__call__" or not all(map(self._is_beside, inputs)):
             return getattr(ufunc, method)(*map(_taken, inputs), **keywords)
         targets = keywords.pop("out", None) or (None,)
         result = ufunc(*(self._beside(value) for value in inputs), **keywords)
         if targets[0] is None:
-            many = isinstance(result, tuple)
-            results = [MaskedElements(r, self.mask, self.take) for r in (result if many else (result,))]
-            return tuple(results) if many else results[0]
+            return tuple(map(self.with_values, result)) if isinstance(result, tuple) else self.with_values(result)
         (target,) = targets
         if target is not self or isinstance(result, tuple):
             raise self.refusal()
@@ -107,7 +107,12 @@ class MaskedElements(NDArrayOperatorsMixin):
             )  # fmt: skip
         return value
 
+    # -- reductions ---------------------------------------------------------------------------------------------------
+
     def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:
+        name = masked_reductions.METHODS.get(function)
+        if self.take is None and name is not None and isinstance(arguments[0], MaskedElements):
+            return masked_reductions.REDUCTIONS[name](arguments[0], *arguments[1:], **keywords)
         self.elements()
         return function(*_taken(arguments), **_taken(keywords))
 
@@ -120,7 +125,16 @@ class MaskedElements(NDArrayOperatorsMixin):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return getattr(self.elements(), name)
+        if self.take is not None:
+            return getattr(self.elements(), name)
+        if name in masked_reductions.REDUCTIONS and hasattr(np.ndarray, name):
+            return lambda *arguments, **keywords: masked_reductions.REDUCTIONS[name](self, *arguments, **keywords)
+        if name in ("size", "shape"):
+            raise UnsupportedError(
+                f"the {name} of elements under a boolean mask depends on the data",
+                hint="count the elements with np.count_nonzero(mask)", where=source.user_line(),
+            )  # fmt: skip
+        raise self.refusal()
 
     def __repr__(self) -> str:
         return f"elements of {self.values!r} under the mask {self.mask!r}"

@@ -17,7 +17,9 @@ import numpy as np
 
 from tracefuse import dtypes, source
 from tracefuse.dtypes import DType, dtype_of, promote_numpy
+from tracefuse.dynamic.layouts import stride_name
 from tracefuse.errors import DeviceError, DtypeError, ShapeError, TraceError
+from tracefuse.frontend.tracer import views
 from tracefuse.frontend.tracer.assumptions import Assumptions, ScalarGuard
 from tracefuse.frontend.tracer.known_contents import KnownContents
 from tracefuse.frontend.tracer.mixed_signs import compare_mixed_signs, mixes_signs
@@ -35,7 +37,7 @@ from tracefuse.frontend.tracer.settled_extents import settled, settled_batch
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, wrap
 from tracefuse.frontend.tracer.trace_builder import TraceBuilder
 from tracefuse.frontend.tracer.traced import Memory, Traced
-from tracefuse.ir.extents import Expression, Extent, evaluate, symbols
+from tracefuse.ir.extents import Expression, Extent, as_symbol, evaluate, symbol, symbols
 from tracefuse.ir.fusion import Fusion, Literal, Op
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
 from tracefuse.runtime.devices import arrays
@@ -117,6 +119,18 @@ class Recorder(Assumptions):
         traced = self.traced_type(self, number)
         traced.memory = Memory(name, number)
         return traced
+
+    def add_layout(self, argument: Traced, strides: Sequence[int]) -> None:
+        """Adds symbols for the strides of an array argument, in elements; what is decided from them is guarded."""
+        symbols = [
+            symbol(stride_name(argument.number, axis), minimum=-(2**63)) if extent != 1 else 0
+            for axis, extent in enumerate(argument.extents)
+        ]
+        argument.layout = tuple(symbols)
+        for one, stride in zip(symbols, strides, strict=True):
+            name = None if isinstance(one, int) else as_symbol(one)
+            if name is not None:
+                self.stride_hints[name] = stride
 
     def scalar_argument(self, value: Any, dtype: DType, weak: str | None, name: str, where: str | None) -> Any:
         """Adds a host scalar: a size for a Python int, else a traced scalar."""
@@ -305,7 +319,10 @@ class Recorder(Assumptions):
             weak = weak if is_carried else None
         elif isinstance(op, Pointwise):
             read = reader_of(op, [r.read for r in resolved], compute, result, weak)
-        return self.traced_type(self, number, weak, read, weak is not None and all(r.sized for r in resolved))
+        traced = self.traced_type(self, number, weak, read, weak is not None and all(r.sized for r in resolved))
+        if isinstance(op, (Pointwise, Reduction)) and len(self.builder.values[number].shape) > 1:
+            views.of_new_array(traced, [r.traced for r in resolved if r.traced is not None])
+        return traced
 
     def reduction(
         self, op: Reduction, operand: Any, axes: Sequence[int], keepdims: bool, dtype: DType | None = None,

@@ -202,7 +202,9 @@ def getitem(x: Traced, key: Any) -> Any:
         return _at_arrays(result, axes_of_arrays(plan, len(shape)), plan.together)
     if recorder.device is None and _is_element(key, plan):
         return recorder.traced_type(recorder, result.number)  # a NumPy scalar is not a view
-    return views.alias(traced) if result is traced else result
+    if result is not traced:
+        return result
+    return views.alias(x if isinstance(x, Traced) and x.memory is not None else traced)
 
 
 def _is_element(key: Any, plan: IndexPlan) -> bool:

@@ -3,17 +3,18 @@
 A name stands for a NumPy array. Names that share memory form a tree: a view knows its base name and the step that
 leads from the base to the view, and the root name owns the memory. A write through any name advances the version of
 the memory. A name with an older version reads its elements from its base again.
+
+Whether a reshaped argument is a view or a copy depends on its layout. Such a name is a view until a write through it,
+or a read after a write to its base, asks. If it is a copy, it leaves the tree with its elements (`settle`).
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tracefuse import source
-from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.tracer.operands import Facts
 from tracefuse.ir.fusion import Shape, Value
 
@@ -41,14 +42,26 @@ class ViewStep:
     """The step from a base name to its view.
 
     read: computes the view's elements from the base's. write: computes the base's elements from its own and the
-    view's. key: equal for equivalent steps. depends_on_layout: whether the memory layout of an argument decides
-    between a view and a copy in NumPy; evaluated on demand, since the answer may be guarded.
+    view's. key: equal for equivalent steps. is_view: whether NumPy makes a view; if it makes a copy, the name owns its
+    memory. Evaluated once a write makes it matter, since the answer may depend on the layout of an argument, which is
+    then guarded. None for steps that are always views.
     """
 
     key: tuple[Any, ...]
     read: Callable[[Traced], Traced]
     write: Callable[[Traced, Traced], Traced]
-    depends_on_layout: Callable[[], bool] = bool
+    is_view: Callable[[], bool] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayoutFrom:
+    """A layout that follows from other layouts, computed on demand, since it may become a guard.
+
+    bases: the names whose layouts are computed first. compute: returns the strides, None for a C-contiguous array.
+    """
+
+    bases: tuple[Traced, ...]
+    compute: Callable[[], Shape | None]
 
 
 class Traced:
@@ -57,13 +70,23 @@ class Traced:
     weak: the kind of Python scalar in promotion, or None. sized: computed from sizes, so weak also under NumPy's
     functions. read: for host scalars, the value as a function of the facts of a call. read_only: the source of an
     array that NumPy returns read-only, as in "the result of np.diagonal", or None. parent, step: the base of a view,
-    and the step from it. memory: None for a value without views that was never written. strides: in elements, if they
-    differ from those of a C-contiguous array.
+    and the step from it. memory: None for a value without views that was never written. layout: the strides that the
+    array has in NumPy, in elements; None if it is C-contiguous.
     """
 
     __slots__ = (
-        "__weakref__", "_number", "_version", "memory", "parent", "read", "read_only", "recorder", "sized", "step",
-        "strides", "weak",
+        "__weakref__",
+        "_number",
+        "_version",
+        "layout",
+        "memory",
+        "parent",
+        "read",
+        "read_only",
+        "recorder",
+        "sized",
+        "step",
+        "weak",
     )  # fmt: skip
 
     def __init__(
@@ -75,7 +98,7 @@ class Traced:
         self.parent: Traced | None = None
         self.step: ViewStep | None = None
         self.memory: Memory | None = None
-        self.strides: Shape | None = None
+        self.layout: Shape | LayoutFrom | None = None
         self._version = 0
         if recorder.answers is not None:
             recorder.names.append(weakref.ref(self))
@@ -120,6 +143,8 @@ class Traced:
 
     def bind(self, number: int) -> None:
         """Sets the value of the name after a write to its memory."""
+        if self.parent is not None:
+            self.memory = self.parent.own_memory()
         assert self.memory is not None
         if self.recorder.body is not None:
             self.recorder.body.before_bind(self)
@@ -133,28 +158,30 @@ class Traced:
         """Sets the name to an earlier value."""
         self._number, self._version = state
 
+    def settle(self) -> None:
+        """Decides whether the name is a view of its base; if it is a copy, the name owns its memory from now on."""
+        if self.step is None or self.step.is_view is None:
+            return
+        if self.step.is_view():
+            self.step = replace(self.step, is_view=None)
+            return
+        old, root = self.memory, self
+        while root.parent is not None:
+            root = root.parent
+        self.parent, self.step, self.memory, self._version, self.layout = None, None, Memory(), 0, None
+        self.read_only = None
+        assert old is not None
+        old.version += 1  # views of this name read again, and so notice that they have another owner
+        root.bind(root._number)
+
     def _read_again(self) -> None:
         """Reads the elements of outdated views again, from the one nearest to the root on."""
-        assert self.memory is not None
         behind: list[Traced] = []
-        name: Traced | None = self
-        while name is not None and name._version != self.memory.version:
+        name = self
+        while name.parent is not None and (name.memory is None or name._version != name.memory.version):
             behind.append(name)
             name = name.parent
         for view in reversed(behind):
-            assert view.step is not None
-            assert view.parent is not None
-            if view.step.depends_on_layout():
-                raise view_or_copy(view, f"read after {self.memory.argument} was changed ({self.memory.written_at})")
-            view.bind(view.step.read(view.parent).number)
-
-
-def view_or_copy(view: Traced, what: str) -> UnsupportedError:
-    """Returns the error for a result that is a view for some layouts of an argument, and a copy for others."""
-    assert view.memory is not None
-    return UnsupportedError(
-        f"a reshaped view of {view.memory.argument} is {what}: whether NumPy made a view or a copy depends on the "
-        "memory layout of the argument",
-        hint=f"change {view.memory.argument} itself, or reshape a copy, as in x.copy().reshape(shape)",
-        where=source.user_line(),
-    )  # fmt: skip
+            view.settle()
+            if view.step is not None and view.parent is not None:
+                view.bind(view.step.read(view.parent).number)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from tracefuse.frontend.tracer.traced import Memory, Traced, ViewStep
+from tracefuse import source
+from tracefuse.errors import UnsupportedError
+from tracefuse.frontend.tracer.traced import LayoutFrom, Memory, Traced, ViewStep
 from tracefuse.ir.extents import Extent, product
 from tracefuse.ir.fusion import Shape
-from tracefuse.ir.row_major import axis_groups
 
 Write: TypeAlias = Callable[[Traced, Traced, Mapping[str, Any]], Traced]
 Strides: TypeAlias = Callable[[Shape, Shape, Mapping[str, Any]], Shape]
@@ -32,13 +33,18 @@ def take_view(name: str, parent: Traced, **attributes: Any) -> Traced:
         lambda base: recorder.movement(name, [base], **attributes),
         lambda base, values: write(base, values, attributes),
     )
-    return attach(result, parent, step, _STRIDES[name](strides_of(parent), parent.extents, attributes))
+    extents = parent.extents
+    return attach(result, parent, step, lambda strides: _STRIDES[name](strides, extents, attributes))
 
 
-def attach(result: Traced, parent: Traced, step: ViewStep, strides: Shape) -> Traced:
-    """Makes `result`, which was just read from `parent`, a view of it."""
+def attach(result: Traced, parent: Traced, step: ViewStep, change: Callable[[Shape], Shape]) -> Traced:
+    """Makes `result`, which was just read from `parent`, a view of it. change: its strides from those of `parent`."""
     result.become_view(parent, step)
-    result.strides = None if strides == contiguous(result.extents) else strides
+    if isinstance(parent.layout, LayoutFrom):
+        result.layout = LayoutFrom((parent,), lambda: change(strides_of(parent)))
+    else:
+        strides = change(strides_of(parent))
+        result.layout = None if strides == contiguous(result.extents) else strides
     return result
 
 
@@ -46,7 +52,7 @@ def alias(name: Traced) -> Traced:
     """Returns a second name for the same memory."""
     second = name.recorder.traced_type(name.recorder, name.number, name.weak, name.read, name.sized)
     second.become_view(name, ViewStep(("alias",), lambda base: base, lambda base, values: values))
-    second.strides = name.strides
+    second.layout = name.layout
     return second
 
 
@@ -54,28 +60,26 @@ def reshape(parent: Traced, shape: Shape) -> Traced:
     """Returns a view with another shape, or a copy if NumPy returns one."""
     recorder, own = parent.recorder, parent.extents
     result: Traced = recorder.movement("reshape", [parent], new_shape=shape)
-    owner = parent.own_memory()
-    may_depend = owner.argument is not None and _joins_axes(parent, axis_groups(own, result.extents))
-    groups: Groups = []
-    if parent.strides is not None and not may_depend:
-        groups = _groups_of(parent, result.extents)
-        if not _follow_in_memory(parent, groups):
-            return result
+    extents = result.extents
+
+    def is_view() -> bool:
+        return _follow_in_memory(parent, _groups_of(parent, extents))
+
+    def strides() -> Shape:
+        result.settle()
+        if result.parent is None:
+            return contiguous(extents)
+        return _reshaped_strides(strides_of(parent), extents, _groups_of(parent, extents))
+
     step = ViewStep(
         ("reshape", shape),
         lambda base: recorder.movement("reshape", [base], new_shape=shape),
         lambda base, values: recorder.movement("reshape", [values], new_shape=own),
-        (lambda: _joins_axes(parent, _groups_of(parent, result.extents))) if may_depend else bool,
+        None if parent.layout is None else is_view,
     )
     result.become_view(parent, step)
-    if groups:
-        result.strides = _reshaped_strides(strides_of(parent), result.extents, groups)
+    result.layout = None if parent.layout is None else LayoutFrom((parent,), strides)
     return result
-
-
-def _joins_axes(name: Traced, groups: Iterable[tuple[Iterable[int], Iterable[int]]]) -> bool:
-    """Whether a reshape joins axes, which requires an array that is contiguous along them."""
-    return any(sum(name.extents[axis] != 1 for axis in old) > 1 for old, _ in groups)
 
 
 def is_same_view(one: Traced, other: Traced) -> bool:
@@ -166,7 +170,52 @@ def contiguous(extents: Shape) -> Shape:
 
 
 def strides_of(name: Traced) -> Shape:
-    return contiguous(name.extents) if name.strides is None else name.strides
+    """Returns the strides in elements, those of arguments as symbols."""
+    waiting = [name]
+    while waiting:
+        layout = waiting[-1].layout
+        bases = layout.bases if isinstance(layout, LayoutFrom) else ()
+        before = [base for base in bases if isinstance(base.layout, LayoutFrom)]
+        if before:
+            waiting += before
+        else:
+            top = waiting.pop()
+            top.layout = layout.compute() if isinstance(layout, LayoutFrom) else layout
+    return name.layout if isinstance(name.layout, tuple) else contiguous(name.extents)
+
+
+def of_new_array(result: Traced, operands: Iterable[Traced]) -> None:
+    """Sets the layout of an array that an operation makes: C-contiguous if no operand has its axes in another order.
+
+    NumPy's elementwise operations keep the order of the axes of their operands.
+    """
+    bases: dict[int, Traced] = {}
+    for operand in operands:
+        if isinstance(operand.layout, LayoutFrom) and operand.parent is None:
+            bases.update((id(base), base) for base in operand.layout.bases)
+        elif operand.layout is not None:
+            bases[id(operand)] = operand
+    if bases:
+        kept = tuple(bases.values())
+        result.layout = LayoutFrom(kept, lambda: _require_row_major(kept))
+
+
+def _require_row_major(bases: Sequence[Traced]) -> None:
+    """Raises unless the axes of each array are in row-major order in memory."""
+    for base in bases:
+        recorder, reason = base.recorder, "the layout of an array that an operation makes"
+        strides = [
+            stride
+            for stride, extent in zip(strides_of(base), base.extents, strict=True)
+            if not recorder.decide(extent, "==", 1, reason) and not recorder.decide(stride, "==", 0, reason)
+        ]
+        sizes = [stride if recorder.decide(0, "<=", stride, reason) else -stride for stride in strides]
+        if not all(recorder.decide(inner, "<=", outer, reason) for outer, inner in itertools.pairwise(sizes)):
+            raise UnsupportedError(
+                "a reshaped result is changed in place: whether NumPy made a view or a copy depends on the memory "
+                "layout of the operands, whose axes are not in row-major order",
+                hint="make the result contiguous first, as in y = y.copy()", where=source.user_line(),
+            )  # fmt: skip
 
 
 def _sliced_strides(strides: Shape, extents: Shape, attributes: Mapping[str, Any]) -> Shape:

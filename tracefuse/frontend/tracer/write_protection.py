@@ -125,7 +125,7 @@ class WriteProtection:
         """Returns the path of the protected array that a line with these names refers to."""
         for name in sorted(names):
             value = frame.f_locals.get(name, frame.f_globals.get(name))
-            if isinstance(value, np.ndarray):
+            if issubclass(type(value), np.ndarray):
                 for array in (value, *_bases(value)):
                     if id(array) in self.paths:
                         return self.paths[id(array)]

@@ -7,6 +7,7 @@ no library is imported that the program does not use.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -49,6 +50,22 @@ class ShapeDtype:
     @property
     def ndim(self) -> int:
         return len(self.shape)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """In bytes, as of a C-contiguous array."""
+        return tuple(self.dtype.itemsize * math.prod(self.shape[axis + 1 :]) for axis in range(len(self.shape)))
+
+
+def element_strides(array: Any) -> tuple[int, ...]:
+    """Returns the strides of an array of any library in elements; those of a C-contiguous array if it has none."""
+    strides = getattr(array, "strides", None)
+    if isinstance(strides, tuple):
+        return tuple(stride // array.dtype.itemsize for stride in strides)
+    stride = getattr(array, "stride", None)  # of a torch tensor
+    if callable(stride):
+        return tuple(stride())
+    return tuple(math.prod(array.shape[axis + 1 :]) for axis in range(len(array.shape)))
 
 
 FOREIGN = ("jax", "torch")

@@ -7,12 +7,12 @@ what a plan depends on: the layout of the buffer, and the arguments that it shar
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from tracefuse.dynamic.layouts import Strided, broadcast_axis, is_nested, stride_name, strided
 from tracefuse.errors import DtypeError, FusionError, ReadOnlyError, ShapeError, UnsupportedError
-from tracefuse.ir.extents import evaluate
+from tracefuse.ir.extents import Extent, evaluate
 from tracefuse.ir.fusion import Fusion
 from tracefuse.runtime.devices.arrays import ShapeDtype, check_can_change, dtype_of_argument, kind_of
 from tracefuse.runtime.memory.call_facts import CallFacts
@@ -31,7 +31,8 @@ class OutputBuffer:
     value: the output. memory: the number of the buffer in the program, which is the updated argument or a number from
     FIRST_MEMORY on. layout: None if it is contiguous. is_wide: it starts at a multiple of 16 bytes, or the device does
     not use alignment. is_nested: no two of its elements share bytes. same: the arguments that are this array. shares:
-    the arguments that overlap it in any other way.
+    the arguments that overlap it in any other way. owner: the updated argument of which the buffer is a slice, if it is
+    one (see `Fusion.slice_updates`).
     """
 
     value: int
@@ -41,6 +42,7 @@ class OutputBuffer:
     is_nested: bool
     same: tuple[int, ...]
     shares: tuple[int, ...] = ()
+    owner: int | None = None
 
 
 class OutputBufferUse(NamedTuple):
@@ -71,12 +73,14 @@ NO_BUFFER_USE = OutputBufferUse()
 class OutputBuffers:
     """All output buffers of a call.
 
-    key: what a plan depends on. buffers: the arrays that are not arguments, in order. objects: the caller's own
-    objects, by value. strides: those of buffers that are not contiguous, by symbol name.
+    key: what a plan depends on. buffers: the arrays that are not arguments, in order; slices of arguments come first.
+    passed: those of them that a call takes. objects: the caller's own objects, by value. strides: those of buffers that
+    are not contiguous, by symbol name.
     """
 
     key: tuple[OutputBuffer, ...] = ()
     buffers: tuple[Any, ...] = ()
+    passed: tuple[Any, ...] = ()
     objects: Mapping[int, Any] | None = None
     strides: Mapping[str, int] | None = None
 
@@ -104,11 +108,17 @@ def read_output_buffers(
     arguments = dict(zip(fusion.inputs, facts.arguments, strict=True))
     entries: list[tuple[int, int, Any]] = []  # value, memory, array
     objects: dict[int, Any] = {}
+    owners: dict[int, int] = {}
+    free = FIRST_MEMORY
     for value, owner in fusion.aliases.items():
         name = fusion.values[owner].name or f"input T{owner}"
         _check_writable(device, arguments[owner], f"{name}, which is updated in place,")
-        entries.append((value, owner, arguments[owner]))
-    free = FIRST_MEMORY
+        if value not in fusion.slice_updates:
+            entries.append((value, owner, arguments[owner]))
+            continue
+        entries.append((value, free, updated_slice(fusion, value, arguments[owner], facts.values)))
+        owners[free] = owner
+        free += 1
     for position, (value, buffer) in enumerate(_pair_with_results(fusion, outputs)):
         if buffer is None:
             continue
@@ -118,9 +128,24 @@ def read_output_buffers(
         free += 1
     strides: dict[str, int] = {}
     others = None if apart else entries
-    key = tuple(_describe(fusion, device, entry, others, arguments, strides) for entry in entries)
+    described = (_describe(fusion, device, entry, others, arguments, strides) for entry in entries)
+    key = tuple(replace(buffer, owner=owners.get(buffer.memory)) for buffer in described)
     buffers = tuple(array for _, memory, array in entries if memory not in arguments)
-    return OutputBuffers(key, buffers, objects, strides)
+    return OutputBuffers(key, buffers, buffers[len(owners) :], objects, strides)
+
+
+def updated_slice(fusion: Fusion, value: int, array: Any, facts: Mapping[int, int]) -> Any:
+    """Returns the slice of an argument that an output updates. facts: extents and scalars by id."""
+    if isinstance(array, ShapeDtype):
+        return ShapeDtype(tuple(evaluate(extent, facts) for extent in fusion.shape_of(value)), array.dtype)
+    bounds = slice_bounds(fusion, value)
+    return array[tuple(slice(*(evaluate(entry, facts) for entry in one)) for one in bounds)]
+
+
+def slice_bounds(fusion: Fusion, value: int) -> list[tuple[Extent, Extent, Extent]]:
+    """Returns (start, end, step) on each axis of the slice of an argument that an output updates."""
+    attributes = fusion.slice_updates[value].attributes
+    return list(zip(attributes["start_indices"], attributes["end_indices"], attributes["strides"], strict=True))
 
 
 def _pair_with_results(fusion: Fusion, outputs: Sequence[Any] | None) -> list[tuple[int, Any]]:
@@ -206,7 +231,10 @@ def _find_overlaps(
         overlap = SAME if number == memory else relation(device, array, arguments[number])
         if overlap != APART:
             (same if overlap == SAME else shares).append(number)
+    updates = fusion.slice_updates.keys()
     for other_value, _, other_array in entries:
+        if other_value in updates and value in updates and fusion.aliases[other_value] == fusion.aliases[value]:
+            continue  # slices of one argument are copied one after another
         if other_value != value and relation(device, array, other_array) != APART:
             raise FusionError(
                 f"the output buffers of T{other_value} and T{value} overlap", hint="pass two separate arrays"

@@ -14,7 +14,7 @@ from typing import Any
 from tracefuse.dynamic.layouts import known_memory
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Fusion
-from tracefuse.runtime.memory.buffer_facts import OutputBuffer
+from tracefuse.runtime.memory.buffer_facts import OutputBuffer, slice_bounds
 from tracefuse.runtime.memory.donation import Donated, ReusedBuffer
 from tracefuse.runtime.memory.spans import APART, SAME, SHARES, relation
 from tracefuse.runtime.targets.array_device import ArrayDevice
@@ -60,8 +60,17 @@ class MemoryCode:
 
     @property
     def buffers(self) -> list[OutputBuffer]:
-        """The output buffers that are not arguments."""
-        return [buffer for buffer in self.output_buffers if buffer.memory not in self.fusion.inputs]
+        """The output buffers that a call takes besides its arguments."""
+        own = (*self.fusion.inputs, *(buffer.memory for buffer in self.output_buffers if buffer.owner is not None))
+        return [buffer for buffer in self.output_buffers if buffer.memory not in own]
+
+    def slices(self) -> Iterator[tuple[int, str]]:
+        """Yields (number, text) of each buffer that is a slice of an argument."""
+        for buffer in self.output_buffers:
+            if buffer.owner is not None:
+                bounds = slice_bounds(self.fusion, buffer.value)
+                key = ", ".join(":".join(self.extent(entry) for entry in one) for one in bounds)
+                yield buffer.memory, f"{self.tensor(buffer.owner)}[{key}]"
 
     def types(self) -> Iterator[str]:
         """Yields the checks that buffers have the array type, dtype and rank of their results."""
@@ -111,10 +120,13 @@ class MemoryCode:
 
     def _relations(self, buffer: OutputBuffer) -> Iterator[str]:
         for number in self.fusion.tensor_inputs:
+            if number == buffer.owner:
+                continue  # the slice and the extents determine how they overlap, and the guards the rest
             expected = SAME if number in buffer.same else SHARES if number in buffer.shares else APART
             yield from self._relation(buffer.memory, number, expected)
         for other in self.output_buffers:
-            yield from self._relation(buffer.memory, other.memory, APART)
+            if buffer.owner is None or other.owner != buffer.owner:  # slices of one argument are proved to be apart
+                yield from self._relation(buffer.memory, other.memory, APART)
 
     def _relation(self, one: int, two: int, expected: str) -> Iterator[str]:
         """Yields the check that two arrays have the expected relation, once for each pair."""

@@ -1,0 +1,159 @@
+"""An array's memory, as NumPy shows it: strides, flags and base of a traced value, and refusals of its bytes.
+
+The layout of an intermediate follows from the program; that of an argument is read at the trace and guarded.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+
+from tracefuse import source
+from tracefuse.dtypes import dtype_of
+from tracefuse.errors import ReadOnlyError, UnsupportedError
+from tracefuse.frontend.tracer import views
+from tracefuse.frontend.tracer.symbolic_size import wrap
+from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.ir.extents import Extent, product
+
+REFUSED = {
+    "ctypes": "call the C function outside the fused function",
+    "data": "read the memory outside the fused function",
+    "tobytes": "return the array and call tobytes() on it",
+    "tofile": "return the array and write it outside",
+    "dump": "return the array and pickle it outside",
+    "dumps": "return the array and pickle it outside",
+    "byteswap": "swap the bytes outside the fused function",
+    "getfield": "traced arrays have one field; use x.astype(dtype)",
+    "setfield": "traced arrays have one field; use x[...] = value",
+    "setflags": "copy the array where it must not change, as in y = x.copy()",
+    "resize": "write x = np.resize(x, shape)",
+}
+"""What to write instead of each attribute of ndarray that exposes bytes."""
+
+
+def refuse_bytes(name: str, instead: str) -> NoReturn:
+    """Raises UnsupportedError with the user's line."""
+    raise UnsupportedError(f"x.{name}: a traced array has no bytes", hint=instead, where=source.user_line())
+
+
+def strides_in_bytes(x: Traced) -> tuple[Any, ...]:
+    """Returns the strides in bytes: sizes for an intermediate, guarded integers for an argument."""
+    recorder, itemsize = x.recorder, x.value.dtype.itemsize
+    x.settle()
+    return tuple(wrap(_known_stride(x, stride) * itemsize, recorder) for stride in views.strides_of(x))
+
+
+def _known_stride(x: Traced, stride: Extent) -> Extent:
+    """Returns a stride; one that depends on the layout of an argument as a guarded integer."""
+    recorder = x.recorder
+    if recorder.depends_on_layout(stride):
+        value = recorder.known(stride)
+        recorder.decide(stride, "==", value, "the strides of an array")
+        return value
+    return stride
+
+
+def base_of(x: Traced) -> Any:
+    """Returns the array that owns the memory of a view, None for an owner."""
+    x.settle()
+    owner = views.owner_of(x)
+    if owner.memory is not None and owner.memory.argument is not None:
+        raise UnsupportedError(
+            "x.base of an argument: the caller's arrays are not known while tracing",
+            hint="compare arrays with np.shares_memory outside the fused function", where=source.user_line(),
+        )  # fmt: skip
+    return None if owner is x else owner
+
+
+def view(x: Traced, dtype: Any = None, type: Any = None) -> Any:
+    """Returns another name for the same memory. Raises UnsupportedError for another type of element."""
+    if dtype is not None and not (isinstance(dtype, _TYPE) and issubclass(dtype, np.ndarray)):
+        target = dtype_of(dtype)
+        if target is not x.value.dtype:
+            refuse_bytes(f"view({target})", f"x.astype(np.{target}) converts numbers; reinterpret bytes outside")
+    return views.alias(x)
+
+
+_TYPE = type
+
+
+class ArrayFlags:
+    """`x.flags`: the order of the axes in memory, whether the array owns its memory, and whether it can be written."""
+
+    _SHORT: ClassVar[dict[str, str]] = {
+        "C": "c_contiguous", "C_CONTIGUOUS": "c_contiguous", "CONTIGUOUS": "c_contiguous", "F": "f_contiguous",
+        "F_CONTIGUOUS": "f_contiguous", "FORTRAN": "f_contiguous", "O": "owndata", "OWNDATA": "owndata",
+        "W": "writeable", "WRITEABLE": "writeable", "A": "aligned", "ALIGNED": "aligned", "FORC": "forc", "FNC": "fnc",
+    }  # fmt: skip
+
+    _array: Traced
+
+    def __init__(self, x: Traced) -> None:
+        object.__setattr__(self, "_array", x)
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self._SHORT:
+            raise KeyError("Unknown flag")
+        return getattr(self, self._SHORT[key])
+
+    @property
+    def c_contiguous(self) -> bool:
+        return self._is_contiguous(last_first=True)
+
+    contiguous = c_contiguous
+
+    @property
+    def f_contiguous(self) -> bool:
+        return self._is_contiguous(last_first=False)
+
+    @property
+    def forc(self) -> bool:
+        return self.f_contiguous or self.c_contiguous
+
+    @property
+    def fnc(self) -> bool:
+        return self.f_contiguous and not self.c_contiguous
+
+    @property
+    def owndata(self) -> bool:
+        return base_of(self._array) is None
+
+    @property
+    def writeable(self) -> bool:
+        x: Traced = self._array
+        x.settle()
+        if x.read_only is None:
+            base_of(x)  # raises for an argument, which the caller may have made read-only
+        return x.read_only is None
+
+    @property
+    def aligned(self) -> bool:
+        base_of(self._array)
+        return True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise ReadOnlyError(
+            f"x.flags.{name} = {value!r} while tracing", hint="copy an array that must not change, as in y = x.copy()",
+            where=source.user_line(),
+        )  # fmt: skip
+
+    __setitem__ = __setattr__
+
+    def _is_contiguous(self, *, last_first: bool) -> bool:
+        x: Traced = self._array
+        x.settle()
+        recorder, reason = x.recorder, "the flags of an array"
+        total = product(x.extents)
+        if recorder.known(total) == 0 and recorder.decide(total, "==", 0, reason):
+            return True
+        pairs = list(zip(views.strides_of(x), x.extents, strict=True))
+        expected: Extent = 1
+        for stride, extent in reversed(pairs) if last_first else pairs:
+            if recorder.decide(extent, "==", 1, reason):
+                continue
+            if not recorder.decide(stride, "==", expected, reason):
+                return False
+            expected = expected * extent
+        return True

@@ -1,0 +1,180 @@
+"""NumPy's functions that write elements of an argument, on traced values: copyto, put, place and ufunc.at."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from tracefuse import dtypes, source
+from tracefuse.errors import DtypeError, ScalarError, ShapeError
+from tracefuse.frontend.numpy_api.flat_elements import FlatElements, spread_under_mask
+from tracefuse.frontend.numpy_api.grids import resize
+from tracefuse.frontend.numpy_api.registry import Functions
+from tracefuse.frontend.tracer import assignment, shaping, traced_ops
+from tracefuse.frontend.tracer.in_place import check_writable, into
+from tracefuse.frontend.tracer.index_keys import is_array, is_mask
+from tracefuse.frontend.tracer.operands import Resolved
+from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced_ops import apply, as_array, missing
+from tracefuse.frontend.tracer.ufunc_loops import loop_types
+from tracefuse.ir.axes import normalize_axis
+from tracefuse.ops import REGISTRY
+
+FUNCTIONS = Functions()
+implements = FUNCTIONS.implements
+
+
+@implements(np.copyto)
+def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
+    target = as_array(dst)
+    value = src if where is True else apply("where", where, src, target)
+    wide = shaping.broadcast_to(as_array(value), target.recorder.sizes(target.extents))
+    if casting == "unsafe":
+        wide = traced_ops.astype(wide, target.value.dtype, copy=False)
+    into(dst, wide)
+
+
+@implements(np.putmask)
+def putmask(a: Any, mask: Any, values: Any) -> None:
+    """Replaces masked elements by the values at the same positions; values repeat to the size of the array."""
+    target, replacement = as_array(a), as_array(values)
+    if len(replacement.extents) != len(target.extents):
+        flat = resize(replacement, target.size)
+        replacement = shaping.reshape(flat, target.recorder.sizes(target.extents))
+    replacement = traced_ops.astype(replacement, target.value.dtype, copy=False)
+    into(a, apply("where", mask, replacement, target))
+
+
+@implements(np.place)
+def place(arr: Any, mask: Any, vals: Any) -> None:
+    """Replaces the masked elements, in row-major order, by the values, which repeat."""
+    target, chosen = as_array(arr), apply("ne", as_array(mask), 0)
+    values = traced_ops.astype(shaping.reshape(as_array(vals), -1), target.value.dtype, copy=False)
+    if values.extents[0] == 1:
+        spread = shaping.reshape(values, ())
+    else:
+        spread = shaping.reshape(spread_under_mask(chosen, values), target.shape)
+    into(arr, apply("where", shaping.reshape(chosen, target.shape), spread, target))
+
+
+@implements(np.fill_diagonal)
+def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
+    """Assigns where the positions on all axes are equal; with `wrap`, the diagonal of a tall matrix begins anew."""
+    target = as_array(a)
+    recorder, rank = target.recorder, len(target.extents)
+    if rank < 2:
+        raise ShapeError("array must be at least 2-d", hint="give a matrix")
+    if rank > 2:
+        message, hint = "All dimensions of input must be of equal length", "give an array of equal extents"
+        for extent in target.extents[1:]:
+            recorder.builder.require(target.extents[0], "==", extent, message, hint, source.user_line())
+    places: list[Any] = [traced_ops.iota(recorder, 0, 1, extent, dtypes.int64) for extent in target.extents]
+    lines = [shaping.expand_dims(p, tuple(k for k in range(rank) if k != axis)) for axis, p in enumerate(places)]
+    step = target.shape[1] + 1
+    first = lines[0] % step if wrap and rank == 2 else lines[0]
+    chosen = first == lines[1]
+    for line in lines[2:]:
+        chosen = chosen & (first == line)
+    value = as_array(assignment.array_of(val) if isinstance(val, (list, tuple)) else val)
+    if value.extents:
+        flat = shaping.reshape(value, -1)
+        order = (lines[0] * target.shape[1] + first) // step if wrap and rank == 2 else lines[0]
+        value = shaping.take(flat, order % flat.shape[0], 0)
+    value = traced_ops.astype(value, target.value.dtype, copy=False)
+    into(a, apply("where", chosen, value, target))
+
+
+@implements(np.put_along_axis)
+def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
+    if axis is None:
+        if len(as_array(indices).extents) != 1:
+            raise ShapeError("`indices` must have one axis where axis is None", hint="give a vector of positions")
+        elements = FlatElements(as_array(arr)).copy()
+        put_along_axis(elements, indices, values, 0)
+        into(arr, shaping.reshape(elements, as_array(arr).shape))
+        return
+    target, index = as_array(arr), as_array(indices)
+    if not index.value.dtype.is_integer:
+        raise DtypeError(f"`indices` must be an integer array, not {index.value.dtype}", hint="cast it to an integer")
+    dim = normalize_axis(operator.index(axis), len(target.extents))
+    recorder = target.recorder
+    sizes = [target.shape[k] if k != dim else index.shape[k] for k in range(len(target.extents))]
+    index = shaping.broadcast_to(index, tuple(sizes))
+    wide = shaping.broadcast_to(as_array(values), tuple(sizes))
+    wide = traced_ops.astype(wide, target.value.dtype, copy=False)
+    into(arr, recorder.library(REGISTRY["scatter"], [target, index, wide], dim=dim))
+
+
+@implements(np.put)
+def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
+    """Assigns to row-major positions; mode 'clip' clamps them to the array, 'wrap' takes them modulo its size."""
+    positions: Any = shaping.reshape(as_array(ind), -1)
+    size = as_array(a).size
+    if mode == "clip":
+        positions = np.minimum(np.maximum(positions, 0), size - 1)
+    elif mode == "wrap":
+        positions = positions % size
+    elif mode != "raise":
+        raise ScalarError(f"clipmode not understood: {mode!r}", hint="use 'raise', 'wrap' or 'clip'")
+    FlatElements(a)[positions] = v
+
+
+# -- ufunc.at ---------------------------------------------------------------------------------------------------------
+
+
+def update_at(ufunc: np.ufunc, target: Any, key: Any, *values: Any) -> None:
+    """Records ufunc.at: unlike `target[key] = ufunc(target[key], value)`, it updates a repeated position every time."""
+    name = ufunc.__name__
+    if ufunc.nout != 1 or ufunc.nin != 1 + len(values):
+        raise ScalarError(f"np.{name}.at takes {ufunc.nin - 1} values", hint="see the documentation of NumPy")
+    if not isinstance(target, Traced):
+        raise missing(f"np.{name}.at on an array that is not traced", "make the array in the function, as np.zeros(n)")
+    x: Any = target
+    check_writable(x)
+    if not values:
+        _update_by_unary(ufunc, x, key)
+        return
+    value = assignment.array_of(values[0]) if isinstance(values[0], (list, tuple)) else values[0]
+    operand = as_array(np.asarray(value) if isinstance(value, (bool, int, float, complex)) else value)
+    resolved: list[Resolved] = [x.recorder.resolve(one) for one in (x, operand)]
+    types = loop_types(ufunc, [(r.dtype, None) for r in resolved], [x.value.dtype])
+    if types[0] is not types[2]:
+        raise missing(f"np.{name}.at of {x.value.dtype}", f"write x[i] = np.{name}(x[i], value) for distinct positions")
+    wide = traced_ops.astype(x, types[0], copy=False)
+    result = assignment.combined_at(wide, key, traced_ops.astype(operand, types[1], copy=False), name)
+    if result is None:  # a key without positions names each element once
+        x[key] = ufunc(x[key], value)
+    else:
+        selected = traced_ops.astype(result, x.value.dtype, copy=False)
+        into(assignment.view_of(x, key), selected)
+
+
+def _update_by_unary(ufunc: np.ufunc, x: Any, key: Any) -> None:
+    parts = key if isinstance(key, tuple) else (key,)
+    positions = [_known(part) for part in parts if is_array(part) and not is_mask(part)]
+    if any(part is None for part in positions):
+        raise missing(
+            f"np.{ufunc.__name__}.at at positions that depend on arguments",
+            f"write x[i] = np.{ufunc.__name__}(x[i]) for distinct positions",
+        )
+    if not positions:
+        x[key] = ufunc(x[key])
+        return
+    columns = [np.ravel(array) for array in np.broadcast_arrays(*positions)]
+    _, inverse, counts = np.unique(np.stack(columns), axis=1, return_inverse=True, return_counts=True)
+    order = np.argsort(inverse.reshape(-1), kind="stable")
+    turns = np.empty_like(order)
+    turns[order] = np.concatenate([np.arange(count) for count in counts]) if len(counts) else []
+    for turn in range(int(turns.max(initial=-1)) + 1):
+        chosen = iter([column[turns == turn] for column in columns])
+        once = tuple(next(chosen) if is_array(part) and not is_mask(part) else part for part in parts)
+        x[once] = ufunc(x[once])
+
+
+def _known(part: Any) -> Any:
+    """Returns an index array that depends on no argument, None for others."""
+    if isinstance(part, Traced):
+        return part.recorder.contents.of(part.number, "the positions of ufunc.at")
+    return np.asarray(part)

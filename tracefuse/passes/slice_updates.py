@@ -1,0 +1,88 @@
+"""Updates of slices of arguments: `u[1:-1] += ...` writes the elements of the slice, and leaves the others alone."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from tracefuse.ir.extents import is_nonnegative, symbols
+from tracefuse.ir.fusion import Fusion, Node
+from tracefuse.ir.op_kinds import Movement
+from tracefuse.ir.subfusion import extents_in
+from tracefuse.ops.pointwise import set as copy
+from tracefuse.passes.rewriter import Rewriter
+
+MOST_SLICES = 8
+"""The number of slices of one argument that are updated one by one."""
+
+
+def update_slices(fusion: Fusion) -> Fusion:
+    """Updates slices of an argument in place of the whole, where its new contents differ only in them."""
+    updates = {
+        value: slices
+        for value, owner in fusion.aliases.items()
+        if value not in fusion.slice_updates and (slices := _slices_written(fusion, value, owner))
+    }
+    if not updates:
+        return fusion
+    rewriter = Rewriter(fusion)
+    for node in fusion.nodes:
+        rewriter.keep(node)
+    outputs: list[int] = []
+    for number in fusion.outputs:
+        if number not in updates:
+            outputs.append(number)
+            continue
+        owner = rewriter.aliases.pop(number)
+        for node in updates[number]:
+            written = node.operands[1]
+            assert isinstance(written, int)
+            if written in fusion.inputs or written in fusion.outputs or written in outputs:
+                dtype = fusion.values[written].dtype
+                (written,) = rewriter.node(copy, (written,), {}, dtype, (dtype,))
+            outputs.append(written)
+            rewriter.aliases[written] = owner
+            rewriter.slice_updates[written] = node
+    rewriter.outputs = outputs
+    return rewriter.build()
+
+
+def _slices_written(fusion: Fusion, value: int, owner: int) -> Sequence[Node]:
+    """Returns the nodes that write slices of an input, one after another, up to a value; none if there are others."""
+    producers = fusion.producers
+    nodes: list[Node] = []
+    while value != owner:
+        node = producers.get(value)
+        is_slice = node is not None and isinstance(node.op, Movement) and node.op.slices == "written"
+        if node is None or not is_slice or len(nodes) == MOST_SLICES or fusion.outputs.count(value) > (not nodes):
+            return ()
+        first, second = node.operands
+        if not isinstance(first, int) or not isinstance(second, int) or not _is_known_early(fusion, node):
+            return ()
+        nodes.append(node)
+        value = first
+    return nodes[::-1] if all(_are_apart(fusion, *pair) for pair in itertools.combinations(nodes, 2)) else ()
+
+
+def _is_known_early(fusion: Fusion, node: Node) -> bool:
+    """Whether the arguments of a call determine the bounds of a slice."""
+    scalars = fusion.scalar_inputs
+    bounds = [s.id for extent in extents_in(node.attributes) for s in symbols(fusion.canonical(extent))]
+    return all(id is not None and (id < 0 or id in scalars) for id in bounds)
+
+
+def _are_apart(fusion: Fusion, one: Node, two: Node) -> bool:
+    """Whether it is proved that two slices share no element, or one is thin, so that writing it twice costs little."""
+    bounds = [
+        [
+            (fusion.canonical(low), fusion.canonical(high))
+            for low, high in zip(node.attributes["start_indices"], node.attributes["end_indices"], strict=True)
+        ]
+        for node in (one, two)
+    ]
+    if any(high - low == 1 for pairs in bounds for low, high in pairs):
+        return True
+    return any(
+        is_nonnegative(second[0] - first[1]) or is_nonnegative(first[0] - second[1])
+        for first, second in zip(*bounds, strict=True)
+    )
