@@ -373,6 +373,25 @@ def test_views_of_the_enclosing_function_stay_right_after_a_body_read_them() -> 
     np.testing.assert_allclose(mixed(X), 3 * y[1:])
 
 
+def test_a_range_over_a_size_names_the_loop_that_works_for_every_size() -> None:
+    @fuse
+    def repeated(x: Any, n: int) -> Any:
+        for _ in range(n):
+            x = x * 0.5
+        return x
+
+    guards = str(repeated.explain(X, 3))
+    assert "x = tracefuse.fori_loop(0, n, lambda i, x: f(x), x) repeats n times for every n" in guards
+
+    @fuse
+    def replaced(x: Any, n: int) -> Any:
+        return tracefuse.fori_loop(0, n, lambda i, x: x * 0.5, x)
+
+    for n in (3, 5):
+        np.testing.assert_allclose(replaced(X, n), repeated(X, n))
+    assert (replaced.cache_info().traces, repeated.cache_info().traces) == (1, 2)
+
+
 def counted_far(x: Any) -> Any:
     return tracefuse.fori_loop(4090, 8200, lambda i, c: (c[0] * 0.5 + i, c[1] + x), (x, x))
 
