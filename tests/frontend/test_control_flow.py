@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_host_code_addresses import Addressed
 
 import tracefuse
 from tracefuse import FusionDefinition, ShapeDtype, TracefuseError, fuse, options
+from tracefuse.compiler.executable import Executable
 from tracefuse.ir.reference import evaluate
+from tracefuse.partition.segmentation import segment_fusion
 
 X = np.linspace(-1, 1, 7)
 U = np.random.default_rng(0).normal(size=(9, 6))
@@ -367,3 +371,38 @@ def test_views_of_the_enclosing_function_stay_right_after_a_body_read_them() -> 
     y = X * 2
     y[0], y[1] = 5.0, 7.0
     np.testing.assert_allclose(mixed(X), 3 * y[1:])
+
+
+def test_a_range_over_a_size_names_the_loop_that_works_for_every_size() -> None:
+    @fuse
+    def repeated(x: Any, n: int) -> Any:
+        for _ in range(n):
+            x = x * 0.5
+        return x
+
+    guards = str(repeated.explain(X, 3))
+    assert "x = tracefuse.fori_loop(0, n, lambda i, x: f(x), x) repeats n times for every n" in guards
+
+    @fuse
+    def replaced(x: Any, n: int) -> Any:
+        return tracefuse.fori_loop(0, n, lambda i, x: x * 0.5, x)
+
+    for n in (3, 5):
+        np.testing.assert_allclose(replaced(X, n), repeated(X, n))
+    assert (replaced.cache_info().traces, repeated.cache_info().traces) == (1, 2)
+
+
+def counted_far(x: Any) -> Any:
+    return tracefuse.fori_loop(4090, 8200, lambda i, c: (c[0] * 0.5 + i, c[1] + x), (x, x))
+
+
+@pytest.mark.parametrize(
+    ("program", "argument"), [(partial(heat, tracefuse), U), (partial(filtered, tracefuse), U), (counted_far, X)]
+)
+def test_steps_by_address_as_on_a_gpu(program: Callable[..., Any], argument: Any) -> None:
+    fusion = fuse(program).definition(argument).fusion
+    plain = Executable(segment_fusion(fusion))([argument])
+    addressed = Executable(segment_fusion(fusion), Addressed().target)
+    for _ in range(2):
+        for one, two in zip(addressed([argument]), plain, strict=True):
+            assert np.array_equal(one, two)

@@ -8,7 +8,6 @@ NumPy, CuPy and the array API; each of them records ops. An operation that needs
 from __future__ import annotations
 
 import functools
-import operator
 import sys
 from collections.abc import Callable, Iterator
 from types import CodeType
@@ -18,9 +17,9 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.errors import TraceError, UnsupportedError
+from tracefuse.frontend.element_requests import ElementRequests
 from tracefuse.frontend.numpy_api import array_memory, cupy_hook, dispatch, elementwise, replacements, ufuncs
 from tracefuse.frontend.numpy_api.flat_elements import FlatElements
-from tracefuse.frontend.numpy_api.methods import ArrayMethods
 from tracefuse.frontend.tracer import arithmetic, assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
@@ -33,15 +32,7 @@ from tracefuse.runtime.devices import arrays
 MOST_TRACED_ELEMENTS = 64
 """Most captured floats that an iteration records one by one."""
 
-_KEEP = "keep it an array; np.where chooses elements"
 _OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.ndarray, list, tuple)
-
-
-IN_BODY = (
-    "a body is recorded once, for all steps: choose with tracefuse.cond(c, f, g, *operands) or np.where(c, a, b), "
-    "and repeat with tracefuse.while_loop(cond_fun, body_fun, init_val)"
-)
-"""The hint for a question about a value inside the body of a loop or a branch."""
 
 
 def _is_operator_of_jax(code: CodeType) -> bool:
@@ -89,7 +80,7 @@ def _in_place(name: str) -> Callable[[Any, Any], Any]:
 
 
 @source.methods_hide_own_frames
-class Tracer(ArrayMethods):
+class Tracer(ElementRequests):
     """A traced array or scalar."""
 
     __slots__ = ()
@@ -270,59 +261,6 @@ class Tracer(ArrayMethods):
         assignment.setitem(self, key, value)
 
     # -- operations that need elements --------------------------------------------------------------------------------
-
-    def _needs_elements(self, operation: str, instead: str, of: str = replacements.ONE_ARRAY) -> TraceError:
-        names = self.recorder.builder.depends_on(self.number)
-        depends = f", which depends on {', '.join(names)}" if names else ""
-        return TraceError(f"{operation} of {of}{depends}", hint=instead, where=source.user_line())
-
-    def _number_or_raise(self, operation: str, convert: Callable[[Any], Any], instead: str) -> Any:
-        """Returns `convert(elements)`, guarded; raises if the elements depend on array arguments."""
-        self.recorder.check_alive()
-        if self.read is not None:
-            return convert(self.recorder.value_of(self, operation))
-        answer = self.recorder.contents.ask(self.number, operation, convert)
-        if answer is not None:
-            return answer
-        if self.recorder.body is not None:
-            raise self._needs_elements(operation, IN_BODY)
-        what, hint = replacements.of_number(operation, instead)
-        answers = self.recorder.answers
-        if answers is not None and what == operation and not self.value.shape and answers.accepts(self.recorder):
-            return answers.ask(self.recorder, self, operation, source.user_line())
-        raise self._needs_elements(what, hint)
-
-    def __bool__(self) -> bool:
-        return bool(self._number_or_raise("bool()", bool, "choose elements with np.where(condition, a, b)"))
-
-    def __int__(self) -> int:
-        return int(self._number_or_raise("int()", int, _KEEP))
-
-    def __float__(self) -> float:
-        return float(self._number_or_raise("float()", float, _KEEP))
-
-    def __complex__(self) -> complex:
-        return complex(self._number_or_raise("complex()", complex, _KEEP))
-
-    def __index__(self) -> int:
-        if not self.value.dtype.is_integer:
-            raise TraceError(f"a traced {self.value.dtype} is no index", where=source.user_line())
-        return int(self._number_or_raise("the value", operator.index, "index with np.take_along_axis or np.take"))
-
-    def item(self, *arguments: Any) -> Any:
-        return self._number_or_raise("item()", lambda known: np.asarray(known).item(*arguments), _KEEP)
-
-    def tolist(self) -> Any:
-        known = self.recorder.contents.ask(self.number, "tolist()")
-        if known is not None:
-            return known.tolist()
-        raise self._needs_elements("tolist()", "return the array and convert it outside")
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        known = self.recorder.contents.ask(self.number, "the elements of an array")
-        if known is not None:
-            return np.array(known, dtype)
-        raise self._needs_elements(*replacements.of_elements())
 
     def __dlpack__(self, **keywords: Any) -> Any:
         raise self._needs_elements("DLPack export", "return the array and convert it outside")

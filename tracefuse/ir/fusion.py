@@ -274,9 +274,6 @@ class SubFusion:
         """Returns the arguments of the fusion among the operands of the op."""
         return [operands[position] for position in self.inputs]
 
-    def __str__(self) -> str:
-        return f"{len(self.fusion.nodes)} ops"
-
 
 def is_input_extent(extent: Extent) -> bool:
     """Returns whether an extent is a constant or the extent of an input axis.
@@ -335,7 +332,8 @@ def _typed_view(fusion: Fusion) -> str:
     lines = [f"fusion({', '.join(typed_name(v) for v in fusion.inputs)}):"]
     for node in fusion.nodes:
         operands = [str(o.value) if isinstance(o, Literal) else f"v{o}" for o in node.operands]
-        operands += [f"{k}={_attribute_text(v)}" for k, v in node.attributes.items()]
+        attributes = ((k, v) for k, v in node.attributes.items() if not isinstance(v, SubFusion))
+        operands += [f"{k}={_attribute_text(v)}" for k, v in attributes]
         left = ", ".join(typed_name(v) for v in node.outputs)
         text = f"  {left} = {node.op.name}({', '.join(operands)})"
         lines.append(f"{text:<60}  # {node.where}" if node.where else text)

@@ -176,11 +176,17 @@ class _CountedRun:
             return [*self.current, *self.stacked]
         at_least = self._sample()
         by_address, step = self.body.start(*self._operands(self.current, self.other, at_least))
-        current, other = self.current, self.other
-        for arguments in self._by_address() if by_address else self._by_array():
-            step(*arguments)
-            current, other = other, current
-        return [*current, *self.stacked]
+        if 0 in self.body.tensors or self.sliced or self.stacked:
+            for arguments in self._by_address() if by_address else self._by_array():
+                step(*arguments)
+        else:
+            (forward, backward), _ = self._ways(by_address)
+            for _ in range(self.length // 2):
+                step(*forward)
+                step(*backward)
+            if self.length % 2:
+                step(*forward)
+        return [*(self.other if self.length % 2 else self.current), *self.stacked]
 
     def _sample(self) -> int:
         """Returns a step whose slices are aligned no better than those of any other step."""

@@ -123,7 +123,7 @@ class _WorkerWriter(CallWriter):
                 yield from self._arena(position, arena)
         for instruction in self.plan.program.instructions:
             match instruction:
-                case AllocateBuffer(value, spec) if value not in self.arena_plan.slots:
+                case AllocateBuffer(value, spec):
                     yield from self._allocate(value, spec)
                 case Launch(step, _, _, CompiledSegment() as segment):
                     yield from self._scratch(step, segment)

@@ -6,12 +6,15 @@ error is small, have one executable.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from tracefuse.caches import BoundedTable, Cache, register
 from tracefuse.compiler.executable import Executable
+from tracefuse.compiler.plan_cache import PlanCache
 from tracefuse.compiler.reference_executable import EvaluatedExecutable
 from tracefuse.frontend.tracer.cut_fusions import cut_fusion
 from tracefuse.frontend.tracer.questions import Stage
@@ -45,7 +48,7 @@ class Environment:
         return facts
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class CompiledStage:
     """A stage that computes some values.
 
@@ -59,18 +62,34 @@ class CompiledStage:
     host: Callable[[Mapping[int, Any]], Mapping[int, Any]]
     is_plain: bool
 
+    @cached_property
+    def gather(self) -> Callable[[Mapping[int, Any]], Sequence[Any]]:
+        """Returns the arguments from the values by number."""
+        if len(self.read) > 1:
+            return operator.itemgetter(*self.read)
+        return lambda values: [values[number] for number in self.read]
+
+    @cached_property
+    def plans(self) -> PlanCache[Executable] | None:
+        """The plans of the executable."""
+        return self.executable.plans if isinstance(self.executable, Executable) else None
+
     def run(self, environment: Environment) -> None:
         """Adds the outputs to the environment."""
         if self.executable is None:
             return
         values = environment.values
         if self.is_plain:
-            arguments = [values[number] for number in self.read]
+            arguments = self.gather(values)
         else:
             facts = environment.facts()
-            known = {**facts, **self.host(facts), **values}
-            arguments = [known[number] for number in self.read]
-        values.update(zip(self.outputs, self.executable(arguments), strict=True))
+            arguments = self.gather({**facts, **self.host(facts), **values})
+        # The plan that ran last tests the arguments itself; it is the executable's own shortest way.
+        results = None if self.plans is None else self.plans.first(arguments)
+        if results is None:
+            results = self.executable(arguments)
+        for number, result in zip(self.outputs, results, strict=True):
+            values[number] = result
 
 
 class StageCompiler:

@@ -22,7 +22,7 @@ from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.compiled_stages import CompiledStage, Environment, StageCompiler, check_stage
 from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves, store_updated_numbers
 from tracefuse.frontend.calls.trace_entry import Entry, finish_call, fusion_arguments
-from tracefuse.frontend.tracer.questions import Answers, Stage, ValueQuestion, live_numbers
+from tracefuse.frontend.tracer.questions import READERS, Answers, Stage, ValueQuestion, live_numbers
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.runtime.devices import arrays
@@ -43,10 +43,10 @@ class TreeNode:
     """A stage in the tree.
 
     children: the next stages by answer; several for one answer have different guards. reads: the values of this stage
-    that known later stages read. axes: of all inputs so far. origin: of the
-    first stage that a trace added, that trace, whose state a call must have.
-    kept: the values that later stages read. drops: the values that no later stage reads, released after this one.
-    entry: of the last stage, the trace and how its result is built. compiled: for `reads`, made when it is needed.
+    that known later stages read. axes: of all inputs so far. origin: of the first stage that a trace added, that trace,
+    whose state a call must have. kept: the values that later stages read. drops: the values that are released after
+    this stage. entry: of the last stage, the trace and how its result is built. compiled: for `reads`, made when it is
+    needed. is_free: whether every call may go on with it. read: reads the answer.
     """
 
     stage: Stage
@@ -55,10 +55,17 @@ class TreeNode:
     entry: Entry | None = None
     children: dict[Any, list[TreeNode]] = field(default_factory=dict)
     reads: set[int] = field(default_factory=set)
+    is_free: bool = field(init=False)
+    read: Callable[[Any], Any] = field(init=False)
     kept: set[int] = field(default_factory=set)
     drops: tuple[int, ...] = ()
     compiled: CompiledStage | None = None
     _holds: Callable[[Mapping[Any, int]], bool] | None = None
+
+    def __post_init__(self) -> None:
+        guarded = self.stage.guards or self.stage.scalar_guards or self.origin is not None
+        self.is_free = not guarded
+        self.read = READERS[self.stage.question.operation] if self.stage.question is not None else bool
 
     @property
     def wanted(self) -> list[int]:
@@ -91,22 +98,27 @@ class QuestionTree:
     def follow(self, call: CallArguments) -> CallProgress:
         """Runs a call along known answers, as far as the tree knows them."""
         progress = CallProgress(Environment(arguments_by_number(call, self.kind), {}), [], [])
+        environment, path, answers = progress.environment, progress.path, progress.answers
         level: Sequence[TreeNode] = self.roots
         while True:
-            node = next((n for n in level if self._enter(n, progress.environment, call)), None)
-            if node is None:
+            for node in level:
+                if node.is_free or self._enter(node, environment, call):
+                    break
+            else:
                 return progress
-            check_stage(node.stage, progress.environment)
-            self._compiled(node).run(progress.environment)
-            question = node.stage.question
-            if question is None:
+            environment.axes, values = node.axes, environment.values
+            stage = node.stage
+            if stage.requirements:
+                check_stage(stage, environment)
+            (node.compiled or self._compiled(node)).run(environment)
+            if stage.question is None:
                 progress.entry = node.entry
                 return progress
-            answer = question.read(progress.environment.values[question.number])
-            progress.path.append(node)
-            progress.answers.append(answer)
+            answer = node.read(values[stage.question.number])
+            path.append(node)
+            answers.append(answer)
             for number in node.drops:
-                progress.environment.values.pop(number, None)
+                values.pop(number, None)
             level = node.children.get(key_of(answer), ())
 
     def _enter(self, node: TreeNode, environment: Environment, call: CallArguments) -> bool:
@@ -196,10 +208,11 @@ class QuestionTree:
                 if not new <= earlier.reads:
                     earlier.reads |= new
                     earlier.compiled = None
-        computed: set[int] = set()
+        held: set[int] = set()
         for node in path:
-            computed.update(node.wanted)
-            node.drops = tuple(computed - node.kept)
+            held.update(node.wanted)
+            node.drops = tuple(held - node.kept)
+            held &= node.kept
 
 
 @dataclass(slots=True, eq=False)
@@ -314,6 +327,8 @@ def count_arguments(call: CallArguments) -> int:
 
 def key_of(answer: Any) -> Any:
     """The key of an answer in the tree: NaN equals itself, and numbers of two types differ."""
+    if answer is True or answer is False:
+        return answer
     return (type(answer), repr(answer) if answer != answer else answer)
 
 

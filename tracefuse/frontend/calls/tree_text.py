@@ -29,7 +29,9 @@ class TreeExplanation:
             node, depth, answer = waiting.pop()
             yield node, depth, answer
             below = [(key, child) for key, children in node.children.items() for child in children]
-            waiting += [(child, depth + 1, f"{key[1]}: ") for key, child in reversed(below)]
+            waiting += [
+                (child, depth + 1, f"{key[1] if isinstance(key, tuple) else key}: ") for key, child in reversed(below)
+            ]
 
     def __str__(self) -> str:
         lines = []
@@ -50,5 +52,6 @@ def _work_text(node: TreeNode) -> str:
     """The segments of a stage, and the values that it computes for later stages."""
     executable: Any = None if node.compiled is None else node.compiled.executable
     count = len(executable.segmentation.segments) if isinstance(executable, Executable) else int(executable is not None)
-    kept = "" if node.stage.question is None or not node.reads else f", {len(node.reads)} values for later stages"
+    values = f"{len(node.reads)} value{'s' * (len(node.reads) != 1)}"
+    kept = "" if node.stage.question is None or not node.reads else f", {values} for later stages"
     return f"{count} segment{'s' * (count != 1)}{kept}"

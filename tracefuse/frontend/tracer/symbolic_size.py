@@ -230,7 +230,9 @@ class SymbolicSize:
 
     def __index__(self) -> int:
         return self._recorder.pin(
-            self.extent, "the value of a size was asked for; tracefuse.xp and np.zeros_like keep sizes symbolic"
+            self.extent,
+            "the value of a size was asked for; tracefuse.xp and np.zeros_like keep sizes symbolic, and "
+            "x = tracefuse.fori_loop(0, n, lambda i, x: f(x), x) repeats n times for every n",
         )
 
     __int__ = __index__

@@ -1,0 +1,63 @@
+"""Loops, branches and questions about computed values on a GPU: values as on the CPU, sizes that change, streams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from test_continuations import branches, converges
+from test_control_flow import PROGRAMS
+from ways import why_not
+
+import tracefuse
+from tracefuse import fuse, options
+
+pytestmark = pytest.mark.gpu
+REASON = why_not("cuda")
+if REASON is not None:
+    pytest.skip(REASON, allow_module_level=True)
+
+import cupy  # noqa: E402
+
+
+def equal(one: Any, other: Any, rtol: float = 2e-5) -> None:
+    if isinstance(one, dict):
+        one, other = list(one.values()), list(other.values())
+    if isinstance(one, tuple | list):
+        for a, b in zip(one, other, strict=True):
+            equal(a, b, rtol)
+    elif isinstance(one, cupy.ndarray):
+        np.testing.assert_allclose(cupy.asnumpy(one), other, rtol=rtol, atol=1e-6)
+    else:
+        assert one == other
+
+
+@pytest.mark.parametrize(("program", "argument"), PROGRAMS[1:], ids=[p.__name__ for p, _ in PROGRAMS[1:]])
+def test_control_flow_gives_the_values_of_the_cpu(program: Any, argument: Any) -> None:
+    fused = fuse(lambda x: program(tracefuse, x))
+    expected = fused(argument)
+    equal(fused(cupy.asarray(argument)), expected)
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        result = fused(cupy.asarray(argument))
+        stream.synchronize()
+        equal(result, expected)
+    with options(check=True):
+        equal(fused(cupy.asarray(argument)), expected)
+
+
+def test_slices_that_are_not_aligned_and_many_steps() -> None:
+    fused = fuse(lambda x: tracefuse.scan(lambda c, row: (c * 0.5 + row, c.sum()), x[0] * 0, x))
+    for shape in ((5, 3), (4, 4), (5000, 7)):
+        x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+        equal(fused(cupy.asarray(x)), fused(x), rtol=1e-4)
+
+
+def test_questions_about_computed_values() -> None:
+    fused, loop = fuse(branches), fuse(converges)
+    for sign in (1.0, -1.0, -0.01, 1.0):
+        x = sign * np.linspace(0.1, 3, 5)
+        equal(fused(cupy.asarray(x)), branches(x))
+    x = np.random.default_rng(1).normal(size=8)
+    for tol in (2e-1, 1e-1, 2e-1):
+        equal(loop(cupy.asarray(x), tol), converges(x, tol))
