@@ -1,6 +1,6 @@
 """Compares every function with NumPy over types, kinds of operand and parameters.
 
-python tests/soak_types.py [name ...]
+Run it as `python tests/soak_types.py [name ...]`.
 
 Prints the differences by class, the largest first: the function, what differs, how many cases, one of them. Names
 select generators of tests/type_cases.py, as `of_methods`; `cpu` runs the covering sample as compiled kernels. All of

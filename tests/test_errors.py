@@ -107,12 +107,12 @@ FLOATS = "bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64"
 
 CASES = [
     # what a tracer cannot be
-    traced("bool", lambda x: 1 if x.sum() > 0 else 2, TYPE, "bool() of a traced array, which depends on x ({line})" + WHERE),
+    traced("bool", lambda x: 1 if x > 0 else 2, TYPE, "bool() of a traced array, which depends on x ({line})" + WHERE),
     traced("and", lambda x: (x > 0) and x, TYPE, "bool() of a traced array, which depends on x ({line})" + WHERE),
-    traced("float", lambda x: float(x.sum()), TYPE, "float() of a traced array, which depends on x ({line})" + KEEP),
+    traced("float", lambda x: float(x), TYPE, "float() of a traced array, which depends on x ({line})" + KEEP),
     traced("math", lambda x: math.sqrt(x.sum()), TYPE, "math.sqrt() of a traced array, which depends on x ({line})\n  hint: write np.sqrt"),
-    traced("int", lambda x: int(x.sum()), TYPE, "int() of a traced array, which depends on x ({line})" + KEEP),
-    traced("item", lambda x: x.sum().item(), TYPE, "item() of a traced array, which depends on x ({line})" + KEEP),
+    traced("int", lambda x: int(x), TYPE, "int() of a traced array, which depends on x ({line})" + KEEP),
+    traced("item", lambda x: x.item(), TYPE, "item() of a traced array, which depends on x ({line})" + KEEP),
     traced("in", lambda x: 1.0 in x, TYPE, "'in' of a traced array, which depends on x ({line})\n  hint: write np.any(x == value)"),
     traced("asfortranarray", lambda x: np.asfortranarray(x), TYPE, "np.asfortranarray() of a traced array, which depends on x ({line})\n  hint: a traced array is an array: use it as it is, x.copy() or x.astype(dtype); lists of arrays go to np.stack"),
     traced("setitem", lambda x: x.__setitem__(x > 0, x), (UnsupportedError, NotImplementedError), "an array is assigned under a boolean mask: which element goes where depends on the data ({line})\n  hint: assign a scalar, elements under the same mask as in x[mask] = y[mask], or write x[...] = np.where(mask, y, x)"),

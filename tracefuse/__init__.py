@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from tracefuse.diagnostics.configuration import show_config
     from tracefuse.dtypes import DataType
     from tracefuse.frontend.cache_clearing import clear_caches
+    from tracefuse.frontend.control_flow_functions import cond, fori_loop, scan, while_loop
     from tracefuse.frontend.fuse import fuse
     from tracefuse.frontend.tracer.printed_values import debug_print
     from tracefuse.frontend.tracer.stream_parallel import stream_parallel
@@ -77,13 +78,17 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "clear_caches",
+    "cond",
     "debug_print",
+    "fori_loop",
     "fuse",
     "options",
     "register_pytree_node",
     "rules",
+    "scan",
     "show_config",
     "stream_parallel",
+    "while_loop",
     "xp",
 ]
 
@@ -94,13 +99,17 @@ _WHERE = {
     "ParallelType": ("ir.parallel_types", "ParallelType"),
     "ShapeDtype": ("runtime.devices.arrays", "ShapeDtype"),
     "clear_caches": ("frontend.cache_clearing", "clear_caches"),
+    "cond": ("frontend.control_flow_functions", "cond"),
     "debug_print": ("frontend.tracer.printed_values", "debug_print"),
+    "fori_loop": ("frontend.control_flow_functions", "fori_loop"),
     "fuse": ("frontend.fuse", "fuse"),
     "options": ("config", "options"),
     "register_pytree_node": ("pytrees", "register_pytree_node"),
     "rules": ("partition.predicates", None),
+    "scan": ("frontend.control_flow_functions", "scan"),
     "show_config": ("diagnostics.configuration", "show_config"),
     "stream_parallel": ("frontend.tracer.stream_parallel", "stream_parallel"),
+    "while_loop": ("frontend.control_flow_functions", "while_loop"),
     "xp": ("frontend.xp", None),
 }
 

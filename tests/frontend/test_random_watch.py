@@ -1,4 +1,4 @@
-"""Random numbers that a trace draws but does not record are constants from then on, and the trace says so."""
+"""Tests random numbers that a trace draws but does not record: they become constants, with a warning."""
 
 from __future__ import annotations
 

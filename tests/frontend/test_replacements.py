@@ -45,7 +45,7 @@ def convert_several(x: Any) -> Any:
         (lambda x: np.float32(x), "np.float32() @\n  hint: write x.astype(np.float32)"),
         (lambda x: math.sqrt(x.sum()), "math.sqrt() @\n  hint: write np.sqrt"),
         (lambda x: math.pow(x.sum(), 2), "math.pow() @\n  hint: write np.power"),
-        (lambda x: float(x.sum()), "float() @\n  hint: keep it an array; np.where chooses elements"),
+        (lambda x: float(x), "float() @\n  hint: keep it an array; np.where chooses elements"),
         (
             lambda x: np.vectorize(abs)(x),
             "np.vectorize() @\n  hint: write the function on whole arrays, with np.where for its cases",

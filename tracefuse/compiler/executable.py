@@ -26,7 +26,7 @@ from tracefuse.dynamic.concretization import Concretization
 from tracefuse.dynamic.guard_failures import FailureCounts, GuardFailure, first_failure
 from tracefuse.dynamic.guards import Guard, compile_guards
 from tracefuse.errors import InternalError
-from tracefuse.ir.fusion import Fusion
+from tracefuse.ir.fusion import Fusion, SubFusion
 from tracefuse.ir.reference import check_requirements, evaluate_scalars
 from tracefuse.kernel.cache import disk_cache
 from tracefuse.kernel.cache.disk_cache import DiskCache
@@ -279,6 +279,7 @@ class Executable:
                 segmentation, self.target, facts.layouts, facts.values, {**facts.strides, **(buffers.strides or {})},
                 guards=(*concrete.guards, *guards), aligned=facts.aligned, options=options, disk=self.disk,
                 output_buffers=buffers.key, watch=watch, slices_of=self._slices_of, donated=donated,
+                computation_of=self._computation_of,
             )  # fmt: skip
         plan = replace(plan, cause=cause)
         self.compiles += 1
@@ -312,3 +313,16 @@ class Executable:
             return Executable(segment_fusion(sliced.fusion, options=quiet), self.target, options=quiet, disk=self.disk)
 
         return self.plans.computes_slice(sliced, make)
+
+    def _computation_of(self, part: SubFusion) -> Executable:
+        """The executable of a sub-fusion of a control-flow op."""
+
+        def make() -> Executable:
+            quiet = self.options.replaced(debug=0, dump="")  # steps are checked, but not logged
+            rewritten = run_passes(FUSION_PASSES, part.fusion, quiet)
+            merge = merge_of(quiet, self.segmentation.merge)
+            return Executable(
+                segment_fusion(rewritten, merge=merge, options=quiet), self.target, options=quiet, disk=self.disk
+            )
+
+        return self.plans.computes_part(part, make)

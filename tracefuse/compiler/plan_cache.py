@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tracefuse.caches import BoundedTable, Cache, register
+from tracefuse.ir.fusion import SubFusion
 from tracefuse.partition.slicing import Sliced
 from tracefuse.runtime.call_code import Call
 from tracefuse.runtime.donated_arrays import record_donated_results
@@ -38,6 +39,7 @@ for _attribute, _keeps, _key, _bound in (
     ("_plans", "plans, with their call functions", _KEY, f"{MOST_PLANS}, least recently used"),
     ("_for_use", "the same, for calls with output buffers or donated arguments", _KEY, _BOUND),
     ("_slices", "executables of slices of a stream-parallel loop", "sliced segment", "segments of the plans"),
+    ("_parts", "executables of the sub-fusions of loops and branches", "sub-fusion", "sub-fusions of the fusion"),
     ("_slice_code", "the Python functions that run slice after slice", "plan", "the plans"),
 ):
     register(Cache(f"compiler.plan_cache.PlanCache.{_attribute}", _keeps, _key, _bound, _OWNER, _CLEARED))
@@ -87,6 +89,7 @@ class PlanCache(Generic[SliceExecutable]):
         self._plans: list[CallablePlan] = []
         self._for_use: BoundedTable[OutputBufferUse, list[CallablePlan]] = BoundedTable(MOST_USES)
         self._slices: weakref.WeakKeyDictionary[Sliced, SliceExecutable] = weakref.WeakKeyDictionary()
+        self._parts: weakref.WeakKeyDictionary[SubFusion, SliceExecutable] = weakref.WeakKeyDictionary()
         self._slice_code: weakref.WeakKeyDictionary[CallablePlan, StreamWorkerCode | None] = weakref.WeakKeyDictionary()
 
     def attempt(self, arguments: Sequence[Any]) -> list[Any] | None:
@@ -127,6 +130,13 @@ class PlanCache(Generic[SliceExecutable]):
         executable = self._slices.get(sliced)
         if executable is None:
             executable = self._slices[sliced] = make()
+        return executable
+
+    def computes_part(self, part: SubFusion, make: Callable[[], SliceExecutable]) -> SliceExecutable:
+        """The executable of a sub-fusion, created at the first request."""
+        executable = self._parts.get(part)
+        if executable is None:
+            executable = self._parts[part] = make()
         return executable
 
     def slice_code(self, ready: CallablePlan, make: Callable[[], StreamWorkerCode | None]) -> StreamWorkerCode | None:

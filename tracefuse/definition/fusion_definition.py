@@ -23,6 +23,7 @@ from tracefuse.compiler.placed_fusion import CacheInfo, PlacedFusion
 from tracefuse.definition.handles import Scalar, Tensor, Vector
 from tracefuse.definition.operations import Operations
 from tracefuse.definition.output_checks import aliased_input, check_outputs, check_values
+from tracefuse.definition.part_recorder import part_recorder
 from tracefuse.definition.recording import Recording
 from tracefuse.definition.segment import DefinitionSegment, Segments
 from tracefuse.definition.segmentation_phases import SegmentationPhases
@@ -70,6 +71,7 @@ class FusionDefinition:
     def __init__(self, *, ids: Iterator[int] | None = None) -> None:
         self.recording = Recording()
         self.ops = self.recording.ops = Operations(self.recording)
+        self.recording.record_part = part_recorder(type(self))
         self._ids = _PROCESS_IDS if ids is None else ids
         self.id = next(self._ids)
         self._phases: SegmentationPhases[FusionDefinition] | None = None

@@ -24,12 +24,14 @@ from tracefuse.definition.signatures import CallSignature, make_operation
 from tracefuse.dtypes import DataType, DType, dtype_of, promote_nvfuser
 from tracefuse.errors import DtypeError, ShapeError, UnsupportedError, shown
 from tracefuse.ir.axes import normalize_axes, normalize_axis
-from tracefuse.ir.extents import Extent
-from tracefuse.ir.fusion import Op, Operand, Shape
+from tracefuse.ir.control_flow import ControlFlow
+from tracefuse.ir.extents import Expression, Extent
+from tracefuse.ir.fusion import Op, Operand, Shape, SubFusion
 from tracefuse.ir.library_kinds import ARRAYS, WholeArrayOp
 from tracefuse.ir.op_kinds import check_domain
 from tracefuse.ir.printing import data_operands, moved_types, predicted_types
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
+from tracefuse.ops.loop_ops import CONTROL_FLOW
 
 # nvFuser's name -> the name of the op definition.
 ALIASES = {
@@ -56,6 +58,8 @@ class RegisteredOperations:
 
     @source.hides_own_frames
     def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name in CONTROL_FLOW:
+            return functools.partial(self._control_flow, CONTROL_FLOW[name])
         op = REGISTRY.get(ALIASES.get(name, name))
         if op is None or op.effect or name.startswith("_"):
             close = difflib.get_close_matches(name, dir(self), n=3)
@@ -75,6 +79,31 @@ class RegisteredOperations:
             case _:
                 raise UnknownOperation(f"fd.ops cannot record {name}: its kind is {op.kind}")
         return make_operation(_make_signature(name), self.recording, functools.partial(function, op), op.doc)
+
+    @source.hides_own_frames
+    def _control_flow(self, op: ControlFlow, *operands: Any, dtypes: Sequence[Any], **attributes: Any) -> Any:
+        """Records a control-flow op as definitions print it.
+
+        A sub-fusion is a function that records it, and the positions of the operands that it reads. dtypes: of the
+        results.
+        """
+        for name in op.parts:
+            function, positions = attributes[name]
+            attributes[name] = SubFusion(self.recording.record_part(function), tuple(positions))
+        attributes["shapes"] = tuple(tuple(map(self._extent_of, shape)) for shape in attributes["shapes"])
+        types = [dtype_of(dtype) for dtype in dtypes]
+        numbers = [self.recording.operand_of(operand) for operand in operands]
+        results = self.recording.record_node(op, numbers, attributes, types[0], types)
+        return results if len(results) > 1 else results[0]
+
+    def _extent_of(self, entry: Any) -> Extent:
+        """Returns an entry of a printed shape as an extent."""
+        if isinstance(entry, int | Expression):
+            return entry
+        extent = self.recording.extent_of(self.recording.operand_of(entry))
+        if extent is None:
+            raise ShapeError(f"{shown(entry)} is no size", hint="give an integer or a scalar that holds one")
+        return extent
 
     def _pointwise(
         self, op: Pointwise, *arguments: Any, dtype: Any = None, compute: Any = None, **attributes: Any

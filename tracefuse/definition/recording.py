@@ -7,7 +7,7 @@ same numbering as the values; the IR itself has no vectors.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tracefuse import source
@@ -28,10 +28,12 @@ class Recording:
 
     ops: the operations (`fd.ops`), which implement the operators of handles. builder: the IR builder. vectors: vectors
     by number. comparisons: for each host scalar that compares integers, the extent that is 1 where it holds, else 0.
-    fusion: the complete fusion; None while the definition is open.
+    fusion: the complete fusion; None while the definition is open. record_part: records a
+    function as a definition of its own, for a control-flow op.
     """
 
     ops: Any
+    record_part: Callable[[Callable[[Any], None]], Fusion]
 
     def __init__(self) -> None:
         self.builder = FusionBuilder()

@@ -17,6 +17,7 @@ import numpy as np
 
 from tracefuse.diagnostics.error_bounds import bounded_outputs
 from tracefuse.errors import DeviceError, InternalError
+from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.error_models import Bounded
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.reference import evaluate
@@ -179,8 +180,13 @@ class CheckedSegment:
 
 
 def checked(segment: CompiledSegment, position: int, target: Target, run_alone: RunAlone) -> CompiledSegment:
-    """The segment with every run checked. An effect is not: the reference implementation would be a second one."""
-    if segment.part.library is not None and segment.part.library.op.effect:
+    """The segment with every run checked.
+
+    An effect is not: the reference implementation would be a second one. Nor is control flow: each segment of its
+    sub-fusions is checked, at every step.
+    """
+    op = None if segment.part.library is None else segment.part.library.op
+    if isinstance(op, ControlFlow) or (op is not None and op.effect):
         return segment
     check = CheckedSegment(segment, position, target, run_alone)
     return replace(segment, run=check, inputs=check.inputs, code=None)

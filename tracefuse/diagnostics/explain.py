@@ -8,13 +8,16 @@ Must not know: frontends.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import segments
+from tracefuse import config
+from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.partition import segment_table
-from tracefuse.partition.segmentation import Part, Segmentation
+from tracefuse.partition.segmentation import Part, Segmentation, segment_fusion
+from tracefuse.passes.pipeline import FUSION_PASSES, run_passes
 from tracefuse.runtime.loop_plans import slice_plans
 from tracefuse.runtime.peak_memory import memory_of, tensor_bytes
 from tracefuse.runtime.plan import Plan
@@ -56,6 +59,22 @@ class Outline:
 
     def _repr_html_(self) -> str:
         return segment_table.html_of(self)
+
+
+def _sub_fusion_lines(part: Part) -> Iterator[str]:
+    """Yields the outlines of the sub-fusions that a part runs, and of those inside of them."""
+    waiting = [part]
+    while waiting:
+        node = waiting.pop().library
+        if node is None or not isinstance(node.op, ControlFlow):
+            continue
+        yield from ("", f"{node.op.name} ({node.where}): {node.op.on_host}")
+        for name, sub_fusion in node.op.sub_fusions(node.attributes):
+            options = config.resolve()
+            inner = segment_fusion(run_passes(FUSION_PASSES, sub_fusion.fusion, options), options=options)
+            yield f"  {name}:"
+            yield from (f"    {line}" for line in str(Outline(inner)).splitlines())
+            waiting += reversed(inner.segments)
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,6 +199,7 @@ class Explanation:
             f"{total} moved; one kernel for each op would move {segment_table.bytes_text(self.bytes_unfused)}",
             self._memory_text(),
         ]
+        lines += [line for part in self.segmentation.segments for line in _sub_fusion_lines(part)]
         if self.boundaries:
             lines += ["", "why the segments are separate:", segment_table.reasons_text(self.boundaries)]
         for title, entries in (

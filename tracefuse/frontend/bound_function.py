@@ -50,9 +50,9 @@ def by_name(module: str, name: str) -> Any:
     return attribute
 
 
-def name_of(function: FusedFunction[Any, Any]) -> str:
+def name_of(function: Any) -> str:
     """The qualified name of a fused function, for pickle. Raises PicklingError if the name leads to something else."""
-    name = function.__qualname__
+    name: str = function.__qualname__
     try:
         attribute = by_name(function.__module__, name)
     except (ImportError, AttributeError):
@@ -68,3 +68,23 @@ def owns(function: FusedFunction[Any, Any], value: Any) -> bool:
     """Whether `value` is the `self` of a method called through its class."""
     name = getattr(function, "__name__", None)
     return name is not None and vars(type(value)).get(name) is function
+
+
+class PickledByName:
+    """Python's object protocols for a function that is defined once: pickle by name, copies that are itself."""
+
+    __qualname__: str
+
+    def __reduce__(self) -> Any:
+        """Pickles by name, as for functions. Raises PicklingError if the name does not lead to this function."""
+        return by_name, (self.__module__, name_of(self))
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        """Returns the function itself, as for Python's functions."""
+        return self
+
+    def __repr__(self) -> str:
+        return f"<fused {self.__qualname__}>"

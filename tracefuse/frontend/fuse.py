@@ -22,31 +22,36 @@ from tracefuse.compiler.executable import Executable, compile_fusion
 from tracefuse.compiler.placed_fusion import CacheInfo, PlacedFusion
 from tracefuse.compiler.reference_executable import EvaluatedExecutable
 from tracefuse.config import Options, overrides
-from tracefuse.definition.fusion_definition import FusionDefinition
-from tracefuse.definition.segment import Segments
-from tracefuse.diagnostics.explain import Explanation
 from tracefuse.diagnostics.progress import say_trace
-from tracefuse.dynamic.concretization import Concretization
-from tracefuse.dynamic.index_classes import Indexing, index_classes
+from tracefuse.dynamic.guards import Guard
 from tracefuse.errors import TraceError, UnsupportedError, shown
-from tracefuse.frontend.bound_function import BoundFusedFunction, by_name, name_of, owns
+from tracefuse.frontend.bound_function import BoundFusedFunction, PickledByName, owns
 from tracefuse.frontend.calls.call import CallArguments, Signature
+from tracefuse.frontend.calls.compiled_stages import Environment, StageCompiler
 from tracefuse.frontend.calls.fast_path import NOT_APPLICABLE, call_signature, write_fast_path
 from tracefuse.frontend.calls.output_buffers import output_buffers, write_into
+from tracefuse.frontend.calls.question_tree import Discovery, QuestionTree, finish
 from tracefuse.frontend.calls.retraces import explain_new_key, explain_retrace, keys_of, unstable_state
 from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves, store_updated_numbers
-from tracefuse.frontend.calls.trace_entry import Entry, assemble_result, match_arguments, run_with_prints
+from tracefuse.frontend.calls.trace_entry import (
+    Entry,
+    assemble_result,
+    match_arguments,
+    output_buffer_use,
+    run_with_prints,
+)
+from tracefuse.frontend.inspection import Inspected
 from tracefuse.frontend.numpy_api.creation import recording
 from tracefuse.frontend.trace_cache import TraceCache
 from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.recorder import current
-from tracefuse.frontend.tracer.result_leaves import ArgumentLeaf, OutputLeaf
-from tracefuse.frontend.tracing import Trace, not_a_function, trace
+from tracefuse.frontend.tracer.result_leaves import OutputLeaf
+from tracefuse.frontend.tracing import not_a_function, trace
+from tracefuse.ir.fusion import Fusion
 from tracefuse.logs import say
 from tracefuse.passes.pipeline import passes_at, run_passes
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.donated_arrays import DONORS, check_not_donated
-from tracefuse.runtime.host_text import HostProgram
 from tracefuse.runtime.memory.buffer_facts import OutputBufferUse
 from tracefuse.runtime.targets.resolution import resolve_target
 
@@ -57,7 +62,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class FusedFunction(Generic[P, R]):
+class FusedFunction(Inspected, PickledByName, Generic[P, R]):
     """A function wrapped by `@fuse`: has the same parameters, and is compiled once for each trace key."""
 
     def __init__(
@@ -146,9 +151,15 @@ class FusedFunction(Generic[P, R]):
         call = self._signature.flatten_call(args, kwargs, bound, is_bound)
         if DONORS:
             check_not_donated((leaf.value, leaf.path) for leaf in call.leaves)
-        entry, arguments = self._find_entry(call, options, bound)
+        answered = self._follow_tree(call, options, bound) if out is None else None
+        if answered is not None:
+            return finish(*answered, call)
+        tree = self._tree(call, options) if out is None else None
+        entry, arguments = self._find_entry(call, options, bound, tree)
+        if entry.values is not None:
+            return finish(entry, entry.values, call)
         buffers = None if out is None else output_buffers(entry.trace.structure, entry.trace.results, out)
-        use = self._output_buffer_use(entry, call, buffers)
+        use = output_buffer_use(entry, call, self._signature, buffers)
         result = self._run(entry, arguments, call, buffers, use)
         if self._has_fast_path and overrides() is None and config.resolve(self._options) is self._default_options:
             self._add_fast_path(call_signature(args, kwargs, bound, is_bound, out), entry, call, use, out is not None)
@@ -163,10 +174,38 @@ class FusedFunction(Generic[P, R]):
             if fast_path is not None:
                 self._cache.add_fast_path(signature, fast_path)
 
-    def _find_entry(self, call: CallArguments, options: Options, bound: Any) -> tuple[Entry, list[Any]]:
-        """The entry whose guards hold, traced now if there is none, and the arguments of its fusion."""
+    def _tree(self, call: CallArguments, options: Options) -> QuestionTree:
+        """An empty tree for calls like this one."""
+        return QuestionTree(StageCompiler(lambda fusion: self._compile(fusion, options, call.device)), call.kind)
+
+    def _follow_tree(self, call: CallArguments, options: Options, bound: Any) -> tuple[Entry, Environment] | None:
+        """Runs a call of a function that asks questions about computed values; returns its last stage and its values.
+
+        None if it is not known to ask any.
+        """
+        key = (options, (call.key,))
+        tree = self._cache.trees.get(key)
+        if tree is None:
+            return None
+        progress = tree.follow(call, bound)
+        if progress.entry is not None:
+            self._cache.hits += 1
+            return progress.entry, progress.environment
         with self._cache.lock:
-            entry, arguments = self._find_or_trace(call, options, bound, {})
+            return self._trace(call, options, bound, {}, Discovery(tree, progress, call, bound)), progress.environment
+
+    def _find_entry(
+        self, call: CallArguments, options: Options, bound: Any, tree: QuestionTree | None = None
+    ) -> tuple[Entry, list[Any]]:
+        """The entry whose guards hold, traced now if there is none, and the arguments of its fusion.
+
+        tree: what answers questions about computed values. If the function asks one, the call has run; its entry has
+        `values`, and is in the tree.
+        """
+        with self._cache.lock:
+            entry, arguments = self._find_or_trace(call, options, bound, {}, tree)
+            if entry.values is not None:
+                return entry, arguments
             if entry.trace.fusion.aliases:
                 same = find_shared_leaves(entry.trace, entry.array_device, arguments)
                 if same:
@@ -175,8 +214,9 @@ class FusedFunction(Generic[P, R]):
             return entry, arguments
 
     def _find_or_trace(
-        self, call: CallArguments, options: Options, bound: Any, same: Mapping[int, int]
-    ) -> tuple[Entry, list[Any]]:
+        self, call: CallArguments, options: Options, bound: Any, same: Mapping[int, int],
+        tree: QuestionTree | None = None,
+    ) -> tuple[Entry, list[Any]]:  # fmt: skip
         """See `_find_entry`. same: maps each leaf that shares the memory of an earlier, updated leaf to that leaf."""
         key = (options, (call.key, *same.items()))
         entries = self._cache.entries(key)
@@ -193,8 +233,12 @@ class FusedFunction(Generic[P, R]):
         if cause is not None:
             say(options, 1, lambda: str(cause))
         for _ in range(MOST_ATTEMPTS):
-            entry = self._trace(call, options, bound, same)
+            discovery = None if tree is None else Discovery.at_start(tree, call, bound)
+            entry = self._trace(call, options, bound, same, discovery)
             entry.cause = cause
+            if tree is not None and entry.values is not None:
+                self._cache.trees[key] = tree
+                return entry, []
             arguments = match_arguments(entry, call, bound)
             if arguments is not None:
                 break
@@ -206,10 +250,20 @@ class FusedFunction(Generic[P, R]):
             self._cache.guard_failures.add(cause, warn=options.dynamic)
         return entry, arguments
 
-    def _trace(self, call: CallArguments, options: Options, bound: Any, same: Mapping[int, int]) -> Entry:
+    def _trace(
+        self, call: CallArguments, options: Options, bound: Any, same: Mapping[int, int],
+        discovery: Discovery | None = None,
+    ) -> Entry:  # fmt: skip
         start = time.perf_counter()
         traced = trace(
-            self._function, call.leaves, call.rebuild, bound, dynamic=options.dynamic, device=call.device, same=same
+            self._function,
+            call.leaves,
+            call.rebuild,
+            bound,
+            dynamic=options.dynamic,
+            device=call.device,
+            same=same,
+            answers=discovery,
         )
         if options.debug:
             say_trace(options, self.__qualname__, call.leaves, time.perf_counter() - start)
@@ -220,18 +274,24 @@ class FusedFunction(Generic[P, R]):
             kind, device = "cupy", traced.device
         if traced.fusion.aliases:
             arrays.check_can_change(kind, "in-place change of an argument")
-        executable = self._compile(traced, options, device) if traced.fusion.outputs else None
         single = traced.structure.num_nodes == 1 and traced.results == (OutputLeaf(0),)
+        if discovery is not None and discovery.stages:
+            return discovery.complete(Entry(traced, None, None, single, kind, device, keys_of(call)))
+        facts = (*traced.guards, *traced.never_one())
+        sizes = None if self._merge is None else traced.sizes
+        executable = self._compile(traced.fusion, options, device, facts, sizes) if traced.fusion.outputs else None
         return Entry(traced, executable, traced.guard_function(), single, kind, device, keys_of(call))
 
-    def _compile(self, traced: Trace, options: Options, device: int | None) -> Executable | EvaluatedExecutable:
+    def _compile(
+        self, fusion: Fusion, options: Options, device: int | None, facts: Sequence[Guard] = (),
+        sizes: Mapping[int, Any] | None = None,
+    ) -> Executable | EvaluatedExecutable:  # fmt: skip
         if options.target == "reference":
-            return EvaluatedExecutable(run_passes(passes_at("after tracing"), traced.fusion, options))
+            return EvaluatedExecutable(run_passes(passes_at("after tracing"), fusion, options))
         target, device = resolve_target(options.target, device)
-        facts = (*traced.guards, *traced.never_one())
         return compile_fusion(
-            traced.fusion, target=target, device=device or 0, options=options, facts=facts, name=self.__qualname__,
-            merge=self._merge, sizes=None if self._merge is None else traced.sizes,
+            fusion, target=target, device=device or 0, options=options, facts=facts, name=self.__qualname__,
+            merge=self._merge, sizes=sizes,
         )  # fmt: skip
 
     def _run(
@@ -258,25 +318,19 @@ class FusedFunction(Generic[P, R]):
             return outputs[0]
         return assemble_result(entry, [leaf.value for leaf in call.leaves], arguments, outputs)
 
-    def _output_buffer_use(self, entry: Entry, call: CallArguments, buffers: list[Any] | None) -> OutputBufferUse:
-        """Which outputs of a call have a buffer, and which of its arguments are donated."""
-        if not self._signature.donated or entry.executable is None:
-            return OutputBufferUse.of(buffers)
-        leaves = {k for k, leaf in enumerate(call.leaves) if leaf.is_array and self._signature.is_donated(leaf.path)}
-        if leaves:
-            arrays.check_can_donate(entry.kind)
-        numbers = {origin: n for n, origin in zip(entry.trace.fusion.inputs, entry.trace.sources, strict=True)}
-        returned = {leaf.position for leaf in entry.trace.results if isinstance(leaf, ArgumentLeaf)}
-        donated = [leaf for leaf in sorted(leaves) if leaf in numbers]
-        kept = (numbers[leaf] for leaf in donated if leaf in returned)
-        return OutputBufferUse.of(buffers, (numbers[leaf] for leaf in donated), kept)
-
     # -- inspection ----------------------------------------------------------------------------------------------------
 
-    def _entry_for_inspection(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
+    def _inspected_call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[CallArguments, Any]:
         is_bound = bool(args) and owns(self, args[0])
         bound = args[0] if is_bound else None
-        call = self._signature.flatten_call(args[1:] if is_bound else args, kwargs, bound, is_bound)
+        return self._signature.flatten_call(args[1:] if is_bound else args, kwargs, bound, is_bound), bound
+
+    def _tree_for_inspection(self, args: Sequence[Any], kwargs: dict[str, Any]) -> QuestionTree | None:
+        call, _ = self._inspected_call(args, kwargs)
+        return self._cache.trees.get((config.resolve(self._options), (call.key,)))
+
+    def _entry_for_inspection(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
+        call, bound = self._inspected_call(args, kwargs)
         return self._find_entry(call, config.resolve(self._options), bound)
 
     def _place(self, entry: Entry) -> PlacedFusion:
@@ -286,45 +340,6 @@ class FusedFunction(Generic[P, R]):
         if executable is None:
             executable = compile_fusion(entry.trace.fusion, options=config.resolve(self._options))
         return PlacedFusion.from_executable(executable, entry.device, self._options)
-
-    @source.hides_own_frames
-    def definition(self, *args: Any, **kwargs: Any) -> FusionDefinition:
-        """The FusionDefinition that a call with these arguments (arrays or ShapeDtypes) runs; nothing runs."""
-        entry, _ = self._entry_for_inspection(args, kwargs)
-        if isinstance(entry.executable, EvaluatedExecutable):
-            return FusionDefinition.from_fusion(entry.trace.fusion)
-        return FusionDefinition.from_placed(self._place(entry))
-
-    @source.hides_own_frames
-    def segments(self, *args: Any, **kwargs: Any) -> Segments[FusionDefinition]:
-        """The segments in execution order, with their kernels, for arrays or ShapeDtypes; nothing runs."""
-        entry, arguments = self._entry_for_inspection(args, kwargs)
-        placed = self._place(entry)
-        return FusionDefinition.from_placed(placed).segment(arguments, merge=placed.segmentation.merge)
-
-    @source.hides_own_frames
-    def host_program(self, *args: Any, **kwargs: Any) -> HostProgram:
-        """The host program (allocations, launches, releases) for arrays or ShapeDtypes, as text and data."""
-        entry, arguments = self._entry_for_inspection(args, kwargs)
-        return HostProgram.of(self._place(entry).plan_for(arguments)[0])
-
-    @source.hides_own_frames
-    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """The segments and the reasons for their boundaries, captured arrays, guards and memory; nothing runs."""
-        entry, arguments = self._entry_for_inspection(args, kwargs)
-        return Explanation(*self._place(entry).plan_for(arguments), **entry.facts_to_explain())
-
-    @source.hides_own_frames
-    def concretization(self, *args: Any, **kwargs: Any) -> Concretization:
-        """The concretized fusion for these arguments: static extents, splits and merges; nothing compiles or runs."""
-        entry, arguments = self._entry_for_inspection(args, kwargs)
-        return self._place(entry).concretization(arguments)
-
-    @source.hides_own_frames
-    def indexing(self, *args: Any, **kwargs: Any) -> Indexing:
-        """Which axes share an index in which use, for arrays or ShapeDtypes; nothing runs."""
-        entry, arguments = self._entry_for_inspection(args, kwargs)
-        return index_classes(self._place(entry).plan_for(arguments)[0].segmentation.fusion)
 
     def cache_info(self) -> CacheInfo:
         """Counts of traces, of compiled plans (one for each set of guards), and of calls that hit the cache."""
@@ -344,20 +359,6 @@ class FusedFunction(Generic[P, R]):
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else BoundFusedFunction(self, instance)
-
-    def __reduce__(self) -> Any:
-        """Pickles by name, as for functions. Raises PicklingError if the name does not lead to this function."""
-        return by_name, (self.__module__, name_of(self))
-
-    def __copy__(self) -> FusedFunction[P, R]:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> FusedFunction[P, R]:
-        """Returns the function itself, as for Python's functions."""
-        return self
-
-    def __repr__(self) -> str:
-        return f"<fused {self.__qualname__}>"
 
 
 @overload

@@ -13,6 +13,7 @@ from tracefuse.compiler.plan_cache import PlanCache
 from tracefuse.config import Options
 from tracefuse.dynamic.guard_failures import FailureCounts
 from tracefuse.frontend.calls.fast_path import FastPath, ScalarsRead
+from tracefuse.frontend.calls.question_tree import QuestionTree
 from tracefuse.frontend.calls.trace_entry import Entry
 
 MOST_TRACES = 64
@@ -39,6 +40,7 @@ class TraceCache:
         self.fast_paths: BoundedTable[tuple[Any, ...], list[FastPath]] = BoundedTable(MOST_KEYS)
         self.guard_failures = FailureCounts()
         self.hits = 0
+        self.trees: BoundedTable[TraceKey, QuestionTree] = BoundedTable(MOST_KEYS)
         self._entries: BoundedTable[TraceKey, list[Entry]] = _Entries(self)
         self._traces = self._compiles_dropped = 0
         _alive.add(self)
@@ -85,7 +87,9 @@ class TraceCache:
         """Counts since the cache was cleared."""
         with self.lock:
             compiles = sum(entry.compiles for entries in self._entries.values() for entry in entries)
-            return CacheInfo(self._traces, self._compiles_dropped + compiles, self.hits)
+            compiles += sum(tree.compiler.compiles for tree in self.trees.values())
+            traces = self._traces + sum(tree.traces for tree in self.trees.values())
+            return CacheInfo(traces, self._compiles_dropped + compiles, self.hits)
 
     def clear(self) -> None:
         """Drops every trace and resets the counts to 0."""
@@ -93,6 +97,7 @@ class TraceCache:
             self.recent = None
             self.fast_paths.clear()
             self._entries.clear()
+            self.trees.clear()
             self._traces = self.hits = self._compiles_dropped = 0
 
 
@@ -133,6 +138,10 @@ register(Cache(
 register(Cache(
     "frontend.trace_cache.TraceCache.fast_paths", "the Python functions of the fast path",
     "call signature: types of the arguments, names of keywords", _BOUND, _OWNER, _CLEARED,
+))  # fmt: skip
+register(Cache(
+    "frontend.trace_cache.TraceCache.trees", "trees of questions about computed values, with their stages",
+    "as for traces", f"{MOST_KEYS} keys", _OWNER, _CLEARED,
 ))  # fmt: skip
 register(Cache(
     "frontend.trace_cache._alive", "the trace caches that `clear_caches()` empties", "the cache itself",

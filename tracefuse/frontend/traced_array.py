@@ -11,7 +11,6 @@ import functools
 import operator
 import sys
 from collections.abc import Callable, Iterator
-from types import CodeType
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -37,9 +36,11 @@ _KEEP = "keep it an array; np.where chooses elements"
 _OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.ndarray, list, tuple)
 
 
-def _is_operator_of_jax(code: CodeType) -> bool:
-    """Whether the code is JAX's of its operators, which defer to operands that they do not know."""
-    return code.co_name == "deferring_binary_op" or code.co_filename.endswith("array_methods.py")
+IN_BODY = (
+    "a body is recorded once, for all steps: choose with tracefuse.cond(c, f, g, *operands) or np.where(c, a, b), "
+    "and repeat with tracefuse.while_loop(cond_fun, body_fun, init_val)"
+)
+"""The hint for a question about a value inside the body of a loop or a branch."""
 
 
 def _is_operand(value: Any) -> bool:
@@ -130,27 +131,15 @@ class Tracer(ArrayMethods):
     def nbytes(self) -> Any:
         return wrap(product(self.extents) * self.value.dtype.itemsize, self.recorder)
 
-    @property
-    def strides(self) -> tuple[Any, ...]:
-        return array_memory.strides_in_bytes(self)
-
-    @property
-    def flags(self) -> Any:
-        return array_memory.ArrayFlags(self)
-
-    @property
-    def base(self) -> Any:
-        return array_memory.base_of(self)
-
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         """An array is one for isinstance; C code, which asks for the type itself, refuses it."""
         is_number = self.is_immutable or self.on_host
-        return type(self) if is_number or _is_operator_of_jax(sys._getframe(1).f_code) else np.ndarray
+        return type(self) if is_number or replacements.is_operator_of_jax(sys._getframe(1).f_code) else np.ndarray
 
     @property
     def T(self) -> Any:
-        return shaping.transpose(self)
+        return self if self.is_immutable else shaping.transpose(self)
 
     @property
     def mT(self) -> Any:
@@ -273,7 +262,7 @@ class Tracer(ArrayMethods):
     # -- operations that need elements --------------------------------------------------------------------------------
 
     def _needs_elements(self, operation: str, instead: str, of: str = replacements.ONE_ARRAY) -> TraceError:
-        names = self.recorder.depends_on(self.number)
+        names = self.recorder.builder.depends_on(self.number)
         depends = f", which depends on {', '.join(names)}" if names else ""
         return TraceError(f"{operation} of {of}{depends}", hint=instead, where=source.user_line())
 
@@ -285,7 +274,13 @@ class Tracer(ArrayMethods):
         answer = self.recorder.contents.ask(self.number, operation, convert)
         if answer is not None:
             return answer
-        raise self._needs_elements(*replacements.of_number(operation, instead))
+        if self.recorder.body is not None:
+            raise self._needs_elements(operation, IN_BODY)
+        what, hint = replacements.of_number(operation, instead)
+        answers = self.recorder.answers
+        if answers is not None and what == operation and not self.value.shape and answers.accepts(self.recorder):
+            return answers.ask(self.recorder, self, operation, source.user_line())
+        raise self._needs_elements(what, hint)
 
     def __bool__(self) -> bool:
         return bool(self._number_or_raise("bool()", bool, "choose elements with np.where(condition, a, b)"))
@@ -328,7 +323,7 @@ class Tracer(ArrayMethods):
     @property
     def __jax_array__(self) -> Any:
         # JAX's own operators look up this attribute before they defer to the other operand.
-        if _is_operator_of_jax(sys._getframe(1).f_code):
+        if replacements.is_operator_of_jax(sys._getframe(1).f_code):
             raise AttributeError("__jax_array__")
         error = self._needs_elements(*replacements.of_jax())
         # Not a TypeError, which JAX would replace.

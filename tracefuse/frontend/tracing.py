@@ -20,7 +20,7 @@ from tracefuse.frontend.numpy_api import replacements
 from tracefuse.frontend.numpy_api.creation import recording
 from tracefuse.frontend.numpy_api.random_calls import RecordingGenerator, twin_of
 from tracefuse.frontend.traced_array import Tracer
-from tracefuse.frontend.tracer import captures, traced_ops
+from tracefuse.frontend.tracer import captures, traced_ops, views
 from tracefuse.frontend.tracer.assumptions import ScalarGuard
 from tracefuse.frontend.tracer.bypassed_arrays import BypassedArray, ContentsBefore, warn_of_cost
 from tracefuse.frontend.tracer.captures import Place, State
@@ -28,6 +28,7 @@ from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.printed_values import Print, printed
 from tracefuse.frontend.tracer.prologue import Prologue
+from tracefuse.frontend.tracer.questions import Answers
 from tracefuse.frontend.tracer.random_watch import RandomWatch
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.result_leaves import (
@@ -158,15 +159,18 @@ def trace(
     dynamic: bool = True,
     device: int | None = None,
     same: Mapping[int, int] = MappingProxyType({}),
+    answers: Answers | None = None,
 ) -> Trace:
     """Calls `function` with tracers in place of arrays and records its operations.
 
     rebuild: unflattens leaves into the arguments of the call. bound: the `self` of a bound method, or None. dynamic:
     whether extents stay symbolic. device: the GPU of the array arguments, or None for the host. same: leaves that share
-    the tracer of an earlier leaf. Raises TraceError for a generator or an async function, and any error of `function`.
+    the tracer of an earlier leaf. answers: answers questions about computed values, which raise without it. Raises
+    TraceError for a generator or an async function, and any error of `function`.
     """
     name = getattr(function, "__name__", type(function).__name__)
     recorder = Recorder(Tracer, name)
+    recorder.answers = answers
     recorder.device, recorder.is_placed = device, any(leaf.is_array for leaf in leaves)
     names = CodeNames()
     places_before = list(captures.places(function, bound, names))
@@ -192,6 +196,8 @@ def trace(
         closed_over = [capture.array for capture in recorder.captures.values()]
         state = captures.state_of(function, bound, closed_over, names)
         captured, order = _collect_captures(recorder, state)
+        if answers is not None and answers.stages:
+            answers.stages.append(answers.stage(recorder, None))
         prologue = recorder.contents.prologue(order)
         bypassed = before.compared(state.arrays_outside)
         fusion = recorder.build()
@@ -271,7 +277,7 @@ def _record_inputs(
         assert leaf.dtype is not None
         if leaf.is_array:
             traced = recorder.tensor_argument(leaf.value.shape, leaf.dtype, leaf.path, where)
-            recorder.add_layout(traced, element_strides(leaf.value))
+            views.add_layout(traced, element_strides(leaf.value))
             if not dynamic:
                 for extent in traced.extents:
                     recorder.pin(extent, "option dynamic=False")

@@ -265,6 +265,21 @@ class Fusion:
         return _typed_view(self)
 
 
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class SubFusion:
+    """A fusion that an op runs. inputs: for each of its inputs, the position of the op's operand that it reads."""
+
+    fusion: Fusion
+    inputs: tuple[int, ...]
+
+    def select(self, operands: Sequence[Any]) -> list[Any]:
+        """Returns the arguments of the fusion among the operands of the op."""
+        return [operands[position] for position in self.inputs]
+
+    def __str__(self) -> str:
+        return f"{len(self.fusion.nodes)} ops"
+
+
 def _union(requirements: Sequence[Requirement]) -> dict[Symbol, Extent]:
     """Returns what stands for each symbol that an equation determines, in terms of older symbols."""
     table: dict[Symbol, Extent] = {}
@@ -374,11 +389,14 @@ def _typed_view(fusion: Fusion) -> str:
         left = ", ".join(typed_name(v) for v in node.outputs)
         text = f"  {left} = {node.op.name}({', '.join(operands)})"
         lines.append(f"{text:<60}  # {node.where}" if node.where else text)
+        for key, value in node.attributes.items():
+            if isinstance(value, SubFusion):
+                lines.append(f"    {key}({', '.join(value.select(operands))}):")
+                lines += [f"    {line}" for line in str(value.fusion).splitlines()]
     lines.append(f"  return {', '.join(f'v{v}' for v in fusion.outputs)}")
     return "\n".join(lines)
 
 
 def _attribute_text(value: object) -> str:
-    if isinstance(value, tuple):
-        return f"({', '.join(_attribute_text(v) for v in value)}{',' if len(value) == 1 else ''})"
-    return str(value)
+    texts = map(_attribute_text, value) if isinstance(value, tuple) else ()
+    return f"({', '.join(texts)}{',' * (len(value) == 1)})" if isinstance(value, tuple) else str(value)

@@ -3,7 +3,7 @@
 An op on whole arrays has any number of results, with types and shapes by rule, and gets each operand in its own type:
 the function decides what to convert. Parameters that hold no array are attributes; a size among them may be symbolic.
 
-Must not know: the individual ops, how segments run.
+Must not know: single ops.
 """
 
 from __future__ import annotations

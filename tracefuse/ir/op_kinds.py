@@ -11,7 +11,6 @@ Must not know: single ops.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -32,6 +31,7 @@ from tracefuse.ir.error_models import (
 )
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Attributes, Op, Require, Shape
+from tracefuse.ir.neutral_elements import neutral_element
 
 ReferenceFunction: TypeAlias = Callable[..., Any]
 IndexOf: TypeAlias = Callable[[int, Shape], Extent]
@@ -299,22 +299,7 @@ class Reduction(Op):
 
     def neutral(self, part: StatePart, dtype: DType) -> bool | int | float | complex:
         """Returns the neutral element of a part of the state, in `dtype`."""
-        if part.initial in ("lowest", "highest"):
-            sign = -1 if part.initial == "lowest" else 1
-            if dtype.is_floating:
-                return sign * math.inf
-            if dtype.is_complex:
-                return complex(sign * math.inf, sign * math.inf)
-            if dtype.kind == "bool":
-                return sign > 0
-            bits = dtype.itemsize * 8
-            if dtype.kind == "uint":
-                return 0 if sign < 0 else 2**bits - 1
-            return -(1 << bits - 1) if sign < 0 else (1 << bits - 1) - 1
-        if isinstance(part.initial, str):
-            raise ValueError(f"{self.name} has no neutral element")
-        value: bool | int | float = bool(part.initial) if dtype.kind == "bool" else part.initial
-        return value
+        return neutral_element(self.name, part.initial, dtype)
 
 
 _ERRORS = {"add": sum_error, "mul": product_error, "maximum": largest_error, "minimum": largest_error}

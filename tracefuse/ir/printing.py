@@ -16,7 +16,7 @@ from typing import Any
 from tracefuse.dtypes import DType, bool_, data_type_of, promote_nvfuser, python_kind
 from tracefuse.errors import DtypeError, UnsupportedError
 from tracefuse.ir.extents import Binary, Expression, Extent, Symbol, minimum
-from tracefuse.ir.fusion import Fusion, Literal, Node, Op, Operand, Value
+from tracefuse.ir.fusion import Fusion, Literal, Node, Op, Operand, SubFusion, Value
 from tracefuse.ir.library_kinds import Library, WholeArrayOp
 from tracefuse.ir.op_kinds import Movement, Pointwise, Reduction
 from tracefuse.ir.parallel_types import ParallelType
@@ -82,6 +82,7 @@ class DefinitionPrinter:
         for node in self.fusion.nodes:
             due = [n for n in self.pending if n < node.outputs[0] or n in node.inputs]
             yield from self._defined(due)
+            yield from self._sub_definitions(node)
             yield f"{', '.join(map(self.name, node.outputs))} = {_call(self, node)}"
             for output in node.outputs:
                 self._hold(output)
@@ -94,6 +95,12 @@ class DefinitionPrinter:
             if number in self.fusion.values:
                 self._hold(number)
                 yield from self._spread(number)
+
+    def _sub_definitions(self, node: Node) -> Iterator[str]:
+        """Yields the lines that define the functions of a node's sub-fusions."""
+        for name, part in node.attributes.items():
+            if isinstance(part, SubFusion):
+                yield from definition_text(part.fusion, f"{name}{node.outputs[0]}", {}).splitlines()
 
     def _spread(self, number: int) -> Iterator[str]:
         """Yields the lines that map an axis of a value to streams, and a value to devices."""

@@ -17,10 +17,11 @@ import numpy as np
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
 from tracefuse.errors import FusionError
+from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.data_positions import check_positions, element_error, located_errors, takes_positions
 from tracefuse.ir.extents import Expression
 from tracefuse.ir.extents import evaluate as evaluate_extent
-from tracefuse.ir.fusion import Fusion, Literal, Node, Operand
+from tracefuse.ir.fusion import Fusion, Literal, Node, Operand, SubFusion
 from tracefuse.ir.library_kinds import Library
 from tracefuse.ir.op_kinds import Movement, Pointwise, Reduction
 from tracefuse.rounding import round_to_half
@@ -145,6 +146,8 @@ def _apply(
     attributes = {k: _concrete(v, extents) for k, v in node.attributes.items()}
     operands = [_operand(fusion, node, position, o, environment, wide) for position, o in enumerate(node.operands)]
     match node.op:
+        case ControlFlow():
+            return node.op.evaluate(_evaluate_sub_fusion, operands, attributes)
         case Pointwise():
             attributes.pop("dtype", None)
             try:
@@ -166,6 +169,10 @@ def _apply(
     raise FusionError(f"{node.op.name} has no reference implementation in NumPy")
 
 
+def _evaluate_sub_fusion(part: SubFusion, operands: Sequence[Any]) -> list[Any]:
+    return evaluate(part.fusion, part.select(operands))
+
+
 def _concrete(attribute: Any, extents: Mapping[int, int]) -> Any:
     if isinstance(attribute, Expression):
         return evaluate_extent(attribute, extents)
@@ -179,6 +186,8 @@ def _operand(
 ) -> Any:
     array = np.asarray(operand.value) if isinstance(operand, Literal) else environment[operand]
     op = node.op
+    if isinstance(op, ControlFlow):
+        return array
     if isinstance(op, Movement) and position >= (op.data or len(node.operands)):
         return array
     if isinstance(op, Library) and op.keeps_type(position):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tracefuse.dtypes import data_type_of
 from tracefuse.ir.extents import as_symbol
-from tracefuse.ir.fusion import Literal, Node
+from tracefuse.ir.fusion import Literal, Node, SubFusion
 from tracefuse.ir.op_kinds import Pointwise
 from tracefuse.ir.printing import (
     DefinitionPrinter,
@@ -20,6 +20,15 @@ from tracefuse.ir.printing import (
     movement_types,
     pointwise_text,
 )
+
+
+def print_control_flow(printer: DefinitionPrinter, node: Node) -> str:
+    """Prints a sub-fusion as its function and the positions of the operands that it reads, and the result types."""
+    parts = {name: part for name, part in node.attributes.items() if isinstance(part, SubFusion)}
+    texts = [f"{name}=({name}{node.outputs[0]}, {list(part.inputs)})" for name, part in parts.items()]
+    types = ", ".join(repr(data_type_of(printer.fusion.values[number].dtype)) for number in node.outputs)
+    arguments = [*map(printer.operand, node.operands), *texts, *attribute_texts(printer, node, *parts)]
+    return call_text(printer, node, arguments, [f"dtypes=[{types}]"])
 
 
 def print_full(printer: DefinitionPrinter, node: Node) -> str:

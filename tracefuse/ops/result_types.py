@@ -1,7 +1,4 @@
-"""Result types of functions on whole arrays: those that NumPy itself returns for a sample, and those of linear algebra.
-
-Must not know: ops, shapes of calls.
-"""
+"""Result types of functions on whole arrays: those of a call on small arrays, and those of linear algebra."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from segments import Predicate
 from tracefuse import config
 from tracefuse.config import Options
 from tracefuse.dynamic.guards import Guard
+from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.extents import Extent, evaluate
 from tracefuse.ir.fusion import Fusion, Node, Requirement
 from tracefuse.ir.library_kinds import Library
@@ -58,9 +59,9 @@ class Part:
 
     @property
     def template(self) -> str:
-        """The kind of kernel that it needs, "library", "reduction" or "pointwise". Sizes decide the rest."""
+        """The kind of kernel that it needs, "library", the name of a control-flow op, "reduction" or "pointwise"."""
         if self.library is not None:
-            return "library"
+            return self.library.op.name if isinstance(self.library.op, ControlFlow) else "library"
         return "reduction" if any(isinstance(n.op, Reduction) for n in self.fusion.nodes) else "pointwise"
 
 

@@ -13,9 +13,11 @@ import numpy as np
 
 from tracefuse.dtypes import DType
 from tracefuse.generated_code import compile_function
+from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.extents import Extent
 from tracefuse.partition.segmentation import Part, segment_fusion
 from tracefuse.partition.slicing import Sliced
+from tracefuse.runtime.control_flow_calls import ComputationOf, control_flow_launch
 from tracefuse.runtime.host_ops import HostCall
 from tracefuse.runtime.launch_code import ArgumentNames, LaunchCode, SegmentInterface
 from tracefuse.runtime.streams.slices import Computation, OnSlices
@@ -58,7 +60,9 @@ class CompiledSegment:
     def template(self) -> str:
         if self.part.slices is not None:
             return "stream"
-        return "library" if self.lowered is None else self.lowered.template
+        if self.lowered is not None:
+            return self.lowered.template
+        return "library" if self.part.library is None else self.part.template
 
     def __str__(self) -> str:
         return self.name
@@ -106,14 +110,19 @@ def _return_nothing(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[()]:
 
 
 def called_segment(
-    part: Part, position: int, target: Target, slices_of: Callable[[Sliced], Computation] | None, watch: Watch | None
-) -> CompiledSegment:
+    part: Part, position: int, target: Target, slices_of: Callable[[Sliced], Computation] | None, watch: Watch | None,
+    computation_of: ComputationOf | None = None,
+) -> CompiledSegment:  # fmt: skip
     """Builds a segment without kernels: stream-parallel slices, one operation of the array library, or a library call.
 
-    slices_of: compiles the computation of one slice. watch: wraps the segments of slices that the array library
-    computes.
+    slices_of: compiles the computation of one slice. computation_of: compiles a sub-fusion. watch: wraps the segments
+    of slices that the array library computes.
     """
     inputs = part.segment.original_inputs
+    if part.library is not None and isinstance(part.library.op, ControlFlow) and part.segment.outputs:
+        assert computation_of is not None
+        run_node = control_flow_launch(part.fusion, part.library, part.segment.outputs, target, computation_of)
+        return CompiledSegment(part, None, (), run_node, inputs, f"{part.library.op.name}{position}")
     if part.slices is not None:
         assert slices_of is not None
         watched = None if watch is None else _watch_slices(part, part.slices, position, watch)

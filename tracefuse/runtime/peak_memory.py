@@ -1,7 +1,8 @@
 """Computes the peak memory of a plan at given sizes, and the error for a call that runs out of memory.
 
-The count includes intermediates, results without an output buffer, and scratch buffers. It excludes what libraries
-allocate internally, such as copies of operands and workspaces.
+The count includes intermediates, results without an output buffer, scratch buffers, and both buffers of what a loop
+carries. It excludes the intermediates inside of a step, and what libraries allocate internally, such as copies of
+operands and workspaces.
 """
 
 from __future__ import annotations
@@ -43,11 +44,17 @@ def memory_of(plan: Plan, sizes: Mapping[Any, int]) -> MemoryUse:
         assert isinstance(segment, CompiledSegment)
         if launch.step in loops:
             return loops[launch.step]
-        return sum(
+        return _second_buffers(segment) + sum(
             dtype.itemsize * evaluate(size, sizes)
             for k, (dtype, size) in enumerate(segment.scratch)
             if (launch.step, k) not in arena_plan.scratch
         )
+
+    def _second_buffers(segment: CompiledSegment) -> int:
+        """Returns the bytes of the second buffers of the values that a loop carries."""
+        node, value_map = segment.part.library, segment.part.segment.value_map
+        count = 0 if node is None else node.attributes.get("carried", 0)
+        return sum(tensor_bytes(fusion, value_map[n], sizes) for n in (node.outputs[:count] if node else ()))
 
     specs = {i.value: i.spec for i in plan.program.instructions if isinstance(i, AllocateBuffer)}
 

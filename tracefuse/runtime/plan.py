@@ -27,6 +27,7 @@ from tracefuse.partition.stream_marks import on_streams
 from tracefuse.runtime.arena import NO_ARENAS, ArenaPlan, plan_arenas, slot_bytes
 from tracefuse.runtime.compile_all import compile_all
 from tracefuse.runtime.compiled_segment import CompiledSegment, Watch, called_segment, kernel_segment
+from tracefuse.runtime.control_flow_calls import ComputationOf
 from tracefuse.runtime.host_program import build_host_program
 from tracefuse.runtime.memory.buffer_facts import OutputBuffer, returned, slice_bounds
 from tracefuse.runtime.memory.donation import Donated, ReusedBuffer, keep_direct, plan_reuse
@@ -106,6 +107,7 @@ def build_plan(
     options: Options | None = None, disk: DiskCache | None = None, output_buffers: Sequence[OutputBuffer] = (),
     watch: Watch | None = None,
     slices_of: Callable[[Sliced], Computation] | None = None, donated: Sequence[Donated] = (),
+    computation_of: ComputationOf | None = None,
 ) -> Plan:  # fmt: skip
     """Lowers and compiles every segment for the sizes of a call. Segments compile in parallel.
 
@@ -113,7 +115,7 @@ def build_plan(
     symbol name. guards: those of the segmentation. aligned: the arguments that start at a multiple of 16 bytes.
     options: defaults to the options in force. disk: the cache of compiled kernels. output_buffers: the arrays that
     results go into. donated: the arguments whose buffers may be reused. watch: wraps each segment. slices_of: compiles
-    the computation of one slice. Raises CompileError that names the segment.
+    the computation of one slice, computation_of a sub-fusion. Raises CompileError that names the segment.
     """
     fusion = segmentation.fusion
     options = config.resolve() if options is None else options
@@ -134,7 +136,7 @@ def build_plan(
     compiled = [
         kernel_segment(*lowerings[position], functions[position], position, target)
         if position in lowerings
-        else called_segment(part, position, target, slices_of, watch)
+        else called_segment(part, position, target, slices_of, watch, computation_of)
         for position, part in enumerate(segmentation.segments)
     ]
     if watch is not None:

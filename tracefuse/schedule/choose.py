@@ -19,8 +19,8 @@ from tracefuse.errors import InternalError
 from tracefuse.ir.fusion import Fusion, Shape
 from tracefuse.passes.pipeline import KERNEL_PASSES, run_passes
 from tracefuse.schedule.launch_spec import Lowered
+from tracefuse.schedule.memory_facts import MemoryFacts
 from tracefuse.schedule.merge_rule import FusionRule, facts_of
-from tracefuse.schedule.phases import MemoryFacts
 from tracefuse.schedule.scopes import LanesNotPossible
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Problem, Template, TemplateSet

@@ -22,34 +22,11 @@ from tracefuse.kernel.kernel_ir import Accumulate, Assign, Declare, Expression, 
 from tracefuse.kernel.scalar_code import Term, apply, constant, convert
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.loop_facts import Facts
-from tracefuse.schedule.nest import Nest, build_nest, contiguous_strides, first_nest
+from tracefuse.schedule.memory_facts import MemoryFacts
+from tracefuse.schedule.nest import Nest, build_nest, first_nest
 from tracefuse.schedule.probe import Probe, depths
 from tracefuse.schedule.scopes import Key, Lanes
 from tracefuse.schedule.sizes import Sizes
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryFacts:
-    """The memory layout of the tensors of a segment.
-
-    strides: in elements, of the tensor inputs and of the outputs in `placed`. aligned: inputs that start at a multiple
-    of 16 bytes. misaligned: inputs whose elements are not aligned to their own size. placed: outputs whose buffers have
-    strides of their own or are not aligned to 16 bytes; all other outputs are contiguous and aligned. supplied: outputs
-    in buffers of the caller, of any alignment. shared: tensors that may alias another tensor, because of an
-    update in place.
-    """
-
-    strides: Mapping[int, Shape]
-    aligned: frozenset[int] = frozenset()
-    misaligned: frozenset[int] = frozenset()
-    placed: frozenset[int] = frozenset()
-    shared: frozenset[int] = frozenset()
-    supplied: frozenset[int] = frozenset()
-
-    def output_strides(self, fusion: Fusion, output: int) -> Shape:
-        """Returns the strides of an output, in elements."""
-        strides = self.strides.get(output) if output in self.placed else None
-        return contiguous_strides(fusion.shape_of(output)) if strides is None else strides
 
 
 @dataclass(frozen=True, slots=True)

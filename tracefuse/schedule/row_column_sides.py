@@ -15,8 +15,9 @@ from tracefuse.errors import InternalError
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.subfusion import step_graph
 from tracefuse.schedule.loop_facts import Facts
+from tracefuse.schedule.memory_facts import MemoryFacts
 from tracefuse.schedule.merge_rule import FusionRule, facts_of
-from tracefuse.schedule.phases import MemoryFacts, operand_of
+from tracefuse.schedule.phases import operand_of
 from tracefuse.schedule.row_column_rule import RowColumnFacts
 
 

@@ -19,7 +19,8 @@ from tracefuse.ir.extents import Extent, Symbol
 from tracefuse.ir.fusion import Fusion
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch
 from tracefuse.schedule.loop_facts import Facts
-from tracefuse.schedule.phases import MemoryFacts, Region
+from tracefuse.schedule.memory_facts import MemoryFacts
+from tracefuse.schedule.phases import Region
 from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.row_column_rule import RowColumnFacts
 from tracefuse.schedule.sizes import Sizes

@@ -18,7 +18,8 @@ from tracefuse import pytrees
 from tracefuse.compiler.executable import Executable
 from tracefuse.compiler.reference_executable import EvaluatedExecutable
 from tracefuse.dynamic.guard_failures import GuardFailure
-from tracefuse.frontend.calls.call import CallArguments
+from tracefuse.frontend.calls.call import CallArguments, Signature
+from tracefuse.frontend.calls.compiled_stages import Environment
 from tracefuse.frontend.tracer.printed_values import print_all, run_and_print
 from tracefuse.frontend.tracer.result_leaves import (
     ArgumentLeaf,
@@ -33,7 +34,7 @@ from tracefuse.frontend.tracing import Captured, Trace
 from tracefuse.ir.extents import evaluate
 from tracefuse.runtime.argument_leaves import LeafKind, array_key
 from tracefuse.runtime.devices import arrays
-from tracefuse.runtime.memory.buffer_facts import returned
+from tracefuse.runtime.memory.buffer_facts import OutputBufferUse, returned
 from tracefuse.runtime.targets.array_device import ArrayDevice
 from tracefuse.runtime.targets.cpu.cpu_target import cpu_target
 
@@ -44,7 +45,8 @@ class Entry:
 
     guard: tests the arguments, None if there is nothing to test. single: the result is one output, not in a pytree.
     kind: the array library. device: the GPU, or None for the host. keys: the trace key of each argument, by path.
-    before, cause: the sizes of the call that was traced, and the guard failure that led to this trace.
+    before, cause: the sizes of the call that was traced, and the guard failure that led to this trace. values: of the
+    call that was traced, if the function asked questions about computed values; such a call has run.
     """
 
     trace: Trace
@@ -56,6 +58,7 @@ class Entry:
     keys: tuple[tuple[str, Any], ...] = ()
     before: Mapping[int, Any] = field(default_factory=dict)
     cause: GuardFailure | None = None
+    values: Environment | None = None
 
     @property
     def compiles(self) -> int:
@@ -169,3 +172,19 @@ def run_with_prints(entry: Entry, arguments: Sequence[Any], buffers: Sequence[An
     else:
         outputs = run_and_print(prints, executable.steps(arguments, padded), fusion.outputs, facts)
     return outputs[:count]
+
+
+def output_buffer_use(
+    entry: Entry, call: CallArguments, signature: Signature, buffers: list[Any] | None
+) -> OutputBufferUse:
+    """Which outputs of a call have a buffer, and which of its arguments are donated."""
+    if not signature.donated or entry.executable is None:
+        return OutputBufferUse.of(buffers)
+    leaves = {k for k, leaf in enumerate(call.leaves) if leaf.is_array and signature.is_donated(leaf.path)}
+    if leaves:
+        arrays.check_can_donate(entry.kind)
+    numbers = {origin: n for n, origin in zip(entry.trace.fusion.inputs, entry.trace.sources, strict=True)}
+    returned = {leaf.position for leaf in entry.trace.results if isinstance(leaf, ArgumentLeaf)}
+    donated = [leaf for leaf in sorted(leaves) if leaf in numbers]
+    kept = (numbers[leaf] for leaf in donated if leaf in returned)
+    return OutputBufferUse.of(buffers, (numbers[leaf] for leaf in donated), kept)

@@ -207,7 +207,7 @@ def polyval(p: Any, x: Any) -> Any:
     coefficients = as_array(p)
     count = coefficients.recorder.pin(coefficients.extents[0], "np.polyval")
     at = as_traced(x)
-    result = apply("mul", at, 0)
+    result: Any = np.zeros_like(at)
     for k in range(count):
         result = apply("add", apply("mul", result, at), coefficients[k])
     return result

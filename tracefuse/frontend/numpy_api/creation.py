@@ -19,6 +19,7 @@ from tracefuse import dtypes
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, ShapeError, TracefuseError
 from tracefuse.frontend.numpy_api import grids, random_calls, scipy_calls
+from tracefuse.frontend.numpy_api.list_arguments import TAKING_LISTS
 from tracefuse.frontend.tracer import recording_clone, shaping, traced_ops
 from tracefuse.frontend.tracer.assignment import array_of, filling, holds_traced
 from tracefuse.frontend.tracer.code_names import CodeNames
@@ -29,7 +30,7 @@ from tracefuse.frontend.tracer.traced_ops import apply, iota
 from tracefuse.ir.extents import ceildiv
 
 _RANDOM = random_calls.recording_functions()
-RECORDING: dict[int, Callable[..., Any]] = {}
+RECORDING: dict[int, Callable[..., Any]] = dict(TAKING_LISTS)
 """Recording functions by the id of NumPy's function that each replaces."""
 
 

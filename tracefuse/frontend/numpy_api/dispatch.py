@@ -68,8 +68,6 @@ def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> A
 def _with_known_elements(values: Any) -> Any:
     """Nested values with traced ones replaced by their elements where these are known; None where none is."""
     if isinstance(values, Traced):
-        if values.number in values.recorder.builder.of_state:
-            return values.recorder.contents.ask(values.number, "the elements of an array")
         return values.recorder.contents.of(values.number, None)
     if isinstance(values, dict):
         inner = _with_known_elements(list(values.values()))

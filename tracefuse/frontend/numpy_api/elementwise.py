@@ -101,7 +101,9 @@ def round_(a: Any, decimals: int = 0, out: Any = None) -> Any:
     if x.value.dtype.is_integer and digits < 0:
         scale = 10.0 ** abs(digits)
         tens = apply("mul", np.rint(apply("div", x, scale)), scale)
-        result = traced_ops.astype(tens, x.value.dtype)
+        # What the type does not hold wraps, as in NumPy; a float that is cast directly saturates.
+        whole = tens if x.value.dtype.itemsize == 8 else traced_ops.astype(tens, np.int64)
+        result = traced_ops.astype(whole, x.value.dtype)
     elif x.value.dtype.is_integer:
         result = traced_ops.copy(x)
     elif x.value.dtype.kind == "bool" and digits:

@@ -2,8 +2,6 @@
 
 A template has `{x}`, `{y}` and `{z}` for the first three arguments of the call. For distributions `{x}` is standardised
 by location and scale, and `{y}` is the scale times the square root of two pi.
-
-Must not know: tracers.
 """
 
 from __future__ import annotations
@@ -23,31 +21,8 @@ _NORMAL = {
 }
 """Methods of scipy.stats.norm."""
 
-_UFUNCS = {
-    "boxcox": "({x} ** {y} - 1) / {y}",
-    "betaln": "scipy.special.gammaln({x}) + scipy.special.gammaln({y}) - scipy.special.gammaln({x} + {y})",
-    "cosdg": "np.cos(np.deg2rad({x}))",
-    "cosm1": "-2 * np.sin({x} / 2) ** 2",
-    "entr": "np.where({x} > 0, -{x} * np.log({x}), np.where({x} == 0, 0.0, -np.inf))",
-    "exp10": "10.0 ** {x}",
-    "huber": "np.where(np.abs({y}) <= {x}, 0.5 * {y} ** 2, {x} * (np.abs({y}) - 0.5 * {x}))",
-    "log_expit": "-np.logaddexp(0, -{x})",
-    "log_ndtr": "np.log(0.5 * scipy.special.erfc(-{x} / np.sqrt(2)))",
-    "logit": "np.log({x} / (1 - {x}))",
-    "ndtr": "0.5 * scipy.special.erfc(-{x} / np.sqrt(2))",
-    "ndtri": "np.sqrt(2) * scipy.special.erfinv(2 * {x} - 1)",
-    "pseudo_huber": "{x} ** 2 * (np.sqrt(1 + ({y} / {x}) ** 2) - 1)",
-    "rel_entr": "np.where({x} == 0, 0.0, {x} * np.log({x} / {y}))",
-    "sindg": "np.sin(np.deg2rad({x}))",
-    "xlog1py": "np.where({x} == 0, 0.0, {x} * np.log1p({y}))",
-    "xlogy": "np.where({x} == 0, 0.0, {x} * np.log({y}))",
-}
-"""Ufuncs of scipy.special without an op. NumPy has others under the same name."""
-
 _FUNCTIONS = {
     "scipy": {
-        "logsumexp": "np.log(np.exp({x} - {x}.max()).sum()) + {x}.max()",
-        "softmax": "np.exp({x} - {x}.max()) / np.exp({x} - {x}.max()).sum()",
         "zscore": "({x} - {x}.mean(0)) / {x}.std(0)",
     },
     "jax": {
@@ -108,17 +83,6 @@ def instead_of(call: ast.Call, function: Any) -> str | None:
     if name in _SENTENCES:
         return _SENTENCES[name]
     return f"write np.{name}" if callable(getattr(np, name, None)) else f"write {text} with functions of np"
-
-
-def instead_of_ufunc(name: str, call: ast.expr | None) -> str:
-    """The hint for a ufunc of scipy.special without an op. call: the expression at the user's line, if it is known."""
-    arguments = [ast.unparse(one) for one in call.args] if isinstance(call, ast.Call) else []
-    names = [*arguments, *("x", "y", "z")[len(arguments) :]]
-    if name in _UFUNCS:
-        return f"write {_filled(_UFUNCS[name], *names)}"
-    if callable(getattr(np, name, None)):
-        return f"write np.{name}({', '.join(arguments) or 'x'})"
-    return "compute it outside the fused function and pass its result in"
 
 
 def _with_arguments(template: str, call: ast.Call) -> str:

@@ -34,6 +34,18 @@ class ArrayMethods(Traced):
 
     __slots__ = ()
 
+    @property
+    def strides(self) -> tuple[Any, ...]:
+        return array_memory.strides_in_bytes(self)
+
+    @property
+    def flags(self) -> Any:
+        return array_memory.ArrayFlags(self)
+
+    @property
+    def base(self) -> Any:
+        return array_memory.base_of(self)
+
     def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, **more: Any) -> Any:
         return traced_ops.reduce("sum", self, axis, dtype, out, keepdims, **more)
 
@@ -78,6 +90,8 @@ class ArrayMethods(Traced):
         return traced_ops.copy(self.ravel(order))
 
     def transpose(self, *axes: Any) -> Any:
+        if self.is_immutable:
+            return self
         if not axes or axes == (None,):
             return shaping.transpose(self)
         return shaping.transpose(self, axes[0] if isinstance(axes[0], (tuple, list)) else axes)
@@ -86,7 +100,7 @@ class ArrayMethods(Traced):
         return shaping.swapaxes(self, axis1, axis2)
 
     def squeeze(self, axis: Any = None) -> Any:
-        return shaping.squeeze(self, axis)
+        return self if self.is_immutable else shaping.squeeze(self, axis)
 
     def astype(
         self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
@@ -97,15 +111,22 @@ class ArrayMethods(Traced):
                 f"Cannot cast from {self.value.dtype} to {target} according to the rule '{casting}'",
                 hint="use casting='unsafe'", where=source.user_line(),
             )  # fmt: skip
-        return traced_ops.astype(self, dtype, copy=copy)
+        return self._of_own_kind(traced_ops.astype(self, dtype, copy=copy))
 
     def clip(self, min: Any = None, max: Any = None, out: Any = None, **more: Any) -> Any:
         return elementwise.clip(self, min, max, out, **more)
 
     def copy(self, order: str = "C") -> Any:
-        result = traced_ops.copy(self)
+        result = self._of_own_kind(traced_ops.copy(self))
         if order == "C":
             result.layout = None
+        return result
+
+    def _of_own_kind(self, result: Traced) -> Traced:
+        """A result without axes, as an array that can be written if this is one, else as a NumPy scalar."""
+        if not result.extents and not self.is_immutable:
+            result = traced_ops.as_tensor(result)
+            result.own_memory()
         return result
 
     def conj(self) -> Any:

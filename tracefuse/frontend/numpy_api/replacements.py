@@ -11,7 +11,7 @@ import ast
 import dis
 import itertools
 import linecache
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,11 @@ _FUNCTIONS = {
 
 _MATH = {"pow": "power", "fsum": "sum"}
 """Functions of `math` that have another name in NumPy."""
+
+
+def is_operator_of_jax(code: CodeType) -> bool:
+    """Whether the code is JAX's of its operators, which defer to operands that they do not know."""
+    return code.co_name == "deferring_binary_op" or code.co_filename.endswith("array_methods.py")
 
 
 def expression_at(frame: FrameType, instruction: int) -> ast.expr | None:
@@ -142,12 +147,6 @@ def of_jax() -> tuple[str, str]:
 def _called(call: ast.Call) -> ast.expr:
     """The function of a call; of np.vectorize(f)(x) and jax.grad(f)(x) the first one."""
     return call.func.func if isinstance(call.func, ast.Call) else call.func
-
-
-def of_ufunc(name: str) -> str:
-    """Returns the hint for a ufunc of another library than NumPy at the user's line."""
-    frame = source.user_frame()
-    return foreign_functions.instead_of_ufunc(name, None if frame is None else expression_at(frame, frame.f_lasti))
 
 
 def _of_one_array() -> tuple[str, str]:

@@ -10,7 +10,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.errors import ShapeError
 from tracefuse.frontend.numpy_api.registry import Functions, functions
-from tracefuse.frontend.tracer import shaping
+from tracefuse.frontend.tracer import settled_extents, shaping
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.traced_ops import as_tensor, as_traced
 from tracefuse.ir.axes import normalize_axis
@@ -77,7 +77,7 @@ def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
 def broadcast_arrays(*arrays: Any, subok: bool = False) -> Any:
     parts = [as_tensor(a) for a in arrays]
     recorder = parts[0].recorder
-    settled = recorder._settled([recorder.resolve(p) for p in parts])
+    settled = settled_extents.settled(recorder, [recorder.resolve(p) for p in parts])
     shape = shaping.broadcast_shape([r.shape for r in settled], recorder)
     results = tuple(shaping.broadcast_to(r.traced, recorder.sizes(shape)) for r in settled)
     for result, part in zip(results, parts, strict=True):

@@ -57,9 +57,7 @@ def _logit(p: Any) -> Any:
 
 
 def _ndtr(x: Any) -> Any:
-    scaled = x * math.sqrt(0.5)
-    tail = 0.5 * apply("erfc", abs(scaled))
-    return _choose(abs(scaled) < 1, 0.5 + 0.5 * apply("erf", scaled), _choose(x > 0, 1 - tail, tail))
+    return 0.5 * apply("erfc", x * -math.sqrt(0.5))
 
 
 def _log_expit(x: Any) -> Any:

@@ -160,7 +160,9 @@ def imag(x: Any) -> Any:
 
 
 def _part(x: Traced, name: str) -> Traced:
-    """Returns the real or the imaginary parts of complex numbers, as a view."""
+    """Returns the real or the imaginary parts of complex numbers, as a view; of a NumPy scalar, as a scalar."""
+    if x.is_immutable:
+        return apply(name, x)  # type: ignore[no-any-return]
 
     def write(base: Traced, values: Traced) -> Traced:
         parts = (values, apply("imag", base)) if name == "real" else (apply("real", base), values)

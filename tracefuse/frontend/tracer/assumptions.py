@@ -9,7 +9,7 @@ Must not know: ops.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +47,11 @@ class Assumptions(ABC):
         self.stride_hints: dict[Symbol, Extent] = {}
         self.guards: dict[Guard, None] = {}
         self._pinned: dict[Any, Extent] = {}
+
+    @property
+    def pinned(self) -> Mapping[Any, Extent]:
+        """The sizes that are constants of the trace."""
+        return self._pinned
 
     @abstractmethod
     def check_alive(self) -> None:

@@ -69,6 +69,8 @@ def check_writable(target: Traced) -> None:
     owner = owner_of(target)
     if any(capture.number == owner.number for capture in target.recorder.captures.values()):
         raise of_captured(owner.value.name or "a captured array", source.user_line())
+    if target.recorder.body is not None:
+        target.recorder.body.check_inside(owner)
 
 
 def _check_result(target: Traced, result: Traced) -> None:

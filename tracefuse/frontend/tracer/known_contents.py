@@ -58,8 +58,14 @@ class KnownContents:
         """Returns the elements of a value as an array; None if they depend on arguments.
 
         pin: the reason to read and guard the sizes of arguments that the value depends on. With None, a value that
-        depends on such sizes is unknown.
+        depends on such sizes is unknown. Elements that depend on captured arrays are guarded, as by `ask`.
         """
+        if number in self._recorder.builder.of_state:
+            return self.ask(number, pin or "the elements of an array")
+        return self.elements(number, pin)
+
+    def elements(self, number: int, pin: str | None) -> Any:
+        """As `of`, without a guard: for steps of the prologue, which run again when captured contents differ."""
         self._add_contents_of_input(number)
         if number in self._contents:
             return self._contents[number]
@@ -77,7 +83,7 @@ class KnownContents:
         An answer that depends on captured arrays is asked for again when their contents differ, and another answer
         makes another trace. what: the question, for listings and for the guards of sizes.
         """
-        known = self.of(number, what)
+        known = self.elements(number, what)
         if known is None:
             return None
         answer = ask(on_host(known))

@@ -1,8 +1,6 @@
 """Exact comparisons of int64 with uint64, which no one type holds.
 
 A negative number is below every unsigned one; any other is compared as uint64.
-
-Must not know: what called it.
 """
 
 from __future__ import annotations

@@ -7,16 +7,16 @@ a guard: of an outcome (`decide`) or of a value (`pin`).
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracefuse import dtypes, source
 from tracefuse.dtypes import DType, dtype_of, promote_numpy
-from tracefuse.dynamic.layouts import stride_name
 from tracefuse.errors import DeviceError, DtypeError, ShapeError, TraceError
 from tracefuse.frontend.tracer import views
 from tracefuse.frontend.tracer.assumptions import Assumptions, ScalarGuard
@@ -32,13 +32,18 @@ from tracefuse.frontend.tracer.operands import (
     numpy_types,
     reader_of,
 )
+from tracefuse.frontend.tracer.settled_extents import settled, settled_batch
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, wrap
 from tracefuse.frontend.tracer.trace_builder import TraceBuilder
 from tracefuse.frontend.tracer.traced import Memory, Traced
-from tracefuse.ir.extents import Expression, Extent, as_symbol, evaluate, symbol, symbols
+from tracefuse.ir.extents import Expression, Extent, evaluate, symbols
 from tracefuse.ir.fusion import Fusion, Literal, Op
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
 from tracefuse.runtime.devices import arrays
+
+if TYPE_CHECKING:
+    from tracefuse.frontend.tracer.questions import Answers
+    from tracefuse.frontend.tracer.sub_recording import SubRecording
 
 current: ContextVar[Recorder | None] = ContextVar("tracefuse_recorder", default=None)
 """The trace in progress, for functions that are given no traced value (`xp.zeros`)."""
@@ -92,6 +97,13 @@ class Recorder(Assumptions):
         self.device: int | None = None
         self.is_placed = False
         self.alive = True
+        # The body of a loop or a branch that is being recorded, see `sub_recording.py`.
+        self.body: SubRecording | None = None
+        # The numbers of the values inside of recorded bodies.
+        self.inside_bodies: set[int] = set()
+        # What answers questions about computed values, None if nothing does; then `names` is every name in use.
+        self.answers: Answers | None = None
+        self.names: list[weakref.ref[Traced]] = []
         self._scalars: dict[Extent, int] = {}
         self._axes = 0
 
@@ -102,23 +114,10 @@ class Recorder(Assumptions):
         for axis, extent in enumerate(array_shape):
             self.hints[-(self._axes + axis + 1)] = int(extent)
         self._axes += len(array_shape)
-        shape = [1 if e == 1 else -1 for e in array_shape]
-        number = self.builder.tensor_input(dtype, shape, name=name, where=where)
+        number = self.builder.tensor_input(dtype, [1 if e == 1 else -1 for e in array_shape], name=name, where=where)
         traced = self.traced_type(self, number)
         traced.memory = Memory(name, number)
         return traced
-
-    def add_layout(self, argument: Traced, strides: Sequence[int]) -> None:
-        """Adds symbols for the strides of an array argument, in elements; what is decided from them is guarded."""
-        symbols = [
-            symbol(stride_name(argument.number, axis), minimum=-(2**63)) if extent != 1 else 0
-            for axis, extent in enumerate(argument.extents)
-        ]
-        argument.layout = tuple(symbols)
-        for one, stride in zip(symbols, strides, strict=True):
-            name = None if isinstance(one, int) else as_symbol(one)
-            if name is not None:
-                self.stride_hints[name] = stride
 
     def scalar_argument(self, value: Any, dtype: DType, weak: str | None, name: str, where: str | None) -> Any:
         """Adds a host scalar: a size for a Python int, else a traced scalar."""
@@ -132,33 +131,15 @@ class Recorder(Assumptions):
 
     def capture(self, array: Any) -> Traced:
         """Adds an array that is not an argument as an input; the same object maps to the same input."""
-        found = self.captures.get(id(array))
-        if found is None:
-            dtype = arrays.dtype_of_array(array)
-            name = self.captured_paths.get(id(array), f"captured{len(self.captures)}")
-            traced = self.tensor_argument(array.shape, dtype, name, None)
-            self.captures[id(array)] = Capture(array, traced.number)
-            self.contents.add_axes(traced.number)
-            self.builder.add_constant(traced.number, array, is_state=id(array) in self.captured_paths)
-            return traced
-        return self.traced_type(self, found.number)
-
-    def prologue_result(self, value: Any, name: str) -> Any:
-        """Adds a result of the prologue as an input: an array, a NumPy scalar or a Python number."""
-        where = source.user_line()
-        if type(value) in (int, float, complex):
-            kind = type(value).__name__
-            number_type = {"int": dtypes.int64, "float": dtypes.float64, "complex": dtypes.complex128}[kind]
-            result = self.scalar_argument(value, number_type, kind, name, where)
-        else:
-            result = self.tensor_argument(value.shape, arrays.dtype_of_array(value), name, where)
-            result.memory = None
-        number = self.builder.inputs[-1]
-        if self.builder.values[number].is_tensor:
-            self.contents.add_axes(number)
-        self.builder.add_constant(number, value, is_state=True)
-        self.contents.add_result(number, value)
-        return result
+        known = self.captures.get(id(array))
+        if known is not None:
+            return self.traced_type(self, known.number)
+        name = self.captured_paths.get(id(array), f"captured{len(self.captures)}")
+        traced = self.tensor_argument(array.shape, arrays.dtype_of_array(array), name, None)
+        self.captures[id(array)] = Capture(array, traced.number)
+        self.contents.add_axes(traced.number)
+        self.builder.add_constant(traced.number, array, is_state=id(array) in self.captured_paths)
+        return traced
 
     def require_device(self, device: Any) -> None:
         """Checks the `device=` of a creation function against the arguments.
@@ -219,17 +200,6 @@ class Recorder(Assumptions):
         name = value.name or (None if named is None else source.local_name(named))
         return ", ".join(part for part in (name, value.where) if part) or f"value {number}"
 
-    def depends_on(self, number: int) -> list[str]:
-        """Returns the names of the arguments that a value depends on."""
-        reached, names = {number}, []
-        for node in reversed(self.builder.nodes):
-            if reached.intersection(node.outputs):
-                reached.update(node.inputs)
-        for value in self.builder.inputs:
-            if value in reached:
-                names.append(self.builder.values[value].name or f"value {value}")
-        return names
-
     # -- operands ---------------------------------------------------------------------------------------------------
 
     def resolve(self, value: Any) -> Resolved:
@@ -241,6 +211,12 @@ class Recorder(Assumptions):
                     f"a traced value of {value.recorder.function} is used inside {self.function}",
                     hint="pass it as an argument", where=source.user_line(),
                 )  # fmt: skip
+            if value.number in self.inside_bodies:
+                what, hint = (
+                    "a value of the body of a loop or a branch is used outside of it",
+                    "return it from the body",
+                )
+                raise TraceError(what, hint=hint, where=source.user_line())
             found = value.value
             return Resolved(value.number, found.dtype, value.weak, value.extents, value, value.read, value.sized)
         if isinstance(value, SymbolicSize):
@@ -301,7 +277,7 @@ class Recorder(Assumptions):
         weak_kind = None
         if op.result != "dtype" and all(r.weak is not None for r in resolved):
             weak_kind = "int" if result.is_integer else result.kind
-        return self._apply(op, self._settled(operands_that_fit), attributes, compute, result, weak_kind, where)
+        return self._apply(op, settled(self, operands_that_fit), attributes, compute, result, weak_kind, where)
 
     def _converted(self, traced: Traced, dtype: DType) -> Resolved:
         op = REGISTRY["cast"]
@@ -325,40 +301,15 @@ class Recorder(Assumptions):
             self.builder.reading, self.builder.named = (), ()
         read = None
         if self.builder.values[number].is_tensor:
-            weak = None  # an array promotes by its dtype, even one created from Python numbers
+            # An array promotes by its dtype, even one created from Python numbers; a carried number is weak.
+            is_carried = any(r.weak is not None and r.traced is not None and not r.traced.on_host for r in resolved)
+            weak = weak if is_carried else None
         elif isinstance(op, Pointwise):
             read = reader_of(op, [r.read for r in resolved], compute, result, weak)
         traced = self.traced_type(self, number, weak, read, weak is not None and all(r.sized for r in resolved))
         if isinstance(op, (Pointwise, Reduction)) and len(self.builder.values[number].shape) > 1:
             views.of_new_array(traced, [r.traced for r in resolved if r.traced is not None])
         return traced
-
-    def _settled(self, resolved: Sequence[Resolved]) -> Sequence[Resolved]:
-        """Decides whether each computed extent is 1 before it is compared with others, and guards the answer.
-
-        (For an axis of an argument the key of the trace holds that answer.)
-        """
-        rank = max((len(r.shape) for r in resolved), default=0)
-        ones: dict[int, list[int]] = {}
-        for axis in range(-rank, 0):
-            extents = {r.shape[axis] for r in resolved if len(r.shape) >= -axis and r.shape[axis] != 1}
-            if len(extents) < 2:
-                continue
-            for position, operand in enumerate(resolved):
-                if len(operand.shape) < -axis or isinstance(operand.shape[axis], int):
-                    continue
-                if self.decide(operand.shape[axis], "==", 1, "broadcasting of a computed extent"):
-                    ones.setdefault(position, []).append(axis + len(operand.shape))
-        result = list(resolved)
-        for position, axes in ones.items():
-            result[position] = self.resolve(self.with_ones(resolved[position].traced, axes))
-        return result
-
-    def with_ones(self, traced: Any, axes: Sequence[int]) -> Traced:
-        """Returns the same value with static extents for axes that were decided to have extent 1."""
-        flags = tuple(k in axes for k in range(len(traced.extents)))
-        dropped = self.movement("squeeze", [traced], dims=tuple(axes))
-        return self.movement("broadcast", [dropped], is_broadcast_dim=flags)  # type: ignore[no-any-return]
 
     def reduction(
         self, op: Reduction, operand: Any, axes: Sequence[int], keepdims: bool, dtype: DType | None = None,
@@ -402,14 +353,8 @@ class Recorder(Assumptions):
             raise located_error(error, self.describe, resolved, where) from None
         if dtype is not None and op.result == "sum":
             compute = result = dtype
-        settled = resolved if op.attributes else self._settled_batch(resolved)
+        settled = resolved if op.attributes else settled_batch(self, resolved)
         return self._apply(op, settled, attributes, compute, result, None, where)
-
-    def _settled_batch(self, resolved: Sequence[Resolved]) -> Sequence[Resolved]:
-        """Applies _settled to the leading axes of a matrix product."""
-        batch = [replace(r, shape=r.shape[:-2]) for r in resolved]
-        settled = self._settled(batch)
-        return [old if new is lead else new for old, lead, new in zip(resolved, batch, settled, strict=True)]
 
     def plain(self, attribute: Any) -> Any:
         """Returns an attribute with every size replaced by its extent."""
@@ -431,6 +376,8 @@ class Recorder(Assumptions):
 
     def build(self) -> Fusion:
         """Returns the recorded fusion; nothing can be recorded afterwards."""
+        for number in self.inside_bodies:
+            del self.builder.values[number]
         fusion = self.builder.build()
         self.alive = False
         return fusion

@@ -289,6 +289,8 @@ def take(x: Any, indices: Any, axis: Any = None) -> Any:
     taken = recorder.movement("take_along_axis", [traced, lined_up], dim=dim)
     if len(shape) == 1:
         return taken
+    if not shape:
+        return recorder.movement("squeeze", [taken], dims=(dim,))
     return reshape(taken, tuple(recorder.sizes((*traced.extents[:dim], *shape, *traced.extents[dim + 1 :]))))
 
 

@@ -13,13 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse import pytrees, source
+from tracefuse import dtypes, pytrees, source
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.prologue import ResultKey, SizeOf, StateCall, ValueOf, key_of, own_result
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ir.extents import symbols
+from tracefuse.runtime.devices.arrays import dtype_of_array
+
+_NUMBERS = {"int": dtypes.int64, "float": dtypes.float64, "complex": dtypes.complex128}
+"""The types of Python numbers as inputs."""
 
 NOT_OF_STATE = object()
 """What `call_on_state` returns if it records nothing: an argument depends on arguments of the traced function."""
@@ -57,7 +61,7 @@ def call_on_state(
 
 def _run(recorder: Recorder, step: StateCall) -> Any:
     """Runs a call and adds it to the prologue with what it returned or raised."""
-    values = {number: recorder.contents.of(number, None) for number in step.reads}
+    values = {number: recorder.contents.elements(number, None) for number in step.reads}
     enclosing = current.set(None)  # the function computes with arrays; it records nothing
     try:
         result = step.function_result(values)
@@ -74,13 +78,29 @@ def _run(recorder: Recorder, step: StateCall) -> Any:
         if key is None:
             new_leaves.append(leaf)
             continue
-        traced = recorder.prologue_result(own_result(leaf), f"{step.name}()")
+        new_leaves.append(_add_input(recorder, own_result(leaf), f"{step.name}()"))
         writes.append(recorder.builder.inputs[-1])
-        if isinstance(traced, Traced) and not isinstance(leaf, (np.generic, int, float, complex)):
-            traced.own_memory()
-        new_leaves.append(traced)
+        if isinstance(new_leaves[-1], Traced) and not isinstance(leaf, (np.generic, int, float, complex)):
+            new_leaves[-1].own_memory()
     recorder.contents.steps.append(step.returning(tuple(writes), structure, tuple(keys), None))
     return pytrees.unflatten(structure, new_leaves)
+
+
+def _add_input(recorder: Recorder, value: Any, name: str) -> Any:
+    """Adds a result of the prologue, an array or a Python number, as an input; returns its traced value or size."""
+    where = source.user_line()
+    if type(value) in (int, float, complex):
+        kind = type(value).__name__
+        result = recorder.scalar_argument(value, _NUMBERS[kind], kind, name, where)
+    else:
+        result = recorder.tensor_argument(value.shape, dtype_of_array(value), name, where)
+        result.memory = None
+    number = recorder.builder.inputs[-1]
+    if recorder.builder.values[number].is_tensor:
+        recorder.contents.add_axes(number)
+    recorder.builder.add_constant(number, value, is_state=True)
+    recorder.contents.add_result(number, value)
+    return result
 
 
 def _is_no_constant(leaf: Any) -> bool:
@@ -100,7 +120,7 @@ def _placeholder(recorder: Recorder, leaf: Any, reason: str) -> Any:
         return leaf
     if leaf.on_host and leaf.read is not None:
         return recorder.value_of(leaf, reason)
-    if recorder.contents.of(leaf.number, reason) is None:
+    if recorder.contents.elements(leaf.number, reason) is None:
         return NOT_OF_STATE
     return ValueOf(leaf.number, leaf.is_immutable)
 

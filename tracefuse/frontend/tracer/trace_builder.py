@@ -54,6 +54,14 @@ class TraceBuilder(FusionBuilder):
             for one in symbols(extent)
         )
 
+    def depends_on(self, number: int) -> list[str]:
+        """Returns the names of the arguments that a value depends on."""
+        reached = {number}
+        for node in reversed(self.nodes):
+            if reached.intersection(node.outputs):
+                reached.update(node.inputs)
+        return [self.values[value].name or f"value {value}" for value in self.inputs if value in reached]
+
     def add_constant(self, number: int, array: Any, is_state: bool = False) -> None:
         """Records that an input is an array that is known: created during the trace, or of the captured state."""
         self.constants[number] = array

@@ -10,6 +10,7 @@ or a read after a write to its base, asks. If it is a copy, it leaves the tree w
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -99,6 +100,8 @@ class Traced:
         self.memory: Memory | None = None
         self.layout: Shape | LayoutFrom | None = None
         self._version = 0
+        if recorder.answers is not None:
+            recorder.names.append(weakref.ref(self))
 
     @property
     def number(self) -> int:
@@ -143,6 +146,8 @@ class Traced:
         if self.parent is not None:
             self.memory = self.parent.own_memory()
         assert self.memory is not None
+        if self.recorder.body is not None:
+            self.recorder.body.before_bind(self)
         self._number, self._version = number, self.memory.version
 
     def settle(self) -> None:
@@ -160,6 +165,14 @@ class Traced:
         assert old is not None
         old.version += 1  # views of this name read again, and so notice that they have another owner
         root.bind(root._number)
+
+    def state(self) -> tuple[int, int]:
+        """Returns the value of the name for `restore`."""
+        return self._number, self._version
+
+    def restore(self, state: tuple[int, int]) -> None:
+        """Sets the name to an earlier value."""
+        self._number, self._version = state
 
     def _read_again(self) -> None:
         """Reads the elements of outdated views again, from the one nearest to the root on."""

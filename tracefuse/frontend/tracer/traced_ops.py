@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse import source
-from tracefuse.dtypes import DType, dtype_of
+from tracefuse.dtypes import DType, bool_, dtype_of
 from tracefuse.errors import DtypeError, TraceError, TracefuseError, UnsupportedError
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.operands import check_range, literal
@@ -158,6 +158,7 @@ def reduce(
     if where is not None:
         if op.initial is None or (isinstance(op.initial, str) and initial is None):
             raise missing(f"{name} with where=", "select with np.where(mask, x, other) before the reduction")
+        _check_mask(where)
         neutral = initial if isinstance(op.initial, str) else op.initial
         x = apply("where", where, x, neutral)
     result = x.recorder.reduction(op, x, axes, keepdims, chosen, **attributes)
@@ -165,6 +166,16 @@ def reduce(
         joined = _JOINS[name]
         result = apply(joined, result, initial)
     return result if out is None else into(out, result)
+
+
+def _check_mask(where: Any) -> None:
+    """Raises DtypeError for a `where=` of another type than bool."""
+    dtype = as_traced(where).value.dtype
+    if dtype is not bool_:
+        raise DtypeError(
+            f"Cannot cast where= from {dtype} to bool according to the rule 'safe'", hint="write where=mask != 0",
+            where=source.user_line(),
+        )  # fmt: skip
 
 
 _JOINS = {

@@ -1,7 +1,4 @@
-"""Records library ops on whole arrays.
-
-Must not know: NumPy's functions and their signatures.
-"""
+"""Records library ops on whole arrays."""
 
 from __future__ import annotations
 

@@ -137,6 +137,10 @@ class ArrayDevice(ABC):
         """
         run_on_threads([start_worker(None, k) for k in range(min(total, streams))], total)
 
+    def integers(self, start: int, count: int) -> Any:
+        """Returns the int64 array start, start + 1, ... of `count` elements."""
+        return np.arange(start, start + count, dtype=np.int64)
+
     def copier(self, source: Any, target: Any) -> Callable[[Any], Callable[..., None]] | None:
         """Returns a function from a stream's address to a function that copies memory laid out like these arrays.
 

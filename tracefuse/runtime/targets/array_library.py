@@ -14,7 +14,7 @@ import numpy as np
 
 from tracefuse.dtypes import DType
 
-_NUMBERS = (bool, int, float, complex)
+_NUMBERS = (bool, int, float, complex, np.generic)
 
 
 class ArrayLibrary:
@@ -38,10 +38,12 @@ class ArrayLibrary:
 
         Functions return Python and NumPy scalars for results without axes, and now and then an operand itself.
         """
-        if isinstance(result, np.generic):
-            return np.asarray(result)
-        array = np.asarray(result, dtype.numpy) if isinstance(result, _NUMBERS) else result
-        return array.copy() if any(array is operand for operand in operands) else array
+        if isinstance(result, _NUMBERS):
+            return np.asarray(result, None if isinstance(result, np.generic) else dtype.numpy)
+        for operand in operands:
+            if result is operand:
+                return result.copy()
+        return result
 
     def as_result(self, array: Any, dtype: DType) -> Any:
         """Returns an array of the library, or a copy, that is C-contiguous and aligned as by `ArrayDevice.empty`."""

@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 
 from tracefuse.dtypes import DType, bfloat16, float32
 from tracefuse.errors import InternalError, UnsupportedError
-from tracefuse.generated_code import compile_expression
+from tracefuse.generated_code import compile_expression, compile_function
 from tracefuse.ir.data_positions import located_errors
-from tracefuse.ir.extents import Expression, Extent, Symbol, python_text
+from tracefuse.ir.extents import Expression, Symbol, python_text
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.library_kinds import Library, WholeArrayOp
 from tracefuse.ir.subfusion import extents_in
@@ -89,18 +89,21 @@ def _whole_array_launch(fusion: Fusion, node: Node, op: WholeArrayOp, library: A
     """
     places = [fusion.inputs.index(o) for o in node.operands if isinstance(o, int)]
     attributes_of = _attributes_of(fusion, node)
-    stored = [(node.outputs.index(number), fusion.values[number].dtype) for number in fusion.outputs]
-    shapes_of = _shapes_of(fusion)
+    types = [fusion.values[number].dtype for number in fusion.outputs]
+    stored = [(node.outputs.index(n), t, t.numpy) for n, t in zip(fusion.outputs, types, strict=True)]
+    shapes_of, located = _shapes_of(fusion), located_errors(node)
 
     def run(inputs: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any]:
         operands = [inputs[place] for place in places]
-        with located_errors(node):
+        with located:
             results = op.call(operands, attributes_of(inputs))
-        arrays = [(library.as_array(results[position], dtype, operands), dtype) for position, dtype in stored]
-        for (array, dtype), shape in zip(arrays, shapes_of(inputs), strict=True):
-            if array.shape != shape or array.dtype != dtype.numpy:
+        returned = []
+        for (position, dtype, kind), shape in zip(stored, shapes_of(inputs), strict=True):
+            array = library.as_array(results[position], dtype, operands)
+            if array.shape != shape or array.dtype != kind:
                 raise _unexpected(node, op, array, dtype, shape)
-        return [library.as_result(array, dtype) for array, dtype in arrays]
+            returned.append(library.as_result(array, dtype))
+        return returned
 
     return run
 
@@ -127,24 +130,22 @@ def _shapes_of(fusion: Fusion) -> Callable[[Sequence[Any]], Sequence[tuple[int, 
 def _attributes_of(fusion: Fusion, node: Node) -> Callable[[Sequence[Any]], dict[str, Any]]:
     """Returns a function from the inputs of a segment to the attributes of its node."""
     fixed = dict(node.attributes)
-    sizes: list[Extent] = list(dict.fromkeys(extents_in(node.attributes)))
-    if not sizes:
+    sized = {name: value for name, value in fixed.items() if any(extents_in({name: value}))}
+    if not sized:
         return lambda inputs: fixed
-    name_of = _names_of(fusion)
-    text = f"({''.join(f'{python_text(extent, name_of)}, ' for extent in sizes)})"
-    evaluate = compile_expression("i", text, "sizes of a library call")
+    name_of, scope = _names_of(fusion), {"fixed": fixed, "min": min, "max": max}
 
-    def attributes_of(inputs: Sequence[Any]) -> dict[str, Any]:
-        known = dict(zip(sizes, evaluate(inputs), strict=True))
-        return {name: _with_sizes(value, known) for name, value in fixed.items()}
+    def text_of(attribute: Any) -> str:
+        if isinstance(attribute, Expression):
+            return python_text(attribute, name_of)
+        if isinstance(attribute, tuple):
+            return f"({''.join(f'{text_of(one)}, ' for one in attribute)})"
+        scope[f"c{len(scope)}"] = attribute
+        return f"c{len(scope) - 1}"
 
-    return attributes_of
-
-
-def _with_sizes(attribute: Any, known: dict[Extent, int]) -> Any:
-    if isinstance(attribute, Expression):
-        return known[attribute]
-    return tuple(_with_sizes(one, known) for one in attribute) if isinstance(attribute, tuple) else attribute
+    entries = "".join(f"{name!r}: {text_of(value)}, " for name, value in sized.items())
+    text = f"def attributes(i):\n    return {{**fixed, {entries}}}\n"
+    return compile_function(text, "attributes", scope, "sizes of a library call")  # type: ignore[no-any-return]
 
 
 def _names_of(fusion: Fusion) -> Callable[[Symbol], str]:

@@ -17,8 +17,9 @@ from tracefuse.ir.extents import Atom, Binary, Expression, Extent, Symbol, subst
 from tracefuse.ir.fusion import Fusion
 from tracefuse.schedule.gpu.gpu_frame import WIDE_BYTES
 from tracefuse.schedule.loop_facts import Facts
+from tracefuse.schedule.memory_facts import MemoryFacts
 from tracefuse.schedule.nest import Loop, coefficient
-from tracefuse.schedule.phases import MemoryFacts, Region
+from tracefuse.schedule.phases import Region
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.transposed import read_offsets
 

@@ -23,7 +23,8 @@ from tracefuse.schedule.gpu.gpu_frame import Setting
 from tracefuse.schedule.gpu.gpu_lanes import Widening, every_output, widen
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch
 from tracefuse.schedule.loop_facts import Facts
-from tracefuse.schedule.phases import MemoryFacts, Region, build_region
+from tracefuse.schedule.memory_facts import MemoryFacts
+from tracefuse.schedule.phases import Region, build_region
 from tracefuse.schedule.row_column_rule import RowColumnFacts
 from tracefuse.schedule.row_column_sides import row_side
 from tracefuse.schedule.sizes import Sizes

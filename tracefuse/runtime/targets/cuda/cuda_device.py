@@ -96,6 +96,9 @@ class CudaDevice(ArrayDevice):
     ) -> None:
         cuda_streams.run_stream_workers(self.number, caller, start_worker, total, streams)
 
+    def integers(self, start: int, count: int) -> Any:
+        return cuda_arrays.namespace().arange(start, start + count, dtype="int64")
+
     def copier(self, source: Any, target: Any) -> Callable[[Any], Callable[..., None]] | None:
         return cuda_arrays.copier(source.nbytes) if source._c_contiguous and target._c_contiguous else None
 

@@ -1,0 +1,153 @@
+"""Compiles and runs the stages of a trace with questions.
+
+A stage is cut out of the recording as a fusion of its own. Equal stages, such as the steps of a loop that runs until an
+error is small, have one executable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tracefuse.caches import BoundedTable, Cache, register
+from tracefuse.compiler.executable import Executable
+from tracefuse.compiler.reference_executable import EvaluatedExecutable
+from tracefuse.frontend.tracer.cut_fusions import cut_fusion
+from tracefuse.frontend.tracer.questions import Stage
+from tracefuse.ir.extents import evaluate
+from tracefuse.ir.fusion import Fusion, Node
+from tracefuse.ir.reference import evaluate_scalars
+
+Compile = Callable[[Fusion], Executable | EvaluatedExecutable]
+
+MOST_EXECUTABLES = 1024
+"""Executables of distinct stages for one fused function; the oldest is evicted first."""
+register(Cache(
+    "frontend.calls.compiled_stages.StageCompiler._executables", "executables of the stages between questions",
+    "text of the fusion, compute types", f"{MOST_EXECUTABLES}, the oldest go", "a tree of questions", "with the tree",
+))  # fmt: skip
+
+
+class Environment:
+    """The values of one call by number: arguments, captured arrays, and results of stages.
+
+    axes: for the id of each extent, the input and the axis that it belongs to.
+    """
+
+    def __init__(self, values: dict[int, Any], axes: Mapping[int, tuple[int, int]]) -> None:
+        self.values, self.axes = values, axes
+
+    def facts(self) -> dict[int, Any]:
+        """Returns the extents and the scalar arguments of the call, by id."""
+        facts = {key: self.values[n].shape[axis] for key, (n, axis) in self.axes.items() if n in self.values}
+        facts.update((n, value) for n, value in self.values.items() if not hasattr(value, "shape"))
+        return facts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledStage:
+    """A stage that computes some values.
+
+    read: the values and extents that it reads, in the order of its arguments. outputs: the values that it computes.
+    host: computes the host scalars that it reads. is_plain: whether all that it reads is in the environment.
+    """
+
+    executable: Executable | EvaluatedExecutable | None
+    read: tuple[int, ...]
+    outputs: tuple[int, ...]
+    host: Callable[[Mapping[int, Any]], Mapping[int, Any]]
+    is_plain: bool
+
+    def run(self, environment: Environment) -> None:
+        """Adds the outputs to the environment."""
+        if self.executable is None:
+            return
+        values = environment.values
+        if self.is_plain:
+            arguments = [values[number] for number in self.read]
+        else:
+            facts = environment.facts()
+            known = {**facts, **self.host(facts), **values}
+            arguments = [known[number] for number in self.read]
+        values.update(zip(self.outputs, self.executable(arguments), strict=True))
+
+
+class StageCompiler:
+    """Compiles stages; equal ones once."""
+
+    def __init__(self, compile_fusion: Compile) -> None:
+        self._compile = compile_fusion
+        self._executables: BoundedTable[str, Executable | EvaluatedExecutable] = BoundedTable(MOST_EXECUTABLES)
+
+    @property
+    def compiles(self) -> int:
+        """The number of plans built."""
+        return sum(executable.compiles for executable in self._executables.values())
+
+    def compile(self, stage: Stage, wanted: Sequence[int], known: Collection[int]) -> CompiledStage:
+        """Compiles the ops that compute `wanted` from `known` values, arguments and captured arrays."""
+        nodes = _needed(stage, wanted, known)
+        made = {n for node in nodes for n in node.outputs}
+        outputs = tuple(dict.fromkeys(n for n in wanted if n in made))
+        if not outputs:
+            return CompiledStage(None, (), (), lambda facts: {}, True)
+        cut = cut_fusion(stage.values, nodes, outputs, stage.simplify)
+        scalars = [n for n in cut.read if n >= 0 and n in stage.makers and not stage.values[n].is_tensor]
+        is_plain = not scalars and all(n >= 0 for n in cut.read)
+        return CompiledStage(self._executable(cut.fusion), cut.read, outputs, _host_scalars(stage, scalars), is_plain)
+
+    def _executable(self, fusion: Fusion) -> Executable | EvaluatedExecutable:
+        computes = " ".join(node.compute.name for node in fusion.nodes)
+        key = f"{fusion}\n{computes}\n{fusion.requirements}"
+        executable = self._executables.get(key)
+        if executable is None:
+            executable = self._executables[key] = self._compile(fusion)
+        return executable
+
+
+def _needed(stage: Stage, wanted: Sequence[int], known: Collection[int]) -> list[Node]:
+    """Returns the tensor nodes that compute `wanted` from `known` values, in order."""
+    nodes: dict[int, Node] = {}
+    waiting = [number for number in wanted if number not in known]
+    while waiting:
+        node = stage.makers.get(waiting.pop())
+        if node is None or node.outputs[0] in nodes or not stage.values[node.outputs[0]].is_tensor:
+            continue
+        nodes[node.outputs[0]] = node
+        waiting += [number for number in node.inputs if number not in known]
+    return [nodes[number] for number in sorted(nodes)]
+
+
+def _host_scalars(stage: Stage, numbers: Sequence[int]) -> Callable[[Mapping[int, Any]], Mapping[int, Any]]:
+    """Returns a function that computes host scalars from the extents and scalar arguments of a call."""
+    if not numbers:
+        return lambda facts: {}
+    nodes: dict[int, Node] = {}
+    waiting, inputs = list(numbers), set()
+    while waiting:
+        number = waiting.pop()
+        node = stage.makers.get(number)
+        if node is None:
+            inputs.add(number)
+        elif number not in nodes:
+            nodes[number] = node
+            waiting += node.inputs
+    ordered = [nodes[number] for number in sorted(nodes)]
+    values = {n: stage.values[n] for n in (*inputs, *nodes)}
+    fusion = Fusion(values, tuple(sorted(inputs)), tuple(ordered), tuple(numbers))
+
+    def compute(facts: Mapping[int, Any]) -> Mapping[int, Any]:
+        results = evaluate_scalars(fusion, ordered, {n: facts[n] for n in inputs}, facts)
+        return dict(zip((node.outputs[0] for node in ordered), results, strict=True))
+
+    return compute
+
+
+def check_stage(stage: Stage, environment: Environment) -> None:
+    """Raises the error of the first requirement of the stage that a call violates."""
+    facts = environment.facts() if stage.requirements else {}
+    for requirement in stage.requirements:
+        left, right = (evaluate(extent, facts) for extent in (requirement.left, requirement.right))
+        if not requirement.holds(left, right):
+            raise requirement.error(left, right)

@@ -1,0 +1,54 @@
+"""`explain` of a function that asks questions about computed values: the tree that its calls have met so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tracefuse.compiler.executable import Executable
+from tracefuse.frontend.calls.question_tree import QuestionTree, TreeNode
+from tracefuse.partition import segment_table
+
+
+@dataclass(frozen=True, eq=False)
+class TreeExplanation:
+    """The questions of a function, the answers that calls have met, and the work before each. `str` prints it."""
+
+    tree: QuestionTree
+
+    @property
+    def questions(self) -> int:
+        """The number of questions in the tree."""
+        return sum(node.stage.question is not None for node, _, _ in self._nodes())
+
+    def _nodes(self) -> Iterator[tuple[TreeNode, int, str]]:
+        """Yields every node with its depth and the answer that leads to it, in the order of the text."""
+        waiting: list[tuple[TreeNode, int, str]] = [(node, 0, "") for node in reversed(self.tree.roots)]
+        while waiting:
+            node, depth, answer = waiting.pop()
+            yield node, depth, answer
+            below = [(key, child) for key, children in node.children.items() for child in children]
+            waiting += [(child, depth + 1, f"{key[1]}: ") for key, child in reversed(below)]
+
+    def __str__(self) -> str:
+        lines = []
+        for node, depth, answer in self._nodes():
+            question = node.stage.question
+            what = "result" if question is None else f"{question.operation} of T{question.number} ({question.where})"
+            wait = "" if question is None else ", then the host reads it; on a GPU it waits"
+            lines.append(f"{'  ' * depth}{answer}{what}: {_work_text(node)}{wait}")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return segment_table.html_of(self)
+
+
+def _work_text(node: TreeNode) -> str:
+    """The segments of a stage, and the values that it computes for later stages."""
+    executable: Any = None if node.compiled is None else node.compiled.executable
+    count = len(executable.segmentation.segments) if isinstance(executable, Executable) else int(executable is not None)
+    kept = "" if node.stage.question is None or not node.reads else f", {len(node.reads)} values for later stages"
+    return f"{count} segment{'s' * (count != 1)}{kept}"

@@ -1,0 +1,81 @@
+"""The methods of a fused function that show how a call is compiled: its definition, segments, program and guards.
+
+They take the arguments of a call, arrays or ShapeDtypes. They compile as the call would, and run nothing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from tracefuse import source
+from tracefuse.compiler.placed_fusion import PlacedFusion
+from tracefuse.compiler.reference_executable import EvaluatedExecutable
+from tracefuse.definition.fusion_definition import FusionDefinition
+from tracefuse.definition.segment import Segments
+from tracefuse.diagnostics.explain import Explanation
+from tracefuse.dynamic.concretization import Concretization
+from tracefuse.dynamic.index_classes import Indexing, index_classes
+from tracefuse.frontend.calls.question_tree import QuestionTree
+from tracefuse.frontend.calls.trace_entry import Entry
+from tracefuse.frontend.calls.tree_text import TreeExplanation
+from tracefuse.runtime.host_text import HostProgram
+
+
+class Inspected(ABC):
+    """The inspection methods, for a function that finds the trace of a call and places it on a device."""
+
+    @abstractmethod
+    def _entry_for_inspection(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
+        """The entry of a call and the arguments of its fusion."""
+
+    @abstractmethod
+    def _tree_for_inspection(self, args: Sequence[Any], kwargs: dict[str, Any]) -> QuestionTree | None:
+        """The tree of a call, if the function is known to ask questions about computed values."""
+
+    @abstractmethod
+    def _place(self, entry: Entry) -> PlacedFusion:
+        """The compiled fusion of an entry."""
+
+    @source.hides_own_frames
+    def definition(self, *args: Any, **kwargs: Any) -> FusionDefinition:
+        """The FusionDefinition that a call with these arguments (arrays or ShapeDtypes) runs; nothing runs."""
+        entry, _ = self._entry_for_inspection(args, kwargs)
+        if isinstance(entry.executable, EvaluatedExecutable):
+            return FusionDefinition.from_fusion(entry.trace.fusion)
+        return FusionDefinition.from_placed(self._place(entry))
+
+    @source.hides_own_frames
+    def segments(self, *args: Any, **kwargs: Any) -> Segments[FusionDefinition]:
+        """The segments in execution order, with their kernels, for arrays or ShapeDtypes; nothing runs."""
+        entry, arguments = self._entry_for_inspection(args, kwargs)
+        placed = self._place(entry)
+        return FusionDefinition.from_placed(placed).segment(arguments, merge=placed.segmentation.merge)
+
+    @source.hides_own_frames
+    def host_program(self, *args: Any, **kwargs: Any) -> HostProgram:
+        """The host program (allocations, launches, releases) for arrays or ShapeDtypes, as text and data."""
+        entry, arguments = self._entry_for_inspection(args, kwargs)
+        return HostProgram.of(self._place(entry).plan_for(arguments)[0])
+
+    @source.hides_own_frames
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation | TreeExplanation:
+        """The segments and the reasons for their boundaries, captured arrays, guards and memory; nothing runs."""
+        tree = self._tree_for_inspection(args, kwargs)
+        if tree is not None:
+            return TreeExplanation(tree)
+        entry, arguments = self._entry_for_inspection(args, kwargs)
+        return Explanation(*self._place(entry).plan_for(arguments), **entry.facts_to_explain())
+
+    @source.hides_own_frames
+    def concretization(self, *args: Any, **kwargs: Any) -> Concretization:
+        """The concretized fusion for these arguments: static extents, splits and merges; nothing compiles or runs."""
+        entry, arguments = self._entry_for_inspection(args, kwargs)
+        return self._place(entry).concretization(arguments)
+
+    @source.hides_own_frames
+    def indexing(self, *args: Any, **kwargs: Any) -> Indexing:
+        """Which axes share an index in which use, for arrays or ShapeDtypes; nothing runs."""
+        entry, arguments = self._entry_for_inspection(args, kwargs)
+        return index_classes(self._place(entry).plan_for(arguments)[0].segmentation.fusion)

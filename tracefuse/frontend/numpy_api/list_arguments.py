@@ -1,0 +1,50 @@
+"""Functions of arrays whose argument is a list that holds traced values, as in `np.max([a, b])`.
+
+NumPy looks for traced values among the arguments and not inside of these lists, so its functions are replaced in the
+clone that a trace runs; see `creation`.
+
+Must not know: how a fused function is compiled or called.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced_ops import as_traced
+
+_FUNCTIONS: tuple[Callable[..., Any], ...] = (
+    np.sum, np.prod, np.max, np.min, np.amax, np.amin, np.mean, np.std, np.var, np.median, np.any, np.all, np.argmax,
+    np.argmin, np.cumsum, np.cumprod, np.ptp, np.average, np.count_nonzero, np.sort, np.argsort, np.diff, np.round,
+    np.clip, np.dot, np.inner, np.outer, np.ravel, np.transpose, np.tile, np.roll, np.flip,
+)  # fmt: skip
+
+
+def _holds_traced(values: Any) -> bool:
+    """Whether nested lists hold traced values; sizes alone are numbers of a shape."""
+    waiting = [values] if isinstance(values, (list, tuple)) else []
+    while waiting:
+        for value in waiting.pop():
+            if isinstance(value, Traced):
+                return True
+            if isinstance(value, (list, tuple)):
+                waiting.append(value)
+    return False
+
+
+def _taking_lists(original: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        if any(map(_holds_traced, arguments[:2])):
+            arguments = (*(as_traced(a) if _holds_traced(a) else a for a in arguments[:2]), *arguments[2:])
+        return original(*arguments, **keywords)
+
+    functools.update_wrapper(call, original, assigned=("__name__", "__doc__", "__module__"))
+    return call
+
+
+TAKING_LISTS: dict[int, Callable[..., Any]] = {id(function): _taking_lists(function) for function in _FUNCTIONS}
+"""Functions that stack such lists, by the id of NumPy's function that each replaces."""

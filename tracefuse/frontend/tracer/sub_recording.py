@@ -1,0 +1,154 @@
+"""Records the body of a loop or a branch as a fusion of its own.
+
+The body is recorded by the recorder of the enclosing function, so it may use every value and size of that function, and
+what it assumes about sizes is guarded there. Afterwards its tensor ops are cut out: the values that they read become
+inputs of the sub-fusion, and operands of the op that runs it. Host scalars do not depend on what a step computes, so
+they stay outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tracefuse import source
+from tracefuse.dtypes import DType
+from tracefuse.errors import UnsupportedError
+from tracefuse.frontend.tracer import traced_ops
+from tracefuse.frontend.tracer.carried_types import LeafType
+from tracefuse.frontend.tracer.cut_fusions import CutFusion, cut_fusion
+from tracefuse.frontend.tracer.recorder import Recorder
+from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.ir.control_flow import ControlFlow
+from tracefuse.ir.extents import symbol
+from tracefuse.ir.fusion import Node, Shape, SubFusion, Type, Value
+
+
+class SubRecording:
+    """One body, while it is recorded: `with SubRecording(recorder, "while_loop") as body`.
+
+    what: names the body in messages. placeholders: the numbers of its placeholders, in order.
+    """
+
+    def __init__(self, recorder: Recorder, what: str) -> None:
+        self.recorder, self.builder, self.what = recorder, recorder.builder, what
+        self.outside: SubRecording | None = None
+        self.first_number = self.builder.next_number
+        self.first_node = len(self.builder.nodes)
+        self.prints = len(recorder.prints)
+        self.placeholders: list[int] = []
+        self._rebound: list[tuple[Traced, tuple[int, int]]] = []
+
+    def __enter__(self) -> SubRecording:
+        self.outside, self.recorder.body = self.recorder.body, self
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.recorder.body = self.outside
+        for traced, state in reversed(self._rebound):
+            traced.restore(state)
+        self.recorder.inside_bodies.update(self.placeholders)
+        kept: list[Node] = []
+        for node in self.builder.nodes[self.first_node :]:
+            if self.builder.values[node.outputs[0]].is_tensor:
+                self.recorder.inside_bodies.update(node.outputs)
+            else:
+                kept.append(node)
+        self.builder.nodes[self.first_node :] = kept
+
+    def placeholder(self, dtype: DType, shape: Shape, weak: str | None, name: str, where: str | None) -> Traced:
+        """Returns a traced value that stands for another value at every step, or in every branch."""
+        number = self.builder.new_number()
+        self.builder.values[number] = Value(number, Type(dtype, shape), "tensor", None, None, name, where)
+        self.placeholders.append(number)
+        return self.recorder.traced_type(self.recorder, number, weak)
+
+    # -- names of the enclosing function ------------------------------------------------------------------------------
+
+    def check_inside(self, owner: Traced) -> None:
+        """Raises UnsupportedError for an in-place change of an array that the body does not own."""
+        if owner.state()[0] < self.first_number:
+            name = self.recorder.describe(owner.number, owner)
+            raise UnsupportedError(
+                f"in-place change of {name} inside the body of {self.what}, which it does not belong to",
+                hint="carry it: pass it to the body and return the new array", where=source.user_line(),
+            )  # fmt: skip
+
+    def before_bind(self, traced: Traced) -> None:
+        """Remembers the value of a name of the enclosing function that the body is about to read anew."""
+        state = traced.state()
+        if state[0] < self.first_number:
+            self._rebound.append((traced, state))
+
+    # -- cutting ------------------------------------------------------------------------------------------------------
+
+    def cut(self, outputs: Sequence[Traced]) -> CutFusion:
+        """Cuts out the ops that compute `outputs`, which are tensors."""
+        if len(self.recorder.prints) > self.prints:
+            raise UnsupportedError(
+                f"debug_print inside the body of {self.what}", hint="return the value and print it after the loop",
+                where=source.user_line(),
+            )  # fmt: skip
+        for node in self.builder.nodes[self.first_node :]:
+            if node.op.effect:
+                raise UnsupportedError(
+                    f"a random draw inside the body of {self.what}", hint="draw before it, for all steps at once",
+                    where=node.where,
+                )  # fmt: skip
+        numbers = self._computed(outputs)
+        return cut_fusion(self.builder.values, self._needed(numbers), numbers, self.recorder.simplify)
+
+    def _computed(self, outputs: Sequence[Traced]) -> list[int]:
+        """Returns the numbers of the outputs, each computed by a node of the body and by no other output's."""
+        made = {n for node in self.builder.nodes[self.first_node :] for n in node.outputs}
+        numbers: list[int] = []
+        for output in outputs:
+            number = output.number
+            if number not in made or number in numbers:
+                number = traced_ops.copy(output).number
+            numbers.append(number)
+        return numbers
+
+    def _needed(self, numbers: Sequence[int]) -> list[Node]:
+        live, needed = set(numbers), []
+        for node in reversed(self.builder.nodes[self.first_node :]):
+            if not live.isdisjoint(node.outputs) and self.builder.values[node.outputs[0]].is_tensor:
+                live.update(node.inputs)
+                needed.append(node)
+        return needed[::-1]
+
+
+def operands_of(
+    recorder: Recorder, before: Sequence[Any], bodies: Mapping[str, CutFusion], placeholders: Sequence[int],
+    after: Sequence[Any], counter: int | None = None,
+) -> tuple[list[Any], dict[str, SubFusion]]:  # fmt: skip
+    """Returns the operands of an op that runs bodies, and its sub-fusions by name.
+
+    before: the first operands. placeholders: the numbers for which `after`, the last operands, stand. counter: the
+    number for which operand 0 stands.
+    """
+    replaced = {*placeholders, *(() if counter is None else (counter,))}
+    captured: dict[int, Any] = {}
+    for body in bodies.values():
+        for number in body.read:
+            if number not in replaced and number not in captured:
+                extent = None if number >= 0 else symbol(f"i{-number - 1}", number)
+                captured[number] = number if extent is None else recorder.scalar(extent).number
+    operands = [*before, *captured.values(), *after]
+    position = {number: len(before) + k for k, number in enumerate(captured)}
+    position |= {number: len(operands) - len(after) + k for k, number in enumerate(placeholders)}
+    if counter is not None:
+        position[counter] = 0
+    parts = {name: SubFusion(body.fusion, tuple(position[n] for n in body.read)) for name, body in bodies.items()}
+    return operands, parts
+
+
+def record_op(
+    recorder: Recorder, op: ControlFlow, operands: Sequence[Any], attributes: Mapping[str, Any],
+    types: Sequence[LeafType], names: Sequence[str | None],
+) -> list[Traced]:  # fmt: skip
+    """Records a control-flow op and returns its results."""
+    numbers = recorder.builder.node(
+        op, operands, attributes, types[0].dtype, [leaf.dtype for leaf in types], where=source.user_line(), names=names
+    )
+    return [recorder.traced_type(recorder, n, leaf.weak) for n, leaf in zip(numbers, types, strict=True)]

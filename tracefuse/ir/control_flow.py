@@ -1,0 +1,99 @@
+"""Ops that run other fusions: a loop with a condition, a loop with a trip count, and a choice of two branches.
+
+Such an op has sub-fusions among its attributes, and is a segment by itself. A sub-fusion reads operands of the op by
+position; in a loop, the positions of the carried operands stand for their values in the current step. All operands are
+tensors or host scalars, and all results are tensors.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tracefuse.ir.fusion import Attributes, Require, Shape, SubFusion
+from tracefuse.ir.library_kinds import Library
+
+Evaluate: TypeAlias = Callable[[SubFusion, Sequence[Any]], Sequence[Any]]
+"""Computes the outputs of a sub-fusion from the operands of the op."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ControlFlow(Library):
+    """An op that runs sub-fusions. Its attribute `shapes` holds the shapes of its results.
+
+    parts: the names of the attributes that are sub-fusions. on_host: what the host does, for `explain`.
+    """
+
+    parts: tuple[str, ...]
+    on_host: str
+    arity: int | None = None
+    distinct: bool = True
+    kind: str = field(default="control flow", init=False)
+
+    def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
+        result: tuple[Shape, ...] = attributes["shapes"]
+        return result
+
+    def sub_fusions(self, attributes: Attributes) -> Iterator[tuple[str, SubFusion]]:
+        """Yields the sub-fusions with their names."""
+        for name in self.parts:
+            yield name, attributes[name]
+
+    @abstractmethod
+    def evaluate(self, run: Evaluate, operands: Sequence[Any], attributes: Attributes) -> Sequence[Any]:
+        """Computes the results in NumPy, as the reference implementation."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class WhileLoop(ControlFlow):
+    """Runs `body` while `condition` is true. The last `carried` operands are the initial values that it carries."""
+
+    def evaluate(self, run: Evaluate, operands: Sequence[Any], attributes: Attributes) -> Sequence[Any]:
+        first = len(operands) - attributes["carried"]
+        captured, carried = list(operands[:first]), list(operands[first:])
+        while bool(run(attributes["condition"], [*captured, *carried])[0]):
+            carried = list(run(attributes["body"], [*captured, *carried]))
+        return carried
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class CountedLoop(ControlFlow):
+    """Runs `body` once for each integer from operand 0 up to operand 1, which it does not include.
+
+    The last `carried + sliced` operands are the initial values that it carries, and the arrays of which each step reads
+    one slice along axis 0. In the body, operand 0 is the current integer. Its outputs are the carried values and the
+    slices of the results that the loop stacks along axis 0. reverse: from the last integer down.
+    """
+
+    def evaluate(self, run: Evaluate, operands: Sequence[Any], attributes: Attributes) -> Sequence[Any]:
+        count, sliced = attributes["carried"], attributes["sliced"]
+        start, stop = int(operands[0]), int(operands[1])
+        last = len(operands) - sliced
+        captured, carried, arrays = operands[1 : last - count], list(operands[last - count : last]), operands[last:]
+        stacked = [np.empty(shape, dtype) for shape, dtype in self.stacked_types(attributes, stop - start)]
+        steps = range(start, stop)
+        for k in reversed(steps) if attributes["reverse"] else steps:
+            slices = [array[k - start] for array in arrays]
+            results = run(attributes["body"], [np.int64(k), *captured, *carried, *slices])
+            carried = list(results[:count])
+            for array, result in zip(stacked, results[count:], strict=True):
+                array[k - start] = result
+        return [*carried, *stacked]
+
+    def stacked_types(self, attributes: Attributes, length: int) -> Iterator[tuple[tuple[Any, ...], Any]]:
+        """Yields the shape and the NumPy dtype of each stacked result. The shapes are those of a call."""
+        body, count = attributes["body"].fusion, attributes["carried"]
+        for shape, number in zip(attributes["shapes"][count:], body.outputs[count:], strict=True):
+            yield (max(length, 0), *shape[1:]), body.values[number].dtype.numpy
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Branch(ControlFlow):
+    """Runs `on_true` if operand 0 is true, else `on_false`."""
+
+    def evaluate(self, run: Evaluate, operands: Sequence[Any], attributes: Attributes) -> Sequence[Any]:
+        return run(attributes["on_true" if bool(operands[0]) else "on_false"], operands)

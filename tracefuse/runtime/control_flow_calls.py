@@ -1,0 +1,258 @@
+"""Runs loops and branches on the host, around the compiled segments of their sub-fusions.
+
+A loop binds its sub-fusions once for the layouts of a call; a step then costs the host its launches. The carried values
+have two buffers each: a step reads one and writes the other, and then they are exchanged, so a step allocates nothing.
+A condition is computed on the device and read by the host: on a GPU the host waits for it at every step.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tracefuse.caches import BoundedTable, Cache, register
+from tracefuse.dtypes import bool_, int64
+from tracefuse.generated_code import compile_function
+from tracefuse.ir.control_flow import Branch, ControlFlow, CountedLoop, WhileLoop
+from tracefuse.ir.extents import evaluate
+from tracefuse.ir.fusion import Fusion, Literal, Node, SubFusion
+from tracefuse.ir.reference import extent_values
+from tracefuse.runtime.streams.slices import Computation, StreamWorker
+from tracefuse.runtime.targets.target import Target
+
+Run: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], "Sequence[Any] | None"]
+ComputationOf: TypeAlias = Callable[[SubFusion], Computation]
+"""Returns the compiled computation of a sub-fusion."""
+
+MAX_BOUND = 64
+"""The number of argument layouts that a sub-fusion stays bound for. Beyond it, the oldest is dropped."""
+register(Cache(
+    "runtime.control_flow_calls.BoundPart._workers", "the bound body of a loop",
+    "shapes, strides and integers of the arguments", f"{MAX_BOUND}, the oldest go", "a plan", "with the plan",
+))  # fmt: skip
+
+COUNTERS = 4096
+"""The number of consecutive counter values that lie in device memory, where kernels read them by address."""
+
+
+def control_flow_launch(
+    fusion: Fusion, node: Node, stored: Sequence[int], target: Target, computation_of: ComputationOf
+) -> Run:
+    """Returns a launch that runs a control-flow node and returns new arrays. stored: the results to return."""
+    op = node.op
+    assert isinstance(op, ControlFlow)
+    places = [fusion.inputs.index(o) if isinstance(o, int) else None for o in node.operands]
+    literals = [o.value if isinstance(o, Literal) else None for o in node.operands]
+    parts = {name: BoundPart(part, computation_of(part), target) for name, part in op.sub_fusions(node.attributes)}
+    returned = [node.outputs.index(number) for number in stored]
+    run_op: Callable[[list[Any], Sequence[Any]], Sequence[Any]] = {
+        WhileLoop: lambda operands, inputs: _run_while(node, parts, operands),
+        CountedLoop: lambda operands, inputs: _run_counted(fusion, node, parts["body"], operands, inputs),
+        Branch: lambda operands, inputs: _run_branch(parts, operands),
+    }[type(op)]
+
+    def run(inputs: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any]:
+        operands = [literals[k] if place is None else inputs[place] for k, place in enumerate(places)]
+        results = run_op(operands, inputs)
+        return tuple(results[k] for k in returned)
+
+    return run
+
+
+class BoundPart:
+    """A sub-fusion with its computation, bound for the layouts that its arguments had."""
+
+    def __init__(self, part: SubFusion, computation: Computation, target: Target) -> None:
+        self.part, self.computation, self.device = part, computation, target.device
+        values = [part.fusion.values[number] for number in part.fusion.inputs]
+        positions = dict(enumerate(part.inputs))
+        self.tensors = [positions[k] for k, value in enumerate(values) if value.is_tensor]
+        self.integers = [
+            positions[k] for k, value in enumerate(values) if not value.is_tensor and value.dtype.is_integer
+        ]
+        self.floats = [
+            positions[k] for k, value in enumerate(values) if not value.is_tensor and not value.dtype.is_integer
+        ]
+        stream = target.calls.stream_text()
+        text = f"def stream():\n    return {stream}\n"
+        self.stream: Callable[[], Any] = compile_function(text, "stream", target.calls.names(), "stream")
+        self._workers: BoundedTable[Any, StreamWorker] = BoundedTable(MAX_BOUND)
+
+    def start(self, operands: Sequence[Any], outputs: Sequence[Any]) -> tuple[bool, Callable[..., None]]:
+        """Returns the function of a step, and whether it takes tensors by address.
+
+        The function takes the tensors among the operands, the outputs and the scalars that are not integers. operands,
+        outputs: of one step, no better aligned than those of any other.
+        """
+        arrays = [*(operands[position] for position in self.tensors), *outputs]
+        key = (
+            *((array.shape, array.strides, self.device.is_wide(array)) for array in arrays),
+            *(operands[position] for position in self.integers),
+        )
+        worker = self._workers.get(key)
+        if worker is None:
+            worker = self.computation.stream_worker(self.part.select(operands), outputs, False)
+            self._workers[key] = worker
+        return worker.by_address, worker.start(self.stream())
+
+    def arguments(self, by_address: bool, operands: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
+        """Returns the arguments of a step."""
+        tensors = [*(operands[position] for position in self.tensors), *outputs]
+        if by_address:
+            tensors = list(map(self.device.address, tensors))
+        return (*tensors, *(operands[position] for position in self.floats))
+
+
+def _copies(part: BoundPart, carried: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Returns two buffers for each carried value; the first has its initial value."""
+    device, types = part.device, part.part.fusion
+    dtypes = [types.values[number].dtype for number in types.outputs]
+    current, other = [], []
+    for array, dtype in zip(carried, dtypes, strict=False):
+        current.append(device.empty(array.shape, dtype))
+        other.append(device.empty(array.shape, dtype))
+        device.copy(array, current[-1])
+    return current, other
+
+
+def _run_while(node: Node, parts: dict[str, BoundPart], operands: list[Any]) -> Sequence[Any]:
+    condition, body = parts["condition"], parts["body"]
+    device = body.device
+    first = len(operands) - node.attributes["carried"]
+    captured = operands[:first]
+    current, other = _copies(body, operands[first:])
+    flag = device.empty((), bool_)
+    by_address, test = condition.start([*captured, *current], [flag])
+    test_current = condition.arguments(by_address, [*captured, *current], [flag])
+    test_other = condition.arguments(by_address, [*captured, *other], [flag])
+    test(*test_current)
+    read: Callable[[], Any] = flag.item if isinstance(flag, np.ndarray) else lambda: device.on_host(flag)
+    if not read():
+        return current
+    by_address, step = body.start([*captured, *current], other)
+    forward = body.arguments(by_address, [*captured, *current], other)
+    backward = body.arguments(by_address, [*captured, *other], current)
+    while True:
+        step(*forward)
+        test(*test_other)
+        if not read():
+            return other
+        step(*backward)
+        test(*test_current)
+        if not read():
+            return current
+
+
+def _run_counted(
+    fusion: Fusion, node: Node, body: BoundPart, operands: list[Any], inputs: Sequence[Any]
+) -> Sequence[Any]:
+    return _CountedRun(fusion, node, body, operands, inputs).run()
+
+
+class _CountedRun:
+    """One run of a counted loop."""
+
+    def __init__(self, fusion: Fusion, node: Node, body: BoundPart, operands: list[Any], inputs: Sequence[Any]) -> None:
+        self.body, self.device = body, body.device
+        self.start, self.stop = int(operands[0]), int(operands[1])
+        self.length = max(self.stop - self.start, 0)
+        count, sliced = node.attributes["carried"], node.attributes["sliced"]
+        last = len(operands) - sliced
+        self.captured, self.sliced = operands[1 : last - count], operands[last:]
+        self.current, self.other = _copies(body, operands[last - count : last])
+        sizes = extent_values(fusion, inputs)
+        dtypes = [body.part.fusion.values[number].dtype for number in body.part.fusion.outputs[count:]]
+        shapes = [tuple(evaluate(e, sizes) for e in shape[1:]) for shape in node.attributes["shapes"][count:]]
+        self.stacked = [self.device.empty((self.length, *s), d) for s, d in zip(shapes, dtypes, strict=True)]
+        self.counter = self.device.empty((), int64)
+        self.reverse: bool = node.attributes["reverse"]
+        self.steps = range(self.length)[::-1] if self.reverse else range(self.length)
+
+    def run(self) -> Sequence[Any]:
+        if self.length == 0:
+            return [*self.current, *self.stacked]
+        at_least = self._sample()
+        by_address, step = self.body.start(*self._operands(self.current, self.other, at_least))
+        current, other = self.current, self.other
+        for arguments in self._by_address() if by_address else self._by_array():
+            step(*arguments)
+            current, other = other, current
+        return [*current, *self.stacked]
+
+    def _sample(self) -> int:
+        """Returns a step whose slices are aligned no better than those of any other step."""
+        if self.length > 1 and not all(self.device.is_wide(array[(1, ...)]) for array in (*self.sliced, *self.stacked)):
+            return 1
+        return 0
+
+    def _operands(self, read: Sequence[Any], written: Sequence[Any], step: int) -> tuple[list[Any], list[Any]]:
+        """Returns the operands and the outputs of one step as arrays."""
+        slices = [array[(step, ...)] for array in self.sliced]
+        operands = [self.counter, *self.captured, *read, *slices]
+        return operands, [*written, *(array[(step, ...)] for array in self.stacked)]
+
+    def _by_array(self) -> Iterator[Sequence[Any]]:
+        """Yields the arguments of each step as arrays."""
+        counter = self.counter if 0 in self.body.tensors else None
+        ways, places = self._ways(False)
+        moving = [self._slices(array) for _, array in self._moving()]
+        slices: Iterator[tuple[Any, ...]] = zip(*moving, strict=True) if moving else itertools.repeat(())
+        for position, k in enumerate(self.steps):
+            arguments = ways[position & 1]
+            if counter is not None:
+                counter[()] = self.start + k
+            for place, array in zip(places, next(slices), strict=True):
+                arguments[place] = array
+            yield arguments
+
+    def _slices(self, array: Any) -> Iterator[Any]:
+        """Yields the slice of each step; iteration over an array is the fastest, but gives scalars for one axis."""
+        if array.ndim > 1:
+            return iter(array[::-1] if self.reverse else array)
+        return (array[k, ...] for k in self.steps)
+
+    def _by_address(self) -> Iterator[Sequence[Any]]:
+        """Yields the arguments of each step as addresses. Kernels read the counter from an array of its values."""
+        ways, places = self._ways(True)
+        moving = [(self.device.address(array), array.strides[0]) for _, array in self._moving()]
+        counters = [k for k, position in enumerate(self.body.tensors) if position == 0]
+        chunk, base = -1, 0
+        for position, k in enumerate(self.steps):
+            arguments = ways[position & 1]
+            if counters:
+                if k // COUNTERS != chunk:
+                    chunk = k // COUNTERS
+                    numbers = self.device.integers(self.start + chunk * COUNTERS, COUNTERS)
+                    base = self.device.address(numbers) - chunk * COUNTERS * 8
+                for place in counters:
+                    arguments[place] = base + 8 * k
+            for place, (address, stride) in zip(places, moving, strict=True):
+                arguments[place] = address + k * stride
+            yield arguments
+
+    def _moving(self) -> list[tuple[int, Any]]:
+        """Returns the arrays of which each step uses another slice, with their places among a step's arguments."""
+        first = 1 + len(self.captured) + len(self.current)
+        read = [(k, self.sliced[p - first]) for k, p in enumerate(self.body.tensors) if p >= first]
+        written = len(self.body.tensors) + len(self.current)
+        return [*read, *((written + k, array) for k, array in enumerate(self.stacked))]
+
+    def _ways(self, by_address: bool) -> tuple[tuple[list[Any], list[Any]], list[int]]:
+        """Returns the arguments of steps that read the first buffers, those of the others, and the places that move."""
+        first, second = (
+            list(self.body.arguments(by_address, *self._operands(read, written, 0)))
+            for read, written in ((self.current, self.other), (self.other, self.current))
+        )
+        return (first, second), [place for place, _ in self._moving()]
+
+
+def _run_branch(parts: dict[str, BoundPart], operands: list[Any]) -> Sequence[Any]:
+    predicate = operands[0]
+    if hasattr(predicate, "dtype") and not isinstance(predicate, np.ndarray | np.generic):
+        predicate = parts["on_true"].device.on_host(predicate)
+    part = parts["on_true" if bool(predicate) else "on_false"]
+    results: Sequence[Any] = part.computation(part.part.select(operands), None)  # type: ignore[arg-type]
+    return results
