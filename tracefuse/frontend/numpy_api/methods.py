@@ -84,10 +84,10 @@ class ArrayMethods(Traced):
         return shaping.reshape(self, shape[0] if len(shape) == 1 else shape, order)
 
     def ravel(self, order: str = "C") -> Any:
-        return shaping.reshape(self, -1, "C" if order in ("K", "A") else order)
+        return array_memory.ravel(self, order)
 
     def flatten(self, order: str = "C") -> Any:
-        return traced_ops.copy(self.ravel(order))
+        return traced_ops.copy(array_memory.ravel(self, order))
 
     def transpose(self, *axes: Any) -> Any:
         if self.is_immutable:
