@@ -19,6 +19,7 @@ from tracefuse import dtypes
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, ShapeError, TracefuseError
 from tracefuse.frontend.numpy_api import array_memory, grids, random_calls, scipy_calls
+from tracefuse.frontend.numpy_api.index_grids import RecordedGrid, RecordedJoin
 from tracefuse.frontend.numpy_api.list_arguments import TAKING_LISTS
 from tracefuse.frontend.tracer import recording_clone, shaping, traced_ops
 from tracefuse.frontend.tracer.assignment import array_of, filling, holds_traced
@@ -30,8 +31,8 @@ from tracefuse.frontend.tracer.traced_ops import apply, iota
 from tracefuse.ir.extents import ceildiv
 
 _RANDOM = random_calls.recording_functions()
-RECORDING: dict[int, Callable[..., Any]] = dict(TAKING_LISTS)
-"""Recording functions by the id of NumPy's function that each replaces."""
+RECORDING: dict[int, Any] = dict(TAKING_LISTS)
+"""Recording functions, and objects such as `np.mgrid`, by the id of what each replaces in NumPy."""
 
 
 def recording(function: Any, names: CodeNames, generators: Sequence[Any] = ()) -> Any:
@@ -316,3 +317,14 @@ def _of_traced(value: Any, dtype: Any) -> Any:
 
 _READING = (array, asarray, ascontiguousarray, asfortranarray, require)
 """Functions that read their elements from an argument."""
+
+
+def _line(recorder: Recorder, part: slice) -> Any:
+    start, step = 0 if part.start is None else part.start, 1 if part.step is None else part.step
+    if isinstance(step, complex):
+        return linspace(recorder, start, part.stop, int(abs(step)))
+    return arange(recorder, start, part.stop, step)
+
+
+for _name, _kind in (("mgrid", RecordedGrid), ("ogrid", RecordedGrid), ("r_", RecordedJoin), ("c_", RecordedJoin)):
+    RECORDING[id(getattr(np, _name))] = _kind(getattr(np, _name), _name, _line, _constant)
