@@ -36,13 +36,6 @@ _KEEP = "keep it an array; np.where chooses elements"
 _OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.ndarray, list, tuple)
 
 
-IN_BODY = (
-    "a body is recorded once, for all steps: choose with tracefuse.cond(c, f, g, *operands) or np.where(c, a, b), "
-    "and repeat with tracefuse.while_loop(cond_fun, body_fun, init_val)"
-)
-"""The hint for a question about a value inside the body of a loop or a branch."""
-
-
 def _is_operand(value: Any) -> bool:
     if isinstance(value, MaskedElements):
         return False
@@ -134,8 +127,11 @@ class Tracer(ArrayMethods):
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         """An array is one for isinstance; C code, which asks for the type itself, refuses it."""
-        is_number = self.is_immutable or self.on_host
-        return type(self) if is_number or replacements.is_operator_of_jax(sys._getframe(1).f_code) else np.ndarray
+        return (
+            type(self)
+            if self.is_immutable or self.on_host or replacements.is_operator_of_jax(sys._getframe(1).f_code)
+            else np.ndarray
+        )
 
     @property
     def T(self) -> Any:
@@ -275,7 +271,7 @@ class Tracer(ArrayMethods):
         if answer is not None:
             return answer
         if self.recorder.body is not None:
-            raise self._needs_elements(operation, IN_BODY)
+            raise self._needs_elements(operation, replacements.IN_BODY)
         what, hint = replacements.of_number(operation, instead)
         answers = self.recorder.answers
         if answers is not None and what == operation and not self.value.shape and answers.accepts(self.recorder):

@@ -313,16 +313,17 @@ def finish(entry: Entry, environment: Environment, call: CallArguments) -> Any:
     """Writes the arguments that a call updates, and returns its result."""
     traced, values = entry.trace, environment.values
     arguments = [values[number] for number in traced.fusion.inputs]
-    if traced.fusion.aliases:
-        _write_arguments(entry, call, values, arguments)
-    leave = arrays.leaving(entry.kind)
+    if traced.fusion.aliases or traced.updated_numbers:
+        _write_arguments(entry, values, arguments, call)
     outputs = store_updated_numbers(traced, call.leaves, [values[number] for number in returned(traced.fusion)])
-    outputs = list(map(leave, outputs))
+    outputs = list(map(arrays.leaving(entry.kind), outputs))
     arrays.hold(entry.kind, arguments)
     return assemble_result(entry, [leaf.value for leaf in call.leaves], arguments, outputs)
 
 
-def _write_arguments(entry: Entry, call: CallArguments, values: Mapping[int, Any], arguments: Sequence[Any]) -> None:
+def _write_arguments(
+    entry: Entry, values: Mapping[int, Any], arguments: Sequence[Any], call: CallArguments
+) -> None:  # fmt: skip
     device = entry.array_device
     if find_shared_leaves(entry.trace, device, arguments):
         raise UnsupportedError(

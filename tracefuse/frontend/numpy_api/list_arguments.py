@@ -2,8 +2,6 @@
 
 NumPy looks for traced values among the arguments and not inside of these lists, so its functions are replaced in the
 clone that a trace runs; see `creation`.
-
-Must not know: how a fused function is compiled or called.
 """
 
 from __future__ import annotations

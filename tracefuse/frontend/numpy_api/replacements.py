@@ -44,6 +44,13 @@ _MATH = {"pow": "power", "fsum": "sum"}
 """Functions of `math` that have another name in NumPy."""
 
 
+IN_BODY = (
+    "a body is recorded once, for all steps: choose with tracefuse.cond(c, f, g, *operands) or np.where(c, a, b), "
+    "and repeat with tracefuse.while_loop(cond_fun, body_fun, init_val)"
+)
+"""The hint for a question about a value inside the body of a loop or a branch."""
+
+
 def is_operator_of_jax(code: CodeType) -> bool:
     """Whether the code is JAX's of its operators, which defer to operands that they do not know."""
     return code.co_name == "deferring_binary_op" or code.co_filename.endswith("array_methods.py")

@@ -150,6 +150,14 @@ class Traced:
             self.recorder.body.before_bind(self)
         self._number, self._version = number, self.memory.version
 
+    def state(self) -> tuple[int, int]:
+        """Returns the value of the name for `restore`."""
+        return self._number, self._version
+
+    def restore(self, state: tuple[int, int]) -> None:
+        """Sets the name to an earlier value."""
+        self._number, self._version = state
+
     def settle(self) -> None:
         """Decides whether the name is a view of its base; if it is a copy, the name owns its memory from now on."""
         if self.step is None or self.step.is_view is None:
@@ -165,14 +173,6 @@ class Traced:
         assert old is not None
         old.version += 1  # views of this name read again, and so notice that they have another owner
         root.bind(root._number)
-
-    def state(self) -> tuple[int, int]:
-        """Returns the value of the name for `restore`."""
-        return self._number, self._version
-
-    def restore(self, state: tuple[int, int]) -> None:
-        """Sets the name to an earlier value."""
-        self._number, self._version = state
 
     def _read_again(self) -> None:
         """Reads the elements of outdated views again, from the one nearest to the root on."""
