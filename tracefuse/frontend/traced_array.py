@@ -126,12 +126,8 @@ class Tracer(ArrayMethods):
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """An array is one for isinstance; C code, which asks for the type itself, refuses it."""
-        return (
-            type(self)
-            if self.is_immutable or self.on_host or replacements.is_operator_of_jax(sys._getframe(1).f_code)
-            else np.ndarray
-        )
+        is_other = self.is_immutable or self.on_host or replacements.is_operator_of_jax(sys._getframe(1).f_code)
+        return type(self) if is_other else np.ndarray  # for isinstance; C code asks for the type itself
 
     @property
     def T(self) -> Any:

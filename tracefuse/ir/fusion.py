@@ -186,8 +186,7 @@ class Fusion:
 
     slice_updates: for an output in `aliases` that holds a slice of the input, the node that computes the whole.
     concrete: concretized for the sizes of calls: an extent that depends on a run-time scalar is 1, or known not to be.
-    equal_extents: symbols that equal an extent, besides those in the requirements. The representatives of equal symbols
-    are derived at construction.
+    equal_extents: symbols that equal an extent, besides those in the requirements, from which the others are derived.
     """
 
     values: Mapping[int, Value]

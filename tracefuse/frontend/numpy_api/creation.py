@@ -59,16 +59,11 @@ def _modules(*names: str) -> tuple[ModuleType, ...]:
     return tuple(sys.modules[name] for name in names if name in sys.modules)
 
 
-_RECORDS: dict[str, Callable[..., Any]] = {}
-"""What records in place of a creation function, by its name in NumPy and CuPy."""
-
-
 def _replaces(original: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Registers what records in place of a function of NumPy, which is called where nothing can be recorded."""
 
     def register(record: Callable[..., Any]) -> Callable[..., Any]:
         RECORDING[id(original)] = _recording(original, record)
-        _RECORDS[original.__name__] = record
         return record
 
     return register
@@ -93,6 +88,7 @@ def _recording(original: Callable[..., Any], record: Callable[..., Any]) -> Call
 
     placed = traced_ops.located(call)
     functools.update_wrapper(placed, original, assigned=("__name__", "__doc__", "__module__"))
+    placed.record = record  # type: ignore[attr-defined]
     return placed
 
 
@@ -102,9 +98,9 @@ def twins_of(module: ModuleType) -> dict[int, Callable[..., Any]]:
     A list of numbers becomes an array of the module, which is copied so that it can be written.
     """
     twins = {}
-    for name, record in _RECORDS.items():
-        original = getattr(module, name, None)
-        if original is not None:
+    for placed in RECORDING.values():
+        record, original = getattr(placed, "record", None), getattr(module, placed.__name__, None)
+        if record is not None and original is not None:
             twins[id(original)] = _recording(original, _of_module(original, record))
     return twins
 
