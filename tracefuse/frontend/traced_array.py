@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from types import CodeType
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -33,11 +32,6 @@ MOST_TRACED_ELEMENTS = 64
 """Most captured floats that an iteration records one by one."""
 
 _OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.ndarray, list, tuple)
-
-
-def _is_operator_of_jax(code: CodeType) -> bool:
-    """Whether the code is JAX's of its operators, which defer to operands that they do not know."""
-    return code.co_name == "deferring_binary_op" or code.co_filename.endswith("array_methods.py")
 
 
 def _is_operand(value: Any) -> bool:
@@ -118,23 +112,10 @@ class Tracer(ElementRequests):
     def nbytes(self) -> Any:
         return wrap(product(self.extents) * self.value.dtype.itemsize, self.recorder)
 
-    @property
-    def strides(self) -> tuple[Any, ...]:
-        return array_memory.strides_in_bytes(self)
-
-    @property
-    def flags(self) -> Any:
-        return array_memory.ArrayFlags(self)
-
-    @property
-    def base(self) -> Any:
-        return array_memory.base_of(self)
-
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """An array is one for isinstance; C code, which asks for the type itself, refuses it."""
-        is_number = self.is_immutable or self.on_host
-        return type(self) if is_number or _is_operator_of_jax(sys._getframe(1).f_code) else np.ndarray
+        is_other = self.is_immutable or self.on_host or replacements.is_operator_of_jax(sys._getframe(1).f_code)
+        return type(self) if is_other else np.ndarray  # for isinstance; C code asks for the type itself
 
     @property
     def T(self) -> Any:
@@ -271,7 +252,7 @@ class Tracer(ElementRequests):
     @property
     def __jax_array__(self) -> Any:
         # JAX's own operators look up this attribute before they defer to the other operand.
-        if _is_operator_of_jax(sys._getframe(1).f_code):
+        if replacements.is_operator_of_jax(sys._getframe(1).f_code):
             raise AttributeError("__jax_array__")
         error = self._needs_elements(*replacements.of_jax())
         # Not a TypeError, which JAX would replace.

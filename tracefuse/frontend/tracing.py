@@ -20,7 +20,7 @@ from tracefuse.frontend.numpy_api import replacements
 from tracefuse.frontend.numpy_api.creation import recording_twins
 from tracefuse.frontend.numpy_api.random_calls import RecordingGenerator, twin_of
 from tracefuse.frontend.traced_array import Tracer
-from tracefuse.frontend.tracer import captures, routes, state_writes, survivors, traced_ops
+from tracefuse.frontend.tracer import captures, routes, state_writes, survivors, traced_ops, views
 from tracefuse.frontend.tracer.assumptions import ScalarGuard
 from tracefuse.frontend.tracer.bypassed_arrays import BypassedArray, ContentsBefore, warn_of_cost
 from tracefuse.frontend.tracer.captures import Place
@@ -348,7 +348,7 @@ def _record_inputs(
         assert leaf.dtype is not None
         if leaf.is_array:
             traced = recorder.tensor_argument(leaf.value.shape, leaf.dtype, leaf.path, where)
-            recorder.add_layout(traced, element_strides(leaf.value))
+            views.add_layout(traced, element_strides(leaf.value))
             if not dynamic:
                 for extent in traced.extents:
                     recorder.pin(extent, "option dynamic=False")

@@ -181,11 +181,9 @@ register(Cache(
 class Fusion:
     """A recorded function. `values` by number; `aliases` maps an output to the input whose memory it updates.
 
-    slice_updates: for an output in `aliases` that holds only a slice of the input, the node whose result is the whole.
-    concrete: the fusion is concretized for the sizes of calls: an extent that depends on a run-time scalar is the
-    constant 1, or known to differ from 1. equal_extents: symbols that equal an extent, besides those in the
-    requirements. The representatives of equal symbols are derived at construction, so `dataclasses.replace` may change
-    the requirements.
+    slice_updates: for an output in `aliases` that holds a slice of the input, the node that computes the whole.
+    concrete: concretized for the sizes of calls: an extent that depends on a run-time scalar is 1, or known not to be.
+    equal_extents: symbols that equal an extent, besides those in the requirements, from which the others are derived.
     """
 
     values: Mapping[int, Value]

@@ -12,7 +12,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import ReadOnlyError, UnsupportedError
-from tracefuse.frontend.tracer import views
+from tracefuse.frontend.tracer import shaping, views
 from tracefuse.frontend.tracer.symbolic_size import wrap
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ir.extents import Extent, product
@@ -74,6 +74,24 @@ def view(x: Traced, dtype: Any = None, type: Any = None) -> Any:
         if target is not x.value.dtype:
             refuse_bytes(f"view({target})", f"x.astype(np.{target}) converts numbers; reinterpret bytes outside")
     return views.alias(x)
+
+
+def ravel(x: Traced, order: str | None = "C") -> Any:
+    """Returns the elements in one axis; order "K" is that of memory, "A" is "F" for arrays that are only that."""
+    if order not in ("K", "A") or len(x.extents) < 2:
+        return shaping.reshape(x, -1, "C" if order in ("K", "A") else order)
+    if order == "A":
+        return shaping.reshape(x, -1, "F" if ArrayFlags(x).fnc else "C")
+    x.settle()
+    recorder, reason = x.recorder, "the order of the axes in memory"
+    axes: list[int] = []
+    strides = [s if recorder.decide(0, "<=", s, reason) else -s for s in views.strides_of(x)]
+    for axis, extent in enumerate(x.extents):
+        place = len(axes)
+        while place and extent != 1 and not recorder.decide(strides[axis], "<=", strides[axes[place - 1]], reason):
+            place -= 1
+        axes.insert(place, axis)
+    return shaping.reshape(shaping.transpose(x, axes), -1)
 
 
 _TYPE = type

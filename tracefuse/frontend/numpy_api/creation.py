@@ -18,7 +18,8 @@ import numpy as np
 from tracefuse import dtypes
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, ShapeError, TracefuseError
-from tracefuse.frontend.numpy_api import grids, random_calls, scipy_calls, tree_functions
+from tracefuse.frontend.numpy_api import array_memory, grids, random_calls, scipy_calls, tree_functions
+from tracefuse.frontend.numpy_api.index_grids import RecordedGrid, RecordedJoin
 from tracefuse.frontend.numpy_api.list_arguments import TAKING_LISTS
 from tracefuse.frontend.tracer import shaping, traced_ops
 from tracefuse.frontend.tracer.assignment import array_of, filling, holds_traced
@@ -29,8 +30,8 @@ from tracefuse.frontend.tracer.traced_ops import apply, iota
 from tracefuse.ir.extents import ceildiv
 
 _RANDOM = random_calls.recording_functions()
-RECORDING: dict[int, Callable[..., Any]] = dict(TAKING_LISTS)
-"""Recording functions by the id of NumPy's function that each replaces."""
+RECORDING: dict[int, Any] = dict(TAKING_LISTS)
+"""Recording functions, and objects such as `np.mgrid`, by the id of what each replaces in NumPy."""
 
 
 def recording_twins(
@@ -38,14 +39,16 @@ def recording_twins(
 ) -> tuple[Mapping[int, Any], tuple[ModuleType, ...]]:  # fmt: skip
     """The recording functions for a trace on a device, and the modules whose functions they replace.
 
-    generators: random generators that the function can reach by name; each has a twin. On a GPU, NumPy's creation
-    functions make constants.
+    generators: random generators that the function can reach by name; each has a twin.
     """
     twins: dict[int, Any] = dict(tree_functions.tree_twins())
     twins.update((id(one), random_calls.twin_of(one)) for one in generators)
     if device is not None:
-        names = ("cupy", "cupy.random", *scipy_calls.module_names("cupyx.scipy"))
-        replacements = {**random_calls.functions_of_cupy(), **scipy_calls.recording_functions("cupyx.scipy"), **twins}
+        names = ("numpy", "cupy", "cupy.random", *scipy_calls.module_names("cupyx.scipy"))
+        scipy_twins = scipy_calls.recording_functions("cupyx.scipy")
+        replacements = {**RECORDING, **random_calls.functions_of_cupy(), **scipy_twins, **twins}
+        for module in _modules("cupy"):
+            replacements.update(twins_of(module))
         return replacements, (*_modules(*names), *tree_functions.tree_modules())
     names = ("numpy", "numpy.random", *scipy_calls.module_names("scipy"))
     replacements = {**RECORDING, **_RANDOM, **scipy_calls.recording_functions("scipy"), **twins}
@@ -60,31 +63,61 @@ def _replaces(original: Callable[..., Any]) -> Callable[[Callable[..., Any]], Ca
     """Registers what records in place of a function of NumPy, which is called where nothing can be recorded."""
 
     def register(record: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **keywords: Any) -> Any:
-            recorder = current.get()
-            if recorder is None or keywords.get("like") is not None:
-                return original(*arguments, **keywords)
-            try:
-                result = record(recorder, *arguments, **keywords)
-            except DtypeError:
-                if holds_traced((arguments, keywords)):
-                    raise
-                return original(*arguments, **keywords)
-            if isinstance(result, Traced):
-                result.own_memory()
-            return result
-
-        placed = traced_ops.located(call)
-        functools.update_wrapper(placed, original, assigned=("__name__", "__doc__", "__module__"))
-        RECORDING[id(original)] = placed
+        RECORDING[id(original)] = _recording(original, record)
         return record
 
     return register
 
 
+def _recording(original: Callable[..., Any], record: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that records in place of `original`, which it calls where nothing can be recorded."""
+
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        recorder = current.get()
+        if recorder is None or keywords.get("like") is not None:
+            return original(*arguments, **keywords)
+        try:
+            result = record(recorder, *arguments, **keywords)
+        except DtypeError:
+            if holds_traced((arguments, keywords)):
+                raise
+            return original(*arguments, **keywords)
+        if isinstance(result, Traced):
+            result.own_memory()
+        return result
+
+    placed = traced_ops.located(call)
+    functools.update_wrapper(placed, original, assigned=("__name__", "__doc__", "__module__"))
+    placed.record = record  # type: ignore[attr-defined]
+    return placed
+
+
+def twins_of(module: ModuleType) -> dict[int, Callable[..., Any]]:
+    """Returns recording functions by the id of the creation function of CuPy, or of a like module, that each replaces.
+
+    A list of numbers becomes an array of the module, which is copied so that it can be written.
+    """
+    twins = {}
+    for placed in RECORDING.values():
+        record, original = getattr(placed, "record", None), getattr(module, placed.__name__, None)
+        if record is not None and original is not None:
+            twins[id(original)] = _recording(original, _of_module(original, record))
+    return twins
+
+
+def _of_module(original: Callable[..., Any], record: Callable[..., Any]) -> Callable[..., Any]:
+    def call(recorder: Recorder, *arguments: Any, **keywords: Any) -> Any:
+        if record not in _READING or holds_traced((arguments, keywords)):
+            return record(recorder, *arguments, **keywords)
+        made = original(*arguments, **keywords)
+        return traced_ops.copy(recorder.capture(made)) if getattr(made, "shape", ()) else made
+
+    return call
+
+
 def _constant(recorder: Recorder, array: Any) -> Any:
     """An array that NumPy made, as a traced one that can be written; itself where its type is not traced."""
-    if not isinstance(array, np.ndarray):
+    if not isinstance(array, np.ndarray) or recorder.device is not None:
         return array
     try:
         dtype_of(array.dtype)
@@ -232,9 +265,40 @@ def array(recorder: Recorder, object: Any, dtype: Any = None, *, copy: Any = Tru
     return shaping.expand_dims(made, tuple(range(missing))) if missing > 0 else made
 
 
+@_replaces(np.ascontiguousarray)
+def ascontiguousarray(recorder: Recorder, a: Any, dtype: Any = None, **more: Any) -> Any:
+    made: Any = asarray(recorder, a, dtype, **more)
+    if not isinstance(made, Traced):
+        return np.ascontiguousarray(made)
+    flags = array_memory.ArrayFlags(made)
+    array: Any = made
+    return (array if flags.c_contiguous else array.copy()) if made.extents else shaping.reshape(made, (1,))
+
+
+@_replaces(np.asfortranarray)
+def asfortranarray(recorder: Recorder, a: Any, dtype: Any = None, **more: Any) -> Any:
+    made: Any = asarray(recorder, a, dtype, **more)
+    if not isinstance(made, Traced):
+        return np.asfortranarray(made)
+    flags = array_memory.ArrayFlags(made)
+    return made if flags.f_contiguous else shaping.transpose(shaping.transpose(made).copy())
+
+
+@_replaces(np.require)
+def require(recorder: Recorder, a: Any, dtype: Any = None, requirements: Any = None, **more: Any) -> Any:
+    wanted = {str(one).upper() for one in requirements or ()}
+    if not holds_traced(a):
+        return np.require(a, dtype, requirements, **more)
+    if wanted & {"F", "FORTRAN", "F_CONTIGUOUS"}:
+        return asfortranarray(recorder, a, dtype)
+    if wanted & {"C", "CONTIGUOUS", "C_CONTIGUOUS"}:
+        return ascontiguousarray(recorder, a, dtype)
+    made: Any = asarray(recorder, a, dtype)
+    return made.copy() if wanted & {"O", "OWNDATA", "W", "WRITEABLE"} and made is a else made
+
+
 @_replaces(np.asarray)
 @_replaces(np.asanyarray)
-@_replaces(np.ascontiguousarray)
 def asarray(recorder: Recorder, a: Any, dtype: Any = None, order: Any = None, **more: Any) -> Any:
     if not holds_traced(a):
         made = np.asarray(a, dtype, **more)
@@ -245,3 +309,18 @@ def asarray(recorder: Recorder, a: Any, dtype: Any = None, order: Any = None, **
 def _of_traced(value: Any, dtype: Any) -> Any:
     made = array_of(value) if isinstance(value, (list, tuple)) else traced_ops.as_tensor(value)
     return made if dtype is None else traced_ops.astype(made, dtype, copy=False)
+
+
+_READING = (array, asarray, ascontiguousarray, asfortranarray, require)
+"""Functions that read their elements from an argument."""
+
+
+def _line(recorder: Recorder, part: slice) -> Any:
+    start, step = 0 if part.start is None else part.start, 1 if part.step is None else part.step
+    if isinstance(step, complex):
+        return linspace(recorder, start, part.stop, int(abs(step)))
+    return arange(recorder, start, part.stop, step)
+
+
+for _name, _kind in (("mgrid", RecordedGrid), ("ogrid", RecordedGrid), ("r_", RecordedJoin), ("c_", RecordedJoin)):
+    RECORDING[id(getattr(np, _name))] = _kind(getattr(np, _name), _name, _line, _constant)

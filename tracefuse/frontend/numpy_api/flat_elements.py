@@ -32,8 +32,7 @@ class FlatElements:
         return traced_ops.copy(shaping.reshape(self.base, -1))
 
     def __getitem__(self, key: Any) -> Any:
-        selected = assignment.getitem(self.copy(), key)
-        return selected
+        return assignment.getitem(self.copy(), key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         base: Any = self.base
@@ -41,7 +40,12 @@ class FlatElements:
         elements = self.copy()
         if isinstance(value, FlatElements):
             value = value.copy()
-        assignment.setitem(elements, key, _repeated(elements, key, value))
+        values = _repeated(elements, key, value)
+        if is_mask(key):
+            chosen = apply("where", as_array(key), values, elements)
+            elements = traced_ops.astype(chosen, elements.value.dtype, copy=False)
+        else:
+            assignment.setitem(elements, key, values)
         into(base, shaping.reshape(elements, base.shape))
 
     def __len__(self) -> int:

@@ -14,6 +14,7 @@ from tracefuse.frontend.numpy_api import products
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer import shaping, traced_ops, views
 from tracefuse.frontend.tracer.recorder import Recorder
+from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_array, as_tensor, as_traced, missing
 from tracefuse.ir.axes import normalize_axis
@@ -181,7 +182,7 @@ def _steps(start: Any, stop: Any, num: Any, endpoint: bool, axis: Any) -> tuple[
     count = operator.index(num)
     if count < 0:
         raise ScalarError(f"Number of samples, {count}, must be non-negative.", hint="give num >= 0")
-    dtype = np.result_type(start, stop, 1.0)
+    dtype = np.result_type(*(0 if isinstance(v, SymbolicSize) else v for v in (start, stop)), 1.0)
     parts: Any = np.broadcast_arrays(as_array(start), as_array(stop))
     first, last = (traced_ops.astype(x, dtype, copy=False) for x in parts)
     places = traced_ops.iota(first.recorder, 0, 1, count, dtypes.dtype_of(np.finfo(dtype).dtype))

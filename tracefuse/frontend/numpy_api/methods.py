@@ -34,6 +34,18 @@ class ArrayMethods(Traced):
 
     __slots__ = ()
 
+    @property
+    def strides(self) -> tuple[Any, ...]:
+        return array_memory.strides_in_bytes(self)
+
+    @property
+    def flags(self) -> Any:
+        return array_memory.ArrayFlags(self)
+
+    @property
+    def base(self) -> Any:
+        return array_memory.base_of(self)
+
     def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, **more: Any) -> Any:
         return traced_ops.reduce("sum", self, axis, dtype, out, keepdims, **more)
 
@@ -72,10 +84,10 @@ class ArrayMethods(Traced):
         return shaping.reshape(self, shape[0] if len(shape) == 1 else shape, order)
 
     def ravel(self, order: str = "C") -> Any:
-        return shaping.reshape(self, -1, "C" if order in ("K", "A") else order)
+        return array_memory.ravel(self, order)
 
     def flatten(self, order: str = "C") -> Any:
-        return traced_ops.copy(self.ravel(order))
+        return traced_ops.copy(array_memory.ravel(self, order))
 
     def transpose(self, *axes: Any) -> Any:
         if self.is_immutable:

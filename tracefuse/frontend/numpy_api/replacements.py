@@ -11,7 +11,7 @@ import ast
 import dis
 import itertools
 import linecache
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,18 @@ _FUNCTIONS = {
 
 _MATH = {"pow": "power", "fsum": "sum"}
 """Functions of `math` that have another name in NumPy."""
+
+
+IN_BODY = (
+    "a body is recorded once, for all steps: choose with tracefuse.cond(c, f, g, *operands) or np.where(c, a, b), "
+    "and repeat with tracefuse.while_loop(cond_fun, body_fun, init_val)"
+)
+"""The hint for a question about a value inside the body of a loop or a branch."""
+
+
+def is_operator_of_jax(code: CodeType) -> bool:
+    """Whether the code is JAX's of its operators, which defer to operands that they do not know."""
+    return code.co_name == "deferring_binary_op" or code.co_filename.endswith("array_methods.py")
 
 
 def expression_at(frame: FrameType, instruction: int) -> ast.expr | None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.errors import ShapeError
+from tracefuse.frontend.numpy_api import array_memory
 from tracefuse.frontend.numpy_api.registry import Functions, functions
 from tracefuse.frontend.tracer import settled_extents, shaping
 from tracefuse.frontend.tracer.in_place import into
@@ -26,7 +27,7 @@ def reshape(a: Any, /, shape: Any = None, order: str = "C", *, newshape: Any = N
 
 @implements(np.ravel)
 def ravel(a: Any, order: str = "C") -> Any:
-    return shaping.reshape(a, -1, "C" if order in ("K", "A") else order)
+    return array_memory.ravel(as_tensor(a), order)
 
 
 @implements(np.transpose, np.permute_dims)

@@ -17,7 +17,6 @@ import numpy as np
 
 from tracefuse import dtypes, source
 from tracefuse.dtypes import DType, dtype_of, promote_numpy
-from tracefuse.dynamic.layouts import stride_name
 from tracefuse.errors import DeviceError, DtypeError, ShapeError, TraceError
 from tracefuse.frontend.tracer import views
 from tracefuse.frontend.tracer.assumptions import Assumptions, ScalarGuard
@@ -38,7 +37,7 @@ from tracefuse.frontend.tracer.settled_extents import settled, settled_batch
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, wrap
 from tracefuse.frontend.tracer.trace_builder import TraceBuilder
 from tracefuse.frontend.tracer.traced import Memory, Traced
-from tracefuse.ir.extents import Expression, Extent, as_symbol, evaluate, symbol, symbols
+from tracefuse.ir.extents import Expression, Extent, evaluate, symbols
 from tracefuse.ir.fusion import Fusion, Literal, Op
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
 from tracefuse.runtime.argument_leaves import Leaf
@@ -138,18 +137,6 @@ class Recorder(Assumptions):
         self._axes += len(array_shape)
         shape = [1 if e == 1 else -1 for e in array_shape]
         return self.builder.tensor_input(dtype, shape, name=name, where=where)
-
-    def add_layout(self, argument: Traced, strides: Sequence[int]) -> None:
-        """Adds symbols for the strides of an array argument, in elements; what is decided from them is guarded."""
-        symbols = [
-            symbol(stride_name(argument.number, axis), minimum=-(2**63)) if extent != 1 else 0
-            for axis, extent in enumerate(argument.extents)
-        ]
-        argument.layout = tuple(symbols)
-        for one, stride in zip(symbols, strides, strict=True):
-            name = None if isinstance(one, int) else as_symbol(one)
-            if name is not None:
-                self.stride_hints[name] = stride
 
     def scalar_argument(self, value: Any, dtype: DType, weak: str | None, name: str, where: str | None) -> Any:
         """Adds a host scalar: a size for a Python int, else a traced scalar."""

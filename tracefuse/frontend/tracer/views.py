@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from tracefuse import source
+from tracefuse.dynamic.layouts import stride_name
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.tracer.traced import LayoutFrom, Memory, Traced, ViewStep
-from tracefuse.ir.extents import Extent, product
+from tracefuse.ir.extents import Extent, as_symbol, product, symbol
 from tracefuse.ir.fusion import Shape
 
 Write: TypeAlias = Callable[[Traced, Traced, Mapping[str, Any]], Traced]
@@ -167,6 +168,19 @@ _WRITES: dict[str, Write] = {
 def contiguous(extents: Shape) -> Shape:
     """Returns the strides of a C-contiguous array, in elements."""
     return tuple(product(extents[axis + 1 :]) for axis in range(len(extents)))
+
+
+def add_layout(argument: Traced, strides: Sequence[int]) -> None:
+    """Adds symbols for the strides of an array argument, in elements; what is decided from them is guarded."""
+    named = [
+        symbol(stride_name(argument.number, axis), minimum=-(2**63)) if extent != 1 else 0
+        for axis, extent in enumerate(argument.extents)
+    ]
+    argument.layout = tuple(named)
+    for one, stride in zip(named, strides, strict=True):
+        name = None if isinstance(one, int) else as_symbol(one)
+        if name is not None:
+            argument.recorder.stride_hints[name] = stride
 
 
 def strides_of(name: Traced) -> Shape:

@@ -1,0 +1,83 @@
+"""`np.mgrid`, `np.ogrid`, `np.r_` and `np.c_` while a function is traced, with symbolic bounds and traced parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tracefuse.frontend.tracer import shaping, traced_ops
+from tracefuse.frontend.tracer.assignment import array_of, holds_traced
+from tracefuse.frontend.tracer.recorder import Recorder, current
+from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
+
+Line: TypeAlias = Callable[[Recorder, slice], Any]
+"""The numbers of a slice: start, start + step, ... before stop; for an imaginary step so many from start to stop."""
+Constant: TypeAlias = Callable[[Recorder, Any], Any]
+"""An array that depends on nothing traced, as a traced array."""
+
+
+class _Recorded:
+    """Stands for one of NumPy's objects that are indexed. original: that object."""
+
+    def __init__(self, original: Any, name: str, line: Line, constant: Constant) -> None:
+        self.original, self.__name__, self.line, self.constant = original, name, line, constant
+
+    def __getitem__(self, key: Any) -> Any:
+        recorder = current.get()
+        parts = key if isinstance(key, tuple) else (key,)
+        bounds = [(one.start, one.stop, one.step) if isinstance(one, slice) else one for one in parts]
+        if recorder is None or any(isinstance(part, str) for part in parts):
+            return self.original[key]
+        if not holds_traced(bounds):
+            made = self.original[key]
+            many = isinstance(made, (tuple, list))
+            return type(made)(self.constant(recorder, one) for one in made) if many else self.constant(recorder, made)
+        return self.record(recorder, key)
+
+    def record(self, recorder: Recorder, key: Any) -> Any:
+        raise NotImplementedError
+
+
+class RecordedGrid(_Recorded):
+    """np.mgrid or np.ogrid."""
+
+    def record(self, recorder: Recorder, key: Any) -> Any:
+        if isinstance(key, slice):
+            return self.line(recorder, key)
+        lines = [self.line(recorder, one) for one in key]
+        dtype = np.result_type(*lines)
+        rank = len(lines)
+        spread = [
+            shaping.expand_dims(traced_ops.astype(line, dtype, copy=False), tuple(k for k in range(rank) if k != axis))
+            if rank > 1
+            else traced_ops.astype(line, dtype, copy=False)
+            for axis, line in enumerate(lines)
+        ]
+        if self.original.sparse:
+            return tuple(spread)
+        return shaping.stack(np.broadcast_arrays(*spread))
+
+
+class RecordedJoin(_Recorded):
+    """np.r_ or np.c_."""
+
+    def record(self, recorder: Recorder, key: Any) -> Any:
+        parts = [self._part(recorder, one) for one in (key if isinstance(key, tuple) else (key,))]
+        dtype = np.result_type(*(0 if isinstance(part, SymbolicSize) else part for part in parts))
+        arrays: list[Any] = [traced_ops.astype(traced_ops.as_tensor(part), dtype, copy=False) for part in parts]
+        if self.__name__ == "c_":
+            columns = [shaping.expand_dims(x, 1) if len(x.extents) == 1 else _widened(x, 2) for x in arrays]
+            return shaping.concatenate(columns, -1)
+        return shaping.concatenate([_widened(x, 1) for x in arrays], 0)
+
+    def _part(self, recorder: Recorder, part: Any) -> Any:
+        if isinstance(part, slice):
+            return self.line(recorder, part)
+        return array_of(part) if isinstance(part, (list, tuple)) else part
+
+
+def _widened(x: Any, rank: int) -> Any:
+    missing = rank - len(x.extents)
+    return shaping.expand_dims(x, tuple(range(missing))) if missing > 0 else x
