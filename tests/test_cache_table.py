@@ -43,7 +43,6 @@ NOT_CACHES = {
     "ops.families.REGISTRY": "op definitions",
     "frontend.numpy_api.creation.RECORDING": "what records in place of NumPy's creation functions",
     "frontend.tracer.known_contents.KnownContents": "state of one trace",
-    "frontend.tracer.recording_clone._Cloning": "state of one trace",
     # Registrations, which nothing can compute again.
     "pytrees._registered": "classes that are pytree nodes",
     "pytrees._field_names": "fields of those classes",
@@ -51,7 +50,6 @@ NOT_CACHES = {
     "runtime.devices.cuda_arrays._in_flight": "arrays that kernels still read",
     "runtime.donated_arrays.DONORS": "donated arrays whose buffers hold results",
     "runtime.donated_arrays._RESULTS": "results in donated buffers",
-    "frontend.tracer.write_protection._HOLDERS": "traces that hold arrays read-only",
     # State of the threads that compile.
     "kernel.interrupt_shield._forks": "what a fork waits for",
     "kernel.interrupt_shield._running": "work that an interrupt waits for",
@@ -59,7 +57,6 @@ NOT_CACHES = {
     "frontend.calls.fast_path._Writer": "the text in progress",
     "frontend.tracer.captures._CaptureSearch": "the walk in progress",
     "frontend.tracer.code_names.CodeNames": "the trace in progress",
-    "frontend.tracer.write_protection.WriteProtection": "the trace in progress",
     "frontend.tracer.recorder.Recorder": "the trace in progress",
     "ir.builder.FusionBuilder": "the fusion in progress",
     "ir.printing._Printer": "the text in progress",

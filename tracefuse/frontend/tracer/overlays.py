@@ -27,8 +27,9 @@ from tracefuse.frontend.tracer.captures import PLAIN, Place, is_array, is_of_lib
 from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.container_overlays import CONTAINERS, OVERLAY_BASES, OVERLAY_CLASSES, ContainerOverlays
 from tracefuse.frontend.tracer.function_clones import FunctionClones
+from tracefuse.frontend.tracer.native_layout import lacks_all, native_base, slots_of
 from tracefuse.frontend.tracer.scope_views import ScopeViews
-from tracefuse.frontend.tracer.shadow_objects import ShadowObjects, lacks_all, native_base, slots_of
+from tracefuse.frontend.tracer.shadow_objects import ShadowObjects
 from tracefuse.frontend.tracer.state_reads import StateReads
 from tracefuse.runtime.argument_leaves import classify
 from tracefuse.runtime.devices import arrays
