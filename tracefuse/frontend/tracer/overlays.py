@@ -298,9 +298,10 @@ def elements(array: Any) -> Any:
 
 def is_number(value: Any) -> bool:
     """Whether a value is a Python or NumPy number other than a truth value, which an input of a trace can replace."""
-    return isinstance(value, (int, float, complex, np.number)) and type(value) in _NUMBERS
+    return type(value) in _NUMBERS and (type(value) is not int or value in _INT64)
 
 
+_INT64 = range(-(2**63), 2**63)
 _NUMBERS = {
     *(int, float, complex),
     *(kind for kind in (np.float16, np.float32, np.float64, np.complex64, np.complex128)),
