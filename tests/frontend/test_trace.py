@@ -123,9 +123,7 @@ def test_a_leaked_tracer_says_so() -> None:
         return x * 2
 
     fused = fuse(target="reference")(f)
-    left = (
-        r"^a traced value is left in a \w+, which no later call writes \(test_trace.py:\d+\)\n  hint: keep it in an a"
-    )
+    left = r"^a traced value is left in a \w+, which no later call writes \(test_trace.py:\d+\)\n  hint: keep it"
     with pytest.raises(tracefuse.TraceError, match=left):
         fused(A)
     assert fused.cache_info().traces == 0
