@@ -242,8 +242,12 @@ class Overlays:
         return self.remember(array, self.recorder.capture_later(array, place), place)
 
     def _method(self, method: MethodType, place: Place) -> Any:
-        self.reads.add_value(place.attribute("__func__", method.__func__))
-        owner = self._overlay(method.__self__, place.attribute("__self__", method.__self__))
+        at = place.attribute("__self__", method.__self__)
+        if place.route.before is None:  # this very method, at every call
+            at = Place(at.path, routes.to(method.__self__), method.__self__)
+        else:
+            self.reads.add_value(place.attribute("__func__", method.__func__))
+        owner = self._overlay(method.__self__, at)
         function: Any = method.__func__
         if isinstance(function, FunctionType):
             function = self.functions.clone(function, place)
