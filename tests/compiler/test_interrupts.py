@@ -18,14 +18,10 @@ from typing import Any
 import numpy as np
 import pytest
 from soak_interrupts import end_one, storm
-from tracefuse.frontend.tracer.write_protection import WriteProtection
 
 import tracefuse
 from tracefuse import config, dtypes, fuse, rules
 from tracefuse.errors import CompileError
-from tracefuse.frontend.tracer import write_protection
-from tracefuse.frontend.tracer.captures import Place
-from tracefuse.frontend.tracer.routes import Route
 from tracefuse.kernel import interrupt_shield
 from tracefuse.kernel.cache.memory_cache import KernelCache
 from tracefuse.kernel.interrupt_shield import shielded, shielded_map
@@ -346,18 +342,3 @@ def test_an_interrupt_at_any_step_of_a_trace_leaves_no_recorder_behind() -> None
         assert function.definition(X) is not None
 
     assert at_every_step(work, (tracing.__file__,), check) > 30
-
-
-def test_an_interrupt_at_any_step_of_the_write_protection_leaves_captured_arrays_writable() -> None:
-    base = np.ones(4)
-    arrays = [base, base[1:], np.ones((2, 2))]
-    places = [Place(f"array{k}", Route(None, "object", array), array) for k, array in enumerate(arrays)]
-
-    def work() -> None:
-        WriteProtection(places, None).run(lambda: None)
-
-    def check() -> None:
-        assert all(array.flags.writeable for array in arrays)
-        assert not write_protection._HOLDERS
-
-    assert at_every_step(work, (write_protection.__file__,), check) > 30

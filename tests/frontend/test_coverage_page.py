@@ -38,11 +38,10 @@ Any other function raises `UnsupportedError`, with the line and what to write in
 
 MIDDLE = """## NumPy functions without a protocol
 
-Functions that create arrays (`np.arange`, `np.zeros`, `np.array`, ...) record, with symbolic sizes, where the fused
-function, or a function that it calls by name, reads `np` as a global or from a closure. Elsewhere (in methods that it
-calls, and after an `import` inside the function) they run during the trace: their result is a constant of the trace,
-and a size of a traced array that they use becomes a guard. `tracefuse.xp` and the functions that end in `_like` keep
-sizes symbolic there too.
+Functions that create arrays (`np.arange`, `np.zeros`, `np.array`, ...) record, with symbolic sizes, in the fused
+function and in the functions and methods of yours that it calls. In functions of installed packages they run during
+the trace: their result is a constant of the trace, and a size of a traced array that they use becomes a guard.
+`tracefuse.xp` and the functions that end in `_like` keep sizes symbolic there too.
 
 Calls that convert an argument to numbers (`np.float32`, `np.vectorize`, `dot` of a NumPy
 array, indexing a NumPy array) raise `TraceError`, which names the call and what to write instead: `np.take`,

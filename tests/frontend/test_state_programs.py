@@ -487,8 +487,25 @@ def is_close(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
+COMPILED = [
+    (momentum_in_place, 1), (a_running_average, 3), (previous_and_current, 1), (the_last_entry_of_a_history, 2),
+    (one_object_at_two_places, 2), (class_attributes_and_super, 2),
+]  # fmt: skip
+"""Programs whose later calls take the fast path."""
+
+
 @pytest.mark.parametrize(("program", "most"), PROGRAMS, ids=lambda value: getattr(value, "__name__", None))
 def test_every_call_changes_the_state_as_the_plain_function_does(program: Program, most: int) -> None:
+    check(program, most, "reference")
+
+
+@pytest.mark.parametrize(("program", "most"), COMPILED, ids=lambda value: getattr(value, "__name__", None))
+def test_the_fast_path_changes_the_state_as_the_plain_function_does(program: Program, most: int) -> None:
+    check(program, most, "cpu")
+
+
+def check(program: Program, most: int, target: str) -> None:
+    """Compares ten calls, with growing sizes, of a fused function and of the plain one."""
     x = np.arange(5.0)
 
     def run(wrap: Callable[[Any], Any]) -> tuple[Any, list[Any]]:
@@ -503,7 +520,7 @@ def test_every_call_changes_the_state_as_the_plain_function_does(program: Progra
         return wrapped, steps
 
     _, expected = run(lambda function: function)
-    fused, steps = run(lambda function: fuse(function, target="reference"))
+    fused, steps = run(lambda function: fuse(function, target=target))
     for call, (one, other) in enumerate(zip(steps, expected, strict=True)):
         assert is_close(one, other), f"call {call}: {one}, not {other}"
     assert fused.cache_info().traces <= most

@@ -143,8 +143,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             args, bound, is_bound = args[1:], args[0], True
         options = config.resolve(self._options)
         if options.eager or current.get() is not None:  # an enclosing trace records the ops
-            function, owner = self._function, bound
-            recorder = current.get()
+            function, owner, recorder = self._function, bound, current.get()
             if recorder is not None and recorder.overlays is not None:
                 function, owner = recorder.overlays.of_inner(self._function, self.__qualname__, bound)
             result = function(*((owner, *args) if is_bound else args), **kwargs)

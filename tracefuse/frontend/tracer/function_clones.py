@@ -69,7 +69,9 @@ class FunctionClones:
             function.__code__, overlays.scopes.globals_of(function.__globals__), function.__name__, None, cells or None
         )
         twin.__qualname__, twin.__module__, twin.__doc__ = function.__qualname__, function.__module__, function.__doc__
-        twin.__annotations__ = function.__annotations__
+        # From Python 3.14 on, annotations are evaluated on demand.
+        annotations = "__annotate__" if hasattr(function, "__annotate__") else "__annotations__"
+        setattr(twin, annotations, getattr(function, annotations))
         self._clones[id(function)] = overlays.remember(function, twin, place)
         overlays.later(lambda: self._fill(function, twin))
         return twin

@@ -18,6 +18,7 @@ from tracefuse.errors import TraceError
 from tracefuse.frontend.tracer import traced_ops
 from tracefuse.frontend.tracer.container_overlays import CONTAINERS, OVERLAY_BASES
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
+from tracefuse.frontend.tracer.native_layout import ABSENT, native_base, native_dict, slots_of
 from tracefuse.frontend.tracer.overlays import Overlays
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.result_leaves import (
@@ -33,7 +34,6 @@ from tracefuse.frontend.tracer.result_leaves import (
     SizeLeaf,
 )
 from tracefuse.frontend.tracer.scope_views import GlobalsView
-from tracefuse.frontend.tracer.shadow_objects import ABSENT, native_base, native_dict, slots_of
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
 

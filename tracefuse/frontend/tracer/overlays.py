@@ -27,8 +27,9 @@ from tracefuse.frontend.tracer.captures import PLAIN, Place, is_array, is_of_lib
 from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.container_overlays import CONTAINERS, OVERLAY_BASES, OVERLAY_CLASSES, ContainerOverlays
 from tracefuse.frontend.tracer.function_clones import FunctionClones
+from tracefuse.frontend.tracer.native_layout import lacks_all, native_base, slots_of
 from tracefuse.frontend.tracer.scope_views import ScopeViews
-from tracefuse.frontend.tracer.shadow_objects import ShadowObjects, lacks_all, native_base, slots_of
+from tracefuse.frontend.tracer.shadow_objects import ShadowObjects
 from tracefuse.frontend.tracer.state_reads import StateReads
 from tracefuse.runtime.argument_leaves import classify
 from tracefuse.runtime.devices import arrays
@@ -241,8 +242,12 @@ class Overlays:
         return self.remember(array, self.recorder.capture_later(array, place), place)
 
     def _method(self, method: MethodType, place: Place) -> Any:
-        self.reads.add_value(place.attribute("__func__", method.__func__))
-        owner = self._overlay(method.__self__, place.attribute("__self__", method.__self__))
+        at = place.attribute("__self__", method.__self__)
+        if place.route.before is None:  # this very method, at every call
+            at = Place(at.path, routes.to(method.__self__), method.__self__)
+        else:
+            self.reads.add_value(place.attribute("__func__", method.__func__))
+        owner = self._overlay(method.__self__, at)
         function: Any = method.__func__
         if isinstance(function, FunctionType):
             function = self.functions.clone(function, place)
@@ -292,9 +297,10 @@ class Overlays:
 
 def is_number(value: Any) -> bool:
     """Whether a value is a Python or NumPy number other than a truth value, which an input of a trace can replace."""
-    return isinstance(value, (int, float, complex, np.number)) and type(value) in _NUMBERS
+    return type(value) in _NUMBERS and (type(value) is not int or value in _INT64)
 
 
+_INT64 = range(-(2**63), 2**63)
 _NUMBERS = {
     *(int, float, complex),
     *(kind for kind in (np.float16, np.float32, np.float64, np.complex64, np.complex128)),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +19,8 @@ from tracefuse import dtypes, source
 from tracefuse.dtypes import DType, dtype_of, promote_numpy
 from tracefuse.errors import DeviceError, DtypeError, ShapeError, TraceError
 from tracefuse.frontend.tracer import views
-from tracefuse.frontend.tracer.assumptions import Assumptions, ScalarGuard
-from tracefuse.frontend.tracer.captures import Place
+from tracefuse.frontend.tracer.assumptions import ScalarGuard
+from tracefuse.frontend.tracer.captured_inputs import CapturedInputs
 from tracefuse.frontend.tracer.known_contents import KnownContents
 from tracefuse.frontend.tracer.mixed_signs import compare_mixed_signs, mixes_signs
 from tracefuse.frontend.tracer.operands import (
@@ -40,7 +40,6 @@ from tracefuse.frontend.tracer.traced import Memory, Traced
 from tracefuse.ir.extents import Expression, Extent, evaluate, symbols
 from tracefuse.ir.fusion import Fusion, Literal, Op
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
-from tracefuse.runtime.argument_leaves import Leaf
 from tracefuse.runtime.devices import arrays
 
 if TYPE_CHECKING:
@@ -64,21 +63,7 @@ def _holds_traced(values: Sequence[Any]) -> bool:
     return False
 
 
-@dataclass(slots=True)
-class Capture:
-    """An array or a number that the function closes over.
-
-    place: where calls read it; None for an array that was created during the trace. traced: its traced value; None for
-    a number. number: its input; None before it is used.
-    """
-
-    array: Any
-    place: Place | None
-    traced: Traced | None
-    number: int | None = None
-
-
-class Recorder(Assumptions):
+class Recorder(CapturedInputs):
     """One trace. `traced_type` is the class of the traced values that it creates.
 
     device: the GPU of the arguments, None for the host. is_placed: whether an array or a `device=` argument fixed
@@ -92,12 +77,6 @@ class Recorder(Assumptions):
         self.function = function
         self.scalar_guards: list[ScalarGuard] = []
         self.contents = KnownContents(self)
-        # Captured arrays by the id of the array, and numbers of the state.
-        self.captures: dict[int, Capture] = {}
-        self.numbers: list[Capture] = []
-        # By the id of the traced value: captures, and those that are not inputs yet.
-        self._captured: dict[int, Capture] = {}
-        self._waiting: dict[int, Capture] = {}
         self.overlays: Overlays | None = None
         # Arguments of each `debug_print`: (format, structures of the values, their leaves).
         self.prints: list[tuple[str, tuple[Any, ...], tuple[Any, ...]]] = []
@@ -119,24 +98,15 @@ class Recorder(Assumptions):
         # Every traced value of the trace.
         self.names: list[weakref.ref[Traced]] = []
         self._scalars: dict[Extent, int] = {}
-        self._axes = 0
 
     # -- inputs -----------------------------------------------------------------------------------------------------
 
     def tensor_argument(self, array_shape: Sequence[int], dtype: DType, name: str, where: str | None) -> Traced:
         """Adds an array argument."""
-        number = self._tensor_input(array_shape, dtype, name, where)
+        number = self.tensor_input(array_shape, dtype, name, where)
         traced = self.traced_type(self, number)
         traced.memory = Memory(name, number)
         return traced
-
-    def _tensor_input(self, array_shape: Sequence[int], dtype: DType, name: str, where: str | None) -> int:
-        """Adds an array input. Extents of 1 are static; others are symbolic, with the current sizes as hints."""
-        for axis, extent in enumerate(array_shape):
-            self.hints[-(self._axes + axis + 1)] = int(extent)
-        self._axes += len(array_shape)
-        shape = [1 if e == 1 else -1 for e in array_shape]
-        return self.builder.tensor_input(dtype, shape, name=name, where=where)
 
     def scalar_argument(self, value: Any, dtype: DType, weak: str | None, name: str, where: str | None) -> Any:
         """Adds a host scalar: a size for a Python int, else a traced scalar."""
@@ -147,51 +117,6 @@ class Recorder(Assumptions):
             self._scalars[extent] = number
             return SymbolicSize(extent, self)
         return self.traced_type(self, number, weak, lambda facts: facts[number])
-
-    def capture(self, array: Any) -> Traced:
-        """Returns the traced value of an array that is not an argument: an input, one for each object."""
-        known = self.captures.get(id(array))
-        if known is not None and known.traced is not None:
-            return known.traced
-        return self.capture_later(array, None)
-
-    def capture_later(self, array: Any, place: Place | None) -> Traced:
-        """Returns a traced value for an array, which becomes an input when it is used first.
-
-        place: where calls read it. An array without a place was created during the trace; its elements are known.
-        """
-        traced = self.traced_type(self, -1)
-        traced.memory = Memory("a constant array" if place is None else place.path)
-        self.captures[id(array)] = Capture(array, place, traced)
-        self._waiting[id(traced)] = self._captured[id(traced)] = self.captures[id(array)]
-        return traced
-
-    def capture_of(self, traced: Traced) -> Capture | None:
-        """Returns the capture whose array a traced value stands for; None for any other value."""
-        return self._captured.get(id(traced))
-
-    def admit(self, traced: Traced) -> int:
-        """Makes a captured array an input, and returns its number."""
-        self.check_alive()
-        capture = self._waiting.pop(id(traced))
-        array, place = capture.array, capture.place
-        name = f"captured{len(self.captures)}" if place is None else place.path
-        number = capture.number = self._tensor_input(
-            array.shape, arrays.dtype_of_array(array), name, None if place is None else place.where
-        )
-        assert traced.memory is not None
-        traced.memory.input = number
-        self.contents.add_axes(number)
-        self.builder.add_constant(number, array, is_state=place is not None)
-        return number
-
-    def capture_number(self, value: Any, place: Place, leaf: Leaf) -> Any:
-        """Returns an input for a number of the state that the function changes."""
-        assert leaf.dtype is not None
-        item = value.item() if isinstance(value, np.generic) else value
-        traced = self.scalar_argument(item, leaf.dtype, leaf.weak, place.path, place.where)
-        self.numbers.append(Capture(value, place, None, self.builder.inputs[-1]))
-        return traced
 
     def require_device(self, device: Any) -> None:
         """Checks the `device=` of a creation function against the arguments.
@@ -428,9 +353,7 @@ class Recorder(Assumptions):
 
     def forget(self) -> None:
         """Drops the traced values that a finished trace holds."""
-        self.captures.clear()
-        self._captured.clear()
-        self._waiting.clear()
+        super().forget()
         self.updated.clear()
         self.prints.clear()
         self.last_effect = None

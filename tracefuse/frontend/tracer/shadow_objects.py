@@ -14,26 +14,20 @@ import abc
 import argparse
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FunctionType, MemberDescriptorType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from tracefuse.frontend.tracer import routes
 from tracefuse.frontend.tracer.captures import Place, is_of_library
 from tracefuse.frontend.tracer.container_overlays import CONTAINERS, OVERLAY_METHODS
+from tracefuse.frontend.tracer.native_layout import ABSENT, is_special, lacks, native_base, native_dict, slots_of
 
 if TYPE_CHECKING:
     from tracefuse.frontend.tracer.overlays import Overlays
 
-ABSENT = object()
-"""Stands for an attribute that an object does not have."""
 _PLAIN_LIBRARY_CLASSES = (SimpleNamespace, argparse.Namespace)
 _OWN_METHODS = ("__getattribute__", "__delattr__", "__reduce_ex__")
-
-
-def is_special(name: str) -> bool:
-    """Whether Python defines what an attribute of this name is."""
-    return name.startswith("__") and name.endswith("__")
 
 
 class Quiet:
@@ -296,7 +290,7 @@ class ShadowObjects:
         value = self.slot_contents(record.original, slot)
         record.loaded[name] = ABSENT
         if value is ABSENT:
-            function = functools.partial(_lacks, name)
+            function = functools.partial(lacks, name)
             self._overlays.reads.add_value(record.place.derived(f"{{}} lacks {name}", function, True))
         else:
             record.loaded[name] = self._read(record, name, value)
@@ -374,36 +368,3 @@ class SuperOverlay:
                 objects.load_of_class(owner, name)
                 return vars(objects.classes.get(owner, owner)).get(name, kept)
         raise AttributeError(f"'super' object has no attribute {name!r}")
-
-
-def _lacks(name: str, value: Any) -> bool:
-    """Whether an object lacks an attribute."""
-    return not hasattr(value, name)
-
-
-def lacks_all(names: frozenset[str], table: dict[str, Any]) -> bool:
-    """Whether the attributes of an object include none of the names."""
-    return names.isdisjoint(table)
-
-
-def native_dict(value: Any) -> dict[str, Any]:
-    """Returns the attributes that an object itself has; an empty dict for an object without."""
-    try:
-        table: dict[str, Any] = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return {}
-    return table
-
-
-def native_base(cls: type) -> type | None:
-    """Returns the class written in C that instances of a class are laid out as; None where shadows cannot have it."""
-    base = next(one for one in cls.__mro__ if not one.__flags__ & (1 << 9))
-    return base if base is object or base in CONTAINERS or base is SimpleNamespace else None
-
-
-def slots_of(cls: type) -> Iterator[tuple[str, MemberDescriptorType]]:
-    """Yields the slots of a class of the user and of its bases."""
-    for owner in cls.__mro__:
-        for name, kept in vars(owner).items():
-            if isinstance(kept, MemberDescriptorType) and not is_special(name):
-                yield name, kept

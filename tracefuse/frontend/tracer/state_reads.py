@@ -17,15 +17,14 @@ class StateReads:
     """The reads of one trace.
 
     values: places whose value every call compares. arrays: maps the id of each array to its places, in reading order.
-    pairs: two places that must lead to one object. apart: two places that must lead to two objects. unrecorded: places
-    of arrays that code outside of the trace may have read.
+    pairs: two places that must lead to one object. unrecorded: places of arrays that code outside of the trace may have
+    read.
     """
 
     def __init__(self) -> None:
         self.values: list[Place] = []
         self.arrays: dict[int, list[Place]] = {}
         self.pairs: list[tuple[Place, Place]] = []
-        self.apart: list[tuple[Place, Place]] = []
         self.unrecorded: list[Place] = []
         self._seen: set[Any] = set()
 

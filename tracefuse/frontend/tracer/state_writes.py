@@ -17,10 +17,11 @@ from tracefuse.frontend.tracer import routes
 from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.container_overlays import CONTAINERS, ContainerOverlay
 from tracefuse.frontend.tracer.function_clones import EMPTY
+from tracefuse.frontend.tracer.native_layout import ABSENT, is_special, native_dict, slots_of
 from tracefuse.frontend.tracer.overlays import Overlays, is_number
 from tracefuse.frontend.tracer.result_leaves import ResultLeaf, Write
 from tracefuse.frontend.tracer.routes import Route
-from tracefuse.frontend.tracer.shadow_objects import ABSENT, ShadowInstance, is_special, native_dict, slots_of
+from tracefuse.frontend.tracer.shadow_objects import ShadowInstance
 
 Leaf = Callable[[Any, str], ResultLeaf]
 _MISSING = object()

@@ -1,0 +1,119 @@
+"""Arrays and numbers of the captured state as inputs of a trace.
+
+A captured array has one traced value, which becomes an input when it is used first.
+
+Must not know: how state is read, ops.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tracefuse.dtypes import DType
+from tracefuse.frontend.tracer.assumptions import Assumptions
+from tracefuse.frontend.tracer.captures import Place
+from tracefuse.frontend.tracer.known_contents import KnownContents
+from tracefuse.frontend.tracer.trace_builder import TraceBuilder
+from tracefuse.frontend.tracer.traced import Memory, Traced
+from tracefuse.runtime.argument_leaves import Leaf
+from tracefuse.runtime.devices import arrays
+
+
+@dataclass(slots=True)
+class Capture:
+    """An array or a number that the function closes over.
+
+    place: where calls read it; None for an array that was created during the trace. traced: its traced value; None for
+    a number. number: its input; None before it is used.
+    """
+
+    array: Any
+    place: Place | None
+    traced: Traced | None
+    number: int | None = None
+
+
+class CapturedInputs(Assumptions):
+    """The captured arrays of one trace by the id of the array, and the numbers of the state that are inputs."""
+
+    builder: TraceBuilder
+    contents: KnownContents
+    traced_type: type[Traced]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.captures: dict[int, Capture] = {}
+        self.numbers: list[Capture] = []
+        # By the id of the traced value: captures, and those that are not inputs yet.
+        self._captured: dict[int, Capture] = {}
+        self._waiting: dict[int, Capture] = {}
+        self._axes = 0
+
+    @abstractmethod
+    def scalar_argument(self, value: Any, dtype: DType, weak: str | None, name: str, where: str | None) -> Any:
+        """Adds a host scalar."""
+
+    def tensor_input(self, array_shape: Sequence[int], dtype: DType, name: str, where: str | None) -> int:
+        """Adds an array input. Extents of 1 are static; others are symbolic, with the current sizes as hints."""
+        for axis, extent in enumerate(array_shape):
+            self.hints[-(self._axes + axis + 1)] = int(extent)
+        self._axes += len(array_shape)
+        shape = [1 if e == 1 else -1 for e in array_shape]
+        return self.builder.tensor_input(dtype, shape, name=name, where=where)
+
+    def capture(self, array: Any) -> Traced:
+        """Returns the traced value of an array that is not an argument: an input, one for each object."""
+        known = self.captures.get(id(array))
+        if known is not None and known.traced is not None:
+            return known.traced
+        return self.capture_later(array, None)
+
+    def capture_later(self, array: Any, place: Place | None) -> Traced:
+        """Returns a traced value for an array, which becomes an input when it is used first.
+
+        place: where calls read it. An array without a place was created during the trace; its elements are known.
+        """
+        recorder: Any = self
+        traced = self.traced_type(recorder, -1)
+        traced.memory = Memory("a constant array" if place is None else place.path)
+        self.captures[id(array)] = Capture(array, place, traced)
+        self._waiting[id(traced)] = self._captured[id(traced)] = self.captures[id(array)]
+        return traced
+
+    def capture_of(self, traced: Traced) -> Capture | None:
+        """Returns the capture whose array a traced value stands for; None for any other value."""
+        return self._captured.get(id(traced))
+
+    def admit(self, traced: Traced) -> int:
+        """Makes a captured array an input, and returns its number."""
+        self.check_alive()
+        capture = self._waiting.pop(id(traced))
+        array, place = capture.array, capture.place
+        name = f"captured{len(self.captures)}" if place is None else place.path
+        number = capture.number = self.tensor_input(
+            array.shape, arrays.dtype_of_array(array), name, None if place is None else place.where
+        )
+        assert traced.memory is not None
+        traced.memory.input = number
+        self.contents.add_axes(number)
+        self.builder.add_constant(number, array, is_state=place is not None)
+        return number
+
+    def capture_number(self, value: Any, place: Place, leaf: Leaf) -> Any:
+        """Returns an input for a number of the state that the function changes."""
+        assert leaf.dtype is not None
+        item = value.item() if isinstance(value, np.generic) else value
+        traced = self.scalar_argument(item, leaf.dtype, leaf.weak, place.path, place.where)
+        self.numbers.append(Capture(value, place, None, self.builder.inputs[-1]))
+        return traced
+
+    def forget(self) -> None:
+        """Drops the traced values of the captures."""
+        self.captures.clear()
+        self._captured.clear()
+        self._waiting.clear()

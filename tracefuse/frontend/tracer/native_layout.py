@@ -1,0 +1,54 @@
+"""What Python itself keeps of an object: its own attributes, its slots, the class written in C behind its class.
+
+Must not know: overlays, traces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import MemberDescriptorType, SimpleNamespace
+from typing import Any
+
+from tracefuse.frontend.tracer.container_overlays import CONTAINERS
+
+ABSENT = object()
+"""Stands for an attribute that an object does not have."""
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+
+
+def is_special(name: str) -> bool:
+    """Whether Python defines what an attribute of this name is."""
+    return name.startswith("__") and name.endswith("__")
+
+
+def lacks(name: str, value: Any) -> bool:
+    """Whether an object lacks an attribute."""
+    return not hasattr(value, name)
+
+
+def lacks_all(names: frozenset[str], table: dict[str, Any]) -> bool:
+    """Whether the attributes of an object include none of the names."""
+    return names.isdisjoint(table)
+
+
+def native_dict(value: Any) -> dict[str, Any]:
+    """Returns the attributes that an object itself has; an empty dict for an object without."""
+    try:
+        table: dict[str, Any] = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return table
+
+
+def native_base(cls: type) -> type | None:
+    """Returns the class written in C that instances of a class are laid out as; None where shadows cannot have it."""
+    base = next(one for one in cls.__mro__ if not one.__flags__ & _HEAP_TYPE)
+    return base if base is object or base in CONTAINERS or base is SimpleNamespace else None
+
+
+def slots_of(cls: type) -> Iterator[tuple[str, MemberDescriptorType]]:
+    """Yields the slots of a class of the user and of its bases."""
+    for owner in cls.__mro__:
+        for name, kept in vars(owner).items():
+            if isinstance(kept, MemberDescriptorType) and not is_special(name):
+                yield name, kept
