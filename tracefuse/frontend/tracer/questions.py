@@ -83,6 +83,8 @@ class Answers(ABC):
 
     def __init__(self) -> None:
         self.stages: list[Stage] = []
+        # How many guards, scalar guards and requirements belong to these stages, and how many nodes have no effect.
+        self._guards = self._scalar_guards = self._requirements = self._nodes = 0
 
     @abstractmethod
     def answer(self, recorder: Recorder, stage: Callable[[Any], Stage], traced: Traced, operation: str) -> Any:
@@ -90,7 +92,11 @@ class Answers(ABC):
 
     def accepts(self, recorder: Recorder) -> bool:
         """Whether a trace may ask: running the recorded ops once more would change nothing."""
-        return not recorder.prints and not any(node.op.effect for node in recorder.builder.nodes)
+        nodes = recorder.builder.nodes
+        if recorder.prints or any(node.op.effect for node in nodes[self._nodes :]):
+            return False
+        self._nodes = len(nodes)
+        return True
 
     def ask(self, recorder: Recorder, traced: Traced, operation: str, where: str | None) -> Any:
         """Returns the answer to a question about a tensor without axes, and ends the stage."""
@@ -100,7 +106,11 @@ class Answers(ABC):
             return self.stage(recorder, ValueQuestion(operation, number, answer, where))
 
         answer = self.answer(recorder, end, traced, operation)
-        self.stages.append(end(answer))
+        stage = end(answer)
+        self.stages.append(stage)
+        self._guards += len(stage.guards)
+        self._scalar_guards += len(stage.scalar_guards)
+        self._requirements += len(stage.requirements)
         return answer
 
     def stage(self, recorder: Recorder, question: ValueQuestion | None) -> Stage:
@@ -111,9 +121,9 @@ class Answers(ABC):
             question,
             before[-1].end if before else 0,
             builder.next_number,
-            tuple(recorder.guards)[sum(len(s.guards) for s in before) :],
-            tuple(recorder.scalar_guards[sum(len(s.scalar_guards) for s in before) :]),
-            tuple(builder.requirements[sum(len(s.requirements) for s in before) :]),
+            tuple(recorder.guards)[self._guards :],
+            tuple(recorder.scalar_guards[self._scalar_guards :]),
+            tuple(builder.requirements[self._requirements :]),
             builder.values,
             builder.makers,
             dict(recorder.pinned),
