@@ -221,7 +221,7 @@ MAKERS: dict[str, Maker] = {
         fd.ops.take_along_axis(operands[0], operands[2], 1), fd.ops.take_along_axis(operands[0], operands[2], 0)
     ],
     "unless_empty": lambda fd, operands, dtype: [
-        fd.ops.unless_empty(fd.ops.sum(operands[0], [1], True, dtype), fd.ops.full([1, 1], 0, DataType.Int), 1)
+        fd.ops.unless_empty(fd.ops.slice(operands[0], [0, 0], [1, 1]), fd.ops.full([1, 1], 0, DataType.Int), 1)
     ],
     "take": lambda fd, operands, dtype: [
         fd.ops.take(operands[0], operands[2], 1), fd.ops.take(operands[0], operands[2], 0)
