@@ -97,11 +97,8 @@ class Place:
 
 
 def _names_of_users(cls: type) -> set[str]:
-    """Returns the names that classes written in Python define for instances of a class."""
-    return {name for owner in cls.__mro__ if owner.__flags__ & _HEAP_TYPE for name in vars(owner)}
-
-
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+    """Returns the names that classes of the user define for instances of a class."""
+    return {name for owner in cls.__mro__ if not is_of_library(owner.__module__) for name in vars(owner)}
 
 
 def _attribute(name: str, owner: Any) -> Any:
@@ -110,7 +107,7 @@ def _attribute(name: str, owner: Any) -> Any:
 
 def _entry(key: Any, container: Any) -> Any:
     """Returns an entry past the methods of the user's class."""
-    base: Any = next(cls for cls in type(container).__mro__ if not cls.__flags__ & _HEAP_TYPE)
+    base: Any = next(cls for cls in type(container).__mro__ if is_of_library(cls.__module__))
     return base.__getitem__(container, key)
 
 

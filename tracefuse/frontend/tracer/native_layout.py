@@ -42,7 +42,7 @@ def native_dict(value: Any) -> dict[str, Any]:
 
 def native_base(cls: type) -> type | None:
     """Returns the class written in C that instances of a class are laid out as; None where shadows cannot have it."""
-    base = next(one for one in cls.__mro__ if not one.__flags__ & _HEAP_TYPE)
+    base = next(one for one in cls.__mro__ if one in CONTAINERS or not one.__flags__ & _HEAP_TYPE)
     return base if base is object or base in CONTAINERS or base is SimpleNamespace else None
 
 
