@@ -236,8 +236,7 @@ MAKERS: dict[str, Maker] = {
     ],
     "index_put": lambda fd, operands, dtype: [
         fd.ops.index_put(
-            operands[0], fd.ops.index_select(fd.ops.argsort(operands[1], 0), fd.ops.full([], 0, DataType.Int), 1),
-            operands[1], how,
+            operands[0], fd.ops.select(fd.ops.argsort(operands[1], 0), 0, 1), operands[1], how
         )
         for how in ("assign", "add")
     ],
