@@ -331,8 +331,8 @@ def outcome(call: Callable[..., Any], arrays: Sequence[Any]) -> Any:
 def traced_outcomes(cases: Sequence[Case], target: str = "reference") -> list[Any]:
     """What the calls give in one fused function; where one of them fails at the call, by halves.
 
-    A result is a pair of its value and whether it is an immutable scalar, as NumPy's scalars are. A reduce or accumulate
-    that raises has a trace of its own: NumPy leaks the operands of an override that raises, so its trace cannot end.
+    A result is a pair of its value and whether it is an immutable scalar, as NumPy's scalars are. A reduce or
+    accumulate has a trace of its own: NumPy leaks the operands of an override that raises, so the trace would not end.
     """
     alone = len(cases) == 1
     if not alone and any(is_leaky(case) for case in cases):
