@@ -68,7 +68,7 @@ def test_iteration_and_length_need_an_axis() -> None:
         (lambda x: float(x), "float() of a traced array, which depends on x (test_trace.py:"),
         (lambda x: int(x), "int() of a traced array, which depends on x (test_trace.py:"),
         (lambda x: x.item(), "item() of a traced array, which depends on x (test_trace.py:"),
-        (lambda x: np.asarray_chkfinite(x), "np.asarray_chkfinite() of a traced array, which depends on x (test_trace.py:"),
+        (lambda x: np.asarray_chkfinite(x), "np.asarray_chkfinite() of a traced array, which depends on x (test_trace"),
         (lambda x: np.float32(x), "np.float32() of a traced array, which depends on x (test_trace.py:"),
         (lambda x: x.tolist(), "tolist() of a traced array, which depends on x (test_trace.py:"),
         (lambda x: 1.0 in x, "'in' of a traced array, which depends on x (test_trace.py:"),

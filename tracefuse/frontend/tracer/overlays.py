@@ -22,8 +22,8 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import TraceError, TracefuseError
-from tracefuse.frontend.tracer import library_functions, routes
-from tracefuse.frontend.tracer.captures import GENERATORS, PLAIN, Place, is_array, is_of_library, places_within, snapshot
+from tracefuse.frontend.tracer import captures, library_functions, routes
+from tracefuse.frontend.tracer.captures import PLAIN, Place, is_array, is_of_library, places_within, snapshot
 from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.container_overlays import CONTAINERS, OVERLAY_BASES, OVERLAY_CLASSES, ContainerOverlays
 from tracefuse.frontend.tracer.function_clones import FunctionClones
@@ -192,7 +192,7 @@ class Overlays:
             return known[0]
         if id(value) in self._originals:
             return value
-        twin = self._twin_of(value) if isinstance(value, GENERATORS) else self.replacements.get(id(value))
+        twin = self._twin_of(value) if isinstance(value, captures.GENERATORS) else self.replacements.get(id(value))
         if twin is not None:
             self.reads.add_value(place)
             return self.remember(value, twin, place)
