@@ -16,8 +16,7 @@ import numpy as np
 from tracefuse import fuse
 
 PLACES = ("G", "cell", "o.w", "d['k']", "l[1]", "o.inner['a'][0]")
-READ = PLACES[:2]
-"""The places that programs read: those whose arrays are traced values while the function is traced."""
+"""The places that programs read."""
 
 TERMS = {
     "floats": (
@@ -80,7 +79,7 @@ class State:
         self.function = self._function(make_array(self.kinds["cell"], rng))
 
     def _function(self, cell: Any) -> Callable[[Any], Any]:
-        places = [self.rng.choice(READ) for _ in range(3)]
+        places = [self.rng.choice(PLACES) for _ in range(3)]
         lines = [f"        y = {self.rng.choice(TERMS[self.kinds[place]]).format(place)}" for place in places]
         self.text = PROGRAM.format("\n".join(lines))
         exec(self.text, self.names)

@@ -150,7 +150,7 @@ class KnownContents:
             return None
         reads = {number for step in kept for number in step.reads}
         captured = [number for number in self._snapshots if number in reads]
-        names = {number: self._recorder.describe(number) for number in captured}
+        names = {number: self._recorder.builder.values[number].name or self._recorder.describe(number) for number in captured}
         written = {number for step in kept for number in step.writes}
         constants = {number: self._contents[number] for number in reads.difference(written, captured)}
         return Prologue(

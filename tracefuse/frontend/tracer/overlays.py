@@ -23,7 +23,7 @@ from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import TraceError, TracefuseError
 from tracefuse.frontend.tracer import library_functions, routes
-from tracefuse.frontend.tracer.captures import PLAIN, Place, is_array, is_of_library, places_within, snapshot
+from tracefuse.frontend.tracer.captures import GENERATORS, PLAIN, Place, is_array, is_of_library, places_within, snapshot
 from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.container_overlays import CONTAINERS, OVERLAY_BASES, OVERLAY_CLASSES, ContainerOverlays
 from tracefuse.frontend.tracer.function_clones import FunctionClones
@@ -44,15 +44,17 @@ Replacements = Mapping[int, Any]
 class Overlays:
     """The overlays of one trace.
 
-    replacements: recording twins of library functions. modules: libraries whose functions have twins. numbers: the
-    identities of routes to numbers that the function changes, which are inputs of the trace.
+    replacements: recording twins of library functions. modules: libraries whose functions have twins. twin_of: returns
+    the recording twin of a random generator. numbers: the identities of routes to numbers that the function changes,
+    which are inputs of the trace.
     """
 
     def __init__(
-        self, recorder: Recorder, replacements: Replacements, modules: tuple[ModuleType, ...], names: CodeNames,
-        numbers: frozenset[Any] = frozenset(),
+        self, recorder: Recorder, replacements: Replacements, modules: tuple[ModuleType, ...],
+        twin_of: Callable[[Any], Any], names: CodeNames, numbers: frozenset[Any] = frozenset(),
     ) -> None:  # fmt: skip
         self.recorder, self.replacements, self.numbers, self.names = recorder, replacements, numbers, names
+        self._twin_of = twin_of
         self.library_modules = {id(module) for module in modules}
         self.reads = StateReads()
         self.scopes = ScopeViews(self)
@@ -190,7 +192,7 @@ class Overlays:
             return known[0]
         if id(value) in self._originals:
             return value
-        twin = self.replacements.get(id(value))
+        twin = self._twin_of(value) if isinstance(value, GENERATORS) else self.replacements.get(id(value))
         if twin is not None:
             self.reads.add_value(place)
             return self.remember(value, twin, place)
