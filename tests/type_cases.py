@@ -334,12 +334,15 @@ def traced_outcomes(cases: Sequence[Case], target: str = "reference") -> list[An
     A result is a pair of its value and whether it is an immutable scalar, as NumPy's scalars are.
     """
     arrays = {id(x): x for case in cases for x in case.arrays}
+    position = {key: k for k, key in enumerate(arrays)}
+    operands = [[position[id(x)] for x in case.arrays] for case in cases]
+    calls = [case.call for case in cases]
     outcomes: list[Any] = []
 
     def all_of_them(given: list[Any]) -> list[Any]:
-        by_array = dict(zip(arrays, given, strict=True))
-        outcomes[:] = [outcome(case.call, [by_array[id(x)] for x in case.arrays]) for case in cases]
-        return [result for result in outcomes if not isinstance(result, Exception)]
+        every = [outcome(call, [given[k] for k in which]) for call, which in zip(calls, operands, strict=True)]
+        outcomes[:] = [without_frames(one) if isinstance(one, Exception) else is_immutable(one) for one in every]
+        return [one for one in every if not isinstance(one, Exception)]
 
     try:
         results = iter(fuse(all_of_them, target=target, exact_half=True)(list(arrays.values())))
@@ -348,7 +351,15 @@ def traced_outcomes(cases: Sequence[Case], target: str = "reference") -> list[An
         if not middle:
             return [error]
         return [*traced_outcomes(cases[:middle], target), *traced_outcomes(cases[middle:], target)]
-    return [one if isinstance(one, Exception) else (next(results), is_immutable(one)) for one in outcomes]
+    return [one if isinstance(one, Exception) else (next(results), one) for one in outcomes]
+
+
+def without_frames(error: Exception) -> Exception:
+    """The error without what leads to traced values: its frames, the errors before it, the object of an attribute."""
+    if isinstance(error, AttributeError):
+        error.obj = None
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
 
 
 def is_immutable(traced: Any) -> Any:

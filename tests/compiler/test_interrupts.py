@@ -234,19 +234,21 @@ def at_every_step(work: Callable[[], Any], files: tuple[str, ...], check: Callab
 
     def run(limit: int) -> bool:
         steps = 0
-        before: dict[FrameType, str] = {}
+        before: dict[int, str] = {}  # by the id of the frame: a frame that is kept would keep traced values alive
 
         def trace(frame: FrameType, event: str, _: Any) -> Any:
             nonlocal steps
             if frame.f_code.co_filename not in files:
                 return None
             frame.f_trace_opcodes = True
+            if event == "call":
+                before.pop(id(frame), None)
             if event == "opcode" and steps >= 0:
                 code = frame.f_code
                 if code not in names:
                     names[code] = {one.offset: one.opname for one in dis.get_instructions(code)}
-                last = before.get(frame, "")
-                before[frame] = names[code][frame.f_lasti]
+                last = before.get(id(frame), "")
+                before[id(frame)] = names[code][frame.f_lasti]
                 steps += last in INTERRUPTIBLE
                 if steps > limit:
                     steps = -1

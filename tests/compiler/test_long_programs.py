@@ -11,6 +11,7 @@ from schedule.cuda_lowering import case, numbers
 
 from tracefuse import ShapeDtype, fuse
 from tracefuse.config import resolve
+from tracefuse.frontend.tracer.routes import CallRoots
 from tracefuse.frontend.tracing import trace
 from tracefuse.partition.segmentation import Segmentation, segment_fusion
 from tracefuse.passes.pipeline import FUSION_PASSES, run_passes
@@ -87,7 +88,7 @@ def joined_slices(x: Any) -> Any:
 
 def split(function: Callable[..., Any], *arguments: Any) -> Segmentation:
     leaves = [classify(argument, f"argument {k}") for k, argument in enumerate(arguments)]
-    fusion = trace(function, leaves, lambda given: (tuple(given), {}), None).fusion
+    fusion = trace(function, leaves, lambda given: (tuple(given), {}), CallRoots(None, arguments)).fusion
     return segment_fusion(run_passes(FUSION_PASSES, fusion, resolve()))
 
 

@@ -36,8 +36,10 @@ class Recorded:
         self.vector = fd.define_vector([4, 4])
 
     ARGUMENTS = (
-        np.arange(16, dtype=np.float32).reshape(4, 4), np.arange(16).reshape(4, 4) % 4, np.arange(4), 2.5, 4,
+        np.arange(16, dtype=np.float32).reshape(4, 4) + 20 * np.eye(4, dtype=np.float32),
+        np.arange(16).reshape(4, 4) % 4, np.arange(4), 2.5, 4,
     )  # fmt: skip
+    """The first is a regular matrix, which `solve` needs."""
 
 
 def _elsewhere() -> list[Any]:
@@ -74,7 +76,7 @@ _GOOD: dict[str, Callable[[Recorded], Any]] = {
     **dict.fromkeys(("fill_value", "minval", "mean", "std", "maxval"), lambda own: 1.0),
     **dict.fromkeys(("length", "k", "chunks"), lambda own: 2),
     **dict.fromkeys(("shape", "new_shape", "end_indices"), lambda own: [4, 4]),
-    **dict.fromkeys(("start_indices", "dims", "pad_widths"), lambda own: [0, 1]),
+    **dict.fromkeys(("start_indices", "dims", "a_dims", "b_dims", "pad_widths"), lambda own: [0, 1]),
     **dict.fromkeys(("broadcast_dims", "values", "devices"), lambda own: [0, 1]),
     "log_sumexp": lambda own: own.places,
     "tensors": lambda own: [own.x, own.x],
@@ -108,6 +110,7 @@ _GOOD_OF: dict[tuple[str, str], Callable[[Recorded], Any]] = {
 _ALSO_NEEDED: dict[str, tuple[str, ...]] = {
     "broadcast": ("is_broadcast_dim",),
     "permute": ("dims",),
+    "permuted_matmul": ("a_dims", "b_dims"),
     "define_tensor": ("shape",),
     "slice_scatter": ("start_indices", "end_indices", "strides"),
 }

@@ -212,7 +212,7 @@ def test_a_cast_to_reals_keeps_the_real_part_and_warns_once_a_trace() -> None:
     f(z)  # no warning: nothing is traced
 
 
-@pytest.mark.parametrize("name", ["less", "maximum", "floor", "remainder", "arctan2", "fabs"])
+@pytest.mark.parametrize("name", ["floor", "remainder", "arctan2", "fabs"])
 def test_a_function_without_a_complex_version_raises_with_a_replacement(name: str) -> None:
     ufunc = getattr(np, name)
     with pytest.raises(tracefuse.DtypeError, match="does not take complex"):
@@ -254,7 +254,7 @@ def test_numpys_functions_give_the_same_or_say_that_there_is_no_order() -> None:
     for call in COMPLEX_CALLS:
         try:
             wanted = called(call)
-        except (TypeError, ValueError, np.linalg.LinAlgError):
+        except (TypeError, ValueError, RuntimeError, np.linalg.LinAlgError):
             continue  # what NumPy refuses
         try:
             own = fuse(lambda x, call=call: called(call, Z=x), target="reference")(z)

@@ -34,7 +34,6 @@ from tracefuse.dtypes import (
     int32,
     int64,
 )  # fmt: skip
-from tracefuse.errors import DtypeError
 from tracefuse.frontend.fuse import fuse
 from tracefuse.ir.fusion import Op
 from tracefuse.ir.library_kinds import WholeArrayOp
@@ -236,8 +235,7 @@ MAKERS: dict[str, Maker] = {
     ],
     "index_put": lambda fd, operands, dtype: [
         fd.ops.index_put(
-            operands[0], fd.ops.index_select(fd.ops.argsort(operands[1], 0), fd.ops.full([], 0, DataType.Int), 1),
-            operands[1], how,
+            operands[0], fd.ops.select(fd.ops.argsort(operands[1], 0), 0, 1), operands[1], how
         )
         for how in ("assign", "add")
     ],
@@ -497,15 +495,21 @@ def test_library_ops_are_numpys_in_every_layout(backend: str, dtype: DType, layo
 
 
 @pytest.mark.parametrize("dtype", COMPLEXES, ids=str)
-def test_complex_numbers_have_no_order(dtype: DType) -> None:
+def test_complex_numbers_have_numpys_order(backend: str, dtype: DType) -> None:
+    parts = (-1.0, -0.0, 0.0, 2.0, np.inf, np.nan)
+    values = np.array([complex(re, im) for re in parts for im in parts], dtype.numpy)
+    left, right = (np.ascontiguousarray(g) for g in np.meshgrid(values, values, indexing="ij"))
     with FusionDefinition() as fd:
-        x = fd.define_tensor([-1], True, dtype)
-        for name in ("maximum", "lt"):
-            with pytest.raises(DtypeError, match=f"{name} does not take {dtype}(.|\n)*no order"):
-                getattr(fd.ops, name)(x, x)
-        with pytest.raises(DtypeError, match="max does not take"):
-            fd.ops.max(x, [0])
-        fd.add_output(fd.ops.abs(x))
+        x, y = (fd.define_tensor([-1, -1], True, dtype) for _ in range(2))
+        for name in ("maximum", "minimum", "lt", "le", "gt", "ge"):
+            fd.add_output(getattr(fd.ops, name)(x, y))
+        fd.add_output(fd.ops.max(x, [0]))
+        fd.add_output(fd.ops.min(y, [1]))
+    numpys = [f(left, right) for f in (np.maximum, np.minimum, np.less, np.less_equal, np.greater, np.greater_equal)]
+    numpys += [left.max(0), right.min(1)]
+    for way, actual in results(fd.fusion, [left, right], backend):
+        for own, wanted in zip(actual, numpys, strict=True):
+            assert_equal_bits(own, wanted, f"{dtype}, {backend}, {way}", signed_zeros=False)
 
 
 def test_integer_divisions_undefined_in_c_are_defined(backend: str) -> None:

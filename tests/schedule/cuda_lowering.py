@@ -10,6 +10,7 @@ import numpy as np
 
 from tracefuse.diagnostics.error_bounds import bounded_outputs
 from tracefuse.dynamic.layouts import stride_name, strided, symbolic_strides
+from tracefuse.frontend.tracer.routes import CallRoots
 from tracefuse.frontend.tracing import trace
 from tracefuse.ir.extents import Expression, Extent, evaluate, substitute, symbols
 from tracefuse.ir.fusion import Fusion
@@ -97,7 +98,7 @@ def _parts(scalar: Any) -> tuple[Any, ...]:
 def case(function: Callable[..., Any], *arguments: Any, wide: bool = True, target: TemplateSet = H200) -> Case:
     """`function` lowered for these arguments. wide: whether memory starts at a multiple of 16 bytes is looked at."""
     leaves = [classify(argument, f"argument {k}") for k, argument in enumerate(arguments)]
-    traced = trace(function, leaves, lambda given: (tuple(given), {}), None)
+    traced = trace(function, leaves, lambda given: (tuple(given), {}), CallRoots(None, arguments))
     arguments = tuple(arguments[k] for k in traced.sources)
     fusion = decompose(traced.fusion)
     steps = step_graph(fusion)

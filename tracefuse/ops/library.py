@@ -48,6 +48,10 @@ matmul = library(
 
 def _permuted_matmul_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
     orders = (attributes["a_dims"], attributes["b_dims"])
+    for name, dims, shape in zip(("a_dims", "b_dims"), orders, shapes, strict=True):
+        if sorted(dims) != list(range(len(shape))):
+            message = f"permuted_matmul: {name} {tuple(dims)} does not order {len(shape)} axes"
+            raise ShapeError(message, hint="name each axis once")
     permuted = [tuple(shape[axis] for axis in dims) for shape, dims in zip(shapes, orders, strict=True)]
     return _matmul_shape(permuted, attributes, require)
 

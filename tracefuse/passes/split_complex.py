@@ -116,6 +116,27 @@ def _doubled(index: Expression) -> Expression:
     return call("mul", index, Constant(2, index.dtype))
 
 
+def _without_names(statements: Sequence[Statement], results: Sequence[Expression]) -> tuple[Expression, ...]:
+    """Returns the results with the value of each variable that the statements name in its place."""
+    values: dict[Variable, Expression] = {}
+
+    def substituted(expression: Expression) -> Expression:
+        match expression:
+            case Variable():
+                return values.get(expression, expression)
+            case Call(name, arguments, dtype):
+                return Call(name, tuple(map(substituted, arguments)), dtype)
+            case Cast(argument, dtype):
+                return Cast(substituted(argument), dtype)
+        return expression
+
+    for statement in statements:
+        if not isinstance(statement, Let):
+            raise InternalError("a combiner of complex numbers needs statements other than names of values")
+        values[statement.variable] = substituted(statement.value)
+    return tuple(map(substituted, results))
+
+
 class _Splitter:
     """Rewrites statements. A value that must be computed only once gets a name before the statement."""
 
@@ -194,8 +215,8 @@ class _Splitter:
         """Splits a group reduction. A combiner has no statements: its results are expressions of the parts."""
         combiner, before = statement.combiner, len(self.statements)
         results = tuple(part for result in combiner.results for part in self._parts(result))
-        if len(self.statements) > before:
-            raise InternalError("a combiner of complex numbers needs more than sums and products of its variables")
+        results = _without_names(self.statements[before:], results)
+        del self.statements[before:]
         self.statements.append(
             GroupReduce(
                 tuple(part for v in statement.variables for part in _variables(v)),

@@ -5,7 +5,7 @@ array, a clone for a function of the user, a shadow object for an instance of a 
 original for a container. An overlay is made at the first read and stays the overlay of its object for the whole trace.
 Writes land in overlays only; real modules, objects and other threads never see a traced value.
 
-Must not know: fusions, NumPy's functions, how a call reads a place or writes to it.
+Must not know: fusions, NumPy's functions, calls.
 """
 
 from __future__ import annotations
