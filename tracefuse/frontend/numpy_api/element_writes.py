@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse import dtypes, source
+from tracefuse.dtypes import DType, bool_
 from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.flat_elements import FlatElements, spread_under_mask
 from tracefuse.frontend.numpy_api.grids import resize
@@ -139,8 +140,8 @@ def update_at(ufunc: np.ufunc, target: Any, key: Any, *values: Any) -> None:
     value = assignment.array_of(values[0]) if isinstance(values[0], (list, tuple)) else values[0]
     operand = as_array(np.asarray(value) if isinstance(value, (bool, int, float, complex)) else value)
     resolved: list[Resolved] = [x.recorder.resolve(one) for one in (x, operand)]
-    types = loop_types(ufunc, [(r.dtype, None) for r in resolved], [x.value.dtype])
-    if types[0] is not types[2]:
+    types = loop_types(ufunc, [(r.dtype, None) for r in resolved], [x.value.dtype], casting="unsafe")
+    if types[0] is not types[2] or not _is_exact_in(x.value.dtype, types[0], name):
         raise missing(f"np.{name}.at of {x.value.dtype}", f"write x[i] = np.{name}(x[i], value) for distinct positions")
     wide = traced_ops.astype(x, types[0], copy=False)
     result = assignment.combined_at(wide, key, traced_ops.astype(operand, types[1], copy=False), name)
@@ -149,6 +150,21 @@ def update_at(ufunc: np.ufunc, target: Any, key: Any, *values: Any) -> None:
     else:
         selected = traced_ops.astype(result, x.value.dtype, copy=False)
         into(assignment.view_of(x, key), selected)
+
+
+def _is_exact_in(own: DType, loop: DType, name: str) -> bool:
+    """Whether updates in the loop's type, cast once, are those that NumPy casts to the array's type one by one."""
+    if own is loop:
+        return True
+    if not np.can_cast(own.numpy, loop.numpy, "safe"):
+        return False
+    if own.is_integer:
+        return loop.is_integer and name in _MODULAR
+    return own is not bool_
+
+
+_MODULAR = ("add", "subtract", "multiply", "bitwise_and", "bitwise_or", "bitwise_xor")
+"""Ufuncs whose low bits depend on the low bits of their operands alone."""
 
 
 def _update_by_unary(ufunc: np.ufunc, x: Any, key: Any) -> None:
