@@ -15,9 +15,8 @@ import numpy as np
 
 from tracefuse import fuse
 
-PLACES = ("G", "cell", "o.w", "d['k']", "l[1]", "o.inner['a'][0]")
-READ = PLACES[:2]
-"""The places that programs read: those whose arrays are traced values while the function is traced."""
+PLACES = ("G", "cell", "o.w", "d['k']", "l[1]", "o.inner['a'][0]", "m.w")
+"""The places that programs read."""
 
 TERMS = {
     "floats": (
@@ -54,6 +53,12 @@ def make(cell):
 """
 
 
+class WithMetaclass(metaclass=type("Meta", (type,), {})):
+    """An instance has no overlay in a trace."""
+
+    w: Any
+
+
 def make_array(kind: str, rng: random.Random) -> Any:
     """An array of a kind, so that every term has a value for it."""
     numbers = np.random.default_rng(rng.randrange(10**6))
@@ -74,13 +79,14 @@ class State:
         self.rng = rng
         self.kinds = {place: rng.choice(list(TERMS)) for place in PLACES}
         self.names: dict[str, Any] = {"np": np, "o": SimpleNamespace(inner={"a": [None]}), "d": {}, "l": [None, None]}
+        self.names["m"] = WithMetaclass()
         for place in PLACES[2:]:
             self.put(place, make_array(self.kinds[place], rng))
         self.names["G"] = make_array(self.kinds["G"], rng)
         self.function = self._function(make_array(self.kinds["cell"], rng))
 
     def _function(self, cell: Any) -> Callable[[Any], Any]:
-        places = [self.rng.choice(READ) for _ in range(3)]
+        places = [self.rng.choice(PLACES) for _ in range(3)]
         lines = [f"        y = {self.rng.choice(TERMS[self.kinds[place]]).format(place)}" for place in places]
         self.text = PROGRAM.format("\n".join(lines))
         exec(self.text, self.names)

@@ -155,8 +155,8 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]],
     "rotary halves": (rotate_half, lambda n: (f32(2, n, 16), f32(n, 8), f32(n, 8)), 1),
     "rotary pairs": (rotate_pairs, lambda n: (f32(2, n, 16), f32(n, 8), f32(n, 8)), 1),
     "causal softmax": (causal, lambda n: (f32(2, n, n),), 1),
-    # The transpose of the keys, two products, and what is between them: no segment that moves nothing.
-    "attention": (attention, lambda n: tuple(f32(2, 3, n, 16) for _ in range(3)), 4),
+    # Two products, which read the transposed keys where they are, and what is between them.
+    "attention": (attention, lambda n: tuple(f32(2, 3, n, 16) for _ in range(3)), 3),
     "cross entropy": (cross_entropy, lambda n: (f32(n, 10), RANDOM.integers(0, 10, n)), 1),
     "cross entropy by one-hot": (cross_entropy_one_hot, lambda n: (f32(n, 10), RANDOM.integers(0, 10, n)), 1),
     "binary cross entropy": (

@@ -118,13 +118,13 @@ def test_what_changes_its_argument_changes_it_as_numpy_does(statement: str) -> N
     assert_same(fuse(names["changed"], target="reference")(*arguments.values()), names["changed"](*arguments.values()))
 
 
-def refusal(function: Any, x: Any) -> tracefuse.UnsupportedError:
-    """What a function that does not record raises on a traced array."""
+def refusal(function: Any, x: Any) -> tuple[str, str | None]:
+    """The message and the hint of what a function that does not record raises on a traced array."""
     arguments = [x] * function.nin if isinstance(function, np.ufunc) else [function, (), (x,), {}]
     call = function if isinstance(function, np.ufunc) else x.__array_function__
     with pytest.raises(tracefuse.UnsupportedError) as error:
         call(*arguments)
-    return error.value
+    return error.value.message, error.value.hint
 
 
 def test_every_function_has_a_sample_or_says_what_to_write() -> None:
@@ -142,6 +142,6 @@ def test_every_function_has_a_sample_or_says_what_to_write() -> None:
         return x
 
     fuse(probe, target="reference")(numpy_samples.X)
-    for name, error in refused.items():
-        assert error.message == f"np.{name} cannot be fused yet"
-        assert error.hint, name
+    for name, (message, hint) in refused.items():
+        assert message == f"np.{name} cannot be fused yet"
+        assert hint, name

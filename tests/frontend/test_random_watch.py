@@ -14,14 +14,30 @@ X = np.ones((3, 4))
 GENERATOR = np.random.default_rng(0)
 
 
+class Opaque(type):
+    """A metaclass: instances of its classes have no overlays."""
+
+
 class Holder:
-    """Holds a generator, which the clone of a trace does not replace."""
+    """Holds generators."""
 
     generator = np.random.default_rng(1)
+    others = (np.random.default_rng(1),)
+
+
+class Closed(Holder, metaclass=Opaque):
+    """Holds generators that the clone of a trace does not replace."""
+
+
+CLOSED = Closed()
 
 
 def from_an_attribute(x: Any) -> Any:
-    return x + Holder.generator.standard_normal(4)
+    return x + CLOSED.generator.standard_normal(4)
+
+
+def by_another_name(x: Any) -> Any:
+    return x + getattr(Holder, "gener" + "ator").standard_normal(4)
 
 
 def from_a_state(x: Any) -> Any:
@@ -29,7 +45,7 @@ def from_a_state(x: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("function", "source"), [(from_an_attribute, "Holder.generator"), (from_a_state, r"np.random.RandomState")]
+    ("function", "source"), [(from_an_attribute, "CLOSED.generator"), (from_a_state, r"np.random.RandomState")]
 )
 def test_drawing_in_a_trace_warns_at_the_function(function: Any, source: str) -> None:
     f = fuse(function)
@@ -39,6 +55,21 @@ def test_drawing_in_a_trace_warns_at_the_function(function: Any, source: str) ->
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         np.testing.assert_array_equal(f(X), first)  # the same trace, the same numbers
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: x + Holder.generator.random(4), by_another_name, lambda x: x + Holder.others[0].standard_normal(4)],
+)
+def test_a_generator_in_an_attribute_draws_at_every_call(function: Any) -> None:
+    fused = fuse(function, target="reference")
+    for one in (Holder.generator, *Holder.others):
+        one.bit_generator.state = np.random.default_rng(3).bit_generator.state
+    first, second = fused(X), fused(X)
+    for one in (Holder.generator, *Holder.others):
+        one.bit_generator.state = np.random.default_rng(3).bit_generator.state
+    np.testing.assert_array_equal(first, function(X))
+    np.testing.assert_array_equal(second, function(X))
 
 
 def test_numbers_drawn_outside_do_not_warn() -> None:

@@ -20,7 +20,7 @@ ALREADY = "a traced array is an array: use it as it is, x.copy() or x.astype(dty
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda x: np.asfortranarray(x), f"np.asfortranarray() @\n  hint: {ALREADY}"),
+        (lambda x: np.asarray_chkfinite(x), f"np.asarray_chkfinite() @\n  hint: {ALREADY}"),
         (lambda x: np.float32(x), "np.float32() @\n  hint: write x.astype(np.float32)"),
         (lambda x: math.sqrt(x.sum()), "math.sqrt() @\n  hint: write np.sqrt"),
         (lambda x: math.pow(x.sum(), 2), "math.pow() @\n  hint: write np.power"),

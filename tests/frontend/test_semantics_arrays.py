@@ -18,7 +18,7 @@ import pytest
 
 import tracefuse
 from tracefuse import fuse
-from tracefuse.runtime.argument_leaves import classify
+from tracefuse.runtime.argument_leaves import LeafKind, classify
 
 A = np.arange(24, dtype=np.float32).reshape(4, 6)
 MIB = 1 << 20
@@ -81,7 +81,7 @@ def test_no_layout_is_copied_silently(order: str) -> None:
 
 @pytest.mark.parametrize("value", [np.float64(2), np.array(2.0), np.int8(3), np.array(True)])
 def test_numpy_scalars_and_arrays_without_axes_are_scalars_of_any_device(value: Any) -> None:
-    assert classify(value, "x").kind == "scalar"
+    assert classify(value, "x").kind is LeafKind.SCALAR
     result = fuse(lambda x, s: x * s)(A, value)
     assert result.dtype == (A * value).dtype
     np.testing.assert_array_equal(result, A * value)

@@ -13,6 +13,7 @@
 #   graphs     CUDA graphs
 #   checking   check mode, options, printed values
 #   products   matrices through cuBLAS
+#   state      captured state, control flow
 #   bench      the table against jax.jit and torch.compile
 #   host       host time of a call on GPU arrays, beside both
 #   sanitize   a sample under compute-sanitizer's memcheck and racecheck
@@ -62,6 +63,7 @@ for selection in "${@:-all}"; do
         graphs) tests tests/gpu/test_graphs_on_device.py ;;
         checking) tests tests/gpu/test_checking_on_device.py ;;
         products) tests tests/gpu/test_products_on_device.py ;;
+        state) tests tests/gpu/test_captured_state_on_device.py tests/gpu/test_control_flow_on_device.py ;;
         bench) run "$python" tests/bench/bench_gpu.py --jax --torch ;;
         host) run "$python" tests/bench/bench_host.py ;;
         sanitize) for tool in memcheck racecheck; do run sanitized "$tool"; done ;;

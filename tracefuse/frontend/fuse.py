@@ -157,7 +157,8 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         tree = self._tree(call, options) if out is None else None
         entry, arguments = self._find_entry(call, options, tree)
         if entry.values is not None:
-            return finish(entry, entry.values, call)
+            values, entry.values = entry.values, None  # the tree keeps the entry, but not the arrays of this call
+            return finish(entry, values, call)
         buffers = None if out is None else output_buffers(entry.trace.structure, entry.trace.results, out)
         use = output_buffer_use(entry, call, self._signature, buffers)
         result = self._run(entry, arguments, call, buffers, use)
@@ -176,7 +177,8 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
 
     def _tree(self, call: CallArguments, options: Options) -> QuestionTree:
         """An empty tree for calls like this one."""
-        return QuestionTree(StageCompiler(lambda fusion: self._compile(fusion, options, call.device)), call.kind)
+        device = call.device  # the tree outlives the call, and must not keep its arguments
+        return QuestionTree(StageCompiler(lambda fusion: self._compile(fusion, options, device)), call.kind)
 
     def _follow_tree(self, call: CallArguments, options: Options) -> tuple[Entry, Environment] | None:
         """Runs a call of a function that asks questions about computed values; returns its last stage and its values.
@@ -192,7 +194,9 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             self._cache.hits += 1
             return progress.entry, progress.environment
         with self._cache.lock:
-            return self._trace(call, options, {}, Discovery(tree, progress, call)), progress.environment
+            entry = self._trace(call, options, {}, Discovery(tree, progress, call))
+            entry.values = None
+            return entry, progress.environment
 
     def _find_entry(
         self, call: CallArguments, options: Options, tree: QuestionTree | None = None

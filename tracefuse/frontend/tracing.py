@@ -205,8 +205,7 @@ class _Attempt:
         places = list(captures.places(function, roots.bound, names))
         self.contents_before = ContentsBefore(places)
         self.watch = RandomWatch(function, places, names)
-        generators = [place.value for place in places if isinstance(place.value, captures.GENERATORS)]
-        self.overlays = Overlays(self.recorder, *recording_twins(device, generators), names, numbers)
+        self.overlays = Overlays(self.recorder, *recording_twins(device), twin_of, names, numbers)
         self.recorder.overlays = self.overlays
         self.changed_numbers: frozenset[Any] = frozenset()
 

@@ -1,6 +1,6 @@
 """The text of results and of writes of the state in the generated code of a call.
 
-Must not know: how a call reads its arguments and places.
+Must not know: the fast path.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The values of the leaves of a result and of the changed state, in one call.
 
-Must not know: how traces are found, how anything runs.
+Must not know: traces, plans.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -34,15 +34,9 @@ RECORDING: dict[int, Any] = dict(TAKING_LISTS)
 """Recording functions, and objects such as `np.mgrid`, by the id of what each replaces in NumPy."""
 
 
-def recording_twins(
-    device: int | None, generators: Iterable[Any] = ()
-) -> tuple[Mapping[int, Any], tuple[ModuleType, ...]]:  # fmt: skip
-    """The recording functions for a trace on a device, and the modules whose functions they replace.
-
-    generators: random generators that the function can reach by name; each has a twin.
-    """
+def recording_twins(device: int | None) -> tuple[Mapping[int, Any], tuple[ModuleType, ...]]:
+    """The recording functions for a trace on a device, and the modules whose functions they replace."""
     twins: dict[int, Any] = dict(tree_functions.tree_twins())
-    twins.update((id(one), random_calls.twin_of(one)) for one in generators)
     if device is not None:
         names = ("numpy", "cupy", "cupy.random", *scipy_calls.module_names("cupyx.scipy"))
         scipy_twins = scipy_calls.recording_functions("cupyx.scipy")

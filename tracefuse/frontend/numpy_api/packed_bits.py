@@ -30,7 +30,7 @@ def unpackbits(a: Any, axis: Any = None, count: Any = None, bitorder: str = "big
     result = shaping.reshape(bits, (*sizes[:-1], sizes[-1] * 8))
     if count is not None:
         result = result[..., :count]
-    return shaping.moveaxis(result, -1, dim)
+    return traced_ops.copy(shaping.moveaxis(result, -1, dim))  # a new array, in row-major order
 
 
 @implements(np.packbits)
@@ -46,4 +46,4 @@ def packbits(a: Any, axis: Any = None, bitorder: str = "big") -> Any:
     shifts = traced_ops.iota(x.recorder, 0, 1, 8, dtypes.uint8)
     shifts = 7 - shifts if bitorder == "big" else shifts
     packed = traced_ops.reduce("sum", bits << shifts, -1, np.uint8)
-    return shaping.moveaxis(packed, -1, dim)
+    return traced_ops.copy(shaping.moveaxis(packed, -1, dim))

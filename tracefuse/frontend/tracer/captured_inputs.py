@@ -2,7 +2,7 @@
 
 A captured array has one traced value, which becomes an input when it is used first.
 
-Must not know: how state is read, ops.
+Must not know: overlays of values, ops.
 """
 
 from __future__ import annotations

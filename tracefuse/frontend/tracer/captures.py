@@ -143,7 +143,7 @@ class _CaptureSearch:
 
     def __init__(self, function: Any, bound: Any, names: CodeNames) -> None:
         name, code = getattr(function, "__name__", type(function).__name__), getattr(function, "__code__", None)
-        self.names_of = names.of
+        self.known_names, self.names_of = names, names.of
         own = NO_NAMES if code is None else self.names_of(code)
         self.queue: deque[_Found] = deque([_Found(name, routes.to(function), function, 0, own)])
         if bound is not None:
@@ -152,9 +152,9 @@ class _CaptureSearch:
         self.pairs: list[tuple[Place, Place]] = []
 
     def places_from(self, place: Place) -> Iterator[Place]:
-        """Yields the places that the code of the object at a place can read by name."""
-        (start,) = self.queue
-        self.queue = deque([_Found(place.path, place.route, place.value, 0, start.names, place.where)])
+        """Yields the places in the object at a place that its code, or any code looked at so far, reads by name."""
+        names = self.known_names.every_attribute()
+        self.queue = deque([_Found(place.path, place.route, place.value, 0, names, place.where)])
         return self.places()
 
     def places(self) -> Iterator[Place]:
@@ -288,7 +288,7 @@ def places(function: Any, bound: Any, names: CodeNames) -> Iterator[Place]:
 
 
 def places_within(place: Place, names: CodeNames) -> Iterator[Place]:
-    """Yields every place that the code of the object at `place` can read by name, nearest first."""
+    """Yields every place in the object at `place` that its code, or code looked at before, reads, nearest first."""
     search = _CaptureSearch(place.value, None, names)
     return itertools.islice(search.places_from(place), 1, None)
 

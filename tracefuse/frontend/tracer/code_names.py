@@ -73,6 +73,16 @@ class CodeNames:
             known = self._known[id(code)] = code, names_of(code)
         return known[1]
 
+    def every_attribute(self) -> Names:
+        """Returns the attributes that any code looked at so far reads, with their lines."""
+        attributes: set[str] = set()
+        lines: dict[tuple[str, str], str] = {}
+        for _, names in self._known.values():
+            attributes |= names.attributes
+            for key, line in names.lines.items():
+                lines.setdefault(key, line)
+        return Names(frozenset(), frozenset(attributes), frozenset(), lines)
+
 
 def names_at(code: CodeType, line: int) -> frozenset[str]:
     """Returns the names in one line of the code: variables, globals and attributes."""

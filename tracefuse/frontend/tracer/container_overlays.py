@@ -3,7 +3,7 @@
 An overlay begins with the entries of its original. An entry is replaced by its overlay when the trace reads it first.
 The length, or the keys, are a read of their own, so that `losses.append(x)` reads nothing of the list.
 
-Must not know: what overlays of entries are.
+Must not know: overlays of values.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A clone is made once per function, so functions that call one another, or themselves, call clones. Functions of Python
 and of installed packages run as they are.
 
-Must not know: what overlays of other values are.
+Must not know: overlays of values.
 """
 
 from __future__ import annotations

@@ -150,13 +150,17 @@ class KnownContents:
             return None
         reads = {number for step in kept for number in step.reads}
         captured = [number for number in self._snapshots if number in reads]
-        names = {number: self._recorder.describe(number) for number in captured}
+        names = {number: self._name_of(number) for number in captured}
         written = {number for step in kept for number in step.writes}
         constants = {number: self._contents[number] for number in reads.difference(written, captured)}
         return Prologue(
             kept, [positions[number] for number in captured], names, self.inputs, constants,
             [self._snapshots[number] for number in captured], self._contents,
         )  # fmt: skip
+
+    def _name_of(self, number: int) -> str:
+        """Returns the name of a captured array, without the line that read it first."""
+        return self._recorder.builder.values[number].name or self._recorder.describe(number)
 
     def _steps_that_matter(self) -> list[PrologueStep]:
         """Returns the steps, without results of evaluations that nothing reads."""

@@ -56,5 +56,6 @@ def _is_installed(module: str) -> bool:
     if module in _COMPUTING:
         return True
     name = module.partition(".")[0]
-    file = getattr(sys.modules.get(name), "__file__", None)
-    return name not in _DISPATCHING and file is not None and file.startswith(_FOLDERS)
+    # A module may define `__getattr__`, which must not run.
+    file = getattr(sys.modules.get(name), "__dict__", {}).get("__file__")
+    return name not in _DISPATCHING and isinstance(file, str) and file.startswith(_FOLDERS)

@@ -1,6 +1,6 @@
 """What Python itself keeps of an object: its own attributes, its slots, the class written in C behind its class.
 
-Must not know: overlays, traces.
+Must not know: overlays of values, traces.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A traced value becomes an output, one for all places that it is at. An overlay stands for the object at its place. A new
 container or instance is created at each call; it keeps its identity between the result and the state.
 
-Must not know: how overlays are made, how calls store values.
+Must not know: calls.
 """
 
 from __future__ import annotations

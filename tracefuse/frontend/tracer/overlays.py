@@ -5,7 +5,7 @@ array, a clone for a function of the user, a shadow object for an instance of a 
 original for a container. An overlay is made at the first read and stays the overlay of its object for the whole trace.
 Writes land in overlays only; real modules, objects and other threads never see a traced value.
 
-Must not know: fusions, NumPy's functions, how a call reads a place or writes to it.
+Must not know: fusions, NumPy's functions, calls.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import TraceError, TracefuseError
-from tracefuse.frontend.tracer import library_functions, routes
+from tracefuse.frontend.tracer import captures, library_functions, routes
 from tracefuse.frontend.tracer.captures import PLAIN, Place, is_array, is_of_library, places_within, snapshot
 from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.container_overlays import CONTAINERS, OVERLAY_BASES, OVERLAY_CLASSES, ContainerOverlays
@@ -44,15 +44,17 @@ Replacements = Mapping[int, Any]
 class Overlays:
     """The overlays of one trace.
 
-    replacements: recording twins of library functions. modules: libraries whose functions have twins. numbers: the
-    identities of routes to numbers that the function changes, which are inputs of the trace.
+    replacements: recording twins of library functions. modules: libraries whose functions have twins. twin_of: returns
+    the recording twin of a random generator. numbers: the identities of routes to numbers that the function changes,
+    which are inputs of the trace.
     """
 
     def __init__(
-        self, recorder: Recorder, replacements: Replacements, modules: tuple[ModuleType, ...], names: CodeNames,
-        numbers: frozenset[Any] = frozenset(),
+        self, recorder: Recorder, replacements: Replacements, modules: tuple[ModuleType, ...],
+        twin_of: Callable[[Any], Any], names: CodeNames, numbers: frozenset[Any] = frozenset(),
     ) -> None:  # fmt: skip
         self.recorder, self.replacements, self.numbers, self.names = recorder, replacements, numbers, names
+        self._twin_of = twin_of
         self.library_modules = {id(module) for module in modules}
         self.reads = StateReads()
         self.scopes = ScopeViews(self)
@@ -190,7 +192,7 @@ class Overlays:
             return known[0]
         if id(value) in self._originals:
             return value
-        twin = self.replacements.get(id(value))
+        twin = self._twin_of(value) if isinstance(value, captures.GENERATORS) else self.replacements.get(id(value))
         if twin is not None:
             self.reads.add_value(place)
             return self.remember(value, twin, place)

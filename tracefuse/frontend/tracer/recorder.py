@@ -357,6 +357,7 @@ class Recorder(CapturedInputs):
         self.updated.clear()
         self.prints.clear()
         self.last_effect = None
+        self.answers = None
         self.builder.named = ()
 
     def build(self) -> Fusion:

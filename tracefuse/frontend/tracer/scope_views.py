@@ -3,7 +3,7 @@
 A view of globals is a dict subclass: the interpreter looks up a global of a clone in it, and a global that the clone
 binds lands in it. A name is read from the module when the clone looks it up first.
 
-Must not know: what overlays of values are.
+Must not know: overlays of values.
 """
 
 from __future__ import annotations

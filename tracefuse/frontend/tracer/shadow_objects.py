@@ -5,7 +5,7 @@ an instance of it that reads each attribute from the original when the trace rea
 slots, dataclasses and `super()` work as on the original. Calls create ordinary instances in the place of those that the
 trace creates.
 
-Must not know: what overlays of attribute values are.
+Must not know: overlays of values.
 """
 
 from __future__ import annotations

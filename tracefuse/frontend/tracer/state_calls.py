@@ -45,9 +45,11 @@ def call_on_state(
     """
     leaves, call_structure = pytrees.flatten((tuple(arguments), dict(keywords)))
     traced = [leaf for leaf in leaves if isinstance(leaf, Traced)]
-    if not any(map(depends_on_state, traced)) or any(map(_is_no_constant, leaves)):
+    if not any(map(depends_on_state, traced)):
         return NOT_OF_STATE
     recorder = traced[0].recorder
+    if any(_is_no_constant(recorder, leaf) for leaf in leaves):
+        return NOT_OF_STATE
     recorder.check_alive()
     name = name or _name_of(function)
     placeholders = [_placeholder(recorder, leaf, f"an argument of {name}") for leaf in leaves]
@@ -103,9 +105,15 @@ def _add_input(recorder: Recorder, value: Any, name: str) -> Any:
     return result
 
 
-def _is_no_constant(leaf: Any) -> bool:
-    """Whether an argument is neither traced nor a value that is the same at every call: a function may read state."""
-    return isinstance(leaf, (MaskedElements, FunctionType, MethodType))
+def _is_no_constant(recorder: Recorder, leaf: Any) -> bool:
+    """Whether an argument is neither traced nor a value that is the same at every call.
+
+    Code of the user's may read state, and an overlay ends with the trace.
+    """
+    if isinstance(leaf, (MaskedElements, FunctionType, MethodType)):
+        return True
+    original = None if recorder.overlays is None else recorder.overlays.original(leaf)
+    return original is not None and not isinstance(leaf, Traced)
 
 
 def _placeholder(recorder: Recorder, leaf: Any, reason: str) -> Any:

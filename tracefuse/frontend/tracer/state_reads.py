@@ -3,7 +3,7 @@
 Each read becomes a guard, in the order of the reads: a value that every call compares, two places that must lead to one
 object, or the place of a captured array, where every call reads the array.
 
-Must not know: how reads are noticed, what a trace records.
+Must not know: overlays of values, recording.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Each difference becomes a write that every call makes after its segments have succeeded.
 
-Must not know: how values are computed, how calls make the writes.
+Must not know: recording, calls.
 """
 
 from __future__ import annotations

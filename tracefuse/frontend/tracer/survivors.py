@@ -1,6 +1,6 @@
 """Traced values that outlive their trace: an object that calls cannot write back has kept them.
 
-Must not know: overlays, fusions.
+Must not know: overlays of values, fusions.
 """
 
 from __future__ import annotations
