@@ -77,7 +77,8 @@ def _register_new(leaves: list[Any]) -> bool:
 
 
 def _fields(cls: type) -> list[str] | None:
-    if getattr(cls, "pytree_leaf", False):
+    # The shadow of a class lives as long as one trace, which creates the instances for its results itself.
+    if getattr(cls, "pytree_leaf", False) or "__is_shadow__" in cls.__dict__:
         return None
     if dataclasses.is_dataclass(cls):
         return [field.name for field in dataclasses.fields(cls)]

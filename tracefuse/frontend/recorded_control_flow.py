@@ -33,6 +33,11 @@ from tracefuse.ir.fusion import Literal
 from tracefuse.ops.loop_ops import branch, counted_loop, while_loop
 
 
+def as_ordinary(recorder: Recorder, tree: Any) -> Any:
+    """Returns a pytree with ordinary containers and instances in place of the overlays that the clone creates."""
+    return tree if recorder.overlays is None else recorder.overlays.plain(tree)
+
+
 class _Carry:
     """The carried pytree of one loop.
 
@@ -41,7 +46,7 @@ class _Carry:
 
     def __init__(self, recorder: Recorder, loop: str, function: str, tree: Any, name: str) -> None:
         self.recorder, self.loop, self.function = recorder, loop, function
-        self.objects, self.structure = pytrees.flatten(tree)
+        self.objects, self.structure = pytrees.flatten(as_ordinary(recorder, tree))
         paths = pytrees.paths(self.structure, name)
         values = [(as_leaf(recorder, v), path) for v, path in zip(self.objects, paths, strict=True) if is_value(v)]
         self.initial, self.names = [value for value, _ in values], [path for _, path in values]
@@ -66,7 +71,7 @@ class _Carry:
         Returns None if their types made the loop's types change, so that the body must be recorded once more. Raises
         TraceError, ShapeError or DtypeError if the structure, a shape or a type differs.
         """
-        leaves, structure = pytrees.flatten(tree)
+        leaves, structure = pytrees.flatten(as_ordinary(self.recorder, tree))
         what = f"{self.function} returns {{second}}, where the carried value is {{first}}"
         require_same_structure(self.loop, self.structure, structure, what)
         require_same_objects(self.loop, self.objects, leaves)
@@ -200,7 +205,7 @@ class RecordedCount:
                     numbers = body.placeholders
                     carried, read = numbers[1 : 1 + len(inside)], numbers[1 + len(inside) :]
                     split = _Split.of(carried, results)
-                    rows, structure = pytrees.flatten(stacked)
+                    rows, structure = pytrees.flatten(as_ordinary(self.recorder, stacked))
                     stacks = [as_leaf(recorder, leaf) for leaf in rows if is_value(leaf)]
                     stack_types = [replace(type_of(leaf), weak=None) for leaf in stacks]
                     cut = body.cut([*split.select(results), *stacks])
@@ -298,7 +303,7 @@ def _record_branch(
 ) -> _RecordedBranch:
     """Records one branch. wanted: the types of its results, if they are known."""
     with SubRecording(recorder, "cond") as body:
-        objects, structure = pytrees.flatten(function(*operands))
+        objects, structure = pytrees.flatten(as_ordinary(recorder, function(*operands)))
         values = [as_leaf(recorder, leaf) for leaf in objects if is_value(leaf)]
         types = [type_of(value) for value in values]
         if wanted is not None:
