@@ -37,7 +37,7 @@ def doubled_or_raised(x: Any) -> Any:
     ("function", "array", "contents", "traces"),
     [
         (lambda x: x[:5] + W.sum(), W, 7, 1),
-        (doubled_or_raised, W, 2, 1),
+        (doubled_or_raised, W, 2, 2),
         (lambda x: x[:5] + traced(W), W, 2, 1),
         (lambda x: np.linalg.cholesky(traced(K) * 1) @ x[:4], K, cupy.eye(4) * 9, 1),
         (lambda x: x[:4][traced(M)], M, cupy.array([False, True, False, True]), 1),

@@ -32,7 +32,7 @@ from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.phases import Region, store_output
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.template import Template
-from tracefuse.schedule.transposed import Transposed, judge_tiles
+from tracefuse.schedule.transposed import LEAST_EXTENT, Transposed, judge_tiles
 
 THREADS = 256
 SIDE = {1: 32, 2: 64, 4: 64, 8: 64}
@@ -40,7 +40,7 @@ SIDE = {1: 32, 2: 64, 4: 64, 8: 64}
 
 JOINED = 256
 """Loops of the output are joined up to this extent, so that few tiles reach past the end of one; with lanes, which
-joined loops do not have, only if the innermost has fewer elements than a tile."""
+joined loops do not have, only if the innermost is too short for tiles."""
 
 
 def tile_lanes(transposed: Transposed, lanes: int) -> int:
@@ -138,7 +138,7 @@ class _Square:
 
 
 def _accepts(problem: GpuProblem) -> Verdict:
-    joined = JOINED if problem.setting.lanes == 1 else SIDE[1]
+    joined = JOINED if problem.setting.lanes == 1 else LEAST_EXTENT
     return judge_tiles(problem.region, problem.rewritten_sizes, joined=joined)
 
 
