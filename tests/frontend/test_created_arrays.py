@@ -192,3 +192,16 @@ def test_what_data_decide_is_refused_with_its_line_and_what_to_write(function: A
         fuse(function)(x)
     assert str(caught.value).startswith(message)
     np.testing.assert_array_equal(x, [1.0, -2.0, 3.0])
+
+
+def test_frequencies_of_a_transform_have_numpys_values_for_all_sizes() -> None:
+    def frequencies(x: Any) -> Any:
+        n = x.shape[0]
+        return np.fft.rfftfreq(n) * 1, np.fft.fftfreq(n, 0.1) + 0, np.fft.fftfreq(5, d=1 / n)
+
+    fused = fuse(frequencies, target="reference")
+    for n in (2, 3, 8, 9):
+        for result, expected in zip(fused(np.ones(n)), frequencies(np.ones(n)), strict=True):
+            assert result.dtype == expected.dtype
+            np.testing.assert_array_equal(result, expected)
+    assert fused.cache_info().traces == 1

@@ -44,7 +44,7 @@ def recording_twins(device: int | None) -> tuple[Mapping[int, Any], tuple[Module
         for module in _modules("cupy"):
             replacements.update(twins_of(module))
         return replacements, (*_modules(*names), *tree_functions.tree_modules())
-    names = ("numpy", "numpy.random", *scipy_calls.module_names("scipy"))
+    names = ("numpy", "numpy.random", "numpy.fft", *scipy_calls.module_names("scipy"))
     replacements = {**RECORDING, **_RANDOM, **scipy_calls.recording_functions("scipy"), **twins}
     return replacements, (*_modules(*names), *tree_functions.tree_modules())
 
@@ -190,6 +190,19 @@ def linspace(recorder: Recorder, start: Any, stop: Any, num: Any = 50, *argument
     if holds_traced((start, stop)):
         return grids.linspace(start, stop, num, *arguments, **keywords)
     return _constant(recorder, np.linspace(start, stop, operator.index(num), *arguments, **keywords))
+
+
+@_replaces(np.fft.fftfreq)
+def fftfreq(recorder: Recorder, n: Any, d: Any = 1.0, **more: Any) -> Any:
+    """The frequencies k / (n d), with the negative k after the others."""
+    k = integers(recorder, 0, n, 1, np.int64)
+    return np.where(k < (n - 1) // 2 + 1, k, k - n) * (1.0 / (n * d))
+
+
+@_replaces(np.fft.rfftfreq)
+def rfftfreq(recorder: Recorder, n: Any, d: Any = 1.0, **more: Any) -> Any:
+    """The frequencies k / (n d) up to the middle."""
+    return integers(recorder, 0, n // 2 + 1, 1, np.int64) * (1.0 / (n * d))
 
 
 @_replaces(np.eye)
