@@ -466,3 +466,19 @@ def test_what_a_trace_creates_is_collected() -> None:
     gc.collect()
     assert len([one for one in gc.get_objects() if isinstance(one, Traced)]) == len(before)
     assert module.A.__subclasses__() == []
+
+
+def test_sizes_as_keys_of_captured_dicts_are_their_values() -> None:
+    sums: dict[Any, Any] = {}
+
+    def add(x: Any) -> Any:
+        if x.shape not in sums:
+            sums[x.shape] = np.zeros(x.size)
+        sums[x.shape] += x.ravel()
+        return sums[x.shape] * len(x)
+
+    fused = fuse(add, target="reference")
+    for n in (3, 3, 4, 3, 4):
+        fused(np.ones((n, 2)))
+    assert {key: value.tolist() for key, value in sums.items()} == {(3, 2): [3.0] * 6, (4, 2): [2.0] * 8}
+    assert all(type(extent) is int for key in sums for extent in key)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tracefuse.frontend.tracer.captures import Place
+from tracefuse.frontend.tracer.symbolic_size import plain_key
 
 if TYPE_CHECKING:
     from tracefuse.frontend.tracer.overlays import Overlays
@@ -222,27 +223,35 @@ def _dict_methods(base: Any) -> dict[str, Any]:
         return record
 
     def __getitem__(self: Any, key: Any) -> Any:
+        key = plain_key(key)
         load(self, key)
         return base.__getitem__(self, key)
 
+    def __setitem__(self: Any, key: Any, value: Any) -> None:
+        base.__setitem__(self, plain_key(key), value)
+
     def get(self: Any, key: Any, default: Any = None) -> Any:
+        key = plain_key(key)
         load(self, key)
         return base.get(self, key, default)
 
     def setdefault(self: Any, key: Any, default: Any = None) -> Any:
+        key = plain_key(key)
         load(self, key)
         return base.setdefault(self, key, default)
 
     def pop(self: Any, key: Any, *default: Any) -> Any:
+        key = plain_key(key)
         load(self, key)
         return base.pop(self, key, *default)
 
     def __delitem__(self: Any, key: Any) -> None:
+        key = plain_key(key)
         load(self, key)
         base.__delitem__(self, key)
 
     def __contains__(self: Any, key: Any) -> bool:
-        record = record_of(self)
+        record, key = record_of(self), plain_key(key)
         present = base.__contains__(self, key)
         if (
             record is not None
@@ -259,7 +268,8 @@ def _dict_methods(base: Any) -> dict[str, Any]:
         return int(base.__len__(self))
 
     methods = {
-        method.__name__: method for method in (__getitem__, get, setdefault, pop, __delitem__, __contains__, __len__)
+        method.__name__: method
+        for method in (__getitem__, __setitem__, get, setdefault, pop, __delitem__, __contains__, __len__)
     }
     if base in (defaultdict, Counter):
         # The class looks the key up past the methods of an overlay.

@@ -34,7 +34,7 @@ from tracefuse.frontend.tracer.result_leaves import (
     SizeLeaf,
 )
 from tracefuse.frontend.tracer.scope_views import GlobalsView
-from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, plain_key
 from tracefuse.frontend.tracer.traced import Traced
 
 
@@ -163,7 +163,7 @@ class Outcome:
         elif family is set:
             new.entries = [self._single(entry, path, True) for entry in set.__iter__(value)]
         elif family is dict:
-            new.items = [(k, self._single(v, f"{path}[{k!r}]", True)) for k, v in dict.items(value)]
+            new.items = [(plain_key(k), self._single(v, f"{path}[{k!r}]", True)) for k, v in dict.items(value)]
         if hasattr(value, "maxlen"):
             new.arguments = (value.maxlen,)
         if hasattr(value, "default_factory"):

@@ -314,3 +314,12 @@ def _known(value: Any) -> Extent:
     if extent is None:
         raise TraceError(f"{type(value).__name__} is not a size", hint="give an int or an entry of a shape")
     return extent
+
+
+def plain_key(key: Any) -> Any:
+    """Returns the key of a dict with the values of sizes, which this guards, in place of the sizes."""
+    if isinstance(key, SymbolicSize):
+        return int(key)
+    if type(key) is tuple and any(isinstance(part, (SymbolicSize, tuple)) for part in key):
+        return tuple(map(plain_key, key))
+    return key
