@@ -92,9 +92,13 @@ def standard(function: Callable[..., Any], *, by_library: bool = False) -> Calla
     def recorded(*arguments: Any, **keywords: Any) -> Any:
         return function(*arguments, **keywords)
 
-    @functools.cache
+    made: FusedFunction[..., Any] | None = None
+
     def fused() -> FusedFunction[..., Any]:
-        return FusedFunction(functools.wraps(function)(recorded))
+        nonlocal made
+        if made is None:
+            made = FusedFunction(functools.wraps(function)(recorded))
+        return made
 
     @source.hides_own_frames
     @functools.wraps(function)
