@@ -178,9 +178,8 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
     def _tree(self, call: CallArguments, options: Options) -> QuestionTree:
         """An empty tree for calls like this one."""
         device = call.device  # the tree outlives the call, and must not keep its arguments
-        return QuestionTree(
-            StageCompiler(lambda fusion: self._compile(fusion, options, device), options.target, device), call.kind
-        )
+        compiler = StageCompiler(lambda fusion: self._compile(fusion, options, device), options.target, device)
+        return QuestionTree(compiler, call.kind, "and graph=True records one size" if options.graph else None)
 
     def _follow_tree(self, call: CallArguments, options: Options) -> tuple[Entry, Environment] | None:
         """Runs a call of a function that asks questions about computed values; returns its last stage and its values.

@@ -69,7 +69,8 @@ class Trace:
     """A recorded function.
 
     guards: facts about sizes that the recording assumed; scalar_guards: about scalars. sources: for each input of the
-    fusion the position of its leaf, or -(k + 1) for the k-th of the captured arrays and the results of the prologue.
+    fusion the position of its leaf, -(k + 1) for the k-th of the captured arrays and the results of the prologue, or
+    None for what a stage of the call computes.
     statics: the state that the function read, to be compared at every call. bypassed: arrays among it, compared by
     contents. results: the origin of each leaf of the result. structure: the pytree of the result. device:
     the GPU of the arguments or of `device=`, or None. prints: the values that a call prints. sizes: extents and scalars
@@ -83,7 +84,7 @@ class Trace:
     fusion: Fusion
     guards: tuple[Guard, ...]
     scalar_guards: tuple[ScalarGuard, ...]
-    sources: tuple[int, ...]
+    sources: tuple[int | None, ...]
     captured: tuple[Captured, ...]
     statics: tuple[Place, ...]
     results: tuple[ResultLeaf, ...]
@@ -279,7 +280,9 @@ class _Attempt:
         bypassed = self.contents_before.compared(overlays.reads.unrecorded)
         statics = overlays.guards()
         fusion = recorder.build()
-        sources = tuple(inputs.numbers[n] if n in inputs.numbers else -(order[n] + 1) for n in fusion.inputs)
+        sources = tuple(
+            inputs.numbers[n] if n in inputs.numbers else -(order[n] + 1) if n in order else None for n in fusion.inputs
+        )
         return Trace(
             fusion, tuple(recorder.guards), tuple(recorder.scalar_guards), sources, captured, statics, results,
             structure, tuple(leaf.path for leaf in self.leaves), recorder.device, prints, dict(recorder.hints),

@@ -21,12 +21,13 @@ from tracefuse.runtime.targets.array_device import ArrayDevice
 
 def find_shared_leaves(traced: Trace, device: ArrayDevice, arguments: Sequence[Any]) -> dict[int, int]:
     """Maps each leaf that has the memory and type of an earlier leaf to that leaf."""
-    first: dict[Any, int] = {}
+    first: dict[Any, int | None] = {}
     same: dict[int, int] = {}
     for number, origin, array in zip(traced.fusion.inputs, traced.sources, arguments, strict=True):
-        if origin >= 0 and number in traced.fusion.tensor_inputs and not isinstance(array, ShapeDtype):
+        is_argument = origin is not None and origin >= 0
+        if is_argument and number in traced.fusion.tensor_inputs and not isinstance(array, ShapeDtype):
             known = first.setdefault((span(device, array), array.dtype), origin)
-            if known != origin:
+            if origin is not None and known is not None and known != origin:
                 same[origin] = known
     return same
 

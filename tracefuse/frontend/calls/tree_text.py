@@ -37,7 +37,7 @@ class TreeExplanation:
         lines = []
         for node, depth, answer in self._nodes():
             question = node.stage.question
-            what = "result" if question is None else f"{question.operation} of T{question.number} ({question.where})"
+            what = "result" if question is None else str(question)
             wait = "" if question is None else ", then the host reads it; on a GPU it waits"
             lines.append(f"{'  ' * depth}{answer}{what}: {_work_text(node)}{wait}")
         return "\n".join(lines)

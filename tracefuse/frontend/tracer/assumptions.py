@@ -50,7 +50,7 @@ class Assumptions(ABC):
 
     @property
     def pinned(self) -> Mapping[Any, Extent]:
-        """The sizes that are constants of the trace."""
+        """What replaces the sizes that are constants of the trace, or equal to others."""
         return self._pinned
 
     @abstractmethod
@@ -112,5 +112,18 @@ class Assumptions(ABC):
         self.builder.require(extent, "==", value, f"{extent} is {{left}}", f"it was {value} while tracing")
         symbol = as_symbol(extent)
         if symbol is not None:
-            self._pinned[symbol] = value
+            self._replace(symbol, value)
         return value
+
+    def equate(self, extent: Extent, other: Extent) -> None:
+        """Replaces the extent of an input by one that it equals in every call."""
+        symbol, other = as_symbol(extent), self.simplify(other)
+        if symbol is not None and other != extent:
+            self._replace(symbol, other)
+
+    def _replace(self, symbol: Symbol, extent: Extent) -> None:
+        """Replaces a symbol from now on, also in what replaces others."""
+        for known, value in self._pinned.items():
+            if not isinstance(value, int):
+                self._pinned[known] = substitute(value, {symbol: extent})
+        self._pinned[symbol] = extent

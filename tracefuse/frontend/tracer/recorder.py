@@ -22,6 +22,7 @@ from tracefuse.frontend.tracer import views
 from tracefuse.frontend.tracer.assumptions import ScalarGuard
 from tracefuse.frontend.tracer.captured_inputs import CapturedInputs
 from tracefuse.frontend.tracer.known_contents import KnownContents
+from tracefuse.frontend.tracer.library_calls import LibraryCalls
 from tracefuse.frontend.tracer.mixed_signs import compare_mixed_signs, mixes_signs
 from tracefuse.frontend.tracer.operands import (
     Resolved,
@@ -93,8 +94,11 @@ class Recorder(CapturedInputs):
         self.body: SubRecording | None = None
         # The numbers of the values inside of recorded bodies.
         self.inside_bodies: set[int] = set()
-        # What answers questions about computed values, None if nothing does.
+        # What answers questions about computed values, None if nothing does; the results whose sizes data decide, and
+        # the inputs that hold them.
         self.answers: Answers | None = None
+        self.library_calls = LibraryCalls()
+        self.of_stages: list[int] = []
         # Every traced value of the trace.
         self.names: list[weakref.ref[Traced]] = []
         self._scalars: dict[Extent, int] = {}
