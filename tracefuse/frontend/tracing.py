@@ -41,6 +41,9 @@ from tracefuse.ir.fusion import Fusion
 from tracefuse.runtime.argument_leaves import Leaf, array_key
 from tracefuse.runtime.devices.arrays import dtype_of_array, element_strides
 
+FROM_STAGE = -(1 << 62)
+"""The source of an input that a stage of a call with questions computes, see `Trace`."""
+
 Rebuild: TypeAlias = Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
@@ -70,7 +73,7 @@ class Trace:
 
     guards: facts about sizes that the recording assumed; scalar_guards: about scalars. sources: for each input of the
     fusion the position of its leaf, -(k + 1) for the k-th of the captured arrays and the results of the prologue, or
-    None for what a stage of the call computes.
+    FROM_STAGE for what a stage of the call computes.
     statics: the state that the function read, to be compared at every call. bypassed: arrays among it, compared by
     contents. results: the origin of each leaf of the result. structure: the pytree of the result. device:
     the GPU of the arguments or of `device=`, or None. prints: the values that a call prints. sizes: extents and scalars
@@ -84,7 +87,7 @@ class Trace:
     fusion: Fusion
     guards: tuple[Guard, ...]
     scalar_guards: tuple[ScalarGuard, ...]
-    sources: tuple[int | None, ...]
+    sources: tuple[int, ...]
     captured: tuple[Captured, ...]
     statics: tuple[Place, ...]
     results: tuple[ResultLeaf, ...]
@@ -281,7 +284,8 @@ class _Attempt:
         statics = overlays.guards()
         fusion = recorder.build()
         sources = tuple(
-            inputs.numbers[n] if n in inputs.numbers else -(order[n] + 1) if n in order else None for n in fusion.inputs
+            inputs.numbers[n] if n in inputs.numbers else -(order[n] + 1) if n in order else FROM_STAGE
+            for n in fusion.inputs
         )
         return Trace(
             fusion, tuple(recorder.guards), tuple(recorder.scalar_guards), sources, captured, statics, results,

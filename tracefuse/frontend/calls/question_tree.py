@@ -226,9 +226,7 @@ class QuestionTree:
     def _warn(self, question: Question, what: str) -> None:
         if question.where not in self.warned:
             self.warned.add(question.where)
-            warnings.warn(
-                f"{question.title} {what} ({question.where})", UserWarning, stacklevel=2
-            )
+            warnings.warn(f"{question.title} {what} ({question.where})", UserWarning, stacklevel=2)
 
     def _spread_reads(self, path: Sequence[TreeNode]) -> None:
         """Makes each stage compute what the later stages of a path read from it."""
@@ -247,7 +245,7 @@ class QuestionTree:
                     earlier.compiled = None
         held: set[int] = set()
         for node in path:
-            held.update(node.wanted)
+            held.update(n for n in node.wanted if n in node.stage.makers)
             node.drops = tuple(held - node.kept)
             held &= node.kept
 

@@ -21,13 +21,12 @@ from tracefuse.runtime.targets.array_device import ArrayDevice
 
 def find_shared_leaves(traced: Trace, device: ArrayDevice, arguments: Sequence[Any]) -> dict[int, int]:
     """Maps each leaf that has the memory and type of an earlier leaf to that leaf."""
-    first: dict[Any, int | None] = {}
+    first: dict[Any, int] = {}
     same: dict[int, int] = {}
     for number, origin, array in zip(traced.fusion.inputs, traced.sources, arguments, strict=True):
-        is_argument = origin is not None and origin >= 0
-        if is_argument and number in traced.fusion.tensor_inputs and not isinstance(array, ShapeDtype):
+        if origin >= 0 and number in traced.fusion.tensor_inputs and not isinstance(array, ShapeDtype):
             known = first.setdefault((span(device, array), array.dtype), origin)
-            if origin is not None and known is not None and known != origin:
+            if known != origin:
                 same[origin] = known
     return same
 

@@ -25,7 +25,7 @@ from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.printed_values import print_all, run_and_print
 from tracefuse.frontend.tracer.result_leaves import ArgumentLeaf
 from tracefuse.frontend.tracer.routes import CHANGED, CallRoots
-from tracefuse.frontend.tracing import Captured, Trace
+from tracefuse.frontend.tracing import FROM_STAGE, Captured, Trace
 from tracefuse.runtime.argument_leaves import LeafKind, array_key
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.memory.buffer_facts import OutputBufferUse, returned
@@ -143,7 +143,7 @@ def fusion_arguments(entry: Entry, call: CallArguments) -> list[Any] | None:
     enter = arrays.entering(entry.kind)
     arguments: list[Any] = []
     for origin in traced.sources:
-        if origin is None:
+        if origin == FROM_STAGE:
             arguments.append(None)
             continue
         leaf = None if origin < 0 else call.leaves[origin]

@@ -28,10 +28,10 @@ class TreeExplanation:
         while waiting:
             node, depth, answer = waiting.pop()
             yield node, depth, answer
+            question = node.stage.question
             below = [(key, child) for key, children in node.children.items() for child in children]
-            waiting += [
-                (child, depth + 1, f"{key[1] if isinstance(key, tuple) else key}: ") for key, child in reversed(below)
-            ]
+            if question is not None:
+                waiting += [(child, depth + 1, f"{question.text_of(key)}: ") for key, child in reversed(below)]
 
     def __str__(self) -> str:
         lines = []

@@ -79,7 +79,7 @@ def unique(
         if is_wanted:
             inverse = own if dim is None else own[dim : dim + 1]
             shapes.append(inverse if name == "return_inverse" else ("n",))
-    given = {name: True for name, is_wanted in wanted.items() if is_wanted}
+    given: dict[str, Any] = {name: True for name, is_wanted in wanted.items() if is_wanted}
     given |= {"axis": dim, **({} if equal_nan else {"equal_nan": False}), **more}
     results = decided_by_data("np.unique", _unique, [x], shapes, _OUTSIDE, **given)
     return results[0] if len(results) == 1 else results
@@ -94,12 +94,18 @@ def _unique(library: Any, x: Any, **keywords: Any) -> Any:
     return (*results[:position], results[position].reshape(shape), *results[position + 1 :])
 
 
+def _unique_values(library: Any, x: Any) -> Any:
+    # NumPy leaves the order open from version 2.3 on.
+    return library.unique_values(x) if library is np else library.unique(x, equal_nan=False)
+
+
 _OUTSIDE = "call it outside the fused function, or mark elements with np.isin and np.where"
 
 
 @implements(np.unique_values)
 def unique_values(x: Any, /) -> Any:
-    return unique(x, equal_nan=False)
+    (result,) = decided_by_data("np.unique_values", _unique_values, [as_array(x)], [("n",)], _OUTSIDE)
+    return result
 
 
 @implements(np.unique_all)
@@ -120,7 +126,7 @@ def unique_inverse(x: Any, /) -> Any:
 _NOTHING = np.zeros(1)
 _ALL, _COUNTS, _INVERSE = (
     type(function(_NOTHING)) for function in (np.unique_all, np.unique_counts, np.unique_inverse)
-)  # type: ignore[operator]
+)
 
 # -- other functions of the library -----------------------------------------------------------------------------------
 
@@ -133,7 +139,7 @@ def _by_library(function: Any, results: int = 1) -> Callable[..., Any]:
         return getattr(library, name)(*arrays, **keywords)
 
     def recorded(*arguments: Any, **keywords: Any) -> Any:
-        operands = [as_array(argument) for argument in arguments[:_OPERANDS[function]]]
+        operands = [as_array(argument) for argument in arguments[: _OPERANDS[function]]]
         given = dict(zip(_PARAMETERS[function], arguments[len(operands) :], strict=False)) | keywords
         plain = {key: as_number(value) for key, value in given.items()}
         count = 3 if plain.get("return_indices") else results

@@ -278,7 +278,7 @@ def _without_nan(name: str) -> Reduce:
         x = elements.values
         if x.value.dtype.is_floating or x.value.dtype.is_complex:
             mask = apply("logical_and", elements.mask, apply("logical_not", apply("isnan", x)))
-            elements = type(elements)(x, mask, elements.first, elements.count)
+            elements = type(elements)(x, mask, elements.first, elements.count, elements.take, elements.is_of_state)
         axis = arguments[0] if arguments else keywords.get("axis")
         if not elements.axes_of_values(axis)[1]:
             raise elements.refusal()

@@ -59,6 +59,10 @@ class ValueQuestion:
             return answer
         return (type(answer), repr(answer) if answer != answer else answer)
 
+    def text_of(self, key: Any) -> str:
+        """Returns an answer as text, from its key."""
+        return str(key[1] if isinstance(key, tuple) else key)
+
     @property
     def is_choice(self) -> bool:
         """Whether there are two answers only."""
@@ -102,6 +106,11 @@ class SizeQuestion:
     def key_of(self, answer: Any) -> Any:
         """Returns the key of results in a tree: their types, and which of their extents are 0, 1 or more."""
         return tuple([(array.dtype.char, *[min(extent, 2) for extent in array.shape]) for array in answer])
+
+    def text_of(self, key: Any) -> str:
+        """Returns sizes as text, from their key."""
+        shapes = (" by ".join(("0", "1", "many")[extent] for extent in extents) for _, *extents in key)
+        return ", ".join(dict.fromkeys(shapes))
 
     @property
     def is_choice(self) -> bool:

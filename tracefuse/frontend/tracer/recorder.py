@@ -21,8 +21,8 @@ from tracefuse.errors import DeviceError, DtypeError, ShapeError, TraceError
 from tracefuse.frontend.tracer import views
 from tracefuse.frontend.tracer.assumptions import ScalarGuard
 from tracefuse.frontend.tracer.captured_inputs import CapturedInputs
+from tracefuse.frontend.tracer.equal_calls import EqualCalls
 from tracefuse.frontend.tracer.known_contents import KnownContents
-from tracefuse.frontend.tracer.library_calls import LibraryCalls
 from tracefuse.frontend.tracer.mixed_signs import compare_mixed_signs, mixes_signs
 from tracefuse.frontend.tracer.operands import (
     Resolved,
@@ -97,7 +97,7 @@ class Recorder(CapturedInputs):
         # What answers questions about computed values, None if nothing does; the results whose sizes data decide, and
         # the inputs that hold them.
         self.answers: Answers | None = None
-        self.library_calls = LibraryCalls()
+        self.equal_calls = EqualCalls()
         self.of_stages: list[int] = []
         # Every traced value of the trace.
         self.names: list[weakref.ref[Traced]] = []

@@ -28,28 +28,28 @@ ResultShape: TypeAlias = Sequence["Extent | str"]
 
 def decided_by_data(
     name: str, function: Callable[..., Any], operands: Sequence[Any], shapes: Sequence[ResultShape],
-    hint: str = "call it outside the fused function", **keywords: Any,
+    hint: str = "call it outside the fused function", listed: str | None = None, **keywords: Any,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Calls `function(library, *arrays, **keywords)` on elements, and returns its results as traced arrays.
 
-    name: of the function, as the user writes it. library: NumPy or CuPy. The function returns an array for each of
+    name: of the function, as the user writes it. listed: its name in listings of the prologue. library: NumPy or CuPy. The function returns an array for each of
     `shapes`, or a tuple of arrays. Raises UnsupportedError where no call can go on with the results: inside of a
     recorded body, and when a function is inspected.
     """
     tensors = [as_tensor(operand) for operand in operands]
     recorder = tensors[0].recorder
-    of_state = call_on_state(functools.partial(function, np), tensors, keywords, name=name)
+    of_state = call_on_state(functools.partial(function, np), tensors, keywords, name=listed or name)
     if of_state is not NOT_OF_STATE:
         return _as_tuple(of_state)
     known = [recorder.contents.of(tensor.number, None) for tensor in tensors]
     if all(elements is not None for elements in known):
         return tuple(recorder.capture(np.asarray(one)) for one in _as_tuple(function(np, *known, **keywords)))
     numbers = [tensor.number for tensor in tensors]
-    results = recorder.library_calls.find(function, keywords, numbers, recorder.builder.is_same_value)
+    results = recorder.equal_calls.find(function, keywords, numbers, recorder.builder.is_same_value)
     if results is None:
         arrays = _computed(recorder, name, function, tensors, keywords, len(shapes), hint)
         results = _as_inputs(recorder, name, arrays, shapes)
-        recorder.library_calls.add(function, keywords, numbers, results)
+        recorder.equal_calls.add(function, keywords, numbers, results)
     return tuple(_as_array(recorder, number) for number in results)
 
 
@@ -108,7 +108,7 @@ def _flat_positions(library: Any, mask: Any) -> Any:
 def flat_positions(mask: Any, name: str = "indexing with a boolean mask") -> Traced:
     """Returns the positions, int64, of the elements that are not 0, in row-major order. name: for messages."""
     hint = "write np.where(mask, x, other)"
-    (positions,) = decided_by_data(name, _flat_positions, [mask], [("n",)], hint)
+    (positions,) = decided_by_data(name, _flat_positions, [mask], [("n",)], hint, "np.flatnonzero")
     return positions  # type: ignore[no-any-return]
 
 

@@ -23,7 +23,7 @@ class _LibraryCall:
     results: Sequence[int]
 
 
-class LibraryCalls:
+class EqualCalls:
     """The calls of one trace, by function, keywords and the numbers of the operands."""
 
     def __init__(self) -> None:
