@@ -22,6 +22,7 @@ from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.compiled_stages import CompiledStage, Environment, StageCompiler, check_stage
 from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves, store_updated_numbers
 from tracefuse.frontend.calls.trace_entry import Entry, finish_call, fusion_arguments
+from tracefuse.frontend.python_numbers import number_conditions
 from tracefuse.frontend.tracer.questions import READERS, Answers, Stage, ValueQuestion, live_numbers
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.traced import Traced
@@ -338,7 +339,8 @@ def finish(entry: Entry, environment: Environment, call: CallArguments) -> Any:
     arguments = [values[number] for number in traced.fusion.inputs]
     if traced.fusion.aliases or traced.updated_numbers:
         _write_arguments(entry, values, arguments, call)
-    outputs = store_updated_numbers(traced, call.leaves, [values[number] for number in returned(traced.fusion)])
+    outputs = number_conditions.check(traced, [values[number] for number in returned(traced.fusion)])
+    outputs = store_updated_numbers(traced, call.leaves, outputs)
     outputs = list(map(arrays.leaving(entry.kind), outputs))
     arrays.hold(entry.kind, arguments)
     return finish_call(entry, [leaf.value for leaf in call.leaves], arguments, outputs, call.roots)
