@@ -11,8 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
-
+from tracefuse import dtypes
 from tracefuse.frontend.python_numbers import number_arithmetic
 from tracefuse.frontend.python_numbers.number_arithmetic import kind_of, number
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
@@ -82,7 +81,7 @@ def _bool(value: Any = _ABSENT, *more: Any, **keywords: Any) -> Any:
 def _complex(value: Any = _ABSENT, *more: Any, **keywords: Any) -> Any:
     if more or keywords or not is_computed(value):
         return NotImplemented
-    return value if value.weak == "complex" else number(apply("cast", value, dtype=np.complex128), "complex")
+    return value if value.weak == "complex" else number(apply("cast", value, dtype=dtypes.complex128), "complex")
 
 
 def item_of(value: Traced) -> Any:
