@@ -231,3 +231,23 @@ def test_operators_give_what_python_gives(name: str, a: Any, b: Any) -> None:
     got = outcome(fused, np.array([a]), np.array([b]))
     assert type(got) is type(want)
     assert got == want or (got != got and want != want), (got, want)
+
+
+def test_conditions_go_with_output_buffers_donation_and_draws() -> None:
+    def scaled(x: Any) -> Any:
+        return x * (1 / float(x[0]))
+
+    buffer = X.copy()
+    assert fuse(scaled)(buffer, out=buffer) is buffer
+    np.testing.assert_array_equal(buffer, scaled(X))
+    with pytest.raises(ZeroDivisionError):
+        fuse(scaled, donate_argnums=0)(np.zeros(3))
+
+    def noisy(x: Any, generator: np.random.Generator) -> Any:
+        return generator.standard_normal(), _inverse(float(x[0])), generator.standard_normal()
+
+    fused, first, second = fuse(noisy), np.random.default_rng(7), np.random.default_rng(7)
+    for value in (2.0, 0.0, 4.0, 0.0):
+        x = np.array([value])
+        assert fused(x, first) == noisy(x, second)
+    assert first.bit_generator.state == second.bit_generator.state

@@ -28,9 +28,10 @@ from tracefuse.errors import TraceError, UnsupportedError, shown
 from tracefuse.frontend.bound_function import BoundFusedFunction, PickledByName, owns
 from tracefuse.frontend.calls.call import CallArguments, Signature
 from tracefuse.frontend.calls.compiled_stages import Environment, StageCompiler
+from tracefuse.frontend.calls.discovery import Discovery
 from tracefuse.frontend.calls.fast_path import NOT_APPLICABLE, call_signature, write_fast_path
 from tracefuse.frontend.calls.output_buffers import output_buffers, write_into
-from tracefuse.frontend.calls.question_tree import Discovery, QuestionTree, finish
+from tracefuse.frontend.calls.question_tree import QuestionTree
 from tracefuse.frontend.calls.retraces import explain_new_key, explain_retrace, keys_of, unstable_state
 from tracefuse.frontend.calls.run_entry import run_entry
 from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves
@@ -39,9 +40,11 @@ from tracefuse.frontend.calls.trace_entry import (
     match_arguments,
     output_buffer_use,
 )
+from tracefuse.frontend.calls.tree_results import finish
 from tracefuse.frontend.inspection import Inspected
 from tracefuse.frontend.python_numbers import number_conditions
 from tracefuse.frontend.trace_cache import TraceCache
+from tracefuse.frontend.tracer.questions import CONDITIONS
 from tracefuse.frontend.tracer.recorder import current
 from tracefuse.frontend.tracer.result_leaves import OutputLeaf
 from tracefuse.frontend.tracing import not_a_function, trace
@@ -160,14 +163,14 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
 
     def _call_with(self, call: CallArguments, options: Options, signature: Any, out: Any) -> Any:
         """See `_call_in_full`."""
-        answered = self._follow_tree(call, options) if out is None else None
+        answered = self._follow_tree(call, options)
         if answered is not None:
-            return finish(*answered, call)
-        tree = self._tree(call, options) if out is None else None
-        entry, arguments = self._find_entry(call, options, tree)
+            return finish(*answered, call, out)
+        entry, arguments = self._find_entry(call, options, self._tree(call, options))
         if entry.values is not None:
-            values, entry.values = entry.values, None  # the tree keeps the entry, but not the arrays of this call
-            return finish(entry, values, call)
+            return finish(entry, entry.take_values(), call, out)
+        if entry.trace.conditions and (out is not None or self._signature.donated):
+            raise number_conditions.ConditionFailed  # the call may change what it reads, so it cannot run twice
         buffers = None if out is None else output_buffers(entry.trace.structure, entry.trace.results, out)
         use = output_buffer_use(entry, call, self._signature, buffers)
         result = run_entry(entry, arguments, call, buffers, use)
@@ -187,7 +190,8 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
     def _tree(self, call: CallArguments, options: Options) -> QuestionTree:
         """An empty tree for calls like this one."""
         device = call.device  # the tree outlives the call, and must not keep its arguments
-        return QuestionTree(StageCompiler(lambda fusion: self._compile(fusion, options, device)), call.kind)
+        compiler = StageCompiler(lambda fusion: self._compile(fusion, options, device), options.target, device)
+        return QuestionTree(compiler, call.kind, frozenset({CONDITIONS} if call.asks_conditions else ()))
 
     def _follow_tree(self, call: CallArguments, options: Options) -> tuple[Entry, Environment] | None:
         """Runs a call of a function that asks questions about computed values; returns its last stage and its values.
@@ -204,8 +208,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             return progress.entry, progress.environment
         with self._cache.lock:
             entry = self._trace(call, options, {}, Discovery(tree, progress, call))
-            entry.values = None
-            return entry, progress.environment
+            return entry, entry.take_values()
 
     def _find_entry(
         self, call: CallArguments, options: Options, tree: QuestionTree | None = None
@@ -273,7 +276,6 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             device=call.device,
             same=same,
             answers=discovery,
-            asks_conditions=call.asks_conditions,
         )
         if options.debug:
             say_trace(options, self.__qualname__, call.leaves, time.perf_counter() - start)

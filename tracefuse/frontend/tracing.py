@@ -27,7 +27,7 @@ from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.outcome import Outcome
 from tracefuse.frontend.tracer.overlays import Overlays
 from tracefuse.frontend.tracer.printed_values import printed
-from tracefuse.frontend.tracer.questions import Answers
+from tracefuse.frontend.tracer.questions import CONDITIONS, Answers
 from tracefuse.frontend.tracer.random_watch import RandomWatch
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.routes import CallRoots
@@ -56,27 +56,22 @@ def trace(
     device: int | None = None,
     same: Mapping[int, int] = MappingProxyType({}),
     answers: Answers | None = None,
-    asks_conditions: bool = False,
 ) -> Trace:
     """Calls a clone of `function` with tracers in place of arrays and records its operations.
 
     rebuild: unflattens leaves into the arguments of the call. roots: the object that a method is bound to, and the
     arguments. dynamic: whether extents stay symbolic. device: the GPU of the array arguments, or None for the host.
     same: leaves that share the tracer of an earlier leaf. A function that changes numbers of its state runs a second
-    time, with these numbers as inputs. answers: answers questions about computed values, which raise without it, and
-    in a function that changes its state. asks_conditions: whether the call asks for the conditions under which numbers
-    are what Python computes; else it computes them with its results. Raises TraceError for a generator or an async
-    function, and any error of `function`.
+    time, with these numbers as inputs. answers: answers questions about computed values, which raise without it. Raises
+    TraceError for a generator or an async function, and any error of `function`.
     """
-    numbers: frozenset[Any] = frozenset()
+    numbers: frozenset[Any] = frozenset() if answers is None else answers.numbers
     while True:
         attempt = _Attempt(function, leaves, roots, device, numbers, answers)
-        attempt.recorder.asks_conditions = asks_conditions
         traced = attempt.run(rebuild, dynamic, same)
         numbers |= attempt.changed_numbers
-        asks_conditions = attempt.recorder.asks_conditions
-        if traced is None and answers is not None and answers.stages:
-            answers = None
+        if traced is None and answers is not None:
+            answers.restart(numbers)
         names = attempt.recorder.names
         attempt.forget()
         if traced is not None:
@@ -106,7 +101,9 @@ class _Attempt:
             self.recorder, {**replacements, **number_twins.FUNCTIONS}, (*modules, *math_twins.MODULES), twin_of, names,
             numbers, number_twins.CALLED,
         )  # fmt: skip
-        self.recorder.number_type = TracedNumber
+        self.recorder.number_type, self.recorder.asks_conditions = TracedNumber, CONDITIONS in numbers
+        if answers is not None:
+            answers.running = self.watch.without_draws_of_stages
         self.recorder.overlays = self.overlays
         self.changed_numbers: frozenset[Any] = frozenset()
 
@@ -122,9 +119,8 @@ class _Attempt:
             changes = state_writes.changes_of(self.overlays, containers)
             self.changed_numbers = state_writes.numbers_changed(changes, self.overlays) - self.overlays.numbers
             if recorder.conditions and self._has_effects():
-                recorder.asks_conditions = True
-                return None
-            if self.changed_numbers or (changes and self.answers is not None and self.answers.stages):
+                self.changed_numbers |= {CONDITIONS}
+            if self.changed_numbers:
                 return None
             traced = self._trace(inputs, changes, result)
             self.watch.warn(recorder.makes_generators)
@@ -179,10 +175,11 @@ class _Attempt:
         output_count = len(recorder.builder.outputs)
         updated_numbers = _update_inputs(recorder, inputs)
         conditions = number_conditions.record(recorder)
-        prints = printed(recorder)
+        has_stages = self.answers is not None and self.answers.has_stages
+        prints = () if has_stages else printed(recorder)
         captured, order = _collect_captures(recorder, overlays)
-        if self.answers is not None and self.answers.stages:
-            self.answers.stages.append(self.answers.stage(recorder, None))
+        if self.answers is not None:
+            self.answers.finish(recorder)
         prologue = recorder.contents.prologue(order)
         bypassed = self.contents_before.compared(overlays.reads.unrecorded)
         statics = overlays.guards()

@@ -47,7 +47,7 @@ def number_or_raise(traced: Traced, operation: str, convert: Callable[[Any], Any
     if recorder.body is not None:
         raise needs_elements(traced, operation, IN_BODY)
     answers = recorder.answers
-    if answers is not None and not traced.value.shape and answers.accepts(recorder):
+    if answers is not None and not traced.value.shape:
         return answers.ask(recorder, traced, operation, source.user_line())
     raise needs_elements(traced, *replacements.of_number(operation, instead))
 
