@@ -3,6 +3,7 @@
 from tracefuse.ir.library_kinds import Library
 from tracefuse.ir.op_kinds import Movement, Pointwise, Reduction, Source, Within
 from tracefuse.ops import (
+    collectives,
     fourier,
     library,
     linear_algebra,
@@ -28,6 +29,7 @@ __all__ = [
     "Reduction",
     "Source",
     "Within",
+    "collectives",
     "fourier",
     "library",
     "linear_algebra",

@@ -85,6 +85,8 @@ class Recorder(CapturedInputs):
         self.updated: dict[int, Traced] = {}
         # The token of the last effect, which the next one takes; whether a call makes random generators.
         self.last_effect: Traced | None = None
+        # The token of the last exchange between ranks, which the next one takes.
+        self.last_exchange: Traced | None = None
         self.makes_generators = False
         self.device: int | None = None
         self.is_placed = False
@@ -357,6 +359,7 @@ class Recorder(CapturedInputs):
         self.updated.clear()
         self.prints.clear()
         self.last_effect = None
+        self.last_exchange = None
         self.answers = None
         self.builder.named = ()
 
