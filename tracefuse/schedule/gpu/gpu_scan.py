@@ -31,12 +31,13 @@ from tracefuse.schedule.gpu.gpu_frame import (
 )
 from tracefuse.schedule.gpu.gpu_phase import State, accumulate_lanes, combine_threads, store_parallel_outputs
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
-from tracefuse.schedule.gpu.gpu_row import RowShape, share_row
+from tracefuse.schedule.gpu.gpu_row import RowShape
 from tracefuse.schedule.gpu.gpu_scan_chunk import Carries, ScannedChunk, Team, declare_carries
 from tracefuse.schedule.gpu.gpu_split import Chunks, Partials
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.phases import Region, declare
 from tracefuse.schedule.refusal_codes import RegionRefusal
+from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template
 
 WARP = 32
@@ -46,12 +47,15 @@ STEPS = {1: 8, 2: 4, 4: 4, 8: 2}
 THREADS = 256
 """The threads of a block that scans a long row: blocks on a multiprocessor hide each other's waits."""
 
+LEAST_GROUP = 8
+"""The threads of a short row, which read adjacent addresses; fewer if the row has not as many positions."""
+
 FEW_ROWS = 2
-BLOCKS = 6
+BLOCKS = 16
 """Below this many rows per multiprocessor, rows are split into parts, about BLOCKS per multiprocessor."""
 
-REDUCED_AT_ONCE = 4
-"""The loads in flight of a thread that reduces a part."""
+REDUCED_AT_ONCE = 16
+"""The elements in flight of a thread that reduces a part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +74,19 @@ def _accepts(problem: GpuProblem) -> Verdict:
     total = Positions(region.nest.reduced, lanes).total
     chunk = THREADS * STEPS[lanes]
     if sizes.at_most(total, chunk, "a row is one chunk"):
-        return yes(RowScan(share_row(total, sizes, STEPS[lanes], THREADS), False, False))
+        return yes(RowScan(_share_row(total, sizes, STEPS[lanes]), False, False))
     rows, most = product(loop.extent for loop in region.nest.parallel), FEW_ROWS * problem.chip.multiprocessors
     split = len(region.scans) == 1 and sizes.at_most(rows, most, "rows too few to fill the GPU are split")
     return yes(RowScan(RowShape(THREADS, STEPS[lanes], 0), True, split))
+
+
+def _share_row(total: Extent, sizes: Sizes, most_steps: int) -> RowShape:
+    """Chooses the threads and the steps of a short row by the power of two above its length."""
+    bound, exact = sizes.power_of_two_above(total, "every thread of a row has work", "the threads of a row")
+    group = max(bound // most_steps, min(bound, LEAST_GROUP))
+    steps = bound // group
+    sure = steps if exact else steps // 2 if group <= WARP else 0
+    return RowShape(group, steps, sure)
 
 
 def _lower(problem: GpuProblem, decision: RowScan) -> Lowered:
@@ -104,11 +117,13 @@ def _launch(
     rows, tiles = symbol("rows", minimum=1), symbol("tiles", minimum=1)
     derived = {symbol_of(rows): row_count, symbol_of(tiles): ceildiv(row_count, shape.rows)}
     blocks = tiles if chunks is None else rows * chunks.count
-    block = open_block(body, blocks)
+    block = grid = open_block(body, blocks)
     thread, variable = open_threads(body, shape.threads)
     inside: Expression | None = None
     row, slot = block, thread
     if chunks is not None:
+        # The first launch read the last parts last: they are in the L2 cache.
+        block = bind_position(body, "part", blocks - 1 - block, blocks)
         row = bind_position(body, "row", block // chunks.count, rows)
     if shape.rows > 1:
         slot = bind_position(body, "slot", thread % shape.group, shape.group)
@@ -118,7 +133,9 @@ def _launch(
     bind_loops(body, nest.parallel, row)
     positions = Positions(nest.reduced, setting.lanes)
     part = region.placed(positions.values(body.lane))
-    first, stop, carries = 0, total, {}
+    first: Extent = 0
+    stop = total
+    carries: Carries = {}
     read: list[tuple[int, Buffer]] = []
     chunk: Extent = 0
     if chunks is not None and partials is not None:
@@ -131,7 +148,7 @@ def _launch(
     tests = [body.index.compare("eq", slot, 0), body.index.compare("eq", chunk, 0)][: 1 if chunks is None else 2]
     store_parallel_outputs(body, part, tests if inside is None else [*tests, inside])
     launch = make_launch(
-        body, f"{setting.name}_scan", "cuda", [(block, blocks)], scratch=read, contract=setting.contract,
+        body, f"{setting.name}_scan", "cuda", [(grid, blocks)], scratch=read, contract=setting.contract,
         threads=shape.threads, thread=variable,
     )  # fmt: skip
     return launch, derived
@@ -155,8 +172,7 @@ def _scan_rows(
         ScannedChunk(body, part, positions, walk, team, carries).emit()
 
     if not decision.looped:
-        whole = shape.sure == shape.steps
-        scan(first, shape.sure if whole or warps == 1 else 0)
+        scan(first, shape.sure)
         return
     turns = (stop - first) // length
     turn = symbol("turn", extent=turns)
@@ -164,7 +180,8 @@ def _scan_rows(
         start = bind_position(body, "start", first + turn * length, positions.total)
         scan(start, shape.steps)
     rest = bind_position(body, "rest", first + turns * length, positions.total + 1)
-    scan(rest, 0)
+    with body.condition(body.index.compare("lt", rest, stop)):
+        scan(rest, 0)
 
 
 def _reduce_parts(region: Region, setting: Setting, chunks: Chunks, partials: Partials) -> LaunchSpec:
@@ -179,7 +196,7 @@ def _reduce_parts(region: Region, setting: Setting, chunks: Chunks, partials: Pa
     positions = Positions(nest.reduced, setting.lanes)
     part = region.placed(positions.values(body.lane))
     start, stop = chunks.bounds(body, chunk)
-    states = reduce_part(body, part, positions, Strides(start, stop, thread, THREADS, REDUCED_AT_ONCE), 1)
+    states = reduce_part(body, part, positions, Strides(start, stop, thread, THREADS, REDUCED_AT_ONCE // body.lanes), 1)
     combine_threads(body, states, THREADS)
     first = [body.index.compare("eq", thread, 0)]
     written = partials.write(body, states, chunks.count, chunk * rows + row, first)

@@ -18,6 +18,7 @@ from tracefuse.ir.fusion import Node
 from tracefuse.kernel.kernel_ir import (
     Allocate,
     Assign,
+    Barrier,
     Buffer,
     Combiner,
     Declare,
@@ -36,18 +37,30 @@ from tracefuse.schedule.scan_states import as_element, joined, neutral_state
 
 
 @dataclass(frozen=True, slots=True)
+class BlockRows:
+    """A block of `count` rows of `across` threads each. row, column: a thread's place in it."""
+
+    count: int
+    across: int
+    row: Extent
+    column: Extent
+
+
+@dataclass(frozen=True, slots=True)
 class Team:
     """The threads that scan a row together, or one column each.
 
     group: adjacent threads, a power of two of at most 32, which follow each other along the scan. warps: the number of
     such groups along the scan, which are then whole warps of one block. last: whether the thread is the last of its
-    group; only if there are several. along: the lanes of a thread follow each other along the scan.
+    group; only if there are several. along: the lanes of a thread follow each other along the scan. rows: the threads
+    that share a column, if they are not adjacent but rows of the block.
     """
 
     group: int
     warps: int
     last: Expression | None
     along: bool
+    rows: BlockRows | None = None
 
 
 Carries = dict[int, tuple[Variable, ...]]
@@ -125,6 +138,8 @@ class ScannedChunk:
             for run, variable in enumerate(runs[node.outputs[0]]):
                 body.append(Declare(variable, Load(self._totals[node.outputs[0]], body.index.code(run))))
         before = self._reduce(nodes, runs, self.team.group)
+        if self.team.rows is not None:
+            before = self._across_rows(nodes, runs, self.team.rows)
         if self.team.along:
             before = self._across_steps(nodes, runs, before)
         for node in nodes:
@@ -141,7 +156,9 @@ class ScannedChunk:
         if group == 1:
             return {n.outputs[0]: (neutral_state(n),) * len(runs[n.outputs[0]]) for n in nodes}
         before: dict[int, tuple[Variable, ...]] = {}
-        left, right, results = [], [], []
+        left: list[Variable] = []
+        right: list[Variable] = []
+        results: list[Expression] = []
         for node in nodes:
             count = len(runs[node.outputs[0]])
             before[node.outputs[0]] = self._variables(node, "before", count)
@@ -155,6 +172,40 @@ class ScannedChunk:
         together = tuple(chain.from_iterable(runs[node.outputs[0]] for node in nodes))
         self.body.append(GroupReduce(together, combiner, group, tuple(chain.from_iterable(before.values()))))
         return {number: tuple(variables) for number, variables in before.items()}
+
+    def _across_rows(
+        self, nodes: Sequence[Node], runs: dict[int, tuple[Variable, ...]], rows: BlockRows
+    ) -> dict[int, tuple[Expression, ...]]:
+        """Combines the runs of the rows of a block in order, through shared memory."""
+        body, width = self.body, self.runs
+        shared: dict[int, Buffer] = {}
+        body.append(Barrier())  # the last chunk's states have been read
+        for node in nodes:
+            (dtype,), number = state_types(node), node.outputs[0]
+            shared[number] = Buffer(body.fresh("states"), dtype, "shared", rows.count * rows.across * width)
+            body.append(Allocate(shared[number]))
+            for run, variable in enumerate(runs[number]):
+                body.append(Store(shared[number], self._in_row(rows, rows.row, run), variable))
+        body.append(Barrier())
+        result: dict[int, tuple[Expression, ...]] = {}
+        for node in nodes:
+            number = node.outputs[0]
+            before = self._variables(node, "before")
+            for variable in before:
+                body.append(Declare(variable, neutral_state(node)))
+            for variable in runs[number]:
+                body.append(Assign(variable, neutral_state(node)))
+            for row in range(rows.count):
+                is_own = body.index.compare("eq", rows.row, row)
+                for run, variable in enumerate(runs[number]):
+                    body.append(Assign(before[run], call("select", is_own, variable, before[run])))
+                    other = Load(shared[number], self._in_row(rows, row, run))
+                    body.append(Assign(variable, joined(node, variable, other)))
+            result[number] = tuple(before)
+        return result
+
+    def _in_row(self, rows: BlockRows, row: Extent, run: int) -> Expression:
+        return self.body.index.code((row * rows.across + rows.column) * self.runs + run)
 
     def _across_steps(
         self, nodes: Sequence[Node], runs: dict[int, tuple[Variable, ...]], before: dict[int, tuple[Expression, ...]]
@@ -196,8 +247,8 @@ class ScannedChunk:
         (dtype,) = state_types(node)
         starts = Buffer(body.fresh(f"start{number}"), dtype, "local", self.runs)
         body.append(Allocate(starts))
-        for run, state in enumerate(before):
-            body.append(Store(starts, body.index.code(run), state))
+        for place, state in enumerate(before):
+            body.append(Store(starts, body.index.code(place), state))
         self._finish_elements(node, starts)
 
     def _finish_elements(self, node: Node, starts: Buffer) -> None:
