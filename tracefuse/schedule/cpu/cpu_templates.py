@@ -16,7 +16,7 @@ from tracefuse.schedule.row_column_template import ROW_COLUMN_SIDES
 from tracefuse.schedule.template import TemplateSet
 
 CPU_TEMPLATES = TemplateSet(
-    (SCAN, TRANSPOSE, POINTWISE, SPLIT, ROW, COLUMN, ROW_COLUMN_SIDES),
+    (TRANSPOSE, POINTWISE, SPLIT, ROW, COLUMN, SCAN, ROW_COLUMN_SIDES),
     CpuProblem,
     flags_positions=True,
     takes_workers=True,

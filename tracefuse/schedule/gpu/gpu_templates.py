@@ -25,7 +25,7 @@ from tracefuse.schedule.row_column_template import ROW_COLUMN_SIDES
 from tracefuse.schedule.template import TemplateSet
 
 TEMPLATES = (
-    SCAN, COLUMN_SCAN, TRANSPOSE, POINTWISE, COLUMN, ROW_TILE, ROW, CLUSTER, SPLIT, LONG_ROW, ROW_COLUMN,
+    TRANSPOSE, POINTWISE, COLUMN, ROW_TILE, ROW, CLUSTER, SPLIT, LONG_ROW, SCAN, COLUMN_SCAN, ROW_COLUMN,
     ROW_COLUMN_SIDES,
 )  # fmt: skip
 
