@@ -94,5 +94,5 @@ class ExchangeLabel:
             raise
 
     def __str__(self) -> str:
-        parameters = "".join(f", {name} {value}" for name, value in self.parameters.items())
-        return f"{self.kind}[{self.group}{parameters}]"
+        parameters = "".join(f".{value}" for value in self.parameters.values() if isinstance(value, str))
+        return f"{self.kind}.{self.group}{parameters}"
