@@ -296,7 +296,8 @@ class Recorder(CapturedInputs):
             read = reader_of(op, [r.read for r in resolved], compute, result, weak)
         traced = self.traced_type(self, number, weak, read, weak is not None and all(r.sized for r in resolved))
         if isinstance(op, (Pointwise, Reduction)) and len(self.builder.values[number].shape) > 1:
-            views.of_new_array(traced, [r.traced for r in resolved if r.traced is not None])
+            operands_with_names = [r.traced for r in resolved if r.traced is not None]
+            views.of_new_array(traced, operands_with_names, is_elementwise=isinstance(op, Pointwise))
         return traced
 
     def reduction(
