@@ -2,7 +2,9 @@
 
 from tracefuse.ir.library_kinds import Library
 from tracefuse.ir.op_kinds import Movement, Pointwise, Reduction, Source, Within
+from tracefuse.ir.scan_kind import Scan
 from tracefuse.ops import (
+    collectives,
     fourier,
     library,
     linear_algebra,
@@ -27,8 +29,10 @@ __all__ = [
     "Movement",
     "Pointwise",
     "Reduction",
+    "Scan",
     "Source",
     "Within",
+    "collectives",
     "fourier",
     "library",
     "linear_algebra",
