@@ -100,11 +100,13 @@ class QuestionTree:
     of the random generators that a call makes, in order. refusal: why data cannot decide sizes, or None.
     """
 
-    def __init__(self, compiler: StageCompiler, kind: str, refusal: str | None) -> None:
+    def __init__(
+        self, compiler: StageCompiler, kind: str, refusal: str | None, numbers: frozenset[Any] = frozenset()
+    ) -> None:
         self.compiler, self.kind, self.refusal = compiler, kind, refusal
         self.roots: list[TreeNode] = []
         self.traces = 0
-        self.numbers: frozenset[Any] = frozenset()
+        self.numbers = numbers
         self.sources: list[SourceOfCall] = []
         self.warned: set[str | None] = set()
 

@@ -71,8 +71,10 @@ def getitem(x: Traced, key: Any) -> Any:
     selecting = as_tensor(np.asarray(masks[0]) if isinstance(masks[0], list) else masks[0])
     selecting = x.recorder.traced_type(x.recorder, selecting.number)
 
+    where = source.user_line()
+
     def take(values: Traced, first: int, count: int) -> Traced:
-        return selections.elements_at(values, selections.flat_positions(selecting), first, count)
+        return selections.elements_at(values, selections.flat_positions(selecting, where=where), first, count)
 
     return MaskedElements(values, mask, first, count, take, depends_on_state(selecting))
 

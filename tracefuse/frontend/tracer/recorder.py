@@ -86,6 +86,8 @@ class Recorder(CapturedInputs):
         self.updated: dict[int, Traced] = {}
         # The token of the last effect, which the next one takes; whether a call makes random generators.
         self.last_effect: Traced | None = None
+        # The token of the last exchange between ranks, which the next one takes.
+        self.last_exchange: Traced | None = None
         self.makes_generators = False
         self.device: int | None = None
         self.is_placed = False
@@ -101,6 +103,11 @@ class Recorder(CapturedInputs):
         self.of_stages: list[int] = []
         # Every traced value of the trace.
         self.names: list[weakref.ref[Traced]] = []
+        # The class of traced numbers of Python. Conditions under which they are what Python computes, with the lines;
+        # whether conditions are asked for at once, because the call cannot run twice.
+        self.number_type: type[Traced] = traced_type
+        self.conditions: dict[int, str | None] = {}
+        self.asks_conditions = False
         self._scalars: dict[Extent, int] = {}
 
     # -- inputs -----------------------------------------------------------------------------------------------------
@@ -137,6 +144,10 @@ class Recorder(CapturedInputs):
                 f"device={device!r} in a function whose arrays are on {arrays.device_name(self.device)!r}",
                 hint="leave device= out, or write device=x.device", where=source.user_line(),
             )  # fmt: skip
+
+    def python_number(self, number: int, kind: str) -> Traced:
+        """Returns a value without axes as a number of Python of a kind."""
+        return self.number_type(self, number, kind)
 
     # -- facts ------------------------------------------------------------------------------------------------------
 
@@ -289,7 +300,8 @@ class Recorder(CapturedInputs):
             read = reader_of(op, [r.read for r in resolved], compute, result, weak)
         traced = self.traced_type(self, number, weak, read, weak is not None and all(r.sized for r in resolved))
         if isinstance(op, (Pointwise, Reduction)) and len(self.builder.values[number].shape) > 1:
-            views.of_new_array(traced, [r.traced for r in resolved if r.traced is not None])
+            operands_with_names = [r.traced for r in resolved if r.traced is not None]
+            views.of_new_array(traced, operands_with_names, is_elementwise=isinstance(op, Pointwise))
         return traced
 
     def reduction(
@@ -361,6 +373,7 @@ class Recorder(CapturedInputs):
         self.updated.clear()
         self.prints.clear()
         self.last_effect = None
+        self.last_exchange = None
         self.answers = None
         self.builder.named = ()
 

@@ -28,17 +28,19 @@ ResultShape: TypeAlias = Sequence["Extent | str"]
 
 def decided_by_data(
     name: str, function: Callable[..., Any], operands: Sequence[Any], shapes: Sequence[ResultShape],
-    hint: str = "call it outside the fused function", listed: str | None = None, **keywords: Any,
+    hint: str = "call it outside the fused function", listed: str | None = None,
+    where: str | None = None, **keywords: Any,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Calls `function(library, *arrays, **keywords)` on elements, and returns its results as traced arrays.
 
-    name: of the function, as the user writes it. listed: its name in listings of the prologue. library: NumPy or CuPy. The function returns an array for each of
-    `shapes`, or a tuple of arrays. Raises UnsupportedError where no call can go on with the results: inside of a
-    recorded body, and when a function is inspected.
+    name: of the function, as the user writes it. listed: its name in listings of the prologue. where: the line, if it
+    is not the current one. library: NumPy or CuPy.
+    The function returns an array for each of `shapes`, or a tuple of arrays. Raises UnsupportedError where no call can
+    go on with the results: inside of a recorded body, and when a function is inspected.
     """
     tensors = [as_tensor(operand) for operand in operands]
     recorder = tensors[0].recorder
-    of_state = call_on_state(functools.partial(function, np), tensors, keywords, name=listed or name)
+    of_state = call_on_state(functools.partial(function, np), tensors, keywords, name=listed or name, where=where)
     if of_state is not NOT_OF_STATE:
         return _as_tuple(of_state)
     known = [recorder.contents.of(tensor.number, None) for tensor in tensors]
@@ -47,7 +49,7 @@ def decided_by_data(
     numbers = [tensor.number for tensor in tensors]
     results = recorder.equal_calls.find(function, keywords, numbers, recorder.builder.is_same_value)
     if results is None:
-        arrays = _computed(recorder, name, function, tensors, keywords, len(shapes), hint)
+        arrays = _computed(recorder, name, function, tensors, keywords, len(shapes), hint, where or source.user_line())
         results = _as_inputs(recorder, name, arrays, shapes)
         recorder.equal_calls.add(function, keywords, numbers, results)
     return tuple(_as_array(recorder, number) for number in results)
@@ -59,9 +61,8 @@ def _as_tuple(results: Any) -> tuple[Any, ...]:
 
 def _computed(
     recorder: Recorder, name: str, function: Callable[..., Any], tensors: Sequence[Traced],
-    keywords: Mapping[str, Any], count: int, hint: str,
+    keywords: Mapping[str, Any], count: int, hint: str, where: str | None,
 ) -> Sequence[Any]:  # fmt: skip
-    where = source.user_line()
     what = f"{name}: the size of the result depends on the data"
     if recorder.body is not None:
         raise UnsupportedError(
@@ -105,10 +106,10 @@ def _flat_positions(library: Any, mask: Any) -> Any:
     return library.flatnonzero(mask)
 
 
-def flat_positions(mask: Any, name: str = "indexing with a boolean mask") -> Traced:
+def flat_positions(mask: Any, name: str = "indexing with a boolean mask", where: str | None = None) -> Traced:
     """Returns the positions, int64, of the elements that are not 0, in row-major order. name: for messages."""
     hint = "write np.where(mask, x, other)"
-    (positions,) = decided_by_data(name, _flat_positions, [mask], [("n",)], hint, "np.flatnonzero")
+    (positions,) = decided_by_data(name, _flat_positions, [mask], [("n",)], hint, "np.flatnonzero", where)
     return positions  # type: ignore[no-any-return]
 
 
