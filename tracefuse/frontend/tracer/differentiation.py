@@ -1,0 +1,180 @@
+"""Forward and reverse mode over the nodes of a recording.
+
+Both follow the derivative rules of the ops (ir/derivatives.py) and record ordinary nodes, so a derivative can be
+differentiated again, and is split into segments with everything else. Reverse mode visits each node once; where an op
+has a tangent expression, it records that expression for a placeholder and transposes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tracefuse.errors import UnsupportedError
+from tracefuse.frontend.tracer.applications import (
+    RecordedApplication,
+    converted,
+    expanded,
+    is_inexact,
+    sum_to,
+    zeros,
+)
+from tracefuse.frontend.tracer.loop_derivatives import loop_cotangents, loop_tangents
+from tracefuse.frontend.tracer.recorder import Recorder
+from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.ir.control_flow import ControlFlow
+from tracefuse.ir.derivatives import Flat, Linear, Multilinear, Partials, Tangent
+from tracefuse.ir.fusion import Node
+
+
+class Differentiation:
+    """The nodes first .. last of a recording, as a function of the values `wanted`.
+
+    active: the numbers of the values that depend on them and have a derivative.
+    """
+
+    def __init__(self, recorder: Recorder, first: int, last: int, wanted: Iterable[int]) -> None:
+        self.recorder = recorder
+        self.nodes = recorder.builder.nodes[first:last]
+        self.active = set(wanted)
+        for node in self.nodes:
+            if not isinstance(node.op.derivative, Flat) and not self.active.isdisjoint(node.inputs):
+                values = recorder.builder.values
+                self.active.update(number for number in node.outputs if is_inexact(values[number].dtype))
+
+    # -- reverse mode -------------------------------------------------------------------------------------------------
+
+    def cotangents(self, seeds: dict[int, Traced]) -> dict[int, Traced]:
+        """Returns the cotangents of values by number, from those of results. Values without one are missing."""
+        total = dict(seeds)
+        for node in reversed(self.nodes):
+            given = [total.pop(number, None) for number in node.outputs]
+            if all(one is None for one in given) or self.active.isdisjoint(node.inputs):
+                continue
+            application = self._application(node)
+            for operand, cotangent in zip(node.operands, self._pulled_back(application, given), strict=True):
+                if cotangent is not None and isinstance(operand, int) and operand in self.active:
+                    self.add(total, operand, cotangent)
+        return total
+
+    def add(self, total: dict[int, Traced], number: int, cotangent: Any) -> None:
+        value = self.recorder.builder.values[number]
+        cotangent = converted(self.recorder, sum_to(self.recorder, cotangent, value.shape), value.dtype)
+        known = total.get(number)
+        total[number] = cotangent if known is None else known + cotangent
+
+    def _pulled_back(self, node: RecordedApplication, given: Sequence[Any]) -> Sequence[Any]:
+        rule = node.node.op.derivative
+        if isinstance(rule, Partials):
+            return self._by_partials(node, rule, given[0])
+        if isinstance(rule, (Linear, Multilinear)):
+            _check_linear(node, rule)
+            return rule.transpose(node, given)
+        if isinstance(rule, Tangent):
+            return self._by_transposition(node, rule, given)
+        if isinstance(node.node.op, ControlFlow):
+            return loop_cotangents(node, given)
+        raise without_rule(node.node)
+
+    def _by_partials(self, node: RecordedApplication, rule: Partials, cotangent: Any) -> list[Any]:
+        results: list[Any] = []
+        for position, (text, is_active) in enumerate(zip(rule.texts, node.active, strict=True)):
+            if not is_active or not text:
+                results.append(None)
+            else:
+                results.append(cotangent if text == "1" else -cotangent if text == "-1" else cotangent * node.partial(position, text))
+        return results
+
+    def _by_transposition(self, node: RecordedApplication, rule: Tangent, given: Sequence[Any]) -> list[Any]:
+        builder = self.recorder.builder
+        tangents = [
+            zeros(self.recorder, shape, operand.value.dtype) if is_active else None
+            for shape, operand, is_active in zip(node.shapes, node.operands, node.active, strict=True)
+        ]
+        start = len(builder.nodes)
+        wanted = [tangent.number for tangent in tangents if tangent is not None]
+        pushed = rule.rule(node, tangents)
+        inner = Differentiation(self.recorder, start, len(builder.nodes), wanted)
+        seeds: dict[int, Traced] = {}
+        for tangent, cotangent in zip(pushed, given, strict=True):
+            if tangent is not None and cotangent is not None:
+                inner.add(seeds, tangent.number, cotangent)
+        result = inner.cotangents(seeds)
+        return [None if tangent is None else result.get(tangent.number) for tangent in tangents]
+
+    # -- forward mode -------------------------------------------------------------------------------------------------
+
+    def tangents(self, seeds: dict[int, Traced]) -> dict[int, Traced]:
+        """Returns the tangents of values by number, from those of `wanted`. Values without one are missing."""
+        known = dict(seeds)
+        for node in self.nodes:
+            given = [known.get(operand) if isinstance(operand, int) else None for operand in node.operands]
+            if all(one is None for one in given) or self.active.isdisjoint(node.outputs):
+                continue
+            application = self._application(node, [one is not None for one in given])
+            for number, tangent in zip(node.outputs, self._pushed_forward(application, given), strict=True):
+                if tangent is not None and number in self.active:
+                    value = self.recorder.builder.values[number]
+                    known[number] = expanded(self.recorder, converted(self.recorder, tangent, value.dtype), value.shape)
+        return known
+
+    def _pushed_forward(self, node: RecordedApplication, given: Sequence[Any]) -> Sequence[Any]:
+        rule = node.node.op.derivative
+        if isinstance(rule, Partials):
+            terms = [
+                tangent if text == "1" else -tangent if text == "-1" else tangent * node.partial(k, text)
+                for k, (text, tangent) in enumerate(zip(rule.texts, given, strict=True))
+                if tangent is not None and text
+            ]
+            return (_sum(terms),)
+        if isinstance(rule, Linear):
+            _check_linear(node, rule)
+            chosen = range(len(given)) if rule.operands is None else rule.operands
+            operands = [self._tangent_or_zero(node, k, given) if k in chosen else node.operands[k] for k in range(len(given))]
+            return self.recorder.again(node.node, operands, rule.attributes)
+        if isinstance(rule, Multilinear):
+            terms = [
+                self.recorder.again(node.node, [one if j == k else o for j, o in enumerate(node.operands)], {})
+                for k, one in enumerate(given)
+                if one is not None
+            ]
+            return [_sum(column) for column in zip(*terms, strict=True)]
+        if isinstance(rule, Tangent):
+            return rule.rule(node, given)
+        if isinstance(node.node.op, ControlFlow):
+            return loop_tangents(node, given)
+        raise without_rule(node.node)
+
+    def _tangent_or_zero(self, node: RecordedApplication, position: int, given: Sequence[Any]) -> Any:
+        if given[position] is not None:
+            return given[position]
+        operand = node.operands[position]
+        if not isinstance(operand, Traced):
+            return 0
+        return zeros(self.recorder, operand.extents, operand.value.dtype)
+
+    def _application(self, node: Node, active: Sequence[bool] | None = None) -> RecordedApplication:
+        if active is None:
+            active = [isinstance(operand, int) and operand in self.active for operand in node.operands]
+        return RecordedApplication(self.recorder, node, active)
+
+
+def _sum(terms: Sequence[Any]) -> Any:
+    total = None
+    for term in terms:
+        total = term if total is None else total + term
+    return total
+
+
+def _check_linear(node: RecordedApplication, rule: Linear | Multilinear) -> None:
+    only = rule.only if isinstance(rule, Linear) else None
+    if only is not None and node.attributes[only[0]] not in only[1]:
+        raise without_rule(node.node, f" with {only[0]}={node.attributes[only[0]]!r}")
+
+
+def without_rule(node: Node, given: str = "") -> UnsupportedError:
+    """Returns the error for a node whose op has no derivative rule."""
+    return UnsupportedError(
+        f"{node.op.name}{given} has no derivative rule",
+        hint="compute it outside of the differentiated function, or write it with other functions", where=node.where,
+    )  # fmt: skip
