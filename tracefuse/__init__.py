@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tracefuse.frontend.cache_clearing import clear_caches
     from tracefuse.frontend.control_flow_functions import cond, fori_loop, scan, while_loop
     from tracefuse.frontend.fuse import fuse
-    from tracefuse.frontend.gradients import grad, jvp, value_and_grad, vjp
+    from tracefuse.frontend.derivatives.gradients import grad, jvp, value_and_grad, vjp
     from tracefuse.frontend.tracer.printed_values import debug_print
     from tracefuse.frontend.tracer.stream_parallel import stream_parallel
     from tracefuse.ir.parallel_types import ParallelType
@@ -108,16 +108,16 @@ _WHERE = {
     "debug_print": ("frontend.tracer.printed_values", "debug_print"),
     "fori_loop": ("frontend.control_flow_functions", "fori_loop"),
     "fuse": ("frontend.fuse", "fuse"),
-    "grad": ("frontend.gradients", "grad"),
-    "jvp": ("frontend.gradients", "jvp"),
+    "grad": ("frontend.derivatives.gradients", "grad"),
+    "jvp": ("frontend.derivatives.gradients", "jvp"),
     "options": ("config", "options"),
     "register_pytree_node": ("pytrees", "register_pytree_node"),
     "rules": ("partition.predicates", None),
     "scan": ("frontend.control_flow_functions", "scan"),
     "show_config": ("diagnostics.configuration", "show_config"),
     "stream_parallel": ("frontend.tracer.stream_parallel", "stream_parallel"),
-    "value_and_grad": ("frontend.gradients", "value_and_grad"),
-    "vjp": ("frontend.gradients", "vjp"),
+    "value_and_grad": ("frontend.derivatives.gradients", "value_and_grad"),
+    "vjp": ("frontend.derivatives.gradients", "vjp"),
     "while_loop": ("frontend.control_flow_functions", "while_loop"),
     "xp": ("frontend.xp", None),
 }

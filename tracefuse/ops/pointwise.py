@@ -132,7 +132,7 @@ floor = unary("floor", ORDERED, scalar="floor(a)", integer="a", numpy=np.floor, 
 ceil = unary("ceil", ORDERED, scalar="ceil(a)", integer="a", numpy=np.ceil, exact=True, derivative=FLAT, doc="Rounded to infinity.")
 trunc = unary("trunc", ORDERED, scalar="trunc(a)", integer="a", numpy=np.trunc, exact=True, derivative=FLAT, doc="Rounded towards zero.")
 round = unary("round", NUMBERS, scalar="round(a)", integer="a", numpy=np.round, exact=True, derivative=FLAT, doc="Rounded to the nearest integer; halves to the even one.")  # fmt: skip
-sign = unary("sign", NUMBERS, scalar="1 if a > 0 else (-1 if a < 0 else (0 if a == 0 else a))", complex="sign(a)", numpy=np.sign, exact=True, derivative=FLAT, doc="-1, 0 or 1 by the sign, a / abs(a) of complex numbers; NaN stays.")  # fmt: skip
+sign = unary("sign", NUMBERS, scalar="1 if a > 0 else (-1 if a < 0 else (0 if a == 0 else a))", complex="sign(a)", numpy=np.sign, exact=True, derivative=Tangent(tangents.sign), doc="-1, 0 or 1 by the sign, a / abs(a) of complex numbers; NaN stays.")  # fmt: skip
 relu = unary("relu", REALS, scalar="0 if a <= 0 else a", numpy=lambda x: np.where(x <= 0, np.zeros_like(x), x), exact=True, error=MAGNITUDE, derivative=Partials(("where(a > 0, 1, 0)",)), doc="a where it is positive, else 0; NaN stays.")  # fmt: skip
 fmod = binary("fmod", REALS, scalar="truncmod(a, b)", numpy=np.fmod, exact=True, derivative=Partials(("1", "-trunc(a / b)")), doc="Remainder with the sign of the dividend; integers by zero give 0.")  # fmt: skip
 trunc_divide = binary("trunc_divide", REALS, scalar="trunc(a / b)", integer="truncdiv(a, b)", numpy=reference_functions.trunc_divide, exact=True, derivative=FLAT, doc="Quotient rounded towards zero; integers by zero give 0.")  # fmt: skip

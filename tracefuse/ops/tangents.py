@@ -18,10 +18,20 @@ Tangents = Sequence[Any]
 def abs(node: Application, given: Tangents) -> Tangents:
     """The component along the direction of a; 0 at 0."""
     (a,), (y,), (tangent,) = node.operands, node.results, given
-    direction = node.emit("sign", a)
     if not a.value.dtype.is_complex:
-        return (tangent * direction,)
-    return (node.emit("real", tangent * node.emit("conj", direction)),)
+        return (tangent * node.emit("sign", a),)
+    along = node.emit("real", tangent * node.emit("conj", a))
+    return (along / node.emit("where", y == 0, 1, y),)
+
+
+def sign(node: Application, given: Tangents) -> Tangents:
+    """The turn of the direction of a complex number; 0 for real numbers."""
+    (a,), (y,), (tangent,) = node.operands, node.results, given
+    if not a.value.dtype.is_complex:
+        return (None,)
+    size = node.emit("abs", a)
+    turn = node.emit("imag", tangent * node.emit("conj", y)) / node.emit("where", size == 0, 1, size)
+    return (y * node.emit("complex", turn * 0, turn),)
 
 
 def angle(node: Application, given: Tangents) -> Tangents:

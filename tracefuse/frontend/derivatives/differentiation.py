@@ -7,11 +7,11 @@ has a tangent expression, it records that expression for a placeholder and trans
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tracefuse.errors import UnsupportedError
-from tracefuse.frontend.tracer.applications import (
+from tracefuse.frontend.derivatives.applications import (
     RecordedApplication,
     converted,
     expanded,
@@ -19,7 +19,7 @@ from tracefuse.frontend.tracer.applications import (
     sum_to,
     zeros,
 )
-from tracefuse.frontend.tracer.loop_derivatives import loop_cotangents, loop_tangents
+from tracefuse.frontend.derivatives.loop_derivatives import Modes, loop_cotangents, loop_tangents
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ir.control_flow import ControlFlow
@@ -44,7 +44,7 @@ class Differentiation:
 
     # -- reverse mode -------------------------------------------------------------------------------------------------
 
-    def cotangents(self, seeds: dict[int, Traced]) -> dict[int, Traced]:
+    def cotangents(self, seeds: Mapping[int, Traced]) -> dict[int, Traced]:
         """Returns the cotangents of values by number, from those of results. Values without one are missing."""
         total = dict(seeds)
         for node in reversed(self.nodes):
@@ -73,7 +73,7 @@ class Differentiation:
         if isinstance(rule, Tangent):
             return self._by_transposition(node, rule, given)
         if isinstance(node.node.op, ControlFlow):
-            return loop_cotangents(node, given)
+            return loop_cotangents(node, given, _MODES)
         raise without_rule(node.node)
 
     def _by_partials(self, node: RecordedApplication, rule: Partials, cotangent: Any) -> list[Any]:
@@ -104,7 +104,7 @@ class Differentiation:
 
     # -- forward mode -------------------------------------------------------------------------------------------------
 
-    def tangents(self, seeds: dict[int, Traced]) -> dict[int, Traced]:
+    def tangents(self, seeds: Mapping[int, Traced]) -> dict[int, Traced]:
         """Returns the tangents of values by number, from those of `wanted`. Values without one are missing."""
         known = dict(seeds)
         for node in self.nodes:
@@ -142,7 +142,7 @@ class Differentiation:
         if isinstance(rule, Tangent):
             return rule.rule(node, given)
         if isinstance(node.node.op, ControlFlow):
-            return loop_tangents(node, given)
+            return loop_tangents(node, given, _MODES)
         raise without_rule(node.node)
 
     def _tangent_or_zero(self, node: RecordedApplication, position: int, given: Sequence[Any]) -> Any:
@@ -157,6 +157,19 @@ class Differentiation:
         if active is None:
             active = [isinstance(operand, int) and operand in self.active for operand in node.operands]
         return RecordedApplication(self.recorder, node, active)
+
+
+def _tangents(recorder: Recorder, first: int, last: int, seeds: Mapping[int, Traced]) -> dict[int, Traced]:
+    return Differentiation(recorder, first, last, seeds).tangents(seeds)
+
+
+def _cotangents(
+    recorder: Recorder, first: int, last: int, wanted: Sequence[int], seeds: Mapping[int, Traced]
+) -> dict[int, Traced]:
+    return Differentiation(recorder, first, last, wanted).cotangents(seeds)
+
+
+_MODES = Modes(_tangents, _cotangents)
 
 
 def _sum(terms: Sequence[Any]) -> Any:
