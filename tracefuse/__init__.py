@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from tracefuse.dtypes import DataType
     from tracefuse.frontend.cache_clearing import clear_caches
     from tracefuse.frontend.control_flow_functions import cond, fori_loop, scan, while_loop
-    from tracefuse.frontend.fuse import fuse
     from tracefuse.frontend.derivatives.gradients import grad, jvp, value_and_grad, vjp
+    from tracefuse.frontend.fuse import fuse
     from tracefuse.frontend.tracer.printed_values import debug_print
     from tracefuse.frontend.tracer.stream_parallel import stream_parallel
     from tracefuse.ir.parallel_types import ParallelType

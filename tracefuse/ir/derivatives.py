@@ -1,7 +1,7 @@
 """How an op is differentiated: the kinds of derivative rule that an op definition can carry.
 
-Forward mode follows the rules as they are; reverse mode follows transposes. A rule records ordinary ops, so a derivative
-can be differentiated again. The conventions are those of JAX: the cotangent of a complex value is not conjugated, and
+Forward mode follows the rules as they are; reverse mode follows transposes. A rule records ordinary ops, so a
+derivative can be differentiated again. The conventions are those of JAX: the cotangent of a complex value is not conjugated, and
 equal largest elements share their derivative evenly.
 
 Must not know: single ops, tracing.
@@ -38,6 +38,9 @@ class Application(Protocol):
 
     def zeros(self, shape: Shape, like: Any) -> Any:
         """Returns an array of zeros with the dtype of `like`."""
+
+    def require(self, holds: bool, given: str, hint: str) -> None:
+        """Raises UnsupportedError, with the node's line, unless the rule covers what is `given`."""
 
 
 TransposeRule: TypeAlias = Callable[[Application, Sequence[Any]], Sequence[Any]]
@@ -81,9 +84,13 @@ class Multilinear:
 
 @dataclass(frozen=True, slots=True)
 class Tangent:
-    """An op whose tangent is an expression of other ops; reverse mode transposes that expression."""
+    """An op whose tangent is an expression of other ops; reverse mode transposes that expression.
+
+    transpose: the cotangents of the operands, where the expression contains the op itself.
+    """
 
     rule: TangentRule
+    transpose: TransposeRule | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,8 @@ div = binary(
     error=QUOTIENT,
     into=array_functions.ufunc_into("divide"),
     printed=printed_calls.print_div,
-    derivative=Partials(("1 / b", "-(y / b)")), doc="Quotient, elementwise.",
+    derivative=Partials(("1 / b", "-(y / b)")),
+    doc="Quotient, elementwise.",
 )
 floor_divide = binary("floor_divide", REALS, scalar="a // b", numpy=reference_functions.floor_divide, ufunc=np.floor_divide, exact=True, on_extents=extent_rules.whole_quotient, derivative=FLAT, doc="Quotient rounded to minus infinity; integers by zero give 0.")  # fmt: skip
 remainder = binary("remainder", REALS, scalar="a % b", numpy=reference_functions.remainder, ufunc=np.remainder, exact=True, on_extents=extent_rules.whole_remainder, derivative=Partials(("1", "-floor_divide(a, b)")), doc="Remainder with the sign of the divisor; integers by zero give 0.")  # fmt: skip
@@ -80,7 +81,8 @@ erf = unary(
     promotion="float",
     expensive=True,
     error=lipschitz(2 / math.sqrt(math.pi)),
-    derivative=Partials(("1.1283791670955126 * exp(-(a * a))",)), doc="Error function.",
+    derivative=Partials(("1.1283791670955126 * exp(-(a * a))",)),
+    doc="Error function.",
 )
 sigmoid = unary("sigmoid", FLOATS, scalar="1 / (1 + exp(-a))", numpy=reference_functions.sigmoid, promotion="float", expensive=True, error=lipschitz(0.25), derivative=Partials(("y * (1 - y)",)), doc="1 / (1 + exp(-a)).")  # fmt: skip
 
@@ -101,7 +103,8 @@ sinh = unary(
     promotion="float",
     expensive=True,
     error=MONOTONIC,
-    derivative=Partials(("cosh(a)",)), doc="Hyperbolic sine.",
+    derivative=Partials(("cosh(a)",)),
+    doc="Hyperbolic sine.",
 )
 cosh = unary("cosh", INEXACT, scalar="cosh(a)", numpy=np.cosh, promotion="float", expensive=True, derivative=Partials(("sinh(a)",)), doc="Hyperbolic cosine.")  # fmt: skip
 asinh = unary("asinh", INEXACT, scalar="asinh(a)", numpy=np.arcsinh, promotion="float", expensive=True, error=lipschitz(1.0), derivative=Partials(("rsqrt(a * a + 1)",)), doc="Inverse hyperbolic sine.")  # fmt: skip
@@ -129,8 +132,26 @@ angle = unary("angle", INEXACT, scalar="atan2(imag(a), real(a))", numpy=np.angle
 
 # integers and floats
 floor = unary("floor", ORDERED, scalar="floor(a)", integer="a", numpy=np.floor, exact=True, derivative=FLAT, doc="Rounded to minus infinity.")  # fmt: skip
-ceil = unary("ceil", ORDERED, scalar="ceil(a)", integer="a", numpy=np.ceil, exact=True, derivative=FLAT, doc="Rounded to infinity.")
-trunc = unary("trunc", ORDERED, scalar="trunc(a)", integer="a", numpy=np.trunc, exact=True, derivative=FLAT, doc="Rounded towards zero.")
+ceil = unary(
+    "ceil",
+    ORDERED,
+    scalar="ceil(a)",
+    integer="a",
+    numpy=np.ceil,
+    exact=True,
+    derivative=FLAT,
+    doc="Rounded to infinity.",
+)
+trunc = unary(
+    "trunc",
+    ORDERED,
+    scalar="trunc(a)",
+    integer="a",
+    numpy=np.trunc,
+    exact=True,
+    derivative=FLAT,
+    doc="Rounded towards zero.",
+)
 round = unary("round", NUMBERS, scalar="round(a)", integer="a", numpy=np.round, exact=True, derivative=FLAT, doc="Rounded to the nearest integer; halves to the even one.")  # fmt: skip
 sign = unary("sign", NUMBERS, scalar="1 if a > 0 else (-1 if a < 0 else (0 if a == 0 else a))", complex="sign(a)", numpy=np.sign, exact=True, derivative=Tangent(tangents.sign), doc="-1, 0 or 1 by the sign, a / abs(a) of complex numbers; NaN stays.")  # fmt: skip
 relu = unary("relu", REALS, scalar="0 if a <= 0 else a", numpy=lambda x: np.where(x <= 0, np.zeros_like(x), x), exact=True, error=MAGNITUDE, derivative=Partials(("where(a > 0, 1, 0)",)), doc="a where it is positive, else 0; NaN stays.")  # fmt: skip

@@ -138,7 +138,9 @@ def running_extreme(node: Application, given: Tangents) -> Tangents:
 
 
 def sort(node: Application, given: Tangents) -> Tangents:
-    order = node.emit("argsort", node.operands[0], dim=node.attributes["dim"], descending=False, stable=True, kind="stable")
+    order = node.emit(
+        "argsort", node.operands[0], dim=node.attributes["dim"], descending=False, stable=True, kind="stable"
+    )
     return (node.emit("take_along_axis", given[0], order, dim=node.attributes["dim"] % len(node.shapes[0])),)
 
 

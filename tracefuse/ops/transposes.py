@@ -199,7 +199,7 @@ def add_at(node: Application, data: Any, index: Any, values: Any, dim: int, inde
 
 
 def take_along_axis(node: Application, given: Cotangents) -> Cotangents:
-    (cotangent,), (shape, index_shape) = given, node.shapes[:2]
+    (cotangent,), shape = given, node.shapes[0]
     dim = node.attributes["dim"] % len(shape)
     index = node.operands[1]
     index = node.emit("where", index < 0, index + node.emit("extent", value=shape[dim]), index)
@@ -331,9 +331,7 @@ def matmul(node: Application, given: Cotangents) -> Cotangents:
     for is_vector, axis in ((len(a_shape) == 1, -1 if len(b_shape) == 1 else -2), (len(b_shape) == 1, -1)):
         if is_vector:
             rank = len(cotangent.extents) + 1
-            cotangent = node.emit(
-                "broadcast", cotangent, is_broadcast_dim=tuple(k == axis % rank for k in range(rank))
-            )
+            cotangent = node.emit("broadcast", cotangent, is_broadcast_dim=tuple(k == axis % rank for k in range(rank)))
     results: list[Any] = [None, None]
     if node.active[0]:
         results[0] = _matrix_cotangent(node, node.emit("matmul", cotangent, _swapped(node, right)), a_shape, 0)
@@ -348,4 +346,3 @@ def _matrix_cotangent(node: Application, value: Any, shape: Shape, position: int
     rank = len(value.extents)
     value = node.emit("squeeze", value, dims=(rank - 2 if position == 0 else rank - 1,))
     return node.sum_to(value, shape)
-

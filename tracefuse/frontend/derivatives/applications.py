@@ -8,6 +8,7 @@ from typing import Any
 
 from tracefuse.caches import memoized
 from tracefuse.dtypes import DType, int64
+from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.tracer import traced_ops
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.traced import Traced
@@ -53,7 +54,14 @@ class RecordedApplication:
     def zeros(self, shape: Shape, like: Any) -> Any:
         return zeros(self.recorder, shape, like.value.dtype)
 
-    def partial(self, position: int, text: str) -> Any:
+    def require(self, holds: bool, given: str, hint: str) -> None:
+        """Raises UnsupportedError, with the node's line, unless the rule covers what is `given`."""
+        if not holds:
+            raise UnsupportedError(
+                f"{self.node.op.name} with {given} has no derivative rule", hint=hint, where=self.node.where
+            )
+
+    def partial(self, text: str) -> Any:
         """Records a partial derivative; returns a traced value or a Python number."""
         dtype = self.node.compute
         operands = [converted(self.recorder, operand, dtype) for operand in self.operands]

@@ -71,6 +71,8 @@ class Differentiation:
             _check_linear(node, rule)
             return rule.transpose(node, given)
         if isinstance(rule, Tangent):
+            if rule.transpose is not None:
+                return rule.transpose(node, given)
             return self._by_transposition(node, rule, given)
         if isinstance(node.node.op, ControlFlow):
             return loop_cotangents(node, given, _MODES)
@@ -79,10 +81,7 @@ class Differentiation:
     def _by_partials(self, node: RecordedApplication, rule: Partials, cotangent: Any) -> list[Any]:
         results: list[Any] = []
         for position, (text, is_active) in enumerate(zip(rule.texts, node.active, strict=True)):
-            if not is_active or not text:
-                results.append(None)
-            else:
-                results.append(cotangent if text == "1" else -cotangent if text == "-1" else cotangent * node.partial(position, text))
+            results.append(_times_partial(node, position, text, cotangent) if is_active and text else None)
         return results
 
     def _by_transposition(self, node: RecordedApplication, rule: Tangent, given: Sequence[Any]) -> list[Any]:
@@ -122,7 +121,7 @@ class Differentiation:
         rule = node.node.op.derivative
         if isinstance(rule, Partials):
             terms = [
-                tangent if text == "1" else -tangent if text == "-1" else tangent * node.partial(k, text)
+                _times_partial(node, k, text, tangent)
                 for k, (text, tangent) in enumerate(zip(rule.texts, given, strict=True))
                 if tangent is not None and text
             ]
@@ -130,7 +129,9 @@ class Differentiation:
         if isinstance(rule, Linear):
             _check_linear(node, rule)
             chosen = range(len(given)) if rule.operands is None else rule.operands
-            operands = [self._tangent_or_zero(node, k, given) if k in chosen else node.operands[k] for k in range(len(given))]
+            operands = [
+                self._tangent_or_zero(node, k, given) if k in chosen else node.operands[k] for k in range(len(given))
+            ]
             return self.recorder.again(node.node, operands, rule.attributes)
         if isinstance(rule, Multilinear):
             terms = [
@@ -157,6 +158,13 @@ class Differentiation:
         if active is None:
             active = [isinstance(operand, int) and operand in self.active for operand in node.operands]
         return RecordedApplication(self.recorder, node, active)
+
+
+def _times_partial(node: RecordedApplication, position: int, text: str, value: Traced) -> Any:
+    """Multiplies a tangent or a cotangent by a partial derivative."""
+    if text in ("1", "-1"):
+        return value if text == "1" else -value
+    return value * node.partial(text)
 
 
 def _tangents(recorder: Recorder, first: int, last: int, seeds: Mapping[int, Traced]) -> dict[int, Traced]:

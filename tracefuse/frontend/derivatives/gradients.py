@@ -13,11 +13,11 @@ from typing import Any
 
 from tracefuse import pytrees, source
 from tracefuse.errors import DtypeError, ShapeError, TraceError, shown
+from tracefuse.frontend.derivatives.applications import converted, is_inexact, zeros
+from tracefuse.frontend.derivatives.differentiation import Differentiation
 from tracefuse.frontend.fuse import FusedFunction, fuse
 from tracefuse.frontend.recorded_control_flow import as_ordinary
-from tracefuse.frontend.derivatives.applications import converted, is_inexact, zeros
 from tracefuse.frontend.tracer.carried_types import as_leaf, is_value
-from tracefuse.frontend.derivatives.differentiation import Differentiation
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ops.roles import CAST
@@ -308,11 +308,7 @@ class _Linearized:
     def _tree(self, argument: _Argument, cotangents: dict[int, Traced]) -> Any:
         leaves = []
         for leaf, value in zip(argument.leaves, argument.values, strict=True):
-            if value is None:
-                leaves.append(leaf)
-            else:
-                known = cotangents.get(value.number)
-                leaves.append(zeros(self.recorder, value.extents, value.value.dtype) if known is None else known)
+            leaves.append(leaf if value is None else self._or_zeros(cotangents.get(value.number), value))
         return pytrees.unflatten(argument.structure, leaves)
 
     # -- forward mode -------------------------------------------------------------------------------------------------
@@ -332,11 +328,11 @@ class _Linearized:
                     known[value.number] = self._like(value, leaf, "tangent")
         run = Differentiation(self.recorder, self.first, self.last, self.wanted)
         found = run.tangents(known)
-        leaves = [
-            leaf if value is None else found.get(value.number, None) for leaf, value in zip(self.objects, self.values, strict=True)
-        ]
         results = [
-            zeros(self.recorder, value.extents, value.value.dtype) if one is None and value is not None else one
-            for one, value in zip(leaves, self.values, strict=True)
+            leaf if value is None else self._or_zeros(found.get(value.number), value)
+            for leaf, value in zip(self.objects, self.values, strict=True)
         ]
         return pytrees.unflatten(self.structure, results)
+
+    def _or_zeros(self, derivative: Traced | None, value: Traced) -> Traced:
+        return zeros(self.recorder, value.extents, value.value.dtype) if derivative is None else derivative

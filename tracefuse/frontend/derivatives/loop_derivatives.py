@@ -30,7 +30,7 @@ class Modes:
 
 
 class _Body:
-    """The body of a loop or a branch, with the operands of its op. inputs: positions that have derivatives."""
+    """The body of a loop or a branch, to be recorded again with its derivative."""
 
     def __init__(self, node: RecordedApplication, part: SubFusion, modes: Modes) -> None:
         self.recorder, self.part, self.modes = node.recorder, part, modes
@@ -57,8 +57,9 @@ class _Body:
         known = self.modes.cotangents(recorder, first, len(recorder.builder.nodes), numbers, seeds)
         return [self._or_zeros(known.get(operands[k].number), operands[k]) for k in wanted]
 
-    def _or_zeros(self, value: Traced | None, like: Traced) -> Traced:
-        return zeros(self.recorder, like.extents, like.value.dtype) if value is None else value
+    @staticmethod
+    def _or_zeros(value: Traced | None, like: Traced) -> Traced:
+        return _zeros_like(like) if value is None else value
 
 
 def _inexact(operands: Sequence[Any], positions: Sequence[int]) -> list[int]:
@@ -71,7 +72,7 @@ class _Layout:
     def __init__(self, node: RecordedApplication, first: int) -> None:
         count = len(node.operands)
         carried, sliced = node.attributes["carried"], node.attributes.get("sliced", 0)
-        self.captured = [k for k in range(first, count - sliced - carried) if k not in ()]
+        self.captured = [k for k in range(first, count - sliced - carried)]
         self.carried = [*range(count - sliced - carried, count - sliced)]
         self.sliced = [*range(count - sliced, count)]
         self.active_captured = [k for k in self.captured if node.active[k]]
@@ -95,10 +96,12 @@ def loop_tangents(node: RecordedApplication, given: Sequence[Any], modes: Modes)
 
 
 def _start_tangents(node: RecordedApplication, given: Sequence[Any], positions: Sequence[int]) -> list[Any]:
-    return [
-        given[k] if given[k] is not None else zeros(node.recorder, node.operands[k].extents, node.operands[k].value.dtype)
-        for k in positions
-    ]
+    return [_zeros_like(node.operands[k]) if given[k] is None else given[k] for k in positions]
+
+
+def _zeros_like(value: Traced) -> Traced:
+    result: Traced = zeros(value.recorder, value.extents, value.value.dtype)
+    return result
 
 
 def _counted_tangents(node: RecordedApplication, given: Sequence[Any], modes: Modes) -> Sequence[Any]:
@@ -195,7 +198,7 @@ def loop_cotangents(node: RecordedApplication, given: Sequence[Any], modes: Mode
     if isinstance(op, Branch):
         return _branch_cotangents(node, given, modes)
     raise UnsupportedError(
-        "while_loop has no reverse mode: what its steps start from would have to be stored, and their number is not known",
+        "while_loop has no reverse mode: it would store what each step starts from, and the number of steps is not known",
         hint="use fori_loop or scan with a bound on the steps, or jvp", where=node.node.where,
     )  # fmt: skip
 
@@ -207,11 +210,10 @@ def _counted_cotangents(node: RecordedApplication, given: Sequence[Any], modes: 
     count = len(layout.carried)
     stacked = [k for k in range(count, len(node.results)) if given[k] is not None]
     finals = [
-        given[k - layout.carried[0]] if given[k - layout.carried[0]] is not None
-        else zeros(node.recorder, operands[k].extents, operands[k].value.dtype)
+        _zeros_like(operands[k]) if given[k - layout.carried[0]] is None else given[k - layout.carried[0]]
         for k in layout.active_carried
-    ]  # fmt: skip
-    totals = [zeros(node.recorder, operands[k].extents, operands[k].value.dtype) for k in layout.active_captured]
+    ]
+    totals = [_zeros_like(operands[k]) for k in layout.active_captured]
     arrays = [*starts, *(operands[k] for k in layout.sliced), *(given[k] for k in stacked)]
     loop = RecordedCount(node.recorder, "grad", "f", (finals, totals), "init", arrays, not node.attributes["reverse"])
     wanted = [*layout.active_carried, *layout.active_captured, *layout.active_sliced]

@@ -20,9 +20,7 @@ def replay(recorder: Recorder, part: SubFusion, operands: Sequence[Any]) -> list
     """
     fusion = part.fusion
     arguments = [recorder.resolve(operand) for operand in part.select(operands)]
-    values: dict[int, Operand] = {
-        number: one.operand for number, one in zip(fusion.inputs, arguments, strict=True)
-    }
+    values: dict[int, Operand] = {number: one.operand for number, one in zip(fusion.inputs, arguments, strict=True)}
     extents = _extents(recorder, fusion, values)
     for node in fusion.nodes:
         numbers = recorder.builder.node(
