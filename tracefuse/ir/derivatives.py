@@ -1,8 +1,8 @@
 """How an op is differentiated: the kinds of derivative rule that an op definition can carry.
 
 Forward mode follows the rules as they are; reverse mode follows transposes. A rule records ordinary ops, so a
-derivative can be differentiated again. The conventions are those of JAX: the cotangent of a complex value is not conjugated, and
-equal largest elements share their derivative evenly.
+derivative can be differentiated again. The conventions are those of JAX: the cotangent of a complex value is not
+conjugated, and equal largest elements share their derivative evenly.
 
 Must not know: single ops, tracing.
 """
@@ -23,12 +23,16 @@ class Application(Protocol):
     the operands. result_shapes: those of the results. active: whether each operand has a derivative.
     """
 
-    operands: Sequence[Any]
-    results: Sequence[Any]
-    attributes: Mapping[str, Any]
-    shapes: Sequence[Shape]
-    result_shapes: Sequence[Shape]
+    operands: list[Any]
+    results: list[Any]
+    attributes: dict[str, Any]
     active: Sequence[bool]
+
+    @property
+    def shapes(self) -> list[Shape]: ...
+
+    @property
+    def result_shapes(self) -> list[Shape]: ...
 
     def emit(self, op: str, *operands: Any, **attributes: Any) -> Any:
         """Records an op by name; returns its result, or a tuple of several."""
@@ -51,7 +55,7 @@ TangentRule: TypeAlias = Callable[[Application, Sequence[Any]], Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Partials:
+class PartialDerivatives:
     """The partial derivatives of a pointwise op: one Python expression for each operand.
 
     An expression is over the operands a, b, c, ..., the result y, ops by name, and operators. "" is no derivative.
@@ -98,6 +102,6 @@ class Flat:
     """An op whose derivative is 0 wherever it exists, as of rounding and comparisons."""
 
 
-Derivative: TypeAlias = Partials | Linear | Multilinear | Tangent | Flat
+Derivative: TypeAlias = PartialDerivatives | Linear | Multilinear | Tangent | Flat
 
 FLAT = Flat()

@@ -27,9 +27,9 @@ class RecordedApplication:
 
     def __init__(self, recorder: Recorder, node: Node, active: Sequence[bool]) -> None:
         self.recorder, self.node, self.active = recorder, node, active
-        self.operands = [self._value(operand) for operand in node.operands]
-        self.results = [self._value(number) for number in node.outputs]
-        self.attributes = {**dict(node.op.attributes), **node.attributes}
+        self.operands: list[Any] = [self._value(operand) for operand in node.operands]
+        self.results: list[Any] = [self._value(number) for number in node.outputs]
+        self.attributes: dict[str, Any] = {**dict(node.op.attributes), **node.attributes}
 
     def _value(self, operand: Any) -> Any:
         if isinstance(operand, Literal):
@@ -75,7 +75,8 @@ def emit(recorder: Recorder, name: str, *operands: Any, **attributes: Any) -> An
     if name == "extent":
         return recorder.scalar(attributes["value"])
     if name == "iota":
-        return traced_ops.iota(recorder, *operands, attributes["length"], int64)
+        start, step = operands
+        return traced_ops.iota(recorder, start, step, attributes["length"], int64)
     if name == "where" and isinstance(operands[0], bool):
         return operands[1] if operands[0] else operands[2]
     if isinstance(op, Pointwise):

@@ -23,7 +23,7 @@ from tracefuse.frontend.derivatives.loop_derivatives import Modes, loop_cotangen
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ir.control_flow import ControlFlow
-from tracefuse.ir.derivatives import Flat, Linear, Multilinear, Partials, Tangent
+from tracefuse.ir.derivatives import Flat, Linear, Multilinear, PartialDerivatives, Tangent
 from tracefuse.ir.fusion import Node
 
 
@@ -65,7 +65,7 @@ class Differentiation:
 
     def _pulled_back(self, node: RecordedApplication, given: Sequence[Any]) -> Sequence[Any]:
         rule = node.node.op.derivative
-        if isinstance(rule, Partials):
+        if isinstance(rule, PartialDerivatives):
             return self._by_partials(node, rule, given[0])
         if isinstance(rule, (Linear, Multilinear)):
             _check_linear(node, rule)
@@ -78,11 +78,11 @@ class Differentiation:
             return loop_cotangents(node, given, _MODES)
         raise without_rule(node.node)
 
-    def _by_partials(self, node: RecordedApplication, rule: Partials, cotangent: Any) -> list[Any]:
-        results: list[Any] = []
-        for position, (text, is_active) in enumerate(zip(rule.texts, node.active, strict=True)):
-            results.append(_times_partial(node, position, text, cotangent) if is_active and text else None)
-        return results
+    def _by_partials(self, node: RecordedApplication, rule: PartialDerivatives, cotangent: Any) -> list[Any]:
+        return [
+            _times_partial(node, text, cotangent) if is_active and text else None
+            for text, is_active in zip(rule.texts, node.active, strict=True)
+        ]
 
     def _by_transposition(self, node: RecordedApplication, rule: Tangent, given: Sequence[Any]) -> list[Any]:
         builder = self.recorder.builder
@@ -119,9 +119,9 @@ class Differentiation:
 
     def _pushed_forward(self, node: RecordedApplication, given: Sequence[Any]) -> Sequence[Any]:
         rule = node.node.op.derivative
-        if isinstance(rule, Partials):
+        if isinstance(rule, PartialDerivatives):
             terms = [
-                _times_partial(node, k, text, tangent)
+                _times_partial(node, text, tangent)
                 for k, (text, tangent) in enumerate(zip(rule.texts, given, strict=True))
                 if tangent is not None and text
             ]
@@ -160,7 +160,7 @@ class Differentiation:
         return RecordedApplication(self.recorder, node, active)
 
 
-def _times_partial(node: RecordedApplication, position: int, text: str, value: Traced) -> Any:
+def _times_partial(node: RecordedApplication, text: str, value: Any) -> Any:
     """Multiplies a tangent or a cotangent by a partial derivative."""
     if text in ("1", "-1"):
         return value if text == "1" else -value

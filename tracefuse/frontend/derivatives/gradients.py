@@ -159,7 +159,9 @@ def _overlay(recorder: Recorder, fun: Callable[..., Any]) -> Callable[..., Any]:
     """Returns what a clone calls in the place of `fun`."""
     if isinstance(fun, FusedFunction) or recorder.overlays is None:
         return fun
-    return recorder.overlays.of_inner(fun, getattr(fun, "__qualname__", type(fun).__name__), None)[0]
+    name = getattr(fun, "__qualname__", type(fun).__name__)
+    overlay: Callable[..., Any] = recorder.overlays.of_inner(fun, name, None)[0]
+    return overlay
 
 
 def _positions(argnums: int | Sequence[int], count: int) -> list[int]:

@@ -29,7 +29,7 @@ class Modes:
     cotangents: Callable[[Recorder, int, int, Sequence[int], Mapping[int, Traced]], dict[int, Traced]]
 
 
-class _Body:
+class _DifferentiatedBody:
     """The body of a loop or a branch, to be recorded again with its derivative."""
 
     def __init__(self, node: RecordedApplication, part: SubFusion, modes: Modes) -> None:
@@ -49,7 +49,7 @@ class _Body:
         recorder = self.recorder
         first = len(recorder.builder.nodes)
         outputs = replay(recorder, self.part, operands)
-        seeds: dict[int, Traced] = {}
+        seeds: dict[int, Any] = {}
         for k, cotangent in given.items():
             number = outputs[k].number
             seeds[number] = seeds[number] + cotangent if number in seeds else cotangent
@@ -72,7 +72,7 @@ class _Layout:
     def __init__(self, node: RecordedApplication, first: int) -> None:
         count = len(node.operands)
         carried, sliced = node.attributes["carried"], node.attributes.get("sliced", 0)
-        self.captured = [k for k in range(first, count - sliced - carried)]
+        self.captured = [*range(first, count - sliced - carried)]
         self.carried = [*range(count - sliced - carried, count - sliced)]
         self.sliced = [*range(count - sliced, count)]
         self.active_captured = [k for k in self.captured if node.active[k]]
@@ -106,7 +106,7 @@ def _zeros_like(value: Traced) -> Traced:
 
 def _counted_tangents(node: RecordedApplication, given: Sequence[Any], modes: Modes) -> Sequence[Any]:
     layout, operands = _Layout(node, 2), node.operands
-    body = _Body(node, node.attributes["body"], modes)
+    body = _DifferentiatedBody(node, node.attributes["body"], modes)
     count = len(layout.carried)
     init = ([operands[k] for k in layout.carried], _start_tangents(node, given, layout.active_carried))
     arrays = [*(operands[k] for k in layout.sliced), *(given[k] for k in layout.active_sliced)]
@@ -132,7 +132,7 @@ def _by_result(node: RecordedApplication, tangents: Sequence[Any]) -> list[Any]:
 
 def _bounds(operands: Sequence[Any]) -> tuple[Any, Any]:
     """The bounds of a counted loop, as sizes where they are."""
-    return tuple(one if not isinstance(one, Traced) or one.value.extent is None else _size(one) for one in operands[:2])  # type: ignore[return-value]
+    return tuple(one if not isinstance(one, Traced) or one.value.extent is None else _size(one) for one in operands[:2])
 
 
 def _size(value: Traced) -> Any:
@@ -153,7 +153,7 @@ def _operands_of_step(
 
 def _while_tangents(node: RecordedApplication, given: Sequence[Any], modes: Modes) -> Sequence[Any]:
     layout, operands, recorder = _Layout(node, 0), node.operands, node.recorder
-    body = _Body(node, node.attributes["body"], modes)
+    body = _DifferentiatedBody(node, node.attributes["body"], modes)
     init = ([operands[k] for k in layout.carried], _start_tangents(node, given, layout.active_carried))
 
     def now(value: Any) -> list[Any]:
@@ -174,7 +174,7 @@ def _branch_tangents(node: RecordedApplication, given: Sequence[Any], modes: Mod
     tangents = {k: one for k, one in enumerate(given) if one is not None and k > 0}
 
     def function(name: str) -> Callable[[], Any]:
-        body = _Body(node, node.attributes[name], modes)
+        body = _DifferentiatedBody(node, node.attributes[name], modes)
         return lambda: body.forward(node.operands, {k: t for k, t in tangents.items() if k in body.part.inputs})[1]
 
     return _by_result(node, _chosen(node, function))
@@ -198,7 +198,7 @@ def loop_cotangents(node: RecordedApplication, given: Sequence[Any], modes: Mode
     if isinstance(op, Branch):
         return _branch_cotangents(node, given, modes)
     raise UnsupportedError(
-        "while_loop has no reverse mode: it would store what each step starts from, and the number of steps is not known",
+        "while_loop has no reverse mode: the number of its steps, and so what to store for it, is not known",
         hint="use fori_loop or scan with a bound on the steps, or jvp", where=node.node.where,
     )  # fmt: skip
 
@@ -206,7 +206,7 @@ def loop_cotangents(node: RecordedApplication, given: Sequence[Any], modes: Mode
 def _counted_cotangents(node: RecordedApplication, given: Sequence[Any], modes: Modes) -> Sequence[Any]:
     layout, operands = _Layout(node, 2), node.operands
     starts = _starts_of_steps(node, layout)
-    body = _Body(node, node.attributes["body"], modes)
+    body = _DifferentiatedBody(node, node.attributes["body"], modes)
     count = len(layout.carried)
     stacked = [k for k in range(count, len(node.results)) if given[k] is not None]
     finals = [
@@ -257,7 +257,7 @@ def _branch_cotangents(node: RecordedApplication, given: Sequence[Any], modes: M
     seeds = {k: one for k, one in enumerate(given) if one is not None}
 
     def function(name: str) -> Callable[[], Any]:
-        body = _Body(node, node.attributes[name], modes)
+        body = _DifferentiatedBody(node, node.attributes[name], modes)
         return lambda: body.backward(node.operands, wanted, seeds)
 
     results: list[Any] = [None] * len(node.operands)
