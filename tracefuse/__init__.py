@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from tracefuse.dtypes import DataType
     from tracefuse.frontend.cache_clearing import clear_caches
     from tracefuse.frontend.control_flow_functions import cond, fori_loop, scan, while_loop
-    from tracefuse.frontend.derivatives.gradients import grad, jvp, value_and_grad, vjp
+    from tracefuse.frontend.derivatives.gradients import checkpoint, grad, jvp, value_and_grad, vjp
     from tracefuse.frontend.fuse import fuse
     from tracefuse.frontend.tracer.printed_values import debug_print
     from tracefuse.frontend.tracer.stream_parallel import stream_parallel
@@ -78,6 +78,7 @@ __all__ = [
     "TracefuseError",
     "UnsupportedError",
     "__version__",
+    "checkpoint",
     "clear_caches",
     "cond",
     "debug_print",
@@ -103,6 +104,7 @@ _WHERE = {
     "FusionDefinition": ("definition.fusion_definition", "FusionDefinition"),
     "ParallelType": ("ir.parallel_types", "ParallelType"),
     "ShapeDtype": ("runtime.devices.arrays", "ShapeDtype"),
+    "checkpoint": ("frontend.derivatives.gradients", "checkpoint"),
     "clear_caches": ("frontend.cache_clearing", "clear_caches"),
     "cond": ("frontend.control_flow_functions", "cond"),
     "debug_print": ("frontend.tracer.printed_values", "debug_print"),

@@ -24,7 +24,8 @@ from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.derivatives import Flat, Linear, Multilinear, PartialDerivatives, Tangent
-from tracefuse.ir.fusion import Node
+from tracefuse.ir.fusion import Literal, Node
+from tracefuse.ops.roles import COPY
 
 
 class Differentiation:
@@ -47,7 +48,15 @@ class Differentiation:
     def cotangents(self, seeds: Mapping[int, Traced]) -> dict[int, Traced]:
         """Returns the cotangents of values by number, from those of results. Values without one are missing."""
         total = dict(seeds)
-        for node in reversed(self.nodes):
+        checkpoints = self._checkpoints()
+        waiting = list(self.nodes)
+        while waiting:
+            node = waiting.pop()
+            region = checkpoints.get(id(node))
+            if region is not None:
+                del waiting[len(waiting) - len(region) + 1 :]
+                self._pull_back_again(region, total)
+                continue
             given = [total.pop(number, None) for number in node.outputs]
             if all(one is None for one in given) or self.active.isdisjoint(node.inputs):
                 continue
@@ -56,6 +65,42 @@ class Differentiation:
                 if cotangent is not None and isinstance(operand, int) and operand in self.active:
                     self.add(total, operand, cotangent)
         return total
+
+    def _checkpoints(self) -> dict[int, list[Node]]:
+        """Returns the checkpointed calls that lie within the nodes, by the identity of their last node."""
+        places = {id(node): place for place, node in enumerate(self.nodes)}
+        known: dict[int, list[Node]] = {}
+        for region in self.recorder.checkpoints:
+            first, last = places.get(id(region[0])), places.get(id(region[-1]))
+            if first is not None and last is not None and last - first == len(region) - 1:
+                known[id(region[-1])] = region
+        return known
+
+    def _pull_back_again(self, region: Sequence[Node], total: dict[int, Traced]) -> None:
+        """Records the nodes of a checkpointed call again, on copies of what they read, and transposes those."""
+        recorder = self.recorder
+        computed = {number for node in region for number in node.outputs}
+        seeds = {number: total.pop(number) for number in computed & total.keys()}
+        if not seeds:
+            return
+        again: dict[int, Traced] = {}
+        for node in region:
+            for number in node.inputs:
+                if number not in computed and number not in again and recorder.builder.values[number].is_tensor:
+                    again[number] = recorder.pointwise(COPY, [recorder.traced_type(recorder, number)])
+        copies = {number: copy.number for number, copy in again.items() if number in self.active}
+        first = len(recorder.builder.nodes)
+        for node in region:
+            operands = [
+                one.value if isinstance(one, Literal) else again.get(one, recorder.traced_type(recorder, one))
+                for one in node.operands
+            ]
+            again.update(zip(node.outputs, recorder.again(node, operands, {}), strict=True))
+        inner = Differentiation(recorder, first, len(recorder.builder.nodes), copies.values())
+        found = inner.cotangents({again[number].number: one for number, one in seeds.items()})
+        for number, copy in copies.items():
+            if copy in found:
+                self.add(total, number, found[copy])
 
     def add(self, total: dict[int, Traced], number: int, cotangent: Any) -> None:
         value = self.recorder.builder.values[number]

@@ -1,4 +1,4 @@
-"""`grad`, `value_and_grad`, `vjp` and `jvp` of functions that `fuse` records, with the signatures of JAX.
+"""`grad`, `value_and_grad`, `vjp`, `jvp` and `checkpoint` of functions that `fuse` records, with the signatures of JAX.
 
 In a trace they record the function and its derivative into that trace. Outside of one they compile, and cache, a
 function that does so. Captured arrays are constants. Numbers and arrays of integers have no derivative.
@@ -102,6 +102,28 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     run = _Linearized(_recorder(), fun, primals, {}, range(len(primals)), has_aux, "jvp", True)
     tangent = run.push_forward(tangents)
     return (run.result(), tangent, run.aux) if has_aux else (run.result(), tangent)
+
+
+@source.hides_own_frames
+def checkpoint(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns `fun` as a function of which reverse mode keeps the arguments alone, and computes the rest again.
+
+    That trades time for memory. Elsewhere it is `fun` itself.
+    """
+
+    @functools.wraps(fun, updated=())
+    def call(*args: Any, **kwargs: Any) -> Any:
+        recorder = current.get()
+        if recorder is None:
+            return fun(*args, **kwargs)
+        nodes = recorder.builder.nodes
+        first = len(nodes)
+        result = _overlay(recorder, fun)(*args, **kwargs)
+        if len(nodes) > first:
+            recorder.checkpoints.append(nodes[first:])
+        return result
+
+    return call
 
 
 # ---------------------------------------------------------------------------------------------------------------------

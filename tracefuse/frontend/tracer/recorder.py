@@ -86,6 +86,8 @@ class Recorder(CapturedInputs):
         # The token of the last effect, which the next one takes; whether a call makes random generators.
         self.last_effect: Traced | None = None
         self.makes_generators = False
+        # The nodes of each call that reverse mode records again, see `frontend/derivatives/`.
+        self.checkpoints: list[list[Node]] = []
         self.device: int | None = None
         self.is_placed = False
         self.alive = True
@@ -364,6 +366,7 @@ class Recorder(CapturedInputs):
         super().forget()
         self.updated.clear()
         self.prints.clear()
+        self.checkpoints.clear()
         self.last_effect = None
         self.answers = None
         self.builder.named = ()
