@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tracefuse as tf
+import tracefuse.frontend.fuse as fuse_module
 from tracefuse.ir.derivatives import FLAT
 from tracefuse.ir.library_kinds import WholeArrayOp
 from tracefuse.ops import REGISTRY
@@ -276,6 +277,25 @@ def test_arguments_aux_and_pytrees_have_the_signatures_of_jax() -> None:
     assert float(result["s"]) == 6
     assert cotangent["a"].tolist() == [4, 4, 4]
     assert float(cotangent["b"]) == 3
+
+
+def test_vjp_and_jvp_outside_of_a_trace_record_a_function_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = []
+    record = fuse_module.trace
+
+    def counted(function: Any, *arguments: Any, **keywords: Any) -> Any:
+        names.append(function.__name__)
+        return record(function, *arguments, **keywords)
+
+    monkeypatch.setattr(fuse_module, "trace", counted)
+
+    def squared(x: Any) -> Any:
+        return x * x
+
+    for _ in range(3):
+        assert tf.jvp(squared, (np.ones(2),), (np.ones(2),))[1].tolist() == [2, 2]
+        assert tf.vjp(squared, np.ones(2))[1](np.ones(2))[0].tolist() == [2, 2]
+    assert sorted(names) == ["pull_back", "push_forward", "squared"]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracefuse import pytrees, source
+from tracefuse.caches import memoized
 from tracefuse.errors import DtypeError, ShapeError, TraceError, shown
 from tracefuse.frontend.derivatives.applications import converted, is_inexact, zeros
 from tracefuse.frontend.derivatives.differentiation import Differentiation
@@ -79,8 +80,8 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[
         run = _Linearized(_recorder(), fun, primals, {}, range(len(primals)), has_aux, "vjp", True)
         pull_back = lambda cotangent: tuple(run.pull_back(run.seeds(cotangent)))  # noqa: E731
         return (run.result(), pull_back, run.aux) if has_aux else (run.result(), pull_back)
-    values = _outside_or_in(_calling(fun))(*primals)
-    pulled = _outside_or_in(_pulling_back(fun, has_aux))
+    values = _calling(fun)(*primals)
+    pulled = _pulling_back(fun, has_aux)
     result, *aux = values if has_aux else (values,)
     return (result, lambda cotangent: pulled(cotangent, *primals), *aux)
 
@@ -98,7 +99,7 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
             where=source.user_line(),
         )  # fmt: skip
     if current.get() is None:
-        return _outside_or_in(_pushing_forward(fun, has_aux))(tuple(primals), tuple(tangents))
+        return _pushing_forward(fun, has_aux)(tuple(primals), tuple(tangents))
     run = _Linearized(_recorder(), fun, primals, {}, range(len(primals)), has_aux, "jvp", True)
     tangent = run.push_forward(tangents)
     return (run.result(), tangent, run.aux) if has_aux else (run.result(), tangent)
@@ -141,29 +142,29 @@ def _outside_or_in(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-@functools.lru_cache(maxsize=256)
+@memoized("functions that vjp runs outside of a trace", key="function", most=256)
 def _calling(fun: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(fun, updated=())
     def call(*args: Any) -> Any:
         return _overlay(_recorder(), fun)(*args)
 
-    return call
+    return _outside_or_in(call)
 
 
-@functools.lru_cache(maxsize=256)
+@memoized("functions that pull cotangents back outside of a trace", key="function", most=256)
 def _pulling_back(fun: Callable[..., Any], has_aux: bool) -> Callable[..., Any]:
     def pull_back(cotangent: Any, *primals: Any) -> Any:
         return vjp(fun, *primals, has_aux=has_aux)[1](cotangent)
 
-    return pull_back
+    return _outside_or_in(pull_back)
 
 
-@functools.lru_cache(maxsize=256)
+@memoized("functions that push tangents forward outside of a trace", key="function", most=256)
 def _pushing_forward(fun: Callable[..., Any], has_aux: bool) -> Callable[..., Any]:
     def push_forward(primals: Any, tangents: Any) -> Any:
         return jvp(fun, primals, tangents, has_aux)
 
-    return push_forward
+    return _outside_or_in(push_forward)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
