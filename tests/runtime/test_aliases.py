@@ -162,7 +162,7 @@ def test_an_update_shows_in_the_printed_definition_and_comes_back_from_it() -> N
     exec("from tracefuse import *", names)
     exec(repr(fd), names)
     with FusionDefinition() as again:
-        names[f"nvfuser_fusion_id{fd.id}"](again)
+        names[f"nvfuser_fusion_id{fd.id()}"](again)
     assert again.fusion.aliases == fd.fusion.aliases == {1: 0}
 
 

@@ -94,6 +94,12 @@ class PlacedFusion:
                 return results
         return self._call_in_full(arguments, outputs)
 
+    def call_at(
+        self, place: tuple[str, int | None], arguments: Sequence[Any], outputs: Sequence[Any] | None = None
+    ) -> list[Any]:
+        """As a call. place: the kind of the results and the GPU (None for the host) of a fusion without arrays."""
+        return self._call_in_full(arguments, outputs, place)
+
     def _attempt(self, arguments: Sequence[Any], outputs: Sequence[Any] | None) -> list[Any] | None:
         """The outputs, if a plan for NumPy or CuPy arrays fits the arguments as they are; else None."""
         use = NO_BUFFER_USE
@@ -110,9 +116,11 @@ class PlacedFusion:
                 return results
         return None
 
-    def _call_in_full(self, arguments: Sequence[Any], outputs: Sequence[Any] | None) -> list[Any]:
+    def _call_in_full(
+        self, arguments: Sequence[Any], outputs: Sequence[Any] | None, place: tuple[str, int | None] | None = None
+    ) -> list[Any]:
         check_arguments(self.fusion, arguments)
-        kind, device = self._place(arguments)
+        kind, device = self._place(arguments) if place is None else place
         native_arguments = [self._enter(kind, argument) for argument in arguments]
         if outputs is not None or self.fusion.aliases:
             arrays.check_can_change(kind, "an output buffer")

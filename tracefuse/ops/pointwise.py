@@ -134,7 +134,7 @@ round = unary("round", NUMBERS, scalar="round(a)", integer="a", numpy=np.round, 
 sign = unary("sign", NUMBERS, scalar="1 if a > 0 else (-1 if a < 0 else (0 if a == 0 else a))", complex="sign(a)", numpy=np.sign, exact=True, doc="-1, 0 or 1 by the sign, a / abs(a) of complex numbers; NaN stays.")  # fmt: skip
 relu = unary("relu", REALS, scalar="0 if a <= 0 else a", numpy=lambda x: np.where(x <= 0, np.zeros_like(x), x), exact=True, error=MAGNITUDE, doc="a where it is positive, else 0; NaN stays.")  # fmt: skip
 fmod = binary("fmod", REALS, scalar="truncmod(a, b)", numpy=np.fmod, exact=True, doc="Remainder with the sign of the dividend; integers by zero give 0.")  # fmt: skip
-trunc_divide = binary("trunc_divide", REALS, scalar="trunc(a / b)", integer="truncdiv(a, b)", numpy=reference_functions.trunc_divide, exact=True, doc="Quotient rounded towards zero; integers by zero give 0.")  # fmt: skip
+trunc_divide = binary("trunc_divide", REALS, scalar="trunc(a / b)", integer="truncdiv(a, b)", numpy=reference_functions.trunc_divide, exact=True, on_extents=extent_rules.truncated_quotient, doc="Quotient rounded towards zero; integers by zero give 0.")  # fmt: skip
 gcd = binary("gcd", INTEGERS, scalar="gcd(a, b)", numpy=np.gcd, exact=True, doc="Greatest common divisor.")
 clamp = ternary("clamp", REALS, scalar="minimum(maximum(a, b), c)", numpy=lambda x, low, high: np.minimum(np.maximum(x, low), high), exact=True, error=SELECTION, doc="a, no smaller than b and no larger than c; NaN stays.")  # fmt: skip
 threshold = ternary("threshold", REALS, scalar="c if a <= b else a", numpy=lambda x, limit, value: np.where(x <= limit, value, x), exact=True, doc="a where it is above b, else c.")  # fmt: skip
