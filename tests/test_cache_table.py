@@ -57,6 +57,8 @@ NOT_CACHES = {
     "frontend.calls.fast_path._Writer": "the text in progress",
     "frontend.tracer.captures._CaptureSearch": "the walk in progress",
     "frontend.tracer.captured_inputs.CapturedInputs": "the trace in progress",
+    "frontend.python_numbers.number_twins.CALLED": "types of Python",
+    "frontend.python_numbers.number_twins.FUNCTIONS": "functions of Python",
     "frontend.tracer.container_overlays.CONTAINERS": "classes of containers",
     "frontend.tracer.container_overlays.OVERLAY_BASES": "classes of containers",
     "frontend.tracer.container_overlays.OVERLAY_CLASSES": "classes of containers",

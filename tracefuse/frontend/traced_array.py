@@ -19,6 +19,7 @@ from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.frontend.element_requests import ElementRequests
 from tracefuse.frontend.numpy_api import array_memory, cupy_hook, dispatch, elementwise, replacements, ufuncs
 from tracefuse.frontend.numpy_api.flat_elements import FlatElements
+from tracefuse.frontend.python_numbers.traced_number import TracedNumber
 from tracefuse.frontend.tracer import arithmetic, assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
@@ -51,7 +52,7 @@ def _call_named(array: Any, method: str, /, *arguments: Any, **keywords: Any) ->
 
 def _binary(name: str, *, swap: bool = False) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
-        if not _is_operand(other):
+        if not _is_operand(other) or (isinstance(other, TracedNumber) and self.weak is not None):
             return NotImplemented
         if name == "mul" and isinstance(other, (list, tuple)) and (self.is_immutable or self.weak is not None):
             return arithmetic.repeat_list(other, self)
@@ -80,6 +81,8 @@ class Tracer(ElementRequests):
     __slots__ = ()
     namespace: ClassVar[Any] = np
     """The result of `__array_namespace__`; tracefuse.xp sets it to itself."""
+    check_version: ClassVar[Any] = staticmethod(lambda api_version: None)
+    """Raises for a version of the array API that the namespace does not have; tracefuse.xp sets it."""
     __array_priority__ = 1000
 
     # -- attributes -------------------------------------------------------------------------------------------------
@@ -309,6 +312,7 @@ class Tracer(ElementRequests):
         return dispatch.call(function, arguments, keywords)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        self.check_version(api_version)
         return self.namespace
 
     def __cupy_override_elementwise_kernel__(self, kernel: Any, *arguments: Any, **keywords: Any) -> Any:

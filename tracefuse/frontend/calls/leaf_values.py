@@ -18,6 +18,7 @@ from tracefuse.frontend.tracer.result_leaves import (
     NumberLeaf,
     OutputLeaf,
     PlaceLeaf,
+    PythonLeaf,
     ResultLeaf,
     ScalarLeaf,
     SizeLeaf,
@@ -50,6 +51,8 @@ class LeafValues:
                 return self._outputs[position]
             case ScalarLeaf(position):
                 return self._outputs[position][()]
+            case PythonLeaf(position):
+                return self._outputs[position].item()
             case ArgumentLeaf(position):
                 return self._leaves[position]
             case ConstantLeaf(value):

@@ -9,6 +9,7 @@ from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.numpy_api import (
     calculus,
     counting,
+    eigenvalues,
     element_writes,
     elementwise,
     grids,
@@ -31,6 +32,7 @@ from tracefuse.frontend.tracer.traced_ops import missing
 _MODULES = (
     whole_array_calls, elementwise, reductions, shapes, moving_elements, products, nan_reductions, order_statistics,
     calculus, grids, packed_bits, selection, norms, counting, element_writes,
+    eigenvalues,
 )  # fmt: skip
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {

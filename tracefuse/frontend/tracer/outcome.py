@@ -29,6 +29,7 @@ from tracefuse.frontend.tracer.result_leaves import (
     NumberLeaf,
     OutputLeaf,
     PlaceLeaf,
+    PythonLeaf,
     ResultLeaf,
     ScalarLeaf,
     SizeLeaf,
@@ -99,9 +100,9 @@ class Outcome:
             return PlaceLeaf(capture.place)
         recorder.resolve(traced)
         known = self._outputs.get(id(traced))
-        is_scalar = is_state and traced.is_immutable
+        leaf = PythonLeaf if traced.is_python else ScalarLeaf if is_state and traced.is_immutable else OutputLeaf
         if known is not None:
-            return ScalarLeaf(known[0]) if is_scalar else OutputLeaf(known[0])
+            return leaf(known[0])
         if traced.on_host and traced.weak is not None and traced.read is not None:
             return NumberLeaf(traced.read)
         tensor = traced_ops.as_tensor(traced) if traced.on_host else traced
@@ -112,7 +113,7 @@ class Outcome:
         builder.output(tensor.number)
         position = len(builder.outputs) - 1
         self._outputs[id(traced)] = (position, traced)
-        return ScalarLeaf(position) if is_scalar else OutputLeaf(position)
+        return leaf(position)
 
     # -- new objects --------------------------------------------------------------------------------------------------
 

@@ -97,6 +97,11 @@ class Recorder(CapturedInputs):
         self.answers: Answers | None = None
         # Every traced value of the trace.
         self.names: list[weakref.ref[Traced]] = []
+        # The class of traced numbers of Python. Conditions under which they are what Python computes, with the lines;
+        # whether conditions are asked for at once, because the call cannot run twice.
+        self.number_type: type[Traced] = traced_type
+        self.conditions: dict[int, str | None] = {}
+        self.asks_conditions = False
         self._scalars: dict[Extent, int] = {}
 
     # -- inputs -----------------------------------------------------------------------------------------------------
@@ -133,6 +138,10 @@ class Recorder(CapturedInputs):
                 f"device={device!r} in a function whose arrays are on {arrays.device_name(self.device)!r}",
                 hint="leave device= out, or write device=x.device", where=source.user_line(),
             )  # fmt: skip
+
+    def python_number(self, number: int, kind: str) -> Traced:
+        """Returns a value without axes as a number of Python of a kind."""
+        return self.number_type(self, number, kind)
 
     # -- facts ------------------------------------------------------------------------------------------------------
 

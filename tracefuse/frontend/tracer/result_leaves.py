@@ -53,6 +53,13 @@ class ScalarLeaf:
     position: int
 
 
+@dataclass(frozen=True, slots=True)
+class PythonLeaf:
+    """An output of the fusion without axes, as a number of Python. position: its index among all outputs."""
+
+    position: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PlaceLeaf:
     """The object at a place of the captured state or of the arguments, as it was before the call."""
@@ -68,7 +75,7 @@ class NewLeaf:
 
 
 ResultLeaf: TypeAlias = (
-    OutputLeaf | ArgumentLeaf | ConstantLeaf | SizeLeaf | NumberLeaf | ScalarLeaf | PlaceLeaf | NewLeaf
+    OutputLeaf | ArgumentLeaf | ConstantLeaf | SizeLeaf | NumberLeaf | ScalarLeaf | PythonLeaf | PlaceLeaf | NewLeaf
 )
 
 
