@@ -5,7 +5,6 @@ Reports run no user data. `FusionDefinition` inherits them.
 
 from __future__ import annotations
 
-import itertools
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -56,7 +55,7 @@ class DefinitionReports(Declarations):
 
     def _arguments(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """Returns the arguments of a call as kernels take them: one for each input."""
-        return _one_by_one(inputs)
+        return _one_by_one(self.fusion, inputs)
 
     def cache_info(self) -> CacheInfo:
         """Counts traces (always 1), compilations, and calls that reused a compilation."""
@@ -155,9 +154,13 @@ def _described(argument: Any) -> Any:
     return ShapeDtype(tuple(map(int, argument.shape)), arrays.dtype_of_array(argument).numpy)
 
 
-def _one_by_one(inputs: Sequence[Any]) -> Sequence[Any]:
-    """Returns the arguments with every list of integers, for a vector, in place."""
+def _one_by_one(fusion: Fusion, inputs: Sequence[Any]) -> Sequence[Any]:
+    """Returns the arguments with the entries of every list that stands for scalar inputs, as those of a vector are."""
     if not any(isinstance(argument, list | tuple) for argument in inputs):
         return inputs
-    nested = (argument if isinstance(argument, list | tuple) else (argument,) for argument in inputs)
-    return list(itertools.chain.from_iterable(nested))
+    given: list[Any] = []
+    for argument in inputs:
+        number = fusion.inputs[len(given)] if len(given) < len(fusion.inputs) else None
+        is_vector = isinstance(argument, list | tuple) and number is not None and not fusion.values[number].is_tensor
+        given.extend(argument if is_vector else [argument])
+    return given
