@@ -2,6 +2,7 @@
 
 from tracefuse.ir.library_kinds import Library
 from tracefuse.ir.op_kinds import Movement, Pointwise, Reduction, Source, Within
+from tracefuse.ir.scan_kind import Scan
 from tracefuse.ops import (
     fourier,
     library,
@@ -26,6 +27,7 @@ __all__ = [
     "Movement",
     "Pointwise",
     "Reduction",
+    "Scan",
     "Source",
     "Within",
     "fourier",

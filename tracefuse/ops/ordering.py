@@ -1,6 +1,4 @@
-"""Library ops along one axis: scans, sorting, and writing to positions that are data.
-
-Their results depend on all elements before or around each one, which no kernel template here computes; NumPy's or
+"""Ops along one axis: scans, which kernels compute, and sorting and writing to positions that are data, which NumPy's or
 CuPy's functions do. A sort is stable, and NaN comes after all numbers (first where the order is descending).
 
 Must not know: kernels.
@@ -17,8 +15,10 @@ from tracefuse.dtypes import ALL, NUMBERS, REALS, bool_
 from tracefuse.errors import ShapeError
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.fusion import Attributes, Require, Shape
-from tracefuse.ir.library_kinds import Library
-from tracefuse.ops.families import library
+from tracefuse.ir.op_kinds import Reduction
+from tracefuse.ir.scan_kind import Scan
+from tracefuse.ops import reduction
+from tracefuse.ops.families import library, register
 
 ORDERED = (bool_, *REALS)
 
@@ -37,40 +37,23 @@ def _along_others(axis: int, shapes: Sequence[Shape], attributes: Attributes) ->
 # scans
 
 
-def _running(ufunc: np.ufunc) -> Callable[..., Any]:
-    """ufunc.accumulate; where an array type has none, in about log2(n) passes over doubling distances."""
-
-    def scan(x: Any, dim: int) -> Any:
-        if isinstance(x, np.ndarray):
-            return ufunc.accumulate(x, axis=dim)
-        result, distance = x.copy(), 1
-        before = (slice(None),) * dim
-        while distance < x.shape[dim]:
-            later = ufunc(result[(*before, slice(distance, None))], result[(*before, slice(None, -distance))])
-            result[(*before, slice(distance, None))] = later
-            distance *= 2
-        return result
-
-    return scan
+def _accumulate(ufunc: np.ufunc) -> Callable[..., Any]:
+    return lambda x, dim: ufunc.accumulate(x, axis=dim)
 
 
-def _scan(name: str, numpy: Callable[..., Any], doc: str, **more: Any) -> Library:
-    return library(
-        name,
-        more.pop("domain", ALL),
-        shape=_same_shape,
-        slices=_along_others,
-        numpy=numpy,
-        attributes=(("dim", 0),),
-        doc=doc,
-        **more,
-    )
+def _scan(name: str, of: Reduction, numpy: Callable[..., Any], doc: str, **more: Any) -> Scan:
+    return register(  # type: ignore[no-any-return]
+        Scan(
+            name=name, domain=ALL, shape=_same_shape, slices=_along_others, numpy=numpy, reduction=of,
+            attributes=(("dim", 0),), doc=doc, **more,
+        )
+    )  # fmt: skip
 
 
-cumsum = _scan("cumsum", lambda x, dim: np.cumsum(x, axis=dim), "Sums of the elements so far along `dim`.", result="sum")  # fmt: skip
-cumprod = _scan("cumprod", lambda x, dim: np.cumprod(x, axis=dim), "Products of the elements so far along `dim`.", result="sum")  # fmt: skip
-cummax = _scan("cummax", _running(np.maximum), "Largest of the elements so far along `dim`; NaN from the first one on.", domain=ALL, exact=True)  # fmt: skip
-cummin = _scan("cummin", _running(np.minimum), "Smallest of the elements so far along `dim`; NaN from the first one on.", domain=ALL, exact=True)  # fmt: skip
+cumsum = _scan("cumsum", reduction.sum, lambda x, dim: np.cumsum(x, axis=dim), "Sums of the elements so far along `dim`.", result="sum")  # fmt: skip
+cumprod = _scan("cumprod", reduction.prod, lambda x, dim: np.cumprod(x, axis=dim), "Products of the elements so far along `dim`.", result="sum")  # fmt: skip
+cummax = _scan("cummax", reduction.max, _accumulate(np.maximum), "Largest of the elements so far along `dim`; NaN from the first one on.", exact=True)  # fmt: skip
+cummin = _scan("cummin", reduction.min, _accumulate(np.minimum), "Smallest of the elements so far along `dim`; NaN from the first one on.", exact=True)  # fmt: skip
 
 # ---------------------------------------------------------------------------------------------------------------------
 # order
