@@ -87,12 +87,17 @@ class PlacedFusion:
 
         Raises as `Executable.__call__`, and DeviceError for arrays on two devices.
         """
-        if len(arguments) == len(self.fusion.inputs) and config.overrides() is None:
-            results = self._attempt(arguments, outputs)
-            if results is not None:
-                self.hits += 1
-                return results
-        return self._call_in_full(arguments, outputs)
+        results = self.attempt(arguments, outputs)
+        return self._call_in_full(arguments, outputs) if results is None else results
+
+    def attempt(self, arguments: Sequence[Any], outputs: Sequence[Any] | None = None) -> list[Any] | None:
+        """As a call, if a plan for NumPy or CuPy arrays fits the arguments as they are; else None, with nothing run."""
+        if len(arguments) != len(self.fusion.inputs) or config.overrides() is not None:
+            return None
+        results = self._attempt(arguments, outputs)
+        if results is not None:
+            self.hits += 1
+        return results
 
     def call_at(
         self, place: tuple[str, int | None], arguments: Sequence[Any], outputs: Sequence[Any] | None = None

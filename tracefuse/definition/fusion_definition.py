@@ -63,6 +63,7 @@ class FusionDefinition(DefinitionReports):
         self._id = next(self._ids)
         self._phases: SegmentationPhases[FusionDefinition] | None = None
         self._placed: PlacedFusion | None = None
+        self._direct: PlacedFusion | None = None  # runs calls whose results need no change
         self._forms: OutputForms | None = None
         self._segments: list[DefinitionSegment[FusionDefinition]] | None = None
         self._saved: list[str] | None = None
@@ -173,6 +174,12 @@ class FusionDefinition(DefinitionReports):
         _disable_options: "concretize_resize_extents" sets that option for this call; other names are ignored, as are
         override_user_schedule and auto_schedule: there are no schedules of users.
         """
+        has_options = profile or print_repro or save_repro_inputs or capture_debug_output
+        if self._direct is not None and not has_options and outputs is device is number_of_streams is None:
+            is_plain = type(inputs) is list and not _enable_options and not _disable_options
+            results = self._direct.attempt(inputs) if is_plain else None
+            if results is not None:
+                return results
         check_list(inputs, "inputs")
         if outputs is not None:
             check_list(outputs, "outputs")
@@ -206,6 +213,7 @@ class FusionDefinition(DefinitionReports):
             return placed(inputs, buffers) if place is None else placed.call_at(place, inputs, buffers)
 
         if self._forms is None:
+            self._direct = placed
             return compute(outputs)
         check_arguments(self._forms.fusion, inputs)
         if outputs is not None:
@@ -332,7 +340,7 @@ class FusionDefinition(DefinitionReports):
         """Third phase: makes these the segments that `execute` runs, and drops the temporary state."""
         phases = self._require_phases()
         self._segments = [self.build_segment(position) for position in range(phases.count)]
-        self._placed, self._phases = phases.placed, None
+        self._placed, self._direct, self._phases = phases.placed, None, None
 
     def _require_phases(self) -> SegmentationPhases[FusionDefinition]:
         if self._phases is None:

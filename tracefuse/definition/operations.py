@@ -223,7 +223,9 @@ class Operations(RegisteredOperations):
     def linear(
         self, arg: Tensor, weight: Tensor, bias: Tensor | None = None, *, dtype: Any = None, compute: Any = None
     ) -> Any:
-        """arg @ weight.T, plus bias if given."""
+        """arg @ weight.T, plus bias if given: one for each row of weight, or a tensor without axes for all."""
+        if bias is not None and bias.ndim == 0:
+            bias = self.expand(self.broadcast(bias, [True]), weight.ir_value.shape[:1])
         operands = [arg, weight] if bias is None else [arg, weight, bias]
         return self._movement(REGISTRY["linear"], *operands, dtype=dtype, compute=compute)  # type: ignore[arg-type]
 

@@ -105,6 +105,7 @@ class ScriptDefinition(FusionDefinition):
         if not any(arrays.kind_of(argument) is not None for argument in inputs):
             place = _place_of_results(place)
         results = super()._run(inputs, outputs, place)
+        self._direct = None  # every call describes its inputs, and may have to convert its results
         self._described = [_described(argument) for argument in inputs]
         return results
 
