@@ -14,7 +14,8 @@ from tracefuse.errors import FusionError
 from tracefuse.ir.fusion import Fusion
 from tracefuse.partition import segment_table
 from tracefuse.partition.segmentation import Part
-from tracefuse.runtime.compiled_segment import CompiledSegment, sources_of, texts_of
+from tracefuse.runtime.compiled_segment import CompiledSegment
+from tracefuse.runtime.segment_texts import sources_of, texts_of
 from tracefuse.schedule.launch_spec import LaunchSpec
 
 

@@ -20,7 +20,8 @@ from tracefuse.dtypes import DType
 from tracefuse.errors import ConcretizationError, FusionError, ShapeError, TracefuseError
 from tracefuse.ir.extents import Extent, Symbol, as_symbol, substitute, symbols
 from tracefuse.ir.extents.equations import solve_equations
-from tracefuse.ir.parallel_types import Sharding, StreamAxis
+from tracefuse.ir.parallel_types import StreamAxis
+from tracefuse.ir.shardings import Sharding
 
 Shape: TypeAlias = tuple[Extent, ...]
 

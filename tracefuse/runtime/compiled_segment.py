@@ -15,10 +15,10 @@ from tracefuse.dtypes import DType
 from tracefuse.generated_code import compile_function
 from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.extents import Extent
-from tracefuse.kernel.kernel_text import kernel_text
 from tracefuse.partition.segmentation import Part, segment_fusion
 from tracefuse.partition.slicing import Sliced
 from tracefuse.runtime.control_flow_calls import ComputationOf, control_flow_launch
+from tracefuse.runtime.exchange_steps import ExchangeStep, exchange_step
 from tracefuse.runtime.host_ops import HostCall
 from tracefuse.runtime.launch_code import ArgumentNames, LaunchCode, SegmentInterface
 from tracefuse.runtime.streams.slices import Computation, OnSlices
@@ -38,7 +38,7 @@ class CompiledSegment:
 
     lowered: its kernels, None for a library call. functions: one compiled kernel for each launch. run: runs the segment
     by itself. inputs: the values that it reads, by number in the fusion. code: writes the kernel arguments, None if a
-    call runs the segment through `run`.
+    call runs the segment through `run`. exchange: the exchange that it is, which the program starts and waits for.
     """
 
     part: Part
@@ -48,6 +48,7 @@ class CompiledSegment:
     inputs: tuple[int, ...]
     name: str
     code: LaunchCode | None = None
+    exchange: ExchangeStep | None = None
 
     @property
     def scratch(self) -> tuple[tuple[DType, Extent], ...]:
@@ -173,25 +174,5 @@ def _library_segment(part: Part, position: int, target: Target) -> CompiledSegme
     runs = bool(part.segment.outputs) or part.library.op.effect
     run = library_launch(part.fusion, part.library, target.library) if runs else _return_nothing
     inputs = part.segment.original_inputs
-    return CompiledSegment(part, None, (), run, inputs, f"{part.library.op.name}{position}")
-
-
-def texts_of(segment: CompiledSegment) -> list[str]:
-    """Returns the readable text of each kernel, or the line that names the library call."""
-    if segment.lowered is None:
-        return [_library_text(segment)]
-    return [kernel_text(launch.kernel) for launch in segment.lowered.launches]
-
-
-def sources_of(segment: CompiledSegment) -> list[str]:
-    """Returns the LLVM IR or CUDA C++ of each kernel, or the line that names the library call."""
-    return [_library_text(segment)] if segment.lowered is None else [function.source for function in segment.functions]
-
-
-def _library_text(segment: CompiledSegment) -> str:
-    fusion = segment.part.fusion
-    node = segment.part.library or fusion.nodes[-1]
-    shapes = ", ".join(str(fusion.values[number].type) for number in node.inputs)
-    which = "the target's library" if segment.part.library is not None else "the array library"
-    slices = "" if segment.part.slices is None else ", slice by slice"
-    return f"{node.op.name}({shapes}) by {which}{slices}"
+    name = f"{part.library.op.name}{position}"
+    return CompiledSegment(part, None, (), run, inputs, name, exchange=exchange_step(part))

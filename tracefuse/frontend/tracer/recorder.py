@@ -85,6 +85,8 @@ class Recorder(CapturedInputs):
         self.updated: dict[int, Traced] = {}
         # The token of the last effect, which the next one takes; whether a call makes random generators.
         self.last_effect: Traced | None = None
+        # The token of the last exchange between ranks, which the next one takes.
+        self.last_exchange: Traced | None = None
         self.makes_generators = False
         self.device: int | None = None
         self.is_placed = False
@@ -294,7 +296,8 @@ class Recorder(CapturedInputs):
             read = reader_of(op, [r.read for r in resolved], compute, result, weak)
         traced = self.traced_type(self, number, weak, read, weak is not None and all(r.sized for r in resolved))
         if isinstance(op, (Pointwise, Reduction)) and len(self.builder.values[number].shape) > 1:
-            views.of_new_array(traced, [r.traced for r in resolved if r.traced is not None])
+            operands_with_names = [r.traced for r in resolved if r.traced is not None]
+            views.of_new_array(traced, operands_with_names, is_elementwise=isinstance(op, Pointwise))
         return traced
 
     def reduction(
@@ -366,6 +369,7 @@ class Recorder(CapturedInputs):
         self.updated.clear()
         self.prints.clear()
         self.last_effect = None
+        self.last_exchange = None
         self.answers = None
         self.builder.named = ()
 
