@@ -46,9 +46,9 @@ EXPRESSIONS: list[str] = [
         f"np.{name}({{y}}, {{x}})".replace("{y}", "{c}")
         for name in ("add", "power", "divide", "subtract", "floor_divide")
     ),
-    *(f"{{x}} {operator} {{y}}" for operator in OPERATORS for _ in range(2)),
+    *(f"{{x}} {operator} {{y}}" for operator in OPERATORS),
     *(f"{{c}} {operator} {{x}}" for operator in OPERATORS),
-    *(f"np.{name}({{x}}, {{axes}})" for name in REDUCTIONS for _ in range(2)),
+    *(f"np.{name}({{x}}, {{axes}})" for name in REDUCTIONS),
     *(f"np.{name}({{x}}, {{axes}})" for name in NAN_REDUCTIONS),
     *(f"{{x}}.{name}({{axes}})" for name in METHODS),
     *(f"np.{name}({{x1}}, axis={{axis}})" for name in SCANS),
@@ -124,7 +124,7 @@ EXPRESSIONS: list[str] = [
 AUGMENTED = words("+= -= *= /= //= **= %= &= |= ^=")
 
 IN_PLACE: list[str] = [
-    *(f"{{w}} {operator} {{y}}" for operator in AUGMENTED for _ in range(2)),
+    *(f"{{w}} {operator} {{y}}" for operator in AUGMENTED),
     *(f"{{w1}}[{{key}}] {operator} {{v}}" for operator in ("=", "=", "=", "+=", "*=", "-=")),
     *(f"{{w1}}[{{mask}}] {operator} {{v}}" for operator in ("=", "=", "+=", "*=")),
     *(f"{{w1}}[{{fancy}}] {operator} {{v}}" for operator in ("=", "=", "+=")),
