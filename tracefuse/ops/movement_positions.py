@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracefuse.errors import ShapeError
+from tracefuse.errors import OutOfRangeError, ShapeError
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.extents import minimum, product
 from tracefuse.ir.fusion import Attributes, Require, Shape
@@ -17,7 +17,8 @@ from tracefuse.ops.families import movement
 def _has_elements(data: Shape, dim: int, index: Shape, require: Require) -> None:
     """Where there are positions there must be something to take, on every target."""
     message = f"axis {dim} is empty ({{right}} elements) and there are positions in it"
-    require(minimum(1, product(index)), "<=", data[dim], message, "nothing can be taken from an empty axis")
+    hint = "nothing can be taken from an empty axis"
+    require(minimum(1, product(index)), "<=", data[dim], message, hint, OutOfRangeError)
 
 
 def _take_along_axis_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:

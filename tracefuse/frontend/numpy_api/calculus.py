@@ -53,7 +53,8 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
 @implements(np.gradient)
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
     """Central differences in the interior, one-sided differences at both ends."""
-    x = _floating(f)
+    x = as_array(f)
+    x = x if x.value.dtype.kind == "bool" else _floating(x)  # differences of truth values raise
     rank = len(x.extents)
     axes = traced_ops.axes_of(axis, rank) if axis is None else _axes_in_order(axis, rank)
     if edge_order not in (1, 2):

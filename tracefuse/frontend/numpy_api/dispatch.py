@@ -17,6 +17,7 @@ from tracefuse.frontend.numpy_api import (
     norms,
     order_statistics,
     packed_bits,
+    padding,
     products,
     reductions,
     refusals,
@@ -30,7 +31,7 @@ from tracefuse.frontend.tracer.traced_ops import missing
 
 _MODULES = (
     whole_array_calls, elementwise, reductions, shapes, moving_elements, products, nan_reductions, order_statistics,
-    calculus, grids, packed_bits, selection, norms, counting, element_writes,
+    calculus, grids, packed_bits, padding, selection, norms, counting, element_writes,
 )  # fmt: skip
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer import shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, iota, missing, refuse
+from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, iota, missing
 from tracefuse.frontend.tracer.views import take_view
 from tracefuse.ir.axes import normalize_axis
 
@@ -55,86 +54,6 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
         (extent,) = shaping.new_shape_entries((amount,), recorder)
         result = recorder.movement("roll", [result], shift=extent, dim=dim)
     return result
-
-
-@implements(np.pad)
-def pad(array: Any, pad_width: Any, mode: Any = "constant", **keywords: Any) -> Any:
-    """Supports constant (one value, or one for each side), edge, reflect, symmetric, wrap and empty (zeros)."""
-    traced = as_tensor(array)
-    rank = len(traced.extents)
-    values = _expand_widths(keywords.pop("constant_values", 0), rank) if mode in ("constant", "empty") else []
-    kind = keywords.pop("reflect_type", "even")
-    refuse("np.pad", reflect_type=None if kind == "even" else kind, **keywords)
-    entries = shaping.new_shape_entries(_expand_widths(pad_width, rank), traced.recorder)
-    for entry in entries:
-        message = "pad: a width of {right} is negative"
-        traced.recorder.builder.require(0, "<=", entry, message, "slice to remove elements", source.user_line())
-    if mode in _PAD_POSITIONS:
-        for axis in range(rank):
-            if entries[2 * axis : 2 * axis + 2] != (0, 0):
-                traced = _pad_by_position(traced, axis, entries[2 * axis], entries[2 * axis + 1], _PAD_POSITIONS[mode])
-        return traced
-    if not values:
-        raise missing(f"np.pad with mode={mode!r}", f"use one of 'constant', {', '.join(map(repr, _PAD_POSITIONS))}")
-    numbers = [_pad_value(traced, value) for value in values]
-    if len({repr(number) for number in numbers}) <= 1:
-        return traced.recorder.movement("pad", [traced], pad_widths=entries, value=numbers[0] if numbers else 0)
-    for position, (width, number) in enumerate(zip(entries, numbers, strict=True)):
-        widths: list[Any] = [0] * (2 * rank)
-        widths[position] = width
-        traced = traced.recorder.movement("pad", [traced], pad_widths=tuple(widths), value=number)
-    return traced
-
-
-def _pad_value(traced: Any, value: Any) -> Any:
-    value = traced_ops.as_number(value)
-    value = value.item() if isinstance(value, (np.generic, np.ndarray)) else value
-    return traced.value.dtype.numpy.type(value).item()
-
-
-# Maps position i of the padded axis to a position among its n elements, by mode.
-_PAD_POSITIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "edge": lambda i, n: np.minimum(np.maximum(i, 0), n - 1),
-    "wrap": lambda i, n: i % n,
-    "symmetric": lambda i, n: np.where(i % (2 * n) < n, i % (2 * n), 2 * n - 1 - i % (2 * n)),
-    "reflect": lambda i, n: _reflect(i, max(2 * n - 2, 1), n),
-}
-
-
-def _reflect(i: Any, period: Any, n: Any) -> Any:
-    return np.where(i % period < n, i % period, period - i % period)
-
-
-def _pad_by_position(traced: Any, axis: int, before: Any, after: Any, place: Callable[[Any, Any], Any]) -> Any:
-    recorder = traced.recorder
-    message = f"pad: axis {axis} has no elements to repeat"
-    recorder.builder.require(1, "<=", traced.extents[axis], message, "use mode='constant'", source.user_line())
-    length = recorder.simplify(traced.extents[axis] + before + after)
-    places = iota(recorder, 0, 1, length, dtypes.int64) - recorder.sizes((before,))[0]
-    return shaping.take(traced, place(places, traced.shape[axis]), axis)
-
-
-def _expand_widths(width: Any, rank: int) -> list[Any]:
-    """Expands a width (n, (n,), (before, after), or one pair for each axis) to both sides of every axis."""
-    if isinstance(width, dict):
-        pairs = {normalize_axis(k, rank): v for k, v in width.items()}
-        return [e for k in range(rank) for e in _before_and_after(pairs.get(k, 0))]
-    if not isinstance(width, (tuple, list, np.ndarray)):
-        return [width] * (2 * rank)
-    entries = list(width)
-    if entries and not isinstance(entries[0], (tuple, list, np.ndarray)):
-        return list(_before_and_after(tuple(entries))) * rank
-    if len(entries) == 1:
-        return list(_before_and_after(tuple(entries[0]))) * rank
-    if len(entries) != rank:
-        raise ShapeError(f"pad: {len(entries)} pairs of widths for {rank} axes", hint="give one pair per axis")
-    return [e for entry in entries for e in _before_and_after(tuple(entry))]
-
-
-def _before_and_after(width: Any) -> tuple[Any, Any]:
-    if not isinstance(width, tuple):
-        return width, width
-    return (width[0], width[0]) if len(width) == 1 else (width[0], width[1])
 
 
 @implements(np.take_along_axis)

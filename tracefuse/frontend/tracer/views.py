@@ -40,6 +40,8 @@ def take_view(name: str, parent: Traced, **attributes: Any) -> Traced:
 
 def attach(result: Traced, parent: Traced, step: ViewStep, change: Callable[[Shape], Shape]) -> Traced:
     """Makes `result`, which was just read from `parent`, a view of it. change: its strides from those of `parent`."""
+    if parent.is_immutable:
+        return result  # NumPy's scalars have no memory to share
     result.become_view(parent, step)
     if isinstance(parent.layout, LayoutFrom):
         result.layout = LayoutFrom((parent,), lambda: change(strides_of(parent)))
@@ -52,18 +54,27 @@ def attach(result: Traced, parent: Traced, step: ViewStep, change: Callable[[Sha
 def alias(name: Traced) -> Traced:
     """Returns a second name for the same memory."""
     second = name.recorder.traced_type(name.recorder, name.number, name.weak, name.read, name.sized)
+    if name.is_immutable:
+        return second
     second.become_view(name, ViewStep(("alias",), lambda base: base, lambda base, values: values))
     second.layout = name.layout
     return second
 
 
-def reshape(parent: Traced, shape: Shape) -> Traced:
-    """Returns a view with another shape, or a copy if NumPy returns one."""
+def reshape(parent: Traced, shape: Shape, contiguous_only: bool = False) -> Traced:
+    """Returns a view with another shape, or a copy if NumPy returns one.
+
+    contiguous_only: whether NumPy copies every array that is not C-contiguous, as `ravel` does.
+    """
     recorder, own = parent.recorder, parent.extents
     result: Traced = recorder.movement("reshape", [parent], new_shape=shape)
+    if parent.is_immutable:
+        return result
     extents = result.extents
 
     def is_view() -> bool:
+        if contiguous_only:
+            return is_contiguous(parent, "the layout of an array that ravel flattens")
         return _follow_in_memory(parent, _groups_of(parent, extents))
 
     def strides() -> Shape:
@@ -168,6 +179,22 @@ _WRITES: dict[str, Write] = {
 def contiguous(extents: Shape) -> Shape:
     """Returns the strides of a C-contiguous array, in elements."""
     return tuple(product(extents[axis + 1 :]) for axis in range(len(extents)))
+
+
+def is_contiguous(name: Traced, reason: str, *, last_first: bool = True) -> bool:
+    """Whether an array is C-contiguous, or with its first axis innermost F-contiguous; guarded."""
+    recorder, total = name.recorder, product(name.extents)
+    if recorder.known(total) == 0 and recorder.decide(total, "==", 0, reason):
+        return True
+    pairs = list(zip(strides_of(name), name.extents, strict=True))
+    expected: Extent = 1
+    for stride, extent in reversed(pairs) if last_first else pairs:
+        if recorder.decide(extent, "==", 1, reason):
+            continue
+        if not recorder.decide(stride, "==", expected, reason):
+            return False
+        expected = expected * extent
+    return True
 
 
 def add_layout(argument: Traced, strides: Sequence[int]) -> None:
