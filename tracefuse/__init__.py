@@ -113,12 +113,17 @@ _WHERE = {
     "xp": ("frontend.xp", None),
 }
 
+_BESIDE = {"fuse": "frontend.xp"}
+"""What is loaded with a public name: the namespace that traced arrays return."""
+
 
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'tracefuse' has no attribute {name!r}")
     module_name, attribute = _WHERE[name]
     module = importlib.import_module(f"tracefuse.{module_name}")
+    if name in _BESIDE:
+        importlib.import_module(f"tracefuse.{_BESIDE[name]}")
     value = module if attribute is None else getattr(module, attribute)
     globals()[name] = value
     return value

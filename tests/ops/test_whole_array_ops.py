@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tracefuse import FusionDefinition, TracefuseError, fuse, options
+from tracefuse import FusionDefinition, TracefuseError, fuse, options, scan
 from tracefuse.dtypes import DType, bool_, complex64, float16, float32, float64, int16
 from tracefuse.ir.library_kinds import WholeArrayOp
 from tracefuse.ops import REGISTRY
@@ -311,7 +311,11 @@ def test_a_singular_matrix_raises_numpys_error_with_the_line_and_writes_nothing(
         (lambda x: np.linalg.solve(x, x[0, :2]), np.eye(3), r"solve: 3 \(x, .*\) equations and 2 .* right sides"),
         (lambda x: np.linalg.inv(x), np.ones((2, 3)), r"inv: 2 \(x, .*\) rows and 3 columns"),
         (lambda x: np.linalg.inv(x), np.eye(2, dtype=np.float16), "array type float16 is unsupported in linalg"),
-        (lambda x: np.linalg.eig(x), np.eye(2), "the eigenvalues of a real matrix are real or complex"),
+        (
+            lambda x: scan(lambda c, _: (c, np.linalg.eig(c)[0]), x, length=2),
+            np.eye(2),
+            "the eigenvalues of a real matrix are real or complex",
+        ),
         (lambda x: np.bincount(x), np.arange(3), "np.bincount without minlength: the largest element decides"),
         (lambda x: np.bincount(x, minlength=3), np.arange(5), "bincount: element 4 has no place among minlength=3"),
         (lambda x: np.histogram(x, "auto"), np.arange(5.0), "histogram with bins='auto': the data decide"),

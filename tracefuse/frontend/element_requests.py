@@ -48,7 +48,7 @@ class ElementRequests(ArrayMethods):
             raise self._needs_elements(operation, IN_BODY)
         what, hint = replacements.of_number(operation, instead)
         answers = self.recorder.answers
-        if answers is not None and what == operation and not self.value.shape and answers.accepts(self.recorder):
+        if answers is not None and what == operation and not self.value.shape:
             return answers.ask(self.recorder, self, operation, source.user_line())
         raise self._needs_elements(what, hint)
 

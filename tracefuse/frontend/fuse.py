@@ -28,9 +28,10 @@ from tracefuse.errors import TraceError, UnsupportedError, shown
 from tracefuse.frontend.bound_function import BoundFusedFunction, PickledByName, owns
 from tracefuse.frontend.calls.call import CallArguments, Signature
 from tracefuse.frontend.calls.compiled_stages import Environment, StageCompiler
+from tracefuse.frontend.calls.discovery import Discovery
 from tracefuse.frontend.calls.fast_path import NOT_APPLICABLE, call_signature, write_fast_path
 from tracefuse.frontend.calls.output_buffers import output_buffers, write_into
-from tracefuse.frontend.calls.question_tree import Discovery, QuestionTree, finish
+from tracefuse.frontend.calls.question_tree import QuestionTree
 from tracefuse.frontend.calls.retraces import explain_new_key, explain_retrace, keys_of, unstable_state
 from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves, store_updated_numbers
 from tracefuse.frontend.calls.trace_entry import (
@@ -40,6 +41,7 @@ from tracefuse.frontend.calls.trace_entry import (
     output_buffer_use,
     run_with_prints,
 )
+from tracefuse.frontend.calls.tree_results import finish
 from tracefuse.frontend.inspection import Inspected
 from tracefuse.frontend.trace_cache import TraceCache
 from tracefuse.frontend.tracer.recorder import current
@@ -151,14 +153,12 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         call = self._signature.flatten_call(args, kwargs, bound, is_bound)
         if DONORS:
             check_not_donated((leaf.value, leaf.path) for leaf in call.leaves)
-        answered = self._follow_tree(call, options) if out is None else None
+        answered = self._follow_tree(call, options)
         if answered is not None:
-            return finish(*answered, call)
-        tree = self._tree(call, options) if out is None else None
-        entry, arguments = self._find_entry(call, options, tree)
+            return finish(*answered, call, out)
+        entry, arguments = self._find_entry(call, options, self._tree(call, options))
         if entry.values is not None:
-            values, entry.values = entry.values, None  # the tree keeps the entry, but not the arrays of this call
-            return finish(entry, values, call)
+            return finish(entry, entry.take_values(), call, out)
         buffers = None if out is None else output_buffers(entry.trace.structure, entry.trace.results, out)
         use = output_buffer_use(entry, call, self._signature, buffers)
         result = self._run(entry, arguments, call, buffers, use)
@@ -178,7 +178,9 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
     def _tree(self, call: CallArguments, options: Options) -> QuestionTree:
         """An empty tree for calls like this one."""
         device = call.device  # the tree outlives the call, and must not keep its arguments
-        return QuestionTree(StageCompiler(lambda fusion: self._compile(fusion, options, device)), call.kind)
+        return QuestionTree(
+            StageCompiler(lambda fusion: self._compile(fusion, options, device), options.target, device), call.kind
+        )
 
     def _follow_tree(self, call: CallArguments, options: Options) -> tuple[Entry, Environment] | None:
         """Runs a call of a function that asks questions about computed values; returns its last stage and its values.
@@ -195,8 +197,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             return progress.entry, progress.environment
         with self._cache.lock:
             entry = self._trace(call, options, {}, Discovery(tree, progress, call))
-            entry.values = None
-            return entry, progress.environment
+            return entry, entry.take_values()
 
     def _find_entry(
         self, call: CallArguments, options: Options, tree: QuestionTree | None = None

@@ -80,6 +80,8 @@ class Tracer(ElementRequests):
     __slots__ = ()
     namespace: ClassVar[Any] = np
     """The result of `__array_namespace__`; tracefuse.xp sets it to itself."""
+    check_version: ClassVar[Any] = staticmethod(lambda api_version: None)
+    """Raises for a version of the array API that the namespace does not have; tracefuse.xp sets it."""
     __array_priority__ = 1000
 
     # -- attributes -------------------------------------------------------------------------------------------------
@@ -309,6 +311,7 @@ class Tracer(ElementRequests):
         return dispatch.call(function, arguments, keywords)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        self.check_version(api_version)
         return self.namespace
 
     def __cupy_override_elementwise_kernel__(self, kernel: Any, *arguments: Any, **keywords: Any) -> Any:

@@ -170,17 +170,16 @@ def trace(
     rebuild: unflattens leaves into the arguments of the call. roots: the object that a method is bound to, and the
     arguments. dynamic: whether extents stay symbolic. device: the GPU of the array arguments, or None for the host.
     same: leaves that share the tracer of an earlier leaf. A function that changes numbers of its state runs a second
-    time, with these numbers as inputs. answers: answers questions about computed values, which raise without it, and
-    in a function that changes its state. Raises TraceError for a generator or an async function, and any error of
-    `function`.
+    time, with these numbers as inputs. answers: answers questions about computed values, which raise without it. Raises
+    TraceError for a generator or an async function, and any error of `function`.
     """
-    numbers: frozenset[Any] = frozenset()
+    numbers: frozenset[Any] = frozenset() if answers is None else answers.numbers
     while True:
         attempt = _Attempt(function, leaves, roots, device, numbers, answers)
         traced = attempt.run(rebuild, dynamic, same)
         numbers |= attempt.changed_numbers
-        if traced is None and answers is not None and answers.stages:
-            answers = None
+        if traced is None and answers is not None:
+            answers.restart(numbers)
         names = attempt.recorder.names
         attempt.forget()
         if traced is not None:
@@ -205,6 +204,8 @@ class _Attempt:
         places = list(captures.places(function, roots.bound, names))
         self.contents_before = ContentsBefore(places)
         self.watch = RandomWatch(function, places, names)
+        if answers is not None:
+            answers.running = self.watch.without_draws_of_stages
         self.overlays = Overlays(self.recorder, *recording_twins(device), twin_of, names, numbers)
         self.recorder.overlays = self.overlays
         self.changed_numbers: frozenset[Any] = frozenset()
@@ -220,7 +221,7 @@ class _Attempt:
             containers, result = self._call(*rebuild(inputs.values))
             changes = state_writes.changes_of(self.overlays, containers)
             self.changed_numbers = state_writes.numbers_changed(changes, self.overlays) - self.overlays.numbers
-            if self.changed_numbers or (changes and self.answers is not None and self.answers.stages):
+            if self.changed_numbers:
                 return None
             traced = self._trace(inputs, changes, result)
             self.watch.warn(recorder.makes_generators)
@@ -269,10 +270,11 @@ class _Attempt:
         writes = state_writes.writes_of(changes, outcome.state_leaf)
         output_count = len(recorder.builder.outputs)
         updated_numbers = _update_inputs(recorder, inputs)
-        prints = printed(recorder)
+        has_stages = self.answers is not None and self.answers.has_stages
+        prints = () if has_stages else printed(recorder)
         captured, order = _collect_captures(recorder, overlays)
-        if self.answers is not None and self.answers.stages:
-            self.answers.stages.append(self.answers.stage(recorder, None))
+        if self.answers is not None:
+            self.answers.finish(recorder)
         prologue = recorder.contents.prologue(order)
         bypassed = self.contents_before.compared(overlays.reads.unrecorded)
         statics = overlays.guards()

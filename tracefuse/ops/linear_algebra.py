@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse.dtypes import DType, int32, int64
-from tracefuse.errors import ScalarError, ShapeError, UnsupportedError
+from tracefuse.dtypes import DType, complex64, complex128, int32, int64
+from tracefuse.errors import ScalarError, ShapeError
 from tracefuse.ir.axes import broadcast_shapes, normalize_axis
 from tracefuse.ir.extents import Extent, minimum, product
 from tracefuse.ir.fusion import Attributes, Require, Shape
@@ -135,25 +135,33 @@ def eigenvalues_shape(shapes: Sequence[Shape], attributes: Attributes, require: 
     return values_and_vectors(shapes, attributes, require)[:1]
 
 
-def _of_complex(count: int) -> Callable[[DType], tuple[DType, ...]]:
-    """The types of eigenvalues. Those of real matrices are real or complex, as the data have it."""
+def _complex_results(count: int) -> Callable[[Sequence[DType], Attributes], tuple[DType, ...]]:
+    """Complex results of the precision of the operands."""
 
-    def types(t: DType) -> tuple[DType, ...]:
-        if not t.is_complex:
-            raise UnsupportedError(
-                "the eigenvalues of a real matrix are real or complex, which its elements decide",
-                hint="pass x.astype(complex), or use np.linalg.eigh for symmetric matrices",
-            )
-        return (t,) * count
+    def types(operands: Sequence[DType], attributes: Attributes) -> tuple[DType, ...]:
+        single = linear_algebra(operands).name in ("float32", "complex64")
+        return (complex64 if single else complex128,) * count
 
     return types
+
+
+def _eig(a: Any) -> tuple[Any, ...]:
+    return tuple(_as_complex(part) for part in np.linalg.eig(a))
+
+
+def _eigvals(a: Any) -> Any:
+    return _as_complex(np.linalg.eigvals(a))
+
+
+def _as_complex(array: Any) -> Any:
+    return array.astype(np.result_type(array.dtype, np.complex64), copy=False)
 
 
 _UPLO = (("UPLO", "L"),)
 _linalg("eigh", values_and_vectors, "Eigenvalues in ascending order, and eigenvectors, of Hermitian matrices.", types=lambda t: (t.real, t), attributes=_UPLO)  # fmt: skip
 _linalg("eigvalsh", eigenvalues_shape, "Eigenvalues of Hermitian matrices, in ascending order.", types=lambda t: (t.real,), attributes=_UPLO)  # fmt: skip
-_linalg("eig", values_and_vectors, "Eigenvalues and eigenvectors of complex matrices.", types=_of_complex(2))
-_linalg("eigvals", eigenvalues_shape, "Eigenvalues of complex matrices.", types=_of_complex(1))
+_linalg("eig", values_and_vectors, "Eigenvalues and eigenvectors, both complex.", dtypes=_complex_results(2), numpy=_eig, function=None)  # fmt: skip
+_linalg("eigvals", eigenvalues_shape, "Eigenvalues, complex.", dtypes=_complex_results(1), numpy=_eigvals, function=None)  # fmt: skip
 
 # ---------------------------------------------------------------------------------------------------------------------
 # factors of any matrix

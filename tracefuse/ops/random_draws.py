@@ -29,6 +29,11 @@ class RandomSource(ABC):
     def generator(self) -> Any:
         """Returns the object whose methods draw."""
 
+    @property
+    def identity(self) -> int:
+        """Equal for sources that draw from one generator."""
+        return id(self)
+
 
 class SharedSource(RandomSource):
     """A generator that exists outside of the function, also used by other code."""
@@ -38,6 +43,10 @@ class SharedSource(RandomSource):
 
     def generator(self) -> Any:
         return self._generator
+
+    @property
+    def identity(self) -> int:
+        return id(self._generator)
 
     def __repr__(self) -> str:
         return repr(self._generator)

@@ -17,10 +17,14 @@ from tracefuse.compiler.executable import Executable
 from tracefuse.compiler.plan_cache import PlanCache
 from tracefuse.compiler.reference_executable import EvaluatedExecutable
 from tracefuse.frontend.tracer.cut_fusions import cut_fusion
+from tracefuse.frontend.tracer.printed_values import Print, print_stage
 from tracefuse.frontend.tracer.questions import Stage
 from tracefuse.ir.extents import evaluate
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.reference import evaluate_scalars
+from tracefuse.ops.random_draws import RandomSource
+from tracefuse.runtime.targets.array_device import ArrayDevice
+from tracefuse.runtime.targets.resolution import resolve_target, target_for
 
 Compile = Callable[[Fusion], Executable | EvaluatedExecutable]
 
@@ -35,11 +39,23 @@ register(Cache(
 class Environment:
     """The values of one call by number: arguments, captured arrays, and results of stages.
 
-    axes: for the id of each extent, the input and the axis that it belongs to.
+    axes: for the id of each extent, the input and the axis that it belongs to. effects: the results of each effect that
+    has run, in order. printed: the number of lines that it has printed.
     """
 
     def __init__(self, values: dict[int, Any], axes: Mapping[int, tuple[int, int]]) -> None:
         self.values, self.axes = values, axes
+        self.effects: list[tuple[Any, ...]] = []
+        self.printed = 0
+
+    def add_effects(self, stage: Stage, first: int = 0) -> None:
+        """Remembers what the effects of a stage, from the `first` on, have returned."""
+        self.effects += (tuple(self.values[number] for number in results) for results in stage.effects[first:])
+
+    def print_lines(self, lines: Sequence[Print]) -> None:
+        """Prints lines of a stage that has run."""
+        print_stage(lines, self.values, self.facts())
+        self.printed += len(lines)
 
     def facts(self) -> dict[int, Any]:
         """Returns the extents and the scalar arguments of the call, by id."""
@@ -93,11 +109,17 @@ class CompiledStage:
 
 
 class StageCompiler:
-    """Compiles stages; equal ones once."""
+    """Compiles stages; equal ones once. target: the option. gpu: of the arrays, None for the host."""
 
-    def __init__(self, compile_fusion: Compile) -> None:
-        self._compile = compile_fusion
+    def __init__(self, compile_fusion: Compile, target: str, gpu: int | None) -> None:
+        self._compile, self._target, self._gpu = compile_fusion, target, gpu
         self._executables: BoundedTable[str, Executable | EvaluatedExecutable] = BoundedTable(MOST_EXECUTABLES)
+
+    @property
+    def device(self) -> ArrayDevice:
+        """The device that runs the stages."""
+        name, gpu = resolve_target(self._target, self._gpu)
+        return target_for(name, gpu or 0).device
 
     @property
     def compiles(self) -> int:
@@ -118,7 +140,9 @@ class StageCompiler:
 
     def _executable(self, fusion: Fusion) -> Executable | EvaluatedExecutable:
         computes = " ".join(node.compute.name for node in fusion.nodes)
-        key = f"{fusion}\n{computes}\n{fusion.requirements}"
+        attributes = (value for node in fusion.nodes if node.op.effect for value in node.attributes.values())
+        sources = [value.identity for value in attributes if isinstance(value, RandomSource)]
+        key = f"{fusion}\n{computes}\n{fusion.requirements}\n{sources}"
         executable = self._executables.get(key)
         if executable is None:
             executable = self._executables[key] = self._compile(fusion)

@@ -42,7 +42,8 @@ class Entry:
     guard: tests the arguments, None if there is nothing to test. single: the result is one output, not in a pytree.
     kind: the array library. device: the GPU, or None for the host. keys: the trace key of each argument, by path.
     before, cause: the sizes of the call that was traced, and the guard failure that led to this trace. values: of the
-    call that was traced, if the function asked questions about computed values; such a call has run.
+    call that was traced, if the function asked questions about computed values; such a call has run. device_of_stages:
+    of such a function, the device that runs its stages.
     """
 
     trace: Trace
@@ -55,6 +56,13 @@ class Entry:
     before: Mapping[int, Any] = field(default_factory=dict)
     cause: GuardFailure | None = None
     values: Environment | None = None
+    device_of_stages: ArrayDevice | None = None
+
+    def take_values(self) -> Environment:
+        """Returns the values of the traced call; the entry, which the tree keeps, forgets them."""
+        values, self.values = self.values, None
+        assert values is not None
+        return values
 
     @property
     def compiles(self) -> int:
@@ -75,6 +83,8 @@ class Entry:
     @property
     def array_device(self) -> ArrayDevice:
         """The device that holds the arguments."""
+        if self.device_of_stages is not None:
+            return self.device_of_stages
         return (self.executable.target if isinstance(self.executable, Executable) else cpu_target()).device
 
 

@@ -9,6 +9,7 @@ from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.numpy_api import (
     calculus,
     counting,
+    eigenvalues,
     element_writes,
     elementwise,
     grids,
@@ -32,6 +33,7 @@ from tracefuse.frontend.tracer.traced_ops import missing
 _MODULES = (
     whole_array_calls, elementwise, reductions, shapes, moving_elements, products, nan_reductions, order_statistics,
     calculus, grids, packed_bits, padding, selection, norms, counting, element_writes,
+    eigenvalues,
 )  # fmt: skip
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
@@ -45,12 +47,14 @@ def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> A
 
     A library function of captured state alone is a step of the prologue: it runs again only when that state changes.
     A call that cannot be recorded is a step of the prologue if it depends on captured state alone. Else it is repeated
-    with the elements of those operands that depend on no argument.
+    with the elements of those operands that depend on no argument. Functions that write elements are only recorded.
     """
     if function in whole_array_calls.LIBRARY_FUNCTIONS:
         result = call_on_state(function, arguments, keywords)
         if result is not NOT_OF_STATE:
             return result
+    if function in element_writes.FUNCTIONS:
+        return _recorded(function, arguments, keywords)
     try:
         return _recorded(function, arguments, keywords)
     except (UnsupportedError, TypeError) as error:

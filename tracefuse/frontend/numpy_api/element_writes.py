@@ -45,7 +45,7 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
     into(dst, value if where is True else apply("where", where, value, target))
 
 
-_WEAK = {"bool": bool_, "int": dtypes.int8, "float": dtypes.float16, "complex": dtypes.complex64}
+_WEAK = {"bool": bool_, "int": dtypes.uint8, "float": dtypes.float16, "complex": dtypes.complex64}
 """A type that casts to every type that takes a Python number of a kind."""
 
 

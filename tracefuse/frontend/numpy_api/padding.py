@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from tracefuse import dtypes, source
+from tracefuse.dtypes import DType
 from tracefuse.errors import ScalarError, ShapeError, UnsupportedError
 from tracefuse.frontend.numpy_api import grids
 from tracefuse.frontend.numpy_api.registry import Functions
-from tracefuse.frontend.tracer import assignment, shaping
+from tracefuse.frontend.tracer import assignment, shaping, traced_ops
+from tracefuse.frontend.tracer.assignment import holds_traced
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import as_tensor, iota
 from tracefuse.ir.axes import normalize_axis
@@ -45,7 +47,12 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **keywords: Any) -> 
         message = "pad: a width of {right} is negative"
         recorder.builder.require(0, "<=", entry, message, "slice to remove elements", source.user_line())
     if mode in ("constant", "empty"):
-        return _pad_by_numbers(traced, entries, _expand_widths(given.get("constant_values", 0), rank))
+        values = given.get("constant_values", 0)
+    if isinstance(values, Traced) and values.on_host:
+        values = traced_ops.as_number(values)
+    if not holds_traced(values) and np.size(values) <= 2:
+        values = np.asarray(values)  # NumPy casts one or two values, and assigns more of them as Python numbers
+    return _pad_by_numbers(traced, entries, _expand_widths(values, rank))
     ends = _expand_widths(given.get("end_values", 0), rank)
     lengths = _expand_widths(given.get("stat_length"), rank)
     for axis in range(rank):
@@ -80,7 +87,7 @@ def _pad_by_numbers(traced: Any, entries: Any, values: list[Any]) -> Any:
     recorder, dtype = traced.recorder, traced.value.dtype
     if any(isinstance(value, Traced) for value in values):
         return _pad_by_values(traced, entries, values)
-    numbers = [assignment.number_in(np.asarray(value).item(), dtype, recorder) for value in values]
+    numbers = [_element(value, dtype, recorder) for value in values]
     if len({repr(number) for number in numbers}) <= 1:
         return recorder.movement("pad", [traced], pad_widths=entries, value=numbers[0] if numbers else 0)
     for position, (width, number) in enumerate(zip(entries, numbers, strict=True)):
@@ -88,6 +95,12 @@ def _pad_by_numbers(traced: Any, entries: Any, values: list[Any]) -> Any:
         widths[position] = width
         traced = recorder.movement("pad", [traced], pad_widths=tuple(widths), value=number)
     return traced
+
+
+def _element(value: Any, dtype: DType, recorder: Any) -> Any:
+    if isinstance(value, (np.generic, np.ndarray)):
+        return np.asarray(value).astype(dtype.numpy).item()
+    return assignment.number_in(value, dtype, recorder)
 
 
 def _pad_by_values(traced: Any, entries: Any, values: list[Any]) -> Any:
@@ -193,6 +206,8 @@ def _least(traced: Any, axis: int, length: Any) -> Any:
 
 def _expand_widths(width: Any, rank: int) -> list[Any]:
     """Expands a width (n, (n,), (before, after), or one pair for each axis) to both sides of every axis."""
+    if isinstance(width, np.ndarray) and not width.ndim:
+        width = width[()]
     if isinstance(width, dict):
         pairs = {normalize_axis(k, rank): v for k, v in width.items()}
         return [e for k in range(rank) for e in _before_and_after(pairs.get(k, 0))]

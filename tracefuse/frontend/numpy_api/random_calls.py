@@ -240,7 +240,8 @@ def default_rng(seed: Any = None) -> Any:
     recorder = current.get()
     if recorder is None or isinstance(seed, GENERATORS):
         return seed if isinstance(seed, RecordingGenerator) else _make_default_rng(seed)
-    random_source, recorder.makes_generators = SourceOfCall(_make_default_rng), True
+    answers, recorder.makes_generators = recorder.answers, True
+    random_source = SourceOfCall(_make_default_rng) if answers is None else answers.source_of_call(_make_default_rng)
     attribute = as_attribute("np.random.default_rng", "seed", seed)
     _effect(recorder, "random_start", [], source=random_source, seed=attribute)
     return RecordingGenerator(_make_default_rng(0), random_source)

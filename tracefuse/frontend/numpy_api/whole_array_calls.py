@@ -140,8 +140,7 @@ def _type_of_result(function: Any) -> Any:
 
 
 _NAMED = {
-    function: _type_of_result(function)
-    for function in (np.linalg.eig, np.linalg.eigh, np.linalg.slogdet, np.linalg.svd, np.linalg.qr)
+    function: _type_of_result(function) for function in (np.linalg.eigh, np.linalg.slogdet, np.linalg.svd, np.linalg.qr)
 }
 
 FUNCTIONS = Functions()
@@ -157,6 +156,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
 
 
 LIBRARY_FUNCTIONS = {
-    *FUNCTIONS, np.bincount, np.histogramdd, np.lexsort, np.polyfit, np.linalg.lstsq, np.convolve, np.correlate,
+    *FUNCTIONS, np.bincount, np.histogramdd, np.lexsort, np.polyfit, np.linalg.lstsq, np.linalg.eig,
+    np.linalg.eigvals, np.convolve, np.correlate,
 }  # fmt: skip
 """Functions that record library ops on whole arrays."""

@@ -28,12 +28,24 @@ Facts = Mapping[int, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class ValueLeaf:
+    """A value of a stage of a trace with questions, by number."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Print:
     """One printed line. structures: the tree of each value; parts: the sources of all leaves, in order."""
 
     format: str
     structures: tuple[Any, ...]
-    parts: tuple[PrintedLeaf, ...]
+    parts: tuple[PrintedLeaf | ValueLeaf, ...]
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The values of a stage that it prints."""
+        return tuple(part.number for part in self.parts if isinstance(part, ValueLeaf))
 
 
 def debug_print(format: str, *values: Any) -> None:
@@ -112,6 +124,37 @@ def _part(recorder: Recorder, value: Any) -> PrintedLeaf:
     return OutputLeaf(builder.outputs.index(value.number))
 
 
+class StagePrints:
+    """The lines of the stages of one trace, as the stages end."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def of_stage(self, recorder: Recorder) -> tuple[Print, ...]:
+        """Returns the lines that were recorded since the stage before."""
+        new, self._count = recorder.prints[self._count :], len(recorder.prints)
+        return tuple(
+            Print(format, structures, tuple(_part_of_stage(recorder, leaf) for leaf in leaves))
+            for format, structures, leaves in new
+        )
+
+
+def _part_of_stage(recorder: Recorder, value: Any) -> PrintedLeaf | ValueLeaf:
+    if isinstance(value, SymbolicSize):
+        value = recorder.resolve(value).traced or int(value)
+    if not isinstance(value, Traced):
+        return ConstantLeaf(value)
+    if value.on_host and value.read is not None:
+        return NumberLeaf(value.read)
+    return ValueLeaf(traced_ops.as_tensor(value).number)
+
+
+def print_stage(prints: Sequence[Print], values: Mapping[int, Any], facts: Facts) -> None:
+    """Prints lines of a stage that has run. values: of the call, by number."""
+    for line in prints:
+        _emit_line(line, [_value(part, values.__getitem__, facts) for part in line.parts])
+
+
 def run_and_print(
     prints: Sequence[Print], steps: Generator[Mapping[int, Any], None, list[Any]], outputs: Sequence[int], facts: Facts
 ) -> list[Any]:
@@ -139,9 +182,9 @@ def print_all(prints: Sequence[Print], made: Mapping[int, Any], outputs: Sequenc
         _emit_line(line, [_value(part, lambda k: made[outputs[k]], facts) for part in line.parts])
 
 
-def _value(part: PrintedLeaf, output: Callable[[int], Any], facts: Facts) -> Any:
+def _value(part: PrintedLeaf | ValueLeaf, output: Callable[[int], Any], facts: Facts) -> Any:
     match part:
-        case OutputLeaf(position):
+        case OutputLeaf(position) | ValueLeaf(position):
             return output(position)
         case NumberLeaf(read):
             return read(facts)

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tracefuse.dynamic.guards import Guard
 from tracefuse.frontend.tracer.assumptions import ScalarGuard
+from tracefuse.frontend.tracer.printed_values import Print, StagePrints
 from tracefuse.ir.extents import Extent, substitute
 from tracefuse.ir.fusion import Node, Requirement, Value
+from tracefuse.ops.random_draws import SourceOfCall
 
 if TYPE_CHECKING:
     from tracefuse.frontend.tracer.recorder import Recorder
@@ -31,22 +34,35 @@ READERS: dict[str, Callable[[Any], Any]] = {
 class ValueQuestion:
     """One question of a function.
 
-    operation: as `READERS` has it. number: the value that is read. answer: in the traced call. where: the line.
+    operation: as `READERS` has it. number: the value that is read. where: the line.
     """
 
     operation: str
     number: int
-    answer: Any
     where: str | None
 
-    def read(self, array: Any) -> Any:
-        """Returns the answer that an array of one element gives."""
-        return READERS[self.operation](array)
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """The values that the answer depends on."""
+        return (self.number,)
+
+    def answer(self, values: Mapping[int, Any]) -> Any:
+        """Returns the answer. values: arrays of one element, by number."""
+        return READERS[self.operation](values[self.number])
+
+    def key_of(self, answer: Any) -> Any:
+        """Returns the key of an answer in a tree: NaN equals itself, and numbers of two types differ."""
+        if answer is True or answer is False:
+            return answer
+        return (type(answer), repr(answer) if answer != answer else answer)
 
     @property
     def is_choice(self) -> bool:
         """Whether there are two answers only."""
         return self.operation == "bool()"
+
+    def __str__(self) -> str:
+        return f"{self.operation} of T{self.number} ({self.where})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +71,8 @@ class Stage:
 
     first, end: the numbers of its values are from `first` up to `end`, which is not included. guards, scalar_guards,
     requirements: those that it added. values, makers: of the whole trace. pinned: the sizes that are constants of the
-    trace, as they were at the end of the stage.
+    trace, as they were at the end of the stage. effects: the results of each of its effects, in order. prints: the
+    lines that it prints.
     """
 
     question: ValueQuestion | None
@@ -67,11 +84,20 @@ class Stage:
     values: Mapping[int, Value]
     makers: Mapping[int, Node]
     pinned: Mapping[Any, Extent]
+    effects: tuple[tuple[int, ...], ...] = ()
+    prints: tuple[Print, ...] = ()
 
     @property
     def where(self) -> str | None:
         """The line of its question."""
         return None if self.question is None else self.question.where
+
+    @property
+    def wanted(self) -> tuple[int, ...]:
+        """The values that every call computes: those of the question, of the effects and of the printed lines."""
+        reads = () if self.question is None else self.question.reads
+        printed = (number for line in self.prints for number in line.numbers)
+        return tuple(dict.fromkeys((*reads, *(number for effect in self.effects for number in effect), *printed)))
 
     def simplify(self, extent: Extent) -> Extent:
         """Returns an extent with the pinned sizes replaced by their values."""
@@ -79,47 +105,64 @@ class Stage:
 
 
 class Answers(ABC):
-    """Answers the questions of one trace. stages: those that have ended."""
+    """Answers the questions of one trace.
 
-    def __init__(self) -> None:
+    numbers: the routes to numbers of the state that are inputs of the trace. stages: those that have ended. answers:
+    to their questions. is_tree: whether a trace without questions ends with a stage, too. running: the context in which
+    stages run while the function is traced.
+    """
+
+    def __init__(self, numbers: frozenset[Any] = frozenset(), is_tree: bool = False) -> None:
+        self.numbers, self.is_tree = numbers, is_tree
+        self.running: Callable[[], AbstractContextManager[None]] = nullcontext
+        self.begin()
+
+    def begin(self) -> None:
+        """Forgets what a trace recorded, for one that starts again."""
         self.stages: list[Stage] = []
-        # How many guards, scalar guards and requirements belong to these stages, and how many nodes have no effect.
+        self.answers: list[Any] = []
+        self._prints = StagePrints()
+        # How many guards, scalar guards, requirements and nodes belong to these stages.
         self._guards = self._scalar_guards = self._requirements = self._nodes = 0
 
     @abstractmethod
-    def answer(self, recorder: Recorder, stage: Callable[[Any], Stage], traced: Traced, operation: str) -> Any:
-        """Returns the answer. stage: makes the stage that ends here, from the answer."""
+    def restart(self, numbers: frozenset[Any]) -> None:
+        """Prepares for another trace of the same call, with more numbers of the state as inputs."""
 
-    def accepts(self, recorder: Recorder) -> bool:
-        """Whether a trace may ask: running the recorded ops once more would change nothing."""
-        nodes = recorder.builder.nodes
-        if recorder.prints or any(node.op.effect for node in nodes[self._nodes :]):
-            return False
-        self._nodes = len(nodes)
-        return True
+    @abstractmethod
+    def answer(self, recorder: Recorder, stage: Stage) -> Any:
+        """Returns the answer to the question that ends a stage."""
+
+    @abstractmethod
+    def source_of_call(self, make: Callable[..., Any]) -> SourceOfCall:
+        """Returns the source of the next random generator that the trace makes, the same one in every trace."""
 
     def ask(self, recorder: Recorder, traced: Traced, operation: str, where: str | None) -> Any:
         """Returns the answer to a question about a tensor without axes, and ends the stage."""
-        number = traced.number
-
-        def end(answer: Any) -> Stage:
-            return self.stage(recorder, ValueQuestion(operation, number, answer, where))
-
-        answer = self.answer(recorder, end, traced, operation)
-        stage = end(answer)
+        stage = self._end(recorder, ValueQuestion(operation, traced.number, where))
+        with self.running():
+            answer = self.answer(recorder, stage)
         self.stages.append(stage)
-        self._guards += len(stage.guards)
-        self._scalar_guards += len(stage.scalar_guards)
-        self._requirements += len(stage.requirements)
+        self.answers.append(answer)
         return answer
 
-    def stage(self, recorder: Recorder, question: ValueQuestion | None) -> Stage:
-        """Returns the stage of a recording that has not ended yet."""
-        before = self.stages
+    def finish(self, recorder: Recorder) -> None:
+        """Ends the last stage of a trace, with the result."""
+        if self.stages or self.is_tree:
+            self.stages.append(self._end(recorder, None))
+
+    @property
+    def has_stages(self) -> bool:
+        """Whether the recording consists of stages: after the first question, or in a tree."""
+        return bool(self.stages) or self.is_tree
+
+    def _end(self, recorder: Recorder, question: ValueQuestion | None) -> Stage:
+        """Returns the stage that ends now."""
+        prints = self._prints.of_stage(recorder)
         builder = recorder.builder
-        return Stage(
+        stage = Stage(
             question,
-            before[-1].end if before else 0,
+            self.stages[-1].end if self.stages else 0,
             builder.next_number,
             tuple(recorder.guards)[self._guards :],
             tuple(recorder.scalar_guards[self._scalar_guards :]),
@@ -127,7 +170,12 @@ class Answers(ABC):
             builder.values,
             builder.makers,
             dict(recorder.pinned),
+            tuple(node.outputs for node in builder.nodes[self._nodes :] if node.op.effect),
+            prints,
         )
+        self._guards, self._scalar_guards = len(recorder.guards), len(recorder.scalar_guards)
+        self._requirements, self._nodes = len(builder.requirements), len(builder.nodes)
+        return stage
 
 
 def live_numbers(recorder: Recorder) -> Iterator[int]:

@@ -7,7 +7,8 @@ sources (a generator created inside the function, CuPy's random functions) are f
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import FunctionType
 from typing import Any
 
@@ -47,12 +48,26 @@ class RandomWatch:
 
         self._sources.append((path, state, repr(state())))
 
+    @contextmanager
+    def without_draws_of_stages(self) -> Iterator[None]:
+        """Excludes what the stages of the trace draw that run inside of this context."""
+        drawn = self._drawn()
+        try:
+            yield
+        finally:
+            self._sources = [
+                (name, state, before if name in drawn else repr(state())) for name, state, before in self._sources
+            ]
+
+    def _drawn(self) -> list[str]:
+        return [name for name, state, before in self._sources if repr(state()) != before]
+
     def warn(self, makes_generators: bool) -> None:
         """Issues a UserWarning, located at the function, for each random source that the trace drew from.
 
         makes_generators: calls of `np.random.default_rng` were recorded.
         """
-        drawn = [name for name, state, before in self._sources if repr(state()) != before]
+        drawn = self._drawn()
         named = [name for name in self._named if not (makes_generators and name.endswith("default_rng"))]
         for name in dict.fromkeys([*drawn, *named]):
             code = getattr(self._function, "__code__", None)

@@ -1,0 +1,1 @@
+"""The array API namespace in parts: creation, functions, linear algebra, Fourier transforms, inspection."""

@@ -1,0 +1,126 @@
+"""How a function of the array API runs: it records during a trace, and computes on concrete arrays.
+
+Small NumPy arrays are computed by NumPy, since compiling for their ranks, types and extents would take far longer. So
+are arrays of any size, of CuPy too, where a trace would record a call of the library anyway.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tracefuse import source
+from tracefuse.frontend.fuse import FusedFunction
+from tracefuse.frontend.tracer import traced_ops
+from tracefuse.frontend.tracer.recorder import Recorder, current
+from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.runtime.devices import arrays
+
+FEWEST_COMPILED_ELEMENTS = 1 << 16
+"""A call on NumPy arrays with fewer elements in all is computed by NumPy: it takes less than 1 ms, compiling 20 ms."""
+
+_NUMBERS = "biufc"
+"""The kinds of NumPy's dtypes that NumPy computes with; bfloat16 is of another kind."""
+
+
+def contains_traced(values: Any) -> bool:
+    """Whether a sequence, or a list or tuple in it, holds a traced value or a symbolic size."""
+    return any(isinstance(leaf, (Traced, SymbolicSize)) for leaf in _leaves(values))
+
+
+def _leaves(values: Any) -> Iterator[Any]:
+    waiting = list(values)
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, (list, tuple)):
+            waiting += value
+        else:
+            yield value
+
+
+def recorder_for(*values: Any) -> Recorder | None:
+    """Returns the recorder of the trace in progress, or of the traced values; None outside of a trace."""
+    recorder = current.get()
+    if recorder is None and contains_traced(values):
+        recorder = traced_ops.recorder_of([v for v in values if isinstance(v, Traced)])
+    return recorder
+
+
+def _is_computed_by_library(leaves: Iterator[Any], of_any_size: bool) -> bool:
+    elements = 0
+    for leaf in leaves:
+        kind = arrays.kind_of(leaf)
+        if kind == "cupy" and of_any_size:
+            continue
+        if kind is None and not isinstance(leaf, np.generic):
+            continue
+        if kind not in (None, "numpy") or leaf.dtype.kind not in _NUMBERS or not leaf.dtype.isnative:
+            return False
+        elements += leaf.size
+    return of_any_size or elements < FEWEST_COMPILED_ELEMENTS
+
+
+def _computed(function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    """Calls the function on concrete arrays. The result shares memory with no argument, as one of a kernel."""
+    with np.errstate(all="ignore"):
+        result = function(*arguments, **keywords)
+    given = [leaf for leaf in _leaves([*arguments, *keywords.values()]) if isinstance(leaf, np.ndarray)]
+    if isinstance(result, tuple):
+        kept = [_of_its_own(one, given) for one in result]
+        return type(result)(*kept) if hasattr(result, "_fields") else tuple(kept)
+    return [_of_its_own(one, given) for one in result] if isinstance(result, list) else _of_its_own(result, given)
+
+
+def _of_its_own(result: Any, given: list[Any]) -> Any:
+    if isinstance(result, np.generic):
+        return np.asarray(result)
+    if not isinstance(result, np.ndarray) or any(result is one for one in given):
+        return result
+    return result.copy() if any(np.may_share_memory(result, one) for one in given) else result
+
+
+def standard(function: Callable[..., Any], *, by_library: bool = False) -> Callable[..., Any]:
+    """Returns a function of the namespace: it records during a trace, and computes outside of one.
+
+    by_library: whether a trace records a library call for it, so that concrete arrays of any size go to the library.
+    """
+
+    def recorded(*arguments: Any, **keywords: Any) -> Any:
+        return function(*arguments, **keywords)
+
+    made: FusedFunction[..., Any] | None = None
+
+    def fused() -> FusedFunction[..., Any]:
+        nonlocal made
+        if made is None:
+            made = FusedFunction(functools.wraps(function)(recorded))
+        return made
+
+    @source.hides_own_frames
+    @functools.wraps(function)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        given = [*arguments, *keywords.values()]
+        if current.get() is not None or contains_traced(given):
+            return function(*[_lift(a) for a in arguments], **{k: _lift(a) for k, a in keywords.items()})
+        if not _is_computed_by_library(_leaves(given), by_library):
+            return fused()(*arguments, **keywords)
+        try:
+            return _computed(function, arguments, keywords)
+        except (TypeError, ValueError, IndexError):
+            fused()(*arguments, **keywords)  # raises with the user's line and a hint
+            raise
+
+    return call
+
+
+def _lift(value: Any) -> Any:
+    """Captures a concrete array during a trace, so that ops on it are recorded."""
+    if arrays.kind_of(value) is not None:
+        return traced_ops.as_traced(value)
+    if isinstance(value, (list, tuple)) and any(arrays.kind_of(v) is not None for v in value):
+        return type(value)([_lift(v) for v in value])
+    return value

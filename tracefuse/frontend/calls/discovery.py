@@ -1,0 +1,136 @@
+"""A call at an answer, a size or a scalar that the tree of questions does not know.
+
+The function is traced from its start: the answers so far come from the call, stages that ran do not run again, and
+each new stage is compiled and run when its question is asked. Random draws and printed lines happen once, also if the
+trace starts again. State and arguments are written at the end of the call, see `tree_results.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tracefuse.errors import TraceError
+from tracefuse.frontend.calls.call import CallArguments
+from tracefuse.frontend.calls.compiled_stages import check_stage
+from tracefuse.frontend.calls.question_tree import CallProgress, QuestionTree, entered
+from tracefuse.frontend.calls.trace_entry import Entry, fusion_arguments
+from tracefuse.frontend.tracer.questions import Answers, Stage, live_numbers
+from tracefuse.frontend.tracer.recorder import Recorder
+from tracefuse.ops.random_draws import SourceOfCall
+from tracefuse.runtime.devices import arrays
+
+
+class Discovery(Answers):
+    """Answers the questions of a trace: first as the call was answered so far, then by running each new stage."""
+
+    def __init__(self, tree: QuestionTree, progress: CallProgress, call: CallArguments, is_tree: bool = True) -> None:
+        super().__init__(progress.numbers, is_tree)
+        self.tree, self.progress, self.call = tree, progress, call
+
+    @classmethod
+    def at_start(cls, tree: QuestionTree, call: CallArguments) -> Discovery:
+        """The discovery of a call of which nothing has run, of a function that may ask no questions."""
+        return cls(tree, CallProgress.at_start(call, tree.kind, tree.numbers), call, is_tree=False)
+
+    def begin(self) -> None:
+        super().begin()
+        # The results of the effects that the trace has passed, and how many lines and generators it has.
+        self._effects: list[tuple[int, ...]] = []
+        self._lines = self._sources = 0
+
+    def restart(self, numbers: frozenset[Any]) -> None:
+        done = self.progress.environment
+        self.progress = CallProgress.at_start(self.call, self.tree.kind, numbers)
+        self.progress.environment.effects, self.progress.environment.printed = done.effects, done.printed
+        self.numbers = numbers
+        self.begin()
+
+    def source_of_call(self, make: Callable[..., Any]) -> SourceOfCall:
+        sources = self.tree.sources
+        if self._sources == len(sources):
+            sources.append(SourceOfCall(make))
+        self._sources += 1
+        return sources[self._sources - 1]
+
+    def complete(self, entry: Entry) -> Entry:
+        """Runs the last stage of a trace and adds its stages to the tree; returns the entry with the values."""
+        traced, environment = entry.trace, self.progress.environment
+        self._forget_later_numbers(len(self.stages) - 1)
+        arguments = fusion_arguments(entry, self.call)
+        if arguments is None:
+            raise TraceError("state that the function reads changes while it runs", hint="pass it as an argument")
+        for number, value in zip(traced.fusion.inputs, arguments, strict=True):
+            environment.values.setdefault(number, value)
+        environment.axes = {key: (number, axis) for key, number, axis in traced.fusion.axis_ids()}
+        self._run(self.stages[-1], traced.fusion.outputs)
+        self.tree.add(self.progress.path, self.stages, self.answers, entry, self.numbers)
+        entry.values, entry.device_of_stages = environment, self.tree.compiler.device
+        return entry
+
+    def answer(self, recorder: Recorder, stage: Stage) -> Any:
+        position = len(self.stages)
+        if position < len(self.progress.answers):
+            self._pass(stage)
+            return self.progress.answers[position]
+        assert stage.question is not None
+        self._forget_later_numbers(position)
+        self._bind(recorder)
+        live = {n for n in live_numbers(recorder) if n in stage.makers and stage.values[n].is_tensor}
+        environment = self.progress.environment
+        self._run(stage, sorted(live))
+        answer = stage.question.answer(environment.values)
+        inputs = recorder.builder.inputs
+        environment.values = {n: v for n, v in environment.values.items() if n in live or n in inputs}
+        return answer
+
+    def _forget_later_numbers(self, asked: int) -> None:
+        """Drops values of the stages after the known ones, which another trace numbered, before the first new stage.
+
+        asked: how many questions were asked before this stage.
+        """
+        values = self.progress.environment.values
+        if asked == len(self.progress.path):
+            end = self.progress.path[-1].stage.end if self.progress.path else count_arguments(self.call)
+            self.progress.environment.values = {n: value for n, value in values.items() if n < end}
+
+    def _pass(self, stage: Stage) -> None:
+        """Counts the effects and the printed lines of a stage."""
+        self._effects += stage.effects
+        self._lines += len(stage.prints)
+
+    def _run(self, stage: Stage, reads: Sequence[int]) -> None:
+        """Runs a stage for the current call, without the effects and lines that happened in an earlier attempt."""
+        environment = self.progress.environment
+        check_stage(stage, environment)
+        happened = len(environment.effects) - len(self._effects)
+        for numbers, results in zip((*self._effects, *stage.effects), environment.effects, strict=False):
+            environment.values.update(zip(numbers, results, strict=True))  # never computed again
+        wanted = [*stage.wanted, *reads]
+        self.tree.compiler.compile(stage, wanted, environment.values.keys()).run(environment)
+        environment.add_effects(stage, happened)
+        lines = stage.prints[max(0, environment.printed - self._lines) :]
+        if lines:
+            environment.print_lines(lines)
+        self._pass(stage)
+
+    def _bind(self, recorder: Recorder) -> None:
+        """Adds the captured arrays and the results of the prologue of a trace to the values of the call."""
+        environment, constants = self.progress.environment, recorder.builder.constants
+        enter = arrays.entering(self.tree.kind)
+        for number in recorder.builder.inputs:
+            if number not in environment.values:
+                value = constants[number] if number in constants else recorder.hints[number]
+                environment.values[number] = entered(value, enter)
+        builder, axes, position = recorder.builder, {}, 0
+        for number in builder.inputs:
+            value = builder.values[number]
+            for axis in range(len(value.shape) if value.is_tensor else 0):
+                position += 1
+                axes[-position] = (number, axis)
+        environment.axes = axes
+
+
+def count_arguments(call: CallArguments) -> int:
+    """The number of arguments that are inputs of a trace."""
+    return sum(not leaf.is_static for leaf in call.leaves)
