@@ -25,7 +25,7 @@ implements = FUNCTIONS.implements
 def flip(m: Any, axis: Any = None) -> Any:
     traced = as_tensor(m)
     dims = traced_ops.axes_of(axis, len(traced.extents))
-    return take_view("flip", traced, dims=dims)
+    return take_view("flip", traced, dims=dims) if traced.extents else shaping.getitem(traced, ())
 
 
 @implements(np.flipud)

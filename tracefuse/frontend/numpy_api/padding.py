@@ -47,12 +47,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **keywords: Any) -> 
         message = "pad: a width of {right} is negative"
         recorder.builder.require(0, "<=", entry, message, "slice to remove elements", source.user_line())
     if mode in ("constant", "empty"):
-        values = given.get("constant_values", 0)
-    if isinstance(values, Traced) and values.on_host:
-        values = traced_ops.as_number(values)
-    if not holds_traced(values) and np.size(values) <= 2:
-        values = np.asarray(values)  # NumPy casts one or two values, and assigns more of them as Python numbers
-    return _pad_by_numbers(traced, entries, _expand_widths(values, rank))
+        return _pad_by_numbers(traced, entries, _constants(given.get("constant_values", 0), rank))
     ends = _expand_widths(given.get("end_values", 0), rank)
     lengths = _expand_widths(given.get("stat_length"), rank)
     for axis in range(rank):
@@ -95,6 +90,15 @@ def _pad_by_numbers(traced: Any, entries: Any, values: list[Any]) -> Any:
         widths[position] = width
         traced = recorder.movement("pad", [traced], pad_widths=tuple(widths), value=number)
     return traced
+
+
+def _constants(values: Any, rank: int) -> list[Any]:
+    """Expands `constant_values`. NumPy casts one or two values, and assigns more of them as Python numbers."""
+    if isinstance(values, Traced) and values.on_host:
+        values = traced_ops.as_number(values)
+    if not holds_traced(values) and np.size(values) <= 2:
+        values = np.asarray(values)
+    return _expand_widths(values, rank)
 
 
 def _element(value: Any, dtype: DType, recorder: Any) -> Any:

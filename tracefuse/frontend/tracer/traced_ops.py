@@ -15,6 +15,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import DType, bool_, dtype_of
 from tracefuse.errors import DtypeError, TraceError, TracefuseError, UnsupportedError
+from tracefuse.frontend.tracer import views
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.operands import check_range, literal
 from tracefuse.frontend.tracer.recorder import Recorder, current
@@ -112,6 +113,23 @@ _FILLED = ViewStep(
 def as_array(value: Any) -> Any:
     """Returns as_tensor(value), typed for callers that continue with NumPy's functions and operators."""
     return as_tensor(value)
+
+
+def as_written(value: Any) -> Any:
+    """Returns a new result without axes as an array that can be written, where it would be a NumPy scalar."""
+    if not isinstance(value, Traced) or value.extents or value.memory is not None:
+        return value
+    tensor = as_tensor(value)
+    result = views.alias(tensor) if tensor is value else tensor
+    result.own_memory()
+    return result
+
+
+def as_scalar(value: Any) -> Any:
+    """Returns a new result without axes as a NumPy scalar; views stay arrays."""
+    if not isinstance(value, Traced) or value.extents or value.memory is None or value.parent is not None:
+        return value
+    return value.recorder.traced_type(value.recorder, value.number, value.weak, value.read, value.sized)
 
 
 def astype(x: Any, dtype: Any, *, copy: bool = True) -> Any:
