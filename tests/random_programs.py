@@ -138,8 +138,15 @@ class Call:
     change: str
 
 
+def reciprocal(x: Any) -> Any:
+    """np.reciprocal, which of the integer 0 is 0."""
+    result = np.reciprocal(x)
+    return np.where(x == 0, 0, result).astype(result.dtype) if result.dtype.kind in "biu" else result
+
+
 HELPERS = {
     "np": np,
+    "reciprocal": reciprocal,
     "twice": lambda x: x * 2,
     "scaled": lambda x, by=3: x * by + 1,
     "Box": Box,

@@ -53,7 +53,8 @@ LEAST_USES = 20
 """How often a long run should meet each function with each class of types that NumPy takes."""
 
 EXPLAINED = (
-    "last bits", "undefined in NumPy", "complex numbers are unordered", "errors that depend on elements",
+    "last bits", "undefined in NumPy", "the first of several errors", "integer reciprocal of 0",
+    "complex numbers are unordered", "errors that depend on elements",
 )  # fmt: skip
 """Differences that docs/numerics.md explains."""
 
@@ -304,6 +305,38 @@ def nudged(value: Any, turn: int) -> Any:
     return np.broadcast_to(moved[:1], value.shape) if value.ndim else moved
 
 
+def explained(program: RandomProgram, why: Difference, settings: dict[str, Any]) -> Difference | None:
+    """The explained class of a difference, None if it has none."""
+    if why.kind == "error differs" and is_later_error(program, why.call, settings):
+        return Difference("the first of several errors", 0, "")
+    if not why.kind.endswith("differs"):
+        return None
+    if casts_outside(program, settings):
+        return Difference("undefined in NumPy", 0, "")
+    if depends_on_last_bits(program):
+        return Difference("last bits", 0, "")
+    if "np.reciprocal(" in program.text and first_difference(with_reciprocal_of_zero(program), settings) is None:
+        return Difference("integer reciprocal of 0", 0, "")
+    return None
+
+
+def is_later_error(program: RandomProgram, call: int, settings: dict[str, Any]) -> bool:
+    """Whether the statements until the one at which NumPy raises raise as in NumPy: later ones raised before them."""
+    for length in range(1, len(program.statements) + 1):
+        first = replace(program, statements=program.statements[:length], results=[], calls=program.calls[:call])
+        plain = ProgramSide(first, lambda one: one)
+        outcomes = [quiet(partial(plain, plain.prepare(one))) for one in first.calls]
+        if outcomes[-1][1] is not None:
+            return length < len(program.statements) and first_difference(first, settings) is None
+    return False
+
+
+def with_reciprocal_of_zero(program: RandomProgram) -> RandomProgram:
+    """The program with 0 for the integer reciprocal of 0."""
+    statements = [one.replace("np.reciprocal(", "reciprocal(") for one in program.statements]
+    return replace(program, statements=statements)
+
+
 def casts_outside(program: RandomProgram, settings: dict[str, Any]) -> bool:
     """Whether the program casts a float to an integer type that does not hold it, which NumPy leaves undefined."""
     outside = False
@@ -388,19 +421,18 @@ def soak(
         features.update(features_of(program))
         try:
             why = first_difference(copy.deepcopy(program), settings)
-            if why is not None and why.kind.endswith("differs") and casts_outside(program, settings):
-                why = Difference("undefined in NumPy", 0, "")
-            elif why is not None and why.kind.endswith("differs") and depends_on_last_bits(program):
-                why = Difference("last bits", 0, "")
-            elif why is not None and is_of_kernels(program, why, settings):
+            why = why and (explained(program, why, settings) or why)
+            if why is not None and is_of_kernels(program, why, settings):
                 why = why._replace(kind=f"kernels: {why.kind}")
+            if why is not None and why.kind not in ("refused", *EXPLAINED):
+                short = shortened(program, why, settings)
+                why = explained(short, why, settings) or why
         except Skipped:
             why = Difference("undefined in NumPy", 0, "")
         outcomes[why.kind if why else "equal"] += 1
         if why is not None and why.kind not in EXPLAINED:
             kinds[why.key] += 1
             if why.kind != "refused" and kinds[why.key] <= show:
-                short = shortened(program, why, settings)
                 print(describe(short, first_difference(short, settings) or why, seed), "\n", flush=True)
         if seed % 500 == 499:
             clear_caches()

@@ -12,7 +12,7 @@ from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError
 from tracefuse.frontend.numpy_api.registry import Functions, functions
-from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops
+from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops, views
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.operands import RANGE
 from tracefuse.frontend.tracer.symbolic_size import extent_of
@@ -212,7 +212,10 @@ def _like(prototype: Any, value: Any, dtype: Any, shape: Any, device: Any) -> An
     filled = value if not isinstance(value, (np.ndarray, list, tuple)) else as_tensor(value)
     if isinstance(filled, Traced) and filled.extents:
         return shaping.broadcast_to(traced_ops.astype(filled, target), recorder.sizes(extents))
-    return recorder.movement("full", [filled], shape=extents, dtype=target)
+    result = recorder.movement("full", [filled], shape=extents, dtype=target)
+    if shape is None and len(extents) > 1:
+        views.of_new_array(result, [traced], copies=True)
+    return result
 
 
 @implements(np.zeros_like)

@@ -10,7 +10,7 @@ import numpy as np
 from tracefuse import dtypes, source
 from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.registry import Functions
-from tracefuse.frontend.tracer import shaping, traced_ops
+from tracefuse.frontend.tracer import shaping, traced_ops, views
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, iota, missing
@@ -53,6 +53,8 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
         dim = normalize_axis(operator.index(one), len(traced.extents))
         (extent,) = shaping.new_shape_entries((amount,), recorder)
         result = recorder.movement("roll", [result], shift=extent, dim=dim)
+    if len(result.extents) > 1:
+        views.of_new_array(result, [traced], copies=True)
     return result
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
-from tracefuse.errors import DtypeError, ShapeError
+from tracefuse.errors import DtypeError, NoElementsError, ShapeError
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer import moments, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
@@ -66,6 +66,8 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     x = as_tensor(a)
     if weights is None:
         result = moments.mean(x, axis, None, None, keepdims)
+        if x.recorder.decide(product(result.extents), "==", 0, "whether np.average has results"):
+            raise NoElementsError("division by zero: np.average has no results", hint="use np.mean")
         if not returned:
             return result
         each = product(x.extents[k] for k in axes_of(axis, len(x.extents)))

@@ -51,6 +51,10 @@ current: ContextVar[Recorder | None] = ContextVar("tracefuse_recorder", default=
 """The trace in progress, for functions that are given no traced value (`xp.zeros`)."""
 
 
+_COPYING = ("cast", "set", "cat", "cumsum", "cumprod", "cummax", "cummin", "sort")
+"""Ops whose results NumPy first makes as copies, with the axes in memory in the order of the operands'."""
+
+
 def _holds_traced(values: Sequence[Any]) -> bool:
     """Whether nested lists hold traced values or sizes."""
     waiting = [*values]
@@ -284,9 +288,16 @@ class Recorder(CapturedInputs):
         elif isinstance(op, Pointwise):
             read = reader_of(op, [r.read for r in resolved], compute, result, weak)
         traced = self.traced_type(self, number, weak, read, weak is not None and all(r.sized for r in resolved))
-        if isinstance(op, (Pointwise, Reduction)) and len(self.builder.values[number].shape) > 1:
-            views.of_new_array(traced, [r.traced for r in resolved if r.traced is not None])
+        if len(self.builder.values[number].shape) > 1:
+            self._set_layout(traced, op, [r.traced for r in resolved if r.traced is not None], attributes)
         return traced
+
+    def _set_layout(self, result: Traced, op: Op, operands: Sequence[Traced], attributes: Mapping[str, Any]) -> None:
+        """Sets the layout that NumPy's result has."""
+        if isinstance(op, Reduction) and op.result != "index":
+            views.of_new_array(result, operands, () if attributes["keepdim"] else attributes["dims"])
+        elif isinstance(op, Pointwise) or op.name in _COPYING:
+            views.of_new_array(result, operands, copies=op.name in _COPYING)
 
     def reduction(
         self, op: Reduction, operand: Any, axes: Sequence[int], keepdims: bool, dtype: DType | None = None,

@@ -12,9 +12,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from tracefuse import source
 from tracefuse.dynamic.layouts import stride_name
-from tracefuse.errors import UnsupportedError
+from tracefuse.frontend.tracer.axis_order import strides_as_operands
 from tracefuse.frontend.tracer.traced import LayoutFrom, Memory, Traced, ViewStep
 from tracefuse.ir.extents import Extent, as_symbol, product, symbol
 from tracefuse.ir.fusion import Shape
@@ -44,7 +43,8 @@ def attach(result: Traced, parent: Traced, step: ViewStep, change: Callable[[Sha
         return result  # NumPy's scalars have no memory to share
     result.become_view(parent, step)
     if isinstance(parent.layout, LayoutFrom):
-        result.layout = LayoutFrom((parent,), lambda: change(strides_of(parent)))
+        base, extents = parent.layout, parent.extents
+        result.layout = LayoutFrom((base,), lambda: change(_strides(base, extents)))
     else:
         strides = change(strides_of(parent))
         result.layout = None if strides == contiguous(result.extents) else strides
@@ -90,7 +90,8 @@ def reshape(parent: Traced, shape: Shape, contiguous_only: bool = False) -> Trac
         None if parent.layout is None else is_view,
     )
     result.become_view(parent, step)
-    result.layout = None if parent.layout is None else LayoutFrom((parent,), strides)
+    if parent.layout is not None:
+        result.layout = LayoutFrom((parent.layout,) if isinstance(parent.layout, LayoutFrom) else (), strides)
     return result
 
 
@@ -212,51 +213,31 @@ def add_layout(argument: Traced, strides: Sequence[int]) -> None:
 
 def strides_of(name: Traced) -> Shape:
     """Returns the strides in elements, those of arguments as symbols."""
-    waiting = [name]
-    while waiting:
-        layout = waiting[-1].layout
-        bases = layout.bases if isinstance(layout, LayoutFrom) else ()
-        before = [base for base in bases if isinstance(base.layout, LayoutFrom)]
-        if before:
-            waiting += before
-        else:
-            top = waiting.pop()
-            top.layout = layout.compute() if isinstance(layout, LayoutFrom) else layout
-    return name.layout if isinstance(name.layout, tuple) else contiguous(name.extents)
+    return _strides(name.layout, name.extents)
 
 
-def of_new_array(result: Traced, operands: Iterable[Traced]) -> None:
-    """Sets the layout of an array that an operation makes: C-contiguous if no operand has its axes in another order.
+def _strides(layout: Shape | LayoutFrom | None, extents: Shape) -> Shape:
+    """Returns the strides of a layout."""
+    strides = layout.evaluate() if isinstance(layout, LayoutFrom) else layout
+    return contiguous(extents) if strides is None else strides
 
-    NumPy's elementwise operations keep the order of the axes of their operands.
+
+def of_new_array(result: Traced, operands: Iterable[Traced], dims: Sequence[int] = (), *, copies: bool = False) -> None:
+    """Sets the layout of an array that an operation makes: NumPy keeps the order of the axes of its operands.
+
+    dims: the axes of the operands that the result lacks. copies: whether elements are copied, not computed.
     """
-    bases: dict[int, Traced] = {}
-    for operand in operands:
-        if isinstance(operand.layout, LayoutFrom) and operand.parent is None:
-            bases.update((id(base), base) for base in operand.layout.bases)
-        elif operand.layout is not None:
-            bases[id(operand)] = operand
-    if bases:
-        kept = tuple(bases.values())
-        result.layout = LayoutFrom(kept, lambda: _require_row_major(kept))
+    parts = [(operand.layout, operand.extents) for operand in operands]
+    if all(layout is None for layout, _ in parts):
+        return
+    recorder, extents, rank = result.recorder, result.extents, max(len(own) for _, own in parts)
+    kept = [axis for axis in range(rank) if axis not in dims]
 
+    def strides() -> Shape:
+        known = [(_strides(layout, own), own) for layout, own in parts]
+        return strides_as_operands(recorder, known, extents, kept, copies)
 
-def _require_row_major(bases: Sequence[Traced]) -> None:
-    """Raises unless the axes of each array are in row-major order in memory."""
-    for base in bases:
-        recorder, reason = base.recorder, "the layout of an array that an operation makes"
-        strides = [
-            stride
-            for stride, extent in zip(strides_of(base), base.extents, strict=True)
-            if not recorder.decide(extent, "==", 1, reason) and not recorder.decide(stride, "==", 0, reason)
-        ]
-        sizes = [stride if recorder.decide(0, "<=", stride, reason) else -stride for stride in strides]
-        if not all(recorder.decide(inner, "<=", outer, reason) for outer, inner in itertools.pairwise(sizes)):
-            raise UnsupportedError(
-                "a reshaped result is changed in place: whether NumPy made a view or a copy depends on the memory "
-                "layout of the operands, whose axes are not in row-major order",
-                hint="make the result contiguous first, as in y = y.copy()", where=source.user_line(),
-            )  # fmt: skip
+    result.layout = LayoutFrom(tuple(layout for layout, _ in parts if isinstance(layout, LayoutFrom)), strides)
 
 
 def _sliced_strides(strides: Shape, extents: Shape, attributes: Mapping[str, Any]) -> Shape:
