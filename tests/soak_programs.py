@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import re
 import signal
 import sys
 import tempfile
@@ -323,7 +324,9 @@ def explained(program: RandomProgram, why: Difference, settings: dict[str, Any])
 def is_later_error(program: RandomProgram, call: int, settings: dict[str, Any]) -> bool:
     """Whether the statements until the one at which NumPy raises raise as in NumPy: later ones raised before them."""
     for length in range(1, len(program.statements) + 1):
-        first = replace(program, statements=program.statements[:length], results=[], calls=program.calls[:call])
+        name = re.match(r"(\w+) = ", program.statements[length - 1])
+        first = replace(program, statements=program.statements[:length], calls=program.calls[:call])
+        first = replace(first, results=[name[1]] if name else [])
         plain = ProgramSide(first, lambda one: one)
         outcomes = [quiet(partial(plain, plain.prepare(one))) for one in first.calls]
         if outcomes[-1][1] is not None:

@@ -292,9 +292,11 @@ def _observations(m: Any, y: Any, rowvar: bool, dtype: Any) -> Any:
 @implements(np.cov)
 def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None, fweights: Any = None, aweights: Any = None, *, dtype: Any = None) -> Any:  # fmt: skip # noqa: E501
     x = _observations(m, y, rowvar, dtype)
+    if x.recorder.decide(x.extents[0], "==", 0, "whether np.cov has variables"):
+        return np.zeros_like(x, np.float64, shape=(0, 0))
     ddof = (0 if bias else 1) if ddof is None else ddof
     if fweights is None and aweights is None:
-        weights, count = None, x.shape[1] - ddof
+        weights, count = None, max(x.shape[1] - ddof, 0)
         deviation = x - traced_ops.reduce("mean", x, 1, None, None, True)
     else:
         weights, count = _weights(fweights, aweights, ddof)

@@ -39,8 +39,8 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
             f"Cannot cast from {resolved.weak or own} to {dtype} according to the rule '{casting}'",
             hint="write np.copyto(x, value, casting='unsafe')", where=source.user_line(),
         )  # fmt: skip
-    if casting == "unsafe" and isinstance(src, (float, complex)):
-        src = np.asarray(src)
+    if casting == "unsafe" and resolved.weak in ("float", "complex"):
+        src = traced_ops.astype(as_array(src), dtype)
     value = assignment.filling(src, target.extents, dtype, target)
     into(dst, value if where is True else apply("where", where, value, target))
 

@@ -17,7 +17,7 @@ from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.operands import RANGE
 from tracefuse.frontend.tracer.symbolic_size import extent_of
 from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, missing, refuse
+from tracefuse.frontend.tracer.traced_ops import apply, as_array, as_tensor, as_traced, missing, refuse
 from tracefuse.frontend.tracer.ufunc_loops import loop_types
 from tracefuse.ops import REGISTRY, Pointwise
 
@@ -50,7 +50,7 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: 
         result = apply("maximum", result, low)
     if high is not None:
         result = apply("minimum", result, high)
-    result = traced_ops.copy(a) if low is high is None else result
+    result = np.positive(as_array(a)) if low is high is None else result
     return result if out is None else into(out, result)
 
 

@@ -16,6 +16,7 @@ from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, iota, missing
 from tracefuse.frontend.tracer.views import take_view
 from tracefuse.ir.axes import normalize_axis
+from tracefuse.ir.extents import product
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
@@ -77,6 +78,9 @@ def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "r
         size = traced.size if axis is None else traced.shape[normalize_axis(operator.index(axis), len(traced.extents))]
         places: Any = as_tensor(indices)
         indices = places % size if mode == "wrap" else np.minimum(np.maximum(places, 0), size - 1)
+    elif mode == "raise" and axis is not None:
+        traced, dim = as_tensor(a), normalize_axis(operator.index(axis), len(as_tensor(a).extents))
+        shaping.require_positions(traced, dim, indices, product(traced.extents[:dim]))
     elif mode != "raise":
         raise ScalarError(f"np.take: mode cannot be {mode!r}", hint="use 'raise', 'wrap' or 'clip'")
     result = shaping.take(a, indices, axis)
@@ -112,6 +116,8 @@ def tile(A: Any, reps: Any) -> Any:
     traced = shaping.expand_dims(traced, tuple(range(rank - len(traced.extents)))) if rank > len(traced.extents) else traced  # fmt: skip # noqa: E501
     counts = [1] * (rank - len(counts)) + counts
     sizes = recorder.sizes(traced.extents)
+    # A negative count of no elements is no error in NumPy.
+    counts = [0 if isinstance(c, int) and c < 0 and n == 0 else c for c, n in zip(counts, sizes, strict=True)]
     between = shaping.expand_dims(traced, tuple(range(0, 2 * rank, 2)))
     wide = shaping.broadcast_to(between, [e for c, n in zip(counts, sizes, strict=True) for e in (c, n)])
     return traced_ops.copy(shaping.reshape(wide, tuple(c * n for c, n in zip(counts, sizes, strict=True))))

@@ -41,8 +41,10 @@ def _norm(traced: Any, ord: Any, axis: Any, keepdims: bool) -> Any:
 
 
 def _magnitude(x: Any) -> Any:
-    size = apply("abs", x)
-    return size if size.value.dtype.is_floating else traced_ops.astype(size, dtypes.float64)
+    kind = x.value.dtype
+    # The magnitude of the least integer of a type does not fit the type.
+    x = x if kind.is_floating or kind.is_complex else traced_ops.astype(x, dtypes.float64)
+    return apply("abs", x)
 
 
 def _vector_norm(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> Any:

@@ -179,7 +179,14 @@ def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stab
 
 def _make_arg_reduction(name: str) -> Any:
     def position(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> Any:
-        return traced_ops.reduce(name, a, None if axis is None else operator.index(axis), None, out, keepdims)
+        result = traced_ops.reduce(name, a, None if axis is None else operator.index(axis), None, None, keepdims)
+        if out is None:
+            return result
+        if not np.can_cast(out.dtype, np.int64):
+            raise DtypeError(
+                f"Cannot cast from {out.dtype} to int64 according to the rule 'safe'", hint="give an array of int64"
+            )
+        return into(out, traced_ops.astype(result, out.dtype, copy=False))
 
     return position
 

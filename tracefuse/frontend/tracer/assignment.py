@@ -92,7 +92,9 @@ def filling(value: Any, shape: Shape, dtype: DType, beside: Traced) -> Traced:
         return recorder.movement("full", [number], shape=shape, dtype=dtype)  # type: ignore[no-any-return]
     if isinstance(value, (list, tuple)):
         value = array_of(value)
-    if isinstance(value, Traced) and value.weak is not None and value.on_host:
+    if isinstance(value, SymbolicSize):
+        check_range(recorder.resolve(value), dtype, recorder)
+    elif isinstance(value, Traced) and value.weak is not None and value.on_host:
         value = _host_number_in(value, dtype)
     values = astype(as_tensor(value), dtype, copy=False)
     extra = len(values.extents) - len(shape)
@@ -133,8 +135,6 @@ def _host_number_in(value: Any, dtype: DType) -> Any:
         return number_in(recorder.value_of(value, "an assigned number"), dtype, recorder)
     if value.weak == "float" and dtype.is_integer and not math.isfinite(value.read(recorder.hints)):
         return number_in(recorder.value_of(value, "an assigned number"), dtype, recorder)
-    if value.weak == "int":
-        check_range(recorder.resolve(value), dtype, recorder)
     return value
 
 

@@ -51,7 +51,8 @@ current: ContextVar[Recorder | None] = ContextVar("tracefuse_recorder", default=
 """The trace in progress, for functions that are given no traced value (`xp.zeros`)."""
 
 
-_COPYING = ("cast", "set", "cat", "cumsum", "cumprod", "cummax", "cummin", "sort")
+_SCANS = ("cumsum", "cumprod", "cummax", "cummin")
+_COPYING = ("cast", "set", "cat", "sort")
 """Ops whose results NumPy first makes as copies, with the axes in memory in the order of the operands'."""
 
 
@@ -296,7 +297,7 @@ class Recorder(CapturedInputs):
         """Sets the layout that NumPy's result has."""
         if isinstance(op, Reduction) and op.result != "index":
             views.of_new_array(result, operands, () if attributes["keepdim"] else attributes["dims"])
-        elif isinstance(op, Pointwise) or op.name in _COPYING:
+        elif isinstance(op, Pointwise) or op.name in (*_COPYING, *_SCANS):
             views.of_new_array(result, operands, copies=op.name in _COPYING)
 
     def reduction(
