@@ -94,7 +94,7 @@ EXPRESSIONS: list[str] = [
         np.matmul({x1}, {same}); np.inner({x}, {last}); np.outer({x}, {y}); np.vdot({x}, {same});
         np.tensordot({x1}, {same}, axes=([0], [0])); np.einsum('i...->...', {x1}); np.kron({x}, [1, 2]);
         np.einsum('i,j->ij', {x1}.ravel(), {x1}.ravel()); np.einsum('ij->ji', {x2}); np.trace({x2});
-        np.einsum('ii->i', {x2}[:2, :2]); np.linalg.norm({x}); np.linalg.norm({x1}, axis={axis});
+        np.einsum('ii->i', {x2} @ {last}.T); np.linalg.norm({x}); np.linalg.norm({x1}, axis={axis});
         np.linalg.norm({x1}, ord=1, axis=-1); np.linalg.norm({x1}, ord=np.inf, axis=0); np.tril({x2}); np.triu({x2}, 1);
         np.diag({x1}); np.diagonal({x2}); np.vander({x1}, 3); np.diag({x2}, {k}); np.zeros({x}.shape);
         np.ones({x}.shape, dtype={dt}); np.full({x}.shape, {c}); np.full_like({x}, {c});

@@ -54,8 +54,8 @@ LEAST_USES = 20
 """How often a long run should meet each function with each class of types that NumPy takes."""
 
 EXPLAINED = (
-    "last bits", "undefined in NumPy", "the first of several errors", "integer reciprocal of 0",
-    "complex numbers are unordered", "errors that depend on elements",
+    "last bits", "undefined in NumPy", "the first of several errors", "errors of unused values",
+    "integer reciprocal of 0", "complex numbers are unordered", "errors that depend on elements",
 )  # fmt: skip
 """Differences that docs/numerics.md explains."""
 
@@ -205,7 +205,7 @@ def kind_of_error(error: BaseException) -> type:
 
 def compared_errors(error: BaseException | None, expected: BaseException | None, call: int) -> Difference | None:
     """The difference of two outcomes of which one is an error."""
-    if error is None and str(expected).startswith(("Weights sum to zero", "All-NaN slice")):
+    if str(expected).startswith(("Weights sum to zero", "All-NaN slice")):
         return Difference("errors that depend on elements", call, "")
     if error is None:
         return Difference("no error", call, f"NumPy raises {type(expected).__name__}: {str(expected)[:60]}")
@@ -308,8 +308,9 @@ def nudged(value: Any, turn: int) -> Any:
 
 def explained(program: RandomProgram, why: Difference, settings: dict[str, Any]) -> Difference | None:
     """The explained class of a difference, None if it has none."""
-    if why.kind == "error differs" and is_later_error(program, why.call, settings):
-        return Difference("the first of several errors", 0, "")
+    if why.kind in ("error differs", "no error") and is_of_other_statement(program, why.call, settings):
+        of_unused = why.kind == "no error"
+        return Difference("errors of unused values" if of_unused else "the first of several errors", 0, "")
     if not why.kind.endswith("differs"):
         return None
     if casts_outside(program, settings):
@@ -321,8 +322,11 @@ def explained(program: RandomProgram, why: Difference, settings: dict[str, Any])
     return None
 
 
-def is_later_error(program: RandomProgram, call: int, settings: dict[str, Any]) -> bool:
-    """Whether the statements until the one at which NumPy raises raise as in NumPy: later ones raised before them."""
+def is_of_other_statement(program: RandomProgram, call: int, settings: dict[str, Any]) -> bool:
+    """Whether the statements until the one at which NumPy raises raise as in NumPy.
+
+    A later one raised first, as its error follows from sizes alone, or nothing uses the value of this one.
+    """
     for length in range(1, len(program.statements) + 1):
         name = re.match(r"(\w+) = ", program.statements[length - 1])
         first = replace(program, statements=program.statements[:length], calls=program.calls[:call])
@@ -330,7 +334,7 @@ def is_later_error(program: RandomProgram, call: int, settings: dict[str, Any]) 
         plain = ProgramSide(first, lambda one: one)
         outcomes = [quiet(partial(plain, plain.prepare(one))) for one in first.calls]
         if outcomes[-1][1] is not None:
-            return length < len(program.statements) and first_difference(first, settings) is None
+            return first_difference(first, settings) is None
     return False
 
 

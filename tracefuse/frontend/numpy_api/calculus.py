@@ -146,6 +146,19 @@ def unwrap(p: Any, discont: Any = None, axis: Any = -1, *, period: Any = 2 * np.
     return shaping.concatenate([x[key(0, 1)], x[key(1, None)] + np.cumsum(change, dim)], dim)
 
 
+@implements(np.interp)
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
+    at = as_operand(x)
+    if at.value.dtype.is_complex:
+        if not at.is_immutable:
+            raise DtypeError(
+                "Cannot cast array data from complex to float64 according to the rule 'safe'", hint="give x.real"
+            )
+        at = traced_ops.astype(at, dtypes.float64)  # NumPy takes the real part of a scalar
+    given = {"x": at, "xp": xp, "fp": fp, "left": left, "right": right, "period": period}
+    return call_whole(op_named("interp"), "np.interp", given)
+
+
 # -- products ---------------------------------------------------------------------------------------------------------
 
 
