@@ -45,7 +45,7 @@ class Candidates:
         """Yield the regions of several units, each with its units ascending.
 
         A region is connected by edges, and the longest path to each of its units has the same number of never-merged
-        steps. So no path leaves the region through such a step and re-enters it.
+        steps and kept boundaries. So no path leaves the region through one of them and re-enters it.
         """
         depth = [0] * len(self.groups.units)
         parent = list(range(len(self.groups.units)))
@@ -56,17 +56,24 @@ class Candidates:
                 unit = parent[unit]
             return unit
 
+        alone = self.groups.alone
         for unit in range(len(self.groups.units)):
             for consumer in self.quotient.consumers(unit):
-                depth[consumer] = max(depth[consumer], depth[unit] + self.groups.alone[unit])
+                ends = alone[unit] or self.is_kept(unit, consumer)
+                depth[consumer] = max(depth[consumer], depth[unit] + ends)
         for unit in range(len(self.groups.units)):
             for consumer in self.quotient.consumers(unit):
-                if not (self.groups.alone[unit] or self.groups.alone[consumer]) and depth[unit] == depth[consumer]:
+                if not (alone[unit] or alone[consumer]) and depth[unit] == depth[consumer]:
                     parent[root(consumer)] = root(unit)
         regions: dict[int, list[int]] = {}
         for unit in range(len(self.groups.units)):
             regions.setdefault(root(unit), []).append(unit)
         return (region for region in regions.values() if len(region) > 1)
+
+    def is_kept(self, unit: int, consumer: int) -> bool:
+        """Return whether a kept boundary lies between two units."""
+        kept = self.groups.kept
+        return bool(kept) and any(value in kept for value in self.quotient.values(unit, consumer))
 
     def merge_to_fixed_point(self) -> None:
         """Offer pairs, then siblings, until a full round merges nothing."""

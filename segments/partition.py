@@ -77,8 +77,8 @@ def partition(
     kept = keep_boundaries if isinstance(keep_boundaries, Mapping) else dict.fromkeys(keep_boundaries, why)
     known: list[Refusal] = []
     every_step = tuple(range(len(graph.steps)))
-    free = merge is None and not keep_boundaries
-    if free and every_step and not any(rule.alone(step) for step in every_step):
+    free = merge is None
+    if free and every_step and not kept and not any(rule.alone(step) for step in every_step):
         verdict = rule.accepts(every_step) if len(every_step) > 1 else Verdict(True)
         if verdict:
             return _finish(graph, [(every_step, every_step)], {}, RefusalLog())

@@ -65,6 +65,13 @@ def updated_in_a_slice(fd: FusionDefinition, x: Any) -> Any:
     return ()
 
 
+def written_twice(fd: FusionDefinition, x: Any) -> Any:
+    for value in (1.0, 2.0):
+        row = fd.ops.full([2, 6], value, DataType.Float)
+        x = fd.ops.slice_scatter(x, row, [1, 0], [3, 6], [1, 1])
+    return x
+
+
 def softmax(fd: FusionDefinition, x: Any) -> Any:
     e = fd.ops.exp(x - fd.ops.max(x, [1], keepdim=True))
     return e / fd.ops.sum(e, [1], keepdim=True)
@@ -79,6 +86,7 @@ EXAMPLES: dict[str, Example] = {
     "fold_constants": (definition(scaled_by_constants), X, {}),
     "merge_common": (definition(lambda fd, x: fd.ops.sin(x) + fd.ops.sin(x)), X, {}),
     "read_transposed": (definition(lambda fd, x: fd.ops.matmul(x, fd.ops.permute(x, [1, 0]))), X, {}),
+    "skip_overwritten": (definition(written_twice), X.copy(), {}),
     "update_slices": (definition(updated_in_a_slice), X.copy(), {}),
     "drop_dead": (definition(computed_in_vain), X, {}),
     "join_in_runs": (definition(lambda fd, x: fd.ops.cat([x] * 40, 0)), X, {}),

@@ -17,8 +17,8 @@ from tracefuse.dynamic.guards import Guard
 from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.extents import Extent, evaluate
 from tracefuse.ir.fusion import Fusion, Node, Requirement
-from tracefuse.ir.library_kinds import Library
 from tracefuse.ir.op_kinds import Pointwise, Reduction
+from tracefuse.ir.scan_kind import Scan, is_library_call
 from tracefuse.ir.subfusion import StepGraph, step_graph
 from tracefuse.partition import predicates
 from tracefuse.partition.slicing import Sliced
@@ -26,7 +26,7 @@ from tracefuse.partition.stream_marks import slice_part, with_streams
 from tracefuse.passes.pipeline import passes_at, run_passes
 from tracefuse.schedule.loop_facts import LoopRefusal
 from tracefuse.schedule.merge_rule import FusionRule
-from tracefuse.schedule.recomputation import places, worth_storing
+from tracefuse.schedule.recomputation import values_to_store
 from tracefuse.schedule.row_column_rule import may_be_row_column
 
 Equality: TypeAlias = tuple[Extent, Extent]
@@ -59,9 +59,12 @@ class Part:
 
     @property
     def template(self) -> str:
-        """The kind of kernel that it needs, "library", the name of a control-flow op, "reduction" or "pointwise"."""
+        """The kind of kernel that it needs, "library", the name of a control-flow op, "scan", "reduction" or
+        "pointwise"."""
         if self.library is not None:
             return self.library.op.name if isinstance(self.library.op, ControlFlow) else "library"
+        if any(isinstance(n.op, Scan) for n in self.fusion.nodes):
+            return "scan"
         return "reduction" if any(isinstance(n.op, Reduction) for n in self.fusion.nodes) else "pointwise"
 
 
@@ -148,7 +151,8 @@ def _split(
     assumed: tuple[Equality, ...], strict: bool, options: Options,
 ) -> Segmentation:  # fmt: skip
     graph = step_graph(fusion)
-    boundaries = dict.fromkeys(kept_boundaries(graph), "the producer ends its segment")
+    boundaries = dict.fromkeys(values_to_store(fusion), MATERIALIZED)
+    boundaries |= dict.fromkeys(kept_boundaries(graph), "the producer ends its segment")
     while True:
         split = segments.partition(
             graph.graph,
@@ -161,8 +165,6 @@ def _split(
         )
         parts = tuple(_extract_part(graph, interface, options) for interface in graph.segments_of(split))
         stored = _isolate_composites(parts, strict)
-        if not stored:
-            stored = dict.fromkeys(sorted(_find_worth_storing(parts)), MATERIALIZED)
         if stored.keys() <= boundaries.keys():
             return Segmentation(fusion, graph, split, parts, original, assumed, merge)
         boundaries = {**stored, **boundaries}
@@ -183,13 +185,6 @@ def _isolate_composites(parts: Sequence[Part], strict: bool) -> dict[int, str]:
         reason = f"decomposed, the merged segment does not fit one kernel: {part.rule.whole}"
         boundaries.update(dict.fromkeys(sorted(value for value in values if value >= 0), reason))
     return boundaries
-
-
-def _find_worth_storing(parts: Sequence[Part]) -> set[int]:
-    """Returns the values of the fusion that are cheaper to store than to recompute for each consumer."""
-    kernels = [part for part in parts if part.library is None and part.slices is None]
-    stored = [(part, worth_storing(part.decomposed, places(part.decomposed, part.rule))) for part in kernels]
-    return {part.segment.value_map[v] for part, v in stored if v is not None and v in part.segment.value_map}
 
 
 def perhaps_equal(segmentation: Segmentation) -> tuple[Equality, ...]:
@@ -224,7 +219,7 @@ def prepare_lowering(part: Part, options: Options) -> tuple[Fusion, FusionRule]:
 
 def _extract_part(graph: StepGraph, interface: segments.Segment, options: Options) -> Part:
     fusion = graph.extract(interface)
-    library = next((node for node in fusion.nodes if isinstance(node.op, Library)), None)
+    library = next((node for node in fusion.nodes if is_library_call(node.op)), None)
     decomposed = fusion if library is not None else run_passes(passes_at("in partitioning"), fusion, options)
     inner = step_graph(decomposed)
     slices = slice_part(graph.fusion, interface, fusion)

@@ -29,6 +29,7 @@ from tracefuse.passes.decompose import decompose
 from tracefuse.passes.exact_halves import round_halves, round_scalars
 from tracefuse.passes.join_in_runs import join_in_runs
 from tracefuse.passes.kernel_names import undefined_names
+from tracefuse.passes.overwritten_slices import skip_overwritten
 from tracefuse.passes.separate_outputs import separate_outputs
 from tracefuse.passes.single_pass_reductions import reduce_in_one_pass
 from tracefuse.passes.slice_updates import update_slices
@@ -80,6 +81,7 @@ FUSION_PASSES: tuple[Pass[Fusion], ...] = (
     Pass("fold_constants", fold_constants, "before partitioning"),
     Pass("merge_common", merge_common, "before partitioning"),
     Pass("read_transposed", read_transposed, "before partitioning"),
+    Pass("skip_overwritten", skip_overwritten, "before partitioning"),
     Pass("update_slices", update_slices, "before partitioning"),
     Pass("drop_dead", drop_dead, "before partitioning"),
     Pass(

@@ -14,12 +14,14 @@ Must not know: kernels, targets, sizes.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import TypeAlias
 
 from tracefuse.ir.extents import Extent, symbol
 from tracefuse.ir.fusion import Fusion, Literal, Node, Shape
 from tracefuse.ir.indexing import reduces, sources
 from tracefuse.ir.op_kinds import Movement, Source
+from tracefuse.ir.scan_kind import scans
 
 Places: TypeAlias = frozenset[int]
 
@@ -35,7 +37,7 @@ MOST_PARAMETERS = 64
 and the sizes and strides of a few axes."""
 
 OF_A_REDUCTION = 16
-"""The weight of a reduction, in pointwise ops: it is a separate loop, which recomputes its operands."""
+"""The weight of a reduction or a scan, in pointwise ops: it is a separate loop, which recomputes its operands."""
 
 OF_A_BRANCH = 4
 """The weight of each conditional source of a movement op, in pointwise ops."""
@@ -46,15 +48,33 @@ _ALONG_AN_AXIS = 1_000_000_007
 
 def weight(fusion: Fusion, node: Node) -> int:
     """Returns the code that a kernel emits for one element of a node, in pointwise ops."""
-    if reduces(fusion, node):
+    if reduces(fusion, node) or scans(fusion, node):
         return OF_A_REDUCTION
-    if isinstance(node.op, Movement):
-        return max(1, OF_A_BRANCH * sum(bool(source.conditions) for source in _sources(fusion, node)[0]))
-    return 1
+    return max(1, cost_of_branches(fusion, node)) if isinstance(node.op, Movement) else 1
+
+
+def cost_of_branches(fusion: Fusion, node: Node) -> int:
+    """Returns the weight of the conditional sources of a movement node; 0 if it has none."""
+    return OF_A_BRANCH * sum(bool(source.conditions) for source in _sources(fusion, node)[0])
 
 
 def places_read(fusion: Fusion, node: Node) -> dict[int, Places]:
     """Returns the places at which a node reads each tensor, relative to the node's own coordinates."""
+    return _places(fusion, node, lambda number, position, at, result, branch: (
+        _place(at, result, f"{number}.{position}" if branch else "")
+    ))  # fmt: skip
+
+
+def coordinates_read(fusion: Fusion, node: Node) -> dict[int, Places]:
+    """Returns the same, with one place for all conditional reads of a tensor: an element takes one of the branches."""
+    return _places(fusion, node, lambda number, position, at, result, branch: (
+        _numbered(f"{number}.{node.operands[position]}") if branch else _place(at, result, "")
+    ))  # fmt: skip
+
+
+def _places(
+    fusion: Fusion, node: Node, place: Callable[[int, int, Shape, Shape, bool], int]
+) -> dict[int, Places]:  # fmt: skip
     tensors = [v for v in node.inputs if fusion.values[v].is_tensor]
     if not isinstance(node.op, Movement):
         return dict.fromkeys(tensors, frozenset((HERE,)))
@@ -65,7 +85,7 @@ def places_read(fusion: Fusion, node: Node) -> dict[int, Places]:
         operand = node.operands[position]
         if not isinstance(operand, Literal) and operand in places:
             branch = any(s.conditions for s in pulled if s.operand == position) or bool(deciding)
-            places[operand].add(_place(at, result, f"{node.outputs[0]}.{position}" if branch else ""))
+            places[operand].add(place(node.outputs[0], position, at, result, branch))
     return {v: frozenset(numbers or (HERE,)) for v, numbers in places.items()}
 
 
@@ -98,5 +118,8 @@ def _place(coordinates: Shape, result: Shape, branch: str) -> int:
     shifts = [shift for c, x in zip(coordinates, result, strict=False) if isinstance(shift := c - x, int)]
     if not branch and len(shifts) == len(coordinates) == len(result):
         return sum(shift * pow(_ALONG_AN_AXIS, axis + 1, _MODULUS) for axis, shift in enumerate(shifts)) % _MODULUS
-    text = f"{branch}:{', '.join(map(str, coordinates))}"
+    return _numbered(f"{branch}:{', '.join(map(str, coordinates))}")
+
+
+def _numbered(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) % _MODULUS

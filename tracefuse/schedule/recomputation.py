@@ -1,7 +1,13 @@
-"""Recomputation: the values that a kernel computes at several places, since each consumer pulls them.
+"""Recomputation: which values a kernel computes at several places, and which are stored instead.
 
+A consumer pulls its operands at its own coordinates, so a value that is read at several of them is computed at each.
 `y = exp(x); y[:-2] + y[1:-1] + y[2:]` takes three exponentials per element in one kernel. In two kernels it takes one,
-and a round trip through memory. Cheap ops are always recomputed; expensive ops up to a limit.
+and a round trip through memory. In a loop of stencils the work multiplies with each step.
+
+`values_to_store` decides before partitioning, in time linear in the fusion. A backward pass counts for each value the
+distinct coordinates at which it is read. The candidates are the values at which this number rises: of `u` and its four
+rolls, only `u`. A forward pass adds up the cost of computing a value from inputs and stored values, and stores a
+candidate once recomputing it costs more than a store, the reads of the stored value and a launch.
 
 Must not know: kernels.
 """
@@ -10,17 +16,155 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from tracefuse.ir.fusion import Fusion, Node
+from tracefuse.ir.indexing import reduces
+from tracefuse.ir.library_kinds import Library
 from tracefuse.ir.op_kinds import Movement, Pointwise
+from tracefuse.schedule.kernel_size import HERE, Places, coordinates_read, cost_of_branches, through
 from tracefuse.schedule.merge_rule import FusionRule, facts_of
 from tracefuse.schedule.nest import first_nest, probe_outputs
 from tracefuse.schedule.row_column_rule import RowColumnFacts
 from tracefuse.schedule.row_column_sides import column_operands, row_side
 
-MOST_RECOMPUTED = 4
-"""The most expensive ops that a kernel recomputes per element of its loops. One takes a core about as long as writing a
-float32 and reading it back, and a segment boundary costs a launch too."""
+EXPENSIVE = 12
+"""The cost of an expensive op (an exponential, a logarithm, a power), in cheap ops, per element."""
+
+STORE = 48
+"""The cost of writing an element, of reading it in another kernel, and of the share of a launch, in cheap ops. A core
+writes and reads a float32 in memory in about the time of 48 vectorized additions, and so does a GPU."""
+
+LAUNCH = 16
+"""The cost of a segment boundary at a value that is written to memory in any case, in cheap ops."""
+
+MOST_PLACES = 16
+"""Places are counted up to this number."""
+
+MOST_COST = 10**6
+"""Costs are added up to this number."""
+
+
+def values_to_store(fusion: Fusion) -> tuple[int, ...]:
+    """Returns the values that segments store because recomputing them costs more, in the order of the fusion."""
+    counts = _places_by_value(fusion)
+    if not counts:
+        return ()
+    costs, stored = _Costs(fusion), dict[int, None]()
+    written = _written_anyway(fusion)
+    for node in fusion.nodes:
+        costs.add(node)
+        for value in node.outputs:
+            again = (counts.get(value, 1) - 1) * costs.of(value)
+            if again > (LAUNCH if value in written else STORE) + counts.get(value, 1):
+                costs.load(value)
+                stored[value if value in written else costs.narrowest(value)] = None
+    return tuple(stored)
+
+
+def _places_by_value(fusion: Fusion) -> dict[int, int]:
+    """Counts the places at which each candidate is read, relative to the next candidates.
+
+    A value is a candidate if it is read at more places than any of its consumers.
+    """
+    outputs = frozenset(fusion.outputs)
+    read_at: dict[int, Places] = {v: frozenset((HERE,)) for v in outputs}
+    widest: dict[int, int] = {}
+    counts: dict[int, int] = {}
+    for node in reversed(fusion.nodes):
+        places: Places = frozenset()
+        for value in node.outputs:
+            own = read_at.pop(value, frozenset((HERE,)))
+            if len(own) > max(widest.get(value, 1), 1):
+                counts[value] = len(own)
+                own = frozenset((HERE,))
+            places |= own
+        if isinstance(node.op, Library) or reduces(fusion, node):
+            places = frozenset((HERE,))
+        for value, inner in coordinates_read(fusion, node).items():
+            all_places = read_at.get(value, frozenset()) | through(places, inner)
+            read_at[value] = (
+                all_places if len(all_places) <= MOST_PLACES else frozenset(sorted(all_places)[:MOST_PLACES])
+            )
+            widest[value] = max(widest.get(value, 1), len(places))
+    return counts
+
+
+def _written_anyway(fusion: Fusion) -> frozenset[int]:
+    """Returns the outputs and the operands of library calls."""
+    libraries = (node for node in fusion.nodes if isinstance(node.op, Library))
+    return frozenset((*fusion.outputs, *(v for node in libraries for v in (*node.inputs, *node.outputs))))
+
+
+@dataclass(slots=True)
+class _Costs:
+    """The cost of one element of each value, from inputs, results of reductions and stored values.
+
+    A sum over operands counts a value twice that two operands share. Values that read one another at their own
+    coordinates are therefore joined in groups, and a value costs at most as much as its group so far.
+    """
+
+    fusion: Fusion
+    _cost: dict[int, int] = field(default_factory=dict)
+    _group: dict[int, int] = field(default_factory=dict)
+    _parent: list[int] = field(default_factory=list)
+    _total: list[int] = field(default_factory=list)
+    _readers: Counter[int] = field(default_factory=Counter)
+    _producers: dict[int, Node] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._readers.update(v for node in self.fusion.nodes for v in node.inputs)
+        self._producers = self.fusion.producers
+
+    def of(self, value: int) -> int:
+        return self._cost.get(value, 1)
+
+    def load(self, value: int) -> None:
+        """Records that a value is stored."""
+        self._cost[value] = 1
+        self._group.pop(value, None)
+
+    def add(self, node: Node) -> None:
+        """Computes the costs of the results of a node; those of its operands are known."""
+        tensors = [v for v in node.inputs if self.fusion.values[v].is_tensor]
+        if isinstance(node.op, Library) or reduces(self.fusion, node) or not tensors:
+            return
+        apart = sum(map(self.of, tensors))
+        if isinstance(node.op, Movement):
+            total = apart = apart + cost_of_branches(self.fusion, node)
+            joined: set[int] = set()
+        else:
+            own = EXPENSIVE if _is_expensive(node) else 1
+            joined = {self._root(self._group[v]) for v in tensors if v in self._group}
+            total = own + sum(self._total[g] for g in joined) + sum(v not in self._group for v in tensors)
+            apart += own
+        group = len(self._parent)
+        self._parent.append(group)
+        self._total.append(min(total, MOST_COST))
+        for other in joined:
+            self._parent[other] = group
+        for value in node.outputs:
+            self._cost[value] = min(apart, total, MOST_COST)
+            self._group[value] = group
+
+    def _root(self, group: int) -> int:
+        while self._parent[group] != group:
+            self._parent[group] = group = self._parent[self._parent[group]]
+        return group
+
+    def narrowest(self, value: int) -> int:
+        """Returns the value to store in place of `value`: an operand of fewer bytes from which it is a cheap step."""
+        while True:
+            node = self._producers[value]
+            if not isinstance(node.op, Pointwise) or node.op.expensive or len(node.inputs) != 1:
+                return value
+            (operand,) = node.inputs
+            before, after = self.fusion.values[operand], self.fusion.values[value]
+            narrower = before.is_tensor and before.dtype.itemsize < after.dtype.itemsize
+            same = self.fusion.shape_of(operand) == self.fusion.shape_of(value)
+            if not (narrower and same) or self._readers[operand] > 1 or operand not in self._producers:
+                return value
+            value = operand
 
 
 def places(fusion: Fusion, rule: FusionRule) -> Mapping[int, int]:
@@ -41,22 +185,6 @@ def places(fusion: Fusion, rule: FusionRule) -> Mapping[int, int]:
 def recomputed(fusion: Fusion, counts: Mapping[int, int]) -> dict[int, int]:
     """Returns the results of expensive ops that are computed at more than one place. counts: from `places`."""
     return {v: counts[v] for node in fusion.nodes if _is_expensive(node) for v in node.outputs if counts.get(v, 0) > 1}
-
-
-def worth_storing(fusion: Fusion, counts: Mapping[int, int]) -> int | None:
-    """Returns the value to store if recomputation exceeds the limit: the last one of an expensive chain."""
-    values = recomputed(fusion, counts)
-    if sum(values.values()) - len(values) <= MOST_RECOMPUTED:
-        return None
-    depends = set(values)
-    best = None
-    for node in fusion.nodes:
-        if depends.isdisjoint((*node.inputs, *node.outputs)):
-            continue
-        depends.update(node.outputs)
-        if not isinstance(node.op, Movement) and counts.get(node.outputs[0], 0) > 1:
-            best = node.outputs[0]
-    return best
 
 
 def _is_expensive(node: Node) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tracefuse.frontend.tracer.operands import Facts
 from tracefuse.ir.fusion import Shape, Value
@@ -104,6 +104,9 @@ class Traced:
         "step",
         "weak",
     )  # fmt: skip
+
+    is_python: ClassVar[bool] = False
+    """Whether it stands for a number of Python that the call computes."""
 
     def __init__(
         self, recorder: Recorder, number: int, weak: str | None = None, read: Callable[[Facts], Any] | None = None,
