@@ -51,11 +51,6 @@ current: ContextVar[Recorder | None] = ContextVar("tracefuse_recorder", default=
 """The trace in progress, for functions that are given no traced value (`xp.zeros`)."""
 
 
-_SCANS = ("cumsum", "cumprod", "cummax", "cummin")
-_COPYING = ("cast", "set", "cat", "sort")
-"""Ops whose results NumPy first makes as copies, with the axes in memory in the order of the operands'."""
-
-
 def _holds_traced(values: Sequence[Any]) -> bool:
     """Whether nested lists hold traced values or sizes."""
     waiting = [*values]
@@ -303,15 +298,8 @@ class Recorder(CapturedInputs):
             read = reader_of(op, [r.read for r in resolved], compute, result, weak)
         traced = self.traced_type(self, number, weak, read, weak is not None and all(r.sized for r in resolved))
         if len(self.builder.values[number].shape) > 1:
-            self._set_layout(traced, op, [r.traced for r in resolved if r.traced is not None], attributes)
+            views.set_layout(traced, op, [r.traced for r in resolved if r.traced is not None], attributes)
         return traced
-
-    def _set_layout(self, result: Traced, op: Op, operands: Sequence[Traced], attributes: Mapping[str, Any]) -> None:
-        """Sets the layout that NumPy's result has."""
-        if isinstance(op, Reduction) and op.result != "index":
-            views.of_new_array(result, operands, () if attributes["keepdim"] else attributes["dims"])
-        elif isinstance(op, Pointwise) or op.name in (*_COPYING, *_SCANS):
-            views.of_new_array(result, operands, copies=op.name in _COPYING)
 
     def reduction(
         self, op: Reduction, operand: Any, axes: Sequence[int], keepdims: bool, dtype: DType | None = None,

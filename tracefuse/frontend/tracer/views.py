@@ -16,7 +16,8 @@ from tracefuse.dynamic.layouts import stride_name
 from tracefuse.frontend.tracer.axis_order import strides_as_operands
 from tracefuse.frontend.tracer.traced import LayoutFrom, Memory, Traced, ViewStep
 from tracefuse.ir.extents import Extent, as_symbol, product, symbol
-from tracefuse.ir.fusion import Shape
+from tracefuse.ir.fusion import Op, Shape
+from tracefuse.ops import Pointwise, Reduction
 
 Write: TypeAlias = Callable[[Traced, Traced, Mapping[str, Any]], Traced]
 Strides: TypeAlias = Callable[[Shape, Shape, Mapping[str, Any]], Shape]
@@ -238,6 +239,19 @@ def of_new_array(result: Traced, operands: Iterable[Traced], dims: Sequence[int]
         return strides_as_operands(recorder, known, extents, kept, copies)
 
     result.layout = LayoutFrom(tuple(layout for layout, _ in parts if isinstance(layout, LayoutFrom)), strides)
+
+
+def set_layout(result: Traced, op: Op, operands: Sequence[Traced], attributes: Mapping[str, Any]) -> None:
+    """Sets the layout that NumPy's result of an op has."""
+    if isinstance(op, Reduction) and op.result != "index":
+        of_new_array(result, operands, () if attributes["keepdim"] else attributes["dims"])
+    elif isinstance(op, Pointwise) or op.name in (*_COPYING, *_SCANS):
+        of_new_array(result, operands, copies=op.name in _COPYING)
+
+
+_SCANS = ("cumsum", "cumprod", "cummax", "cummin")
+_COPYING = ("cast", "set", "cat", "sort")
+"""Ops whose results NumPy first makes as copies, with the axes in memory in the order of the operands'."""
 
 
 def _sliced_strides(strides: Shape, extents: Shape, attributes: Mapping[str, Any]) -> Shape:
