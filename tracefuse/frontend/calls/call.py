@@ -26,6 +26,10 @@ register(Cache(
     "frontend.calls.call.Signature._paths", "paths of the leaves of the arguments", "structure of the arguments",
     f"{MOST_STRUCTURES}, the oldest go", "a fused function", "with the function",
 ))  # fmt: skip
+register(Cache(
+    "frontend.calls.call.Signature._sources", "what draws from random generators among the arguments come from",
+    "path of the argument", "the places of generators in arguments", "a fused function", "with the function",
+))  # fmt: skip
 
 
 class CallArguments(NamedTuple):
