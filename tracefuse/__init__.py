@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from tracefuse.dtypes import DataType
     from tracefuse.frontend.cache_clearing import clear_caches
     from tracefuse.frontend.control_flow_functions import cond, fori_loop, scan, while_loop
+    from tracefuse.frontend.derivatives.gradients import checkpoint, grad, jvp, value_and_grad, vjp
     from tracefuse.frontend.fuse import fuse
     from tracefuse.frontend.ranks import rank_functions as collectives
     from tracefuse.frontend.ranks.sharded_array import (
@@ -93,6 +94,7 @@ __all__ = [
     "TracefuseError",
     "UnsupportedError",
     "__version__",
+    "checkpoint",
     "clear_caches",
     "collectives",
     "cond",
@@ -100,6 +102,8 @@ __all__ = [
     "fori_loop",
     "from_local",
     "fuse",
+    "grad",
+    "jvp",
     "make_mesh",
     "options",
     "register_pytree_node",
@@ -111,6 +115,8 @@ __all__ = [
     "show_config",
     "stream_parallel",
     "unshard",
+    "value_and_grad",
+    "vjp",
     "while_loop",
     "xp",
 ]
@@ -124,6 +130,7 @@ _WHERE = {
     "ShapeDtype": ("runtime.devices.arrays", "ShapeDtype"),
     "ShardedArray": ("frontend.ranks.sharded_array", "ShardedArray"),
     "Sharding": ("ir.shardings", "Sharding"),
+    "checkpoint": ("frontend.derivatives.gradients", "checkpoint"),
     "clear_caches": ("frontend.cache_clearing", "clear_caches"),
     "collectives": ("frontend.ranks.rank_functions", None),
     "cond": ("frontend.control_flow_functions", "cond"),
@@ -131,6 +138,8 @@ _WHERE = {
     "fori_loop": ("frontend.control_flow_functions", "fori_loop"),
     "from_local": ("frontend.ranks.sharded_array", "from_local"),
     "fuse": ("frontend.fuse", "fuse"),
+    "grad": ("frontend.derivatives.gradients", "grad"),
+    "jvp": ("frontend.derivatives.gradients", "jvp"),
     "make_mesh": ("frontend.ranks.sharded_array", "make_mesh"),
     "options": ("config", "options"),
     "register_pytree_node": ("pytrees", "register_pytree_node"),
@@ -142,6 +151,8 @@ _WHERE = {
     "show_config": ("diagnostics.configuration", "show_config"),
     "stream_parallel": ("frontend.tracer.stream_parallel", "stream_parallel"),
     "unshard": ("frontend.ranks.sharded_array", "unshard"),
+    "value_and_grad": ("frontend.derivatives.gradients", "value_and_grad"),
+    "vjp": ("frontend.derivatives.gradients", "vjp"),
     "while_loop": ("frontend.control_flow_functions", "while_loop"),
     "xp": ("frontend.xp", None),
 }
