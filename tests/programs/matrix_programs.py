@@ -35,7 +35,7 @@ def cholesky_by_columns(A):
 
 
 # Thomas's algorithm for tridiagonal equations (Conte and de Boor).
-def tridiagonal(a, b, c, d):
+def thomas(a, b, c, d):
     n = len(d)
     c, d = c.copy(), d.copy()
     c[0] /= b[0]
@@ -134,6 +134,10 @@ def _definite(r: Generator, n: int) -> np.ndarray:
     return B @ B.T + n * np.eye(n)
 
 
+def _motion() -> np.ndarray:
+    return np.array([[1, 0.1], [0, 1]])
+
+
 def _chain(r: Generator, n: int) -> np.ndarray:
     P = r.random((n, n))
     return P / P.sum(axis=1, keepdims=True)
@@ -142,13 +146,13 @@ def _chain(r: Generator, n: int) -> np.ndarray:
 CASES = [
     Case(householder, lambda r, n: (r.normal(size=(n, 4)),), sizes=(5, 6)),
     Case(cholesky_by_columns, lambda r, n: (_definite(r, n),), sizes=(4, 5)),
-    Case(tridiagonal, lambda r, n: (r.random(n), 4 + r.random(n), r.random(n), r.normal(size=n))),
+    Case(thomas, lambda r, n: (r.random(n), 4 + r.random(n), r.random(n), r.normal(size=n))),
     Case(ridge, lambda r, n: (r.normal(size=(n, 4)), r.normal(size=n), 0.5)),
     Case(low_rank, lambda r, n: (r.normal(size=(n, 6)), 3)),
     Case(stationary, lambda r, n: (_chain(r, n),)),
     Case(pagerank, lambda r, n: ((r.random((n, n)) < 0.3).astype(float), 0.85, 20)),
-    Case(kalman, lambda r, n: (r.normal(size=(n, 1)), np.array([[1, 0.1], [0, 1]]), np.array([[1.0, 0]]), np.eye(2) * 0.01, np.eye(1))),
-    Case(regulator, lambda r, n: (np.array([[1, 0.1], [0, 1]]), np.array([[0.0], [0.1]]), np.eye(2), np.eye(1), n)),
+    Case(kalman, lambda r, n: (r.normal(size=(n, 1)), _motion(), np.array([[1.0, 0]]), np.eye(2) * 0.01, np.eye(1))),
+    Case(regulator, lambda r, n: (_motion(), np.array([[0.0], [0.1]]), np.eye(2), np.eye(1), n)),
     Case(kabsch, lambda r, n: (r.normal(size=(n, 3)), r.normal(size=(n, 3)))),
     Case(gaussian_process, lambda r, n: (r.normal(size=(n, 2)), r.normal(size=n), r.normal(size=(5, 2)), 0.1)),
 ]  # fmt: skip

@@ -130,5 +130,8 @@ CASES = [
     Case(latin_hypercube, lambda r, n: (_rng(r), n, 3)),
     Case(particle_filter, lambda r, n: (r.normal(size=6), _rng(r))),
     Case(exponential_by_inverse, lambda r, n: (_rng(r), 10 * n, 2.0)),
-    Case(Minibatches.epoch, lambda r, n: (r.normal(size=(n, 3)), r.normal(size=n), 0.1), instance=lambda r, n: Minibatches(int(r.integers(1000)), 3)),
+    Case(
+        Minibatches.epoch, lambda r, n: (r.normal(size=(n, 3)), r.normal(size=n), 0.1),
+        instance=lambda r, n: Minibatches(int(r.integers(1000)), 3),
+    ),
 ]  # fmt: skip
