@@ -26,7 +26,7 @@ MOST_LINES = 400
 LAYERS = (
     *("errors", "caches", "generated_code", "config", "dtypes", "rounding", "pytrees", "source", "logs"),
     *("ir", "ops", "kernel", "passes", "dynamic", "schedule", "partition", "runtime"),
-    *("diagnostics", "compiler", "definition", "frontend"),
+    *("diagnostics", "compiler", "definition", "nvfuser", "nvfuser_direct", "frontend"),
 )
 """The modules and packages of tracefuse, lowest first, as docs/architecture.md lists them."""
 
