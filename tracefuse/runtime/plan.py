@@ -39,6 +39,7 @@ from tracefuse.schedule.choose import Choice, choose
 from tracefuse.schedule.launch_spec import Lowered
 from tracefuse.schedule.nest import contiguous_strides
 from tracefuse.schedule.sizes import Sizes
+from tracefuse.waiting import counted_steps
 
 _BOUNDS = ("start_indices", "end_indices", "strides")
 
@@ -128,10 +129,12 @@ def build_plan(
     memory = () if streamed else (*output_buffers, *(reuse.buffer for reuse in reused))
     lowering = _Lowering(segmentation, target, layouts, values, strides, aligned, options, memory)
     plan_guards = [*guards, *(guard for reuse in reused for guard in reuse.guards)]
-    for position, part in enumerate(segmentation.segments):
-        if part.library is None and part.slices is None and not (streamed and host_op_of(part)):
-            interface, lowered = lowering.lower(position)
-            plan_guards += [interface.original_guard(guard) for guard in lowered.guards]
+    with counted_steps("choosing loops", len(segmentation.segments)) as count:
+        for position, part in enumerate(segmentation.segments):
+            if part.library is None and part.slices is None and not (streamed and host_op_of(part)):
+                interface, lowered = lowering.lower(position)
+                plan_guards += [interface.original_guard(guard) for guard in lowered.guards]
+            count(f"segment {position}")
     lowerings, direct = lowering.lowerings, frozenset(lowering.direct)
     reused = keep_direct(reused, direct)
     memory = (*output_buffers, *(reuse.buffer for reuse in reused))
